@@ -1,0 +1,14 @@
+"""Names for the array types that signatures use."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray: TypeAlias = NDArray[np.float64]
+IntArray: TypeAlias = NDArray[np.integer[Any]]
+BoolArray: TypeAlias = NDArray[np.bool_]
+#: An array of whatever library holds the rows (numpy today).
+Array: TypeAlias = Any

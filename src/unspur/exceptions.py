@@ -1,0 +1,57 @@
+"""What can go wrong, as a tree.
+
+::
+
+    UnspurError
+    ├── InputError (ValueError)          the data given cannot be used
+    │   ├── NotFiniteError               NaN or infinity: which columns, how many
+    │   ├── LabelError                   labels of the wrong length, kind or number of classes
+    │   └── GroupSizeError               a group (main, concept) is too small for the tests
+    ├── EmptySubspaceError (ValueError)  nothing to project onto
+    ├── ArtifactError (ValueError)       a saved removal is damaged, foreign or too new
+    └── OutputExistsError (FileExistsError)   a result would overwrite a file
+
+    NotConvergedWarning (sklearn's ConvergenceWarning)   a solver stopped early; the message says why
+
+Every message says what was seen, what is needed and what to do.
+"""
+
+from __future__ import annotations
+
+from sklearn.exceptions import ConvergenceWarning
+
+
+class UnspurError(Exception):
+    """Base of all errors raised on purpose by this package."""
+
+
+class InputError(UnspurError, ValueError):
+    """The data given cannot be used."""
+
+
+class NotFiniteError(InputError):
+    """The rows contain NaN or infinity."""
+
+
+class LabelError(InputError):
+    """A label column has the wrong length, kind or number of classes."""
+
+
+class GroupSizeError(InputError):
+    """A group (main, concept) has too few rows for what is asked."""
+
+
+class EmptySubspaceError(UnspurError, ValueError):
+    """A projection onto a subspace without any direction was asked for."""
+
+
+class ArtifactError(UnspurError, ValueError):
+    """A saved removal cannot be read."""
+
+
+class OutputExistsError(UnspurError, FileExistsError):
+    """A result would overwrite an existing file."""
+
+
+class NotConvergedWarning(ConvergenceWarning):
+    """A solver stopped before its tolerance; the message says why and what to do."""

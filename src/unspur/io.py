@@ -1,0 +1,80 @@
+"""One small file, no pickle: arrays in safetensors, everything else as JSON beside them. Writes are atomic."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from unspur._typing import Array
+from unspur.exceptions import ArtifactError, OutputExistsError
+
+#: Raised when the layout changes so that older readers would misread it.
+FORMAT = 1
+
+
+def refuse_existing(path: str | PathLike[str], *, overwrite: bool) -> Path:
+    """The path, unless something is there that must be kept."""
+    path = Path(path)
+    if path.is_dir():
+        raise OutputExistsError(f"{path} is a folder; name a file.")
+    if path.exists() and not overwrite:
+        raise OutputExistsError(f"{path} exists and is kept. Choose another name, or overwrite it on purpose.")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"The folder {path.parent} does not exist; create it first.")
+    return path
+
+
+@contextmanager
+def atomic(path: str | PathLike[str], *, overwrite: bool = False) -> Iterator[Path]:
+    """A temporary path beside `path` that takes its place once the block ends without an error."""
+    path = refuse_existing(path, overwrite=overwrite)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o666 & ~umask)
+        refuse_existing(path, overwrite=overwrite)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_artifact(
+    path: str | PathLike[str], arrays: dict[str, Array], metadata: dict[str, Any], *, overwrite: bool = False
+) -> None:
+    """Write arrays and JSON metadata to one safetensors file."""
+    text = {"unspur": json.dumps({"format": FORMAT, **metadata})}
+    with atomic(path, overwrite=overwrite) as temporary:
+        contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        safetensors.numpy.save_file(contiguous, temporary, metadata=text)
+
+
+def read_artifact(path: str | PathLike[str]) -> tuple[dict[str, Array], dict[str, Any]]:
+    """Arrays and metadata of a file written by `write_artifact`."""
+    if not Path(path).is_file():
+        raise ArtifactError(f"There is no file {path}.")
+    try:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            text = (file.metadata() or {}).get("unspur")
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 — not a dict
+    except safetensors.SafetensorError as error:
+        raise ArtifactError(f"{path} is not a readable safetensors file ({error}). It may be cut off; save it again.") from error
+    if text is None:
+        raise ArtifactError(f"{path} is a safetensors file, but not one that unspur wrote.")
+    metadata: dict[str, Any] = json.loads(text)
+    if metadata["format"] > FORMAT:
+        raise ArtifactError(f"{path} has format {metadata['format']}; this version reads up to {FORMAT}. Upgrade unspur.")
+    return arrays, metadata

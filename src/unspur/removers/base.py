@@ -1,0 +1,90 @@
+"""What every remover shares: transforming rows, and being saved."""
+
+from __future__ import annotations
+
+import json
+from os import PathLike
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from unspur import io
+from unspur._typing import Array
+from unspur._version import __version__
+from unspur.removers.inputs import require_finite
+from unspur.subspace import AffineMap, Subspace
+from unspur.trace import Trace
+
+
+class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+    """Base of the removers: a fitted one holds `removal_` (AffineMap), `spurious_`, `main_` (Subspace) and `trace_`."""
+
+    # Arguments of `fit` are routed through pipelines and searches without asking the user to request each.
+    __metadata_request__fit = {
+        "concept": True, "sample_weight": True,
+        "X_val": True, "y_val": True, "concept_val": True, "sample_weight_val": True,
+    }  # fmt: skip
+
+    removal_: AffineMap
+    spurious_: Subspace
+    main_: Subspace
+    trace_: Trace
+
+    def transform(self, X: Array) -> Array:
+        """Rows with the concept removed, in the dtype they came in."""
+        check_is_fitted(self)
+        kinds = [np.float64, np.float32, np.float16]
+        z = validate_data(self, X, reset=False, dtype=kinds, ensure_all_finite=False)
+        require_finite(self, z)
+        return self.removal_(z)
+
+    def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the fitted remover to one safetensors file (no pickle); `unspur.load` reads it back."""
+        check_is_fitted(self)
+        parameters = {name: value for name, value in self.get_params(deep=False).items() if _is_plain(value)}
+        names = getattr(self, "feature_names_in_", None)
+        metadata = {
+            "method": type(self).__name__,
+            "version": __version__,
+            "parameters": parameters,
+            "trace": self.trace_.to_dict(),
+            "feature_names": None if names is None else [str(name) for name in names],
+            "form": self.removal_.form,
+        }
+        arrays = {
+            "centre": self.removal_.centre,
+            "right": self.removal_.right,
+            "left": self.removal_.left,
+            "offset": self.removal_.offset,
+            "spurious": self.spurious_.basis,
+            "main": self.main_.basis,
+        }
+        io.write_artifact(path, arrays, metadata, overwrite=overwrite)
+
+    def _restore(self, arrays: dict[str, Array], metadata: dict[str, Any]) -> Self:
+        """Become the fitted remover that was saved."""
+        factors = (arrays[name] for name in ("centre", "right", "left"))
+        self.removal_ = AffineMap(*factors, metadata["form"], arrays["offset"])
+        self.spurious_, self.main_ = Subspace(arrays["spurious"]), Subspace(arrays["main"])
+        self.trace_ = Trace.from_dict(metadata["trace"])
+        self.n_features_in_ = self.removal_.ambient
+        if metadata["feature_names"] is not None:
+            self.feature_names_in_ = np.array(metadata["feature_names"], dtype=object)
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32", "float16"]
+        return tags
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a parameter can be written as JSON (a random generator cannot, and is not needed to transform)."""
+    try:
+        json.dumps(value)
+    except TypeError:
+        return False
+    return True

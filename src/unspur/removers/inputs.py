@@ -1,0 +1,155 @@
+"""From what a user passes to `fit` to rows with columns: validation, missing concepts, splits and folds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import validate_data
+
+from unspur._typing import Array, BoolArray, FloatArray, IntArray
+from unspur.criteria import require_testable
+from unspur.exceptions import InputError, LabelError, NotFiniteError
+from unspur.labels import BinaryLabel, binary_label
+from unspur.rows import Columns, MemoryRows, RowSource, StackedRows, rows_of
+from unspur.sums.counts import CellCounts
+from unspur.sums.moments import ColumnFaults
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledRows:
+    """Rows ready for estimation, their cell counts, and the values behind the label codes."""
+
+    rows: RowSource
+    counts: CellCounts
+    classes: tuple[Any, Any]
+    concept_classes: tuple[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What was passed for one set of rows, named as the user named it."""
+
+    X: Array
+    y: Array
+    concept: Array
+    sample_weight: Array | None
+    suffix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Splitting:
+    """How rows are held out when no validation set is given: `cv` folds in turn, or one share."""
+
+    cv: int | None
+    share: float
+    rng: np.random.Generator
+
+    def folds(self, group: IntArray, present: BoolArray) -> IntArray:
+        """Fold of each row, stratified by group: 1…cv in turn, or 1 for the held-out share and 0 for the rest."""
+        fold = np.zeros(len(group), dtype=np.intp)
+        for g in range(4):
+            members = self.rng.permutation(np.flatnonzero(present & (group == g)))
+            if self.cv is not None:
+                fold[members] = np.arange(len(members)) % self.cv + 1
+            else:
+                fold[members[: round(self.share * len(members))]] = 1
+        return fold
+
+
+def labelled_rows(
+    estimator: BaseEstimator, train: Sample, validation: Sample | None, splitting: Splitting, missing: Any, *, by_group: bool
+) -> LabelledRows:
+    """Check everything that can be wrong with the data, and lay the rows out for estimation."""
+    z = checked_z(estimator, train.X, reset=True)
+    if z.shape[1] < 2:
+        raise InputError("Z has 1 feature(s); two orthogonal directions need at least 2.")
+    y, concept, weight = _labels(train, len(z), missing)
+    present = concept.present & (weight > 0)
+    _require_different(y, concept, present)
+    group = 2 * y.codes + concept.codes
+    weight = np.where(present, weight, 0.0)
+    if validation is None:
+        columns = Columns.of(y.codes, concept.codes, weight, splitting.folds(group, present))
+        rows: RowSource = _finite(estimator, rows_of(z, columns))
+        how = "Pass a larger share to hold out, cv=5, or a validation set (X_val, y_val, concept_val)."
+        if splitting.cv is not None:
+            how = "Pass more rows of that group, or a validation set (X_val, y_val, concept_val)."
+    else:
+        rows = StackedRows(
+            _finite(estimator, rows_of(z, Columns.of(y.codes, concept.codes, weight))),
+            _validation_rows(estimator, validation, y, concept, missing),
+        )
+        how = "Pass a larger X_val, or none and cv=5."
+    counts = CellCounts.of(rows)
+    require_testable(counts, by_group=by_group, how=how)
+    return LabelledRows(rows, counts, y.classes, concept.classes)
+
+
+def checked_z(estimator: BaseEstimator, X: Array, *, reset: bool) -> Array:
+    """Two-dimensional floating-point rows; arrays that already are pass through uncopied."""
+    # float16 has no fast products; its rows are kept in float32, the smallest type that has.
+    dtype = np.float32 if getattr(X, "dtype", None) == np.float16 else [np.float64, np.float32]
+    z = validate_data(estimator, X, reset=reset, dtype=dtype, ensure_all_finite=False)
+    # A map of a file stays one: scikit-learn strips the type, which knows the file's name.
+    return X if isinstance(X, np.memmap) and X.dtype == z.dtype else z
+
+
+def _finite(estimator: BaseEstimator, rows: RowSource, name: str = "Z") -> RowSource:
+    faults = ColumnFaults.of(rows)
+    if faults:
+        names = getattr(estimator, "feature_names_in_", None)
+        found = faults.describe(None if names is None else list(names))
+        raise NotFiniteError(f"{name} must be finite; found {found}. Drop those rows or fill the values in.")
+    return rows
+
+
+def require_finite(estimator: BaseEstimator, z: Array) -> None:
+    """Raise NotFiniteError with columns and counts unless all rows are finite."""
+    none = np.zeros(len(z), dtype=np.intp)
+    _finite(estimator, MemoryRows(z, Columns.of(none, none)))
+
+
+def _labels(sample: Sample, n: int, missing: Any, like: tuple[BinaryLabel, BinaryLabel] | None = None
+            ) -> tuple[BinaryLabel, BinaryLabel, FloatArray]:  # fmt: skip
+    """Main label, concept and weights of one set of rows, checked; `like` fixes the classes to expect."""
+    known = (None, None) if like is None else (like[0].classes, like[1].classes)
+    y = binary_label(sample.y, f"y{sample.suffix}", n, classes=known[0])
+    if not y.present.all():
+        raise LabelError(f"y{sample.suffix} is missing in {np.sum(~y.present)} rows; only concept may have gaps.")
+    concept = binary_label(sample.concept, f"concept{sample.suffix}", n, missing=missing, classes=known[1])
+    if sample.sample_weight is None:
+        return y, concept, np.ones(n)
+    weight = np.asarray(sample.sample_weight, dtype=np.float64)
+    if weight.shape != (n,):
+        raise InputError(f"sample_weight{sample.suffix} has shape {weight.shape} for {n} rows of Z.")
+    if not np.all(np.isfinite(weight)) or weight.min() < 0 or not weight.max() > 0:
+        raise InputError(f"sample_weight{sample.suffix} must be finite and not negative, with some weight above zero.")
+    return y, concept, weight
+
+
+def _validation_rows(
+    estimator: BaseEstimator, validation: Sample, y: BinaryLabel, concept: BinaryLabel, missing: Any
+) -> RowSource:
+    """Rows that are only ever held out, as fold 1."""
+    if validation.y is None or validation.concept is None:
+        raise InputError("A validation set needs X_val, y_val and concept_val together.")
+    z = checked_z(estimator, validation.X, reset=False)
+    y_val, concept_val, weight = _labels(validation, len(z), missing, like=(y, concept))
+    weight = np.where(concept_val.present, weight, 0.0)
+    fold = np.ones(len(z), dtype=np.intp)
+    return _finite(estimator, rows_of(z, Columns.of(y_val.codes, concept_val.codes, weight, fold)), "X_val")
+
+
+def _require_different(y: BinaryLabel, concept: BinaryLabel, present: BoolArray) -> None:
+    if not present.any():
+        raise LabelError("No row has both a concept and a positive weight.")
+    same = y.codes[present] == concept.codes[present]
+    if same.all() or not same.any():
+        how = "equal to" if same.all() else "the exact opposite of"
+        raise LabelError(
+            f"concept is {how} y in all {present.sum()} rows: removing it would remove the task, and no data could tell "
+            "the two apart. Rows where they disagree are needed."
+        )

@@ -1,0 +1,289 @@
+"""Joint Subspace Estimation: remove the spurious subspace, leave the task's alone."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import replace
+from numbers import Integral, Real
+from typing import Any, Iterator, Self
+
+import numpy as np
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, Options, StrOptions
+from tqdm.auto import tqdm
+
+from unspur._typing import Array
+from unspur.criteria import Role, Tests
+from unspur.removers.base import Remover
+from unspur.removers.inputs import LabelledRows, Sample, Splitting, labelled_rows
+from unspur.removers.joint import ExactSolver, JointEstimation, Loops, PairSolver, SGDSolver, estimate_subspaces
+from unspur.solvers.sgd import SGDSettings
+from unspur.solvers.whitening import Geometry, Whitening
+from unspur.subspace import AffineMap, Subspace
+from unspur.sums.moments import Moments
+from unspur.trace import Trace
+
+#: Values that `weight_decay="auto"` chooses from: the paper's grid.
+WEIGHT_DECAYS = (1.0, 0.1, 0.01, 0.001, 0.0)
+
+
+class JSE(Remover):
+    """Joint Subspace Estimation (Holstege et al., ICML 2024).
+
+    Estimates two orthogonal subspaces at once, one for the concept and one for the main task, decides by tests on
+    held-out rows which direction belongs to which, and removes the first.
+
+    Parameters
+    ----------
+    significance_level : float, default=0.05
+        Level α of each of the two one-sided tests of a direction.
+    delta : float or "auto", default=0.0
+        Shift Δ of the second test, for when one label is easier to predict than the other. "auto" sets it to the
+        difference in held-out loss between the first spurious and the first main-task direction.
+    tests : {"group", "plain"}, default="group"
+        Average losses with equal weight over the four groups (main, concept), or over all rows alike.
+    balance : {"none", "concept", "main", "group"}, default="group"
+        Which classes get equal total weight when a pair is estimated.
+    weight_decay : float or "auto", default="auto"
+        Penalty in units of the mean variance of Z (absolute for ``solver="sgd"``). "auto" tries 0, 0.001, 0.01, 0.1 and
+        1 and takes the largest whose first pair predicts held-out rows as well as the best, within one standard error.
+    solver : {"exact", "sgd"}, default="exact"
+        Solve each pair to `tol`, or by the paper's minibatch SGD with early stopping.
+    inner : {"main", "spurious"}, default="main"
+        Role that is peeled in the inner loop; "spurious" swaps the loops.
+    output : {"off_spurious", "onto_main"}, default="off_spurious"
+        Project off the spurious subspace, or onto the main-task subspace.
+    candidate : {"last_accepted", "failing"}, default="last_accepted"
+        Pair that supplies the next outer direction: that of the last accepted inner step (the first if none was), or that
+        of the failing one, as in the paper's pseudo-code.
+    max_spurious, max_main : int or None, default=None
+        Limits on the two dimensions.
+    cv : int or None, default=5
+        Without a validation set: cross-fit in this many folds; None holds out `validation_fraction` once.
+    validation_fraction : float, default=0.2
+        Share of each group that is held out when ``cv=None``.
+    scalars : {"held_out", "training"}, default="held_out"
+        Rows on which slope and intercept along a tested direction are fitted: the held-out ones, leaving out the row
+        that is judged; or the training rows, as in the paper.
+    missing_concept : scalar or None, default=None
+        Value of `concept` that means "not known", besides NaN and None.
+    tol : float, default=1e-6
+        Relative gradient norm at which a pair counts as solved.
+    max_iter : int, default=1000
+        Most iterations for one pair.
+    learning_rate, momentum, batch_size, max_epochs, patience :
+        Settings of ``solver="sgd"``; the defaults are the paper's for Toy.
+    random_state : int, Generator-like or None, default=None
+        Draws the folds (and the minibatches of SGD).
+    verbose : bool, default=False
+        Show a progress bar.
+
+    Attributes
+    ----------
+    spurious_, main_ : Subspace
+        The two orthogonal subspaces.
+    removal_ : AffineMap
+        What `transform` applies.
+    trace_ : Trace
+        Every direction tested, with both statistics and the decision; prints as a table.
+    classes_, concept_classes_ : tuple
+        The values that were coded 0 and 1.
+    n_features_in_ : int
+        Number of features.
+
+    Examples
+    --------
+    >>> from unspur import JSE
+    >>> from unspur.lab.datasets import make_toy
+    >>> train = make_toy(2000, rho=0.8, random_state=0)
+    >>> jse = JSE(random_state=0).fit(train.Z, train.y, concept=train.concept)
+    >>> jse.spurious_
+    Subspace(dim=1, ambient=20)
+    """
+
+    _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012 — scikit-learn's protocol
+        "significance_level": [Interval(Real, 0, 1, closed="neither")],
+        "delta": [StrOptions({"auto"}), Interval(Real, None, None, closed="neither")],
+        "tests": [StrOptions({"group", "plain"})],
+        "balance": [StrOptions({"none", "concept", "main", "group"})],
+        "weight_decay": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
+        "solver": [StrOptions({"exact", "sgd"})],
+        "inner": [StrOptions({"main", "spurious"})],
+        "output": [StrOptions({"off_spurious", "onto_main"})],
+        "candidate": [StrOptions({"last_accepted", "failing"})],
+        "max_spurious": [None, Interval(Integral, 0, None, closed="left")],
+        "max_main": [None, Interval(Integral, 0, None, closed="left")],
+        "cv": [None, Interval(Integral, 2, None, closed="left")],
+        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+        "scalars": [StrOptions({"held_out", "training"})],
+        "missing_concept": [None, str, Real, Options(bool, {True, False})],
+        "tol": [Interval(Real, 0, None, closed="neither")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "momentum": [Interval(Real, 0, 1, closed="left")],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "max_epochs": [Interval(Integral, 1, None, closed="left")],
+        "patience": [Interval(Integral, 1, None, closed="left")],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        *,
+        significance_level: float = 0.05,
+        delta: Any = 0.0,
+        tests: str = "group",
+        balance: str = "group",
+        weight_decay: Any = "auto",
+        solver: str = "exact",
+        inner: str = "main",
+        output: str = "off_spurious",
+        candidate: str = "last_accepted",
+        max_spurious: int | None = None,
+        max_main: int | None = None,
+        cv: int | None = 5,
+        validation_fraction: float = 0.2,
+        scalars: str = "held_out",
+        missing_concept: Any = None,
+        tol: float = 1e-6,
+        max_iter: int = 1000,
+        learning_rate: float = 1e-2,
+        momentum: float = 0.9,
+        batch_size: int = 128,
+        max_epochs: int = 50,
+        patience: int = 5,
+        random_state: Any = None,
+        verbose: bool = False,
+    ):
+        self.significance_level = significance_level
+        self.delta = delta
+        self.tests = tests
+        self.balance = balance
+        self.weight_decay = weight_decay
+        self.solver = solver
+        self.inner = inner
+        self.output = output
+        self.candidate = candidate
+        self.max_spurious = max_spurious
+        self.max_main = max_main
+        self.cv = cv
+        self.validation_fraction = validation_fraction
+        self.scalars = scalars
+        self.missing_concept = missing_concept
+        self.tol = tol
+        self.max_iter = max_iter
+        self.learning_rate = learning_rate
+        self.momentum = momentum
+        self.batch_size = batch_size
+        self.max_epochs = max_epochs
+        self.patience = patience
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(
+        self,
+        X: Array,
+        y: Array,
+        *,
+        concept: Array,
+        sample_weight: Array | None = None,
+        X_val: Array | None = None,
+        y_val: Array | None = None,
+        concept_val: Array | None = None,
+        sample_weight_val: Array | None = None,
+    ) -> Self:
+        """Estimate both subspaces.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            Embeddings; a memory-mapped array is read block by block.
+        y : array of shape (n,)
+            Main-task label, two classes.
+        concept : array of shape (n,)
+            Label of the concept to remove, two classes; rows where it is missing are left out of the fit.
+        sample_weight : array of shape (n,), optional
+        X_val, y_val, concept_val, sample_weight_val : arrays, optional
+            Rows to judge directions on; else rows of X are held out. Best are rows that the encoder has not seen.
+        """
+        self._validate_params()
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1, size=4))
+        validation = None
+        if X_val is not None:
+            validation = Sample(X_val, y_val, concept_val, sample_weight_val, "_val")
+        splitting = Splitting(self.cv, self.validation_fraction, rng)
+        train = Sample(X, y, concept, sample_weight)
+        data = labelled_rows(
+            self, train, validation, splitting, self.missing_concept, by_group=self.tests == "group"
+        )
+        with self._progress() as report:
+            self._estimate(data, rng, report)
+        self.classes_, self.concept_classes_ = data.classes, data.concept_classes
+        return self
+
+    def _estimate(self, data: LabelledRows, rng: np.random.Generator, report: Callable[[Role, int, int], None]) -> None:
+        counts = data.counts
+        estimated_on = counts.weighting(counts.without(1 if counts.n_folds == 1 else None), self.balance)  # type: ignore[arg-type]
+        geometry = Geometry.of(Moments.of(data.rows, estimated_on), data.rows.dtype.itemsize)
+        tests = Tests(self.significance_level, self.tests == "group", 0.0, self.scalars)  # type: ignore[arg-type]
+
+        def joint(weight_decay: float) -> JointEstimation:
+            solver = self._pair_solver(data, geometry, weight_decay, rng)
+            return JointEstimation(data.rows, counts, solver, tests, geometry.centre)
+
+        whole = Subspace.empty(data.rows.n_features)
+        scores: dict[float, tuple[float, float]] = {}
+        weight_decay = self.weight_decay
+        if weight_decay == "auto":
+            for value in WEIGHT_DECAYS:
+                report("main", 0, 0)
+                estimation = joint(value)
+                scores[value] = estimation.loss(estimation.pair(whole), operator.add)
+            weight_decay = _largest_within_one_error(scores)
+        estimation = joint(float(weight_decay))
+        delta = self.delta
+        if delta == "auto":
+            report("main", 0, 0)
+            delta = estimation.loss(estimation.pair(whole), operator.sub)[0]
+        estimation = replace(estimation, tests=replace(tests, delta=float(delta)))
+        limits = tuple(2**31 if limit is None else limit for limit in (self.max_spurious, self.max_main))
+        loops = Loops(self.inner, self.candidate, limits)  # type: ignore[arg-type]
+        found = estimate_subspaces(estimation, loops, report)
+        self.spurious_, self.main_ = found.spurious, found.main
+        self.trace_ = Trace(found.steps, found.stopped, float(delta), float(weight_decay), scores)
+        onto = self.output == "onto_main"
+        make, kept = (AffineMap.keeping, found.main) if onto else (AffineMap.removing, found.spurious)
+        self.removal_ = make(kept, geometry.centre)
+
+    def _pair_solver(
+        self, data: LabelledRows, geometry: Geometry, weight_decay: float, rng: np.random.Generator
+    ) -> PairSolver:
+        balance: Any = self.balance
+        if self.solver == "exact":
+            whitening = Whitening.of(geometry, weight_decay)
+            return ExactSolver(data.rows, data.counts, whitening, balance, self.tol, self.max_iter)
+        settings = SGDSettings(
+            self.learning_rate, self.momentum, weight_decay, self.batch_size, self.max_epochs, self.patience
+        )
+        return SGDSolver(data.rows, data.counts, Whitening.of(geometry, 0.0), balance, settings, rng)
+
+    @contextmanager
+    def _progress(self) -> Iterator[Callable[[Role, int, int], None]]:
+        """A bar that counts pairs; their number is not known before, so it shows a rate and where the loops are."""
+        with tqdm(desc="JSE", unit=" pairs", disable=not self.verbose, leave=True) as bar:
+
+            def report(role: Role, outer: int, inner: int) -> None:
+                where = "choosing weight decay" if outer == 0 else f"round {outer}, {role} direction {inner}"
+                bar.set_postfix_str(where, refresh=False)
+                bar.update()
+
+            yield report
+
+
+def _largest_within_one_error(scores: dict[float, tuple[float, float]]) -> float:
+    """The largest weight decay whose loss is within one standard error of the smallest loss."""
+    best, error = min(scores.values())
+    return max(value for value, (loss, _) in scores.items() if loss <= best + error)

@@ -1,0 +1,125 @@
+"""Rows of (Z, y, concept), wherever they live: the one protocol the algorithms are written against.
+
+A *statistic* is a function of one :class:`Block` whose values add up over blocks. Moments, losses, gradients,
+counts: all are statistics, so the place where rows live (memory, a file, a GPU, a cluster) shows up only in
+how a :class:`RowSource` visits them. What :meth:`RowSource.sum` returns is small, float64 and on the host.
+
+Splits, folds and weights are columns of a block, never a copied ``Z[idx]``: row i belongs to the *cell*
+``4·fold + 2·y + concept``. Fold 0 holds the rows that are never held out; fold k ≥ 1 is held out in round k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unspur._typing import Array, FloatArray
+from unspur.exceptions import InputError
+
+S = TypeVar("S")
+
+#: Position of each label in everything that carries both.
+CONCEPT, MAIN = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A few consecutive rows: all a statistic gets to see.
+
+    Parameters
+    ----------
+    z : array of shape (m, d), as stored (not centred).
+    targets : float array of shape (2, m), concept and main label of each row as 0 or 1.
+    cell : integer array of shape (m,), 4·fold + 2·y + concept.
+    weight : float64 array of shape (m,), the user's row weights.
+    """
+
+    z: Array
+    targets: Array
+    cell: Array
+    weight: Array
+
+    @property
+    def fold(self) -> Array:
+        """Fold of each row, shape (m,)."""
+        return self.cell >> 2
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The n-long columns that travel beside Z."""
+
+    targets: FloatArray
+    cell: NDArray[np.intp]
+    weight: FloatArray
+    n_folds: int
+
+    @classmethod
+    def of(cls, y: Array, concept: Array, weight: Array | None = None, fold: Array | None = None) -> Columns:
+        """Columns from labels coded 0 and 1, optional weights, and optional folds (default: none held out)."""
+        y, concept = np.asarray(y, dtype=np.intp), np.asarray(concept, dtype=np.intp)
+        n = len(y)
+        weight = np.ones(n) if weight is None else np.array(weight, dtype=np.float64)
+        fold = np.zeros(n, dtype=np.intp) if fold is None else np.asarray(fold, dtype=np.intp)
+        lengths = {"y": n, "concept": len(concept), "weight": len(weight), "fold": len(fold)}
+        if len(set(lengths.values())) > 1:
+            raise InputError(f"Columns must be equally long; got {lengths}.")
+        return cls(np.stack([concept, y]).astype(np.float64), 4 * fold + 2 * y + concept, weight, int(fold.max(initial=0)))
+
+    def __len__(self) -> int:
+        return len(self.cell)
+
+    def block(self, z: Array, rows: Any) -> Block:
+        """Block of the rows selected by a slice or an index array, with their `z`."""
+        return Block(z, self.targets[:, rows], self.cell[rows], self.weight[rows])
+
+
+@dataclass(frozen=True, slots=True)
+class Weighting:
+    """Row weight ω = weight · factor[cell]: which folds count, and how much each group does."""
+
+    factor: FloatArray  # shape (4 · (n_folds + 1),)
+
+    def __call__(self, block: Block) -> Array:
+        """Weights ω of the rows of a block, shape (m,)."""
+        return block.weight * self.factor[block.cell]
+
+
+class RowSource(Protocol):
+    """Rows of (Z, y, concept) that can be visited any number of times."""
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+
+    @property
+    def n_features(self) -> int:
+        """Number of features d."""
+
+    @property
+    def n_folds(self) -> int:
+        """Number of folds that are held out in turn (fold 0, never held out, not counted)."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Floating-point type the rows are stored in."""
+
+    def sum(self, statistic: Callable[[Block], S]) -> S:
+        """Sum of `statistic` over blocks that together hold every row once."""
+
+    def project(self, directions: Array, centre: Array) -> RowSource:
+        """Rows ``(z − centre) @ directions`` in float64, with the same columns, living where these rows live.
+
+        One pass over Z; none when `directions` has no column (the labels alone).
+        """
+
+    def minibatches(self, size: int, rng: np.random.Generator, weighting: Weighting) -> Iterator[Block]:
+        """One epoch of random blocks of `size` rows drawn by `weighting`.
+
+        Equal weights: every row with positive weight once, in random order. Otherwise: as many draws with
+        replacement, with probability proportional to the weight.
+        """

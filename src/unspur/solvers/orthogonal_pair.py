@@ -1,0 +1,174 @@
+"""The exact solver for one pair of orthogonal directions (paper eq. 2 and appendix C.1).
+
+::
+
+    minimise    Σ ω_i [ ℓ(z_i·w_s + b_s, s_i) + ℓ(z_i·w_y + b_y, y_i) ]  +  λ/2 (‖w_s‖² + ‖w_y‖²)
+    over        w_s, w_y in the allowed subspace,  w_s · w_y = 0,  b_s, b_y free
+
+In whitened coordinates w = T a. One label leads: its coordinates a are free, and the other label follows,
+``a_follow = u − q (q·u) / (q·q)`` with ``q = Tᵀ w_lead`` and u free, which is the constraint solved and leaves the Hessian
+close to the identity. L-BFGS then needs a few dozen evaluations, each one pass over the rows for both labels. The label
+with the larger weights leads: the direction of weights near zero turns wildly, and would turn the other with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import scipy.optimize
+
+from unspur._typing import FloatArray
+from unspur.exceptions import InputError
+from unspur.rows import CONCEPT, MAIN, RowSource, Weighting
+from unspur.solvers.outcome import Outcome, Pair
+from unspur.solvers.plane import search_plane
+from unspur.solvers.whitening import Whitening
+from unspur.sums.logistic import PairLoss
+
+#: Minima of the plane whose objective lies within this share of what the best one gains over chance are all followed.
+CLOSE = 0.05
+
+
+@dataclass
+class PairObjective:
+    """Value and gradient in the unconstrained coordinates ``x = (a, u, b_s, b_y)``, shape (2r + 2,)."""
+
+    rows: RowSource
+    weighting: Weighting
+    whitening: Whitening
+    lead: int = CONCEPT
+    evaluations: int = field(default=0, init=False)
+
+    def data_term(self, weights: FloatArray, intercepts: FloatArray) -> tuple[float, FloatArray, FloatArray]:
+        """Loss without decay, its gradient in the weights (2, d) and in the intercepts (2,)."""
+        self.evaluations += 1
+        geometry = self.whitening.geometry
+        sums = self.rows.sum(
+            PairLoss(weights, intercepts, geometry.centre, self.weighting, geometry.far_from_zero)
+        )
+        return float(sums[0]), sums[3:].reshape(weights.shape), sums[1:3]
+
+    def __call__(self, x: FloatArray) -> tuple[float, FloatArray]:
+        """Objective and gradient at x."""
+        a, u, intercepts = self._split(x)
+        q, k, weights = self._constrain(a, u)
+        decay = self.whitening.decay
+        loss, gradient, gradient_b = self.data_term(weights, intercepts)
+        gradient += decay * weights
+        g_lead, g_follow = self._ordered(self.whitening.pull_back(gradient.T).T)
+        # The follower depends on the lead through q, and q = Π TᵀT a is a symmetric map of a.
+        along = float(q @ g_follow) / float(q @ q)
+        g_q = -k * g_follow - along * (u - 2.0 * k * q)
+        g_lead = g_lead + self.whitening.pull_back(self.whitening.weights(g_q))
+        value = loss + 0.5 * decay * float(np.sum(weights**2))
+        return value, np.concatenate([g_lead, g_follow - along * q, gradient_b])
+
+    def weights(self, x: FloatArray) -> FloatArray:
+        """Weights (2, d) at x, concept first."""
+        a, u, _ = self._split(x)
+        return self._constrain(a, u)[2]
+
+    def at(self, weights: FloatArray, intercepts: FloatArray) -> FloatArray:
+        """The x whose weights and intercepts are these (brought to the allowed subspace); sets who leads."""
+        coordinates = self.whitening.coordinates(weights.T).T
+        self.lead = int(np.argmax(np.linalg.norm(coordinates, axis=1)))
+        return np.concatenate([*self._ordered(coordinates), intercepts])
+
+    def _ordered(self, pair: FloatArray) -> FloatArray:
+        """Lead first, from concept first; and back, since swapping twice changes nothing."""
+        return pair if self.lead == CONCEPT else pair[::-1]
+
+    def _split(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        r = (len(x) - 2) // 2
+        return self.whitening.allow(x[:r]), self.whitening.allow(x[r:-2]), x[-2:]
+
+    def _constrain(self, a: FloatArray, u: FloatArray) -> tuple[FloatArray, float, FloatArray]:
+        """q (r,), the multiple of q taken off u, and the weights (2, d), concept first."""
+        w_lead = self.whitening.weights(a)
+        q = self.whitening.pull_back(w_lead)
+        k = float(q @ u) / float(q @ q)
+        return q, k, self._ordered(np.stack([w_lead, self.whitening.weights(u - k * q)]))
+
+
+def solve_pair(
+    rows: RowSource,
+    weighting: Weighting,
+    whitening: Whitening,
+    *,
+    start: Pair | None = None,
+    search: bool = True,
+    tol: float = 1e-6,
+    max_iter: int = 1000,
+) -> Pair:
+    """Orthogonal weights for both labels inside the subspace that `whitening` allows.
+
+    Parameters
+    ----------
+    start : a solution of a neighbouring problem. With `search` it is followed beside the minima of the plane, so it
+        never makes the answer worse; without, the solver stays in its basin and saves the search.
+    tol : bound on the gradient in whitened coordinates, relative to the gradient at zero weights.
+
+    Non-convergence is an outcome with a reason; the weights are then the best that were seen.
+    """
+    if whitening.freedom < 2:
+        raise InputError(f"A pair needs two free dimensions; {whitening.freedom} are left.")
+    objective = PairObjective(rows, weighting, whitening)
+    zero = np.zeros((2, rows.n_features))
+    chance, slopes, slope_b = objective.data_term(zero, np.zeros(2))
+    scale = float(np.hypot(np.linalg.norm(whitening.pull_back(slopes.T)), np.linalg.norm(2.0 * slope_b)))
+    if np.linalg.norm(whitening.pull_back(slopes.T), axis=0).min() <= 1e-12:
+        # Not a limit of the method but a fact about the rows: a label with equal class means everywhere.
+        return Pair(zero, np.zeros(2), Outcome(False, "a label has no linear trace in these rows", chance, 0.0, 1))
+    starts = [] if start is None else [(start.weights, start.intercepts)]
+    if search or start is None:
+        minima = search_plane(rows, weighting, whitening, slopes).minima
+        close = minima[0].objective + CLOSE * (chance - minima[0].objective)
+        starts += [(m.weights, m.intercepts) for m in minima if m.objective <= close]
+    found = [_descend(objective, weights, b, tol * scale, scale, max_iter) for weights, b in starts]
+    best = min(found, key=lambda pair: pair.outcome.objective)
+    return replace(best, outcome=replace(best.outcome, evaluations=objective.evaluations))
+
+
+def _descend(
+    objective: PairObjective, weights: FloatArray, intercepts: FloatArray, gtol: float, scale: float, max_iter: int
+) -> Pair:
+    """L-BFGS from given weights until the gradient norm is below `gtol`."""
+    best: list[tuple[float, float, FloatArray]] = []
+
+    def remembered(x: FloatArray) -> tuple[float, FloatArray]:
+        value, gradient = objective(x)
+        norm = float(np.linalg.norm(gradient))
+        if not best or norm <= gtol or value < best[0][0]:
+            best[:] = [(value, norm, x.copy())]
+        if norm <= gtol:
+            raise _Converged
+        return value, gradient
+
+    reason = "gradient below tolerance"
+    try:
+        result = scipy.optimize.minimize(
+            remembered, objective.at(weights, intercepts), jac=True, method="L-BFGS-B",
+            options={"maxiter": max_iter, "maxfun": 2 * max_iter, "gtol": 0.0, "ftol": 0.0, "maxcor": 20, "maxls": 40},
+        )  # fmt: skip
+        reason = f"L-BFGS: {result.message}"
+    except _Converged:
+        pass
+    value, norm, x = best[0]
+    # Rounding in float32 rows sets a floor under the gradient; a line search that finds nothing there has arrived.
+    floor = 100.0 * float(np.finfo(objective.rows.dtype).eps) * scale
+    converged = norm <= max(gtol, floor)
+    if converged and norm > gtol:
+        reason = "gradient at the rounding error of the rows"
+    return Pair(objective.weights(x), x[-2:], Outcome(converged, reason, value, norm / scale, objective.evaluations))
+
+
+class _Converged(Exception):  # noqa: N818 — control flow, not an error
+    """Raised out of the optimiser once the gradient norm (2-norm, which L-BFGS-B does not test) is small enough."""
+
+
+def directions(pair: Pair) -> FloatArray:
+    """Unit directions v_s, v_y of a pair, shape (2, d), orthogonal to machine precision."""
+    v_s = pair.weights[CONCEPT] / np.linalg.norm(pair.weights[CONCEPT])
+    v_y = pair.weights[MAIN] - v_s * (v_s @ pair.weights[MAIN])
+    return np.stack([v_s, v_y / np.linalg.norm(v_y)])

@@ -1,0 +1,43 @@
+"""What a solver says about its own work."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+from unspur._typing import FloatArray
+from unspur.exceptions import NotConvergedWarning
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Did it converge, why did it stop, and what did it cost?
+
+    `gradient` is the norm of the gradient in whitened coordinates relative to the one at zero weights; its square
+    bounds how far the objective is from the minimum of its basin, relative to what there was to gain.
+    """
+
+    converged: bool
+    reason: str
+    objective: float
+    gradient: float
+    evaluations: int
+
+    def warn_unless_converged(self) -> None:
+        """Issue a NotConvergedWarning with the reason and a remedy."""
+        if not self.converged:
+            warnings.warn(
+                f"The pair of directions was not solved to tolerance: {self.reason} (relative gradient "
+                f"{self.gradient:.1e} after {self.evaluations} evaluations). Raise max_iter or tol, or weight_decay.",
+                NotConvergedWarning,
+                stacklevel=2,
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Orthogonal weights for both labels, shape (2, d): line 0 for the concept, line 1 for the main task."""
+
+    weights: FloatArray
+    intercepts: FloatArray
+    outcome: Outcome

@@ -1,0 +1,217 @@
+"""Subspaces and the affine maps that remove or keep them: frozen values with thin factors.
+
+Rows are points, so a map acts on ``x`` from the right and nothing here ever forms a ``d × d`` matrix
+(except :meth:`AffineMap.matrix`, for small cases and for looking).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import scipy.linalg
+
+from unspur._typing import Array, FloatArray
+from unspur.exceptions import EmptySubspaceError, InputError
+
+#: A direction whose part outside a span is below this share of its length counts as inside the span.
+INSIDE = 1e-8
+
+
+def _frozen(array: Array) -> FloatArray:
+    """Float64 copy that cannot be written to."""
+    copy = np.array(array, dtype=np.float64, order="C")
+    copy.setflags(write=False)
+    return copy
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Subspace:
+    """Linear subspace of R^d given by an orthonormal basis, shape (d, k); k may be 0.
+
+    Build one with :meth:`empty`, :meth:`spanned_by` and :meth:`with_direction`, which keep the basis
+    orthonormal to machine precision; the constructor only checks it.
+    """
+
+    basis: FloatArray
+
+    def __post_init__(self) -> None:
+        basis = _frozen(self.basis)
+        if basis.ndim != 2 or basis.shape[1] > basis.shape[0]:
+            raise InputError(f"A basis has shape (d, k) with k ≤ d; got {basis.shape}.")
+        if not np.allclose(basis.T @ basis, np.eye(basis.shape[1]), atol=1e-10, rtol=0):
+            raise InputError("The columns of a basis must be orthonormal. Use Subspace.spanned_by(vectors).")
+        object.__setattr__(self, "basis", basis)
+
+    @classmethod
+    def empty(cls, ambient: int) -> Subspace:
+        """The subspace {0} of R^ambient."""
+        return cls(np.empty((ambient, 0)))
+
+    @classmethod
+    def spanned_by(cls, vectors: Array) -> Subspace:
+        """Span of the columns of `vectors`, shape (d, m); dependent columns add nothing."""
+        subspace = cls.empty(np.shape(vectors)[0])
+        for column in np.asarray(vectors, dtype=np.float64).T:
+            length = np.linalg.norm(column)
+            if length > 0 and subspace._outside(column / length) > INSIDE:
+                subspace = subspace.with_direction(column)
+        return subspace
+
+    @property
+    def dim(self) -> int:
+        """Number of directions."""
+        return int(self.basis.shape[1])
+
+    @property
+    def ambient(self) -> int:
+        """Dimension of the space around it."""
+        return int(self.basis.shape[0])
+
+    def component(self, vector: Array) -> FloatArray:
+        """Orthogonal projection of a vector (d,), or of the columns of (d, m), onto the subspace."""
+        return np.asarray(self.basis @ (self.basis.T @ vector), dtype=np.float64)
+
+    def reject(self, vector: Array) -> FloatArray:
+        """What is left of a vector (d,), or of the columns of (d, m), outside the subspace."""
+        # Twice: one pass leaves a component of size eps / (share outside); a second removes it.
+        once = np.asarray(vector, dtype=np.float64) - self.component(vector)
+        return once - self.component(once)
+
+    def _outside(self, unit: FloatArray) -> float:
+        return float(np.linalg.norm(self.reject(unit)))
+
+    def with_direction(self, vector: Array) -> Subspace:
+        """Same subspace with one more direction: `vector` made orthogonal to it and given length one."""
+        vector = np.asarray(vector, dtype=np.float64)
+        length = float(np.linalg.norm(vector))
+        if not np.isfinite(length) or length == 0:
+            raise InputError(f"A direction needs a positive, finite length; got {length}.")
+        rest = self.reject(vector / length)
+        outside = float(np.linalg.norm(rest))
+        if outside <= INSIDE:
+            raise InputError("The direction already lies in the subspace; nothing would be added.")
+        return Subspace(np.column_stack([self.basis, rest / outside]))
+
+    def union(self, other: Subspace) -> Subspace:
+        """Span of both."""
+        if other.ambient != self.ambient:
+            raise InputError(f"Subspaces of R^{self.ambient} and R^{other.ambient} have no common span.")
+        return Subspace.spanned_by(np.column_stack([self.basis, other.basis]))
+
+    def angles(self, other: Subspace) -> FloatArray:
+        """Principal angles in radians, ascending, shape (min(k, other k),)."""
+        if not self.dim or not other.dim:
+            return np.empty(0)
+        return np.asarray(scipy.linalg.subspace_angles(self.basis, other.basis)[::-1], dtype=np.float64)
+
+    def __repr__(self) -> str:
+        return f"Subspace(dim={self.dim}, ambient={self.ambient})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AffineMap:
+    """Affine map of rows with thin factors `right` R and `left` L, both of shape (d, k).
+
+    ::
+
+        form="remove":   x ↦ x − (x − c) R Lᵀ + offset      (offset 0 when made by `removing`)
+        form="keep":     x ↦     (x − c) R Lᵀ + offset      (offset c when made by `keeping`)
+
+    Orthogonal projections have R = L with orthonormal columns; oblique ones (LEACE, SPLINCE) do not.
+    """
+
+    centre: FloatArray
+    right: FloatArray
+    left: FloatArray
+    form: Literal["remove", "keep"] = "remove"
+    offset: FloatArray = field(default_factory=lambda: np.zeros(()))
+
+    def __post_init__(self) -> None:
+        centre, right, left = _frozen(self.centre), _frozen(self.right), _frozen(self.left)
+        if centre.ndim != 1 or right.shape != left.shape or right.ndim != 2 or len(right) != len(centre):
+            raise InputError(
+                "An affine map needs a centre (d,) and two factors (d, k); "
+                f"got {centre.shape}, {right.shape} and {left.shape}."
+            )
+        if self.form not in ("remove", "keep"):
+            raise InputError(f"form is 'remove' or 'keep'; got {self.form!r}.")
+        for name, value in (("centre", centre), ("right", right), ("left", left)):
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "offset", _frozen(np.broadcast_to(self.offset, centre.shape)))
+
+    @classmethod
+    def removing(cls, subspace: Subspace, centre: Array) -> AffineMap:
+        """Orthogonal projection off `subspace` around `centre`; the identity when it is empty."""
+        return cls(centre, subspace.basis, subspace.basis, "remove")
+
+    @classmethod
+    def keeping(cls, subspace: Subspace, centre: Array) -> AffineMap:
+        """Orthogonal projection onto `subspace` around `centre`."""
+        if not subspace.dim:
+            raise EmptySubspaceError(
+                "There is no direction to project onto: every row would become the same point. "
+                "Remove the spurious subspace instead, or look at the trace to see why none was accepted."
+            )
+        return cls(centre, subspace.basis, subspace.basis, "keep", np.asarray(centre, dtype=np.float64))
+
+    @property
+    def ambient(self) -> int:
+        """Dimension of the rows it takes and returns."""
+        return len(self.centre)
+
+    @property
+    def rank(self) -> int:
+        """Rank of the linear part: d − k for a removal of k directions, k for a projection onto k."""
+        width = self.right.shape[1]
+        if not width:
+            return self.ambient if self.form == "remove" else 0
+        if self.form == "remove":  # rank(I_d − R Lᵀ) = d − k + rank(I_k − Lᵀ R)
+            small = np.eye(width) - self.left.T @ self.right
+            return self.ambient - width + int(np.linalg.matrix_rank(small, tol=1e-8))
+        small = np.linalg.qr(self.right)[1] @ np.linalg.qr(self.left)[1].T
+        return int(np.linalg.matrix_rank(small))
+
+    def __call__(self, x: Array) -> Array:
+        """Image of one row (d,) or of many (..., d), in the dtype it came in (integers become float64)."""
+        x = np.asarray(x)
+        if x.shape[-1:] != (self.ambient,):
+            raise InputError(f"Rows have {self.ambient} features; got an array of shape {x.shape}.")
+        dtype = x.dtype if x.dtype.kind == "f" else np.dtype(np.float64)
+        # float16 has no fast products and too few digits for them: computed in float32, returned as it came.
+        work = np.promote_types(dtype, np.float32)
+        centre, right, left, offset = (
+            np.asarray(a, dtype=work) for a in (self.centre, self.right, self.left, self.offset)
+        )
+        moved = ((x.astype(work, copy=False) - centre) @ right) @ left.T
+        if self.form == "remove":
+            np.subtract(x, moved, out=moved)
+        moved += offset
+        return moved.astype(dtype, copy=False)
+
+    def compose(self, first: AffineMap) -> AffineMap:
+        """The map `x ↦ self(first(x))`, again with thin factors."""
+        if first.ambient != self.ambient:
+            raise InputError(f"Cannot compose maps of R^{first.ambient} and R^{self.ambient}.")
+        r1, l1, r2, l2 = first.right, first.left, self.right, self.left
+        cross = l1.T @ r2
+        if first.form == "remove" and self.form == "remove":  # I − R₁L₁ᵀ − R₂L₂ᵀ + R₁L₁ᵀR₂L₂ᵀ
+            right, left = np.column_stack([r1, r2]), np.column_stack([l1 - l2 @ cross.T, l2])
+        elif self.form == "remove":  # R₁L₁ᵀ (I − R₂L₂ᵀ)
+            right, left = r1, l1 - l2 @ cross.T
+        elif first.form == "remove":  # (I − R₁L₁ᵀ) R₂L₂ᵀ
+            right, left = r2 - r1 @ cross, l2
+        else:  # R₁L₁ᵀ R₂L₂ᵀ
+            right, left = r1 @ cross, l2
+        form: Literal["remove", "keep"] = "remove" if first.form == self.form == "remove" else "keep"
+        image = self(first(first.centre))
+        return AffineMap(first.centre, right, left, form, image - first.centre if form == "remove" else image)
+
+    def matrix(self) -> FloatArray:
+        """The linear part as a dense matrix M of shape (d, d), acting on rows as `x @ M`."""
+        product = self.right @ self.left.T
+        return np.eye(self.ambient) - product if self.form == "remove" else product
+
+    def __repr__(self) -> str:
+        return f"AffineMap({self.form}, rank={self.rank}, ambient={self.ambient})"

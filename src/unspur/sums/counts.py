@@ -1,0 +1,76 @@
+"""How many rows, and how much weight, lie in each cell (fold, y, concept); and the weightings built from that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from unspur._typing import BoolArray, FloatArray
+from unspur.exceptions import GroupSizeError
+from unspur.rows import Block, RowSource, Weighting
+
+Balance: TypeAlias = Literal["none", "concept", "main", "group"]
+
+
+@dataclass(frozen=True, slots=True)
+class CellCounts:
+    """Rows with positive weight and sum of weights per cell, both of shape (n_folds + 1, 2, 2): fold, y, concept."""
+
+    rows: FloatArray
+    weight: FloatArray
+
+    @classmethod
+    def of(cls, rows: RowSource) -> CellCounts:
+        """Count the cells of a row source without reading Z."""
+        cells = 4 * (rows.n_folds + 1)
+
+        def count(block: Block) -> FloatArray:
+            present = np.asarray(block.weight > 0, dtype=np.float64)
+            return np.stack(
+                [np.bincount(block.cell, weights=column, minlength=cells) for column in (present, block.weight)]
+            )
+
+        labels = rows.project(np.empty((rows.n_features, 0)), np.zeros(rows.n_features))
+        return cls(*labels.sum(count).reshape(2, -1, 2, 2))
+
+    @property
+    def n_folds(self) -> int:
+        """Number of folds that are held out in turn."""
+        return len(self.rows) - 1
+
+    def without(self, fold: int | None) -> BoolArray:
+        """Mask over fold numbers: all but one (all when None)."""
+        return np.array([number != fold for number in range(self.n_folds + 1)])
+
+    def only(self, fold: int) -> BoolArray:
+        """Mask over fold numbers: one."""
+        return ~self.without(fold)
+
+    @property
+    def held_out(self) -> BoolArray:
+        """Mask over fold numbers: all that are held out in turn."""
+        return self.without(0)
+
+    def weighting(self, folds: BoolArray, balance: Balance) -> Weighting:
+        """Weights, summing to one, of the rows in `folds`.
+
+        `balance` gives the classes of the concept, of the main label, or the four groups the same total weight.
+        """
+        total = self.weight[folds].sum(axis=0)  # (y, concept)
+        classes = total.sum(axis=_WITHIN[balance], keepdims=True)
+        if np.any(classes <= 0):
+            empty = np.argwhere(np.broadcast_to(classes, (2, 2)) <= 0)
+            cells = ", ".join(f"(main={y}, concept={c})" for y, c in empty)
+            raise GroupSizeError(
+                f"No rows with positive weight in {cells}, so these classes cannot be given equal weight. "
+                "Add such rows, or use a coarser balance."
+            )
+        factor = np.zeros_like(self.weight)
+        factor[folds] = np.broadcast_to(1.0 / (classes.size * classes), (2, 2))
+        return Weighting(factor.ravel())
+
+
+#: Axes of (y, concept) inside a class of each balance: summed over to get the weight of the class.
+_WITHIN: dict[Balance, tuple[int, ...]] = {"none": (0, 1), "concept": (0,), "main": (1,), "group": ()}

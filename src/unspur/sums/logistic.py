@@ -1,0 +1,77 @@
+"""Logistic loss of both labels at once, and its gradient: one visit of a block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unspur._typing import Array, FloatArray
+from unspur.rows import Block, Weighting
+
+#: From this many numbers on, two matrix-vector products beat one product with a thin matrix (OpenBLAS packs
+#: the large operand first, which costs as much as the product itself).
+THIN = 2**17
+
+
+def loss_and_probability(logits: FloatArray, targets: Array) -> tuple[FloatArray, FloatArray]:
+    """``ℓ(t, y) = log(1 + eᵗ) − y t`` and ``p = 1 / (1 + e⁻ᵗ)`` elementwise, without overflow."""
+    small = np.exp(-np.abs(logits))
+    probability = np.where(logits >= 0, 1.0, small) / (1.0 + small)
+    return np.maximum(logits, 0.0) + np.log1p(small) - targets * logits, probability
+
+
+@dataclass(frozen=True, slots=True)
+class PairLoss:
+    """Σ ω [ℓ(concept) + ℓ(main)] with its gradient.
+
+    Parameters
+    ----------
+    weights : shape (2, d), for concept and main label, acting on centred rows.
+    intercepts : shape (2,).
+    centre : shape (d,).
+    weighting : the row weights ω.
+    centred : subtract `centre` from every block instead of from the logits; needed when rows lie so far from
+        zero that their products would lose the signal.
+
+    A call returns a vector of length 3 + 2d: loss, gradient in the intercepts, gradient in the weights.
+    """
+
+    weights: FloatArray
+    intercepts: FloatArray
+    centre: FloatArray
+    weighting: Weighting
+    centred: bool = False
+
+    def __call__(self, block: Block) -> FloatArray:
+        """Value and gradient over one block."""
+        z = block.z - self.centre.astype(block.z.dtype) if self.centred else block.z
+        logits = _forward(z, self.weights)
+        logits += (self.intercepts if self.centred else self.intercepts - self.weights @ self.centre)[:, None]
+        losses, probability = loss_and_probability(logits, block.targets)
+        omega = self.weighting(block)
+        residual = (probability - block.targets) * omega
+        out = np.empty(3 + self.weights.size)
+        out[0] = (losses @ omega).sum()
+        out[1:3] = residual.sum(axis=1)
+        gradient = _backward(z, residual)
+        if not self.centred:
+            gradient -= out[1:3, None] * self.centre
+        out[3:] = gradient.ravel()
+        return out
+
+
+def _forward(z: Array, weights: FloatArray) -> FloatArray:
+    """``weights @ z.T`` in float64, shape (k, m); the product itself in the dtype of the rows."""
+    narrow = weights.astype(z.dtype, copy=False)
+    if z.size < THIN:
+        return np.asarray(narrow @ z.T, dtype=np.float64)
+    return np.stack([z @ row for row in narrow]).astype(np.float64, copy=False)
+
+
+def _backward(z: Array, residual: FloatArray) -> FloatArray:
+    """``residual @ z`` in float64, shape (k, d)."""
+    narrow = residual.astype(z.dtype, copy=False)
+    if z.size < THIN:
+        return np.asarray(narrow @ z, dtype=np.float64)
+    return np.stack([row @ z for row in narrow]).astype(np.float64, copy=False)

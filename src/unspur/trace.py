@@ -1,0 +1,101 @@
+"""The story of a fit: every direction that was tested, in order, with the decision in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from unspur.criteria import Role, TTest, Verdict
+from unspur.rows import CONCEPT, MAIN
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One tested direction: round of the outer loop, step of the inner loop, verdict, and the solver's word."""
+
+    outer: int
+    inner: int
+    verdict: Verdict
+    evaluations: int
+    solver: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and words, ready for JSON."""
+        place = {"outer": self.outer, "inner": self.inner}
+        return place | self.verdict.to_dict() | {"evaluations": self.evaluations, "solver": self.solver}
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Steps of a fit, the parameters it settled on, and why it stopped.
+
+    Prints as a table; `to_dict` gives plain numbers.
+
+    `weight_decay_scores` is the table that `weight_decay="auto"` decided from: group-weighted held-out loss of the
+    first pair and its standard error, per value tried.
+    """
+
+    steps: tuple[Step, ...]
+    stopped: str
+    delta: float
+    weight_decay: float
+    weight_decay_scores: dict[float, tuple[float, float]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def __iter__(self) -> Iterator[Step]:
+        return iter(self.steps)
+
+    def __getitem__(self, index: int) -> Step:
+        return self.steps[index]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and words, ready for JSON."""
+        return {
+            "steps": [step.to_dict() for step in self.steps],
+            "stopped": self.stopped,
+            "delta": self.delta,
+            "weight_decay": self.weight_decay,
+            "weight_decay_scores": [
+                {"weight_decay": k, "loss": v[0], "standard_error": v[1]} for k, v in self.weight_decay_scores.items()
+            ],
+        }
+
+    @classmethod
+    def from_dict(cls, saved: dict[str, Any]) -> Trace:
+        """Inverse of `to_dict`, for reading saved removals."""
+        scores = {row["weight_decay"]: (row["loss"], row["standard_error"]) for row in saved["weight_decay_scores"]}
+        steps = tuple(_step_from_dict(step) for step in saved["steps"])
+        return cls(steps, saved["stopped"], saved["delta"], saved["weight_decay"], scores)
+
+    def __str__(self) -> str:
+        head = f"{'':>7} {'direction':<10}{'t informative':>14}{'t own label':>13}  decision"
+        lines = [head, "─" * 78]
+        for step in self.steps:
+            verdict = step.verdict
+            mark = "✓" if verdict.proper else "✗"
+            place = f"{step.outer}.{step.inner}"
+            lines.append(
+                f"{mark} {place:<5} {verdict.role:<10}{verdict.informative.t:>14.2f}{verdict.own.t:>13.2f}  "
+                f"{'accepted' if verdict.proper else 'rejected'}"
+            )
+            lines.append(f"{'':>8}{verdict.reason}")
+        lines += ["─" * 78, f"stopped: {self.stopped}"]
+        lines.append(f"weight decay {self.weight_decay:g}, Δ = {self.delta:.3g}")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def _step_from_dict(saved: dict[str, Any]) -> Step:
+    role: Role = saved["role"]
+    losses = np.empty((2, 4))
+    losses[CONCEPT], losses[MAIN] = list(saved["loss_concept"].values()), list(saved["loss_main"].values())
+    unknown = float("nan")
+    tests = [TTest(unknown, unknown, saved[f"t_{name}"], saved[f"p_{name}"]) for name in ("informative", "own")]
+    verdict = Verdict(role, saved["proper"], tests[0], tests[1], saved["delta"], losses, saved["reason"])
+    return Step(saved["outer"], saved["inner"], verdict, saved["evaluations"], saved["solver"])
