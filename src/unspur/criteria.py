@@ -95,7 +95,9 @@ class Tests:
         """Weights the scalars are fitted under: those the tests average with (else the tests have no power)."""
         return "group" if self.by_group else "none"
 
-    def losses(self, rows: RowSource, counts: CellCounts, directions: FloatArray, centre: FloatArray) -> GroupLosses:
+    def losses(
+        self, rows: RowSource, counts: CellCounts, directions: FloatArray, centre: FloatArray
+    ) -> GroupLosses:
         """Held-out losses along `directions`, shape (folds, d): line k − 1 is judged on the rows of fold k."""
         scores = rows.project(directions.T, centre)
         chance = self._chance(counts)
@@ -125,7 +127,11 @@ class Tests:
         if not self.by_group:  # the weight of a row left out is spread over all rows
             gradient, weight = np.broadcast_to(gradient.sum(axis=0), gradient.shape), np.full(4, weight.sum())
         return replace(
-            model, weighting=weighting, inverse_hessian=fit.inverse_hessian, group_gradient=gradient, group_weight=weight
+            model,
+            weighting=weighting,
+            inverse_hessian=fit.inverse_hessian,
+            group_gradient=gradient,
+            group_weight=weight,
         )
 
     def _chance(self, counts: CellCounts) -> FloatArray:
@@ -150,7 +156,10 @@ class Tests:
         informative = _t_test(*self.summarise(losses, f"{own} over chance"), 0.0, lower=True)
         specific = _t_test(*self.summarise(losses, "concept over main"), self.delta, lower=role == "spurious")
         threshold = float(norm.ppf(1.0 - self.significance_level))
-        knows, is_own = informative.t < -threshold, (specific.t if role == "main" else -specific.t) > threshold
+        knows, is_own = (
+            informative.t < -threshold,
+            (specific.t if role == "main" else -specific.t) > threshold,
+        )
         if knows and is_own:
             reason = f"predicts the {own} label, and better than the {other} label"
         elif knows:
@@ -173,7 +182,9 @@ def require_testable(counts: CellCounts, *, by_group: bool, how: str) -> None:
     if by_group and held_out.min() < FEWEST:
         small = [(y, c) for y in (0, 1) for c in (0, 1) if held_out[y, c] < FEWEST]
         names = ", ".join(f"(main={y}, concept={c}) has {int(held_out[y, c])}" for y, c in small)
-        raise GroupSizeError(f"Too few held-out rows: group {names}; the tests need at least {FEWEST} in each. {how}")
+        raise GroupSizeError(
+            f"Too few held-out rows: group {names}; the tests need at least {FEWEST} in each. {how}"
+        )
     for axis, name in ((0, "concept"), (1, "main label")):
         if held_out.sum(axis=axis).min() == 0:
             raise GroupSizeError(f"All held-out rows have the same {name}. {how}")

@@ -28,7 +28,9 @@ def refuse_existing(path: str | PathLike[str], *, overwrite: bool) -> Path:
     if path.is_dir():
         raise OutputExistsError(f"{path} is a folder; name a file.")
     if path.exists() and not overwrite:
-        raise OutputExistsError(f"{path} exists and is kept. Choose another name, or overwrite it on purpose.")
+        raise OutputExistsError(
+            f"{path} exists and is kept. Choose another name, or overwrite it on purpose."
+        )
     if not path.parent.is_dir():
         raise FileNotFoundError(f"The folder {path.parent} does not exist; create it first.")
     return path
@@ -71,10 +73,14 @@ def read_artifact(path: str | PathLike[str]) -> tuple[dict[str, Array], dict[str
             text = (file.metadata() or {}).get("unspur")
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 — not a dict
     except safetensors.SafetensorError as error:
-        raise ArtifactError(f"{path} is not a readable safetensors file ({error}). It may be cut off; save it again.") from error
+        raise ArtifactError(
+            f"{path} is not a readable safetensors file ({error}). It may be cut off; save it again."
+        ) from error
     if text is None:
         raise ArtifactError(f"{path} is a safetensors file, but not one that unspur wrote.")
     metadata: dict[str, Any] = json.loads(text)
     if metadata["format"] > FORMAT:
-        raise ArtifactError(f"{path} has format {metadata['format']}; this version reads up to {FORMAT}. Upgrade unspur.")
+        raise ArtifactError(
+            f"{path} has format {metadata['format']}; this version reads up to {FORMAT}. Upgrade unspur."
+        )
     return arrays, metadata

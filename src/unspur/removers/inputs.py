@@ -60,7 +60,13 @@ class Splitting:
 
 
 def labelled_rows(
-    estimator: BaseEstimator, train: Sample, validation: Sample | None, splitting: Splitting, missing: Any, *, by_group: bool
+    estimator: BaseEstimator,
+    train: Sample,
+    validation: Sample | None,
+    splitting: Splitting,
+    missing: Any,
+    *,
+    by_group: bool,
 ) -> LabelledRows:
     """Check everything that can be wrong with the data, and lay the rows out for estimation."""
     z = checked_z(estimator, train.X, reset=True)
@@ -118,7 +124,9 @@ def _labels(sample: Sample, n: int, missing: Any, like: tuple[BinaryLabel, Binar
     known = (None, None) if like is None else (like[0].classes, like[1].classes)
     y = binary_label(sample.y, f"y{sample.suffix}", n, classes=known[0])
     if not y.present.all():
-        raise LabelError(f"y{sample.suffix} is missing in {np.sum(~y.present)} rows; only concept may have gaps.")
+        raise LabelError(
+            f"y{sample.suffix} is missing in {np.sum(~y.present)} rows; only concept may have gaps."
+        )
     concept = binary_label(sample.concept, f"concept{sample.suffix}", n, missing=missing, classes=known[1])
     if sample.sample_weight is None:
         return y, concept, np.ones(n)
@@ -126,7 +134,9 @@ def _labels(sample: Sample, n: int, missing: Any, like: tuple[BinaryLabel, Binar
     if weight.shape != (n,):
         raise InputError(f"sample_weight{sample.suffix} has shape {weight.shape} for {n} rows of Z.")
     if not np.all(np.isfinite(weight)) or weight.min() < 0 or not weight.max() > 0:
-        raise InputError(f"sample_weight{sample.suffix} must be finite and not negative, with some weight above zero.")
+        raise InputError(
+            f"sample_weight{sample.suffix} must be finite and not negative, with some weight above zero."
+        )
     return y, concept, weight
 
 

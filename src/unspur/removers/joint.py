@@ -48,7 +48,13 @@ class ExactSolver:
         weighting = self.counts.weighting(self.counts.without(without_fold), self.balance)
         allowed = self.whitening.away_from(away_from)
         pair = solve_pair(
-            self.rows, weighting, allowed, start=start, search=start is None, tol=self.tol, max_iter=self.max_iter
+            self.rows,
+            weighting,
+            allowed,
+            start=start,
+            search=start is None,
+            tol=self.tol,
+            max_iter=self.max_iter,
         )
         pair.outcome.warn_unless_converged()
         return pair
@@ -75,7 +81,13 @@ class SGDSolver:
         weighting = self.counts.weighting(self.counts.without(watched), self.balance)
         validation = self.counts.weighting(self.counts.only(watched), self.balance)
         return solve_pair_by_sgd(
-            self.rows, weighting, validation, self.whitening.geometry.centre, away_from, self.settings, self.rng
+            self.rows,
+            weighting,
+            validation,
+            self.whitening.geometry.centre,
+            away_from,
+            self.settings,
+            self.rng,
         )
 
     def room(self, away_from: Subspace) -> int:
@@ -114,7 +126,9 @@ class JointEstimation:
             return EstimatedPair(found, found[:, None, :], pair.outcome)
         pair = self.solver(away_from, None, None)
         found = _exactly_orthogonal(pair, away_from)
-        folds = [self.solver(away_from, k, pair) for k in range(1, self.counts.n_folds + 1)]
+        # From an unfinished pair the folds would inherit what it knows of the rows that are to judge them.
+        start = pair if pair.outcome.converged else None
+        folds = [self.solver(away_from, k, start) for k in range(1, self.counts.n_folds + 1)]
         judged = np.stack([_exactly_orthogonal(fold, away_from) for fold in folds], axis=1)
         evaluations = sum(p.outcome.evaluations for p in (pair, *folds))
         return EstimatedPair(found, judged, replace(pair.outcome, evaluations=evaluations))
@@ -174,7 +188,9 @@ class Peeled:
     steps: tuple[Step, ...]
 
 
-def estimate_subspaces(joint: JointEstimation, loops: Loops, report: Callable[[Role, int, int], None]) -> Subspaces:
+def estimate_subspaces(
+    joint: JointEstimation, loops: Loops, report: Callable[[Role, int, int], None]
+) -> Subspaces:
     """Run both loops. `report(role, outer, inner)` is called before every pair, for a progress bar."""
     inner, outer = loops.inner, OTHER[loops.inner]
     found = {inner: Subspace.empty(joint.rows.n_features), outer: Subspace.empty(joint.rows.n_features)}
@@ -201,7 +217,11 @@ def estimate_subspaces(joint: JointEstimation, loops: Loops, report: Callable[[R
 
 
 def _peel(
-    joint: JointEstimation, loops: Loops, away_from: Subspace, turn: int, report: Callable[[Role, int, int], None]
+    joint: JointEstimation,
+    loops: Loops,
+    away_from: Subspace,
+    turn: int,
+    report: Callable[[Role, int, int], None],
 ) -> Peeled:
     """Inner loop: accept directions of the inner role, one pair at a time, until one is not proper."""
     accepted = Subspace.empty(away_from.ambient)

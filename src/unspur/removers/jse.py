@@ -18,15 +18,23 @@ from unspur._typing import Array
 from unspur.criteria import Role, Tests
 from unspur.removers.base import Remover
 from unspur.removers.inputs import LabelledRows, Sample, Splitting, labelled_rows
-from unspur.removers.joint import ExactSolver, JointEstimation, Loops, PairSolver, SGDSolver, estimate_subspaces
+from unspur.removers.joint import (
+    ExactSolver,
+    JointEstimation,
+    Loops,
+    PairSolver,
+    SGDSolver,
+    estimate_subspaces,
+)
 from unspur.solvers.sgd import SGDSettings
 from unspur.solvers.whitening import Geometry, Whitening
 from unspur.subspace import AffineMap, Subspace
 from unspur.sums.moments import Moments
 from unspur.trace import Trace
 
-#: Values that `weight_decay="auto"` chooses from: the paper's grid.
-WEIGHT_DECAYS = (1.0, 0.1, 0.01, 0.001, 0.0)
+#: Values that `weight_decay="auto"` chooses from: the paper's grid, with its 0 replaced by a value at which separable
+#: classes still have a solution.
+WEIGHT_DECAYS = (1.0, 0.1, 0.01, 0.001, 0.0001)
 
 
 class JSE(Remover):
@@ -47,8 +55,8 @@ class JSE(Remover):
     balance : {"none", "concept", "main", "group"}, default="group"
         Which classes get equal total weight when a pair is estimated.
     weight_decay : float or "auto", default="auto"
-        Penalty in units of the mean variance of Z (absolute for ``solver="sgd"``). "auto" tries 0, 0.001, 0.01, 0.1 and
-        1 and takes the largest whose first pair predicts held-out rows as well as the best, within one standard error.
+        Penalty in units of the mean variance of Z (absolute for ``solver="sgd"``). "auto" tries 1, 0.1, 0.01,
+        0.001 and 0.0001 and takes the largest whose first pair predicts held-out rows as well as the best, within one standard error.
     solver : {"exact", "sgd"}, default="exact"
         Solve each pair to `tol`, or by the paper's minibatch SGD with early stopping.
     inner : {"main", "spurious"}, default="main"
@@ -224,7 +232,9 @@ class JSE(Remover):
         self.classes_, self.concept_classes_ = data.classes, data.concept_classes
         return self
 
-    def _estimate(self, data: LabelledRows, rng: np.random.Generator, report: Callable[[Role, int, int], None]) -> None:
+    def _estimate(
+        self, data: LabelledRows, rng: np.random.Generator, report: Callable[[Role, int, int], None]
+    ) -> None:
         counts = data.counts
         estimated_on = counts.weighting(counts.without(1 if counts.n_folds == 1 else None), self.balance)  # type: ignore[arg-type]
         geometry = Geometry.of(Moments.of(data.rows, estimated_on), data.rows.dtype.itemsize)

@@ -6,4 +6,15 @@ from unspur.rows.memory import MemoryRows
 from unspur.rows.source import CONCEPT, MAIN, Block, Columns, RowSource, Weighting
 from unspur.rows.stacked import StackedRows
 
-__all__ = ["CONCEPT", "MAIN", "Block", "Columns", "MemmapRows", "MemoryRows", "RowSource", "StackedRows", "Weighting", "rows_of"]
+__all__ = [
+    "CONCEPT",
+    "MAIN",
+    "Block",
+    "Columns",
+    "MemmapRows",
+    "MemoryRows",
+    "RowSource",
+    "StackedRows",
+    "Weighting",
+    "rows_of",
+]

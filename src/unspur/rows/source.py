@@ -68,7 +68,12 @@ class Columns:
         lengths = {"y": n, "concept": len(concept), "weight": len(weight), "fold": len(fold)}
         if len(set(lengths.values())) > 1:
             raise InputError(f"Columns must be equally long; got {lengths}.")
-        return cls(np.stack([concept, y]).astype(np.float64), 4 * fold + 2 * y + concept, weight, int(fold.max(initial=0)))
+        return cls(
+            np.stack([concept, y]).astype(np.float64),
+            4 * fold + 2 * y + concept,
+            weight,
+            int(fold.max(initial=0)),
+        )
 
     def __len__(self) -> int:
         return len(self.cell)

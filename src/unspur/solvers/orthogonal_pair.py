@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import scipy.optimize
 
+from unspur._threads import one_scipy_thread
 from unspur._typing import FloatArray
 from unspur.exceptions import InputError
 from unspur.rows import CONCEPT, MAIN, RowSource, Weighting
@@ -119,52 +120,126 @@ def solve_pair(
     scale = float(np.hypot(np.linalg.norm(whitening.pull_back(slopes.T)), np.linalg.norm(2.0 * slope_b)))
     if np.linalg.norm(whitening.pull_back(slopes.T), axis=0).min() <= 1e-12:
         # Not a limit of the method but a fact about the rows: a label with equal class means everywhere.
-        return Pair(zero, np.zeros(2), Outcome(False, "a label has no linear trace in these rows", chance, 0.0, 1))
+        return Pair(
+            zero, np.zeros(2), Outcome(False, "a label has no linear trace in these rows", chance, 0.0, 1)
+        )
     starts = [] if start is None else [(start.weights, start.intercepts)]
     if search or start is None:
         minima = search_plane(rows, weighting, whitening, slopes).minima
-        close = minima[0].objective + CLOSE * (chance - minima[0].objective)
+        close = minima[0].objective + CLOSE * max(0.0, chance - minima[0].objective)
         starts += [(m.weights, m.intercepts) for m in minima if m.objective <= close]
-    found = [_descend(objective, weights, b, tol * scale, scale, max_iter) for weights, b in starts]
+    with one_scipy_thread():
+        found = [_descend(objective, weights, b, tol * scale, scale, max_iter) for weights, b in starts]
     best = min(found, key=lambda pair: pair.outcome.objective)
     return replace(best, outcome=replace(best.outcome, evaluations=objective.evaluations))
 
 
 def _descend(
-    objective: PairObjective, weights: FloatArray, intercepts: FloatArray, gtol: float, scale: float, max_iter: int
+    objective: PairObjective,
+    weights: FloatArray,
+    intercepts: FloatArray,
+    gtol: float,
+    scale: float,
+    max_iter: int,
 ) -> Pair:
     """L-BFGS from given weights until the gradient norm is below `gtol`."""
-    best: list[tuple[float, float, FloatArray]] = []
-
-    def remembered(x: FloatArray) -> tuple[float, FloatArray]:
-        value, gradient = objective(x)
-        norm = float(np.linalg.norm(gradient))
-        if not best or norm <= gtol or value < best[0][0]:
-            best[:] = [(value, norm, x.copy())]
-        if norm <= gtol:
-            raise _Converged
-        return value, gradient
-
-    reason = "gradient below tolerance"
-    try:
-        result = scipy.optimize.minimize(
-            remembered, objective.at(weights, intercepts), jac=True, method="L-BFGS-B",
-            options={"maxiter": max_iter, "maxfun": 2 * max_iter, "gtol": 0.0, "ftol": 0.0, "maxcor": 20, "maxls": 40},
-        )  # fmt: skip
-        reason = f"L-BFGS: {result.message}"
-    except _Converged:
-        pass
-    value, norm, x = best[0]
-    # Rounding in float32 rows sets a floor under the gradient; a line search that finds nothing there has arrived.
+    x = objective.at(weights, intercepts)
+    norm = np.inf
+    while True:
+        search = _FineSearch(objective, gtol)
+        x, reason = search.run(x, max_iter)
+        value, reached = search.best
+        # A search that ends early, for want of digits in the objective, goes on from where it is while that helps.
+        if reached <= gtol or reached > 0.5 * norm or objective.evaluations >= 2 * max_iter:
+            break
+        norm = reached
     floor = 100.0 * float(np.finfo(objective.rows.dtype).eps) * scale
-    converged = norm <= max(gtol, floor)
-    if converged and norm > gtol:
+    converged = reached <= max(gtol, floor)
+    if converged and reached > gtol:
         reason = "gradient at the rounding error of the rows"
-    return Pair(objective.weights(x), x[-2:], Outcome(converged, reason, value, norm / scale, objective.evaluations))
+    return Pair(
+        objective.weights(x),
+        x[-2:],
+        Outcome(converged, reason, value, reached / scale, objective.evaluations),
+    )
 
 
 class _Converged(Exception):  # noqa: N818 — control flow, not an error
     """Raised out of the optimiser once the gradient norm (2-norm, which L-BFGS-B does not test) is small enough."""
+
+
+class _FineSearch:
+    """One run of L-BFGS that sees small changes of the objective through its gradient.
+
+    Near a minimum the objective changes by less than its rounding error long before the gradient does: with float32 rows
+    already at a relative gradient of 1e-4. There the change since the last iterate is taken as ``½ (g₀ + g)·(x − x₀)``,
+    the trapezoidal rule, whose error is of third order in a step that is small.
+    """
+
+    #: Changes of the objective below this are taken from the gradient. The rounding error of a difference of
+    #: float32 losses is some 1e-8.
+    FINE = 1e-5
+
+    def __init__(self, objective: PairObjective, gtol: float):
+        self._objective = objective
+        self._gtol = gtol
+        self._iterate: tuple[FloatArray, float, FloatArray, float] | None = (
+            None  # x, value, gradient, value shown
+        )
+        self._last: tuple[FloatArray, float, FloatArray, float] | None = None
+
+    def run(self, x0: FloatArray, max_iter: int) -> tuple[FloatArray, str]:
+        """Where the search ended, and why."""
+        # Limits on the objective are switched off: the gradient decides.
+        limits = {
+            "maxiter": max_iter,
+            "maxfun": 2 * max_iter,
+            "gtol": 0.0,
+            "ftol": 0.0,
+            "maxcor": 20,
+            "maxls": 40,
+        }
+        try:
+            result = scipy.optimize.minimize(
+                self._evaluate, x0, jac=True, method="L-BFGS-B", callback=self._accept, options=limits
+            )
+        except _Converged:
+            return self._iterate_x, "gradient below tolerance"
+        return self._iterate_x, f"L-BFGS: {result.message}"
+
+    @property
+    def _iterate_x(self) -> FloatArray:
+        assert self._iterate is not None
+        return self._iterate[0]
+
+    @property
+    def best(self) -> tuple[float, float]:
+        """Objective and gradient norm at the last iterate."""
+        assert self._iterate is not None
+        return self._iterate[1], float(np.linalg.norm(self._iterate[2]))
+
+    def _evaluate(self, x: FloatArray) -> tuple[float, FloatArray]:
+        value, gradient = self._objective(x)
+        shown = 0.0  # relative to the start, so that small changes keep their digits
+        if self._iterate is not None:
+            x0, value0, gradient0, shown0 = self._iterate
+            change = value - value0
+            if abs(change) < self.FINE:
+                change = 0.5 * float((gradient0 + gradient) @ (x - x0))
+            shown = shown0 + change
+        self._last = (x.copy(), value, gradient, shown)
+        if self._iterate is None:
+            self._iterate = self._last
+        if np.linalg.norm(gradient) <= self._gtol:
+            self._iterate = self._last
+            raise _Converged
+        return shown, gradient
+
+    def _accept(self, intermediate_result: scipy.optimize.OptimizeResult) -> None:
+        """The line search ends at the point it evaluated last; later changes are measured from there."""
+        assert self._last is not None
+        if np.array_equal(self._last[0], intermediate_result.x):
+            self._iterate = self._last
 
 
 def directions(pair: Pair) -> FloatArray:

@@ -66,8 +66,14 @@ def search_plane(
     minima = []
     for i in low[np.argsort(profile[low])]:
         chosen = (i, partner[i])
-        weights = [fit.gamma[j] / fit.standardise.deviation[j] * circle[j] for fit, j in zip(fits, chosen, strict=True)]
-        shifts = [fit.standardise.mean[j] / fit.standardise.deviation[j] * fit.gamma[j] for fit, j in zip(fits, chosen, strict=True)]
+        weights = [
+            fit.gamma[j] / fit.standardise.deviation[j] * circle[j]
+            for fit, j in zip(fits, chosen, strict=True)
+        ]
+        shifts = [
+            fit.standardise.mean[j] / fit.standardise.deviation[j] * fit.gamma[j]
+            for fit, j in zip(fits, chosen, strict=True)
+        ]
         intercepts = [fit.intercept[j] - shift for fit, j, shift in zip(fits, chosen, shifts, strict=True)]
         minima.append(Start(np.stack(weights) @ left.T, np.array(intercepts), float(profile[i])))
     return Plane(left, tuple(minima))

@@ -59,13 +59,13 @@ def fit_scalars(
     size = np.ones(len(label))
     for _ in range(max_iter):
         step = np.einsum("qij,jq->iq", _inverse(sums), sums[1:3])
-        if np.max(np.abs(step), initial=0.0) <= tol:
-            break
         trial = theta - size * step
         there = evaluate(trial)
         better = there[0] <= sums[0] + 1e-15 * np.abs(sums[0])
         theta, sums = np.where(better, trial, theta), np.where(better, there, sums)
         size = np.where(better, 1.0, size / 2.0)
+        if np.max(np.abs(step), initial=0.0) <= tol:
+            break
     return ScalarFit(theta[0], theta[1], sums[0], _inverse(sums), standardise)
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.linalg
+import scipy.linalg.lapack
 
+from unspur._threads import one_scipy_thread
 from unspur._typing import FloatArray
 from unspur.exceptions import InputError
 from unspur.subspace import Subspace
@@ -44,16 +45,17 @@ class Geometry:
         """Find the rank: by Cholesky where it is clear, by eigenvalues where it is not."""
         variance = np.diag(moments.second)
         if not variance.max(initial=0.0) > 0:
-            raise InputError("All rows are the same: every column of Z is constant. Nothing can be estimated.")
+            raise InputError(
+                "All rows are the same: every column of Z is constant. Nothing can be estimated."
+            )
         deviation = np.sqrt(variance)
         far = bool(np.max(np.abs(moments.mean)) > FAR * deviation.max())
         if variance.min() > 0:
             correlation = moments.second / np.outer(deviation, deviation)
-            factor, info = scipy.linalg.lapack.dpotrf(correlation, lower=True, overwrite_a=True)
             level = variance.min() > (NOISE[itemsize] * deviation.max()) ** 2
-            if info == 0 and level and np.diag(factor).min() ** 2 > CLEARLY_FULL:
+            if level and _smallest_pivot(correlation) > CLEARLY_FULL:
                 return cls(moments.mean, moments.second, None, None, far)
-        values, vectors = scipy.linalg.eigh(moments.second)
+        values, vectors = np.linalg.eigh(moments.second)
         real = values > values[-1] * NOISE[itemsize] ** 2
         return cls(moments.mean, moments.second, vectors[:, real], values[real], far)
 
@@ -89,8 +91,9 @@ class Whitening:
             hessian = geometry.second / 4.0
             hessian[np.diag_indices_from(hessian)] += decay
             # T = L⁻ᵀ for C/4 + λI = L Lᵀ; explicit because it is applied seven times per evaluation.
-            lower = scipy.linalg.cholesky(hessian, lower=True, overwrite_a=True)
-            inverse, _ = scipy.linalg.lapack.dtrtri(lower, lower=True, overwrite_c=True)
+            lower = np.linalg.cholesky(hessian)
+            with one_scipy_thread():
+                inverse, _ = scipy.linalg.lapack.dtrtri(lower, lower=True)
             transform = np.ascontiguousarray(inverse.T)
         else:
             assert geometry.range_variance is not None
@@ -124,6 +127,14 @@ class Whitening:
     def coordinates(self, weights: FloatArray) -> FloatArray:
         """Allowed coordinates of weights: ``T⁺ w = Tᵀ (C/4 + λI) w``, shape (r,) or (r, m)."""
         return self.pull_back(self.geometry.second @ weights / 4.0 + self.decay * weights)
+
+
+def _smallest_pivot(correlation: FloatArray) -> float:
+    """Smallest share of a column's variance that the columns before it leave unexplained; 0 if not definite."""
+    try:
+        return float(np.diag(np.linalg.cholesky(correlation)).min() ** 2)
+    except np.linalg.LinAlgError:
+        return 0.0
 
 
 def _orthonormal_range(matrix: FloatArray) -> FloatArray:

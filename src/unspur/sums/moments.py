@@ -68,8 +68,12 @@ class ColumnFaults:
         parts = []
         for kind, per_column in zip(("NaN", "infinity"), self.counts, strict=True):
             bad = np.flatnonzero(per_column)
-            parts += [f"{int(per_column[j])} {kind} in column {names[j]!r}" if names else
-                      f"{int(per_column[j])} {kind} in column {j}" for j in bad[:5]]
+            parts += [
+                f"{int(per_column[j])} {kind} in column {names[j]!r}"
+                if names
+                else f"{int(per_column[j])} {kind} in column {j}"
+                for j in bad[:5]
+            ]
             if len(bad) > 5:
                 parts.append(f"{kind} in {len(bad) - 5} more columns")
         return "; ".join(parts)

@@ -91,5 +91,12 @@ class ScalarLoss:
         curvature = p * (1.0 - p)
         vx = curvature * x
         return np.stack(
-            [losses @ omega, (residual * x) @ omega, residual @ omega, (vx * x) @ omega, vx @ omega, curvature @ omega]
+            [
+                losses @ omega,
+                (residual * x) @ omega,
+                residual @ omega,
+                (vx * x) @ omega,
+                vx @ omega,
+                curvature @ omega,
+            ]
         )

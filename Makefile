@@ -1,0 +1,36 @@
+# Every target sets itself up: the first run makes .venv and installs; later runs need no network.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test lint types bench defaults check clean
+
+demo: $(READY)  ## remove the photograph behind the digits, end to end
+	$(BIN)/unspur demo --output unspur-demo.png --force
+
+test: $(READY)  ## the whole test suite
+	$(BIN)/python -m pytest -q
+
+lint: $(READY)
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+
+types: $(READY)
+	$(BIN)/mypy
+
+bench: $(READY)  ## speed and memory, as ratios within one run
+	$(BIN)/python benchmarks/bench.py
+
+defaults: $(READY)  ## the evidence behind the default parameters, docs/defaults.md
+	$(BIN)/python benchmarks/defaults.py
+
+check: lint types test
+
+$(READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist unspur-demo.png

@@ -1,0 +1,1 @@
+"""From results to tables and pictures; never fits anything."""

@@ -1,0 +1,1 @@
+"""How well a classifier does, group by group."""
