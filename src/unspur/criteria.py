@@ -95,9 +95,7 @@ class Tests:
         """Weights the scalars are fitted under: those the tests average with (else the tests have no power)."""
         return "group" if self.by_group else "none"
 
-    def losses(
-        self, rows: RowSource, counts: CellCounts, directions: FloatArray, centre: FloatArray
-    ) -> GroupLosses:
+    def losses(self, rows: RowSource, counts: CellCounts, directions: FloatArray, centre: FloatArray) -> GroupLosses:
         """Held-out losses along `directions`, shape (folds, d): line k − 1 is judged on the rows of fold k."""
         scores = rows.project(directions.T, centre)
         chance = self._chance(counts)
@@ -182,9 +180,7 @@ def require_testable(counts: CellCounts, *, by_group: bool, how: str) -> None:
     if by_group and held_out.min() < FEWEST:
         small = [(y, c) for y in (0, 1) for c in (0, 1) if held_out[y, c] < FEWEST]
         names = ", ".join(f"(main={y}, concept={c}) has {int(held_out[y, c])}" for y, c in small)
-        raise GroupSizeError(
-            f"Too few held-out rows: group {names}; the tests need at least {FEWEST} in each. {how}"
-        )
+        raise GroupSizeError(f"Too few held-out rows: group {names}; the tests need at least {FEWEST} in each. {how}")
     for axis, name in ((0, "concept"), (1, "main label")):
         if held_out.sum(axis=axis).min() == 0:
             raise GroupSizeError(f"All held-out rows have the same {name}. {how}")

@@ -36,21 +36,15 @@ def binary_label(
     present = ~_missing(array, missing)
     known = array[present]
     try:
-        seen = (
-            np.unique(known) if classes is None else np.array(sorted(set(known.tolist())), dtype=known.dtype)
-        )
+        seen = np.unique(known) if classes is None else np.array(sorted(set(known.tolist())), dtype=known.dtype)
     except TypeError:
         kinds = sorted({type(value).__name__ for value in known.tolist()})
-        raise LabelError(
-            f"{name} mixes values that cannot be ordered ({', '.join(kinds)}). Use one kind."
-        ) from None
+        raise LabelError(f"{name} mixes values that cannot be ordered ({', '.join(kinds)}). Use one kind.") from None
     if classes is None:
         _require_two(seen, name, array)
         classes = (seen[0].item(), seen[1].item()) if hasattr(seen[0], "item") else (seen[0], seen[1])
     elif strange := [value for value in seen.tolist() if value not in classes]:
-        raise LabelError(
-            f"{name} has the value {strange[0]!r}, which the training rows do not have ({list(classes)})."
-        )
+        raise LabelError(f"{name} has the value {strange[0]!r}, which the training rows do not have ({list(classes)}).")
     codes = np.zeros(n_rows, dtype=np.intp)
     codes[present] = known == classes[1]
     return BinaryLabel(codes, present, classes)
@@ -66,9 +60,7 @@ def _require_two(seen: Array, name: str, array: Array) -> None:
     if len(seen) > 2:
         shown = ", ".join(str(value) for value in seen[:6].tolist()) + (", …" if len(seen) > 6 else "")
         kind = (
-            " It looks continuous: cut it into two classes first."
-            if array.dtype.kind == "f" and len(seen) > 10
-            else ""
+            " It looks continuous: cut it into two classes first." if array.dtype.kind == "f" and len(seen) > 10 else ""
         )
         raise LabelError(
             f"Only binary labels are supported so far: {name} has {len(seen)} classes ({shown}). "

@@ -159,7 +159,7 @@ class AffineMap:
     @property
     def ambient(self) -> int:
         """Dimension of the rows it takes and returns."""
-        return len(self.centre)
+        return int(self.centre.shape[0])
 
     @property
     def rank(self) -> int:

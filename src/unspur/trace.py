@@ -61,17 +61,14 @@ class Trace:
             "delta": self.delta,
             "weight_decay": self.weight_decay,
             "weight_decay_scores": [
-                {"weight_decay": k, "loss": v[0], "standard_error": v[1]}
-                for k, v in self.weight_decay_scores.items()
+                {"weight_decay": k, "loss": v[0], "standard_error": v[1]} for k, v in self.weight_decay_scores.items()
             ],
         }
 
     @classmethod
     def from_dict(cls, saved: dict[str, Any]) -> Trace:
         """Inverse of `to_dict`, for reading saved removals."""
-        scores = {
-            row["weight_decay"]: (row["loss"], row["standard_error"]) for row in saved["weight_decay_scores"]
-        }
+        scores = {row["weight_decay"]: (row["loss"], row["standard_error"]) for row in saved["weight_decay_scores"]}
         steps = tuple(_step_from_dict(step) for step in saved["steps"])
         return cls(steps, saved["stopped"], saved["delta"], saved["weight_decay"], scores)
 
@@ -99,8 +96,6 @@ def _step_from_dict(saved: dict[str, Any]) -> Step:
     losses = np.empty((2, 4))
     losses[CONCEPT], losses[MAIN] = list(saved["loss_concept"].values()), list(saved["loss_main"].values())
     unknown = float("nan")
-    tests = [
-        TTest(unknown, unknown, saved[f"t_{name}"], saved[f"p_{name}"]) for name in ("informative", "own")
-    ]
+    tests = [TTest(unknown, unknown, saved[f"t_{name}"], saved[f"p_{name}"]) for name in ("informative", "own")]
     verdict = Verdict(role, saved["proper"], tests[0], tests[1], saved["delta"], losses, saved["reason"])
     return Step(saved["outer"], saved["inner"], verdict, saved["evaluations"], saved["solver"])

@@ -23,6 +23,4 @@ def load(path: str | PathLike[str]) -> Remover:
     try:
         return REMOVERS[method](**metadata["parameters"])._restore(arrays, metadata)
     except (KeyError, TypeError, ValueError) as error:
-        raise ArtifactError(
-            f"{path} does not describe a fitted {method}: {error!r}. Save it again."
-        ) from error
+        raise ArtifactError(f"{path} does not describe a fitted {method}: {error!r}. Save it again.") from error

@@ -124,9 +124,7 @@ def _labels(sample: Sample, n: int, missing: Any, like: tuple[BinaryLabel, Binar
     known = (None, None) if like is None else (like[0].classes, like[1].classes)
     y = binary_label(sample.y, f"y{sample.suffix}", n, classes=known[0])
     if not y.present.all():
-        raise LabelError(
-            f"y{sample.suffix} is missing in {np.sum(~y.present)} rows; only concept may have gaps."
-        )
+        raise LabelError(f"y{sample.suffix} is missing in {np.sum(~y.present)} rows; only concept may have gaps.")
     concept = binary_label(sample.concept, f"concept{sample.suffix}", n, missing=missing, classes=known[1])
     if sample.sample_weight is None:
         return y, concept, np.ones(n)
@@ -134,9 +132,7 @@ def _labels(sample: Sample, n: int, missing: Any, like: tuple[BinaryLabel, Binar
     if weight.shape != (n,):
         raise InputError(f"sample_weight{sample.suffix} has shape {weight.shape} for {n} rows of Z.")
     if not np.all(np.isfinite(weight)) or weight.min() < 0 or not weight.max() > 0:
-        raise InputError(
-            f"sample_weight{sample.suffix} must be finite and not negative, with some weight above zero."
-        )
+        raise InputError(f"sample_weight{sample.suffix} must be finite and not negative, with some weight above zero.")
     return y, concept, weight
 
 

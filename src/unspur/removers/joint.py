@@ -188,9 +188,7 @@ class Peeled:
     steps: tuple[Step, ...]
 
 
-def estimate_subspaces(
-    joint: JointEstimation, loops: Loops, report: Callable[[Role, int, int], None]
-) -> Subspaces:
+def estimate_subspaces(joint: JointEstimation, loops: Loops, report: Callable[[Role, int, int], None]) -> Subspaces:
     """Run both loops. `report(role, outer, inner)` is called before every pair, for a progress bar."""
     inner, outer = loops.inner, OTHER[loops.inner]
     found = {inner: Subspace.empty(joint.rows.n_features), outer: Subspace.empty(joint.rows.n_features)}

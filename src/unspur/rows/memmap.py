@@ -19,14 +19,10 @@ def open_npy(path: str | PathLike[str]) -> np.memmap[Any, Any]:
     try:
         mapped = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as error:
-        raise InputError(
-            f"{path} cannot be mapped as a .npy file: {error}. Write it with numpy.save."
-        ) from error
+        raise InputError(f"{path} cannot be mapped as a .npy file: {error}. Write it with numpy.save.") from error
     if not isinstance(mapped, np.memmap) or mapped.ndim != 2 or mapped.dtype.kind != "f":
         shape, kind = getattr(mapped, "shape", None), getattr(mapped, "dtype", type(mapped).__name__)
-        raise InputError(
-            f"{path} holds {kind} of shape {shape}; rows must be floating point of shape (n, d)."
-        )
+        raise InputError(f"{path} holds {kind} of shape {shape}; rows must be floating point of shape (n, d).")
     return mapped
 
 

@@ -23,9 +23,7 @@ class StackedRows(RowSource):
     def __init__(self, *parts: RowSource):
         widths = {part.n_features for part in parts}
         if len(widths) != 1:
-            raise InputError(
-                f"Rows to be stacked must have the same number of features; got {sorted(widths)}."
-            )
+            raise InputError(f"Rows to be stacked must have the same number of features; got {sorted(widths)}.")
         self._parts = parts
 
     @property

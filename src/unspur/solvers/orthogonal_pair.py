@@ -45,9 +45,7 @@ class PairObjective:
         """Loss without decay, its gradient in the weights (2, d) and in the intercepts (2,)."""
         self.evaluations += 1
         geometry = self.whitening.geometry
-        sums = self.rows.sum(
-            PairLoss(weights, intercepts, geometry.centre, self.weighting, geometry.far_from_zero)
-        )
+        sums = self.rows.sum(PairLoss(weights, intercepts, geometry.centre, self.weighting, geometry.far_from_zero))
         return float(sums[0]), sums[3:].reshape(weights.shape), sums[1:3]
 
     def __call__(self, x: FloatArray) -> tuple[float, FloatArray]:
@@ -85,7 +83,7 @@ class PairObjective:
         return self.whitening.allow(x[:r]), self.whitening.allow(x[r:-2]), x[-2:]
 
     def _constrain(self, a: FloatArray, u: FloatArray) -> tuple[FloatArray, float, FloatArray]:
-        """q (r,), the multiple of q taken off u, and the weights (2, d), concept first."""
+        """Q (r,), the multiple of q taken off u, and the weights (2, d), concept first."""
         w_lead = self.whitening.weights(a)
         q = self.whitening.pull_back(w_lead)
         k = float(q @ u) / float(q @ q)
@@ -120,9 +118,7 @@ def solve_pair(
     scale = float(np.hypot(np.linalg.norm(whitening.pull_back(slopes.T)), np.linalg.norm(2.0 * slope_b)))
     if np.linalg.norm(whitening.pull_back(slopes.T), axis=0).min() <= 1e-12:
         # Not a limit of the method but a fact about the rows: a label with equal class means everywhere.
-        return Pair(
-            zero, np.zeros(2), Outcome(False, "a label has no linear trace in these rows", chance, 0.0, 1)
-        )
+        return Pair(zero, np.zeros(2), Outcome(False, "a label has no linear trace in these rows", chance, 0.0, 1))
     starts = [] if start is None else [(start.weights, start.intercepts)]
     if search or start is None:
         minima = search_plane(rows, weighting, whitening, slopes).minima
@@ -183,9 +179,7 @@ class _FineSearch:
     def __init__(self, objective: PairObjective, gtol: float):
         self._objective = objective
         self._gtol = gtol
-        self._iterate: tuple[FloatArray, float, FloatArray, float] | None = (
-            None  # x, value, gradient, value shown
-        )
+        self._iterate: tuple[FloatArray, float, FloatArray, float] | None = None  # x, value, gradient, value shown
         self._last: tuple[FloatArray, float, FloatArray, float] | None = None
 
     def run(self, x0: FloatArray, max_iter: int) -> tuple[FloatArray, str]:

@@ -66,10 +66,7 @@ def search_plane(
     minima = []
     for i in low[np.argsort(profile[low])]:
         chosen = (i, partner[i])
-        weights = [
-            fit.gamma[j] / fit.standardise.deviation[j] * circle[j]
-            for fit, j in zip(fits, chosen, strict=True)
-        ]
+        weights = [fit.gamma[j] / fit.standardise.deviation[j] * circle[j] for fit, j in zip(fits, chosen, strict=True)]
         shifts = [
             fit.standardise.mean[j] / fit.standardise.deviation[j] * fit.gamma[j]
             for fit, j in zip(fits, chosen, strict=True)

@@ -59,15 +59,11 @@ def solve_pair_by_sgd(
         for block in rows.minibatches(settings.batch_size, rng, weighting):
             # Rows were drawn by weight, so within the batch they count alike.
             batch = replace(block, weight=np.full(len(block.cell), 1.0 / len(block.cell)))
-            mean_gradient = PairLoss(_effective(parameters), intercepts, centre, equal, centred=True)(batch)[
-                1:
-            ]
+            mean_gradient = PairLoss(_effective(parameters), intercepts, centre, equal, centred=True)(batch)[1:]
             gradient = _chain(parameters, mean_gradient[2:].reshape(parameters.shape))
             gradient = away_from.reject((gradient + settings.weight_decay * parameters).T).T
             velocity = settings.momentum * velocity + gradient
-            velocity_b = (
-                settings.momentum * velocity_b + mean_gradient[:2] + settings.weight_decay * intercepts
-            )
+            velocity_b = settings.momentum * velocity_b + mean_gradient[:2] + settings.weight_decay * intercepts
             parameters = parameters - settings.learning_rate * velocity
             intercepts = intercepts - settings.learning_rate * velocity_b
         held_out = PairLoss(_effective(parameters), intercepts, centre, validation)
@@ -78,9 +74,7 @@ def solve_pair_by_sgd(
             waited += 1
     value, weights, intercepts = best
     stopped = waited >= settings.patience
-    reason = (
-        f"no improvement for {settings.patience} epochs" if stopped else f"{epoch} epochs, still improving"
-    )
+    reason = f"no improvement for {settings.patience} epochs" if stopped else f"{epoch} epochs, still improving"
     # Stopping at the last epoch is how the paper's schedule ends, not a failure of it.
     return Pair(weights, intercepts, Outcome(bool(np.isfinite(value)), reason, value, float("nan"), epoch))
 

@@ -45,9 +45,7 @@ class Geometry:
         """Find the rank: by Cholesky where it is clear, by eigenvalues where it is not."""
         variance = np.diag(moments.second)
         if not variance.max(initial=0.0) > 0:
-            raise InputError(
-                "All rows are the same: every column of Z is constant. Nothing can be estimated."
-            )
+            raise InputError("All rows are the same: every column of Z is constant. Nothing can be estimated.")
         deviation = np.sqrt(variance)
         far = bool(np.max(np.abs(moments.mean)) > FAR * deviation.max())
         if variance.min() > 0:

@@ -29,10 +29,7 @@ class CellCounts:
         def count(block: Block) -> FloatArray:
             present = np.asarray(block.weight > 0, dtype=np.float64)
             return np.stack(
-                [
-                    np.bincount(block.cell, weights=column, minlength=cells)
-                    for column in (present, block.weight)
-                ]
+                [np.bincount(block.cell, weights=column, minlength=cells) for column in (present, block.weight)]
             )
 
         labels = rows.project(np.empty((rows.n_features, 0)), np.zeros(rows.n_features))

@@ -133,6 +133,4 @@ class HeldOutLosses:
         series = np.concatenate([losses, losses - chance, losses[[CONCEPT]] - losses[[MAIN]]])
         group = np.eye(4)[block.cell & 3]
         weighted = series * weight
-        return GroupLosses(
-            np.stack([weight, weight**2]) @ group, weighted @ group, (weighted * series) @ group
-        )
+        return GroupLosses(np.stack([weight, weight**2]) @ group, weighted @ group, (weighted * series) @ group)

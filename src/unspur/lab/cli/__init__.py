@@ -1,1 +1,25 @@
 """The command line: one file per verb."""
+
+from __future__ import annotations
+
+import click
+
+from unspur._version import __version__
+from unspur.lab.cli.apply import apply
+from unspur.lab.cli.common import Program
+from unspur.lab.cli.demo import demo
+from unspur.lab.cli.evaluate import evaluate
+from unspur.lab.cli.fit import fit
+
+__all__ = ["main"]
+
+
+@click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="unspur")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+def main(debug: bool) -> None:  # noqa: ARG001 — read by Program from the context
+    """Remove a spurious concept from embeddings. Keep the task."""
+
+
+for verb in (demo, fit, apply, evaluate):
+    main.add_command(verb)

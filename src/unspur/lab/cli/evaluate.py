@@ -1,0 +1,77 @@
+"""`unspur evaluate`: what a removal does to a last layer, group by group."""
+
+from __future__ import annotations
+
+import click
+import numpy as np
+
+from unspur import load
+from unspur.exceptions import InputError
+from unspur.lab.cli.common import echo_json, json_option, label_options
+from unspur.lab.evaluation import judge_last_layer
+from unspur.lab.files import read_table
+from unspur.lab.report.tables import group_table
+from unspur.labels import BinaryLabel, binary_label
+
+
+@click.command()
+@click.argument("removal", type=click.Path())
+@click.argument("file", type=click.Path())
+@label_options
+@click.option("--test", "test_file", type=click.Path(), help="File with test rows; else 30 % of each group of FILE.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the split.")
+@json_option
+def evaluate(
+    removal: str,
+    file: str,
+    main: str,
+    concept: str,
+    ignore: tuple[str, ...],
+    test_file: str | None,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Train a last layer on FILE with and without the REMOVAL and compare their groups on test rows.
+
+    Example: unspur evaluate background.safetensors train.npz --test test.npz --main bird --concept background
+    """
+    remover = load(removal)
+    table = read_table(file, (main, concept), ignore)
+    y = binary_label(table.label(main), main, len(table.Z))
+    c = binary_label(table.label(concept), concept, len(table.Z))
+    if test_file is not None:
+        other = read_table(test_file, (main, concept), ignore)
+        y_test = binary_label(other.label(main), main, len(other.Z), classes=y.classes)
+        c_test = binary_label(other.label(concept), concept, len(other.Z), classes=c.classes)
+        train, test = (table.Z, y), (other.Z, y_test, c_test)
+    else:
+        held = _held_out(y, c, np.random.default_rng(seed))
+        train = (table.Z[~held], _rows(y, ~held))
+        test = (table.Z[held], _rows(y, held), _rows(c, held))
+    if not (train[1].present.all() and test[1].present.all()):
+        raise InputError(f"{main} is missing in some rows; a last layer needs it in all.")
+    results = {
+        "as it is": judge_last_layer(train, test),
+        "removed": judge_last_layer(
+            (remover.transform(train[0]), train[1]), (remover.transform(test[0]), test[1], test[2])
+        ),
+    }
+    if as_json:
+        echo_json({name: result.to_dict() for name, result in results.items()})
+        return
+    click.echo(group_table(results, main, concept))
+    if test_file is None:
+        click.echo(f"\nTest rows are 30 % of each group of {file}; rows that the removal was fitted on flatter it.")
+
+
+def _held_out(y: BinaryLabel, concept: BinaryLabel, rng: np.random.Generator) -> np.ndarray:
+    held = np.zeros(len(y.codes), dtype=bool)
+    group = 2 * y.codes + concept.codes
+    for g in range(4):
+        members = rng.permutation(np.flatnonzero(concept.present & (group == g)))
+        held[members[: round(0.3 * len(members))]] = True
+    return held
+
+
+def _rows(label: BinaryLabel, rows: np.ndarray) -> BinaryLabel:
+    return BinaryLabel(label.codes[rows], label.present[rows], label.classes)

@@ -1,0 +1,91 @@
+"""`unspur fit`: from a file of embeddings to a saved removal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from unspur import JSE
+from unspur.io import refuse_existing
+from unspur.lab.cli.common import echo_json, force_option, json_option, label_options
+from unspur.lab.files import read_table
+
+
+def _number_or_auto(ctx: click.Context, parameter: click.Parameter, value: str) -> Any:  # noqa: ARG001
+    if value == "auto":
+        return value
+    try:
+        return float(value)
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is neither a number nor 'auto'.") from None
+
+
+@click.command()
+@click.argument("file", type=click.Path())
+@label_options
+@click.option("--output", required=True, help="Where the removal goes (a .safetensors file).")
+@click.option(
+    "--validation", type=click.Path(), help="File with rows to test directions on; else folds of FILE are used."
+)
+@click.option(
+    "--cv", default=5, show_default=True, type=click.IntRange(0), help="Folds to cross-fit in; 0 holds out 20 %."
+)
+@click.option(
+    "--significance-level", default=0.05, show_default=True, type=click.FloatRange(0, 1, min_open=True, max_open=True)
+)
+@click.option(
+    "--delta", default="0", show_default=True, callback=_number_or_auto, help="Shift of the second test, or auto."
+)
+@click.option("--weight-decay", default="auto", show_default=True, callback=_number_or_auto, help="Penalty, or auto.")
+@click.option("--balance", default="group", show_default=True, type=click.Choice(["none", "concept", "main", "group"]))
+@click.option("--solver", default="exact", show_default=True, type=click.Choice(["exact", "sgd"]))
+@click.option("--max-spurious", type=click.IntRange(0), help="Most directions to remove.")
+@click.option("--missing-concept", help="Value of the concept that means not known, besides empty and NaN.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the folds.")
+@force_option
+@json_option
+def fit(
+    file: str,
+    main: str,
+    concept: str,
+    ignore: tuple[str, ...],
+    output: str,
+    validation: str | None,
+    cv: int,
+    force: bool,
+    as_json: bool,
+    seed: int,
+    missing_concept: str | None,
+    **options: Any,
+) -> None:
+    """Find the concept in the embeddings of FILE (.npy, .npz, .csv, .parquet) and save its removal.
+
+    Example: unspur fit birds.npz --main bird --concept background --output background.safetensors
+    """
+    refuse_existing(output, overwrite=force)
+    table = read_table(file, (main, concept), ignore)
+    held_out = {}
+    if validation is not None:
+        other = read_table(validation, (main, concept), ignore)
+        held_out = {"X_val": other.Z, "y_val": other.label(main), "concept_val": other.label(concept)}
+    missing: Any = missing_concept
+    if missing is not None and table.label(concept).dtype.kind in "iuf":
+        missing = float(missing)
+    jse = JSE(
+        cv=None if cv == 0 else cv, missing_concept=missing, random_state=seed,
+        verbose=not as_json and click.get_text_stream("stderr").isatty(), **options,
+    )  # fmt: skip
+    jse.fit(table.Z, table.label(main), concept=table.label(concept), **held_out)
+    jse.save(output, overwrite=force)
+    if as_json:
+        echo_json({"output": output, "spurious": jse.spurious_.dim, "main": jse.main_.dim, "ambient": jse.n_features_in_,
+                   "trace": jse.trace_.to_dict()})  # fmt: skip
+        return
+    click.echo(jse.trace_)
+    click.echo(
+        f"\n{jse.spurious_.dim} of {jse.n_features_in_} directions carry {concept}, {jse.main_.dim} carry {main}."
+    )
+    if not jse.spurious_.dim:
+        click.echo("Nothing would be removed: the saved removal leaves rows as they are.")
+    click.echo(f"Removal: {output}")

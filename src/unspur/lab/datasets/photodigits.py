@@ -1,0 +1,107 @@
+"""Photodigits: real handwritten digits pasted on patches of two real photographs, without a download.
+
+The digits and both photographs (`china.jpg`, `flower.jpg`) come with scikit-learn. The main task is the digit group
+(0–4 against 5–9), the concept is the photograph behind the digit, and `agreement` says how often they go together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+from sklearn.datasets import load_digits, load_sample_image
+from sklearn.utils import check_random_state
+
+from unspur._typing import FloatArray, IntArray
+from unspur.exceptions import InputError
+
+#: Names of the classes, coded 0 and 1.
+MAIN_NAMES = ("0–4", "5–9")
+CONCEPT_NAMES = ("china", "flower")
+SIDE = 32
+ENLARGED = 3
+#: The photographs are darkened so that white ink stays legible on them.
+BRIGHTNESS = 0.6
+#: Digits in each split; no digit is in two, so no handwriting is seen twice.
+SPLITS = {"train": slice(0, 1000), "validation": slice(1000, 1300), "test": slice(1300, 1797)}
+
+
+@dataclass(frozen=True, slots=True)
+class PhotoDigits:
+    """Pictures (n, 32, 32, 3) with values in [0, 1], the digit group, the photograph, and the digit, each (n,)."""
+
+    images: NDArray[np.float32]
+    y: IntArray
+    concept: IntArray
+    digit: IntArray
+
+
+def make_photodigits(
+    split: Literal["train", "validation", "test"] = "train",
+    *,
+    agreement: float = 0.9,
+    repeats: int = 3,
+    random_state: Any = None,
+) -> PhotoDigits:
+    """Paste every digit of a split on `repeats` random patches.
+
+    Parameters
+    ----------
+    agreement : probability that a digit of 0–4 lies on china, and one of 5–9 on flower.
+    repeats : patches per digit; 1000, 300 and 497 digits are in the three splits.
+    """
+    if split not in SPLITS:
+        raise InputError(f"split is one of {', '.join(SPLITS)}; got {split!r}.")
+    if not 0.0 <= agreement <= 1.0:
+        raise InputError(f"agreement is a probability; got {agreement}.")
+    rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1, size=4))
+    digits = load_digits()
+    # A fixed order of the digits, the same for every seed: splits must never overlap.
+    chosen = np.repeat(np.random.default_rng(0).permutation(len(digits.target))[SPLITS[split]], repeats)
+    digit = digits.target[chosen]
+    y = (digit >= 5).astype(np.int64)
+    concept = np.where(rng.random(len(y)) < agreement, y, 1 - y)
+    photographs = [load_sample_image(f"{name}.jpg").astype(np.float32) / 255.0 for name in CONCEPT_NAMES]
+    ink = _enlarged(digits.images.astype(np.float32) / 16.0)
+    images = np.empty((len(y), SIDE, SIDE, 3), dtype=np.float32)
+    margin = (SIDE - ink.shape[1]) // 2
+    inside = slice(margin, SIDE - margin)
+    for i, (c, k) in enumerate(zip(concept, chosen, strict=True)):
+        photograph = photographs[c]
+        top, left = (rng.integers(size - SIDE + 1) for size in photograph.shape[:2])
+        images[i] = BRIGHTNESS * photograph[top : top + SIDE, left : left + SIDE]
+        alpha = ink[k][:, :, None]
+        images[i, inside, inside] = images[i, inside, inside] * (1 - alpha) + alpha
+    return PhotoDigits(images, y, concept, digit)
+
+
+def _enlarged(small: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Images (n, 8, 8) scaled up by linear interpolation to (n, 24, 24)."""
+    size = small.shape[1]
+    at = np.clip((np.arange(size * ENLARGED) + 0.5) / ENLARGED - 0.5, 0, size - 1)
+    low = np.minimum(at.astype(np.intp), size - 2)
+    share = (at - low).astype(np.float32)
+    rows = small[:, low, :] * (1 - share)[:, None] + small[:, low + 1, :] * share[:, None]
+    return np.asarray(rows[:, :, low] * (1 - share) + rows[:, :, low + 1] * share)
+
+
+def embed_images(images: NDArray[np.float32], *, filters: int = 32, width: int = 5, cells: int = 4) -> FloatArray:
+    """Features of an untrained one-layer convolutional network, shape (n, filters · cells²).
+
+    Random zero-sum colour filters (always the same ones), a rectifier, and the mean over a grid of `cells` × `cells`: enough
+    of a network for a demonstration, and it needs nothing but numpy.
+    """
+    weights = np.random.default_rng(0).standard_normal((width * width * 3, filters))
+    weights -= weights.mean(axis=0)
+    weights = (weights / np.linalg.norm(weights, axis=0)).astype(np.float32)
+    parts = []
+    for start in range(0, len(images), 256):
+        windows = sliding_window_view(images[start : start + 256], (width, width), axis=(1, 2))[:, ::2, ::2]
+        grid = windows.shape[1]
+        maps = np.maximum(windows.reshape(len(windows), grid, grid, -1) @ weights, 0)
+        pieces = np.array_split(np.arange(grid), cells)
+        parts.append(np.concatenate([maps[:, a][:, :, b].mean(axis=(1, 2)) for a in pieces for b in pieces], axis=1))
+    return np.concatenate(parts)

@@ -1,0 +1,250 @@
+"""What every row source promises. Subclass, write `make`, and each promise is checked for yours."""
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from unspur.rows import Block, Columns, RowSource, Weighting
+
+N, D, N_FOLDS = 47, 5, 2
+#: The rows from here on are fold 2 and nothing else is: a validation set stacked below the training rows.
+TAIL = 32
+CELLS = 4 * (N_FOLDS + 1)
+#: Fold 2 is held out, so its rows have no weight.
+TRAINING = Weighting(np.repeat([1.0, 1.0, 0.0], 4))
+
+
+def row_numbers(block: Block) -> np.ndarray:
+    """The first feature of row i is i."""
+    return np.asarray(block.z)[:, 0].astype(np.intp)
+
+
+def visits(block: Block) -> np.ndarray:
+    return np.bincount(row_numbers(block), minlength=N).astype(np.float64)
+
+
+def table(block: Block) -> np.ndarray:
+    """Second moments of everything a block carries; any two columns out of step show up in it."""
+    columns = np.column_stack(
+        [
+            np.ones(len(block.cell)),
+            np.asarray(block.z, dtype=np.float64),
+            np.asarray(block.targets, dtype=np.float64).T,
+            np.asarray(block.weight, dtype=np.float64),
+            np.asarray(block.fold, dtype=np.float64),
+            np.eye(CELLS)[np.asarray(block.cell)],
+        ]
+    )
+    return columns.T @ columns
+
+
+def placed(shift: float):
+    """Statistic that puts each row where it belongs, whatever the order of visits; its first feature is i − shift."""
+
+    def place(block: Block) -> np.ndarray:
+        z = np.asarray(block.z, dtype=np.float64)
+        out = np.zeros((N, z.shape[1]))
+        np.add.at(out, np.rint(z[:, 0] + shift).astype(np.intp), z)
+        return out
+
+    return place
+
+
+def numbered(directions: np.ndarray) -> np.ndarray:
+    """The same directions behind the first axis, so that a projected row still tells its number."""
+    return np.column_stack([np.eye(len(directions))[:, 0], directions])
+
+
+def whole(z: np.ndarray, columns: Columns) -> Block:
+    """All rows as one block, put together by hand."""
+    return Block(z, columns.targets, columns.cell, columns.weight)
+
+
+def take(columns: Columns, rows: slice) -> Columns:
+    cell = columns.cell[rows]
+    return Columns(columns.targets[:, rows], cell, columns.weight[rows], int(cell.max() >> 2))
+
+
+class RowSourceContract:
+    """Promises of :class:`unspur.rows.RowSource`.
+
+    `make` returns the source under test for an array (N, D) and its columns. A source that draws minibatches from
+    training rows only may take the rows from `TAIL` on as held out.
+    """
+
+    def make(self, z: np.ndarray, columns: Columns, tmp_path: Path) -> RowSource:
+        raise NotImplementedError
+
+    @pytest.fixture(params=[np.float64, np.float32], ids=["float64", "float32"])
+    def z(self, request):
+        z = np.random.default_rng(0).standard_normal((N, D))
+        z[:, 0] = np.arange(N)
+        return z.astype(request.param)
+
+    @pytest.fixture
+    def fold(self):
+        return np.r_[np.random.default_rng(1).integers(0, 2, TAIL), np.full(N - TAIL, 2)]
+
+    @pytest.fixture
+    def columns(self, fold):
+        rng = np.random.default_rng(2)
+        weight = rng.uniform(0.5, 3.0, N)
+        weight[[3, 20, 40]] = 0.0
+        return Columns.of(rng.integers(0, 2, N), rng.integers(0, 2, N), weight, fold)
+
+    @pytest.fixture
+    def alike(self, columns, fold):
+        """Columns whose rows weigh the same, but for three that weigh nothing."""
+        return Columns.of(columns.targets[1], columns.targets[0], 0.3 * (columns.weight > 0), fold)
+
+    @pytest.fixture
+    def source(self, z, columns, tmp_path):
+        return self.make(z, columns, tmp_path)
+
+    def test_knows_its_size_its_folds_and_its_type(self, source, z):
+        assert (source.n_rows, source.n_features, source.n_folds) == (N, D, N_FOLDS)
+        assert source.dtype == z.dtype
+
+    def test_sum_visits_every_row_exactly_once(self, source):
+        np.testing.assert_array_equal(source.sum(visits), np.ones(N))
+
+    def test_rows_arrive_with_their_own_labels_cell_and_weight(self, source, z, columns):
+        expected = table(whole(z, columns))
+        np.testing.assert_allclose(source.sum(table), expected, rtol=1e-12, atol=1e-9)
+        # Control: each column one row out of step is seen.
+        for out_of_step in (
+            Block(np.roll(z, 1, axis=0), columns.targets, columns.cell, columns.weight),
+            Block(z, np.roll(columns.targets, 1, axis=1), columns.cell, columns.weight),
+            Block(z, columns.targets, np.roll(columns.cell, 1), columns.weight),
+            Block(z, columns.targets, columns.cell, np.roll(columns.weight, 1)),
+        ):
+            assert not np.allclose(table(out_of_step), expected, rtol=1e-3)
+
+    def test_blocks_hold_stored_rows_in_the_promised_shapes(self, source, z):
+        def faults(block: Block) -> int:
+            m = block.z.shape[0]
+            as_stored = block.z.shape[1] == D and np.asarray(block.z).dtype == z.dtype
+            labels = block.targets.shape == (2, m) and np.all(np.isin(np.asarray(block.targets), (0, 1)))
+            return int(not (as_stored and labels and block.cell.shape == block.weight.shape == (m,)))
+
+        assert source.sum(faults) == 0
+
+    def test_cell_is_fold_then_main_label_then_concept(self, source, columns, fold):
+        def differences(block: Block) -> np.ndarray:
+            concept, main = np.asarray(block.targets)
+            from_fold = np.abs(np.asarray(block.fold) - fold[row_numbers(block)]).sum()
+            return np.array([from_fold, np.abs(np.asarray(block.cell) - (4 * block.fold + 2 * main + concept)).sum()])
+
+        np.testing.assert_array_equal(source.sum(differences), [0, 0])
+        assert not np.array_equal(*columns.targets)  # control: the two labels can be told apart
+
+    def test_repeated_sums_are_identical(self, source):
+        first = source.sum(table)
+        for _ in range(3):
+            np.testing.assert_array_equal(source.sum(table), first)
+
+    def test_projection_is_the_centred_product_in_float64(self, source, z):
+        rng = np.random.default_rng(3)
+        directions, centre = numbered(rng.standard_normal((D, 2))), rng.standard_normal(D)
+        projected = source.project(directions, centre)
+        assert (projected.n_rows, projected.n_features, projected.n_folds) == (N, 3, N_FOLDS)
+        assert projected.dtype == np.float64
+        exact = (z.astype(np.float64) - centre) @ directions
+        error = 40 * np.finfo(z.dtype).eps * N
+        np.testing.assert_allclose(projected.sum(placed(centre[0])), exact, rtol=0, atol=error)
+        assert not np.allclose(exact, z @ directions, atol=1e-2)
+
+    def test_projected_rows_keep_their_columns(self, source, z, columns):
+        projected = source.project(np.eye(D), np.zeros(D))
+        np.testing.assert_allclose(projected.sum(table), table(whole(z, columns)), rtol=1e-6, atol=1e-5)
+        np.testing.assert_array_equal(projected.sum(visits), np.ones(N))
+
+    def test_projections_can_be_projected(self, source, z):
+        rng = np.random.default_rng(4)
+        a, b = numbered(rng.standard_normal((D, 3))), numbered(rng.standard_normal((4, 1)))
+        twice = source.project(a, np.ones(D)).project(b, np.zeros(4))
+        exact = (z.astype(np.float64) - 1) @ a @ b
+        np.testing.assert_allclose(twice.sum(placed(1.0)), exact, rtol=0, atol=400 * np.finfo(z.dtype).eps * N)
+
+    def test_projection_keeps_the_signal_behind_a_large_common_offset(self, z, columns, tmp_path):
+        far = (z + 1e4).astype(z.dtype)
+        centre = far.mean(axis=0, dtype=np.float64)
+        directions = numbered(np.random.default_rng(5).standard_normal((D, 2)))
+        exact = (far.astype(np.float64) - centre) @ directions
+        projected = self.make(far, columns, tmp_path).project(directions, centre).sum(placed(centre[0] - 1e4))
+        naive = far @ directions.astype(z.dtype) - (centre @ directions).astype(z.dtype)
+        # A constant error is an intercept and does no harm; one that varies with the row is lost signal.
+        lost, lost_by_naive = (np.std(rows - exact, axis=0)[1:].max() for rows in (projected, naive))
+        assert lost < 50 * np.finfo(z.dtype).eps * np.std(exact)
+        assert lost_by_naive > 10 * lost
+
+    def test_projection_onto_nothing_still_has_all_labels(self, source, columns):
+        labels = source.project(np.empty((D, 0)), np.zeros(D))
+        assert (labels.n_rows, labels.n_features, labels.n_folds) == (N, 0, N_FOLDS)
+        np.testing.assert_allclose(labels.sum(table), table(whole(np.empty((N, 0)), columns)), rtol=1e-12)
+
+    @pytest.mark.parametrize("size", [1, 7, 32, 1000])
+    def test_equal_weights_give_every_weighted_row_once_per_epoch(self, z, alike, tmp_path, size):
+        source, rng = self.make(z, alike, tmp_path), np.random.default_rng(6)
+        expected = np.flatnonzero(TRAINING(whole(z, alike)) > 0)
+        orders = []
+        for _ in range(3):
+            blocks = list(source.minibatches(size, rng, TRAINING))
+            assert [len(block.cell) for block in blocks[:-1]] == [size] * (len(blocks) - 1)
+            orders.append(np.concatenate([row_numbers(block) for block in blocks]))
+            np.testing.assert_array_equal(np.sort(orders[-1]), expected)
+        assert not np.array_equal(orders[0], orders[1])  # each epoch has an order of its own
+        assert not np.array_equal(orders[0], expected)
+
+    def test_unequal_weights_draw_rows_in_proportion_to_them(self, source, z, columns):
+        rng = np.random.default_rng(7)
+        weighting = Weighting(np.r_[rng.uniform(0.2, 2.0, 8), np.zeros(4)])
+        weight = weighting(whole(z, columns))
+        possible = weight > 0
+        drawn = np.zeros(N)
+        for _ in range(400):
+            epoch = sum(visits(block) for block in source.minibatches(10, rng, weighting))
+            assert epoch.sum() == possible.sum()
+            drawn += epoch
+        share = weight[possible] / weight.sum()
+        assert scipy.stats.chisquare(drawn[possible], share * drawn.sum()).pvalue > 1e-3
+        # Control: so many draws tell these weights from equal ones.
+        assert scipy.stats.chisquare(drawn[possible]).pvalue < 1e-9
+
+    def test_rows_without_weight_are_never_drawn(self, source, z, columns):
+        weighting, rng = Weighting(np.r_[0.0, 1.0, 1.0, 2.0, np.ones(4), np.zeros(4)]), np.random.default_rng(8)
+        drawn = sum(visits(block) for _ in range(60) for block in source.minibatches(10, rng, weighting))
+        weight = weighting(whole(z, columns))
+        assert not drawn[weight == 0].any()
+        assert drawn[weight > 0].all()
+        reasons = [columns.weight == 0, columns.cell == 0, columns.cell >= 8]  # the row, its group, its fold
+        assert all(reason.any() for reason in reasons)
+
+    def test_drawn_rows_arrive_with_their_own_labels_cell_and_weight(self, source, z, columns):
+        for block in source.minibatches(6, np.random.default_rng(9), TRAINING):
+            rows = row_numbers(block)
+            np.testing.assert_array_equal(np.asarray(block.z), z[rows])
+            np.testing.assert_array_equal(np.asarray(block.targets), columns.targets[:, rows])
+            np.testing.assert_array_equal(np.asarray(block.cell), columns.cell[rows])
+            np.testing.assert_array_equal(np.asarray(block.weight), columns.weight[rows])
+
+    @pytest.mark.parametrize("which", ["columns", "alike"])
+    def test_same_seed_gives_the_same_minibatches(self, z, tmp_path, request, which):
+        source = self.make(z, request.getfixturevalue(which), tmp_path)
+
+        def epochs(seed: int) -> list[list[int]]:
+            rng = np.random.default_rng(seed)
+            return [row_numbers(block).tolist() for _ in range(2) for block in source.minibatches(9, rng, TRAINING)]
+
+        assert epochs(1) == epochs(1)
+        assert epochs(1) != epochs(2)
+
+    def test_pickled_source_gives_the_same_sums(self, source):
+        copy = pickle.loads(pickle.dumps(source))
+        assert (copy.n_rows, copy.n_features, copy.n_folds, copy.dtype) == (N, D, N_FOLDS, source.dtype)
+        np.testing.assert_array_equal(copy.sum(table), source.sum(table))
+        projected = source.project(np.eye(D)[:, :2], np.ones(D))
+        np.testing.assert_array_equal(pickle.loads(pickle.dumps(projected)).sum(table), projected.sum(table))
