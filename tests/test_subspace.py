@@ -2,6 +2,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from unspur.exceptions import EmptySubspaceError, InputError
 from unspur.subspace import AffineMap, Subspace
@@ -369,3 +370,33 @@ class TestAffineMap:
                 getattr(m, name)[...] = 0.0
         centre[:] = 5.0
         np.testing.assert_array_equal(m(self.rows), before)
+
+
+def test_a_composition_that_cancels_has_rank_zero():
+    v = Subspace.spanned_by(np.random.default_rng(0).standard_normal((7, 2)))
+    centre = np.arange(7.0)
+    keep, remove = AffineMap.keeping(v, centre), AffineMap.removing(v, centre)
+    assert keep.compose(remove).rank == 0
+    assert remove.compose(keep).rank == 0
+    assert keep.compose(keep).rank == 2
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_vectors_that_are_not_finite_are_refused(bad):
+    vectors = np.eye(4)[:, :2].copy()
+    vectors[0, 1] = bad
+    with pytest.raises(InputError, match="finite"):
+        Subspace.spanned_by(vectors)
+
+
+def test_huge_and_tiny_vectors_give_unit_directions():
+    for scale in (1e-200, 1e200):
+        basis = Subspace.empty(3).with_direction(scale * np.array([1.0, 2.0, 2.0])).basis
+        assert_allclose(basis[:, 0], [1 / 3, 2 / 3, 2 / 3])
+
+
+def test_spaces_that_do_not_match_are_named():
+    with pytest.raises(InputError, match=r"R\^4 and R\^3"):
+        Subspace.empty(4).angles(Subspace.empty(3))
+    with pytest.raises(InputError, match=r"shape \(4,\); got \(3,\)"):
+        Subspace.empty(4).with_direction(np.ones(3))

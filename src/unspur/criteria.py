@@ -1,6 +1,7 @@
 """Is this a proper direction? Two tests on held-out rows (paper section 4.3, appendix D).
 
-Along a direction v two scalars per label are fitted, ``t = γ z·v + b``, and every held-out row gets a loss ℓ for each label.
+Along a direction v two scalars per label are fitted, ``t = γ z·v + b``, and every held-out row gets a loss ℓ for each
+label.
 
 - *informative*: the direction predicts its own label better than chance, ``d = ℓ(own) − ℓ(chance)``, ``t < −z_{1−α}``;
 - *its own*: it says more about its own label than about the other, ``d = ℓ(concept) − ℓ(main)`` beyond Δ,
@@ -78,11 +79,11 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Tests:
+class DirectionTests:
     """How directions are judged: significance level, group weights or not, Δ, and where the scalars come from.
 
-    `scalars` = "held_out": fitted on the held-out rows, refitted without the row that is judged. "training": fitted on the
-    rows the direction was estimated from, as in the paper; far too confident after an encoder that overfits them.
+    `scalars` = "held_out": fitted on the held-out rows, refitted without the row that is judged. "training": fitted on
+    the rows the direction was estimated from, as in the paper; far too confident after an encoder that overfits them.
     """
 
     significance_level: float = 0.05
@@ -133,7 +134,7 @@ class Tests:
         )
 
     def _chance(self, counts: CellCounts) -> FloatArray:
-        """Loss of the chance classifier, shape (2, 2): label, value. ½ under equal group weights, else the prevalence."""
+        """Loss of the chance classifier, shape (2, 2): label, value. Even odds in group-weighted tests, else prevalence."""
         if self.by_group:
             return np.full((2, 2), np.log(2.0))
         estimated_on = counts.weight[:1] if counts.weight[0].sum() > 0 else counts.weight

@@ -68,17 +68,24 @@ def read_artifact(path: str | PathLike[str]) -> tuple[dict[str, Array], dict[str
         raise ArtifactError(f"There is no file {path}.")
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
-            text = (file.metadata() or {}).get("unspur")
+            metadata = _metadata(path, (file.metadata() or {}).get("unspur"))
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 — not a dict
     except safetensors.SafetensorError as error:
         raise ArtifactError(
             f"{path} is not a readable safetensors file ({error}). It may be cut off; save it again."
         ) from error
+    return arrays, metadata
+
+
+def _metadata(path: str | PathLike[str], text: str | None) -> dict[str, Any]:
+    """The JSON metadata of an artifact, checked before any array is read: foreign files can be large."""
     if text is None:
         raise ArtifactError(f"{path} is a safetensors file, but not one that unspur wrote.")
-    metadata: dict[str, Any] = json.loads(text)
-    if metadata["format"] > FORMAT:
-        raise ArtifactError(
-            f"{path} has format {metadata['format']}; this version reads up to {FORMAT}. Upgrade unspur."
-        )
-    return arrays, metadata
+    try:
+        metadata = json.loads(text)
+        version = int(metadata["format"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ArtifactError(f"{path} has damaged metadata ({error!r}). Save it again.") from error
+    if version > FORMAT:
+        raise ArtifactError(f"{path} has format {version}; this version reads up to {FORMAT}. Upgrade unspur.")
+    return dict(metadata)

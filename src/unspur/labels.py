@@ -69,16 +69,25 @@ def _require_two(seen: Array, name: str, array: Array) -> None:
 
 
 def _column(values: Array, name: str, n_rows: int) -> Array:
-    array = np.asarray(values)
+    array = _as_array(values)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1:
         raise LabelError(f"{name} must be one column; got an array of shape {array.shape}.")
     if len(array) != n_rows:
         raise LabelError(f"{name} has {len(array)} labels for {n_rows} rows of Z. Each row needs one.")
-    if array.dtype.kind == "c":
-        raise LabelError(f"{name} is complex; labels are integers, booleans, strings or two floats.")
+    if array.dtype.kind not in "biufUSO":
+        raise LabelError(f"{name} has type {array.dtype}; labels are integers, booleans, strings or two floats.")
     return array
+
+
+def _as_array(values: Array) -> Array:
+    """Like numpy.asarray, without turning NaN or numbers beside strings into strings, and with masked rows as gaps."""
+    if np.ma.isMaskedArray(values):
+        return np.where(np.ma.getmaskarray(values), None, values.data.astype(object))
+    if isinstance(values, list | tuple) and len({isinstance(value, str) for value in values}) == 2:
+        return np.array(values, dtype=object)
+    return np.asarray(values)
 
 
 def _missing(array: Array, code: Any) -> BoolArray:
@@ -90,8 +99,8 @@ def _missing(array: Array, code: Any) -> BoolArray:
     else:
         gaps = np.zeros(len(array), dtype=bool)
     if code is not None:
-        gaps |= np.asarray(array == code, dtype=bool)
-    return gaps
+        gaps[~gaps] = np.asarray(array[~gaps] == code, dtype=bool)
+    return np.asarray(gaps, dtype=bool)
 
 
 def _is_gap(value: Any) -> bool:

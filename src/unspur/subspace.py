@@ -26,6 +26,12 @@ def _frozen(array: Array) -> FloatArray:
     return copy
 
 
+def _without_noise(difference: FloatArray, whole: FloatArray) -> FloatArray:
+    """`difference` with the columns set to zero that are rounding errors of the columns of `whole`."""
+    lengths, before = np.linalg.norm(difference, axis=0), np.linalg.norm(whole, axis=0)
+    return np.where(lengths > 1e-13 * before, difference, 0.0)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Subspace:
     """Linear subspace of R^d given by an orthonormal basis, shape (d, k); k may be 0.
@@ -52,10 +58,13 @@ class Subspace:
     @classmethod
     def spanned_by(cls, vectors: Array) -> Subspace:
         """Span of the columns of `vectors`, shape (d, m); dependent columns add nothing."""
-        subspace = cls.empty(np.shape(vectors)[0])
-        for column in np.asarray(vectors, dtype=np.float64).T:
-            length = np.linalg.norm(column)
-            if length > 0 and subspace._outside(column / length) > INSIDE:
+        vectors = np.asarray(vectors, dtype=np.float64)
+        if vectors.ndim != 2 or not np.all(np.isfinite(vectors)):
+            raise InputError(f"Vectors are the finite columns of an array (d, m); got shape {vectors.shape}.")
+        subspace = cls.empty(len(vectors))
+        for column in vectors.T:
+            largest = np.abs(column).max(initial=0.0)
+            if largest > 0 and subspace._outside(column / largest) > INSIDE * np.linalg.norm(column / largest):
                 subspace = subspace.with_direction(column)
         return subspace
 
@@ -79,15 +88,23 @@ class Subspace:
         once = np.asarray(vector, dtype=np.float64) - self.component(vector)
         return once - self.component(once)
 
+    def _require_same_space(self, other: Subspace) -> None:
+        if other.ambient != self.ambient:
+            raise InputError(f"Subspaces of R^{self.ambient} and R^{other.ambient} cannot be compared.")
+
     def _outside(self, unit: FloatArray) -> float:
         return float(np.linalg.norm(self.reject(unit)))
 
     def with_direction(self, vector: Array) -> Subspace:
         """Same subspace with one more direction: `vector` made orthogonal to it and given length one."""
         vector = np.asarray(vector, dtype=np.float64)
+        if vector.shape != (self.ambient,):
+            raise InputError(f"A direction of R^{self.ambient} has shape ({self.ambient},); got {vector.shape}.")
+        largest = np.abs(vector).max(initial=0.0)
+        if not np.isfinite(largest) or largest == 0:
+            raise InputError(f"A direction needs a positive, finite length; its largest entry is {largest}.")
+        vector = vector / largest  # so that the length neither overflows nor vanishes
         length = float(np.linalg.norm(vector))
-        if not np.isfinite(length) or length == 0:
-            raise InputError(f"A direction needs a positive, finite length; got {length}.")
         rest = self.reject(vector / length)
         outside = float(np.linalg.norm(rest))
         if outside <= INSIDE:
@@ -96,12 +113,12 @@ class Subspace:
 
     def union(self, other: Subspace) -> Subspace:
         """Span of both."""
-        if other.ambient != self.ambient:
-            raise InputError(f"Subspaces of R^{self.ambient} and R^{other.ambient} have no common span.")
+        self._require_same_space(other)
         return Subspace.spanned_by(np.column_stack([self.basis, other.basis]))
 
     def angles(self, other: Subspace) -> FloatArray:
         """Principal angles in radians, ascending, shape (min(k, other k),)."""
+        self._require_same_space(other)
         if not self.dim or not other.dim:
             return np.empty(0)
         return np.asarray(scipy.linalg.subspace_angles(self.basis, other.basis)[::-1], dtype=np.float64)
@@ -199,9 +216,9 @@ class AffineMap:
         if first.form == "remove" and self.form == "remove":  # I − R₁L₁ᵀ − R₂L₂ᵀ + R₁L₁ᵀR₂L₂ᵀ
             right, left = np.column_stack([r1, r2]), np.column_stack([l1 - l2 @ cross.T, l2])
         elif self.form == "remove":  # R₁L₁ᵀ (I − R₂L₂ᵀ)
-            right, left = r1, l1 - l2 @ cross.T
+            right, left = r1, _without_noise(l1 - l2 @ cross.T, l1)
         elif first.form == "remove":  # (I − R₁L₁ᵀ) R₂L₂ᵀ
-            right, left = r2 - r1 @ cross, l2
+            right, left = _without_noise(r2 - r1 @ cross, r2), l2
         else:  # R₁L₁ᵀ R₂L₂ᵀ
             right, left = r1 @ cross, l2
         form: Literal["remove", "keep"] = "remove" if first.form == self.form == "remove" else "keep"

@@ -1,3 +1,4 @@
+# ruff: noqa: ARG002 — every source is made with a folder, whether it needs one or not
 import pickle
 import re
 from pathlib import Path
@@ -29,7 +30,7 @@ class TestMemoryRowsInTinyBlocks(RowSourceContract):
     def make(self, z, columns, tmp_path):
         return MemoryRows(z, columns, block_rows=3)
 
-    def test_comes_in_blocks_of_the_size_asked_for(self, source, z):
+    def test_comes_in_blocks_of_the_size_asked_for(self, source):
         sizes = source.sum(lambda block: [len(block.cell)])
         assert sizes == [3] * 15 + [2]
 
@@ -205,7 +206,7 @@ class TestFiles:
     def test_a_pickle_in_a_file_is_refused_and_not_run(self, tmp_path):
         path = tmp_path / "z.npy"
         path.write_bytes(pickle.dumps(self.z))
-        with pytest.raises(InputError, match="numpy.save"):
+        with pytest.raises(InputError, match=r"numpy\.save"):
             open_npy(path)
 
     def test_a_file_with_the_wrong_number_of_rows_is_refused(self, tmp_path):
@@ -269,3 +270,26 @@ class TestStacking:
         nested = StackedRows(StackedRows(a, b), c)
         np.testing.assert_allclose(nested.sum(table), table(whole(z, columns)), rtol=1e-12, atol=1e-9)
         assert nested.sum(lambda block: row_numbers(block).tolist()) == list(range(47))
+
+
+def test_a_map_that_was_changed_in_memory_is_not_taken_for_its_file(tmp_path):
+    np.save(tmp_path / "z.npy", np.zeros((2, 2)))
+    changed = np.load(tmp_path / "z.npy", mmap_mode="c")
+    changed += 100
+    rows = rows_of(changed, Columns.of([0, 1], [0, 1]))
+    assert rows.sum(lambda block: block.z.sum()) == 400
+
+
+def test_a_mapped_source_finds_its_file_after_a_change_of_folder(tmp_path, monkeypatch):
+    np.save(tmp_path / "z.npy", np.ones((2, 2)))
+    monkeypatch.chdir(tmp_path)
+    rows = MemmapRows("z.npy", Columns.of([0, 1], [0, 1]))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert pickle.loads(pickle.dumps(rows)).sum(lambda block: block.z.sum()) == 4
+
+
+def test_minibatches_without_any_weight_are_refused():
+    rows = MemoryRows(np.ones((3, 2)), Columns.of([0, 1, 0], [0, 1, 1]))
+    with pytest.raises(InputError, match="positive weight"):
+        next(rows.minibatches(2, np.random.default_rng(0), Weighting(np.zeros(4))))

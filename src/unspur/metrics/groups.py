@@ -37,8 +37,8 @@ class GroupAccuracy:
         if rows.min() == 0:
             y0, c0 = np.argwhere(rows == 0)[0]
             raise InputError(
-                f"No rows with main={classes[y0]}, concept={concept_classes[c0]}: its accuracy is unknown, and so is the "
-                "worst group. Evaluate on rows of all four groups."
+                f"No rows with main={classes[y0]}, concept={concept_classes[c0]}: its accuracy is unknown, and so is "
+                "the worst group. Evaluate on rows of all four groups."
             )
         right = np.bincount(cell, weights=np.asarray(correct, dtype=np.float64), minlength=4).astype(np.intp)
         return cls(rows, right.reshape(2, 2), classes, concept_classes)

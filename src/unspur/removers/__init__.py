@@ -18,9 +18,10 @@ __all__ = ["JSE", "REMOVERS", "Remover", "load"]
 def load(path: str | PathLike[str]) -> Remover:
     """Read a remover that was saved with its `save` method."""
     arrays, metadata = read_artifact(path)
-    if (method := metadata.get("method")) not in REMOVERS:
+    method = metadata.get("method")
+    if not isinstance(method, str) or method not in REMOVERS:
         raise ArtifactError(f"{path} holds a {method!r}; this version knows {', '.join(REMOVERS)}.")
     try:
         return REMOVERS[method](**metadata["parameters"])._restore(arrays, metadata)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ArtifactError(f"{path} does not describe a fitted {method}: {error!r}. Save it again.") from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from os import PathLike
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
@@ -22,7 +22,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """Base of the removers: a fitted one holds `removal_` (AffineMap), `spurious_`, `main_` (Subspace) and `trace_`."""
 
     # Arguments of `fit` are routed through pipelines and searches without asking the user to request each.
-    __metadata_request__fit = {
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {
         "concept": True, "sample_weight": True,
         "X_val": True, "y_val": True, "concept_val": True, "sample_weight_val": True,
     }  # fmt: skip
@@ -31,6 +31,8 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     spurious_: Subspace
     main_: Subspace
     trace_: Trace
+    classes_: tuple[Any, ...]
+    concept_classes_: tuple[Any, ...]
 
     def transform(self, X: Array) -> Array:
         """Rows with the concept removed, in the dtype they came in."""
@@ -43,12 +45,14 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
         """Write the fitted remover to one safetensors file (no pickle); `unspur.load` reads it back."""
         check_is_fitted(self)
-        parameters = {name: value for name, value in self.get_params(deep=False).items() if _is_plain(value)}
+        parameters = {name: _plain(value) for name, value in self.get_params(deep=False).items()}
         names = getattr(self, "feature_names_in_", None)
         metadata = {
             "method": type(self).__name__,
             "version": __version__,
-            "parameters": parameters,
+            "parameters": {name: value for name, value in parameters.items() if _is_plain(value)},
+            "classes": [_plain(value) for value in self.classes_],
+            "concept_classes": [_plain(value) for value in self.concept_classes_],
             "trace": self.trace_.to_dict(),
             "feature_names": None if names is None else [str(name) for name in names],
             "form": self.removal_.form,
@@ -69,6 +73,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.removal_ = AffineMap(*factors, metadata["form"], arrays["offset"])
         self.spurious_, self.main_ = Subspace(arrays["spurious"]), Subspace(arrays["main"])
         self.trace_ = Trace.from_dict(metadata["trace"])
+        self.classes_, self.concept_classes_ = tuple(metadata["classes"]), tuple(metadata["concept_classes"])
         self.n_features_in_ = self.removal_.ambient
         if metadata["feature_names"] is not None:
             self.feature_names_in_ = np.array(metadata["feature_names"], dtype=object)
@@ -79,6 +84,11 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         tags.target_tags.required = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32", "float16"]
         return tags
+
+
+def _plain(value: Any) -> Any:
+    """Numpy scalars as the Python numbers they are."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _is_plain(value: Any) -> bool:

@@ -156,6 +156,6 @@ def _require_different(y: BinaryLabel, concept: BinaryLabel, present: BoolArray)
     if same.all() or not same.any():
         how = "equal to" if same.all() else "the exact opposite of"
         raise LabelError(
-            f"concept is {how} y in all {present.sum()} rows: removing it would remove the task, and no data could tell "
-            "the two apart. Rows where they disagree are needed."
+            f"concept is {how} y in all {present.sum()} rows: removing it would remove the task, and no data could "
+            "tell the two apart. Rows where they disagree are needed."
         )

@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from unspur._typing import FloatArray
-from unspur.criteria import LABEL, Role, Tests, Verdict
+from unspur.criteria import LABEL, DirectionTests, Role, Verdict
 from unspur.rows import CONCEPT, MAIN, RowSource
 from unspur.solvers.orthogonal_pair import directions, solve_pair
 from unspur.solvers.outcome import Outcome, Pair
@@ -111,7 +111,7 @@ class JointEstimation:
     rows: RowSource
     counts: CellCounts
     solver: PairSolver
-    tests: Tests
+    tests: DirectionTests
     centre: FloatArray
 
     def pair(self, away_from: Subspace) -> EstimatedPair:
@@ -134,12 +134,15 @@ class JointEstimation:
         return EstimatedPair(found, judged, replace(pair.outcome, evaluations=evaluations))
 
     def judge(self, role: Role, pair: EstimatedPair) -> Verdict:
-        """Is the pair's direction of this role proper?"""
+        """Decide whether the pair's direction of this role is proper."""
         losses = self.tests.losses(self.rows, self.counts, pair.judged[LABEL[role]], self.centre)
         return self.tests.judge(role, losses)
 
     def loss(self, pair: EstimatedPair, combine: Callable[[float, float], float]) -> tuple[float, float]:
-        """Combined held-out loss of both labels along their own directions, and its standard error (as if independent)."""
+        """Combined held-out loss of both labels along their own directions, and its standard error.
+
+        The two losses are treated as independent.
+        """
         concept, main = (
             self.tests.summarise(self.tests.losses(self.rows, self.counts, pair.judged[i], self.centre), name)
             for i, name in ((CONCEPT, "concept"), (MAIN, "main"))

@@ -15,7 +15,7 @@ from sklearn.utils._param_validation import Interval, Options, StrOptions
 from tqdm.auto import tqdm
 
 from unspur._typing import Array
-from unspur.criteria import Role, Tests
+from unspur.criteria import DirectionTests, Role
 from unspur.removers.base import Remover
 from unspur.removers.inputs import LabelledRows, Sample, Splitting, labelled_rows
 from unspur.removers.joint import (
@@ -56,7 +56,8 @@ class JSE(Remover):
         Which classes get equal total weight when a pair is estimated.
     weight_decay : float or "auto", default="auto"
         Penalty in units of the mean variance of Z (absolute for ``solver="sgd"``). "auto" tries 1, 0.1, 0.01,
-        0.001 and 0.0001 until held-out losses rise, and takes the largest whose first pair predicts held-out rows as well as the best, within one standard error.
+        0.001 and 0.0001 until held-out losses rise, and takes the largest whose first pair predicts held-out rows as
+        well as the best, within one standard error.
     solver : {"exact", "sgd"}, default="exact"
         Solve each pair to `tol`, or by the paper's minibatch SGD with early stopping.
     inner : {"main", "spurious"}, default="main"
@@ -64,8 +65,8 @@ class JSE(Remover):
     output : {"off_spurious", "onto_main"}, default="off_spurious"
         Project off the spurious subspace, or onto the main-task subspace.
     candidate : {"last_accepted", "failing"}, default="last_accepted"
-        Pair that supplies the next outer direction: that of the last accepted inner step (the first if none was), or that
-        of the failing one, as in the paper's pseudo-code.
+        Pair that supplies the next outer direction: that of the last accepted inner step (the first if none was), or
+        that of the failing one, as in the paper's pseudo-code.
     max_spurious, max_main : int or None, default=None
         Limits on the two dimensions.
     cv : int or None, default=5
@@ -234,7 +235,7 @@ class JSE(Remover):
         counts = data.counts
         estimated_on = counts.weighting(counts.without(1 if counts.n_folds == 1 else None), self.balance)  # type: ignore[arg-type]
         geometry = Geometry.of(Moments.of(data.rows, estimated_on), data.rows.dtype.itemsize)
-        tests = Tests(self.significance_level, self.tests == "group", 0.0, self.scalars)  # type: ignore[arg-type]
+        tests = DirectionTests(self.significance_level, self.tests == "group", 0.0, self.scalars)  # type: ignore[arg-type]
 
         def joint(weight_decay: float) -> JointEstimation:
             solver = self._pair_solver(data, geometry, weight_decay, rng)

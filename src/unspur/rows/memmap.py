@@ -30,11 +30,11 @@ class MemmapRows(MemoryRows):
     """Rows of a ``.npy`` file; travels between processes as its path."""
 
     def __init__(self, path: str | PathLike[str], columns: Columns, *, block_rows: int | None = None):
-        self.path = Path(path)
+        self.path = Path(path).absolute()
         super().__init__(open_npy(path), columns, block_rows=block_rows)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (str(self.path.absolute()), self._columns, self._block_rows)
+        return _reopen, (str(self.path), self._columns, self._block_rows)
 
 
 def _reopen(path: str, columns: Columns, block_rows: int) -> MemmapRows:
@@ -44,9 +44,10 @@ def _reopen(path: str, columns: Columns, block_rows: int) -> MemmapRows:
 def file_behind(z: Array) -> str | None:
     """Path of the ``.npy`` file that an array maps from its first element to its last, if it does.
 
-    A slice or a view of a map is rows in memory like any other; only the whole file is worth its path.
+    A slice or a view of a map is rows in memory like any other; only the whole file is worth its path. A map that can
+    be written to may differ from its file.
     """
-    if not isinstance(z, np.memmap) or z.filename is None or str(z.filename)[-4:] != ".npy":
+    if not isinstance(z, np.memmap) or z.filename is None or z.mode != "r" or not str(z.filename).endswith(".npy"):
         return None
     try:
         whole = open_npy(z.filename)

@@ -75,6 +75,8 @@ class MemoryRows(RowSource):
         """One epoch of random blocks (see :class:`RowSource`)."""
         weight = self._columns.weight * weighting.factor[self._columns.cell]
         order = np.flatnonzero(weight > 0)
+        if not len(order):
+            raise InputError("No row has a positive weight, so there are no minibatches.")
         chosen = weight[order]
         if np.ptp(chosen) > 1e-12 * chosen.max():
             order = rng.choice(order, size=len(order), p=chosen / chosen.sum())

@@ -6,9 +6,10 @@
     over        w_s, w_y in the allowed subspace,  w_s · w_y = 0,  b_s, b_y free
 
 In whitened coordinates w = T a. One label leads: its coordinates a are free, and the other label follows,
-``a_follow = u − q (q·u) / (q·q)`` with ``q = Tᵀ w_lead`` and u free, which is the constraint solved and leaves the Hessian
-close to the identity. L-BFGS then needs a few dozen evaluations, each one pass over the rows for both labels. The label
-with the larger weights leads: the direction of weights near zero turns wildly, and would turn the other with it.
+``a_follow = u − q (q·u) / (q·q)`` with ``q = Tᵀ w_lead`` and u free, which is the constraint solved and leaves the
+Hessian close to the identity. L-BFGS then needs a few dozen evaluations, each one pass over the rows for both labels.
+The label with the larger weights leads: the direction of weights near zero turns wildly, and would turn the other with
+it.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ from unspur.solvers.plane import search_plane
 from unspur.solvers.whitening import Whitening
 from unspur.sums.logistic import PairLoss
 
-#: Minima of the plane whose objective lies within this share of what the best one gains over chance are all followed.
-CLOSE = 0.05
+#: Minima of the plane whose objective lies within this share of what the best one gains over chance are followed.
+CLOSE = 0.2
+#: Relative gradient at which the objectives of different minima can be compared: its square is their error.
+RACE = 1e-2
 
 
 @dataclass
@@ -116,18 +119,25 @@ def solve_pair(
     zero = np.zeros((2, rows.n_features))
     chance, slopes, slope_b = objective.data_term(zero, np.zeros(2))
     scale = float(np.hypot(np.linalg.norm(whitening.pull_back(slopes.T)), np.linalg.norm(2.0 * slope_b)))
+    unsolved = Outcome(False, "a label has no linear trace in these rows", chance, 1.0, 1)
     if np.linalg.norm(whitening.pull_back(slopes.T), axis=0).min() <= 1e-12:
         # Not a limit of the method but a fact about the rows: a label with equal class means everywhere.
-        return Pair(zero, np.zeros(2), Outcome(False, "a label has no linear trace in these rows", chance, 0.0, 1))
-    starts = [] if start is None else [(start.weights, start.intercepts)]
+        return Pair(zero, np.zeros(2), unsolved)
+    starts = [] if start is None else [start]
     if search or start is None:
         minima = search_plane(rows, weighting, whitening, slopes).minima
         close = minima[0].objective + CLOSE * max(0.0, chance - minima[0].objective)
-        starts += [(m.weights, m.intercepts) for m in minima if m.objective <= close]
+        starts += [Pair(m.weights, m.intercepts, unsolved) for m in minima if m.objective <= close]
     with one_scipy_thread():
-        found = [_descend(objective, weights, b, tol * scale, scale, max_iter) for weights, b in starts]
-    best = min(found, key=lambda pair: pair.outcome.objective)
+        best = _race(objective, starts, scale, max_iter) if len(starts) > 1 else starts[0]
+        best = _descend(objective, best.weights, best.intercepts, tol * scale, scale, max_iter)
     return replace(best, outcome=replace(best.outcome, evaluations=objective.evaluations))
+
+
+def _race(objective: PairObjective, starts: list[Pair], scale: float, max_iter: int) -> Pair:
+    """Follow every start until minima can be told apart by their objectives; the lowest wins."""
+    found = [_descend(objective, start.weights, start.intercepts, RACE * scale, scale, max_iter) for start in starts]
+    return min(found, key=lambda pair: pair.outcome.objective)
 
 
 def _descend(
@@ -167,9 +177,9 @@ class _Converged(Exception):  # noqa: N818 — control flow, not an error
 class _FineSearch:
     """One run of L-BFGS that sees small changes of the objective through its gradient.
 
-    Near a minimum the objective changes by less than its rounding error long before the gradient does: with float32 rows
-    already at a relative gradient of 1e-4. There the change since the last iterate is taken as ``½ (g₀ + g)·(x − x₀)``,
-    the trapezoidal rule, whose error is of third order in a step that is small.
+    Near a minimum the objective changes by less than its rounding error long before the gradient does: with float32
+    rows already at a relative gradient of 1e-4. There the change since the last iterate is taken as
+    ``½ (g₀ + g)·(x − x₀)``, the trapezoidal rule, whose error is of third order in a step that is small.
     """
 
     #: Changes of the objective below this are taken from the gradient. The rounding error of a difference of

@@ -11,7 +11,7 @@ from unspur.exceptions import NotConvergedWarning
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Did it converge, why did it stop, and what did it cost?
+    """Whether a solver converged, why it stopped, and what it cost.
 
     `gradient` is the norm of the gradient in whitened coordinates relative to the one at zero weights; its square
     bounds how far the objective is from the minimum of its basin, relative to what there was to gain.

@@ -20,7 +20,7 @@ from unspur.solvers.whitening import Whitening
 from unspur.sums.scalars import LinearScore
 
 #: Angles tried in half a turn; even, so that the orthogonal partner of every angle is one of them.
-ANGLES = 12
+ANGLES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def search_plane(
     in_plane = rows.project(left, whitening.geometry.centre)
     fits: list[ScalarFit] = [
         fit_scalars(in_plane, LinearScore(circle), np.full(angles, label), weighting,
-                    decay=whitening.decay, tol=1e-2, max_iter=8)
+                    decay=whitening.decay, tol=1e-2, max_iter=4)
         for label in (CONCEPT, MAIN)
     ]  # fmt: skip
     partner = (np.arange(angles) + angles // 2) % angles

@@ -17,7 +17,7 @@ __all__ = ["main"]
 @click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="unspur")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-def main(debug: bool) -> None:  # noqa: ARG001 — read by Program from the context
+def main(debug: bool) -> None:
     """Remove a spurious concept from embeddings. Keep the task."""
 
 

@@ -55,11 +55,11 @@ def demo(agreement: float, seed: int, output: str, force: bool, as_json: bool) -
         figure.savefig(temporary, dpi=150)
     if as_json:
         accuracies = {name: result.to_dict() for name, result in results.items()}
-        echo_json({"spurious": jse.spurious_.dim, "main": jse.main_.dim, "ambient": jse.n_features_in_, "figure": output,
-                   "accuracy": accuracies, "trace": jse.trace_.to_dict()})  # fmt: skip
+        dims = {"spurious": jse.spurious_.dim, "main": jse.main_.dim, "ambient": jse.n_features_in_}
+        echo_json({**dims, "figure": output, "accuracy": accuracies, "trace": jse.trace_.to_dict()})  # fmt: skip
         return
-    say(f"\nJSE tested {len(jse.trace_)} directions of {jse.n_features_in_}: {jse.spurious_.dim} belong to the photograph, "
-        f"{jse.main_.dim} to the digits.\n")  # fmt: skip
+    found = f"{jse.spurious_.dim} belong to the photograph, {jse.main_.dim} to the digits"
+    say(f"\nJSE tested {len(jse.trace_)} directions among {jse.n_features_in_} dimensions: {found}.\n")
     say("Test pictures, digit and photograph independent; a last layer on the rows as")
     say("they are (ERM) and with the photograph removed (JSE):\n")
     say(group_table(results, "digit", "photo"))

@@ -79,8 +79,8 @@ def fit(
     jse.fit(table.Z, table.label(main), concept=table.label(concept), **held_out)
     jse.save(output, overwrite=force)
     if as_json:
-        echo_json({"output": output, "spurious": jse.spurious_.dim, "main": jse.main_.dim, "ambient": jse.n_features_in_,
-                   "trace": jse.trace_.to_dict()})  # fmt: skip
+        dims = {"spurious": jse.spurious_.dim, "main": jse.main_.dim, "ambient": jse.n_features_in_}
+        echo_json({"output": output, **dims, "trace": jse.trace_.to_dict()})  # fmt: skip
         return
     click.echo(jse.trace_)
     click.echo(

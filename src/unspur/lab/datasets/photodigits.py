@@ -91,8 +91,8 @@ def _enlarged(small: NDArray[np.float32]) -> NDArray[np.float32]:
 def embed_images(images: NDArray[np.float32], *, filters: int = 32, width: int = 5, cells: int = 4) -> FloatArray:
     """Features of an untrained one-layer convolutional network, shape (n, filters · cells²).
 
-    Random zero-sum colour filters (always the same ones), a rectifier, and the mean over a grid of `cells` × `cells`: enough
-    of a network for a demonstration, and it needs nothing but numpy.
+    Random zero-sum colour filters (always the same ones), a rectifier, and the mean over a grid of `cells` × `cells`:
+    enough of a network for a demonstration, and it needs nothing but numpy.
     """
     weights = np.random.default_rng(0).standard_normal((width * width * 3, filters))
     weights -= weights.mean(axis=0)

@@ -33,7 +33,7 @@ class DemoFigure:
 
 
 def pyplot() -> Any:
-    """matplotlib without a screen, or a sentence that says how to get it."""
+    """Matplotlib without a screen, or a sentence that says how to get it."""
     try:
         import matplotlib as mpl
     except ImportError as error:

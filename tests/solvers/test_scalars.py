@@ -1,0 +1,72 @@
+"""Two-scalar fits against scikit-learn, and the leave-one-out step against refitting for every row."""
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.testing import assert_allclose
+from sklearn.linear_model import LogisticRegression
+
+from unspur.criteria import DirectionTests
+from unspur.lab.datasets import make_toy
+from unspur.rows import CONCEPT, MAIN, Columns, MemoryRows
+from unspur.solvers.scalars import fit_scalars
+from unspur.sums.counts import CellCounts
+from unspur.sums.scalars import LinearScore
+
+
+def fitted(z, y, concept, balance="none", weight=None):
+    rows = MemoryRows(z, Columns.of(y, concept, weight))
+    counts = CellCounts.of(rows)
+    weighting = counts.weighting(counts.without(None), balance)
+    labels = np.array([CONCEPT, MAIN])
+    return rows, weighting, fit_scalars(rows, LinearScore(np.eye(2)), labels, weighting)
+
+
+def test_scalars_equal_those_of_logistic_regression():
+    toy = make_toy(500, d=2, rho=0.6, random_state=0)
+    z = toy.Z * [1e-6, 1e6] + [3e-6, -5e6]  # neither scale nor offset may matter
+    rows, weighting, fit = fitted(z, toy.y, toy.concept, "group")
+    omega = rows.sum(lambda block: weighting(block))
+    for k, label in ((0, toy.concept), (1, toy.y)):
+        x = (z[:, [k]] - z[:, k].mean()) / z[:, k].std()
+        peer = LogisticRegression(C=1e8, tol=1e-10).fit(x, label, sample_weight=omega * 500)
+        slope = fit.gamma[k] / fit.standardise.deviation[k] * z[:, k].std()
+        assert_allclose(slope, peer.coef_[0, 0], rtol=1e-4)
+
+
+def test_separable_scores_keep_their_scalars_finite():
+    x = np.r_[-np.ones(50), np.ones(50)]
+    label = (x > 0).astype(int)
+    _, _, fit = fitted(np.column_stack([x, x]), label, label)
+    assert np.all(np.isfinite(fit.gamma))
+    assert np.all(fit.gamma > 5)
+    assert np.all(fit.objective < 1e-3)
+
+
+def test_a_constant_score_predicts_nothing_and_breaks_nothing():
+    label = np.repeat([0, 1], 50)
+    _, _, fit = fitted(np.ones((100, 2)), label, label)
+    assert_allclose(fit.gamma, 0, atol=1e-6)
+    assert_allclose(fit.objective, np.log(2), rtol=1e-6)
+
+
+def test_leaving_one_out_agrees_with_refitting_without_each_row():
+    toy = make_toy(240, d=2, rho=0.7, random_state=3)
+    z, n = toy.Z, 240
+    for by_group, balance in ((True, "group"), (False, "none")):
+        rows = MemoryRows(z[:, :1], Columns.of(toy.y, toy.concept, fold=np.ones(n, dtype=int)))
+        model = DirectionTests(by_group=by_group)._leave_one_out(rows, CellCounts.of(rows))
+        fast = rows.sum(model.losses)
+        in_sample = rows.sum(replace(model, weighting=None).losses)
+        slow = np.empty((2, n))
+        for i in range(n):
+            keep = np.arange(n) != i
+            z2 = np.column_stack([z[:, 0], z[:, 0]])
+            _, _, fit = fitted(z2[keep], toy.y[keep], toy.concept[keep], balance)
+            t = fit.gamma * fit.standardise(z2[[i]].T)[:, 0] + fit.intercept
+            label = np.array([toy.concept[i], toy.y[i]])
+            slow[:, i] = np.logaddexp(0, t) - label * t
+        moved = np.abs(slow - in_sample)
+        assert np.abs(fast - slow).max() < 0.15 * moved.max()
+        assert_allclose(fast.mean(axis=1), slow.mean(axis=1), rtol=1e-3)
+        assert np.all(in_sample.mean(axis=1) < slow.mean(axis=1) - 5e-4)  # control: the rows' own fit flatters

@@ -1,0 +1,71 @@
+"""The paper's solver: it goes where the exact one goes, and it stops as the paper says."""
+
+import numpy as np
+from numpy.testing import assert_allclose
+
+from unspur.lab.datasets import make_toy
+from unspur.rows import Columns, MemoryRows
+from unspur.solvers.orthogonal_pair import directions, solve_pair
+from unspur.solvers.sgd import SGDSettings, _chain, _effective, solve_pair_by_sgd
+from unspur.solvers.whitening import Geometry, Whitening
+from unspur.subspace import Subspace
+from unspur.sums.counts import CellCounts
+from unspur.sums.moments import Moments
+
+
+def setting(n=3000, rho=0.5, seed=0, balance="none"):
+    toy = make_toy(n, d=6, rho=rho, random_state=seed)
+    fold = (np.arange(n) % 5 == 0).astype(int)
+    rows = MemoryRows(toy.Z, Columns.of(toy.y, toy.concept, fold=fold))
+    counts = CellCounts.of(rows)
+    train, validation = (counts.weighting(mask, balance) for mask in (counts.without(1), counts.only(1)))
+    return rows, train, validation, Moments.of(rows, train)
+
+
+def run(seed=0, removed=None, settings=SGDSettings(), **options):  # noqa: B008 — frozen
+    rows, train, validation, moments = setting(**options)
+    away = Subspace.empty(6) if removed is None else removed
+    return solve_pair_by_sgd(rows, train, validation, moments.mean, away, settings, np.random.default_rng(seed))
+
+
+def test_sgd_finds_the_directions_of_the_exact_solver():
+    rows, train, _, moments = setting()
+    exact = solve_pair(rows, train, Whitening.of(Geometry.of(moments, 8), 0.0))
+    by_sgd = directions(run())
+    assert np.all(np.abs(np.sum(by_sgd * directions(exact), axis=1)) > 0.99)
+    barely = directions(run(settings=SGDSettings(learning_rate=1e-4, max_epochs=1)))
+    assert np.abs(np.sum(barely * directions(exact), axis=1)).min() < 0.99
+
+
+def test_weights_are_orthogonal_to_each_other_and_to_what_was_removed():
+    removed = Subspace.spanned_by(np.random.default_rng(0).standard_normal((6, 2)))
+    pair = run(removed=removed)
+    assert abs(pair.weights[0] @ pair.weights[1]) < 1e-12
+    assert_allclose(removed.basis.T @ pair.weights.T, 0, atol=1e-12)
+    assert np.abs(removed.basis.T @ run().weights.T).max() > 0.1
+
+
+def test_it_stops_after_the_epochs_without_improvement_and_keeps_the_best():
+    wild = SGDSettings(learning_rate=3.0, patience=2, max_epochs=40)
+    pair = run(settings=wild)
+    assert "no improvement for 2 epochs" in pair.outcome.reason
+    assert pair.outcome.evaluations < 40
+    longest = run(settings=SGDSettings(learning_rate=1e-4, max_epochs=3))
+    assert longest.outcome.evaluations == 3
+    assert "still improving" in longest.outcome.reason
+
+
+def test_gradient_of_the_parameters_equals_finite_differences():
+    rng = np.random.default_rng(0)
+    parameters, slope = rng.standard_normal((2, 5)), rng.standard_normal((2, 5))
+    numeric = np.empty((2, 5))
+    for index in np.ndindex(2, 5):
+        h = np.zeros((2, 5))
+        h[index] = 1e-6
+        numeric[index] = np.sum(slope * (_effective(parameters + h) - _effective(parameters - h))) / 2e-6
+    assert_allclose(_chain(parameters, slope), numeric, atol=1e-8)
+
+
+def test_same_generator_same_bits_and_another_seed_other_bits():
+    assert np.array_equal(run(seed=3).weights, run(seed=3).weights)
+    assert not np.array_equal(run(seed=3).weights, run(seed=4).weights)
