@@ -1,7 +1,8 @@
 """Keep SciPy's linear algebra from fighting NumPy's.
 
 The wheels of NumPy and SciPy each bring an OpenBLAS with a thread pool of its own, and idle threads of one spin while
-the other works: alternating between the two (an optimiser and its objective) was measured six times slower on two cores.
+the other works: alternating between the two (an optimiser and its objective) was measured six times slower on two
+cores.
 An optimiser's own vectors are short, so its library gets one thread while it runs.
 """
 

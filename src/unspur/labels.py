@@ -39,7 +39,9 @@ def binary_label(
         seen = np.unique(known) if classes is None else np.array(sorted(set(known.tolist())), dtype=known.dtype)
     except TypeError:
         kinds = sorted({type(value).__name__ for value in known.tolist()})
-        raise LabelError(f"{name} mixes values that cannot be ordered ({', '.join(kinds)}). Use one kind.") from None
+        raise LabelError(
+            f"Unknown label type: {name} mixes values that cannot be ordered ({', '.join(kinds)}). Use one kind."
+        ) from None
     if classes is None:
         _require_two(seen, name, array)
         classes = (seen[0].item(), seen[1].item()) if hasattr(seen[0], "item") else (seen[0], seen[1])
@@ -77,14 +79,18 @@ def _column(values: Array, name: str, n_rows: int) -> Array:
     if len(array) != n_rows:
         raise LabelError(f"{name} has {len(array)} labels for {n_rows} rows of Z. Each row needs one.")
     if array.dtype.kind not in "biufUSO":
-        raise LabelError(f"{name} has type {array.dtype}; labels are integers, booleans, strings or two floats.")
+        raise LabelError(
+            f"Unknown label type: {name} has type {array.dtype}; labels are integers, booleans, strings or two floats."
+        )
     return array
 
 
 def _as_array(values: Array) -> Array:
     """Like numpy.asarray, without turning NaN or numbers beside strings into strings, and with masked rows as gaps."""
     if np.ma.isMaskedArray(values):
-        return np.where(np.ma.getmaskarray(values), None, values.data.astype(object))
+        array = values.data.astype(object)
+        array[np.ma.getmaskarray(values)] = None
+        return array
     if isinstance(values, list | tuple) and len({isinstance(value, str) for value in values}) == 2:
         return np.array(values, dtype=object)
     return np.asarray(values)

@@ -186,7 +186,7 @@ class AffineMap:
             return self.ambient if self.form == "remove" else 0
         if self.form == "remove":  # rank(I_d − R Lᵀ) = d − k + rank(I_k − Lᵀ R)
             small = np.eye(width) - self.left.T @ self.right
-            return self.ambient - width + int(np.linalg.matrix_rank(small, tol=1e-8))
+            return int(self.ambient - width + np.linalg.matrix_rank(small, tol=1e-8))
         small = np.linalg.qr(self.right)[1] @ np.linalg.qr(self.left)[1].T
         return int(np.linalg.matrix_rank(small))
 

@@ -55,7 +55,7 @@ def test_leaving_one_out_agrees_with_refitting_without_each_row():
     z, n = toy.Z, 240
     for by_group, balance in ((True, "group"), (False, "none")):
         rows = MemoryRows(z[:, :1], Columns.of(toy.y, toy.concept, fold=np.ones(n, dtype=int)))
-        model = DirectionTests(by_group=by_group)._leave_one_out(rows, CellCounts.of(rows))
+        model = DirectionTests(by_group=by_group)._leave_one_out(rows, CellCounts.of(rows), CONCEPT)
         fast = rows.sum(model.losses)
         in_sample = rows.sum(replace(model, weighting=None).losses)
         slow = np.empty((2, n))

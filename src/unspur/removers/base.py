@@ -69,8 +69,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def _restore(self, arrays: dict[str, Array], metadata: dict[str, Any]) -> Self:
         """Become the fitted remover that was saved."""
-        factors = (arrays[name] for name in ("centre", "right", "left"))
-        self.removal_ = AffineMap(*factors, metadata["form"], arrays["offset"])
+        self.removal_ = AffineMap(arrays["centre"], arrays["right"], arrays["left"], metadata["form"], arrays["offset"])
         self.spurious_, self.main_ = Subspace(arrays["spurious"]), Subspace(arrays["main"])
         self.trace_ = Trace.from_dict(metadata["trace"])
         self.classes_, self.concept_classes_ = tuple(metadata["classes"]), tuple(metadata["concept_classes"])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -41,21 +43,34 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Splitting:
-    """How rows are held out when no validation set is given: `cv` folds in turn, or one share."""
+    """How rows are held out when no validation set is given: `cv` folds in turn, given splits, or one share."""
 
-    cv: int | None
+    cv: int | Iterable[tuple[Array, Array]] | None
     share: float
     rng: np.random.Generator
 
     def folds(self, group: IntArray, present: BoolArray) -> IntArray:
         """Fold of each row, stratified by group: 1…cv in turn, or 1 for the held-out share and 0 for the rest."""
         fold = np.zeros(len(group), dtype=np.intp)
+        if self.cv is not None and not isinstance(self.cv, Integral):
+            return self._given(fold)
         for g in range(4):
             members = self.rng.permutation(np.flatnonzero(present & (group == g)))
             if self.cv is not None:
-                fold[members] = np.arange(len(members)) % self.cv + 1
+                fold[members] = np.arange(len(members)) % int(self.cv) + 1
             else:
                 fold[members[: round(self.share * len(members))]] = 1
+        return fold
+
+    def _given(self, fold: IntArray) -> IntArray:
+        """Folds from (train, test) index pairs, as scikit-learn's splitters make them; only test is read."""
+        assert isinstance(self.cv, Iterable)
+        for k, (_, test) in enumerate(self.cv, start=1):
+            if np.any(fold[test]):
+                raise InputError("cv: a row is in two test sets; each row can be held out once.")
+            fold[test] = k
+        if not fold.any():
+            raise InputError("cv: no row is in any test set.")
         return fold
 
 
@@ -70,6 +85,8 @@ def labelled_rows(
 ) -> LabelledRows:
     """Check everything that can be wrong with the data, and lay the rows out for estimation."""
     z = checked_z(estimator, train.X, reset=True)
+    if train.y is None:
+        raise LabelError(f"{type(estimator).__name__} requires y to be passed, but the target y is None.")
     if z.shape[1] < 2:
         raise InputError("Z has 1 feature(s); two orthogonal directions need at least 2.")
     y, concept, weight = _labels(train, len(z), missing)
@@ -140,7 +157,7 @@ def _validation_rows(
     estimator: BaseEstimator, validation: Sample, y: BinaryLabel, concept: BinaryLabel, missing: Any
 ) -> RowSource:
     """Rows that are only ever held out, as fold 1."""
-    if validation.y is None or validation.concept is None:
+    if validation.X is None or validation.y is None or validation.concept is None:
         raise InputError("A validation set needs X_val, y_val and concept_val together.")
     z = checked_z(estimator, validation.X, reset=False)
     y_val, concept_val, weight = _labels(validation, len(z), missing, like=(y, concept))

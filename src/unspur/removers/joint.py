@@ -10,7 +10,7 @@ import numpy as np
 
 from unspur._typing import FloatArray
 from unspur.criteria import LABEL, DirectionTests, Role, Verdict
-from unspur.rows import CONCEPT, MAIN, RowSource
+from unspur.rows import RowSource
 from unspur.solvers.orthogonal_pair import directions, solve_pair
 from unspur.solvers.outcome import Outcome, Pair
 from unspur.solvers.sgd import SGDSettings, solve_pair_by_sgd
@@ -19,6 +19,7 @@ from unspur.subspace import Subspace
 from unspur.sums.counts import Balance, CellCounts
 from unspur.trace import Step
 
+_OWN_SERIES: tuple[tuple[Role, str], ...] = (("spurious", "concept"), ("main", "main"))
 OTHER: dict[Role, Role] = {"spurious": "main", "main": "spurious"}
 
 
@@ -135,7 +136,7 @@ class JointEstimation:
 
     def judge(self, role: Role, pair: EstimatedPair) -> Verdict:
         """Decide whether the pair's direction of this role is proper."""
-        losses = self.tests.losses(self.rows, self.counts, pair.judged[LABEL[role]], self.centre)
+        losses = self.tests.losses(self.rows, self.counts, pair.judged[LABEL[role]], self.centre, role)
         return self.tests.judge(role, losses)
 
     def loss(self, pair: EstimatedPair, combine: Callable[[float, float], float]) -> tuple[float, float]:
@@ -144,19 +145,17 @@ class JointEstimation:
         The two losses are treated as independent.
         """
         concept, main = (
-            self.tests.summarise(self.tests.losses(self.rows, self.counts, pair.judged[i], self.centre), name)
-            for i, name in ((CONCEPT, "concept"), (MAIN, "main"))
+            self.tests.summarise(
+                self.tests.losses(self.rows, self.counts, pair.judged[LABEL[role]], self.centre, role), name
+            )
+            for role, name in _OWN_SERIES
         )
         return combine(concept[0], main[0]), float(np.hypot(concept[1], main[1]))
 
 
 def _exactly_orthogonal(pair: Pair, away_from: Subspace) -> FloatArray:
     """Unit directions of a pair, orthogonal to each other and to `away_from` to machine precision."""
-    found = away_from.reject(directions(pair).T).T
-    found[CONCEPT] /= np.linalg.norm(found[CONCEPT])
-    found[MAIN] -= found[CONCEPT] * (found[CONCEPT] @ found[MAIN])
-    found[MAIN] /= np.linalg.norm(found[MAIN])
-    return found
+    return directions(replace(pair, weights=away_from.reject(directions(pair).T).T))
 
 
 @dataclass(frozen=True, slots=True)

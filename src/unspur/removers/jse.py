@@ -69,8 +69,9 @@ class JSE(Remover):
         that of the failing one, as in the paper's pseudo-code.
     max_spurious, max_main : int or None, default=None
         Limits on the two dimensions.
-    cv : int or None, default=5
-        Without a validation set: cross-fit in this many folds; None holds out `validation_fraction` once.
+    cv : int, list of (train, test) index pairs, or None, default=5
+        Without a validation set: cross-fit in this many folds, stratified by group, or in the given ones; None holds
+        out `validation_fraction` of each group once.
     validation_fraction : float, default=0.2
         Share of each group that is held out when ``cv=None``.
     scalars : {"held_out", "training"}, default="held_out"
@@ -101,6 +102,8 @@ class JSE(Remover):
         The values that were coded 0 and 1.
     n_features_in_ : int
         Number of features.
+    n_iter_ : int
+        Evaluations of the objective that the longest step took.
 
     Examples
     --------
@@ -124,7 +127,7 @@ class JSE(Remover):
         "candidate": [StrOptions({"last_accepted", "failing"})],
         "max_spurious": [None, Interval(Integral, 0, None, closed="left")],
         "max_main": [None, Interval(Integral, 0, None, closed="left")],
-        "cv": [None, Interval(Integral, 2, None, closed="left")],
+        "cv": [None, Interval(Integral, 2, None, closed="left"), list],
         "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
         "scalars": [StrOptions({"held_out", "training"})],
         "missing_concept": [None, str, Real, Options(bool, {True, False})],
@@ -153,7 +156,7 @@ class JSE(Remover):
         candidate: str = "last_accepted",
         max_spurious: int | None = None,
         max_main: int | None = None,
-        cv: int | None = 5,
+        cv: Any = 5,
         validation_fraction: float = 0.2,
         scalars: str = "held_out",
         missing_concept: Any = None,
@@ -221,7 +224,7 @@ class JSE(Remover):
         self._validate_params()
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1, size=4))
         validation = None
-        if X_val is not None:
+        if any(given is not None for given in (X_val, y_val, concept_val, sample_weight_val)):
             validation = Sample(X_val, y_val, concept_val, sample_weight_val, "_val")
         splitting = Splitting(self.cv, self.validation_fraction, rng)
         train = Sample(X, y, concept, sample_weight)
@@ -263,6 +266,7 @@ class JSE(Remover):
         found = estimate_subspaces(estimation, loops, report)
         self.spurious_, self.main_ = found.spurious, found.main
         self.trace_ = Trace(found.steps, found.stopped, float(delta), float(weight_decay), scores)
+        self.n_iter_ = max((step.evaluations for step in found.steps), default=1)
         onto = self.output == "onto_main"
         make, kept = (AffineMap.keeping, found.main) if onto else (AffineMap.removing, found.spurious)
         self.removal_ = make(kept, geometry.centre)

@@ -50,7 +50,8 @@ class MemoryRows(RowSource):
     @property
     def dtype(self) -> np.dtype[Any]:
         """Floating-point type of the rows."""
-        return np.dtype(self._z.dtype)
+        dtype: np.dtype[Any] = self._z.dtype
+        return dtype
 
     def _slices(self) -> Iterator[slice]:
         for start in range(0, self.n_rows, self._block_rows):

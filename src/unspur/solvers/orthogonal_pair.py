@@ -30,6 +30,8 @@ from unspur.sums.logistic import PairLoss
 
 #: Minima of the plane whose objective lies within this share of what the best one gains over chance are followed.
 CLOSE = 0.2
+#: Weights of exactly zero have no direction to be orthogonal to; dividing by this leaves the other label free.
+TINY = float(np.finfo(np.float64).tiny)
 #: Relative gradient at which the objectives of different minima can be compared: its square is their error.
 RACE = 1e-2
 
@@ -60,7 +62,7 @@ class PairObjective:
         gradient += decay * weights
         g_lead, g_follow = self._ordered(self.whitening.pull_back(gradient.T).T)
         # The follower depends on the lead through q, and q = Π TᵀT a is a symmetric map of a.
-        along = float(q @ g_follow) / float(q @ q)
+        along = float(q @ g_follow) / max(float(q @ q), TINY)
         g_q = -k * g_follow - along * (u - 2.0 * k * q)
         g_lead = g_lead + self.whitening.pull_back(self.whitening.weights(g_q))
         value = loss + 0.5 * decay * float(np.sum(weights**2))
@@ -89,7 +91,7 @@ class PairObjective:
         """Q (r,), the multiple of q taken off u, and the weights (2, d), concept first."""
         w_lead = self.whitening.weights(a)
         q = self.whitening.pull_back(w_lead)
-        k = float(q @ u) / float(q @ q)
+        k = float(q @ u) / max(float(q @ q), TINY)
         return q, k, self._ordered(np.stack([w_lead, self.whitening.weights(u - k * q)]))
 
 
@@ -119,10 +121,11 @@ def solve_pair(
     zero = np.zeros((2, rows.n_features))
     chance, slopes, slope_b = objective.data_term(zero, np.zeros(2))
     scale = float(np.hypot(np.linalg.norm(whitening.pull_back(slopes.T)), np.linalg.norm(2.0 * slope_b)))
-    unsolved = Outcome(False, "a label has no linear trace in these rows", chance, 1.0, 1)
+    unsolved = Outcome(False, "not solved yet", chance, 1.0, 1)
     if np.linalg.norm(whitening.pull_back(slopes.T), axis=0).min() <= 1e-12:
-        # Not a limit of the method but a fact about the rows: a label with equal class means everywhere.
-        return Pair(zero, np.zeros(2), unsolved)
+        # Class means of a label are equal: its best weights are zero, and a pair has no direction for it.
+        found = Outcome(True, "a label has no linear trace in these rows", chance, 0.0, 1)
+        return Pair(zero, np.zeros(2), found)
     starts = [] if start is None else [start]
     if search or start is None:
         minima = search_plane(rows, weighting, whitening, slopes).minima
@@ -247,7 +250,11 @@ class _FineSearch:
 
 
 def directions(pair: Pair) -> FloatArray:
-    """Unit directions v_s, v_y of a pair, shape (2, d), orthogonal to machine precision."""
-    v_s = pair.weights[CONCEPT] / np.linalg.norm(pair.weights[CONCEPT])
-    v_y = pair.weights[MAIN] - v_s * (v_s @ pair.weights[MAIN])
-    return np.stack([v_s, v_y / np.linalg.norm(v_y)])
+    """Unit directions v_s, v_y of a pair, shape (2, d), orthogonal to machine precision; zero for zero weights."""
+    v_s = _unit(pair.weights[CONCEPT])
+    return np.stack([v_s, _unit(pair.weights[MAIN] - v_s * (v_s @ pair.weights[MAIN]))])
+
+
+def _unit(vector: FloatArray) -> FloatArray:
+    length = float(np.linalg.norm(vector))
+    return vector / length if length > 0 else vector

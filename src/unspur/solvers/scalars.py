@@ -12,7 +12,7 @@ from unspur.sums.scalars import ScalarLoss, Score, ScoreMoments, Standardisation
 
 #: Penalty on γ² per unit variance of the score: keeps γ finite when the score separates the classes, and is
 #: far below what any test can feel otherwise.
-RIDGE = 1e-6
+RIDGE = 1e-8
 
 
 @dataclass(frozen=True, slots=True)

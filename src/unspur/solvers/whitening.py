@@ -44,9 +44,9 @@ class Geometry:
     def of(cls, moments: Moments, itemsize: int) -> Geometry:
         """Find the rank: by Cholesky where it is clear, by eigenvalues where it is not."""
         variance = np.diag(moments.second)
-        if not variance.max(initial=0.0) > 0:
-            raise InputError("All rows are the same: every column of Z is constant. Nothing can be estimated.")
         deviation = np.sqrt(variance)
+        if not deviation.max(initial=0.0) > 1e-13 * np.abs(moments.mean).max(initial=0.0):  # rounding of the mean
+            raise InputError("All rows are the same: every column of Z is constant. Nothing can be estimated.")
         far = bool(np.max(np.abs(moments.mean)) > FAR * deviation.max())
         if variance.min() > 0:
             correlation = moments.second / np.outer(deviation, deviation)

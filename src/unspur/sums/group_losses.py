@@ -99,7 +99,7 @@ class GroupLosses:
     @property
     def means(self) -> FloatArray:
         """Weighted mean of each series in each group, shape (5, groups)."""
-        return self.first / self.weight[0]
+        return np.asarray(self.first / self.weight[0])
 
     @property
     def effective_rows(self) -> FloatArray:

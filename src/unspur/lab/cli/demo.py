@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
@@ -44,7 +45,7 @@ def demo(agreement: float, seed: int, output: str, force: bool, as_json: bool) -
     pca = PCA(100, random_state=0).fit(features["train"])
     Z = {name: pca.transform(rows) for name, rows in features.items()}
     train, validation = sets["train"], sets["validation"]
-    jse = JSE(verbose=not as_json and click.get_text_stream("stderr").isatty()).fit(
+    jse = JSE(verbose=not as_json and sys.stderr.isatty()).fit(
         Z["train"], train.y, concept=train.concept,
         X_val=Z["validation"], y_val=validation.y, concept_val=validation.concept,
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
@@ -74,7 +75,7 @@ def fit(
         missing = float(missing)
     jse = JSE(
         cv=None if cv == 0 else cv, missing_concept=missing, random_state=seed,
-        verbose=not as_json and click.get_text_stream("stderr").isatty(), **options,
+        verbose=not as_json and sys.stderr.isatty(), **options,
     )  # fmt: skip
     jse.fit(table.Z, table.label(main), concept=table.label(concept), **held_out)
     jse.save(output, overwrite=force)

@@ -1,0 +1,145 @@
+"""Bad input gets a clear error: what was seen, what is needed, what to do. And odd input that is fine works."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose
+
+from unspur import JSE
+from unspur.exceptions import GroupSizeError, InputError, LabelError, NotFiniteError
+from unspur.lab.datasets import make_toy
+
+
+@pytest.fixture(scope="module")
+def toy():
+    return make_toy(600, d=6, rho=0.5, random_state=0)
+
+
+def fit(toy, Z=None, y=None, concept=None, **options):
+    fit_options = {k: options.pop(k) for k in list(options) if k.endswith("_val") or k == "sample_weight"}
+    return JSE(**{"random_state": 0, "weight_decay": 0.1, **options}).fit(
+        toy.Z if Z is None else Z,
+        toy.y if y is None else y,
+        concept=toy.concept if concept is None else concept,
+        **fit_options,
+    )
+
+
+def test_not_finite_values_are_counted_by_column(toy):
+    Z = toy.Z.copy()
+    Z[3, 2] = Z[7, 2] = np.nan
+    Z[1, 5] = np.inf
+    with pytest.raises(NotFiniteError, match="2 NaN in column 2; 1 infinity in column 5"):
+        fit(toy, Z=Z)
+    with pytest.raises(NotFiniteError, match="2 NaN in column 'c'"):
+        fit(toy, Z=pd.DataFrame(Z, columns=list("abcdef")))
+    with pytest.raises(NotFiniteError, match="X_val must be finite; found 2 NaN"):
+        fit(toy, X_val=Z[:, :], y_val=toy.y, concept_val=toy.concept)
+    with pytest.raises(NotFiniteError, match="column 2"):
+        fit(toy).transform(Z)
+
+
+def test_large_finite_values_are_not_mistaken_for_infinity(toy):
+    """The sum of a block overflows float32; its entries do not."""
+    big = np.full((600, 6), 2e36, dtype=np.float32)
+    with np.errstate(over="ignore"):
+        assert np.isinf(big.sum())
+    jse = fit(toy)
+    assert np.all(np.isfinite(jse.transform(big)))
+
+
+def test_lengths_that_differ_are_both_named(toy):
+    with pytest.raises(LabelError, match="y has 599 labels for 600 rows"):
+        fit(toy, y=toy.y[1:])
+    with pytest.raises(LabelError, match="concept has 10 labels for 600 rows"):
+        fit(toy, concept=toy.concept[:10])
+    with pytest.raises(InputError, match=r"sample_weight has shape \(5,\) for 600 rows"):
+        fit(toy, sample_weight=np.ones(5))
+    with pytest.raises(LabelError, match="concept_val has 3 labels"):
+        fit(toy, X_val=toy.Z, y_val=toy.y, concept_val=toy.concept[:3])
+
+
+def test_weights_must_make_sense(toy):
+    for weight in (np.full(600, -1.0), np.zeros(600), np.full(600, np.nan)):
+        with pytest.raises(InputError, match="sample_weight must be finite and not negative"):
+            fit(toy, sample_weight=weight)
+
+
+def test_one_class_and_three_classes_are_refused(toy):
+    with pytest.raises(LabelError, match="y has one class only"):
+        fit(toy, y=np.zeros(600))
+    with pytest.raises(LabelError, match=r"concept has 3 classes \(0, 1, 2\)"):
+        fit(toy, concept=np.arange(600) % 3)
+
+
+def test_a_concept_that_is_the_task_is_refused(toy):
+    with pytest.raises(LabelError, match="concept is equal to y in all 600 rows"):
+        fit(toy, concept=toy.y)
+    with pytest.raises(LabelError, match="opposite of y"):
+        fit(toy, concept=np.array(["b", "a"])[toy.y])
+
+
+def test_a_group_too_small_to_test_is_named_with_a_remedy(toy):
+    keep = (toy.y != 1) | (toy.concept != 0)
+    keep[np.flatnonzero(~keep)[:3]] = True
+    few = {"Z": toy.Z[keep], "y": toy.y[keep], "concept": toy.concept[keep]}
+    with pytest.raises(GroupSizeError, match=r"\(main=1, concept=0\) has 1.*at least 2.*cv=5"):
+        fit(toy, **few, cv=None)
+    assert fit(toy, **few, cv=3).n_features_in_ == 6
+    none = np.flatnonzero((toy.y != 1) | (toy.concept != 0))
+    with pytest.raises(GroupSizeError, match=r"\(main=1, concept=0\) has 0.*larger X_val"):
+        fit(toy, X_val=toy.Z[none], y_val=toy.y[none], concept_val=toy.concept[none])
+
+
+def test_an_incomplete_validation_set_is_refused(toy):
+    with pytest.raises(InputError, match="X_val, y_val and concept_val together"):
+        fit(toy, X_val=toy.Z, y_val=toy.y)
+    with pytest.raises(InputError, match="X_val, y_val and concept_val together"):
+        fit(toy, y_val=toy.y, concept_val=toy.concept)
+    with pytest.raises(ValueError, match="features"):
+        fit(toy, X_val=toy.Z[:, :3], y_val=toy.y, concept_val=toy.concept)
+
+
+def test_constant_rows_and_one_column_are_refused(toy):
+    with pytest.raises(InputError, match="constant"):
+        fit(toy, Z=np.ones((600, 4)))
+    with pytest.raises(InputError, match="1 feature"):
+        fit(toy, Z=toy.Z[:, :1])
+
+
+def test_labels_of_any_kind_give_the_same_answer(toy):
+    reference = fit(toy).removal_.matrix()
+    kinds = {
+        "boolean": (toy.y.astype(bool), toy.concept.astype(bool)),
+        "strings": (np.array(["land", "water"])[toy.y], np.array(["a", "b"])[toy.concept]),
+        "floats": (toy.y.astype(float), toy.concept * 1.0),
+        "other integers": (toy.y * 5 - 3, toy.concept + 7),
+        "categories": (pd.Categorical(np.array(["x", "y"])[toy.y]), pd.Series(toy.concept, dtype="Int64")),
+        "lists": (toy.y.tolist(), toy.concept.tolist()),
+    }
+    for name, (y, concept) in kinds.items():
+        assert_allclose(fit(toy, y=y, concept=concept).removal_.matrix(), reference, err_msg=name)
+    assert fit(toy, y=kinds["strings"][0]).classes_ == ("land", "water")
+
+
+def test_read_only_strided_and_integer_rows_work_and_are_not_changed(toy):
+    reference = fit(toy).removal_.matrix()
+    frozen = toy.Z.copy()
+    frozen.setflags(write=False)
+    wide = np.zeros((1200, 12))
+    wide[::2, ::2] = toy.Z
+    for Z in (frozen, wide[::2, ::2], np.asfortranarray(toy.Z)):
+        before = Z.copy()
+        jse = fit(toy, Z=Z)
+        jse.transform(Z)
+        assert_allclose(jse.removal_.matrix(), reference, atol=1e-8)
+        np.testing.assert_array_equal(Z, before)
+    integers = np.round(toy.Z * 10).astype(int)
+    assert_allclose(fit(toy, Z=integers).removal_.matrix(), fit(toy, Z=integers.astype(float)).removal_.matrix())
+
+
+def test_unfitted_and_wrong_width_transforms_are_refused(toy):
+    with pytest.raises(ValueError, match="not fitted"):
+        JSE().transform(toy.Z)
+    with pytest.raises(ValueError, match="6 features"):
+        fit(toy).transform(toy.Z[:, :4])

@@ -1,0 +1,291 @@
+"""What JSE promises, each promise with a control that shows how it could break."""
+
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from unspur import JSE
+from unspur.exceptions import EmptySubspaceError, NotConvergedWarning
+from unspur.lab.datasets import make_toy
+
+
+def fitted(toy, **options):
+    return JSE(**{"random_state": 0, **options}).fit(toy.Z, toy.y, concept=toy.concept)
+
+
+def halves(toy):
+    """Training arguments and a validation set from one Toy set."""
+    n = len(toy.y) // 2
+    val = {"X_val": toy.Z[n:], "y_val": toy.y[n:], "concept_val": toy.concept[n:]}
+    return toy.Z[:n], toy.y[:n], toy.concept[:n], val
+
+
+@pytest.fixture(scope="module")
+def toy():
+    return make_toy(2000, rho=0.8, random_state=7)
+
+
+def many_directions(n=1500, d=30, seed=0):
+    """Rows in which several directions are accepted for each label (strong decay leaves some for later)."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(2, size=n)
+    concept = np.where(rng.random(n) < 0.8, y, 1 - y)
+    z = rng.standard_normal((n, d))
+    z[:, 0:12:2] += 0.6 * (2 * concept - 1)[:, None]
+    z[:, 1:12:2] += 0.6 * (2 * y - 1)[:, None]
+    return z * np.geomspace(5, 0.2, d), y, concept
+
+
+@pytest.mark.parametrize("inner", ["main", "spurious"])
+def test_bases_are_orthonormal_and_mutually_orthogonal(inner):
+    z, y, concept = many_directions()
+    jse = JSE(weight_decay=0.05, inner=inner, random_state=0, cv=None).fit(z, y, concept=concept)
+    assert jse.spurious_.dim >= 2
+    assert jse.main_.dim >= 2
+    both = np.column_stack([jse.spurious_.basis, jse.main_.basis])
+    assert_allclose(both.T @ both, np.eye(both.shape[1]), atol=1e-12)
+
+
+def test_rotated_rows_give_the_rotated_answer(toy):
+    turn = np.linalg.qr(np.random.default_rng(0).standard_normal((20, 20)))[0]
+    Z, y, concept, val = halves(toy)
+    plain = JSE(tol=1e-9).fit(Z, y, concept=concept, **val)
+    turned = JSE(tol=1e-9).fit(Z @ turn, y, concept=concept, **{**val, "X_val": val["X_val"] @ turn})
+    assert plain.spurious_.dim == 1
+    assert_allclose(turn.T @ plain.spurious_.basis, turned.spurious_.basis, atol=1e-8)
+    assert_allclose(plain.transform(Z) @ turn, turned.transform(Z @ turn), atol=1e-7)
+    assert np.abs(plain.spurious_.basis - turned.spurious_.basis).max() > 0.1
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-9), (np.float32, 1e-5)])
+def test_block_size_memory_mapping_and_row_order_change_nothing(toy, dtype, tolerance, tmp_path, monkeypatch):
+    Z, y, concept, val = halves(toy)
+    Z, val["X_val"] = Z.astype(dtype), val["X_val"].astype(dtype)
+    plain = JSE().fit(Z, y, concept=concept, **val)
+    np.save(tmp_path / "z.npy", Z)
+    mapped = JSE().fit(np.load(tmp_path / "z.npy", mmap_mode="r"), y, concept=concept, **val)
+    order, other = np.random.default_rng(0).permutation(len(Z)), np.random.default_rng(1).permutation(len(val["y_val"]))
+    shuffled = JSE().fit(Z[order], y[order], concept=concept[order], **{k: v[other] for k, v in val.items()})
+    monkeypatch.setattr("unspur.rows.memory.BLOCK_BYTES", 10_000)
+    blocked = JSE().fit(Z, y, concept=concept, **val)
+    fewer = JSE().fit(Z[::2], y[::2], concept=concept[::2], **val)
+    for jse in (mapped, shuffled, blocked):
+        assert jse.spurious_.dim == plain.spurious_.dim == 1
+        assert_allclose(jse.removal_.matrix(), plain.removal_.matrix(), atol=tolerance)
+    assert np.abs(fewer.removal_.matrix() - plain.removal_.matrix()).max() > 1e-3
+
+
+def test_same_random_state_same_bits_and_another_one_other_folds(toy):
+    first, again, other = fitted(toy), fitted(toy), fitted(toy, random_state=1)
+    assert_array_equal(first.spurious_.basis, again.spurious_.basis)
+    assert [s.verdict.own.t for s in first.trace_] == [s.verdict.own.t for s in again.trace_]
+    assert [s.verdict.own.t for s in first.trace_] != [s.verdict.own.t for s in other.trace_]
+
+
+def test_subspaces_converge_to_the_true_axes_as_rows_grow():
+    angles = []
+    for n in (1000, 8000, 64000):
+        toy = make_toy(n, rho=0.8, random_state=n)
+        jse = fitted(toy, weight_decay=0.001)
+        axes = [jse.spurious_.basis[:, 0] @ np.eye(20)[0], jse.main_.basis[:, 0] @ np.eye(20)[1]]
+        angles.append(np.degrees(np.arccos(np.minimum(1, np.abs(axes)))).max())
+    assert angles[0] > angles[1] > angles[2]
+    assert angles[2] < 3.0
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1e8])
+def test_scale_of_the_rows_does_not_matter(toy, scale):
+    plain, scaled = (
+        fitted(toy, weight_decay=0.01),
+        JSE(random_state=0, weight_decay=0.01).fit(toy.Z * scale, toy.y, concept=toy.concept),
+    )
+    assert plain.spurious_.dim == scaled.spurious_.dim == 1
+    assert_allclose(plain.spurious_.basis, scaled.spurious_.basis, atol=1e-6)
+
+
+def test_only_relative_weights_matter(toy):
+    Z, y, concept, val = halves(toy)
+    weight = np.random.default_rng(0).uniform(0.5, 2, len(Z))
+    val["sample_weight_val"] = np.random.default_rng(1).uniform(0.5, 2, len(val["y_val"]))
+    one = JSE().fit(Z, y, concept=concept, sample_weight=weight, **val)
+    val["sample_weight_val"] = 7 * val["sample_weight_val"]
+    many = JSE().fit(Z, y, concept=concept, sample_weight=100 * weight, **val)
+    plain = JSE().fit(Z, y, concept=concept, X_val=val["X_val"], y_val=val["y_val"], concept_val=val["concept_val"])
+    t = [[s.verdict.own.t for s in jse.trace_] for jse in (one, many, plain)]
+    assert_allclose(t[0], t[1], rtol=1e-6)
+    assert t[0][0] != pytest.approx(t[2][0], rel=1e-3)
+
+
+def test_zero_weight_rows_do_not_exist(toy):
+    Z, y, concept, val = halves(toy)
+    weight = np.ones(len(Z))
+    weight[:200] = 0
+    weighted = JSE().fit(Z, y, concept=concept, sample_weight=weight, **val)
+    without = JSE().fit(Z[200:], y[200:], concept=concept[200:], **val)
+    assert_allclose(weighted.removal_.matrix(), without.removal_.matrix(), atol=1e-6)
+
+
+def test_rows_with_a_missing_concept_are_skipped_in_the_fit_and_transformed(toy):
+    Z, y, concept, val = halves(toy)
+    gaps = np.random.default_rng(0).random(len(Z)) < 0.3
+    for missing, values, options in (
+        ("nan", np.where(gaps, np.nan, concept), {}),
+        ("none", np.where(gaps, None, concept), {}),
+        ("code", np.where(gaps, -1, concept), {"missing_concept": -1}),
+    ):
+        jse = JSE(**options).fit(Z, y, concept=values, **val)
+        known = JSE(**options).fit(Z[~gaps], y[~gaps], concept=concept[~gaps], **val)
+        assert_allclose(jse.removal_.matrix(), known.removal_.matrix(), atol=1e-6, err_msg=missing)
+        assert jse.transform(Z).shape == Z.shape
+    with pytest.raises(ValueError, match="3 classes"):
+        JSE().fit(Z, y, concept=np.where(gaps, -1, concept), **val)
+
+
+def test_transform_removes_the_spurious_directions_and_leaves_the_rest(toy):
+    jse = fitted(toy)
+    before, after = toy.Z - jse.removal_.centre, jse.transform(toy.Z) - jse.removal_.centre
+    assert_allclose(after @ jse.spurious_.basis, 0, atol=1e-12)
+    assert np.abs(before @ jse.spurious_.basis).max() > 1
+    assert_allclose(after @ jse.main_.basis, before @ jse.main_.basis, atol=1e-12)
+    assert_allclose(jse.transform(jse.transform(toy.Z)), jse.transform(toy.Z), atol=1e-12)
+
+
+def test_output_onto_the_main_task_subspace(toy):
+    jse = fitted(toy, output="onto_main")
+    centred = jse.transform(toy.Z) - jse.removal_.centre
+    assert np.linalg.matrix_rank(centred) == jse.main_.dim == 1
+    assert_allclose(centred, centred @ jse.main_.basis @ jse.main_.basis.T, atol=1e-12)
+
+
+def test_projecting_onto_nothing_is_an_error(toy):
+    with pytest.raises(EmptySubspaceError, match="trace"):
+        fitted(toy, output="onto_main", max_main=0)
+
+
+def test_limits_on_both_dimensions_hold():
+    z, y, concept = many_directions()
+    free = JSE(weight_decay=0.05, random_state=0, cv=None).fit(z, y, concept=concept)
+    limited = JSE(weight_decay=0.05, random_state=0, cv=None, max_spurious=1, max_main=1).fit(z, y, concept=concept)
+    assert free.spurious_.dim > 1
+    assert free.main_.dim > 1
+    assert limited.spurious_.dim == limited.main_.dim == 1
+    assert "limit of 1 spurious" in limited.trace_.stopped
+
+
+def test_candidate_rules_differ_once_a_main_direction_was_accepted():
+    toy = make_toy(4000, rho=0.9, random_state=3)
+    last, failing = fitted(toy), fitted(toy, candidate="failing")
+    outer = [next(s for s in jse.trace_ if s.inner == 0) for jse in (last, failing)]
+    assert outer[0].verdict.informative.t != pytest.approx(outer[1].verdict.informative.t, rel=1e-3)
+
+
+def test_a_concept_without_information_is_not_found():
+    found = 0
+    for seed in range(20):
+        toy = make_toy(800, rho=0.0, random_state=seed)
+        noise = np.random.default_rng(seed).integers(2, size=800)
+        found += JSE(random_state=0, weight_decay=0.1).fit(toy.Z, toy.y, concept=noise).spurious_.dim > 0
+    assert found <= 2  # a level of 5 %; and the control:
+    assert fitted(make_toy(800, rho=0.0, random_state=0), weight_decay=0.1).spurious_.dim == 1
+
+
+def test_delta_shifts_the_second_test_and_auto_follows_the_difficulty():
+    toy = make_toy(4000, rho=0.6, separability=(6.0, 1.0), random_state=0)
+    plain, auto = fitted(toy), fitted(toy, delta="auto")
+    assert auto.trace_.delta < -0.1  # the concept is far easier to predict
+    assert fitted(make_toy(4000, rho=0.6, random_state=0), delta="auto").trace_.delta == pytest.approx(0, abs=0.1)
+    first = [jse.trace_[0].verdict.own.t for jse in (plain, auto)]
+    assert first[1] > first[0]
+
+
+def test_weight_decay_auto_keeps_the_table_it_decided_from(toy):
+    trace = fitted(toy).trace_
+    assert trace.weight_decay in trace.weight_decay_scores
+    best, error = min(trace.weight_decay_scores.values())
+    assert trace.weight_decay_scores[trace.weight_decay][0] <= best + error
+    larger = [v for k, v in trace.weight_decay_scores.items() if k > trace.weight_decay]
+    assert all(loss > best + error for loss, _ in larger)
+    assert fitted(toy, weight_decay=0.5).trace_.weight_decay_scores == {}
+
+
+@pytest.mark.parametrize("solver", ["exact", "sgd"])
+@pytest.mark.parametrize("cv", [None, 3])
+def test_both_solvers_find_the_axis_with_and_without_folds(solver, cv):
+    toy = make_toy(3000, d=8, rho=0.5, random_state=1)
+    decay = 0.0 if solver == "sgd" else 0.001
+    jse = fitted(toy, solver=solver, cv=cv, weight_decay=decay)
+    assert jse.spurious_.dim == 1
+    assert abs(jse.spurious_.basis[0, 0]) > 0.98
+
+
+def test_trace_tells_the_whole_story(toy):
+    jse = fitted(toy)
+    text = str(jse.trace_)
+    assert all(step.verdict.reason in text for step in jse.trace_)
+    assert max(map(len, text.splitlines()[:-2])) <= 80
+    saved = jse.trace_.to_dict()
+    accepted = [step for step in saved["steps"] if step["proper"] and step["role"] == "spurious"]
+    assert len(accepted) == jse.spurious_.dim
+    assert set(saved["steps"][0]["loss_main"]) == {f"main={y},concept={c}" for y in (0, 1) for c in (0, 1)}
+    assert type(jse.trace_).from_dict(saved).to_dict() == saved
+
+
+def test_a_solver_that_stops_early_warns_and_is_in_the_trace(toy):
+    with pytest.warns(NotConvergedWarning, match="max_iter"):
+        jse = fitted(toy, max_iter=1, cv=None, weight_decay=0.01)
+    assert any("LIMIT" in step.solver for step in jse.trace_)
+
+
+def test_fewer_rows_than_features_and_flat_rows_work():
+    toy = make_toy(120, d=60, rho=0.3, separability=20.0, random_state=0)
+    wide = np.column_stack([toy.Z, toy.Z[:, :40] * 2, np.ones((120, 60))])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        jse = JSE(random_state=0, weight_decay=0.1, cv=None, validation_fraction=0.4).fit(
+            wide, toy.y, concept=toy.concept
+        )
+    assert wide.shape == (120, 160)
+    assert np.all(np.isfinite(jse.transform(wide)))
+    assert_allclose(jse.spurious_.basis[100:], 0, atol=1e-8)  # nothing along the constant columns
+
+
+def test_progress_bar_counts_pairs(toy, capsys):
+    fitted(toy, verbose=True)
+    shown = capsys.readouterr().err
+    assert "pairs" in shown
+    assert "round 2, main direction 2" in shown
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_transform_keeps_the_dtype(toy, dtype):
+    Z = toy.Z.astype(dtype)
+    jse = JSE(random_state=0).fit(Z, toy.y, concept=toy.concept)
+    assert jse.transform(Z).dtype == dtype
+    assert jse.spurious_.dim == 1
+
+
+def test_found_on_fifty_fresh_toy_sets_and_close_to_the_truth():
+    """n = 2,000, ρ = 0.9: found in ≥ 90 % of runs; ≤ 15 % of z_sp left and ≥ 95 % of z_mt kept."""
+
+    def explained(rows, feature):
+        design = np.column_stack([rows, np.ones(len(rows))])
+        residual = feature - design @ np.linalg.lstsq(design, feature, rcond=None)[0]
+        return 1 - residual.var() / feature.var()
+
+    found, dims, left, kept, untouched = 0, [], [], [], []
+    for seed in range(50):
+        train, test = make_toy(2000, rho=0.9, random_state=seed), make_toy(2000, rho=0.0, random_state=10_000 + seed)
+        jse = fitted(train, random_state=seed)
+        found += jse.spurious_.dim > 0
+        clean = jse.transform(test.Z)
+        left.append(explained(clean, test.Z[:, 0]))
+        kept.append(explained(clean, test.Z[:, 1]))
+        untouched.append(explained(test.Z, test.Z[:, 0]))
+        dims.append(jse.main_.dim)
+    assert found >= 45
+    assert np.mean(dims) <= 1.2  # what all rows have been cleared of is not "found" again in the folds
+    assert np.mean(left) <= 0.15
+    assert np.mean(kept) >= 0.95
+    assert np.mean(untouched) > 0.99

@@ -1,0 +1,78 @@
+"""The shape of the code: dependencies point one way, and importing the package stays light."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import unspur
+
+SOURCE = Path(unspur.__file__).parent
+#: Rooms from the ground up; a module may import from its own room and from those below.
+ROOMS = [
+    ("_version", "_typing", "exceptions", "_threads"),
+    ("subspace", "rows", "labels", "io"),
+    ("sums",),
+    ("solvers",),
+    ("criteria",),
+    ("trace",),
+    ("removers",),
+    ("metrics",),
+    ("",),  # the public names
+    ("lab.datasets", "lab.evaluation", "lab.files"),
+    ("lab.report",),
+    ("lab.cli",),
+]
+
+
+def level(module: str) -> int:
+    """Height of a module such as ``unspur.sums.logistic``."""
+    inside = module.removeprefix("unspur").lstrip(".")
+    for height, rooms in enumerate(ROOMS):
+        if any(inside == room or (room and inside.startswith(room + ".")) for room in rooms):
+            return height
+    if inside == "lab":
+        return len(ROOMS)
+    raise AssertionError(f"{module} is in no room; add it to ROOMS and to docs/architecture.md")
+
+
+def modules():
+    for path in sorted(SOURCE.rglob("*.py")):
+        name = ".".join(("unspur", *path.relative_to(SOURCE).with_suffix("").parts))
+        yield name.removesuffix(".__init__"), path
+
+
+def imported(path: Path):
+    """Modules of this package that a file imports, anywhere in it."""
+    known = dict(modules())
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "unspur")
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "unspur":
+            inner = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (name if name in known else node.module for name in inner)
+
+
+@pytest.mark.parametrize(("name", "path"), [pytest.param(*m, id=m[0]) for m in modules()])
+def test_imports_point_down(name, path):
+    above = [other for other in imported(path) if level(other) > level(name)]
+    assert not above, f"{name} imports {above}, which stand above it"
+
+
+def test_the_check_sees_imports_and_would_complain():
+    assert "unspur.removers.joint" in set(imported(SOURCE / "removers" / "jse.py"))
+    assert level("unspur.lab.cli.fit") > level("unspur.removers.jse") > level("unspur.sums.logistic")
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    heavy = ("torch", "dask", "transformers", "matplotlib")
+    code = f"import sys, unspur; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_public_names_are_written_out_and_exist():
+    assert set(unspur.__all__) == {"JSE", "AffineMap", "Subspace", "__version__", "load"}
+    assert all(hasattr(unspur, name) for name in unspur.__all__)

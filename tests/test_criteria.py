@@ -1,0 +1,164 @@
+"""The tests of a direction against formulas written out by hand."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.stats import norm
+
+from unspur.criteria import DirectionTests, require_testable
+from unspur.exceptions import GroupSizeError
+from unspur.lab.datasets import make_toy
+from unspur.rows import Columns, MemoryRows
+from unspur.sums.counts import CellCounts
+from unspur.sums.group_losses import GroupLosses
+
+CENTRE = np.zeros(5)
+
+
+def rows_with_folds(n=900, folds=1, seed=0, weight=None, **options):
+    toy = make_toy(n, d=5, random_state=seed, **options)
+    fold = np.arange(n) % (folds + 1) if folds == 1 else np.arange(n) % folds + 1
+    rows = MemoryRows(toy.Z, Columns.of(toy.y, toy.concept, weight, fold))
+    return toy, fold, rows, CellCounts.of(rows)
+
+
+def losses_by_hand(x, label, theta):
+    t = theta[0] * x + theta[1]
+    return np.logaddexp(0, t) - label * t
+
+
+def fit_by_hand(x, label, weight):
+    """Weighted two-parameter logistic regression by plain Newton steps."""
+    theta, design = np.zeros(2), np.column_stack([x, np.ones(len(x))])
+    for _ in range(50):
+        p = 1 / (1 + np.exp(-design @ theta))
+        hessian = design.T @ (design * (weight * p * (1 - p))[:, None])
+        theta = theta - np.linalg.solve(hessian, design.T @ (weight * (p - label)))
+    return theta
+
+
+def t_by_hand(d, y, concept, delta=0.0):
+    """Equal weight for the four groups, written as in the paper's appendix (with the square root that it forgot)."""
+    groups = [d[(y == a) & (concept == b)] for a in (0, 1) for b in (0, 1)]
+    mean = sum(g.mean() for g in groups) / 4
+    variance = sum(g.var(ddof=1) / len(g) for g in groups) / 16
+    return (mean - delta) / np.sqrt(variance)
+
+
+def test_statistics_equal_the_formulas_of_the_paper_with_scalars_from_training_rows():
+    toy, fold, rows, counts = rows_with_folds(rho=0.6)
+    tests = DirectionTests(scalars="training", delta=0.03)
+    v = np.array([1.0, 0.2, 0.1, 0, 0])
+    verdict = tests.judge("spurious", tests.losses(rows, counts, v[None], CENTRE, "spurious"))
+    x, train, held = toy.Z @ v, fold == 0, fold == 1
+    group = 2 * toy.y + toy.concept
+    weight = 1 / np.bincount(group[train])[group[train]]
+    own, other = (
+        losses_by_hand(x[held], label[held], fit_by_hand(x[train], label[train], weight))
+        for label in (toy.concept, toy.y)
+    )
+    y, c = toy.y[held], toy.concept[held]
+    assert_allclose(verdict.informative.t, t_by_hand(own - np.log(2), y, c), rtol=1e-5)
+    assert_allclose(verdict.own.t, t_by_hand(own - other, y, c, 0.03), rtol=1e-5)
+    assert_allclose(verdict.own.p, norm.cdf(verdict.own.t))
+    assert_allclose(verdict.losses[0, 3], own[(y == 1) & (c == 1)].mean(), rtol=1e-6)
+    assert verdict.proper
+
+
+def test_plain_statistics_use_all_rows_alike_and_the_training_prevalence():
+    toy, fold, rows, counts = rows_with_folds(rho=0.6)
+    tests = DirectionTests(scalars="training", by_group=False)
+    v = np.eye(5)[0]
+    verdict = tests.judge("spurious", tests.losses(rows, counts, v[None], CENTRE, "spurious"))
+    train, held = fold == 0, fold == 1
+    theta = fit_by_hand(toy.Z[train, 0], toy.concept[train], np.ones(train.sum()))
+    prevalence = toy.concept[train].mean()
+    chance = -np.log(np.where(toy.concept[held] == 1, prevalence, 1 - prevalence))
+    d = losses_by_hand(toy.Z[held, 0], toy.concept[held], theta) - chance
+    assert_allclose(verdict.informative.t, d.mean() / np.sqrt(d.var(ddof=1) / len(d)), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("axis", "role", "proper"),
+    [
+        (0, "spurious", True),
+        (0, "main", False),
+        (1, "main", True),
+        (1, "spurious", False),
+        (3, "main", False),
+        (3, "spurious", False),
+    ],
+)
+@pytest.mark.parametrize("folds", [1, 5])
+def test_axes_are_attributed_to_their_own_label(axis, role, proper, folds):
+    _, _, rows, counts = rows_with_folds(n=3000, rho=0.8, folds=folds)
+    tests = DirectionTests()
+    losses = tests.losses(rows, counts, np.tile(np.eye(5)[axis], (folds, 1)), CENTRE, role)
+    verdict = tests.judge(role, losses)
+    assert verdict.proper is proper
+    assert ("better than chance" in verdict.reason) == (axis == 3)
+
+
+def test_each_fold_is_judged_along_its_own_direction():
+    _, _, rows, counts = rows_with_folds(n=2000, folds=2, rho=0.5)
+    tests = DirectionTests()
+    right = tests.losses(rows, counts, np.eye(5)[[0, 0]], CENTRE, "spurious")
+    mixed = tests.losses(rows, counts, np.eye(5)[[0, 3]], CENTRE, "spurious")
+    t = [tests.judge("spurious", losses).informative.t for losses in (right, mixed)]
+    assert t[0] < t[1] < 0
+
+
+def test_only_relative_weights_matter_and_equal_weights_are_no_weights():
+    weight = np.random.default_rng(0).uniform(0.2, 3, 900)
+    t = {}
+    for name, w in (("none", None), ("ones", np.full(900, 5.0)), ("some", weight), ("scaled", 1e6 * weight)):
+        _, _, rows, counts = rows_with_folds(weight=w, rho=0.5)
+        tests = DirectionTests()
+        t[name] = tests.judge("main", tests.losses(rows, counts, np.eye(5)[[1]], CENTRE, "main")).own.t
+    assert_allclose(t["none"], t["ones"], rtol=1e-9)
+    assert_allclose(t["some"], t["scaled"], rtol=1e-9)
+    assert abs(t["none"] - t["some"]) > 1e-3
+
+
+def test_effective_size_of_a_group_is_the_squared_sum_over_the_sum_of_squares():
+    w = np.array([1.0, 1.0, 2.0, 4.0])
+    d = np.array([0.1, 0.4, -0.2, 0.3])
+    sums = GroupLosses(np.array([[w.sum()], [(w**2).sum()]]), np.tile([[w @ d]], (5, 1)), np.tile([[w @ d**2]], (5, 1)))
+    assert_allclose(sums.effective_rows, 8**2 / 22)
+    equal = GroupLosses(np.array([[4.0], [4.0]]), np.tile([[d.sum()]], (5, 1)), np.tile([[d @ d]], (5, 1)))
+    assert_allclose(equal.variances[0], d.var(ddof=1))
+
+
+def test_a_null_direction_is_accepted_at_most_at_the_level():
+    """Concept and main label equally present along v: the second test is at its boundary."""
+    wrong = informative = 0
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        y, concept = rng.integers(2, size=(2, 600))
+        z = rng.standard_normal((600, 5))
+        z[:, 0] += 0.8 * (y + concept - 1)
+        rows = MemoryRows(z, Columns.of(y, concept, fold=np.ones(600, dtype=int)))
+        tests = DirectionTests()
+        losses = tests.losses(rows, CellCounts.of(rows), np.eye(5)[[0]], CENTRE, "spurious")
+        wrong += tests.judge("spurious", losses).proper
+        noise = tests.losses(rows, CellCounts.of(rows), np.eye(5)[[2]], CENTRE, "spurious")
+        informative += tests.judge("spurious", noise).informative.t < -norm.ppf(0.95)
+    assert wrong <= 18  # 5 % of 200, with three standard deviations of luck
+    assert wrong >= 2
+    assert informative <= 18
+
+
+def test_a_constant_direction_is_no_evidence():
+    _, _, rows, counts = rows_with_folds()
+    tests = DirectionTests()
+    verdict = tests.judge("main", tests.losses(rows, counts, np.zeros((1, 5)), CENTRE, "main"))
+    assert not verdict.proper
+    assert np.isfinite([verdict.informative.t, verdict.own.t, verdict.informative.p]).all()
+
+
+def test_small_groups_are_named_with_their_size_and_a_remedy():
+    y, concept = np.array([0, 0, 0, 0, 1, 1, 1]), np.array([0, 0, 1, 1, 0, 1, 1])
+    rows = MemoryRows(np.ones((7, 5)), Columns.of(y, concept, fold=np.ones(7, dtype=int)))
+    with pytest.raises(GroupSizeError, match=r"\(main=1, concept=0\) has 1; the tests need at least 2.*cv=5"):
+        require_testable(CellCounts.of(rows), by_group=True, how="Use cv=5.")
+    require_testable(CellCounts.of(rows), by_group=False, how="")
