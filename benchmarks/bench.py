@@ -85,9 +85,13 @@ def pair_against_two_regressions(n: int = 10_000, d: int = 768, weight_decay: fl
         if max(gradients) <= 1e-5:
             break
     ours, theirs = seconds(pair), seconds(lambda: regressions(tol))
-    print(f"one pair, n = {n:,}, d = {d}: {ours:.2f} s with moments and whitening, {reached.evaluations} evaluations, "
-          f"relative gradient {reached.gradient:.0e}")
-    print(f"two scikit-learn regressions, same λ, relative gradients {gradients[0]:.0e} and {gradients[1]:.0e}: {theirs:.2f} s")
+    print(
+        f"one pair, n = {n:,}, d = {d}: {ours:.2f} s with moments and whitening, {reached.evaluations} evaluations, "
+        f"relative gradient {reached.gradient:.0e}"
+    )
+    print(
+        f"two scikit-learn regressions, same λ, relative gradients {gradients[0]:.0e} and {gradients[1]:.0e}: {theirs:.2f} s"
+    )
     print(f"  ratio {ours / theirs:.2f}   (goal: at most 1.5)\n")
 
 
@@ -98,8 +102,10 @@ def one_evaluation(n: int = 100_000, d: int = 768) -> None:
     target = np.empty_like(z)
     np.copyto(target, z)
     evaluation, copy = seconds(lambda: rows.sum(loss)), seconds(lambda: np.copyto(target, z))
-    print(f"one evaluation of both losses and gradients, n = {n:,}, d = {d}: {1e3 * evaluation:.0f} ms, "
-          f"{evaluation / copy:.1f} × a copy of Z\n")
+    print(
+        f"one evaluation of both losses and gradients, n = {n:,}, d = {d}: {1e3 * evaluation:.0f} ms, "
+        f"{evaluation / copy:.1f} × a copy of Z\n"
+    )
 
 
 def toy_fit() -> None:
@@ -117,8 +123,10 @@ def many_directions(n: int = 4000, d: int = 300) -> None:
     jse = JSE(cv=None, weight_decay=0.1, max_spurious=10, max_main=10, random_state=0)
     spent = seconds(lambda: jse.fit(z, y, concept=concept), repeats=2)
     pairs = sum(step.inner > 0 for step in jse.trace_)
-    print(f"many directions, n = {n:,}, d = {d}: {jse.spurious_.dim} spurious, {jse.main_.dim} main, {pairs} pairs in "
-          f"{spent:.2f} s, {1e3 * spent / pairs:.1f} ms a pair   (goal: about a second; the authors' program: 160–180 s)\n")
+    print(
+        f"many directions, n = {n:,}, d = {d}: {jse.spurious_.dim} spurious, {jse.main_.dim} main, {pairs} pairs in "
+        f"{spent:.2f} s, {1e3 * spent / pairs:.1f} ms a pair   (goal: about a second; the authors' program: 160–180 s)\n"
+    )
 
 
 def memory(n: int = 100_000, d: int = 768) -> None:
@@ -127,7 +135,9 @@ def memory(n: int = 100_000, d: int = 768) -> None:
     JSE(cv=None, weight_decay=0.01, max_spurious=1, random_state=0).fit(z, y, concept=concept)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    print(f"peak memory above Z, n = {n:,}, d = {d}, float32: {peak / 1e6:.1f} MB, {peak / z.nbytes:.3f} of Z   (goal: 0.1)\n")
+    print(
+        f"peak memory above Z, n = {n:,}, d = {d}, float32: {peak / 1e6:.1f} MB, {peak / z.nbytes:.3f} of Z   (goal: 0.1)\n"
+    )
 
 
 def thread_pools() -> None:
@@ -145,7 +155,9 @@ def thread_pools() -> None:
     plain = seconds(minimise)
     with one_scipy_thread():
         limited = seconds(minimise)
-    print(f"L-BFGS on a product with Z, SciPy's threads left alone {1e3 * plain:.0f} ms, limited to one {1e3 * limited:.0f} ms\n")
+    print(
+        f"L-BFGS on a product with Z, SciPy's threads left alone {1e3 * plain:.0f} ms, limited to one {1e3 * limited:.0f} ms\n"
+    )
 
 
 BENCHMARKS = [toy_fit, many_directions, pair_against_two_regressions, one_evaluation, memory, thread_pools]

@@ -24,6 +24,7 @@ ROOMS = [
     ("lab.datasets", "lab.evaluation", "lab.files"),
     ("lab.report",),
     ("lab.cli",),
+    ("__main__",),
 ]
 
 

@@ -64,6 +64,7 @@ class Verdict:
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and words, ready for JSON."""
         groups = [f"main={g >> 1},concept={g & 1}" for g in range(4)]
+        losses = [[None if np.isnan(loss) else loss for loss in line] for line in self.losses.tolist()]
         return {
             "role": self.role,
             "proper": self.proper,
@@ -72,8 +73,8 @@ class Verdict:
             "t_own": self.own.t,
             "p_own": self.own.p,
             "delta": self.delta,
-            "loss_concept": dict(zip(groups, self.losses[CONCEPT].tolist(), strict=True)),
-            "loss_main": dict(zip(groups, self.losses[MAIN].tolist(), strict=True)),
+            "loss_concept": dict(zip(groups, losses[CONCEPT], strict=True)),
+            "loss_main": dict(zip(groups, losses[MAIN], strict=True)),
             "reason": self.reason,
         }
 

@@ -94,7 +94,8 @@ class Trace:
 def _step_from_dict(saved: dict[str, Any]) -> Step:
     role: Role = saved["role"]
     losses = np.empty((2, 4))
-    losses[CONCEPT], losses[MAIN] = list(saved["loss_concept"].values()), list(saved["loss_main"].values())
+    for label, name in ((CONCEPT, "loss_concept"), (MAIN, "loss_main")):
+        losses[label] = [np.nan if loss is None else loss for loss in saved[name].values()]
     unknown = float("nan")
     tests = [TTest(unknown, unknown, saved[f"t_{name}"], saved[f"p_{name}"]) for name in ("informative", "own")]
     verdict = Verdict(role, saved["proper"], tests[0], tests[1], saved["delta"], losses, saved["reason"])

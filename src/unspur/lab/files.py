@@ -82,7 +82,10 @@ def _read_npz(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> T
 def _read_csv(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> Table:
     try:
         with path.open(newline="", encoding="utf-8") as file:
-            header = next(csv.reader(file))
+            lines = csv.reader(file)
+            header = next(lines)
+            if next(lines, None) is None:
+                raise InputError(f"{path} has a header but no rows.")
     except (UnicodeDecodeError, csv.Error, StopIteration) as error:
         raise InputError(f"{path} cannot be read as CSV: {error!r}.") from error
     aside = [name for name in header if name in labels]

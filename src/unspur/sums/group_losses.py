@@ -98,8 +98,10 @@ class GroupLosses:
 
     @property
     def means(self) -> FloatArray:
-        """Weighted mean of each series in each group, shape (5, groups)."""
-        return np.asarray(self.first / self.weight[0])
+        """Weighted mean of each series in each group, shape (5, groups); NaN for a group without rows."""
+        present = np.broadcast_to(self.weight[0] > 0, self.first.shape)
+        empty = np.full(self.first.shape, np.nan)
+        return np.asarray(np.divide(self.first, self.weight[0], out=empty, where=present))
 
     @property
     def effective_rows(self) -> FloatArray:

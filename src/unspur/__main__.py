@@ -1,0 +1,5 @@
+"""``python -m unspur``: the command line."""
+
+from unspur.lab.cli import main
+
+main()
