@@ -4,10 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint types bench defaults check clean
+.PHONY: demo picture test lint types bench defaults check clean
 
 demo: $(READY)  ## remove the photograph behind the digits, end to end
 	$(BIN)/unspur demo --output unspur-demo.png --force
+
+picture: $(READY)  ## the picture of the README
+	$(BIN)/unspur demo --output docs/images/demo.png --force
 
 test: $(READY)  ## the whole test suite
 	$(BIN)/python -m pytest -q
@@ -19,7 +22,7 @@ lint: $(READY)
 types: $(READY)
 	$(BIN)/mypy
 
-bench: $(READY)  ## speed and memory, as ratios within one run
+bench: $(READY)  ## speed and memory, as ratios within one run; writes docs/benchmarks.md
 	$(BIN)/python benchmarks/bench.py
 
 defaults: $(READY)  ## the evidence behind the default parameters, docs/defaults.md

@@ -14,7 +14,9 @@ from unspur.rows import CONCEPT, MAIN
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One tested direction: round of the outer loop, step of the inner loop, verdict, and the solver's word."""
+    """One tested direction: round of the outer loop, step of the inner loop (0 for the outer direction itself),
+    verdict, and the solver's word.
+    """
 
     outer: int
     inner: int
@@ -78,7 +80,7 @@ class Trace:
         for step in self.steps:
             verdict = step.verdict
             mark = "✓" if verdict.proper else "✗"
-            place = f"{step.outer}.{step.inner}"
+            place = f"{step.outer}.{step.inner}" if step.inner else f"{step.outer}"
             lines.append(
                 f"{mark} {place:<5} {verdict.role:<10}{verdict.informative.t:>14.2f}{verdict.own.t:>13.2f}  "
                 f"{'accepted' if verdict.proper else 'rejected'}"

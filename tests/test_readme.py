@@ -1,0 +1,51 @@
+"""What the documentation shows is what the code does."""
+
+import doctest
+import re
+from pathlib import Path
+
+import pytest
+import sklearn
+
+import unspur.removers.jse
+from unspur.lab.datasets import make_toy
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_python_examples_of_the_readme_run(tmp_path, monkeypatch, capsys):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    toy = make_toy(2000, d=320, rho=0.5, random_state=0)
+    names = {"Z": toy.Z, "y": toy.y, "background": toy.concept}
+    monkeypatch.chdir(tmp_path)
+    try:
+        for block in blocks:
+            exec(compile(block, "README.md", "exec"), names)
+    finally:
+        sklearn.set_config(enable_metadata_routing=False)
+    assert len(blocks) == 2
+    assert names["Z_clean"].shape == toy.Z.shape
+    assert (tmp_path / "background.safetensors").exists()
+    assert "predicts the concept label" in capsys.readouterr().out
+
+
+def test_links_and_pictures_of_the_documentation_exist():
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
+    links = [(page, link) for page in pages for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8"))]
+    assert len(links) > 5
+    assert not [(page.name, link) for page, link in links if not (page.parent / link).exists()]
+
+
+def test_make_targets_named_in_the_documentation_exist():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    named = set(re.findall(r"make (\w+)", (ROOT / "README.md").read_text() + (ROOT / "CONTRIBUTING.md").read_text()))
+    assert {"demo", "test"} <= named
+    for target in named:
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+@pytest.mark.parametrize("module", [unspur.removers.jse])
+def test_docstring_examples_run(module):
+    result = doctest.testmod(module)
+    assert result.attempted > 0
+    assert result.failed == 0
