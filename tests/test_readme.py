@@ -31,7 +31,8 @@ def test_python_examples_of_the_readme_run(tmp_path, monkeypatch, capsys):
 
 def test_links_and_pictures_of_the_documentation_exist():
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
-    links = [(page, link) for page in pages for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8"))]
+    pattern = re.compile(r"\]\(([^)#:]+)\)")
+    links = [(page, link) for page in pages for link in pattern.findall(page.read_text(encoding="utf-8"))]
     assert len(links) > 5
     assert not [(page.name, link) for page, link in links if not (page.parent / link).exists()]
 

@@ -14,8 +14,9 @@ from unspur.rows import CONCEPT, MAIN
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One tested direction: round of the outer loop, step of the inner loop (0 for the outer direction itself),
-    verdict, and the solver's word.
+    """One tested direction with its verdict and the solver's word.
+
+    `outer` is the round of the outer loop, `inner` the step of the inner loop, 0 for the outer direction itself.
     """
 
     outer: int
