@@ -57,7 +57,7 @@ def search_plane(
     in_plane = rows.project(left, whitening.geometry.centre)
     fits: list[ScalarFit] = [
         fit_scalars(in_plane, LinearScore(circle), np.full(angles, label), weighting,
-                    decay=whitening.decay, tol=1e-2, max_iter=4)
+                    decay=whitening.decay, tol=0.1, max_iter=4)
         for label in (CONCEPT, MAIN)
     ]  # fmt: skip
     partner = (np.arange(angles) + angles // 2) % angles

@@ -6,13 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unspur._typing import FloatArray, IntArray
+from unspur._typing import BoolArray, FloatArray, IntArray
 from unspur.rows import RowSource, Weighting
 from unspur.sums.scalars import ScalarLoss, Score, ScoreMoments, Standardisation
 
 #: Penalty on γ² per unit variance of the score: keeps γ finite when the score separates the classes, and is
 #: far below what any test can feel otherwise.
 RIDGE = 1e-8
+#: Least curvature in b: all rows far out on the flat part of the loss leave less than rounding error.
+FLAT = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +35,15 @@ def fit_scalars(
     weighting: Weighting,
     *,
     decay: float = 0.0,
-    tol: float = 1e-9,
+    tol: float = 1e-6,
     max_iter: int = 50,
 ) -> ScalarFit:
     """Minimise ``Σω ℓ(γ x + b, label) + (decay / 2) γ²`` for every model (γ in units of the raw score).
 
-    Convergence is quadratic and the problem convex; steps that do not lower the objective are halved.
+    Steps that do not lower the objective are halved. `tol` bounds the last step; convergence is quadratic, so the
+    error is of the order of its square.
     """
-    total, first, second = rows.sum(ScoreMoments(score, weighting))
+    total, first, second, positive, positive_x = rows.sum(ScoreMoments(score, label, weighting))
     mean = first / total
     variance = np.maximum(second / total - mean**2, 0.0)
     constant = variance <= 1e-24 * np.maximum(second / total, np.finfo(np.float64).tiny)
@@ -55,10 +58,10 @@ def fit_scalars(
         return sums
 
     theta = np.zeros((2, len(label)))
-    sums = evaluate(theta)
+    sums = _at_zero(total, positive, (positive_x - mean * positive) / standardise.deviation, penalty, constant)
     size = np.ones(len(label))
     for _ in range(max_iter):
-        step = np.einsum("qij,jq->iq", _inverse(sums), sums[1:3])
+        step = _newton_step(sums)
         trial = theta - size * step
         there = evaluate(trial)
         better = there[0] <= sums[0] + 1e-15 * np.abs(sums[0])
@@ -69,7 +72,25 @@ def fit_scalars(
     return ScalarFit(theta[0], theta[1], sums[0], _inverse(sums), standardise)
 
 
+def _newton_step(sums: FloatArray) -> FloatArray:
+    """H⁻¹ g for every model, shape (2, q)."""
+    g, b, gg, gb, bb = sums[1:]
+    bb = np.maximum(bb, FLAT)
+    return np.stack([bb * g - gb * b, gg * b - gb * g]) / (gg * bb - gb**2)
+
+
+def _at_zero(
+    total: FloatArray, positive: FloatArray, positive_x: FloatArray, penalty: FloatArray, constant: BoolArray
+) -> FloatArray:
+    """What `evaluate` gives at γ = b = 0, where p = ½, from moments of the standardised scores alone."""
+    spread = np.where(constant, 0.0, total)
+    zero = np.zeros_like(total)
+    return np.stack(
+        [np.log(2.0) * total, -positive_x, total / 2.0 - positive, spread / 4.0 + penalty, zero, total / 4.0]
+    )
+
+
 def _inverse(sums: FloatArray) -> FloatArray:
     """Inverse of the Hessians [[∂γγ, ∂γb], [∂γb, ∂bb]], shape (q, 2, 2)."""
-    gg, gb, bb = sums[3], sums[4], np.maximum(sums[5], 1e-12)
+    gg, gb, bb = sums[3], sums[4], np.maximum(sums[5], FLAT)
     return np.moveaxis(np.stack([[bb, -gb], [-gb, gg]]) / (gg * bb - gb**2), -1, 0)

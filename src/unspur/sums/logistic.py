@@ -55,32 +55,38 @@ class PairLoss:
     def __call__(self, block: Block) -> FloatArray:
         """Value and gradient over one block."""
         z = block.z - self.centre.astype(block.z.dtype) if self.centred else block.z
-        logits = _forward(z, self.weights)
+        logits = np.empty((len(self.weights), len(z)))
+        _forward(z, self.weights, logits)
         logits += (self.intercepts if self.centred else self.intercepts - self.weights @ self.centre)[:, None]
-        losses, probability = loss_and_probability(logits, block.targets)
+        losses, residual = loss_and_probability(logits, block.targets)
         omega = self.weighting(block)
-        residual = (probability - block.targets) * omega
+        residual -= block.targets
+        residual *= omega
         out = np.empty(3 + self.weights.size)
         out[0] = (losses @ omega).sum()
         out[1:3] = residual.sum(axis=1)
-        gradient = _backward(z, residual)
+        gradient = out[3:].reshape(self.weights.shape)
+        _backward(z, residual, gradient)
         if not self.centred:
             gradient -= out[1:3, None] * self.centre
-        out[3:] = gradient.ravel()
         return out
 
 
-def _forward(z: Array, weights: FloatArray) -> FloatArray:
-    """``weights @ z.T`` in float64, shape (k, m); the product itself in the dtype of the rows."""
+def _forward(z: Array, weights: FloatArray, out: FloatArray) -> None:
+    """``weights @ z.T`` into `out` of shape (k, m); the product itself in the dtype of the rows."""
     narrow = weights.astype(z.dtype, copy=False)
     if z.size < THIN:
-        return np.asarray(narrow @ z.T, dtype=np.float64)
-    return np.stack([z @ row for row in narrow]).astype(np.float64, copy=False)
+        out[:] = narrow @ z.T
+    else:
+        for line, row in zip(out, narrow, strict=True):
+            line[:] = z @ row
 
 
-def _backward(z: Array, residual: FloatArray) -> FloatArray:
-    """``residual @ z`` in float64, shape (k, d)."""
+def _backward(z: Array, residual: FloatArray, out: FloatArray) -> None:
+    """``residual @ z`` into `out` of shape (k, d)."""
     narrow = residual.astype(z.dtype, copy=False)
     if z.size < THIN:
-        return np.asarray(narrow @ z, dtype=np.float64)
-    return np.stack([row @ z for row in narrow]).astype(np.float64, copy=False)
+        out[:] = narrow @ z
+    else:
+        for line, row in zip(out, narrow, strict=True):
+            line[:] = row @ z

@@ -57,15 +57,23 @@ class Standardisation:
 
 @dataclass(frozen=True, slots=True)
 class ScoreMoments:
-    """Σω, Σω x and Σω x² of each score, shape (3, q)."""
+    """Moments of each score and its label (0 or 1): Σω, Σω x, Σω x², Σω y and Σω y x, shape (5, q)."""
 
     score: Score
+    label: IntArray
     weighting: Weighting
 
     def __call__(self, block: Block) -> FloatArray:
         """Moments over one block."""
         x, omega = self.score(block), self.weighting(block)
-        return np.stack([np.full(len(x), omega.sum()), x @ omega, (x * x) @ omega])
+        positive = block.targets * omega  # (2, m)
+        moments = np.empty((5, len(x)))
+        moments[0] = omega.sum()
+        moments[1] = x @ omega
+        moments[2] = (x * x) @ omega
+        moments[3] = positive.sum(axis=1)[self.label]
+        moments[4] = (x @ positive.T)[np.arange(len(x)), self.label]
+        return moments
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,18 +93,20 @@ class ScalarLoss:
     def __call__(self, block: Block) -> FloatArray:
         """Sums over one block."""
         x, omega = self.standardise(self.score(block)), self.weighting(block)
-        logits = self.gamma[:, None] * x + self.intercept[:, None]
-        losses, p = loss_and_probability(logits, block.targets[self.label])
-        residual = p - block.targets[self.label]
+        logits = self.gamma[:, None] * x
+        logits += self.intercept[:, None]
+        targets = block.targets[self.label]
+        losses, p = loss_and_probability(logits, targets)
+        sums = np.empty((6, len(x)))
+        sums[0] = losses @ omega
         curvature = p * (1.0 - p)
-        vx = curvature * x
-        return np.stack(
-            [
-                losses @ omega,
-                (residual * x) @ omega,
-                residual @ omega,
-                (vx * x) @ omega,
-                vx @ omega,
-                curvature @ omega,
-            ]
-        )
+        residual = np.subtract(p, targets, out=p)
+        sums[2] = residual @ omega
+        sums[5] = curvature @ omega
+        residual *= x
+        sums[1] = residual @ omega
+        curvature *= x
+        sums[4] = curvature @ omega
+        curvature *= x
+        sums[3] = curvature @ omega
+        return sums
