@@ -1,4 +1,4 @@
-"""Speed and memory of the core, each figure a ratio or a time within this one run.
+"""Speed and memory of the core, each figure a ratio or a time within this one run; writes docs/benchmarks.md.
 
 Run with ``make bench``. Nothing here is a test: machines differ and are noisy; ratios travel better than seconds.
 """
@@ -6,23 +6,38 @@ Run with ``make bench``. Nothing here is a test: machines differ and are noisy; 
 from __future__ import annotations
 
 import argparse
+import os
 import time
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import scipy.optimize
+import sklearn
 from sklearn.linear_model import LogisticRegression
 
 from unspur import JSE
 from unspur._threads import one_scipy_thread
+from unspur._typing import FloatArray
 from unspur.lab.datasets import make_toy
-from unspur.rows import CONCEPT, Columns, MemoryRows, Weighting
+from unspur.rows import Columns, MemoryRows, Weighting
 from unspur.solvers.orthogonal_pair import solve_pair
+from unspur.solvers.outcome import Pair
 from unspur.solvers.whitening import Geometry, Whitening
 from unspur.sums.counts import CellCounts
 from unspur.sums.logistic import PairLoss
 from unspur.sums.moments import Moments
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One line of the table."""
+
+    name: str
+    measured: str
+    goal: str = ""
 
 
 def seconds(call: Callable[[], object], repeats: int = 3) -> float:
@@ -36,135 +51,161 @@ def seconds(call: Callable[[], object], repeats: int = 3) -> float:
     return min(times)
 
 
-def correlated_rows(n: int, d: int, directions: int, *, seed: int = 0, agreement: float = 0.8, strength: float = 1.0):
-    """float32 rows with `directions` informative axes per label and a spectrum that falls like an embedding's."""
+def correlated_rows(n: int, d: int, directions: int, *, strength: float = 1.0, seed: int = 0) -> tuple[FloatArray, ...]:
+    """float32 rows with `directions` informative axes per label, anywhere on a spectrum that falls like an embedding's.
+
+    The labels agree in four rows of five.
+    """
     rng = np.random.default_rng(seed)
     y = rng.integers(2, size=n)
-    concept = np.where(rng.random(n) < agreement, y, 1 - y)
+    concept = np.where(rng.random(n) < 0.8, y, 1 - y)
     z = rng.standard_normal((n, d), dtype=np.float32)
-    for k in range(directions):
-        z[:, k] += strength * (2 * concept - 1) * 0.85**k
-        z[:, directions + k] += strength * (2 * y - 1) * 0.85**k
-    z *= np.linspace(3.0, 0.3, d, dtype=np.float32)
+    axes = rng.permutation(d)[: 2 * directions]
+    z[:, axes[::2]] += strength * (2 * concept - 1)[:, None]
+    z[:, axes[1::2]] += strength * (2 * y - 1)[:, None]
+    z *= np.geomspace(10.0, 0.1, d, dtype=np.float32)
     return z, y, concept
 
 
-def pair_against_two_regressions(n: int = 10_000, d: int = 768, weight_decay: float = 1e-3) -> None:
+def pair_against_two_regressions(n: int = 10_000, d: int = 768, weight_decay: float = 1e-3) -> list[Figure]:
+    """The pair is solved to the gradient that the regressions reach, in the same norm."""
     z, y, concept = correlated_rows(n, d, 3)
     rows = MemoryRows(z, Columns.of(y, concept))
     counts = CellCounts.of(rows)
     weighting = counts.weighting(counts.without(None), "none")
-
-    def pair():
-        geometry = Geometry.of(Moments.of(rows, weighting), z.dtype.itemsize)
-        return solve_pair(rows, weighting, Whitening.of(geometry, weight_decay), tol=1e-5)
-
     geometry = Geometry.of(Moments.of(rows, weighting), z.dtype.itemsize)
-    decay = weight_decay * geometry.mean_variance
-    reached = pair().outcome
+    whitening = Whitening.of(geometry, weight_decay)
 
-    def relative_gradient(model: LogisticRegression, label: int) -> float:
-        """In whitened coordinates, relative to zero weights: the measure that the pair is solved to."""
-        whitening = Whitening.of(geometry, weight_decay)
-        norms = []
-        for scale in (1.0, 0.0):
-            weights, b = np.zeros((2, d)), np.zeros(2)
-            weights[label] = scale * model.coef_[0]
-            b[label] = scale * (model.intercept_[0] + float(geometry.centre @ model.coef_[0]))
-            sums = rows.sum(PairLoss(weights, b, geometry.centre, weighting))
-            gradient = sums[3:].reshape(2, d)[label] + decay * weights[label]
-            norms.append(np.hypot(np.linalg.norm(whitening.pull_back(gradient)), abs(2 * sums[1 + label])))
-        return norms[0] / norms[1]
+    def gradient_norm(label: int, weights: FloatArray, intercept: float) -> float:
+        """Of one label's loss with decay, in whitened coordinates."""
+        both, b = np.zeros((2, d)), np.zeros(2)
+        both[label], b[label] = weights, intercept + geometry.centre @ weights
+        sums = rows.sum(PairLoss(both, b, geometry.centre, weighting))
+        gradient = sums[3:].reshape(2, d)[label] + whitening.decay * weights
+        return float(np.hypot(np.linalg.norm(whitening.pull_back(gradient)), 2 * sums[1 + label]))
 
-    def regressions(tol: float):
-        return [LogisticRegression(C=1 / (decay * n), tol=tol, max_iter=5000).fit(z, label) for label in (concept, y)]
+    def regressions(tol: float) -> list[LogisticRegression]:
+        C = 1 / (whitening.decay * n)
+        return [LogisticRegression(C=C, tol=tol, max_iter=5000).fit(z, label) for label in (concept, y)]
 
-    for tol in (1e-4, 1e-5, 1e-6, 1e-7, 1e-8):  # its own tolerance is on another norm: tighten until ours agrees
+    def reached(tol: float) -> float:
+        """Gradient of the two regressions together, relative to zero weights."""
         models = regressions(tol)
-        gradients = [relative_gradient(model, label) for model, label in zip(models, (CONCEPT, 1), strict=True)]
-        if max(gradients) <= 1e-5:
-            break
-    ours, theirs = seconds(pair), seconds(lambda: regressions(tol))
-    print(
-        f"one pair, n = {n:,}, d = {d}: {ours:.2f} s with moments and whitening, {reached.evaluations} evaluations, "
-        f"relative gradient {reached.gradient:.0e}"
-    )
-    print(
-        f"two scikit-learn regressions, same λ, relative gradients {gradients[0]:.0e} and {gradients[1]:.0e}: {theirs:.2f} s"
-    )
-    print(f"  ratio {ours / theirs:.2f}   (goal: at most 1.5)\n")
+        there = [gradient_norm(k, model.coef_[0], model.intercept_[0]) for k, model in enumerate(models)]
+        zero = [gradient_norm(k, np.zeros(d), 0.0) for k in range(2)]
+        return float(np.linalg.norm(there) / np.linalg.norm(zero))
+
+    def pair(tol: float) -> Pair:
+        """All that it takes, from the rows: moments, whitening, search, solution."""
+        geometry = Geometry.of(Moments.of(rows, weighting), z.dtype.itemsize)
+        return solve_pair(rows, weighting, Whitening.of(geometry, weight_decay), tol=tol)
+
+    figures = []
+    for tol in (1e-4, 1e-6):
+        gradient = reached(tol)
+        ours, theirs = seconds(lambda gradient=gradient: pair(gradient)), seconds(lambda tol=tol: regressions(tol))
+        name = f"one pair / two `LogisticRegression(tol={tol:g})`, n = {n:,}, d = {d}, both to a relative gradient of {gradient:.0e}"
+        figures.append(Figure(name, f"{ours:.2f} s / {theirs:.2f} s = {ours / theirs:.2f}", "≤ 1.5"))
+    return figures
 
 
-def one_evaluation(n: int = 100_000, d: int = 768) -> None:
+def one_evaluation(n: int = 100_000, d: int = 768) -> list[Figure]:
     z, y, concept = correlated_rows(n, d, 3)
     rows = MemoryRows(z, Columns.of(y, concept))
     loss = PairLoss(np.full((2, d), 1e-3), np.zeros(2), np.zeros(d), Weighting(np.full(4, 1.0 / n)))
     target = np.empty_like(z)
     np.copyto(target, z)
     evaluation, copy = seconds(lambda: rows.sum(loss)), seconds(lambda: np.copyto(target, z))
-    print(
-        f"one evaluation of both losses and gradients, n = {n:,}, d = {d}: {1e3 * evaluation:.0f} ms, "
-        f"{evaluation / copy:.1f} × a copy of Z\n"
-    )
+    return [
+        Figure(
+            f"both losses and gradients / a copy of Z, n = {n:,}, d = {d}",
+            f"{1e3 * evaluation:.0f} ms / {1e3 * copy:.0f} ms = {evaluation / copy:.1f}",
+        )
+    ]
 
 
-def toy_fit() -> None:
+def toy_fit() -> list[Figure]:
     toy = make_toy(2000, rho=0.9, random_state=0)
-    fixed = JSE(cv=None, weight_decay=0.01, random_state=0)
-    spent = seconds(lambda: fixed.fit(toy.Z, toy.y, concept=toy.concept), repeats=20)
-    print(f"Toy fit (n = 2000, d = 20, held-out split, fixed weight decay): {1e3 * spent:.0f} ms   (goal: under 50)")
-    default = JSE(random_state=0)
-    spent = seconds(lambda: default.fit(toy.Z, toy.y, concept=toy.concept), repeats=5)
-    print(f"Toy fit, defaults (5 folds, weight decay chosen): {1e3 * spent:.0f} ms\n")
+
+    def fit(**parameters: object) -> str:
+        jse = JSE(random_state=0, **parameters)
+        return f"{1e3 * seconds(lambda: jse.fit(toy.Z, toy.y, concept=toy.concept), repeats=20):.0f} ms"
+
+    return [
+        Figure(
+            "Toy fit, n = 2,000, d = 20, held-out split, fixed weight decay", fit(cv=None, weight_decay=0.01), "< 50 ms"
+        ),
+        Figure("Toy fit, defaults (five folds, weight decay chosen)", fit()),
+    ]
 
 
-def many_directions(n: int = 4000, d: int = 300) -> None:
-    z, y, concept = correlated_rows(n, d, 14, strength=0.7)
-    jse = JSE(cv=None, weight_decay=0.1, max_spurious=10, max_main=10, random_state=0)
-    spent = seconds(lambda: jse.fit(z, y, concept=concept), repeats=2)
+def ten_directions(n: int = 4000, d: int = 300) -> list[Figure]:
+    z, y, concept = correlated_rows(n, d, 14, strength=0.5)
+    jse = JSE(cv=None, weight_decay=0.01, max_spurious=10, max_main=10, random_state=0)
+    spent = seconds(lambda: jse.fit(z, y, concept=concept))
     pairs = sum(step.inner > 0 for step in jse.trace_)
-    print(
-        f"many directions, n = {n:,}, d = {d}: {jse.spurious_.dim} spurious, {jse.main_.dim} main, {pairs} pairs in "
-        f"{spent:.2f} s, {1e3 * spent / pairs:.1f} ms a pair   (goal: about a second; the authors' program: 160–180 s)\n"
-    )
+    name = f"{jse.spurious_.dim} spurious and {jse.main_.dim} main-task directions, n = {n:,}, d = {d}: {pairs} pairs"
+    return [Figure(name, f"{spent:.2f} s, {1e3 * spent / pairs:.0f} ms a pair", "about 1 s")]
 
 
-def memory(n: int = 100_000, d: int = 768) -> None:
+def memory(n: int = 100_000, d: int = 768) -> list[Figure]:
     z, y, concept = correlated_rows(n, d, 3)
     tracemalloc.start()
     JSE(cv=None, weight_decay=0.01, max_spurious=1, random_state=0).fit(z, y, concept=concept)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    print(
-        f"peak memory above Z, n = {n:,}, d = {d}, float32: {peak / 1e6:.1f} MB, {peak / z.nbytes:.3f} of Z   (goal: 0.1)\n"
-    )
+    measured = f"{peak / 1e6:.0f} MB / {z.nbytes / 1e6:.0f} MB = {peak / z.nbytes:.3f}"
+    return [Figure(f"peak memory above Z / Z, n = {n:,}, d = {d}, float32", measured, "≤ 0.1")]
 
 
-def thread_pools() -> None:
+def thread_pools() -> list[Figure]:
     """Why `one_scipy_thread` exists: the same optimisation with and without it."""
     rng = np.random.default_rng(0)
     z = rng.standard_normal((4000, 300), dtype=np.float32)
 
-    def objective(x):
+    def objective(x: FloatArray) -> tuple[float, FloatArray]:
         t = z @ x.astype(np.float32)
         return float(t @ t) / 2 + float(np.sum(np.cosh(x))), (t @ z).astype(np.float64) + np.sinh(x)
 
-    def minimise():
+    def minimise() -> None:
         scipy.optimize.minimize(objective, np.ones(300), jac=True, method="L-BFGS-B", options={"maxiter": 100})
 
     plain = seconds(minimise)
     with one_scipy_thread():
         limited = seconds(minimise)
-    print(
-        f"L-BFGS on a product with Z, SciPy's threads left alone {1e3 * plain:.0f} ms, limited to one {1e3 * limited:.0f} ms\n"
-    )
+    name = "L-BFGS on a product with Z: SciPy's own BLAS threads left alone / limited to one"
+    return [Figure(name, f"{1e3 * plain:.0f} ms / {1e3 * limited:.0f} ms = {plain / limited:.1f}")]
 
 
-BENCHMARKS = [toy_fit, many_directions, pair_against_two_regressions, one_evaluation, memory, thread_pools]
+def page(figures: list[Figure]) -> str:
+    """The table as Markdown."""
+    versions = f"NumPy {np.__version__}, SciPy {scipy.__version__}, scikit-learn {sklearn.__version__}"
+    lines = [
+        "# Speed and memory",
+        "",
+        f"Written by `make bench` (`benchmarks/bench.py`) on {os.cpu_count()} cores with {versions}. Best of several repeats.",
+        "Machines are noisy: trust ratios more than seconds.",
+        "",
+        "| what | measured | goal |",
+        "| --- | ---: | ---: |",
+        *(f"| {figure.name} | {figure.measured} | {figure.goal} |" for figure in figures),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+BENCHMARKS = [toy_fit, ten_directions, pair_against_two_regressions, one_evaluation, memory, thread_pools]
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     names = {benchmark.__name__: benchmark for benchmark in BENCHMARKS}
-    parser.add_argument("only", nargs="*", choices=[[], *names], help="names of benchmarks (all)")
-    for name in parser.parse_args().only or names:
-        names[name]()
+    parser.add_argument("only", nargs="*", choices=[[], *names], help="names of benchmarks (all, and write the page)")
+    only = parser.parse_args().only
+    figures = []
+    for name in only or names:
+        for figure in names[name]():
+            figures.append(figure)
+            print(
+                f"{figure.name}: {figure.measured}" + (f"   (goal: {figure.goal})" if figure.goal else ""), flush=True
+            )
+    if not only:
+        (Path(__file__).parents[1] / "docs" / "benchmarks.md").write_text(page(figures), encoding="utf-8")

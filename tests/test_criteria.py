@@ -49,7 +49,7 @@ def test_statistics_equal_the_formulas_of_the_paper_with_scalars_from_training_r
     toy, fold, rows, counts = rows_with_folds(rho=0.6)
     tests = DirectionTests(scalars="training", delta=0.03)
     v = np.array([1.0, 0.2, 0.1, 0, 0])
-    verdict = tests.judge("spurious", tests.losses(rows, counts, v[None], CENTRE, "spurious"))
+    verdict = tests.judge("spurious", tests.losses(rows, counts, v[None], CENTRE))
     x, train, held = toy.Z @ v, fold == 0, fold == 1
     group = 2 * toy.y + toy.concept
     weight = 1 / np.bincount(group[train])[group[train]]
@@ -69,7 +69,7 @@ def test_plain_statistics_use_all_rows_alike_and_the_training_prevalence():
     toy, fold, rows, counts = rows_with_folds(rho=0.6)
     tests = DirectionTests(scalars="training", by_group=False)
     v = np.eye(5)[0]
-    verdict = tests.judge("spurious", tests.losses(rows, counts, v[None], CENTRE, "spurious"))
+    verdict = tests.judge("spurious", tests.losses(rows, counts, v[None], CENTRE))
     train, held = fold == 0, fold == 1
     theta = fit_by_hand(toy.Z[train, 0], toy.concept[train], np.ones(train.sum()))
     prevalence = toy.concept[train].mean()
@@ -93,7 +93,7 @@ def test_plain_statistics_use_all_rows_alike_and_the_training_prevalence():
 def test_axes_are_attributed_to_their_own_label(axis, role, proper, folds):
     _, _, rows, counts = rows_with_folds(n=3000, rho=0.8, folds=folds)
     tests = DirectionTests()
-    losses = tests.losses(rows, counts, np.tile(np.eye(5)[axis], (folds, 1)), CENTRE, role)
+    losses = tests.losses(rows, counts, np.tile(np.eye(5)[axis], (folds, 1)), CENTRE)
     verdict = tests.judge(role, losses)
     assert verdict.proper is proper
     assert ("better than chance" in verdict.reason) == (axis == 3)
@@ -102,8 +102,8 @@ def test_axes_are_attributed_to_their_own_label(axis, role, proper, folds):
 def test_each_fold_is_judged_along_its_own_direction():
     _, _, rows, counts = rows_with_folds(n=2000, folds=2, rho=0.5)
     tests = DirectionTests()
-    right = tests.losses(rows, counts, np.eye(5)[[0, 0]], CENTRE, "spurious")
-    mixed = tests.losses(rows, counts, np.eye(5)[[0, 3]], CENTRE, "spurious")
+    right = tests.losses(rows, counts, np.eye(5)[[0, 0]], CENTRE)
+    mixed = tests.losses(rows, counts, np.eye(5)[[0, 3]], CENTRE)
     t = [tests.judge("spurious", losses).informative.t for losses in (right, mixed)]
     assert t[0] < t[1] < 0
 
@@ -114,7 +114,7 @@ def test_only_relative_weights_matter_and_equal_weights_are_no_weights():
     for name, w in (("none", None), ("ones", np.full(900, 5.0)), ("some", weight), ("scaled", 1e6 * weight)):
         _, _, rows, counts = rows_with_folds(weight=w, rho=0.5)
         tests = DirectionTests()
-        t[name] = tests.judge("main", tests.losses(rows, counts, np.eye(5)[[1]], CENTRE, "main")).own.t
+        t[name] = tests.judge("main", tests.losses(rows, counts, np.eye(5)[[1]], CENTRE)).own.t
     assert_allclose(t["none"], t["ones"], rtol=1e-9)
     assert_allclose(t["some"], t["scaled"], rtol=1e-9)
     assert abs(t["none"] - t["some"]) > 1e-3
@@ -139,9 +139,9 @@ def test_a_null_direction_is_accepted_at_most_at_the_level():
         z[:, 0] += 0.8 * (y + concept - 1)
         rows = MemoryRows(z, Columns.of(y, concept, fold=np.ones(600, dtype=int)))
         tests = DirectionTests()
-        losses = tests.losses(rows, CellCounts.of(rows), np.eye(5)[[0]], CENTRE, "spurious")
+        losses = tests.losses(rows, CellCounts.of(rows), np.eye(5)[[0]], CENTRE)
         wrong += tests.judge("spurious", losses).proper
-        noise = tests.losses(rows, CellCounts.of(rows), np.eye(5)[[2]], CENTRE, "spurious")
+        noise = tests.losses(rows, CellCounts.of(rows), np.eye(5)[[2]], CENTRE)
         informative += tests.judge("spurious", noise).informative.t < -norm.ppf(0.95)
     assert wrong <= 18  # 5 % of 200, with three standard deviations of luck
     assert wrong >= 2
@@ -151,7 +151,7 @@ def test_a_null_direction_is_accepted_at_most_at_the_level():
 def test_a_constant_direction_is_no_evidence():
     _, _, rows, counts = rows_with_folds()
     tests = DirectionTests()
-    verdict = tests.judge("main", tests.losses(rows, counts, np.zeros((1, 5)), CENTRE, "main"))
+    verdict = tests.judge("main", tests.losses(rows, counts, np.zeros((1, 5)), CENTRE))
     assert not verdict.proper
     assert np.isfinite([verdict.informative.t, verdict.own.t, verdict.informative.p]).all()
 

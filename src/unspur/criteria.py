@@ -25,8 +25,8 @@ from scipy.special import ndtr, ndtri
 
 from unspur._typing import FloatArray
 from unspur.exceptions import GroupSizeError
-from unspur.rows import CONCEPT, MAIN, RowSource, Weighting
-from unspur.solvers.scalars import ScalarFit, fit_scalars
+from unspur.rows import CONCEPT, MAIN, RowSource
+from unspur.solvers.scalars import fit_scalars
 from unspur.sums.counts import Balance, CellCounts
 from unspur.sums.group_losses import SERIES, GroupGradient, GroupLosses, HeldOutLosses, ScalarModel
 from unspur.sums.scalars import FoldScore, LinearScore
@@ -97,17 +97,12 @@ class DirectionTests:
         """Weights the scalars are fitted under: those the tests average with (else the tests have no power)."""
         return "group" if self.by_group else "none"
 
-    def losses(
-        self, rows: RowSource, counts: CellCounts, directions: FloatArray, centre: FloatArray, role: Role
-    ) -> GroupLosses:
-        """Held-out losses along `directions`, shape (folds, d): line k − 1 is judged on the rows of fold k.
-
-        Directions point to where their own label is 1 in the rows they were estimated from.
-        """
+    def losses(self, rows: RowSource, counts: CellCounts, directions: FloatArray, centre: FloatArray) -> GroupLosses:
+        """Held-out losses of both labels along `directions`, shape (folds, d): line k − 1 for the rows of fold k."""
         scores = rows.project(directions.T, centre)
         chance = self._chance(counts)
         if self.scalars == "held_out":
-            model = self._leave_one_out(scores, counts, LABEL[role])
+            model = self._leave_one_out(scores, counts)
             return scores.sum(HeldOutLosses(model, chance))
         total: GroupLosses | None = None
         for fold in range(1, counts.n_folds + 1):
@@ -121,11 +116,11 @@ class DirectionTests:
         assert total is not None
         return total
 
-    def _leave_one_out(self, scores: RowSource, counts: CellCounts, own: int) -> ScalarModel:
+    def _leave_one_out(self, scores: RowSource, counts: CellCounts) -> ScalarModel:
         """Scalars fitted on all held-out rows, with what is needed to leave each row out in turn."""
         weighting = counts.weighting(counts.held_out, self._balance)
         label, score = np.array([CONCEPT, MAIN]), FoldScore(0)
-        fit = _with_positive_slope(fit_scalars(scores, score, label, weighting), own, counts, weighting)
+        fit = fit_scalars(scores, score, label, weighting)
         model = ScalarModel(fit.gamma, fit.intercept, score, fit.standardise, label)
         gradient = scores.sum(GroupGradient(model, weighting))
         weight = (weighting.factor.reshape(-1, 4) * counts.weight.reshape(-1, 4)).sum(axis=0)
@@ -173,23 +168,6 @@ class DirectionTests:
             reason = f"does not predict the {own} label better than chance"
         means = losses.means[:2]
         return Verdict(role, bool(knows and is_own), informative, specific, self.delta, means, reason)
-
-
-def _with_positive_slope(fit: ScalarFit, own: int, counts: CellCounts, weighting: Weighting) -> ScalarFit:
-    """The fit, unless the slope for the direction's own label contradicts the rows it was estimated from: then none.
-
-    Once the main direction of all rows is removed, the class means of all rows no longer differ; so those of any fold
-    differ the opposite way from those of the other folds, and a slope free to change its sign would find that
-    "informative" again and again.
-    """
-    if fit.gamma[own] >= 0:
-        return fit
-    cells = (weighting.factor * counts.weight.ravel()).reshape(-1, 2, 2).sum(axis=0)  # (y, concept)
-    prevalence = cells.sum(axis=0 if own == CONCEPT else 1)[1]
-    gamma, intercept, inverse = fit.gamma.copy(), fit.intercept.copy(), fit.inverse_hessian.copy()
-    gamma[own], intercept[own] = 0.0, np.log(prevalence / (1.0 - prevalence))
-    inverse[own] = [[0.0, 0.0], [0.0, 1.0 / (prevalence * (1.0 - prevalence))]]
-    return replace(fit, gamma=gamma, intercept=intercept, inverse_hessian=inverse)
 
 
 def _t_test(difference: float, error: float, null: float, *, lower: bool) -> TTest:

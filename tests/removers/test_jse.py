@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from unspur import JSE
 from unspur.exceptions import EmptySubspaceError, NotConvergedWarning
 from unspur.lab.datasets import make_toy
+from unspur.removers.joint import Tracks
 
 
 def fitted(toy, **options):
@@ -189,6 +190,23 @@ def test_a_concept_without_information_is_not_found():
         found += JSE(random_state=0, weight_decay=0.1).fit(toy.Z, toy.y, concept=noise).spurious_.dim > 0
     assert found <= 2  # a level of 5 %; and the control:
     assert fitted(make_toy(800, rho=0.0, random_state=0), weight_decay=0.1).spurious_.dim == 1
+
+
+def test_cross_fitting_finds_what_a_second_sample_confirms(monkeypatch):
+    """Folds that remove their own directions judge like fresh rows; sharing those of all rows hides later ones."""
+
+    def dims(sample, confirm=False):
+        z, y, concept = sample
+        val = {"X_val": z[800:], "y_val": y[800:], "concept_val": concept[800:]} if confirm else {}
+        jse = JSE(weight_decay=0.05, random_state=0).fit(z[:800], y[:800], concept=concept[:800], **val)
+        return jse.spurious_.dim + jse.main_.dim
+
+    samples = [many_directions(1600, seed=seed) for seed in range(6)]
+    truth = sum(dims(sample, confirm=True) for sample in samples)
+    assert sum(map(dims, samples)) >= 0.9 * truth
+    own = Tracks.with_directions
+    monkeypatch.setattr(Tracks, "with_directions", lambda self, v: own(self, np.broadcast_to(v[0], v.shape)))
+    assert sum(map(dims, samples)) < 0.8 * truth
 
 
 def test_delta_shifts_the_second_test_and_auto_follows_the_difficulty():

@@ -1,4 +1,11 @@
-"""Joint estimation of a spurious and a main-task subspace: the two nested loops (paper algorithms 1 and 2)."""
+"""Joint estimation of a spurious and a main-task subspace: the two nested loops (paper algorithms 1 and 2).
+
+With K folds everything is estimated K + 1 times side by side, in `Tracks`: once from all rows, which is what is
+returned, and once without each fold, which is what the rows of that fold judge. A track removes its own directions
+only, so nothing that is judged has ever seen its judge. (Were the directions of all rows removed in every track,
+the held-out rows would have lost what they have in common with the others, and later directions would look worse than
+they are.)
+"""
 
 from __future__ import annotations
 
@@ -11,7 +18,8 @@ import numpy as np
 from unspur._typing import FloatArray
 from unspur.criteria import LABEL, DirectionTests, Role, Verdict
 from unspur.rows import RowSource
-from unspur.solvers.orthogonal_pair import directions, solve_pair
+from unspur.solvers.orthogonal_pair import directions as directions_of
+from unspur.solvers.orthogonal_pair import solve_pair
 from unspur.solvers.outcome import Outcome, Pair
 from unspur.solvers.sgd import SGDSettings, solve_pair_by_sgd
 from unspur.solvers.whitening import Whitening
@@ -97,12 +105,47 @@ class SGDSolver:
 
 
 @dataclass(frozen=True, slots=True)
+class Tracks:
+    """The same subspace estimated from different rows: from all, then without each fold; one track for one fold."""
+
+    subspaces: tuple[Subspace, ...]
+
+    @classmethod
+    def empty(cls, ambient: int, n_folds: int) -> Tracks:
+        """No directions yet."""
+        return cls((Subspace.empty(ambient),) * (1 if n_folds == 1 else n_folds + 1))
+
+    @property
+    def returned(self) -> Subspace:
+        """The estimate that the fit returns."""
+        return self.subspaces[0]
+
+    @property
+    def dim(self) -> int:
+        """Dimension of the estimate that the fit returns."""
+        return self.returned.dim
+
+    def with_directions(self, directions: FloatArray) -> Tracks:
+        """One more direction in each track, shape (tracks, d); zeros, where a fold found none, add nothing."""
+        pairs = zip(self.subspaces, directions, strict=True)
+        return Tracks(tuple(s.with_direction(v) if np.any(v) else s for s, v in pairs))
+
+    def reject(self, directions: FloatArray) -> FloatArray:
+        """What is left of each track's direction, shape (tracks, d), outside its subspace."""
+        return np.stack([s.reject(v) for s, v in zip(self.subspaces, directions, strict=True)])
+
+
+@dataclass(frozen=True, slots=True)
 class EstimatedPair:
-    """Unit directions (2, d) to be returned, and those to be judged on each fold, (2, folds, d)."""
+    """Unit directions of both labels in every track, shape (2, tracks, d)."""
 
     directions: FloatArray
-    judged: FloatArray
     outcome: Outcome
+
+    def judged(self, role: Role) -> FloatArray:
+        """Directions of a role for the rows of each fold to judge, shape (folds, d)."""
+        tracks = self.directions[LABEL[role]]
+        return np.asarray(tracks if len(tracks) == 1 else tracks[1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,28 +158,28 @@ class JointEstimation:
     tests: DirectionTests
     centre: FloatArray
 
-    def pair(self, away_from: Subspace) -> EstimatedPair:
-        """Estimate a pair in the complement of `away_from`.
+    @property
+    def nothing(self) -> Tracks:
+        """Tracks without any direction."""
+        return Tracks.empty(self.rows.n_features, self.counts.n_folds)
 
-        With one fold the rows of that fold judge the pair estimated from the others. With several, the pair to be
-        returned comes from all rows and is re-estimated without each fold for the rows of that fold to judge.
-        """
-        if self.counts.n_folds == 1:
-            pair = self.solver(away_from, 1, None)
-            found = _exactly_orthogonal(pair, away_from)
-            return EstimatedPair(found, found[:, None, :], pair.outcome)
-        pair = self.solver(away_from, None, None)
-        found = _exactly_orthogonal(pair, away_from)
+    def pair(self, away_from: Tracks) -> EstimatedPair:
+        """Estimate a pair in every track, in the complement of what it is to stay away from."""
+        first = self.solver(away_from.returned, 1 if self.counts.n_folds == 1 else None, None)
         # From an unfinished pair the folds would inherit what it knows of the rows that are to judge them.
-        start = pair if pair.outcome.converged else None
-        folds = [self.solver(away_from, k, start) for k in range(1, self.counts.n_folds + 1)]
-        judged = np.stack([_exactly_orthogonal(fold, away_from) for fold in folds], axis=1)
-        evaluations = sum(p.outcome.evaluations for p in (pair, *folds))
-        return EstimatedPair(found, judged, replace(pair.outcome, evaluations=evaluations))
+        start = first if first.outcome.converged else None
+        pairs = [first, *(self.solver(s, k, start) for k, s in enumerate(away_from.subspaces[1:], start=1))]
+        found = [_exactly_orthogonal(pair, s) for pair, s in zip(pairs, away_from.subspaces, strict=True)]
+        evaluations = sum(pair.outcome.evaluations for pair in pairs)
+        return EstimatedPair(np.stack(found, axis=1), replace(first.outcome, evaluations=evaluations))
+
+    def room(self, away_from: Tracks) -> int:
+        """Free dimensions left for a pair in every track."""
+        return min(self.solver.room(subspace) for subspace in away_from.subspaces)
 
     def judge(self, role: Role, pair: EstimatedPair) -> Verdict:
         """Decide whether the pair's direction of this role is proper."""
-        losses = self.tests.losses(self.rows, self.counts, pair.judged[LABEL[role]], self.centre, role)
+        losses = self.tests.losses(self.rows, self.counts, pair.judged(role), self.centre)
         return self.tests.judge(role, losses)
 
     def loss(self, pair: EstimatedPair, combine: Callable[[float, float], float]) -> tuple[float, float]:
@@ -145,9 +188,7 @@ class JointEstimation:
         The two losses are treated as independent.
         """
         concept, main = (
-            self.tests.summarise(
-                self.tests.losses(self.rows, self.counts, pair.judged[LABEL[role]], self.centre, role), name
-            )
+            self.tests.summarise(self.tests.losses(self.rows, self.counts, pair.judged(role), self.centre), name)
             for role, name in _OWN_SERIES
         )
         return combine(concept[0], main[0]), float(np.hypot(concept[1], main[1]))
@@ -155,7 +196,7 @@ class JointEstimation:
 
 def _exactly_orthogonal(pair: Pair, away_from: Subspace) -> FloatArray:
     """Unit directions of a pair, orthogonal to each other and to `away_from` to machine precision."""
-    return directions(replace(pair, weights=away_from.reject(directions(pair).T).T))
+    return directions_of(replace(pair, weights=away_from.reject(directions_of(pair).T).T))
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +226,7 @@ class Subspaces:
 class Peeled:
     """Result of an inner loop: accepted directions of the inner role, and the pair whose other direction comes next."""
 
-    accepted: Subspace
+    accepted: Tracks
     candidate: EstimatedPair | None
     steps: tuple[Step, ...]
 
@@ -193,7 +234,7 @@ class Peeled:
 def estimate_subspaces(joint: JointEstimation, loops: Loops, report: Callable[[Role, int, int], None]) -> Subspaces:
     """Run both loops. `report(role, outer, inner)` is called before every pair, for a progress bar."""
     inner, outer = loops.inner, OTHER[loops.inner]
-    found = {inner: Subspace.empty(joint.rows.n_features), outer: Subspace.empty(joint.rows.n_features)}
+    found = {inner: joint.nothing, outer: joint.nothing}
     steps: list[Step] = []
     stopped = f"the limit of {loops.limit(outer)} {outer} directions is reached"
     while found[outer].dim < loops.limit(outer):
@@ -210,25 +251,25 @@ def estimate_subspaces(joint: JointEstimation, loops: Loops, report: Callable[[R
         if not verdict.proper:
             stopped = f"the next {outer} direction {verdict.reason}"
             break
-        direction = peeled.accepted.reject(peeled.candidate.directions[LABEL[outer]])
-        found[outer] = found[outer].with_direction(direction)
+        directions = peeled.accepted.reject(peeled.candidate.directions[LABEL[outer]])
+        found[outer] = found[outer].with_directions(directions)
         found[inner] = peeled.accepted  # kept only when the outer direction is accepted
-    return Subspaces(found["spurious"], found["main"], tuple(steps), stopped)
+    return Subspaces(found["spurious"].returned, found["main"].returned, tuple(steps), stopped)
 
 
 def _peel(
     joint: JointEstimation,
     loops: Loops,
-    away_from: Subspace,
+    away_from: Tracks,
     turn: int,
     report: Callable[[Role, int, int], None],
 ) -> Peeled:
     """Inner loop: accept directions of the inner role, one pair at a time, until one is not proper."""
-    accepted = Subspace.empty(away_from.ambient)
+    accepted = joint.nothing
     candidate: EstimatedPair | None = None
     steps: list[Step] = []
     forbidden = away_from
-    while joint.solver.room(forbidden) >= 2:
+    while joint.room(forbidden) >= 2:
         full = accepted.dim >= loops.limit(loops.inner)
         if full and candidate is not None and loops.candidate == "last_accepted":
             break
@@ -243,8 +284,8 @@ def _peel(
         if not verdict.proper:
             break
         candidate = pair
-        direction = pair.directions[LABEL[loops.inner]]
-        accepted, forbidden = accepted.with_direction(direction), forbidden.with_direction(direction)
+        directions = pair.directions[LABEL[loops.inner]]
+        accepted, forbidden = accepted.with_directions(directions), forbidden.with_directions(directions)
     return Peeled(accepted, candidate, tuple(steps))
 
 

@@ -28,7 +28,7 @@ from unspur.removers.joint import (
 )
 from unspur.solvers.sgd import SGDSettings
 from unspur.solvers.whitening import Geometry, Whitening
-from unspur.subspace import AffineMap, Subspace
+from unspur.subspace import AffineMap
 from unspur.sums.moments import Moments
 from unspur.trace import Trace
 
@@ -244,14 +244,13 @@ class JSE(Remover):
             solver = self._pair_solver(data, geometry, weight_decay, rng)
             return JointEstimation(data.rows, counts, solver, tests, geometry.centre)
 
-        whole = Subspace.empty(data.rows.n_features)
         scores: dict[float, tuple[float, float]] = {}
         weight_decay = self.weight_decay
         if weight_decay == "auto":
             for value in WEIGHT_DECAYS:
                 report("main", 0, 0)
                 estimation = joint(value)
-                scores[value] = estimation.loss(estimation.pair(whole), operator.add)
+                scores[value] = estimation.loss(estimation.pair(estimation.nothing), operator.add)
                 if scores[value][0] > min(scores.values())[0]:
                     break  # losses fall, then rise; less decay only costs more (separable classes: much more)
             weight_decay = _largest_within_one_error(scores)
@@ -259,7 +258,7 @@ class JSE(Remover):
         delta = self.delta
         if delta == "auto":
             report("main", 0, 0)
-            delta = estimation.loss(estimation.pair(whole), operator.sub)[0]
+            delta = estimation.loss(estimation.pair(estimation.nothing), operator.sub)[0]
         estimation = replace(estimation, tests=replace(tests, delta=float(delta)))
         limits = tuple(2**31 if limit is None else limit for limit in (self.max_spurious, self.max_main))
         loops = Loops(self.inner, self.candidate, limits)  # type: ignore[arg-type]

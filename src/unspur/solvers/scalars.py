@@ -76,7 +76,7 @@ def _newton_step(sums: FloatArray) -> FloatArray:
     """H⁻¹ g for every model, shape (2, q)."""
     g, b, gg, gb, bb = sums[1:]
     bb = np.maximum(bb, FLAT)
-    return np.stack([bb * g - gb * b, gg * b - gb * g]) / (gg * bb - gb**2)
+    return np.asarray(np.stack([bb * g - gb * b, gg * b - gb * g]) / (gg * bb - gb**2))
 
 
 def _at_zero(
