@@ -201,7 +201,7 @@ def test_cross_fitting_finds_what_a_second_sample_confirms(monkeypatch):
         jse = JSE(weight_decay=0.05, random_state=0).fit(z[:800], y[:800], concept=concept[:800], **val)
         return jse.spurious_.dim + jse.main_.dim
 
-    samples = [many_directions(1600, seed=seed) for seed in range(6)]
+    samples = [many_directions(1600, seed=seed) for seed in range(3)]
     truth = sum(dims(sample, confirm=True) for sample in samples)
     assert sum(map(dims, samples)) >= 0.9 * truth
     own = Tracks.with_directions
