@@ -17,23 +17,34 @@ divides by the variance; its square root is meant.)
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import warnings
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
 from unspur._typing import FloatArray
-from unspur.exceptions import GroupSizeError
-from unspur.rows import CONCEPT, MAIN, RowSource
-from unspur.solvers.scalars import fit_scalars
-from unspur.sums.counts import Balance, CellCounts
-from unspur.sums.group_losses import SERIES, GroupGradient, GroupLosses, HeldOutLosses, ScalarModel
-from unspur.sums.scalars import FoldScore, LinearScore
+from unspur.exceptions import GroupSizeError, NotConvergedWarning
+from unspur.rows import CONCEPT, MAIN, RowSource, Weighting
+from unspur.solvers.scalars import ScalarFit, fit_scalars
+from unspur.sums.counts import GROUPS, Balance, CellCounts
+from unspur.sums.group_losses import (
+    SERIES,
+    GroupDerivatives,
+    GroupLosses,
+    HeldOutLosses,
+    LeaveOneOut,
+    ScalarModel,
+)
+from unspur.sums.scalars import FoldScore, LinearScore, Score
 
 Role: TypeAlias = Literal["spurious", "main"]
 #: Label that each role's directions are about.
 LABEL: dict[Role, int] = {"spurious": CONCEPT, "main": MAIN}
+BOTH = np.array([CONCEPT, MAIN])
+#: Error of a mean loss below which differences are rounding.
+ROUNDING = 1e-12
 #: Fewest held-out rows of a group that have a variance.
 FEWEST = 2
 
@@ -47,6 +58,10 @@ class TTest:
     t: float
     p: float
 
+    def to_dict(self) -> dict[str, float]:
+        """Plain numbers."""
+        return asdict(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -59,22 +74,20 @@ class Verdict:
     delta: float
     #: Mean loss of each label in each group, shape (2, 4): concept and main; groups 2·main + concept.
     losses: FloatArray
+    groups: tuple[str, ...]
     reason: str
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and words, ready for JSON."""
-        groups = [f"main={g >> 1},concept={g & 1}" for g in range(4)]
         losses = [[None if np.isnan(loss) else loss for loss in line] for line in self.losses.tolist()]
         return {
             "role": self.role,
             "proper": self.proper,
-            "t_informative": self.informative.t,
-            "p_informative": self.informative.p,
-            "t_own": self.own.t,
-            "p_own": self.own.p,
+            "informative": self.informative.to_dict(),
+            "own": self.own.to_dict(),
             "delta": self.delta,
-            "loss_concept": dict(zip(groups, losses[CONCEPT], strict=True)),
-            "loss_main": dict(zip(groups, losses[MAIN], strict=True)),
+            "loss_concept": dict(zip(self.groups, losses[CONCEPT], strict=True)),
+            "loss_main": dict(zip(self.groups, losses[MAIN], strict=True)),
             "reason": self.reason,
         }
 
@@ -107,10 +120,8 @@ class DirectionTests:
         total: GroupLosses | None = None
         for fold in range(1, counts.n_folds + 1):
             weighting = counts.weighting(counts.without(fold), self._balance)
-            label = np.array([CONCEPT, MAIN])
             score = LinearScore(np.eye(counts.n_folds)[[fold - 1, fold - 1]])
-            fit = fit_scalars(scores, score, label, weighting)
-            model = ScalarModel(fit.gamma, fit.intercept, score, fit.standardise, label)
+            model = _model(_fitted(scores, score, weighting), score)
             part = scores.sum(HeldOutLosses(model, chance, fold))
             total = part if total is None else total + part
         assert total is not None
@@ -119,29 +130,25 @@ class DirectionTests:
     def _leave_one_out(self, scores: RowSource, counts: CellCounts) -> ScalarModel:
         """Scalars fitted on all held-out rows, with what is needed to leave each row out in turn."""
         weighting = counts.weighting(counts.held_out, self._balance)
-        label, score = np.array([CONCEPT, MAIN]), FoldScore(0)
-        fit = fit_scalars(scores, score, label, weighting)
-        model = ScalarModel(fit.gamma, fit.intercept, score, fit.standardise, label)
-        gradient = scores.sum(GroupGradient(model, weighting))
+        fit = _fitted(scores, FoldScore(0), weighting)
+        model = _model(fit, FoldScore(0))
+        group = scores.sum(GroupDerivatives(model, weighting))
+        total = group.sum(axis=0)
+        total[0] += fit.penalty * fit.gamma
+        total[2] += fit.penalty
         weight = (weighting.factor.reshape(-1, 4) * counts.weight.reshape(-1, 4)).sum(axis=0)
         if not self.by_group:  # the weight of a row left out is spread over all rows
-            gradient, weight = np.broadcast_to(gradient.sum(axis=0), gradient.shape), np.full(4, weight.sum())
-        return replace(
-            model,
-            weighting=weighting,
-            inverse_hessian=fit.inverse_hessian,
-            group_gradient=gradient,
-            group_weight=weight,
-        )
+            group, weight = np.broadcast_to(group.sum(axis=0), group.shape), np.full(4, weight.sum())
+        return replace(model, without=LeaveOneOut(weighting, weight, group, total))
 
     def _chance(self, counts: CellCounts) -> FloatArray:
         """Loss of the chance classifier, (2, 2): label, value. Even odds in group-weighted tests, else prevalence."""
         if self.by_group:
             return np.full((2, 2), np.log(2.0))
-        estimated_on = counts.weight[:1] if counts.weight[0].sum() > 0 else counts.weight
-        total = estimated_on.sum(axis=0)  # (y, concept)
+        estimated_on = counts.without(1 if counts.n_folds == 1 else None)
+        total = counts.weight[estimated_on].sum(axis=0)  # (y, concept)
         shares = np.stack([total.sum(axis=0), total.sum(axis=1)]) / total.sum()
-        return np.asarray(-np.log(shares))
+        return np.asarray(-np.log(np.maximum(shares, np.finfo(np.float64).tiny)))
 
     def summarise(self, losses: GroupLosses, series: str) -> tuple[float, float]:
         """Average of one of `SERIES` over held-out rows and its standard error."""
@@ -150,7 +157,7 @@ class DirectionTests:
         variance = float((stats.variances[i] / stats.effective_rows).sum()) / groups**2
         return float(stats.means[i].mean()), float(np.sqrt(variance))
 
-    def judge(self, role: Role, losses: GroupLosses) -> Verdict:
+    def judge(self, role: Role, losses: GroupLosses, groups: tuple[str, ...] = GROUPS) -> Verdict:
         """Both tests for a direction whose held-out losses are given."""
         own, other = ("concept", "main") if role == "spurious" else ("main", "concept")
         informative = _t_test(*self.summarise(losses, f"{own} over chance"), 0.0, lower=True)
@@ -167,12 +174,30 @@ class DirectionTests:
         else:
             reason = f"does not predict the {own} label better than chance"
         means = losses.means[:2]
-        return Verdict(role, bool(knows and is_own), informative, specific, self.delta, means, reason)
+        return Verdict(role, bool(knows and is_own), informative, specific, self.delta, means, groups, reason)
+
+
+def _model(fit: ScalarFit, score: Score) -> ScalarModel:
+    return ScalarModel(fit.gamma, fit.intercept, score, fit.standardise, BOTH)
+
+
+def _fitted(scores: RowSource, score: Score, weighting: Weighting) -> ScalarFit:
+    fit = fit_scalars(scores, score, BOTH, weighting)
+    if not fit.converged:
+        warnings.warn(
+            "Slope and intercept along a tested direction were not found to full precision; its t is approximate.",
+            NotConvergedWarning,
+            stacklevel=2,
+        )
+    return fit
 
 
 def _t_test(difference: float, error: float, null: float, *, lower: bool) -> TTest:
-    """One-sided test of `difference` against `null`; without any variation there is no evidence, t = 0."""
-    t = (difference - null) / error if error > 0 else 0.0
+    """One-sided test of `difference` against `null`.
+
+    A perfect score has no variation at all; there t is as large as rounding error allows, and still finite.
+    """
+    t = (difference - null) / max(error, ROUNDING)
     return TTest(difference, error, t, float(ndtr(t if lower else -t)))
 
 
@@ -181,7 +206,7 @@ def require_testable(counts: CellCounts, *, by_group: bool, how: str) -> None:
     held_out = counts.rows[1:].sum(axis=0)  # (y, concept)
     if by_group and held_out.min() < FEWEST:
         small = [(y, c) for y in (0, 1) for c in (0, 1) if held_out[y, c] < FEWEST]
-        names = ", ".join(f"(main={y}, concept={c}) has {int(held_out[y, c])}" for y, c in small)
+        names = ", ".join(f"({counts.names[2 * y + c]}) has {int(held_out[y, c])}" for y, c in small)
         raise GroupSizeError(f"Too few held-out rows: group {names}; the tests need at least {FEWEST} in each. {how}")
     for axis, name in ((0, "concept"), (1, "main label")):
         if held_out.sum(axis=axis).min() == 0:

@@ -12,6 +12,7 @@
     └── OutputExistsError (FileExistsError)   a result would overwrite a file
 
     NotConvergedWarning (sklearn's ConvergenceWarning)   a solver stopped early; the message says why
+    NothingRemovedWarning (UserWarning)                  no spurious direction was found: transform changes nothing
 
 Every message says what was seen, what is needed and what to do.
 """
@@ -55,3 +56,7 @@ class OutputExistsError(UnspurError, FileExistsError):
 
 class NotConvergedWarning(ConvergenceWarning):
     """A solver stopped before its tolerance; the message says why and what to do."""
+
+
+class NothingRemovedWarning(UserWarning):
+    """No spurious direction was accepted, so that `transform` leaves rows as they are; the message says why."""

@@ -28,7 +28,7 @@ def refuse_existing(path: str | PathLike[str], *, overwrite: bool) -> Path:
     if path.is_dir():
         raise OutputExistsError(f"{path} is a folder; name a file.")
     if path.exists() and not overwrite:
-        raise OutputExistsError(f"{path} exists and is kept. Choose another name, or overwrite it on purpose.")
+        raise OutputExistsError(f"{path} exists and is kept. Choose another name, or ask for it to be replaced.")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"The folder {path.parent} does not exist; create it first.")
     return path
@@ -36,8 +36,11 @@ def refuse_existing(path: str | PathLike[str], *, overwrite: bool) -> Path:
 
 @contextmanager
 def atomic(path: str | PathLike[str], *, overwrite: bool = False) -> Iterator[Path]:
-    """A temporary path beside `path` that takes its place once the block ends without an error."""
+    """A temporary path beside `path` that takes its place, and its mode, once the block ends without an error."""
     path = refuse_existing(path, overwrite=overwrite)
+    if path.exists() and not path.is_file():
+        raise OutputExistsError(f"{path} is not a regular file and cannot be replaced by one.")
+    path = path.resolve()  # what a link points to is replaced, not the link
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
     os.close(handle)
     temporary = Path(name)
@@ -45,7 +48,7 @@ def atomic(path: str | PathLike[str], *, overwrite: bool = False) -> Iterator[Pa
         yield temporary
         umask = os.umask(0)
         os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
+        temporary.chmod(path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~umask)
         refuse_existing(path, overwrite=overwrite)
         temporary.replace(path)
     finally:

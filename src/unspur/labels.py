@@ -71,14 +71,20 @@ def _require_two(seen: Array, name: str, array: Array) -> None:
 
 
 def _column(values: Array, name: str, n_rows: int) -> Array:
+    if values is None:
+        raise LabelError(f"{name} is missing: it is needed to tell the concept from the task.")
     array = _as_array(values)
+    if array.dtype.kind == "S":
+        array = np.char.decode(array, "utf-8", "replace")
+    elif array.dtype.kind == "T":
+        array = array.astype(object)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1:
         raise LabelError(f"{name} must be one column; got an array of shape {array.shape}.")
     if len(array) != n_rows:
         raise LabelError(f"{name} has {len(array)} labels for {n_rows} rows of Z. Each row needs one.")
-    if array.dtype.kind not in "biufUSO":
+    if array.dtype.kind not in "biufUO":
         raise LabelError(
             f"Unknown label type: {name} has type {array.dtype}; labels are integers, booleans, strings or two floats."
         )

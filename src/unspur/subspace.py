@@ -169,7 +169,7 @@ class AffineMap:
         if not subspace.dim:
             raise EmptySubspaceError(
                 "There is no direction to project onto: every row would become the same point. "
-                "Remove the spurious subspace instead, or look at the trace to see why none was accepted."
+                "Remove the other subspace instead."
             )
         return cls(centre, subspace.basis, subspace.basis, "keep", np.asarray(centre, dtype=np.float64))
 

@@ -38,7 +38,7 @@ class Trace:
     Prints as a table; `to_dict` gives plain numbers.
 
     `weight_decay_scores` is the table that `weight_decay="auto"` decided from: group-weighted held-out loss of the
-    first pair and its standard error, per value tried.
+    first pair and its standard error, per value tried (averaged over all rows alike with ``tests="plain"``).
     """
 
     steps: tuple[Step, ...]
@@ -55,6 +55,11 @@ class Trace:
 
     def __getitem__(self, index: int) -> Step:
         return self.steps[index]
+
+    @property
+    def most_evaluations(self) -> int:
+        """Evaluations of the objective that the longest step took."""
+        return max((step.evaluations for step in self.steps), default=1)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and words, ready for JSON."""
@@ -76,18 +81,17 @@ class Trace:
         return cls(steps, saved["stopped"], saved["delta"], saved["weight_decay"], scores)
 
     def __str__(self) -> str:
-        head = f"{'':>7} {'direction':<10}{'t informative':>14}{'t own label':>13}  decision"
-        lines = [head, "─" * 78]
+        head = f"{'':>7} {'direction':<10}{'informative: t':>16}{'p':>9}{'own label: t':>16}{'p':>9}  decision"
+        lines = [head, "─" * len(head)]
         for step in self.steps:
             verdict = step.verdict
             mark = "✓" if verdict.proper else "✗"
             place = f"{step.outer}.{step.inner}" if step.inner else f"{step.outer}"
-            lines.append(
-                f"{mark} {place:<5} {verdict.role:<10}{verdict.informative.t:>14.2f}{verdict.own.t:>13.2f}  "
-                f"{'accepted' if verdict.proper else 'rejected'}"
-            )
+            figures = "".join(f"{test.t:>16.4g}{test.p:>9.2g}" for test in (verdict.informative, verdict.own))
+            decision = "accepted" if verdict.proper else "rejected"
+            lines.append(f"{mark} {place:<5} {verdict.role:<10}{figures}  {decision}")
             lines.append(f"{'':>8}{verdict.reason}")
-        lines += ["─" * 78, f"stopped: {self.stopped}"]
+        lines += ["─" * len(head), f"stopped: {self.stopped}"]
         lines.append(f"weight decay {self.weight_decay:g}, Δ = {self.delta:.3g}")
         return "\n".join(lines)
 
@@ -99,7 +103,7 @@ def _step_from_dict(saved: dict[str, Any]) -> Step:
     losses = np.empty((2, 4))
     for label, name in ((CONCEPT, "loss_concept"), (MAIN, "loss_main")):
         losses[label] = [np.nan if loss is None else loss for loss in saved[name].values()]
-    unknown = float("nan")
-    tests = [TTest(unknown, unknown, saved[f"t_{name}"], saved[f"p_{name}"]) for name in ("informative", "own")]
-    verdict = Verdict(role, saved["proper"], tests[0], tests[1], saved["delta"], losses, saved["reason"])
+    informative, own = TTest(**saved["informative"]), TTest(**saved["own"])
+    groups = tuple(saved["loss_main"])
+    verdict = Verdict(role, saved["proper"], informative, own, saved["delta"], losses, groups, saved["reason"])
     return Step(saved["outer"], saved["inner"], verdict, saved["evaluations"], saved["solver"])

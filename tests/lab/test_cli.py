@@ -1,5 +1,6 @@
 """The command line, run as a user runs it: in a process of its own, on real files."""
 
+import io
 import json
 import subprocess
 import sys
@@ -7,9 +8,12 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 
 from unspur import load
+from unspur.lab.cli import main
 from unspur.lab.datasets import make_toy
+from unspur.lab.files import read_table
 
 
 def unspur(*arguments, cwd, code=0):
@@ -19,6 +23,14 @@ def unspur(*arguments, cwd, code=0):
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     return done.stderr if code else done.stdout
+
+
+def invoke(*arguments, code=1):
+    """Run the program in this process, where it is quicker; return all it said."""
+    done = CliRunner().invoke(main, list(map(str, arguments)))
+    assert done.exit_code == code, done.output
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.output
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +102,16 @@ def test_an_existing_output_is_kept_unless_forced(toy, tmp_path):
     assert load(tmp_path / "r.safetensors").spurious_.dim == 1
 
 
+def _saved(array, **options):
+    file = io.BytesIO()
+    np.save(file, array, **options)
+    return file.getvalue()
+
+
+def _pickled():
+    return _saved(np.array([{"a": 1}], dtype=object), allow_pickle=True)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -99,18 +121,26 @@ def test_an_existing_output_is_kept_unless_forced(toy, tmp_path):
         ("rows.txt", b"1 2", "unknown kind of file"),
         ("broken.npz", b"PK\x03\x04 not really", "cannot be read as a .npz"),
         ("broken.parquet", b"PAR1 not really", "cannot be read as Parquet"),
-        ("broken.npy", b"\x93NUMPY\x01\x00v\x00", "cannot be mapped"),
+        ("broken.npy", b"\x93NUMPY\x01\x00v\x00", "cannot be read as a .npy file"),
         ("header.csv", b"a,b,y,c\n", "no rows"),
-        ("ragged.csv", b"a,b,y,c\n1,2,0,1\n1,2,0\n", "every row needs 4 fields"),
+        ("ragged.csv", b"a,b,y,c\n1,2,0,1\n1,2,0\n", "row 2 has 3 fields; the header has 4"),
         ("text.csv", b"a,b,y,c\n1,x,0,1\n2,y,1,0\n", "--ignore"),
         ("unlabelled.csv", b"a,b\n1,2\n3,4\n", "has no label 'y'"),
+        ("semicolons.csv", b"a;b;y;c\n1;2;0;1\n", "separated by commas"),
+        ("twice.csv", b"a,a,y,c\n1,2,0,1\n1,2,1,0\n", "several columns named 'a'"),
+        ("gap.csv", b"a,b,y,c\n1,,0,1\n1,2,1,0\n", "1 NaN in column 'b'"),
+        ("latin.csv", "é,b,y,c\n1,2,0,1\n".encode("latin-1"), "not UTF-8"),
+        ("objects.npy", _pickled(), "Python objects"),
+        ("renamed.npz", _saved(np.ones((4, 2))), "cannot be read as a .npz"),
+        ("text.npy", _saved(np.array([["a", "b"]])), "rows must be numbers"),
     ],
 )
 def test_bad_files_get_one_clear_line(tmp_path, name, content, message):
     if content is not None:
         (tmp_path / name).write_bytes(content)
-    error = unspur("fit", name, "--main", "y", "--concept", "c", "--output", "r.safetensors", cwd=tmp_path, code=1)
+    error = invoke("fit", tmp_path / name, "--main", "y", "--concept", "c", "--output", tmp_path / "r.safetensors")
     assert message in error
+    assert len(error) < 400
     assert not list(tmp_path.glob("*.safetensors"))
 
 
@@ -148,3 +178,123 @@ def test_help_version_and_misuse(tmp_path):
         assert "Example:" in unspur(verb, "--help", cwd=tmp_path)
     assert unspur("--version", cwd=tmp_path).startswith("unspur, version")
     assert "Missing option" in unspur("fit", "x.npy", cwd=tmp_path, code=2)
+
+
+@pytest.fixture
+def fitted(toy, tmp_path):
+    """A folder with rows.csv and a removal fitted on it; the arguments that name the labels."""
+    names = write(toy, tmp_path, "csv")
+    invoke("fit", tmp_path / names[0], *names[1:], "--output", tmp_path / "r.safetensors", code=0)
+    return tmp_path, names[1:]
+
+
+def test_columns_are_matched_by_name(toy, fitted):
+    folder, labels = fitted
+    frame = pd.read_csv(folder / "rows.csv")
+    frame[frame.columns[::-1]].to_csv(folder / "turned.csv", index=False)
+    keep = ["--label", "bird", "--label", "background"]
+    for name in ("rows", "turned"):
+        out = ["--output", folder / f"{name}-clean.csv"]
+        invoke("apply", folder / "r.safetensors", folder / f"{name}.csv", *keep, *out, code=0)
+    straight, turned = (pd.read_csv(folder / f"{name}-clean.csv") for name in ("rows", "turned"))
+    pd.testing.assert_frame_equal(straight, turned[straight.columns])
+    assert np.abs(straight["f0"] - frame["f0"]).max() > 0.1
+    files = [folder / "r.safetensors", folder / "rows.csv", "--test"]
+    reports = [invoke("evaluate", *files, folder / f"{name}.csv", *labels, code=0) for name in ("rows", "turned")]
+    assert reports[0] == reports[1]
+    frame.rename(columns={"f3": "g"}).to_csv(folder / "other.csv", index=False)
+    assert "lacks the columns 'f3'" in invoke(
+        "apply", folder / "r.safetensors", folder / "other.csv", *keep, "--output", folder / "o.csv"
+    )
+    frame.assign(extra=1.0).to_csv(folder / "more.csv", index=False)
+    assert "has columns 'extra' that the removal does not know" in invoke(
+        "apply", folder / "r.safetensors", folder / "more.csv", *keep, "--output", folder / "o.csv"
+    )
+
+
+def test_gaps_in_labels_survive_every_kind_of_file(toy, fitted):
+    folder, labels = fitted
+    frame = pd.read_csv(folder / "rows.csv").astype({"background": object})
+    frame.loc[:30, "background"] = None
+    frame.to_csv(folder / "step0.csv", index=False)
+    source = "step0.csv"
+    keep = ["--label", "bird", "--label", "background"]
+    for i, kind in enumerate(("parquet", "csv", "npz"), start=1):
+        invoke(
+            "apply", folder / "r.safetensors", folder / source, *keep, "--output", folder / f"step{i}.{kind}", code=0
+        )
+        source = f"step{i}.{kind}"
+        shown = invoke("evaluate", folder / "r.safetensors", folder / source, *labels, code=0)
+        assert "nan" not in shown.lower()
+
+
+def test_inputs_are_never_replaced(toy, fitted):
+    folder, labels = fitted
+    before = (folder / "rows.csv").read_bytes()
+    for verb in (["fit", folder / "rows.csv", *labels], ["apply", folder / "r.safetensors", folder / "rows.csv"]):
+        assert "is an input file" in invoke(*verb, "--output", folder / "rows.csv", "--force")
+    assert (folder / "rows.csv").read_bytes() == before
+
+
+def test_labels_are_not_dropped_in_silence(toy, fitted):
+    folder, _ = fitted
+    np.savez(folder / "rows.npz", Z=toy.Z, y=toy.y)
+    command = ["apply", folder / "r.safetensors", folder / "rows.npz", "--output"]
+    assert "can hold no labels" in invoke(*command, folder / "clean.npy")
+    invoke(*command, folder / "clean.npy", "--ignore", "y", code=0)
+    assert "has no label 'nosuch'" in invoke(*command, folder / "clean.npz", "--label", "nosuch")
+    assert "no 'nosuch' to ignore" in invoke(*command, folder / "clean.npz", "--ignore", "nosuch")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--weight-decay", "-1"], "weight_decay"),
+        (["--weight-decay", "nan"], "neither a number nor"),
+        (["--cv", "1"], "one fold"),
+        (["--seed", "-1"], "--seed"),
+        (["--missing-concept", "abc"], "is not"),
+        (["--validation", "narrow.csv"], "lacks the columns 'f4', 'f5'"),
+    ],
+)
+def test_odd_options_get_one_clear_line(toy, fitted, monkeypatch, options, message):
+    folder, labels = fitted
+    monkeypatch.chdir(folder)
+    pd.read_csv("rows.csv").drop(columns=["f4", "f5"]).to_csv("narrow.csv", index=False)
+    done = CliRunner().invoke(main, ["fit", "rows.csv", *labels, "--output", "new.safetensors", *options])
+    assert done.exit_code in (1, 2)
+    assert isinstance(done.exception, SystemExit)
+    assert message in done.output
+    assert not (folder / "new.safetensors").exists()
+
+
+def test_files_of_spreadsheets_and_pandas_are_read_as_meant(toy, tmp_path):
+    frame = pd.DataFrame(toy.Z, columns=list("abcdef"), index=np.arange(800) * 10 + 5).assign(y=toy.y, k=toy.concept)
+    frame.to_csv(tmp_path / "BOM.CSV", index=False, encoding="utf-8-sig")
+    frame.to_parquet(tmp_path / "index.parquet")
+    np.save(tmp_path / "whole.npy", np.round(toy.Z * 10).astype(int))
+    for name, features in (("BOM.CSV", list("abcdef")), ("index.parquet", list("abcdef")), ("whole.npy", None)):
+        table = read_table(tmp_path / name, () if features is None else ("y", "k"))
+        assert table.features == features
+        assert table.Z.shape == (800, 6)
+    labels = "y,c,a\n01,9007199254740992,1\n1,9007199254740993,2\n"
+    (tmp_path / "exact.csv").write_text(labels)
+    table = read_table(tmp_path / "exact.csv", ("y", "c"))
+    assert len(set(table.label("y"))) == len(set(table.label("c"))) == 2
+
+
+def test_last_layers_do_not_depend_on_scale_or_offset(toy, fitted):
+    folder, labels = fitted
+    reports = set()
+    for i, move in enumerate((lambda z: z, lambda z: z * 1e-4, lambda z: z + 1e5)):
+        np.savez(folder / f"{i}.npz", Z=move(toy.Z), bird=toy.y, background=toy.concept)
+        invoke("fit", folder / f"{i}.npz", *labels, "--output", folder / f"{i}.safetensors", code=0)
+        reports.add(
+            invoke("evaluate", folder / f"{i}.safetensors", folder / f"{i}.npz", *labels, code=0).rsplit("Test", 1)[0]
+        )
+    assert len(reports) == 1
+
+
+def test_a_figure_needs_a_known_kind(tmp_path):
+    assert "a figure is one of" in invoke("demo", "--output", tmp_path / "noext")
+    assert not list(tmp_path.iterdir())

@@ -6,7 +6,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from unspur import JSE
-from unspur.exceptions import GroupSizeError, InputError, LabelError, NotFiniteError
+from unspur.exceptions import GroupSizeError, InputError, LabelError, NotFiniteError, NothingRemovedWarning
 from unspur.lab.datasets import make_toy
 
 
@@ -53,7 +53,7 @@ def test_lengths_that_differ_are_both_named(toy):
         fit(toy, y=toy.y[1:])
     with pytest.raises(LabelError, match="concept has 10 labels for 600 rows"):
         fit(toy, concept=toy.concept[:10])
-    with pytest.raises(InputError, match=r"sample_weight has shape \(5,\) for 600 rows"):
+    with pytest.raises(InputError, match=r"sample_weight is float64 of shape \(5,\); 600 real numbers"):
         fit(toy, sample_weight=np.ones(5))
     with pytest.raises(LabelError, match="concept_val has 3 labels"):
         fit(toy, X_val=toy.Z, y_val=toy.y, concept_val=toy.concept[:3])
@@ -63,6 +63,15 @@ def test_weights_must_make_sense(toy):
     for weight in (np.full(600, -1.0), np.zeros(600), np.full(600, np.nan)):
         with pytest.raises(InputError, match="sample_weight must be finite and not negative"):
             fit(toy, sample_weight=weight)
+    for weight, message in (
+        (np.r_[1e300, np.ones(599)], "orders of magnitude"),
+        (np.ones(600, dtype=complex), "real numbers"),
+        (np.ma.masked_array(np.ones(600), mask=np.arange(600) < 5), "masked"),
+    ):
+        with pytest.raises(InputError, match=message):
+            fit(toy, sample_weight=weight)
+    same = fit(toy).removal_.matrix()
+    assert_allclose(fit(toy, sample_weight=np.full(600, 1e-200)).removal_.matrix(), same, atol=1e-9)
 
 
 def test_one_class_and_three_classes_are_refused(toy):
@@ -85,7 +94,11 @@ def test_a_group_too_small_to_test_is_named_with_a_remedy(toy):
     few = {"Z": toy.Z[keep], "y": toy.y[keep], "concept": toy.concept[keep]}
     with pytest.raises(GroupSizeError, match=r"\(main=1, concept=0\) has 1.*at least 2.*cv=5"):
         fit(toy, **few, cv=None)
-    assert fit(toy, **few, cv=3).n_features_in_ == 6
+    with pytest.warns(NothingRemovedWarning, match="not clearly better"):
+        assert fit(toy, **few, cv=3).n_features_in_ == 6
+    words = {**few, "y": np.array(["land", "water"])[few["y"]], "concept": np.array(["sky", "sea"])[few["concept"]]}
+    with pytest.raises(GroupSizeError, match=r"\(main=water, concept=sky\) has 1"):
+        fit(toy, **words, cv=None)
     none = np.flatnonzero((toy.y != 1) | (toy.concept != 0))
     with pytest.raises(GroupSizeError, match=r"\(main=1, concept=0\) has 0.*larger X_val"):
         fit(toy, X_val=toy.Z[none], y_val=toy.y[none], concept_val=toy.concept[none])
@@ -136,6 +149,57 @@ def test_read_only_strided_and_integer_rows_work_and_are_not_changed(toy):
         np.testing.assert_array_equal(Z, before)
     integers = np.round(toy.Z * 10).astype(int)
     assert_allclose(fit(toy, Z=integers).removal_.matrix(), fit(toy, Z=integers.astype(float)).removal_.matrix())
+
+
+def test_a_failed_fit_leaves_the_estimator_as_it_was(toy):
+    jse = fit(toy)
+    before = jse.transform(toy.Z)
+    for wrong in ({"concept": toy.y}, {"concept": toy.concept, "X_val": toy.Z}):
+        with pytest.raises(InputError):
+            jse.fit(toy.Z[:, :5], toy.y, **wrong)
+    np.testing.assert_array_equal(jse.transform(toy.Z), before)
+    fresh = JSE()
+    with pytest.raises(InputError):
+        fresh.fit(toy.Z * np.nan, toy.y, concept=toy.concept)
+    with pytest.raises(ValueError, match="not fitted"):
+        fresh.transform(toy.Z)
+
+
+def test_masked_rows_are_refused_and_a_mask_without_gaps_is_not(toy):
+    with pytest.raises(InputError, match="5 masked values"):
+        fit(toy, Z=np.ma.masked_array(toy.Z, mask=np.arange(3600).reshape(600, 6) < 5))
+    assert_allclose(fit(toy, Z=np.ma.masked_array(toy.Z)).removal_.matrix(), fit(toy).removal_.matrix())
+
+
+def test_splits_that_are_none_are_refused_by_name(toy):
+    for cv, message in (
+        ([1, 2], "split 1 is not a pair"),
+        ([(None, [700])], "split 1 is not a pair"),
+        ([(None, [1, 2]), (None, [2, 3])], "in two test sets"),
+        ([], "no row"),
+    ):
+        with pytest.raises(InputError, match=message):
+            fit(toy, cv=cv)
+
+
+def test_scales_at_the_end_of_floating_point(toy):
+    reference = fit(toy)
+    for scale in (1e-100, 1e100):
+        assert_allclose(fit(toy, Z=toy.Z * scale).spurious_.basis, reference.spurious_.basis, atol=1e-6)
+    for scale in (1e-150, 1e160):
+        with pytest.raises(InputError, match=r"of the order of .*Rescale"):
+            fit(toy, Z=toy.Z * scale)
+
+
+def test_a_huge_constant_column_and_a_huge_noisy_one(toy):
+    reference = fit(toy).spurious_.basis
+    constant = fit(toy, Z=np.column_stack([toy.Z, np.full(600, 1e14)]))
+    assert_allclose(constant.spurious_.basis[:6], reference, atol=1e-6)
+    stretched = toy.Z.copy()
+    stretched[:, 5] *= 100
+    assert fit(toy, Z=stretched, weight_decay="auto").spurious_.dim == 1
+    with pytest.raises(InputError, match="two free dimensions, and 1 of 2"):
+        fit(toy, Z=np.column_stack([toy.Z[:, 0], 2 * toy.Z[:, 0]]), weight_decay=0.1)
 
 
 def test_unfitted_and_wrong_width_transforms_are_refused(toy):

@@ -1,6 +1,7 @@
 """JSE as a citizen of scikit-learn: its own checks, metadata routing, pipelines, searches, output containers."""
 
 import contextlib
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -35,6 +36,7 @@ class JSEWithConcept(JSE):
 
 
 @parametrize_with_checks([JSEWithConcept(cv=2, tests="plain", balance="none", weight_decay=0.1, random_state=0)])
+@pytest.mark.filterwarnings("ignore::unspur.exceptions.NothingRemovedWarning")
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
@@ -83,11 +85,14 @@ def test_search_in_parallel_gives_the_same_answer(toy, routing):
     np.testing.assert_allclose(one.cv_results_["mean_test_score"], two.cv_results_["mean_test_score"])
 
 
-def test_a_validation_set_goes_through_the_steps_before(toy, routing):
-    n = 800
+def test_a_validation_set_goes_through_the_steps_before(routing):
+    toy = make_toy(3000, d=8, rho=0.5, random_state=0)
+    toy = replace(toy, Z=toy.Z * [3, 3, 1, 1, 1, 1, 1, 1])  # so that the two features are among the components kept
+    n = len(toy.y) // 2
     val = {"X_val": toy.Z[n:], "y_val": toy.y[n:], "concept_val": toy.concept[n:]}
     pipe = Pipeline([("pca", PCA(6)), ("jse", JSE())], transform_input=["X_val"])
     pipe.fit(toy.Z[:n], toy.y[:n], concept=toy.concept[:n], **val)
+    assert pipe[1].spurious_.dim == 1
     pca = PCA(6).fit(toy.Z[:n])
     by_hand = JSE().fit(
         pca.transform(toy.Z[:n]), toy.y[:n], concept=toy.concept[:n], **{**val, "X_val": pca.transform(toy.Z[n:])}

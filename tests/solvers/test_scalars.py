@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from numpy.testing import assert_allclose
 from sklearn.linear_model import LogisticRegression
 
@@ -55,9 +56,9 @@ def test_leaving_one_out_agrees_with_refitting_without_each_row():
     z, n = toy.Z, 240
     for by_group, balance in ((True, "group"), (False, "none")):
         rows = MemoryRows(z[:, :1], Columns.of(toy.y, toy.concept, fold=np.ones(n, dtype=int)))
-        model = DirectionTests(by_group=by_group)._leave_one_out(rows, CellCounts.of(rows), CONCEPT)
+        model = DirectionTests(by_group=by_group)._leave_one_out(rows, CellCounts.of(rows))
         fast = rows.sum(model.losses)
-        in_sample = rows.sum(replace(model, weighting=None).losses)
+        in_sample = rows.sum(replace(model, without=None).losses)
         slow = np.empty((2, n))
         for i in range(n):
             keep = np.arange(n) != i
@@ -70,3 +71,31 @@ def test_leaving_one_out_agrees_with_refitting_without_each_row():
         assert np.abs(fast - slow).max() < 0.15 * moved.max()
         assert_allclose(fast.mean(axis=1), slow.mean(axis=1), rtol=1e-3)
         assert np.all(in_sample.mean(axis=1) < slow.mean(axis=1) - 5e-4)  # control: the rows' own fit flatters
+
+
+@pytest.mark.parametrize("size", [2, 3, 6])
+def test_leaving_one_out_of_a_small_group_is_not_flattered(size):
+    """Rows of a group of `size`: the average loss agrees with refitting, where the fit with the row is far too good."""
+    fast, slow, with_it = [], [], []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        y = np.r_[np.repeat([0, 1], 60), np.ones(size, dtype=int)]
+        concept = np.r_[np.repeat([0, 1], 60), np.zeros(size, dtype=int)]
+        extra = np.r_[np.zeros(120, dtype=int), np.ones(size, dtype=int)]
+        y, concept = np.r_[y, 0, 0, 0], np.r_[concept, 1, 1, 1]
+        extra = np.r_[extra, 0, 0, 0]
+        n = len(y)
+        x = concept + rng.standard_normal(n)
+        rows = MemoryRows(x[:, None], Columns.of(y, concept, fold=np.ones(n, dtype=int)))
+        model = DirectionTests()._leave_one_out(rows, CellCounts.of(rows))
+        small = np.flatnonzero(extra)
+        fast.append(rows.sum(model.losses)[:, small])
+        with_it.append(rows.sum(replace(model, without=None).losses)[:, small])
+        both = np.column_stack([x, x])
+        for i in small:
+            keep = np.arange(n) != i
+            _, _, fit = fitted(both[keep], y[keep], concept[keep], "group")
+            t = fit.gamma * fit.standardise(both[[i]].T)[:, 0] + fit.intercept
+            slow.append(np.logaddexp(0, t) - np.array([concept[i], y[i]]) * t)
+    truth, step, flattered = np.mean(slow), np.mean(fast), np.mean(with_it)
+    assert abs(step - truth) < 0.3 * (truth - flattered)

@@ -1,6 +1,7 @@
 """The paper's solver: it goes where the exact one goes, and it stops as the paper says."""
 
 import numpy as np
+import pytest
 from numpy.testing import assert_allclose
 
 from unspur.lab.datasets import make_toy
@@ -10,6 +11,7 @@ from unspur.solvers.sgd import SGDSettings, _chain, _effective, solve_pair_by_sg
 from unspur.solvers.whitening import Geometry, Whitening
 from unspur.subspace import Subspace
 from unspur.sums.counts import CellCounts
+from unspur.sums.logistic import PairLoss
 from unspur.sums.moments import Moments
 
 
@@ -53,6 +55,50 @@ def test_it_stops_after_the_epochs_without_improvement_and_keeps_the_best():
     longest = run(settings=SGDSettings(learning_rate=1e-4, max_epochs=3))
     assert longest.outcome.evaluations == 3
     assert "still improving" in longest.outcome.reason
+
+
+def test_the_weights_returned_are_those_of_the_best_epoch():
+    rows, _, validation, moments = setting()
+    pair = run(settings=SGDSettings(learning_rate=3.0, patience=4, max_epochs=40))
+    value = rows.sum(PairLoss(pair.weights, pair.intercepts, moments.mean, validation))[0]
+    assert_allclose(value, pair.outcome.objective)
+    shorter = [run(settings=SGDSettings(learning_rate=3.0, patience=40, max_epochs=k)).outcome for k in range(1, 9)]
+    assert np.all(np.diff([outcome.objective for outcome in shorter]) <= 0)
+    last = run(settings=SGDSettings(learning_rate=3.0, patience=4, max_epochs=pair.outcome.evaluations - 4))
+    assert_allclose(last.weights, pair.weights)  # the best came four epochs before the end
+
+
+def test_early_stopping_watches_the_validation_rows():
+    rows, train, validation, moments = setting()
+    weights = {}
+    for name, watched in (("validation", validation), ("training", train)):
+        pair = solve_pair_by_sgd(
+            rows, train, watched, moments.mean, Subspace.empty(6), SGDSettings(), np.random.default_rng(0)
+        )
+        weights[name] = pair
+    assert weights["validation"].outcome.objective != weights["training"].outcome.objective
+
+
+@pytest.mark.parametrize(
+    "change", [{"momentum": 0.0}, {"weight_decay": 0.1}, {"batch_size": 64}, {"learning_rate": 0.03}]
+)
+def test_every_setting_has_an_effect(change):
+    assert not np.allclose(run(settings=SGDSettings(**change)).weights, run().weights, rtol=1e-3)
+
+
+def test_a_learning_rate_that_diverges_is_an_outcome():
+    outcome = run(settings=SGDSettings(learning_rate=1e3)).outcome
+    assert not outcome.converged
+    assert "diverged" in outcome.reason
+    with pytest.warns(UserWarning, match="Lower learning_rate"):
+        outcome.warn_unless_converged()
+    assert run().outcome.converged
+
+
+def test_it_starts_elsewhere_when_equal_weights_are_forbidden():
+    pair = run(removed=Subspace.spanned_by(np.ones((6, 1))))
+    assert np.linalg.norm(pair.weights, axis=1).min() > 0.1
+    assert_allclose(pair.weights.sum(axis=1), 0, atol=1e-12)
 
 
 def test_gradient_of_the_parameters_equals_finite_differences():

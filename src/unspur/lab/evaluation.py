@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
-from unspur._typing import Array
+from unspur._typing import Array, FloatArray
 from unspur.labels import BinaryLabel
 from unspur.metrics import GroupAccuracy
 
@@ -13,17 +15,32 @@ from unspur.metrics import GroupAccuracy
 WEIGHT_DECAY = 0.01
 
 
-def last_layer(Z: Array, y: Array) -> LogisticRegression:
-    """Logistic regression (ERM) on rows, with a penalty that does not depend on their scale."""
-    decay = WEIGHT_DECAY * float(np.var(Z, axis=0, dtype=np.float64).mean())
-    return LogisticRegression(C=1.0 / max(decay * len(Z), 1e-300), max_iter=2000).fit(Z, y)
+@dataclass(frozen=True, slots=True)
+class LastLayer:
+    """Logistic regression (ERM) on rows in units in which neither their scale nor their offset matters."""
+
+    centre: FloatArray
+    unit: float
+    model: LogisticRegression
+
+    @classmethod
+    def fit(cls, Z: Array, y: Array) -> LastLayer:
+        """Train on rows of shape (n, d)."""
+        centre = np.asarray(np.mean(Z, axis=0, dtype=np.float64))
+        unit = float(np.sqrt(np.mean(np.var(Z, axis=0, dtype=np.float64)))) or 1.0
+        model = LogisticRegression(C=1.0 / (WEIGHT_DECAY * len(Z)), tol=1e-6, max_iter=5000)
+        return cls(centre, unit, model.fit((Z - centre) / unit, y))
+
+    def predict(self, Z: Array) -> Array:
+        """Predicted labels of rows of shape (n, d)."""
+        return self.model.predict((Z - self.centre) / self.unit)
 
 
 def judge_last_layer(train: tuple[Array, BinaryLabel], test: tuple[Array, BinaryLabel, BinaryLabel]) -> GroupAccuracy:
     """Train a last layer on (Z, y) and count its right predictions on (Z, y, concept)."""
     z, y, concept = test
     known = concept.present
-    right = last_layer(train[0], train[1].codes).predict(z[known]) == y.codes[known]
+    right = LastLayer.fit(train[0], train[1].codes).predict(z[known]) == y.codes[known]
     return GroupAccuracy.of(
         right, y.codes[known], concept.codes[known], classes=y.classes, concept_classes=concept.classes
     )

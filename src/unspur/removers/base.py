@@ -36,7 +36,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def transform(self, X: Array) -> Array:
         """Rows with the concept removed, in the dtype they came in."""
-        check_is_fitted(self)
+        check_is_fitted(self, "removal_")
         kinds = [np.float64, np.float32, np.float16]
         z = validate_data(self, X, reset=False, dtype=kinds, ensure_all_finite=False)
         require_finite(self, z)
@@ -44,15 +44,15 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
         """Write the fitted remover to one safetensors file (no pickle); `unspur.load` reads it back."""
-        check_is_fitted(self)
+        check_is_fitted(self, "removal_")
         parameters = {name: _plain(value) for name, value in self.get_params(deep=False).items()}
         names = getattr(self, "feature_names_in_", None)
         metadata = {
             "method": type(self).__name__,
             "version": __version__,
             "parameters": {name: value for name, value in parameters.items() if _is_plain(value)},
-            "classes": [_plain(value) for value in self.classes_],
-            "concept_classes": [_plain(value) for value in self.concept_classes_],
+            "classes": [_storable(value) for value in self.classes_],
+            "concept_classes": [_storable(value) for value in self.concept_classes_],
             "trace": self.trace_.to_dict(),
             "feature_names": None if names is None else [str(name) for name in names],
             "form": self.removal_.form,
@@ -69,6 +69,8 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def _restore(self, arrays: dict[str, Array], metadata: dict[str, Any]) -> Self:
         """Become the fitted remover that was saved."""
+        if not all(np.isfinite(array).all() for array in arrays.values()):
+            raise ValueError("its arrays hold NaN or infinity")
         self.removal_ = AffineMap(arrays["centre"], arrays["right"], arrays["left"], metadata["form"], arrays["offset"])
         self.spurious_, self.main_ = Subspace(arrays["spurious"]), Subspace(arrays["main"])
         self.trace_ = Trace.from_dict(metadata["trace"])
@@ -88,6 +90,12 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 def _plain(value: Any) -> Any:
     """Numpy scalars as the Python numbers they are."""
     return value.item() if isinstance(value, np.generic) else value
+
+
+def _storable(value: Any) -> Any:
+    """A class as JSON can hold it; dates, decimals and the like by their text."""
+    value = _plain(value)
+    return value if _is_plain(value) else str(value)
 
 
 def _is_plain(value: Any) -> bool:

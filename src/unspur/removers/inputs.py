@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
@@ -16,7 +15,7 @@ from unspur.criteria import require_testable
 from unspur.exceptions import InputError, LabelError, NotFiniteError
 from unspur.labels import BinaryLabel, binary_label
 from unspur.rows import Columns, MemoryRows, RowSource, StackedRows, rows_of
-from unspur.sums.counts import CellCounts
+from unspur.sums.counts import CellCounts, group_names
 from unspur.sums.moments import ColumnFaults
 
 
@@ -40,12 +39,17 @@ class Sample:
     sample_weight: Array | None
     suffix: str = ""
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was passed at all."""
+        return all(given is None for given in (self.X, self.y, self.concept, self.sample_weight))
+
 
 @dataclass(frozen=True, slots=True)
 class Splitting:
-    """How rows are held out when no validation set is given: `cv` folds in turn, given splits, or one share."""
+    """How rows are held out without a validation set: `cv` folds in turn, a splitter's or given ones, or one share."""
 
-    cv: int | Iterable[tuple[Array, Array]] | None
+    cv: Any
     share: float
     rng: np.random.Generator
 
@@ -53,7 +57,7 @@ class Splitting:
         """Fold of each row, stratified by group: 1…cv in turn, or 1 for the held-out share and 0 for the rest."""
         fold = np.zeros(len(group), dtype=np.intp)
         if self.cv is not None and not isinstance(self.cv, Integral):
-            return self._given(fold)
+            return self._given(fold, group)
         for g in range(4):
             members = self.rng.permutation(np.flatnonzero(present & (group == g)))
             if self.cv is not None:
@@ -62,11 +66,18 @@ class Splitting:
                 fold[members[: round(self.share * len(members))]] = 1
         return fold
 
-    def _given(self, fold: IntArray) -> IntArray:
-        """Folds from (train, test) index pairs, as scikit-learn's splitters make them; only test is read."""
-        assert isinstance(self.cv, Iterable)
-        for k, (_, test) in enumerate(self.cv, start=1):
-            if np.any(fold[test]):
+    def _given(self, fold: IntArray, group: IntArray) -> IntArray:
+        """Folds from a splitter, whose y is the group, or from (train, test) index pairs; only test is read."""
+        splits = self.cv.split(np.zeros((len(fold), 1)), group) if hasattr(self.cv, "split") else self.cv
+        for k, split in enumerate(splits, start=1):
+            try:
+                _, test = split
+                taken = fold[test]
+            except (TypeError, ValueError, IndexError) as error:
+                raise InputError(
+                    f"cv: split {k} is not a pair of index arrays (train, test) into the rows: {error}."
+                ) from None
+            if np.any(taken):
                 raise InputError("cv: a row is in two test sets; each row can be held out once.")
             fold[test] = k
         if not fold.any():
@@ -106,16 +117,17 @@ def labelled_rows(
             _validation_rows(estimator, validation, y, concept, missing),
         )
         how = "Pass a larger X_val, or none and cv=5."
-    counts = CellCounts.of(rows)
+    counts = CellCounts.of(rows, group_names(y.classes, concept.classes))
     require_testable(counts, by_group=by_group, how=how)
     return LabelledRows(rows, counts, y.classes, concept.classes)
 
 
 def checked_z(estimator: BaseEstimator, X: Array, *, reset: bool) -> Array:
     """Two-dimensional floating-point rows; arrays that already are pass through uncopied."""
-    # float16 has no fast products; its rows are kept in float32, the smallest type that has.
-    dtype = np.float32 if getattr(X, "dtype", None) == np.float16 else [np.float64, np.float32]
-    z = validate_data(estimator, X, reset=reset, dtype=dtype, ensure_all_finite=False)
+    if np.ma.isMaskedArray(X) and np.ma.getmaskarray(X).any():
+        raise InputError(f"Z has {np.ma.getmaskarray(X).sum()} masked values. Drop those rows or fill the values in.")
+    kinds = [np.float64, np.float32, np.float16]
+    z = validate_data(estimator, X, reset=reset, dtype=kinds, ensure_all_finite=False)
     # A map of a file stays one: scikit-learn strips the type, which knows the file's name.
     return X if isinstance(X, np.memmap) and X.dtype == z.dtype else z
 
@@ -145,12 +157,25 @@ def _labels(sample: Sample, n: int, missing: Any, like: tuple[BinaryLabel, Binar
     concept = binary_label(sample.concept, f"concept{sample.suffix}", n, missing=missing, classes=known[1])
     if sample.sample_weight is None:
         return y, concept, np.ones(n)
-    weight = np.asarray(sample.sample_weight, dtype=np.float64)
-    if weight.shape != (n,):
-        raise InputError(f"sample_weight{sample.suffix} has shape {weight.shape} for {n} rows of Z.")
+    return y, concept, _weights(sample.sample_weight, f"sample_weight{sample.suffix}", n)
+
+
+def _weights(given: Array, name: str, n: int) -> FloatArray:
+    """Row weights (n,) relative to the largest: only their ratios matter."""
+    if np.ma.isMaskedArray(given) and np.ma.getmaskarray(given).any():
+        raise InputError(f"{name} has masked values. Use zero for rows that should not count.")
+    weight = np.asarray(given)
+    if weight.shape != (n,) or weight.dtype.kind not in "biuf":
+        raise InputError(f"{name} is {weight.dtype} of shape {weight.shape}; {n} real numbers are needed, one per row.")
+    weight = weight.astype(np.float64)
     if not np.all(np.isfinite(weight)) or weight.min() < 0 or not weight.max() > 0:
-        raise InputError(f"sample_weight{sample.suffix} must be finite and not negative, with some weight above zero.")
-    return y, concept, weight
+        raise InputError(f"{name} must be finite and not negative, with some weight above zero.")
+    weight /= weight.max()
+    if weight[weight > 0].min() < 1e-12:
+        raise InputError(
+            f"{name} spans more than twelve orders of magnitude; rows that count so little should get zero."
+        )
+    return weight
 
 
 def _validation_rows(

@@ -34,8 +34,8 @@ OTHER: dict[Role, Role] = {"spurious": "main", "main": "spurious"}
 class PairSolver(Protocol):
     """Solves for a pair away from a subspace, without the rows of one fold (None: with all rows)."""
 
-    def __call__(self, away_from: Subspace, without_fold: int | None, start: Pair | None) -> Pair:
-        """Solve; `start` is the pair of all rows when a fold is left out."""
+    def __call__(self, away_from: Subspace, without_fold: int | None) -> Pair:
+        """Solve."""
 
     def room(self, away_from: Subspace) -> int:
         """Free dimensions left for a pair."""
@@ -52,19 +52,11 @@ class ExactSolver:
     tol: float
     max_iter: int
 
-    def __call__(self, away_from: Subspace, without_fold: int | None, start: Pair | None) -> Pair:
-        """Solve for a pair; from `start` in its basin when given."""
+    def __call__(self, away_from: Subspace, without_fold: int | None) -> Pair:
+        """Solve for a pair."""
         weighting = self.counts.weighting(self.counts.without(without_fold), self.balance)
         allowed = self.whitening.away_from(away_from)
-        pair = solve_pair(
-            self.rows,
-            weighting,
-            allowed,
-            start=start,
-            search=start is None,
-            tol=self.tol,
-            max_iter=self.max_iter,
-        )
+        pair = solve_pair(self.rows, weighting, allowed, tol=self.tol, max_iter=self.max_iter)
         pair.outcome.warn_unless_converged()
         return pair
 
@@ -84,20 +76,16 @@ class SGDSolver:
     settings: SGDSettings
     rng: np.random.Generator
 
-    def __call__(self, away_from: Subspace, without_fold: int | None, start: Pair | None) -> Pair:  # noqa: ARG002
-        """Solve for a pair, always from the paper's first weights."""
+    def __call__(self, away_from: Subspace, without_fold: int | None) -> Pair:
+        """Solve for a pair from the paper's first weights."""
         watched = without_fold or 1
         weighting = self.counts.weighting(self.counts.without(watched), self.balance)
         validation = self.counts.weighting(self.counts.only(watched), self.balance)
-        return solve_pair_by_sgd(
-            self.rows,
-            weighting,
-            validation,
-            self.whitening.geometry.centre,
-            away_from,
-            self.settings,
-            self.rng,
+        pair = solve_pair_by_sgd(
+            self.rows, weighting, validation, self.whitening.geometry.centre, away_from, self.settings, self.rng
         )
+        pair.outcome.warn_unless_converged()
+        return pair
 
     def room(self, away_from: Subspace) -> int:
         """Free dimensions left for a pair."""
@@ -165,13 +153,14 @@ class JointEstimation:
 
     def pair(self, away_from: Tracks) -> EstimatedPair:
         """Estimate a pair in every track, in the complement of what it is to stay away from."""
-        first = self.solver(away_from.returned, 1 if self.counts.n_folds == 1 else None, None)
-        # From an unfinished pair the folds would inherit what it knows of the rows that are to judge them.
-        start = first if first.outcome.converged else None
-        pairs = [first, *(self.solver(s, k, start) for k, s in enumerate(away_from.subspaces[1:], start=1))]
-        found = [_exactly_orthogonal(pair, s) for pair, s in zip(pairs, away_from.subspaces, strict=True)]
+        # Folds start afresh: the pair of all rows would save them no evaluations, and it has seen their judges.
+        first = self.solver(away_from.returned, 1 if self.counts.n_folds == 1 else None)
+        pairs = [first, *(self.solver(s, k) for k, s in enumerate(away_from.subspaces[1:], start=1))]
+        found = np.stack([_exactly_orthogonal(p, s) for p, s in zip(pairs, away_from.subspaces, strict=True)], axis=1)
+        # Where there is no direction to return there is none to judge, whatever the folds found.
+        found[~np.any(found[:, 0], axis=1)] = 0.0
         evaluations = sum(pair.outcome.evaluations for pair in pairs)
-        return EstimatedPair(np.stack(found, axis=1), replace(first.outcome, evaluations=evaluations))
+        return EstimatedPair(found, replace(first.outcome, evaluations=evaluations))
 
     def room(self, away_from: Tracks) -> int:
         """Free dimensions left for a pair in every track."""
@@ -180,7 +169,7 @@ class JointEstimation:
     def judge(self, role: Role, pair: EstimatedPair) -> Verdict:
         """Decide whether the pair's direction of this role is proper."""
         losses = self.tests.losses(self.rows, self.counts, pair.judged(role), self.centre)
-        return self.tests.judge(role, losses)
+        return self.tests.judge(role, losses, self.counts.names)
 
     def loss(self, pair: EstimatedPair, combine: Callable[[float, float], float]) -> tuple[float, float]:
         """Combined held-out loss of both labels along their own directions, and its standard error.
@@ -237,6 +226,9 @@ def estimate_subspaces(joint: JointEstimation, loops: Loops, report: Callable[[R
     found = {inner: joint.nothing, outer: joint.nothing}
     steps: list[Step] = []
     stopped = f"the limit of {loops.limit(outer)} {outer} directions is reached"
+    if loops.limit(outer) == 0:  # the inner role is wanted all the same
+        peeled = _peel(joint, loops, found[outer], 1, report)
+        found[inner], steps = peeled.accepted, list(peeled.steps)
     while found[outer].dim < loops.limit(outer):
         turn = found[outer].dim + 1
         peeled = _peel(joint, loops, found[outer], turn, report)

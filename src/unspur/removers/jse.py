@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,11 +12,12 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, Options, StrOptions
+from sklearn.utils._param_validation import HasMethods, Interval, Options, StrOptions
 from tqdm.auto import tqdm
 
 from unspur._typing import Array
 from unspur.criteria import DirectionTests, Role
+from unspur.exceptions import EmptySubspaceError, NothingRemovedWarning
 from unspur.removers.base import Remover
 from unspur.removers.inputs import LabelledRows, Sample, Splitting, labelled_rows
 from unspur.removers.joint import (
@@ -26,6 +28,7 @@ from unspur.removers.joint import (
     SGDSolver,
     estimate_subspaces,
 )
+from unspur.solvers.orthogonal_pair import require_room
 from unspur.solvers.sgd import SGDSettings
 from unspur.solvers.whitening import Geometry, Whitening
 from unspur.subspace import AffineMap
@@ -55,9 +58,10 @@ class JSE(Remover):
     balance : {"none", "concept", "main", "group"}, default="group"
         Which classes get equal total weight when a pair is estimated.
     weight_decay : float or "auto", default="auto"
-        Penalty in units of the mean variance of Z (absolute for ``solver="sgd"``). "auto" tries 1, 0.1, 0.01,
-        0.001 and 0.0001 until held-out losses rise, and takes the largest whose first pair predicts held-out rows as
-        well as the best, within one standard error.
+        Penalty in units of the mean variance of Z (absolute for ``solver="sgd"``), so one feature much larger than all
+        others should be scaled down first. "auto" tries 1, 0.1, 0.01, 0.001 and 0.0001 until held-out losses clearly
+        rise, and takes the largest whose first pair predicts held-out rows as well as the best, within one standard
+        error.
     solver : {"exact", "sgd"}, default="exact"
         Solve each pair to `tol`, or by the paper's minibatch SGD with early stopping.
     inner : {"main", "spurious"}, default="main"
@@ -69,9 +73,10 @@ class JSE(Remover):
         that of the failing one, as in the paper's pseudo-code.
     max_spurious, max_main : int or None, default=None
         Limits on the two dimensions.
-    cv : int, list of (train, test) index pairs, or None, default=5
-        Without a validation set: cross-fit in this many folds, stratified by group, or in the given ones; None holds
-        out `validation_fraction` of each group once.
+    cv : int, splitter, list of (train, test) index pairs, or None, default=5
+        Without a validation set: cross-fit in this many folds, stratified by group, or in those of a scikit-learn
+        splitter or list; None holds out `validation_fraction` of each group once. Where rows come in families (pictures
+        of one bird), give folds that keep them together.
     validation_fraction : float, default=0.2
         Share of each group that is held out when ``cv=None``.
     scalars : {"held_out", "training"}, default="held_out"
@@ -85,7 +90,7 @@ class JSE(Remover):
         Most iterations for one pair.
     learning_rate, momentum, batch_size, max_epochs, patience :
         Settings of ``solver="sgd"``; the defaults are the paper's for Toy.
-    random_state : int, Generator-like or None, default=None
+    random_state : int, RandomState or None, default=None
         Draws the folds (and the minibatches of SGD).
     verbose : bool, default=False
         Show a progress bar.
@@ -127,7 +132,7 @@ class JSE(Remover):
         "candidate": [StrOptions({"last_accepted", "failing"})],
         "max_spurious": [None, Interval(Integral, 0, None, closed="left")],
         "max_main": [None, Interval(Integral, 0, None, closed="left")],
-        "cv": [None, Interval(Integral, 2, None, closed="left"), list],
+        "cv": [None, Interval(Integral, 2, None, closed="left"), list, HasMethods("split")],
         "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
         "scalars": [StrOptions({"held_out", "training"})],
         "missing_concept": [None, str, Real, Options(bool, {True, False})],
@@ -220,24 +225,44 @@ class JSE(Remover):
         sample_weight : array of shape (n,), optional
         X_val, y_val, concept_val, sample_weight_val : arrays, optional
             Rows to judge directions on; else rows of X are held out. Best are rows that the encoder has not seen.
+
+        A fit that fails leaves the estimator as it was. One that accepts no spurious direction issues a
+        NothingRemovedWarning: `transform` then changes nothing.
         """
+        before = dict(self.__dict__)
+        try:
+            self._fit(
+                Sample(X, y, concept, sample_weight), Sample(X_val, y_val, concept_val, sample_weight_val, "_val")
+            )
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+        return self
+
+    def _fit(self, train: Sample, validation: Sample | None) -> None:
         self._validate_params()
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1, size=4))
-        validation = None
-        if any(given is not None for given in (X_val, y_val, concept_val, sample_weight_val)):
-            validation = Sample(X_val, y_val, concept_val, sample_weight_val, "_val")
+        if validation is not None and validation.empty:
+            validation = None
         splitting = Splitting(self.cv, self.validation_fraction, rng)
-        train = Sample(X, y, concept, sample_weight)
         data = labelled_rows(self, train, validation, splitting, self.missing_concept, by_group=self.tests == "group")
         with self._progress() as report:
             self._estimate(data, rng, report)
         self.classes_, self.concept_classes_ = data.classes, data.concept_classes
-        return self
+        if not self.spurious_.dim and self.max_spurious != 0:
+            warnings.warn(
+                f"No spurious direction was found, so transform leaves rows as they are: {self.trace_.stopped}. "
+                "print(trace_) shows every test.",
+                NothingRemovedWarning,
+                stacklevel=3,
+            )
 
     def _estimate(self, data: LabelledRows, rng: np.random.Generator, report: Callable[[Role, int, int], None]) -> None:
         counts = data.counts
         estimated_on = counts.weighting(counts.without(1 if counts.n_folds == 1 else None), self.balance)  # type: ignore[arg-type]
         geometry = Geometry.of(Moments.of(data.rows, estimated_on), data.rows.dtype.itemsize)
+        require_room(geometry.rank, data.rows.n_features)
         tests = DirectionTests(self.significance_level, self.tests == "group", 0.0, self.scalars)  # type: ignore[arg-type]
 
         def joint(weight_decay: float) -> JointEstimation:
@@ -251,7 +276,7 @@ class JSE(Remover):
                 report("main", 0, 0)
                 estimation = joint(value)
                 scores[value] = estimation.loss(estimation.pair(estimation.nothing), operator.add)
-                if scores[value][0] > min(scores.values())[0]:
+                if scores[value][0] > sum(min(scores.values())):
                     break  # losses fall, then rise; less decay only costs more (separable classes: much more)
             weight_decay = _largest_within_one_error(scores)
         estimation = joint(float(weight_decay))
@@ -265,10 +290,20 @@ class JSE(Remover):
         found = estimate_subspaces(estimation, loops, report)
         self.spurious_, self.main_ = found.spurious, found.main
         self.trace_ = Trace(found.steps, found.stopped, float(delta), float(weight_decay), scores)
-        self.n_iter_ = max((step.evaluations for step in found.steps), default=1)
+        self.n_iter_ = self.trace_.most_evaluations
         onto = self.output == "onto_main"
+        if onto and not found.main.dim:
+            raise EmptySubspaceError(
+                "No main-task direction was found, so there is none to project onto: every row would become the same "
+                f"point. Use output='off_spurious'. The tests were:\n{self.trace_}"
+            )
         make, kept = (AffineMap.keeping, found.main) if onto else (AffineMap.removing, found.spurious)
         self.removal_ = make(kept, geometry.centre)
+
+    def _restore(self, arrays: dict[str, Array], metadata: dict[str, Any]) -> Self:
+        super()._restore(arrays, metadata)
+        self.n_iter_ = self.trace_.most_evaluations
+        return self
 
     def _pair_solver(
         self, data: LabelledRows, geometry: Geometry, weight_decay: float, rng: np.random.Generator

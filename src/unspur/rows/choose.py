@@ -11,4 +11,4 @@ from unspur.rows.source import Columns, RowSource
 def rows_of(z: Array, columns: Columns) -> RowSource:
     """Row source for an array: the file it maps where it maps one, else the array in memory."""
     path = file_behind(z)
-    return MemoryRows(z, columns) if path is None else MemmapRows(path, columns)
+    return MemoryRows(z, columns) if path is None else MemmapRows(path, columns, mapped=z)

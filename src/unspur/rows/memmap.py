@@ -27,11 +27,21 @@ def open_npy(path: str | PathLike[str]) -> np.memmap[Any, Any]:
 
 
 class MemmapRows(MemoryRows):
-    """Rows of a ``.npy`` file; travels between processes as its path."""
+    """Rows of a ``.npy`` file; travels between processes as its path.
 
-    def __init__(self, path: str | PathLike[str], columns: Columns, *, block_rows: int | None = None):
+    `mapped` is the file's map where one is open already: it stays valid should the name come to mean another file.
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        columns: Columns,
+        *,
+        block_rows: int | None = None,
+        mapped: np.memmap[Any, Any] | None = None,
+    ):
         self.path = Path(path).absolute()
-        super().__init__(open_npy(path), columns, block_rows=block_rows)
+        super().__init__(open_npy(path) if mapped is None else mapped, columns, block_rows=block_rows)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, (str(self.path), self._columns, self._block_rows)

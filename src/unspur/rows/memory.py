@@ -21,7 +21,10 @@ MOST_ROWS = 2048
 
 
 class MemoryRows(RowSource):
-    """Rows of an array of shape (n, d); the array is never copied."""
+    """Rows of an array of shape (n, d); the array is never copied.
+
+    float16 has no fast products: its rows become float32 block by block.
+    """
 
     def __init__(self, z: Array, columns: Columns, *, block_rows: int | None = None):
         if z.ndim != 2 or len(z) != len(columns):
@@ -29,7 +32,7 @@ class MemoryRows(RowSource):
         self._z = z
         self._columns = columns
         if block_rows is None:
-            block_rows = min(MOST_ROWS, max(64, BLOCK_BYTES // max(1, z.shape[1] * z.dtype.itemsize)))
+            block_rows = min(MOST_ROWS, max(64, BLOCK_BYTES // max(1, z.shape[1] * self.dtype.itemsize)))
         self._block_rows = block_rows
 
     @property
@@ -49,17 +52,19 @@ class MemoryRows(RowSource):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Floating-point type of the rows."""
-        dtype: np.dtype[Any] = self._z.dtype
-        return dtype
+        """Floating-point type of the rows of a block."""
+        return np.promote_types(self._z.dtype, np.float32)
 
     def _slices(self) -> Iterator[slice]:
         for start in range(0, self.n_rows, self._block_rows):
             yield slice(start, min(start + self._block_rows, self.n_rows))
 
+    def _read(self, rows: Any) -> Array:
+        return self._z[rows].astype(self.dtype, copy=False)
+
     def sum(self, statistic: Callable[[Block], S]) -> S:
         """Sum of `statistic` over blocks of rows, in row order."""
-        blocks = (self._columns.block(self._z[rows], rows) for rows in self._slices())
+        blocks = (self._columns.block(self._read(rows), rows) for rows in self._slices())
         return functools.reduce(operator.add, map(statistic, blocks))
 
     def project(self, directions: Array, centre: Array) -> MemoryRows:
@@ -88,4 +93,4 @@ class MemoryRows(RowSource):
             order = rng.permutation(order)
         for start in range(0, len(order), size):
             rows = order[start : start + size]
-            yield self._columns.block(self._z[rows], rows)
+            yield self._columns.block(self._read(rows), rows)

@@ -14,26 +14,30 @@ it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import scipy.optimize
 
 from unspur._threads import one_scipy_thread
-from unspur._typing import FloatArray
+from unspur._typing import BoolArray, FloatArray
 from unspur.exceptions import InputError
 from unspur.rows import CONCEPT, MAIN, RowSource, Weighting
 from unspur.solvers.outcome import Outcome, Pair
-from unspur.solvers.plane import search_plane
+from unspur.solvers.plane import Start, plane_of_class_means, scan_plane
 from unspur.solvers.whitening import Whitening
 from unspur.sums.logistic import PairLoss
 
-#: Minima of the plane whose objective lies within this share of what the best one gains over chance are followed.
+#: Minima of a plane whose objective lies within this share of what the best pair gains over chance are followed.
 CLOSE = 0.2
 #: Weights of exactly zero have no direction to be orthogonal to; dividing by this leaves the other label free.
 TINY = float(np.finfo(np.float64).tiny)
-#: Relative gradient at which the objectives of different minima can be compared: its square is their error.
+#: Relative gradient to which the starts of different basins are followed before all but the lowest are dropped.
 RACE = 1e-2
+#: Gradient at zero weights, in whitened coordinates, below which a label has no trace in the rows: what there is to
+#: gain, its square, is below the rounding error of the objective.
+TRACE = 1e-7
 
 
 @dataclass
@@ -45,6 +49,10 @@ class PairObjective:
     whitening: Whitening
     lead: int = CONCEPT
     evaluations: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        # Only the direction of q matters; without a unit its length would go with that of the rows to the power −2.
+        self._unit = self.whitening.geometry.mean_variance
 
     def data_term(self, weights: FloatArray, intercepts: FloatArray) -> tuple[float, FloatArray, FloatArray]:
         """Loss without decay, its gradient in the weights (2, d) and in the intercepts (2,)."""
@@ -61,10 +69,10 @@ class PairObjective:
         loss, gradient, gradient_b = self.data_term(weights, intercepts)
         gradient += decay * weights
         g_lead, g_follow = self._ordered(self.whitening.pull_back(gradient.T).T)
-        # The follower depends on the lead through q, and q = Π TᵀT a is a symmetric map of a.
+        # The follower depends on the lead through q, and q = c Π TᵀT a is a symmetric map of a.
         along = float(q @ g_follow) / max(float(q @ q), TINY)
         g_q = -k * g_follow - along * (u - 2.0 * k * q)
-        g_lead = g_lead + self.whitening.pull_back(self.whitening.weights(g_q))
+        g_lead = g_lead + self._unit * self.whitening.pull_back(self.whitening.weights(g_q))
         value = loss + 0.5 * decay * float(np.sum(weights**2))
         return value, np.concatenate([g_lead, g_follow - along * q, gradient_b])
 
@@ -90,7 +98,7 @@ class PairObjective:
     def _constrain(self, a: FloatArray, u: FloatArray) -> tuple[FloatArray, float, FloatArray]:
         """Q (r,), the multiple of q taken off u, and the weights (2, d), concept first."""
         w_lead = self.whitening.weights(a)
-        q = self.whitening.pull_back(w_lead)
+        q = self._unit * self.whitening.pull_back(w_lead)
         k = float(q @ u) / max(float(q @ q), TINY)
         return q, k, self._ordered(np.stack([w_lead, self.whitening.weights(u - k * q)]))
 
@@ -113,64 +121,92 @@ def solve_pair(
         never makes the answer worse; without, the solver stays in its basin and saves the search.
     tol : bound on the gradient in whitened coordinates, relative to the gradient at zero weights.
 
-    Non-convergence is an outcome with a reason; the weights are then the best that were seen.
+    Non-convergence is an outcome with a reason; the weights are then those of the last iterate.
     """
-    if whitening.freedom < 2:
-        raise InputError(f"A pair needs two free dimensions; {whitening.freedom} are left.")
+    require_room(whitening.freedom, rows.n_features)
     objective = PairObjective(rows, weighting, whitening)
     zero = np.zeros((2, rows.n_features))
     chance, slopes, slope_b = objective.data_term(zero, np.zeros(2))
-    scale = float(np.hypot(np.linalg.norm(whitening.pull_back(slopes.T)), np.linalg.norm(2.0 * slope_b)))
-    unsolved = Outcome(False, "not solved yet", chance, 1.0, 1)
-    if np.linalg.norm(whitening.pull_back(slopes.T), axis=0).min() <= 1e-12:
-        # Class means of a label are equal: its best weights are zero, and a pair has no direction for it.
-        found = Outcome(True, "a label has no linear trace in these rows", chance, 0.0, 1)
-        return Pair(zero, np.zeros(2), found)
-    starts = [] if start is None else [start]
-    if search or start is None:
-        minima = search_plane(rows, weighting, whitening, slopes).minima
-        close = minima[0].objective + CLOSE * max(0.0, chance - minima[0].objective)
-        starts += [Pair(m.weights, m.intercepts, unsolved) for m in minima if m.objective <= close]
+    steps = whitening.pull_back(slopes.T)
+    descent = _Descent(
+        objective, chance, float(np.hypot(np.linalg.norm(steps), 2.0 * np.linalg.norm(slope_b))), max_iter
+    )
+    traced = np.linalg.norm(steps, axis=0) > TRACE
     with one_scipy_thread():
-        best = _race(objective, starts, scale, max_iter) if len(starts) > 1 else starts[0]
-        best = _descend(objective, best.weights, best.intercepts, tol * scale, scale, max_iter)
+        if not traced.all():
+            best = _solve_traced(descent, -whitening.weights(steps).T, traced, tol)
+        elif start is not None and not search:
+            best = descent.lowest([start], tol)
+        else:
+            given = [] if start is None else [start]
+            means = scan_plane(rows, weighting, whitening, plane_of_class_means(whitening, slopes))
+            best = descent.lowest([*given, *descent.close(means, means[0].objective)], tol)
+            in_its_plane = scan_plane(rows, weighting, whitening, directions(best).T, angles=4)
+            exchanged = [s for s in descent.close(in_its_plane, best.outcome.objective) if s.angle > 0]
+            if exchanged:
+                best = min(best, descent.lowest(exchanged, tol), key=lambda pair: pair.outcome.objective)
     return replace(best, outcome=replace(best.outcome, evaluations=objective.evaluations))
 
 
-def _race(objective: PairObjective, starts: list[Pair], scale: float, max_iter: int) -> Pair:
-    """Follow every start until minima can be told apart by their objectives; the lowest wins."""
-    found = [_descend(objective, start.weights, start.intercepts, RACE * scale, scale, max_iter) for start in starts]
-    return min(found, key=lambda pair: pair.outcome.objective)
+def require_room(freedom: int, n_features: int) -> None:
+    """Raise InputError unless two orthogonal directions fit into what is free."""
+    if freedom < 2:
+        raise InputError(
+            f"A pair of directions needs two free dimensions, and {freedom} of {n_features} are left. Features that "
+            "are constant or sums of others count for nothing, and so do those so much smaller than the largest that "
+            "they cannot be told from rounding: rescale Z if that is the case."
+        )
 
 
-def _descend(
-    objective: PairObjective,
-    weights: FloatArray,
-    intercepts: FloatArray,
-    gtol: float,
-    scale: float,
-    max_iter: int,
-) -> Pair:
-    """L-BFGS from given weights until the gradient norm is below `gtol`."""
-    x = objective.at(weights, intercepts)
-    norm = np.inf
-    while True:
-        search = _FineSearch(objective, gtol)
-        x, reason = search.run(x, max_iter)
-        value, reached = search.best
-        # A search that ends early, for want of digits in the objective, goes on from where it is while that helps.
-        if reached <= gtol or reached > 0.5 * norm or objective.evaluations >= 2 * max_iter:
-            break
-        norm = reached
-    floor = 100.0 * float(np.finfo(objective.rows.dtype).eps) * scale
-    converged = reached <= max(gtol, floor)
-    if converged and reached > gtol:
-        reason = "gradient at the rounding error of the rows"
-    return Pair(
-        objective.weights(x),
-        x[-2:],
-        Outcome(converged, reason, value, reached / scale, objective.evaluations),
-    )
+def _solve_traced(descent: _Descent, steps: FloatArray, traced: BoolArray, tol: float) -> Pair:
+    """Labels whose class means are equal keep zero weights, which are best for them; the other is free of them."""
+    if not traced.any():
+        found = Outcome(True, "no label has a linear trace in these rows", descent.chance, 0.0, 1)
+        return Pair(np.zeros_like(steps), np.zeros(2), found)
+    pair = descent.lowest([Start(steps * traced[:, None], np.zeros(2), descent.chance, 0.0)], tol)
+    return replace(pair, weights=pair.weights * traced[:, None])
+
+
+@dataclass(frozen=True, slots=True)
+class _Descent:
+    """Descents of one objective; `chance` is its value at zero weights and `scale` its gradient there."""
+
+    objective: PairObjective
+    chance: float
+    scale: float
+    max_iter: int
+
+    def close(self, starts: list[Start], best: float) -> list[Start]:
+        """Starts that are worth following beside a pair with objective `best`."""
+        return [start for start in starts if start.objective <= best + CLOSE * max(0.0, self.chance - best)]
+
+    def lowest(self, starts: Sequence[Start | Pair], tol: float) -> Pair:
+        """Solve from the start that leads lowest; the others are given up at a gradient of RACE."""
+        if len(starts) > 1:
+            starts = [min((self.run(start, RACE) for start in starts), key=lambda pair: pair.outcome.objective)]
+        return self.run(starts[0], tol)
+
+    def run(self, start: Start | Pair, tol: float) -> Pair:
+        """L-BFGS until the gradient norm is below `tol`, relative to zero weights."""
+        x, norm, gtol = self.objective.at(start.weights, start.intercepts), np.inf, tol * self.scale
+        while True:
+            search = _FineSearch(self.objective, gtol)
+            x, reason = search.run(x, self.max_iter)
+            value, reached = search.reached
+            # A search that ends early, for want of digits in the objective, goes on from where it is while that helps.
+            if reached <= gtol or reached > 0.5 * norm or self.objective.evaluations >= 2 * self.max_iter:
+                break
+            norm = reached
+        floor = 100.0 * float(np.finfo(self.objective.rows.dtype).eps) * self.scale
+        converged = reached <= max(gtol, floor)
+        if converged and reached > gtol:
+            reason = "gradient at the rounding error of the rows"
+        if not converged:
+            reason += (
+                f" at a relative gradient of {reached / self.scale:.0e} after {self.objective.evaluations} evaluations"
+            )
+        outcome = Outcome(converged, reason, value, reached / self.scale, self.objective.evaluations)
+        return Pair(self.objective.weights(x), x[-2:], outcome)
 
 
 class _Converged(Exception):  # noqa: N818 — control flow, not an error
@@ -220,7 +256,7 @@ class _FineSearch:
         return self._iterate[0]
 
     @property
-    def best(self) -> tuple[float, float]:
+    def reached(self) -> tuple[float, float]:
         """Objective and gradient norm at the last iterate."""
         assert self._iterate is not None
         return self._iterate[1], float(np.linalg.norm(self._iterate[2]))

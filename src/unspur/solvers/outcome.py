@@ -13,8 +13,7 @@ from unspur.exceptions import NotConvergedWarning
 class Outcome:
     """Whether a solver converged, why it stopped, and what it cost.
 
-    `gradient` is the norm of the gradient in whitened coordinates relative to the one at zero weights; its square
-    bounds how far the objective is from the minimum of its basin, relative to what there was to gain.
+    `gradient` is the norm of the gradient in whitened coordinates relative to the one at zero weights.
     """
 
     converged: bool
@@ -22,13 +21,13 @@ class Outcome:
     objective: float
     gradient: float
     evaluations: int
+    remedy: str = "Raise max_iter, tol or weight_decay."
 
     def warn_unless_converged(self) -> None:
         """Issue a NotConvergedWarning with the reason and a remedy."""
         if not self.converged:
             warnings.warn(
-                f"The pair of directions was not solved to tolerance: {self.reason} (relative gradient "
-                f"{self.gradient:.1e} after {self.evaluations} evaluations). Raise max_iter or tol, or weight_decay.",
+                f"A pair of directions was not solved: {self.reason}. {self.remedy}",
                 NotConvergedWarning,
                 stacklevel=2,
             )

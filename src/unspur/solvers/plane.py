@@ -1,10 +1,10 @@
-"""A good place to start: the best orthogonal pair in the plane of the two class-mean directions.
+"""Good places to start: the best orthogonal pairs inside a plane.
 
 The pair problem is smooth but its constraint is not convex, and the local minima differ mainly in *which* label gets
 the direction that serves both. Within a plane the question is one angle φ: put the concept at φ, the main
 task at φ + 90°, fit scale and intercept of each (convex), and add the two losses. Scanning that angle costs one
-pass over Z and a few over two columns, and picks the right basin where the class-mean differences
-themselves do not.
+pass over Z and a few over two columns. Two planes are worth a scan: that of the two whitened class-mean
+differences, before anything is known, and that of a solution, to see whether exchanging the roles would be better.
 """
 
 from __future__ import annotations
@@ -25,25 +25,16 @@ ANGLES = 8
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Weights (2, d) and intercepts (2,) to start from, and the objective they reach inside the plane."""
+    """Weights (2, d) and intercepts (2,) to start from, the objective they reach inside the plane, and their angle."""
 
     weights: FloatArray
     intercepts: FloatArray
     objective: float
+    angle: float
 
 
-@dataclass(frozen=True, slots=True)
-class Plane:
-    """Local minima over the angle, best first, and the orthonormal basis (d, 2) of the plane they were found in."""
-
-    basis: FloatArray
-    minima: tuple[Start, ...]
-
-
-def search_plane(
-    rows: RowSource, weighting: Weighting, whitening: Whitening, slopes: FloatArray, angles: int = ANGLES
-) -> Plane:
-    """Scan the plane of the whitened class-mean differences.
+def plane_of_class_means(whitening: Whitening, slopes: FloatArray) -> FloatArray:
+    """Orthonormal basis (d, 2) of the plane of the whitened class-mean differences.
 
     `slopes`, shape (2, d), is the gradient of both losses at zero weights: minus the weighted class-mean
     differences. One Newton step from zero in whitened coordinates points along ``T Tᵀ slopes``.
@@ -52,9 +43,19 @@ def search_plane(
     left, singular, _ = np.linalg.svd(steps / np.linalg.norm(steps, axis=0), full_matrices=False)
     if singular[1] <= 1e-8 * singular[0]:  # both labels point the same way: any partner direction will do
         left = np.column_stack([left[:, 0], _any_partner(whitening, left[:, 0])])
+    return np.asarray(left)
+
+
+def scan_plane(
+    rows: RowSource, weighting: Weighting, whitening: Whitening, basis: FloatArray, angles: int = ANGLES
+) -> list[Start]:
+    """Local minima over the angle of a pair inside the plane of `basis` (d, 2), best first.
+
+    At angle 0 the concept lies along the first column.
+    """
     phi = np.arange(angles) * np.pi / angles
     circle = np.stack([np.cos(phi), np.sin(phi)], axis=1)
-    in_plane = rows.project(left, whitening.geometry.centre)
+    in_plane = rows.project(basis, whitening.geometry.centre)
     fits: list[ScalarFit] = [
         fit_scalars(in_plane, LinearScore(circle), np.full(angles, label), weighting,
                     decay=whitening.decay, tol=0.1, max_iter=4)
@@ -72,8 +73,8 @@ def search_plane(
             for fit, j in zip(fits, chosen, strict=True)
         ]
         intercepts = [fit.intercept[j] - shift for fit, j, shift in zip(fits, chosen, shifts, strict=True)]
-        minima.append(Start(np.stack(weights) @ left.T, np.array(intercepts), float(profile[i])))
-    return Plane(left, tuple(minima))
+        minima.append(Start(np.stack(weights) @ basis.T, np.array(intercepts), float(profile[i]), float(phi[i])))
+    return minima
 
 
 def _any_partner(whitening: Whitening, direction: FloatArray) -> FloatArray:

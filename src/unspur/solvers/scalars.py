@@ -19,13 +19,14 @@ FLAT = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class ScalarFit:
-    """Scalars of q models on standardised scores, their penalised objectives, and inverse Hessians (q, 2, 2)."""
+    """Scalars of q models on standardised scores, their penalised objectives, and the penalties on ½γ², each (q,)."""
 
     gamma: FloatArray
     intercept: FloatArray
     objective: FloatArray
-    inverse_hessian: FloatArray
+    penalty: FloatArray
     standardise: Standardisation
+    converged: bool
 
 
 def fit_scalars(
@@ -59,17 +60,18 @@ def fit_scalars(
 
     theta = np.zeros((2, len(label)))
     sums = _at_zero(total, positive, (positive_x - mean * positive) / standardise.deviation, penalty, constant)
-    size = np.ones(len(label))
+    size, converged = np.ones(len(label)), False
     for _ in range(max_iter):
-        step = _newton_step(sums)
-        trial = theta - size * step
+        step = size * _newton_step(sums)
+        trial = theta - step
         there = evaluate(trial)
         better = there[0] <= sums[0] + 1e-15 * np.abs(sums[0])
         theta, sums = np.where(better, trial, theta), np.where(better, there, sums)
         size = np.where(better, 1.0, size / 2.0)
-        if np.max(np.abs(step), initial=0.0) <= tol:
+        converged = bool(np.max(np.abs(step), initial=0.0) <= tol)
+        if converged:
             break
-    return ScalarFit(theta[0], theta[1], sums[0], _inverse(sums), standardise)
+    return ScalarFit(theta[0], theta[1], sums[0], penalty, standardise, converged)
 
 
 def _newton_step(sums: FloatArray) -> FloatArray:
@@ -88,9 +90,3 @@ def _at_zero(
     return np.stack(
         [np.log(2.0) * total, -positive_x, total / 2.0 - positive, spread / 4.0 + penalty, zero, total / 4.0]
     )
-
-
-def _inverse(sums: FloatArray) -> FloatArray:
-    """Inverse of the Hessians [[∂γγ, ∂γb], [∂γb, ∂bb]], shape (q, 2, 2)."""
-    gg, gb, bb = sums[3], sums[4], np.maximum(sums[5], FLAT)
-    return np.moveaxis(np.stack([[bb, -gb], [-gb, gg]]) / (gg * bb - gb**2), -1, 0)

@@ -47,8 +47,7 @@ def solve_pair_by_sgd(
     the best weights are kept once it has not improved for `patience` epochs. The main-task weights are those of
     ``(I − P_{w_s}) u``. The objective reported is the best validation loss.
     """
-    parameters = np.full((2, rows.n_features), FIRST_WEIGHT)
-    parameters = away_from.reject(parameters.T).T
+    parameters = _first_weights(away_from)
     intercepts = np.full(2, FIRST_WEIGHT)
     velocity, velocity_b = np.zeros_like(parameters), np.zeros(2)
     equal = Weighting(np.ones_like(weighting.factor))
@@ -75,8 +74,22 @@ def solve_pair_by_sgd(
     value, weights, intercepts = best
     stopped = waited >= settings.patience
     reason = f"no improvement for {settings.patience} epochs" if stopped else f"{epoch} epochs, still improving"
-    # Stopping at the last epoch is how the paper's schedule ends, not a failure of it.
-    return Pair(weights, intercepts, Outcome(bool(np.isfinite(value)), reason, value, float("nan"), epoch))
+    # Stopping at the last epoch is how the paper's schedule ends, not a failure of it; never beating chance is one.
+    chance = rows.sum(PairLoss(np.zeros_like(weights), np.zeros(2), centre, validation))[0]
+    improved = bool(value <= 1.05 * chance)  # with nothing left to learn it hovers about chance
+    if not improved:
+        reason = f"diverged: the validation loss is {value:.3g} after {epoch} epochs, and {chance:.3g} at zero weights"
+    return Pair(weights, intercepts, Outcome(improved, reason, value, float("nan"), epoch, "Lower learning_rate."))
+
+
+def _first_weights(away_from: Subspace) -> FloatArray:
+    """Equal small weights for both labels, kept out of `away_from`; where none are left, along an axis."""
+    ones = np.ones(away_from.ambient)
+    rest = away_from.reject(ones)
+    if np.linalg.norm(rest) < 1e-6 * np.linalg.norm(ones):
+        axes = away_from.reject(np.eye(away_from.ambient))
+        rest = axes[:, np.argmax(np.linalg.norm(axes, axis=0))]
+    return np.tile(FIRST_WEIGHT * rest, (2, 1))
 
 
 def _effective(parameters: FloatArray) -> FloatArray:

@@ -18,8 +18,11 @@ from unspur.exceptions import InputError
 from unspur.subspace import Subspace
 from unspur.sums.moments import Moments
 
-#: Standard deviations below this share of the largest are rounding noise of the stored rows.
+#: Standard deviations along an eigenvector below this share of the largest are rounding noise, of the stored rows or of
+#: the second moment.
 NOISE = {4: 1e-5, 8: 3e-7}
+#: The same for columns, whose variances are sums of squares and keep all their digits.
+COLUMN_NOISE = {4: 1e-6, 8: 1e-12}
 #: Smallest share of a column's variance that the columns before it may leave unexplained for the rows to count as
 #: of full rank without an eigenvalue decomposition.
 CLEARLY_FULL = 1e-6
@@ -43,19 +46,24 @@ class Geometry:
     @classmethod
     def of(cls, moments: Moments, itemsize: int) -> Geometry:
         """Find the rank: by Cholesky where it is clear, by eigenvalues where it is not."""
-        variance = np.diag(moments.second)
-        deviation = np.sqrt(variance)
-        if not deviation.max(initial=0.0) > 1e-13 * np.abs(moments.mean).max(initial=0.0):  # rounding of the mean
+        live = np.sqrt(np.diag(moments.second)) > 1e-13 * np.abs(moments.mean)  # more than rounding of the mean
+        if not live.any():
             raise InputError("All rows are the same: every column of Z is constant. Nothing can be estimated.")
+        second = np.where(np.outer(live, live), moments.second, 0.0)
+        variance = np.diag(second)
+        deviation = np.sqrt(variance)
+        if not 1e-280 < variance.max() < 1e280:
+            size = deviation.max() if np.isfinite(deviation.max()) else np.abs(moments.mean).max()
+            raise InputError(f"Z has values of the order of {size:.0e}, whose squares do not fit a float64. Rescale Z.")
         far = bool(np.max(np.abs(moments.mean)) > FAR * deviation.max())
         if variance.min() > 0:
-            correlation = moments.second / np.outer(deviation, deviation)
-            level = variance.min() > (NOISE[itemsize] * deviation.max()) ** 2
+            correlation = second / np.outer(deviation, deviation)
+            level = deviation.min() > COLUMN_NOISE[itemsize] * deviation.max()
             if level and _smallest_pivot(correlation) > CLEARLY_FULL:
-                return cls(moments.mean, moments.second, None, None, far)
-        values, vectors = np.linalg.eigh(moments.second)
+                return cls(moments.mean, second, None, None, far)
+        values, vectors = np.linalg.eigh(second)
         real = values > values[-1] * NOISE[itemsize] ** 2
-        return cls(moments.mean, moments.second, vectors[:, real], values[real], far)
+        return cls(moments.mean, second, vectors[:, real], values[real], far)
 
     @property
     def rank(self) -> int:

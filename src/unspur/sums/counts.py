@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -14,15 +14,26 @@ from unspur.rows import Block, RowSource, Weighting
 Balance: TypeAlias = Literal["none", "concept", "main", "group"]
 
 
+def group_names(classes: tuple[Any, Any], concept_classes: tuple[Any, Any]) -> tuple[str, ...]:
+    """What users call the four groups, in the order 2·main + concept."""
+    return tuple(f"main={y}, concept={c}" for y in classes for c in concept_classes)
+
+
+#: Names of the groups of labels that are codes.
+GROUPS = group_names((0, 1), (0, 1))
+
+
 @dataclass(frozen=True, slots=True)
 class CellCounts:
     """Rows with positive weight and sum of weights per cell, both of shape (n_folds + 1, 2, 2): fold, y, concept."""
 
     rows: FloatArray
     weight: FloatArray
+    #: What users call the groups, 2·main + concept.
+    names: tuple[str, ...] = GROUPS
 
     @classmethod
-    def of(cls, rows: RowSource) -> CellCounts:
+    def of(cls, rows: RowSource, names: tuple[str, ...] = GROUPS) -> CellCounts:
         """Count the cells of a row source without reading Z."""
         cells = 4 * (rows.n_folds + 1)
 
@@ -33,7 +44,8 @@ class CellCounts:
             )
 
         labels = rows.project(np.empty((rows.n_features, 0)), np.zeros(rows.n_features))
-        return cls(*labels.sum(count).reshape(2, -1, 2, 2))
+        present, weight = labels.sum(count).reshape(2, -1, 2, 2)
+        return cls(present, weight, names)
 
     @property
     def n_folds(self) -> int:
@@ -62,10 +74,10 @@ class CellCounts:
         classes = total.sum(axis=_WITHIN[balance], keepdims=True)
         if np.any(classes <= 0):
             empty = np.argwhere(np.broadcast_to(classes, (2, 2)) <= 0)
-            cells = ", ".join(f"(main={y}, concept={c})" for y, c in empty)
+            cells = ", ".join(f"({self.names[2 * y + c]})" for y, c in empty)
             raise GroupSizeError(
                 f"No rows with positive weight in {cells}, so these classes cannot be given equal weight. "
-                "Add such rows, or use a coarser balance."
+                "Add such rows, hold out fewer, or use a coarser balance."
             )
         factor = np.zeros_like(self.weight)
         factor[folds] = np.broadcast_to(1.0 / (classes.size * classes), (2, 2))

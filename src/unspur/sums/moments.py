@@ -32,7 +32,8 @@ class Moments:
             # float64 even for float32 rows: the rank of the rows is read off this matrix.
             scaled = _as_float64(block.z) - mean
             scaled *= np.sqrt(weighting(block))[:, None]
-            return np.asarray(scaled.T @ scaled)
+            with np.errstate(over="ignore", invalid="ignore"):  # rows too large for it are refused by `Geometry`
+                return np.asarray(scaled.T @ scaled)
 
         return cls(mean, rows.sum(scatter) / sums[-1])
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import click
-import numpy as np
 
 from unspur import load
+from unspur.exceptions import InputError
 from unspur.io import refuse_existing
-from unspur.lab.cli.common import echo_json, force_option, json_option
-from unspur.lab.files import read_table, write_rows
+from unspur.lab.cli.common import echo_json, force_option, json_option, refuse_input_as_output
+from unspur.lab.files import apply_removal, read_table, write_rows
 
 
 @click.command()
@@ -26,14 +29,18 @@ def apply(
 
     Example: unspur apply background.safetensors new.npz --output new-clean.npz
     """
+    refuse_input_as_output(output, file, removal)
     refuse_existing(output, overwrite=force)
     remover = load(removal)
     table = read_table(file, labels, ignore)
-    clean = remover.removal_(table.Z)
-    if not np.all(np.isfinite(clean)):
-        remover.transform(table.Z)  # names the column
-    write_rows(table, clean, output, overwrite=force)
+    of_files = {Path(name).stem: table.label(name) for name in labels if name not in table.columns}
+    table = replace(table, columns=table.columns | of_files)
+    if table.columns and Path(output).suffix.lower() == ".npy":
+        raise InputError(f"{output} can hold no labels; write .npz, .csv or .parquet, or use --ignore for them.")
+    clean = apply_removal(remover, table)
+    write_rows(clean, output, overwrite=force)
     if as_json:
-        echo_json({"output": output, "rows": len(clean), "features": clean.shape[1], "removed": remover.spurious_.dim})
+        rows, features = clean.Z.shape
+        echo_json({"output": output, "rows": rows, "features": features, "removed": remover.spurious_.dim})
         return
-    click.echo(f"{len(clean)} rows, {remover.spurious_.dim} of {clean.shape[1]} directions removed: {output}")
+    click.echo(f"{len(clean.Z)} rows, {remover.spurious_.dim} of {clean.Z.shape[1]} directions removed: {output}")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 import numpy as np
 
-from unspur.exceptions import UnspurError
+from unspur._typing import Array
+from unspur.exceptions import InputError, OutputExistsError, UnspurError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -19,24 +23,48 @@ class Program(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a verb."""
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="replace")  # a terminal without box characters still gets its result
         try:
             return super().invoke(ctx)
-        except (UnspurError, OSError) as error:
+        except (UnspurError, OSError, ValueError) as error:  # scikit-learn's complaints about input are ValueErrors
             if ctx.params.get("debug"):
                 raise
-            raise click.ClickException(str(error)) from error
+            text = str(error)
+            if isinstance(error, OutputExistsError):
+                text += " (--force replaces it.)"
+            raise click.ClickException(text) from error
 
 
 def label_options(function: F) -> F:
     """Options that say which columns or arrays are the labels."""
     for option in (
+        click.option("--missing-concept", help="Value of the concept that means not known, besides empty and NaN."),
         click.option("--ignore", multiple=True, metavar="NAME", help="A column that is neither feature nor label."),
-        click.option("--concept", required=True, metavar="NAME", help="Concept to remove: a column, an array of the "
+        click.option("--concept", required=True, metavar="NAME", help="Concept to remove, given the same way."),
+        click.option("--main", "main", required=True, metavar="NAME", help="Main-task label: a column, an array of the "
                      ".npz, or a .npy file."),
-        click.option("--main", "main", required=True, metavar="NAME", help="Main-task label, given the same way."),
     ):  # fmt: skip
         function = option(function)
     return function
+
+
+def missing_value(text: str | None, concept: Array) -> Any:
+    """The value behind --missing-concept, in the type of the concept."""
+    if text is None or concept.dtype.kind not in "iuf":
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise click.BadParameter(f"the concept is a number, {text!r} is not.", param_hint="--missing-concept") from None
+
+
+def refuse_input_as_output(output: str, *inputs: str | None) -> None:
+    """Results never replace what they were made from."""
+    for name in inputs:
+        if name is not None and Path(output).exists() and Path(output).samefile(name):
+            raise InputError(f"--output {output} is an input file; choose another name.")
 
 
 def echo_json(value: Any) -> None:
@@ -52,3 +80,6 @@ def _plain(value: Any) -> Any:
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 force_option = click.option("--force", is_flag=True, help="Replace the output if it exists.")
+seed_option = click.option(
+    "--seed", default=0, show_default=True, type=click.IntRange(0, 2**32 - 1), help="Random seed."
+)

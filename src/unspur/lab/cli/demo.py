@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
@@ -11,8 +12,9 @@ from sklearn.decomposition import PCA
 
 from unspur import JSE
 from unspur._typing import Array
+from unspur.exceptions import InputError
 from unspur.io import atomic, refuse_existing
-from unspur.lab.cli.common import echo_json, force_option, json_option
+from unspur.lab.cli.common import echo_json, force_option, json_option, seed_option
 from unspur.lab.datasets.photodigits import CONCEPT_NAMES, MAIN_NAMES, PhotoDigits, embed_images, make_photodigits
 from unspur.lab.evaluation import judge_last_layer
 from unspur.lab.report.figures import DemoFigure, draw_demo, pyplot
@@ -22,9 +24,9 @@ from unspur.metrics import GroupAccuracy
 
 
 @click.command()
-@click.option("--agreement", default=0.9, show_default=True, type=click.FloatRange(0.5, 0.99),
+@click.option("--agreement", default=0.9, show_default=True, type=click.FloatRange(0.5, 0.98),
               help="How often digit group and photograph agree in the training pictures.")  # fmt: skip
-@click.option("--seed", default=0, show_default=True, help="Seed of the pictures.")
+@seed_option
 @click.option("--output", default="unspur-demo.png", show_default=True, help="Where the figure goes.")
 @force_option
 @json_option
@@ -34,7 +36,9 @@ def demo(agreement: float, seed: int, output: str, force: bool, as_json: bool) -
     Example: unspur demo --agreement 0.95
     """
     refuse_existing(output, overwrite=force)
-    pyplot()  # fails before the work, not after it, where matplotlib is missing
+    known = pyplot().gcf().canvas.get_supported_filetypes()  # fails before the work where matplotlib is missing
+    if Path(output).suffix[1:].lower() not in known:
+        raise InputError(f"{output}: a figure is one of {', '.join(f'.{kind}' for kind in sorted(known))}.")
     say = _silent if as_json else click.echo
     say(f"Digits 0–4 and 5–9 on two photographs that agree with the digit group in {agreement:.0%} of the rows.")
     sets = {

@@ -7,9 +7,9 @@ import numpy as np
 
 from unspur import load
 from unspur.exceptions import InputError
-from unspur.lab.cli.common import echo_json, json_option, label_options
+from unspur.lab.cli.common import echo_json, json_option, label_options, missing_value, seed_option
 from unspur.lab.evaluation import judge_last_layer
-from unspur.lab.files import read_table
+from unspur.lab.files import apply_removal, read_table
 from unspur.lab.report.tables import group_table
 from unspur.labels import BinaryLabel, binary_label
 
@@ -19,7 +19,7 @@ from unspur.labels import BinaryLabel, binary_label
 @click.argument("file", type=click.Path())
 @label_options
 @click.option("--test", "test_file", type=click.Path(), help="File with test rows; else 30 % of each group of FILE.")
-@click.option("--seed", default=0, show_default=True, help="Seed of the split.")
+@seed_option
 @json_option
 def evaluate(
     removal: str,
@@ -27,6 +27,7 @@ def evaluate(
     main: str,
     concept: str,
     ignore: tuple[str, ...],
+    missing_concept: str | None,
     test_file: str | None,
     seed: int,
     as_json: bool,
@@ -37,25 +38,22 @@ def evaluate(
     """
     remover = load(removal)
     table = read_table(file, (main, concept), ignore)
+    missing = missing_value(missing_concept, table.label(concept))
     y = binary_label(table.label(main), main, len(table.Z))
-    c = binary_label(table.label(concept), concept, len(table.Z))
+    c = binary_label(table.label(concept), concept, len(table.Z), missing=missing)
+    clean = apply_removal(remover, table)
     if test_file is not None:
-        other = read_table(test_file, (main, concept), ignore)
+        other = read_table(test_file, (main, concept), ignore).like(table.features, table.Z.shape[1])
         y_test = binary_label(other.label(main), main, len(other.Z), classes=y.classes)
-        c_test = binary_label(other.label(concept), concept, len(other.Z), classes=c.classes)
-        train, test = (table.Z, y), (other.Z, y_test, c_test)
+        c_test = binary_label(other.label(concept), concept, len(other.Z), missing=missing, classes=c.classes)
+        rows = {"as it is": (table.Z, other.Z), "removed": (clean.Z, apply_removal(remover, other).Z)}
     else:
         held = _held_out(y, c, np.random.default_rng(seed))
-        train = (table.Z[~held], _rows(y, ~held))
-        test = (table.Z[held], _rows(y, held), _rows(c, held))
-    if not (train[1].present.all() and test[1].present.all()):
+        rows = {"as it is": (table.Z[~held], table.Z[held]), "removed": (clean.Z[~held], clean.Z[held])}
+        y, y_test, c_test = _rows(y, ~held), _rows(y, held), _rows(c, held)
+    if not (y.present.all() and y_test.present.all()):
         raise InputError(f"{main} is missing in some rows; a last layer needs it in all.")
-    results = {
-        "as it is": judge_last_layer(train, test),
-        "removed": judge_last_layer(
-            (remover.transform(train[0]), train[1]), (remover.transform(test[0]), test[1], test[2])
-        ),
-    }
+    results = {name: judge_last_layer((train, y), (test, y_test, c_test)) for name, (train, test) in rows.items()}
     if as_json:
         echo_json({name: result.to_dict() for name, result in results.items()})
         return

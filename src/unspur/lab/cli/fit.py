@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
+import math
 import sys
+import warnings
 from typing import Any
 
 import click
+import numpy as np
 
 from unspur import JSE
+from unspur.exceptions import NothingRemovedWarning
 from unspur.io import refuse_existing
-from unspur.lab.cli.common import echo_json, force_option, json_option, label_options
+from unspur.lab.cli.common import (
+    echo_json,
+    force_option,
+    json_option,
+    label_options,
+    missing_value,
+    refuse_input_as_output,
+    seed_option,
+)
 from unspur.lab.files import read_table
+from unspur.labels import binary_label
 
 
 def _number_or_auto(ctx: click.Context, parameter: click.Parameter, value: str) -> Any:  # noqa: ARG001
     if value == "auto":
         return value
     try:
-        return float(value)
+        number = float(value)
     except ValueError:
-        raise click.BadParameter(f"{value!r} is neither a number nor 'auto'.") from None
+        number = math.nan
+    if not math.isfinite(number):
+        raise click.BadParameter(f"{value!r} is neither a number nor 'auto'.")
+    return number
 
 
 @click.command()
@@ -30,7 +46,11 @@ def _number_or_auto(ctx: click.Context, parameter: click.Parameter, value: str) 
     "--validation", type=click.Path(), help="File with rows to test directions on; else folds of FILE are used."
 )
 @click.option(
-    "--cv", default=5, show_default=True, type=click.IntRange(0), help="Folds to cross-fit in; 0 holds out 20 %."
+    "--cv",
+    default=5,
+    show_default=True,
+    type=click.IntRange(0),
+    help="Folds to cross-fit in; 0 holds out 20 %.",
 )
 @click.option(
     "--significance-level", default=0.05, show_default=True, type=click.FloatRange(0, 1, min_open=True, max_open=True)
@@ -42,8 +62,7 @@ def _number_or_auto(ctx: click.Context, parameter: click.Parameter, value: str) 
 @click.option("--balance", default="group", show_default=True, type=click.Choice(["none", "concept", "main", "group"]))
 @click.option("--solver", default="exact", show_default=True, type=click.Choice(["exact", "sgd"]))
 @click.option("--max-spurious", type=click.IntRange(0), help="Most directions to remove.")
-@click.option("--missing-concept", help="Value of the concept that means not known, besides empty and NaN.")
-@click.option("--seed", default=0, show_default=True, help="Seed of the folds.")
+@seed_option
 @force_option
 @json_option
 def fit(
@@ -64,20 +83,28 @@ def fit(
 
     Example: unspur fit birds.npz --main bird --concept background --output background.safetensors
     """
+    if cv == 1:
+        raise click.BadParameter("one fold cannot be cross-fitted; use 0 or at least 2.", param_hint="--cv")
+    refuse_input_as_output(output, file, validation)
     refuse_existing(output, overwrite=force)
     table = read_table(file, (main, concept), ignore)
     held_out = {}
     if validation is not None:
         other = read_table(validation, (main, concept), ignore)
+        other = other.like(table.features, table.Z.shape[1])
         held_out = {"X_val": other.Z, "y_val": other.label(main), "concept_val": other.label(concept)}
-    missing: Any = missing_concept
-    if missing is not None and table.label(concept).dtype.kind in "iuf":
-        missing = float(missing)
+    missing = missing_value(missing_concept, table.label(concept))
+    binary_label(table.label(main), main, len(table.Z))  # complains by the name that was given
+    binary_label(table.label(concept), concept, len(table.Z), missing=missing)
     jse = JSE(
         cv=None if cv == 0 else cv, missing_concept=missing, random_state=seed,
         verbose=not as_json and sys.stderr.isatty(), **options,
     )  # fmt: skip
-    jse.fit(table.Z, table.label(main), concept=table.label(concept), **held_out)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NothingRemovedWarning)  # said below, in the words of the command line
+        jse.fit(table.Z, table.label(main), concept=table.label(concept), **held_out)
+    if table.features is not None:
+        jse.feature_names_in_ = np.array(table.features, dtype=object)
     jse.save(output, overwrite=force)
     if as_json:
         dims = {"spurious": jse.spurious_.dim, "main": jse.main_.dim, "ambient": jse.n_features_in_}
