@@ -3,10 +3,11 @@ import itertools
 import numpy as np
 import pytest
 
+from unspur._products import THIN
 from unspur.exceptions import GroupSizeError
 from unspur.rows import CONCEPT, MAIN, Block, Columns, MemoryRows, StackedRows, Weighting
 from unspur.sums.counts import CellCounts
-from unspur.sums.logistic import THIN, PairLoss, loss_and_probability
+from unspur.sums.logistic import PairLoss, loss_and_probability
 from unspur.sums.moments import ColumnFaults, Moments
 
 BALANCES = ["none", "concept", "main", "group"]

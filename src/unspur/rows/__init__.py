@@ -3,11 +3,12 @@
 from unspur.rows.choose import rows_of
 from unspur.rows.memmap import MemmapRows
 from unspur.rows.memory import MemoryRows
-from unspur.rows.source import CONCEPT, MAIN, Block, Columns, RowSource, Weighting
+from unspur.rows.source import CONCEPT, FAR, MAIN, Block, Columns, RowSource, Weighting
 from unspur.rows.stacked import StackedRows
 
 __all__ = [
     "CONCEPT",
+    "FAR",
     "MAIN",
     "Block",
     "Columns",

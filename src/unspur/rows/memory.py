@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from unspur._products import forward
 from unspur._typing import Array
 from unspur.exceptions import InputError
-from unspur.rows.source import Block, Columns, RowSource, S, Weighting
+from unspur.rows.source import FAR, Block, Columns, RowSource, S, Weighting
 
 #: A block is read twice per evaluation (forward, then transposed product), so it should stay in the
 #: cache in between; smaller ones cost more in overhead than they save.
@@ -69,16 +70,21 @@ class MemoryRows(RowSource):
 
     def project(self, directions: Array, centre: Array) -> MemoryRows:
         """Rows ``(z − centre) @ directions`` in float64, in memory."""
-        projected = np.empty((self.n_rows, directions.shape[1]))
+        projected = np.empty((directions.shape[1], self.n_rows))
         if directions.shape[1]:
-            shift, narrow = centre.astype(self.dtype), directions.astype(self.dtype)
-            centred = np.empty((min(self._block_rows, self.n_rows), self.n_features), self.dtype)
+            vectors = np.ascontiguousarray(directions.T, dtype=self.dtype)
+            offset, shift = (directions.T @ centre)[:, None], centre.astype(self.dtype)
+            far = None
             for rows in self._slices():
-                # Centred before the product: float32 would lose the signal behind a large common offset.
-                block = centred[: rows.stop - rows.start]
-                np.subtract(self._z[rows], shift, out=block)
-                projected[rows] = block @ narrow
-        return MemoryRows(projected, self._columns)
+                z, out = self._read(rows), projected[:, rows]
+                if not far:
+                    forward(z, vectors, out)
+                    out -= offset
+                if far is None:
+                    far = bool(np.any(np.abs(directions.T) @ np.abs(centre) > FAR * out.std(axis=1)))
+                if far:  # a large common offset has taken digits of the product with it: centre the rows first
+                    forward(z - shift, vectors, out)
+        return MemoryRows(projected.T, self._columns)
 
     def minibatches(self, size: int, rng: np.random.Generator, weighting: Weighting) -> Iterator[Block]:
         """One epoch of random blocks (see :class:`RowSource`)."""

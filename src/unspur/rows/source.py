@@ -24,6 +24,8 @@ S = TypeVar("S")
 
 #: Position of each label in everything that carries both.
 CONCEPT, MAIN = 0, 1
+#: Rows further from zero than this many standard deviations are centred before a product with them, not after.
+FAR = 50.0
 
 
 @dataclass(frozen=True, slots=True)

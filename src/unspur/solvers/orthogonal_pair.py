@@ -243,9 +243,19 @@ class _FineSearch:
             "maxls": 40,
         }
         try:
+            start = self._evaluate(x0)
+            # The first step L-BFGS tries has length one. In units of the gradient that is the step of Newton's method
+            # for a Hessian that is the identity, which whitening has made it nearly.
+            unit = float(np.linalg.norm(start[1]))
+
+            def evaluate(v: FloatArray) -> tuple[float, FloatArray]:
+                shown, gradient = self._evaluate(x0 + unit * v) if v.any() else start
+                return shown, unit * gradient
+
             result = scipy.optimize.minimize(
-                self._evaluate, x0, jac=True, method="L-BFGS-B", callback=self._accept, options=limits
-            )
+                evaluate, np.zeros_like(x0), jac=True, method="L-BFGS-B", options=limits,
+                callback=lambda intermediate_result: self._accept(x0 + unit * intermediate_result.x),
+            )  # fmt: skip
         except _Converged:
             return self._iterate_x, "gradient below tolerance"
         return self._iterate_x, f"L-BFGS: {result.message}"
@@ -278,10 +288,10 @@ class _FineSearch:
             raise _Converged
         return shown, gradient
 
-    def _accept(self, intermediate_result: scipy.optimize.OptimizeResult) -> None:
+    def _accept(self, x: FloatArray) -> None:
         """The line search ends at the point it evaluated last; later changes are measured from there."""
         assert self._last is not None
-        if np.array_equal(self._last[0], intermediate_result.x):
+        if np.array_equal(self._last[0], x):
             self._iterate = self._last
 
 

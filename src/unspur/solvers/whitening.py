@@ -15,6 +15,7 @@ import scipy.linalg.lapack
 from unspur._threads import one_scipy_thread
 from unspur._typing import FloatArray
 from unspur.exceptions import InputError
+from unspur.rows import FAR
 from unspur.subspace import Subspace
 from unspur.sums.moments import Moments
 
@@ -26,8 +27,6 @@ COLUMN_NOISE = {4: 1e-6, 8: 1e-12}
 #: Smallest share of a column's variance that the columns before it may leave unexplained for the rows to count as
 #: of full rank without an eigenvalue decomposition.
 CLEARLY_FULL = 1e-6
-#: Rows further from zero than this many standard deviations are centred block by block.
-FAR = 50.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unspur._products import backward, forward
 from unspur._typing import Array, FloatArray
 from unspur.rows import Block, Weighting
-
-#: From this many numbers on, two matrix-vector products beat one product with a thin matrix (OpenBLAS packs
-#: the large operand first, which costs as much as the product itself).
-THIN = 2**17
-
 
 #: Largest logit for which ``log(1 + e⁻ᵗ) + t`` still gives the loss without overflow or visible cancellation.
 LARGE = 300.0
@@ -56,7 +52,7 @@ class PairLoss:
         """Value and gradient over one block."""
         z = block.z - self.centre.astype(block.z.dtype) if self.centred else block.z
         logits = np.empty((len(self.weights), len(z)))
-        _forward(z, self.weights, logits)
+        forward(z, self.weights.astype(z.dtype, copy=False), logits)
         logits += (self.intercepts if self.centred else self.intercepts - self.weights @ self.centre)[:, None]
         losses, residual = loss_and_probability(logits, block.targets)
         omega = self.weighting(block)
@@ -66,27 +62,7 @@ class PairLoss:
         out[0] = (losses @ omega).sum()
         out[1:3] = residual.sum(axis=1)
         gradient = out[3:].reshape(self.weights.shape)
-        _backward(z, residual, gradient)
+        backward(z, residual.astype(z.dtype, copy=False), gradient)
         if not self.centred:
             gradient -= out[1:3, None] * self.centre
         return out
-
-
-def _forward(z: Array, weights: FloatArray, out: FloatArray) -> None:
-    """``weights @ z.T`` into `out` of shape (k, m); the product itself in the dtype of the rows."""
-    narrow = weights.astype(z.dtype, copy=False)
-    if z.size < THIN:
-        out[:] = narrow @ z.T
-    else:
-        for line, row in zip(out, narrow, strict=True):
-            line[:] = z @ row
-
-
-def _backward(z: Array, residual: FloatArray, out: FloatArray) -> None:
-    """``residual @ z`` into `out` of shape (k, d)."""
-    narrow = residual.astype(z.dtype, copy=False)
-    if z.size < THIN:
-        out[:] = narrow @ z
-    else:
-        for line, row in zip(out, narrow, strict=True):
-            line[:] = row @ z
