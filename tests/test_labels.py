@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 
 from unspur.exceptions import LabelError
-from unspur.labels import binary_label
+from unspur.labels import binary_label, class_label
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_many_classes_are_refused_without_listing_them_all():
 
 
 def test_a_continuous_column_is_refused_as_such():
-    with pytest.raises(LabelError, match="looks continuous: cut it into two"):
+    with pytest.raises(LabelError, match="looks continuous. Cut it into classes"):
         binary_label(np.random.default_rng(0).standard_normal(30), "concept", 30)
 
 
@@ -204,3 +204,15 @@ def test_dates_are_not_labels():
 def test_a_missing_code_works_beside_other_gaps():
     label = binary_label(pd.Series(["a", "b", None, "?"], dtype="string"), "concept", 4, missing="?")
     assert label.present.tolist() == [True, True, False, False]
+
+
+def test_labels_of_several_classes_are_coded_in_their_order():
+    label = class_label(["c", "a", None, "b", "a"], "kind", 5)
+    assert label.classes == ("a", "b", "c")
+    np.testing.assert_array_equal(label.codes[label.present], [2, 0, 1, 0])
+    assert label.present.tolist() == [True, True, False, True, True]
+    again = class_label([b"b", b"c", b"a", b"a", b"a"], "kind", 5, classes=label.classes)
+    np.testing.assert_array_equal(again.codes, [1, 2, 0, 0, 0])
+    np.testing.assert_array_equal(label.select([3, 0]).codes, [1, 2])
+    with pytest.raises(LabelError, match="kind has 3 classes"):
+        binary_label(["c", "a", "b"], "kind", 3)

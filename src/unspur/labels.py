@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 
@@ -12,23 +12,32 @@ from unspur.exceptions import LabelError
 
 
 @dataclass(frozen=True, slots=True)
-class BinaryLabel:
-    """Codes 0 and 1 of a label, which rows have one, and the two values behind the codes."""
+class ClassLabel:
+    """Codes 0, 1, … of a label, which rows have one, and the values behind the codes."""
 
     codes: IntArray
     present: BoolArray
-    classes: tuple[Any, Any]
+    classes: tuple[Any, ...]
+
+    def select(self, rows: Array) -> Self:
+        """The label of some rows, by mask or index."""
+        return replace(self, codes=self.codes[rows], present=self.present[rows])
 
 
-def binary_label(
-    values: Array, name: str, n_rows: int, *, missing: Any = None, classes: tuple[Any, Any] | None = None
-) -> BinaryLabel:
-    """Code a label of two values; the smaller value is 0.
+@dataclass(frozen=True, slots=True)
+class BinaryLabel(ClassLabel):
+    """A label of exactly two values."""
+
+
+def class_label(
+    values: Array, name: str, n_rows: int, *, missing: Any = None, classes: tuple[Any, ...] | None = None
+) -> ClassLabel:
+    """Code a label of two or more values, in their order.
 
     Parameters
     ----------
     missing : besides NaN and None, the value that stands for "not known".
-    classes : the two values to expect, when they are known from other rows.
+    classes : the values to expect, when they are known from other rows.
 
     NaN, None and `missing` are marked as not present and coded 0.
     """
@@ -43,30 +52,45 @@ def binary_label(
             f"Unknown label type: {name} mixes values that cannot be ordered ({', '.join(kinds)}). Use one kind."
         ) from None
     if classes is None:
-        _require_two(seen, name, array)
-        classes = (seen[0].item(), seen[1].item()) if hasattr(seen[0], "item") else (seen[0], seen[1])
+        _require_several(seen, name, array)
+        classes = tuple(value.item() if hasattr(value, "item") else value for value in seen)
     elif strange := [value for value in seen.tolist() if value not in classes]:
         raise LabelError(f"{name} has the value {strange[0]!r}, which the training rows do not have ({list(classes)}).")
     codes = np.zeros(n_rows, dtype=np.intp)
-    codes[present] = known == classes[1]
-    return BinaryLabel(codes, present, classes)
+    for code, value in enumerate(classes):
+        codes[np.flatnonzero(present)[known == value]] = code
+    return ClassLabel(codes, present, classes)
 
 
-def _require_two(seen: Array, name: str, array: Array) -> None:
+def binary_label(
+    values: Array, name: str, n_rows: int, *, missing: Any = None, classes: tuple[Any, ...] | None = None
+) -> BinaryLabel:
+    """Code a label of exactly two values; the smaller is 0 (see `class_label`)."""
+    label = class_label(values, name, n_rows, missing=missing, classes=classes)
+    _require_two(label.classes, name)
+    return BinaryLabel(label.codes, label.present, label.classes)
+
+
+def _require_several(seen: Array, name: str, array: Array) -> None:
+    if len(seen) == 0:
+        raise LabelError(f"{name} is missing in all {len(array)} rows.")
     if len(seen) == 1:
         raise LabelError(
             f"{name} has one class only ({seen[0]!s}); two are needed to find a direction that tells them apart."
         )
-    if len(seen) == 0:
-        raise LabelError(f"{name} is missing in all {len(array)} rows.")
-    if len(seen) > 2:
-        shown = ", ".join(str(value) for value in seen[:6].tolist()) + (", …" if len(seen) > 6 else "")
-        kind = (
-            " It looks continuous: cut it into two classes first." if array.dtype.kind == "f" and len(seen) > 10 else ""
-        )
+    if array.dtype.kind == "f" and len(seen) > 10 and np.any(seen != np.round(seen)):
         raise LabelError(
-            f"Only binary labels are supported so far: {name} has {len(seen)} classes ({shown}). "
-            f"Merge or select classes so that two are left.{kind}"
+            f"Unknown label type: {name} has {len(seen)} different values that are not whole numbers and looks "
+            "continuous. Cut it into classes first."
+        )
+
+
+def _require_two(classes: tuple[Any, ...], name: str) -> None:
+    if len(classes) > 2:
+        shown = ", ".join(str(value) for value in classes[:6]) + (", …" if len(classes) > 6 else "")
+        raise LabelError(
+            f"Only binary labels are supported so far: {name} has {len(classes)} classes ({shown}). "
+            "Merge or select classes so that two are left."
         )
 
 

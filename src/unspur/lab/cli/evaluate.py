@@ -50,7 +50,7 @@ def evaluate(
     else:
         held = _held_out(y, c, np.random.default_rng(seed))
         rows = {"as it is": (table.Z[~held], table.Z[held]), "removed": (clean.Z[~held], clean.Z[held])}
-        y, y_test, c_test = _rows(y, ~held), _rows(y, held), _rows(c, held)
+        y, y_test, c_test = y.select(~held), y.select(held), c.select(held)
     if not (y.present.all() and y_test.present.all()):
         raise InputError(f"{main} is missing in some rows; a last layer needs it in all.")
     results = {name: judge_last_layer((train, y), (test, y_test, c_test)) for name, (train, test) in rows.items()}
@@ -69,7 +69,3 @@ def _held_out(y: BinaryLabel, concept: BinaryLabel, rng: np.random.Generator) ->
         members = rng.permutation(np.flatnonzero(concept.present & (group == g)))
         held[members[: round(0.3 * len(members))]] = True
     return held
-
-
-def _rows(label: BinaryLabel, rows: np.ndarray) -> BinaryLabel:
-    return BinaryLabel(label.codes[rows], label.present[rows], label.classes)
