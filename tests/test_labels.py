@@ -129,7 +129,7 @@ def test_many_classes_are_refused_without_listing_them_all():
 
 
 def test_a_continuous_column_is_refused_as_such():
-    with pytest.raises(LabelError, match="looks continuous. Cut it into classes"):
+    with pytest.raises(LabelError, match=r"looks continuous\. Cut it into classes"):
         binary_label(np.random.default_rng(0).standard_normal(30), "concept", 30)
 
 
