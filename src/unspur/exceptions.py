@@ -13,6 +13,7 @@
 
     NotConvergedWarning (sklearn's ConvergenceWarning)   a solver stopped early; the message says why
     NothingRemovedWarning (UserWarning)                  no spurious direction was found: transform changes nothing
+    IllConditionedWarning (UserWarning)                  a removal amplifies noise; the message says by how much
 
 Every message says what was seen, what is needed and what to do.
 """
@@ -60,3 +61,7 @@ class NotConvergedWarning(ConvergenceWarning):
 
 class NothingRemovedWarning(UserWarning):
     """No spurious direction was accepted, so that `transform` leaves rows as they are; the message says why."""
+
+
+class IllConditionedWarning(UserWarning):
+    """Concept and task nearly share a direction, so that separating them amplifies noise."""

@@ -8,11 +8,12 @@ from unspur.exceptions import ArtifactError
 from unspur.io import read_artifact
 from unspur.removers.base import Remover
 from unspur.removers.jse import JSE
+from unspur.removers.leace import LEACE, SAL, SPLINCE
 
 #: Every remover by name; a new one is a file, a test, and a line here.
-REMOVERS: dict[str, type[Remover]] = {"JSE": JSE}
+REMOVERS: dict[str, type[Remover]] = {remover.__name__: remover for remover in (JSE, LEACE, SAL, SPLINCE)}
 
-__all__ = ["JSE", "REMOVERS", "Remover", "load"]
+__all__ = ["JSE", "LEACE", "REMOVERS", "SAL", "SPLINCE", "Remover", "load"]
 
 
 def load(path: str | PathLike[str]) -> Remover:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from os import PathLike
 from typing import Any, ClassVar, Self
 
@@ -15,24 +17,35 @@ from unspur._typing import Array
 from unspur._version import __version__
 from unspur.removers.inputs import require_finite
 from unspur.subspace import AffineMap, Subspace
-from unspur.trace import Trace
 
 
 class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    """Base of the removers: a fitted one holds `removal_` (AffineMap), `spurious_`, `main_` (Subspace) and `trace_`."""
+    """Base of the removers: a fitted one holds `removal_` (AffineMap), `spurious_`, `main_` (Subspace) and `trace_`.
+
+    A subclass says with `story` what kind of `trace_` it leaves, and sets `classes_` and `concept_classes_`.
+    """
 
     # Arguments of `fit` are routed through pipelines and searches without asking the user to request each.
-    __metadata_request__fit: ClassVar[dict[str, bool]] = {
-        "concept": True, "sample_weight": True,
-        "X_val": True, "y_val": True, "concept_val": True, "sample_weight_val": True,
-    }  # fmt: skip
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"concept": True, "sample_weight": True}
+    story: ClassVar[type[Any]]
 
     removal_: AffineMap
     spurious_: Subspace
     main_: Subspace
-    trace_: Trace
+    trace_: Any
     classes_: tuple[Any, ...]
     concept_classes_: tuple[Any, ...]
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Undo every change of the estimator if the block fails: a failed fit leaves it as it was."""
+        before = dict(self.__dict__)
+        try:
+            yield
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
 
     def transform(self, X: Array) -> Array:
         """Rows with the concept removed, in the dtype they came in."""
@@ -51,8 +64,8 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             "method": type(self).__name__,
             "version": __version__,
             "parameters": {name: value for name, value in parameters.items() if _is_plain(value)},
-            "classes": [_storable(value) for value in self.classes_],
-            "concept_classes": [_storable(value) for value in self.concept_classes_],
+            "classes": _storable(self.classes_),
+            "concept_classes": _storable(self.concept_classes_),
             "trace": self.trace_.to_dict(),
             "feature_names": None if names is None else [str(name) for name in names],
             "form": self.removal_.form,
@@ -73,8 +86,8 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             raise ValueError("its arrays hold NaN or infinity")
         self.removal_ = AffineMap(arrays["centre"], arrays["right"], arrays["left"], metadata["form"], arrays["offset"])
         self.spurious_, self.main_ = Subspace(arrays["spurious"]), Subspace(arrays["main"])
-        self.trace_ = Trace.from_dict(metadata["trace"])
-        self.classes_, self.concept_classes_ = tuple(metadata["classes"]), tuple(metadata["concept_classes"])
+        self.trace_ = self.story.from_dict(metadata["trace"])
+        self.classes_, self.concept_classes_ = (_tuples(metadata[name]) for name in ("classes", "concept_classes"))
         self.n_features_in_ = self.removal_.ambient
         if metadata["feature_names"] is not None:
             self.feature_names_in_ = np.array(metadata["feature_names"], dtype=object)
@@ -93,9 +106,16 @@ def _plain(value: Any) -> Any:
 
 
 def _storable(value: Any) -> Any:
-    """A class as JSON can hold it; dates, decimals and the like by their text."""
+    """A class, or a nest of tuples of them, as JSON can hold it; dates, decimals and the like by their text."""
+    if isinstance(value, tuple | list):
+        return [_storable(item) for item in value]
     value = _plain(value)
     return value if _is_plain(value) else str(value)
+
+
+def _tuples(value: Any) -> Any:
+    """The nest of lists that JSON made of tuples, as tuples again."""
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def _is_plain(value: Any) -> bool:

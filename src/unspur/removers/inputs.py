@@ -147,6 +147,11 @@ def require_finite(estimator: BaseEstimator, z: Array) -> None:
     _finite(estimator, MemoryRows(z, Columns.of(none, none)))
 
 
+def finite_rows(estimator: BaseEstimator, z: Array, columns: Columns) -> RowSource:
+    """Rows with columns, once they are known to be finite."""
+    return _finite(estimator, rows_of(z, columns))
+
+
 def _labels(sample: Sample, n: int, missing: Any, like: tuple[BinaryLabel, BinaryLabel] | None = None
             ) -> tuple[BinaryLabel, BinaryLabel, FloatArray]:  # fmt: skip
     """Main label, concept and weights of one set of rows, checked; `like` fixes the classes to expect."""
@@ -155,13 +160,13 @@ def _labels(sample: Sample, n: int, missing: Any, like: tuple[BinaryLabel, Binar
     if not y.present.all():
         raise LabelError(f"y{sample.suffix} is missing in {np.sum(~y.present)} rows; only concept may have gaps.")
     concept = binary_label(sample.concept, f"concept{sample.suffix}", n, missing=missing, classes=known[1])
-    if sample.sample_weight is None:
-        return y, concept, np.ones(n)
-    return y, concept, _weights(sample.sample_weight, f"sample_weight{sample.suffix}", n)
+    return y, concept, checked_weights(sample.sample_weight, f"sample_weight{sample.suffix}", n)
 
 
-def _weights(given: Array, name: str, n: int) -> FloatArray:
-    """Row weights (n,) relative to the largest: only their ratios matter."""
+def checked_weights(given: Array | None, name: str, n: int, *, relative: bool = True) -> FloatArray:
+    """Row weights (n,), ones when none are given; relative to the largest where only their ratios matter."""
+    if given is None:
+        return np.ones(n)
     if np.ma.isMaskedArray(given) and np.ma.getmaskarray(given).any():
         raise InputError(f"{name} has masked values. Use zero for rows that should not count.")
     weight = np.asarray(given)
@@ -170,12 +175,12 @@ def _weights(given: Array, name: str, n: int) -> FloatArray:
     weight = weight.astype(np.float64)
     if not np.all(np.isfinite(weight)) or weight.min() < 0 or not weight.max() > 0:
         raise InputError(f"{name} must be finite and not negative, with some weight above zero.")
-    weight /= weight.max()
-    if weight[weight > 0].min() < 1e-12:
+    largest = weight.max()
+    if weight[weight > 0].min() < 1e-12 * largest:
         raise InputError(
             f"{name} spans more than twelve orders of magnitude; rows that count so little should get zero."
         )
-    return weight
+    return weight / largest if relative else weight
 
 
 def _validation_rows(

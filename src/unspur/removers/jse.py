@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from numbers import Integral, Real
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -120,6 +120,13 @@ class JSE(Remover):
     Subspace(dim=1, ambient=20)
     """
 
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {
+        "concept": True, "sample_weight": True,
+        "X_val": True, "y_val": True, "concept_val": True, "sample_weight_val": True,
+    }  # fmt: skip
+    story = Trace
+    trace_: Trace
+
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012 — scikit-learn's protocol
         "significance_level": [Interval(Real, 0, 1, closed="neither")],
         "delta": [StrOptions({"auto"}), Interval(Real, None, None, closed="neither")],
@@ -229,22 +236,14 @@ class JSE(Remover):
         A fit that fails leaves the estimator as it was. One that accepts no spurious direction issues a
         NothingRemovedWarning: `transform` then changes nothing.
         """
-        before = dict(self.__dict__)
-        try:
-            self._fit(
-                Sample(X, y, concept, sample_weight), Sample(X_val, y_val, concept_val, sample_weight_val, "_val")
-            )
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
+        validation = Sample(X_val, y_val, concept_val, sample_weight_val, "_val")
+        with self._all_or_nothing():
+            self._fit(Sample(X, y, concept, sample_weight), None if validation.empty else validation)
         return self
 
     def _fit(self, train: Sample, validation: Sample | None) -> None:
         self._validate_params()
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1, size=4))
-        if validation is not None and validation.empty:
-            validation = None
         splitting = Splitting(self.cv, self.validation_fraction, rng)
         data = labelled_rows(self, train, validation, splitting, self.missing_concept, by_group=self.tests == "group")
         with self._progress() as report:

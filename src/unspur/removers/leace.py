@@ -1,0 +1,200 @@
+"""LEACE, SAL and SPLINCE: removals in closed form, from covariances."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from numbers import Real
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.utils._param_validation import Options, StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from unspur._typing import Array
+from unspur.exceptions import InputError, LabelError
+from unspur.labels import ClassLabel, class_label
+from unspur.removers.base import Remover
+from unspur.removers.closed_form import ClosedFormTrace, Form, closed_form
+from unspur.removers.concepts import Concepts, balanced_weights, indicators, read_concepts
+from unspur.removers.inputs import checked_weights, checked_z, finite_rows
+from unspur.rows import Columns
+from unspur.sums.covariances import Covariances
+
+
+class ClosedFormRemover(Remover):
+    """What the closed forms share; see :class:`LEACE`, :class:`SAL` and :class:`SPLINCE`."""
+
+    story = ClosedFormTrace
+    trace_: ClosedFormTrace
+    _form: ClassVar[Form]
+
+    _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012 — scikit-learn's protocol
+        "balance": [StrOptions({"none", "concept", "main", "group"})],
+        "concept_type": [StrOptions({"class", "continuous"})],
+        "missing_concept": [None, str, Real, Options(bool, {True, False})],
+    }
+
+    def __init__(self, *, balance: str = "none", concept_type: str = "class", missing_concept: Any = None):
+        self.balance = balance
+        self.concept_type = concept_type
+        self.missing_concept = missing_concept
+
+    def fit(self, X: Array, y: Array | None = None, *, concept: Array, sample_weight: Array | None = None) -> Self:
+        """Estimate the removal.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            Embeddings; a memory-mapped array is read block by block.
+        y : array of shape (n,), optional
+            Main-task label, of any number of classes; needed for ``balance="main"`` and "group", and by SPLINCE.
+        concept : array of shape (n,) or (n, m), or DataFrame
+            What to remove: a concept of any number of classes, several of them, or numbers (``concept_type``). Rows
+            where one is missing are left out of the fit.
+        sample_weight : array of shape (n,), optional
+        """
+        with self._all_or_nothing():
+            self._validate_params()
+            moments, _ = self._moments(X, y, concept, sample_weight, reset=True)
+            self._solve(moments)
+        return self
+
+    def _moments(
+        self, X: Array, y: Array | None, concept: Array, sample_weight: Array | None, *, reset: bool
+    ) -> tuple[Covariances, Concepts]:
+        """Covariances of the rows with the concept columns, then with those of the task."""
+        z = checked_z(self, X, reset=reset)
+        known = None if reset else self.concept_classes_
+        kind: Any = self.concept_type
+        concepts = read_concepts(concept, len(z), kind=kind, missing=self.missing_concept, classes=known or None)
+        main = self._main_label(y, len(z), None if reset else self.classes_)
+        weight = np.where(
+            concepts.present, checked_weights(sample_weight, "sample_weight", len(z), relative=False), 0.0
+        )
+        group = concepts.group if concepts.classes else None
+        weight = balanced_weights(weight, self.balance, group, None if main is None else main.codes)
+        targets = concepts.columns if main is None else np.concatenate([concepts.columns, indicators(main)])
+        columns = Columns(targets, np.zeros(len(z), dtype=np.intp), weight, 0)
+        self.concept_classes_, self.classes_ = concepts.classes, () if main is None else main.classes
+        self._n_concept = len(concepts.columns)
+        return Covariances.of(finite_rows(self, z, columns)), concepts
+
+    def _main_label(self, y: Array | None, n_rows: int, classes: tuple[Any, ...] | None) -> ClassLabel | None:
+        if y is None:
+            if self._form == "splince" or self.balance in ("main", "group"):
+                raise LabelError(
+                    f"{type(self).__name__} requires y to be passed, but the target y is None"
+                    + ("." if self._form == "splince" else f": balance={self.balance!r} needs it.")
+                )
+            return None
+        if self._form != "splince" and self.balance in ("none", "concept"):
+            return None  # nothing depends on it
+        label = class_label(y, "y", n_rows, classes=classes or None)
+        if not label.present.all():
+            raise LabelError(f"y is missing in {np.sum(~label.present)} rows; only concept may have gaps.")
+        return label
+
+    def _solve(self, moments: Covariances) -> None:
+        found = closed_form(moments, self._n_concept, self._form)
+        self.removal_, self.spurious_, self.main_, self.trace_ = found.removal, found.spurious, found.main, found.trace
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = self._form == "splince"
+        return tags
+
+
+class LEACE(ClosedFormRemover):
+    """Least-squares concept erasure (Belrose et al., 2023).
+
+    The affine map that changes the rows least (in the norm of their own covariance) after which no linear
+    classifier predicts the concept better than a constant, on the rows it was fitted on.
+
+    Parameters
+    ----------
+    balance : {"none", "concept", "main", "group"}, default="none"
+        Which classes get equal total weight.
+    concept_type : {"class", "continuous"}, default="class"
+        Whether the values of `concept` are classes or numbers.
+    missing_concept : scalar or None, default=None
+        Value of `concept` that means "not known", besides NaN and None.
+
+    Attributes
+    ----------
+    removal_ : AffineMap
+        What `transform` applies; oblique.
+    spurious_ : Subspace
+        Span of the covariance with the concept, which is what the map takes out.
+    main_ : Subspace
+        Empty: LEACE knows no task.
+    trace_ : ClosedFormTrace
+        How many directions, which were dropped, condition.
+    """
+
+    _form = "leace"
+    moments_: Covariances
+
+    def partial_fit(
+        self,
+        X: Array,
+        y: Array | None = None,
+        *,
+        concept: Array,
+        sample_weight: Array | None = None,
+        concept_classes: Sequence[Any] | None = None,
+    ) -> Self:
+        """Add rows to those seen before; the answer is that of one fit on all of them.
+
+        `concept_classes` names the classes at the first call (a tuple of them, or one per concept), when the first
+        rows do not show all. Weights are those given: balancing would need all rows at once.
+        """
+        with self._all_or_nothing():
+            self._validate_params()
+            if self.balance != "none":
+                raise InputError(
+                    f"partial_fit has balance='none' only; got {self.balance!r}. Use fit, or sample_weight."
+                )
+            first = not hasattr(self, "moments_")
+            if first and concept_classes is not None:
+                nested = concept_classes and isinstance(concept_classes[0], tuple | list)
+                self.concept_classes_ = tuple(map(tuple, concept_classes)) if nested else (tuple(concept_classes),)
+                self.classes_ = ()
+                checked_z(self, X, reset=True)
+            moments, _ = self._moments(X, y, concept, sample_weight, reset=first and concept_classes is None)
+            self.moments_ = moments if first else self.moments_.merge(moments)
+            self._solve(self.moments_)
+        return self
+
+    def merge(self, other: LEACE) -> LEACE:
+        """A new LEACE as if fitted on the rows of both (which must come from `partial_fit`)."""
+        check_is_fitted(self, "moments_", msg="merge needs estimators that were fitted with partial_fit.")
+        check_is_fitted(other, "moments_", msg="merge needs estimators that were fitted with partial_fit.")
+        if self.concept_classes_ != other.concept_classes_:
+            raise InputError(f"Different classes: {self.concept_classes_} and {other.concept_classes_}.")
+        merged = LEACE(**self.get_params())
+        merged.__dict__.update(self.__dict__)
+        merged.moments_ = self.moments_.merge(other.moments_)
+        merged._solve(merged.moments_)
+        return merged
+
+
+class SAL(ClosedFormRemover):
+    """Mean projection: orthogonal to the covariance of the rows with the concept.
+
+    For a binary concept that is the difference of the two class means (Haghighatkhah et al., 2022); for several
+    classes or concepts the span of the cross-covariance, spectral attribute removal (Shao et al., 2023). Parameters and
+    attributes are those of :class:`LEACE`.
+    """
+
+    _form = "sal"
+
+
+class SPLINCE(ClosedFormRemover):
+    """Removes the covariance with the concept and keeps that with the task exactly (Holstege et al., 2025).
+
+    ``Cov(x', concept) = 0`` and ``Cov(x', y) = Cov(x, y)``; among such maps the one that changes the rows least. Warns
+    with the condition number where concept and task nearly share a direction. Parameters and attributes are those of
+    :class:`LEACE`; `main_` is the span of the covariance with the task.
+    """
+
+    _form = "splince"

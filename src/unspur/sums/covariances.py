@@ -1,0 +1,80 @@
+"""Covariance of the rows with themselves and with any number of target columns: all that closed forms need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unspur._typing import FloatArray
+from unspur.exceptions import InputError
+from unspur.rows import Block, RowSource
+
+
+@dataclass(frozen=True, slots=True)
+class Covariances:
+    """Weighted means and centred second moments of rows x (d,) and targets t (k,), *not* divided by the weight.
+
+    Parameters
+    ----------
+    weight : total row weight.
+    mean_x, mean_t : shapes (d,) and (k,).
+    xx, xt : ``Σω (x − x̄)(x − x̄)ᵀ`` (d, d) and ``Σω (x − x̄)(t − t̄)ᵀ`` (d, k).
+    """
+
+    weight: float
+    mean_x: FloatArray
+    mean_t: FloatArray
+    xx: FloatArray
+    xt: FloatArray
+
+    @classmethod
+    def of(cls, rows: RowSource) -> Covariances:
+        """Two passes, the means first, so that rows far from zero keep their digits; float64 throughout."""
+
+        def first(block: Block) -> FloatArray:
+            z = np.asarray(block.z, dtype=np.float64)
+            return np.concatenate([[block.weight.sum()], block.weight @ z, block.targets @ block.weight])
+
+        sums = rows.sum(first)
+        weight, d = float(sums[0]), rows.n_features
+        if not weight > 0:
+            raise InputError("No row has a positive weight, so there is nothing to estimate.")
+        mean_x, mean_t = sums[1 : d + 1] / weight, sums[d + 1 :] / weight
+
+        def second(block: Block) -> FloatArray:
+            root = np.sqrt(block.weight)
+            x = np.asarray(block.z, dtype=np.float64) - mean_x
+            x *= root[:, None]
+            t = (block.targets - mean_t[:, None]) * root
+            with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused where it is used
+                return np.concatenate([x.T @ x, (t @ x).T], axis=1)
+
+        moments = rows.sum(second)
+        return cls(weight, mean_x, mean_t, moments[:, :d], moments[:, d:])
+
+    def merge(self, other: Covariances) -> Covariances:
+        """Moments of both sets of rows together."""
+        if self.xt.shape != other.xt.shape:
+            raise InputError(f"Moments of shapes {self.xt.shape} and {other.xt.shape} cannot be merged.")
+        weight = self.weight + other.weight
+        share = other.weight / weight
+        dx, dt = other.mean_x - self.mean_x, other.mean_t - self.mean_t
+        between = self.weight * share  # of the two means, seen from their common one
+        return Covariances(
+            weight,
+            self.mean_x + share * dx,
+            self.mean_t + share * dt,
+            self.xx + other.xx + between * np.outer(dx, dx),
+            self.xt + other.xt + between * np.outer(dx, dt),
+        )
+
+    @property
+    def covariance(self) -> FloatArray:
+        """Covariance of the rows, shape (d, d), divided by the weight."""
+        return self.xx / self.weight
+
+    @property
+    def cross(self) -> FloatArray:
+        """Covariance of rows and targets, shape (d, k), divided by the weight."""
+        return self.xt / self.weight
