@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 
 def test_python_examples_of_the_readme_run(tmp_path, monkeypatch, capsys):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    toy = make_toy(2000, d=320, rho=0.5, random_state=0)
+    toy = make_toy(2000, rho=0.5, random_state=0)
     names = {"Z": toy.Z, "y": toy.y, "background": toy.concept}
     monkeypatch.chdir(tmp_path)
     try:

@@ -28,7 +28,7 @@ def refuse_existing(path: str | PathLike[str], *, overwrite: bool) -> Path:
     if path.is_dir():
         raise OutputExistsError(f"{path} is a folder; name a file.")
     if path.exists() and not overwrite:
-        raise OutputExistsError(f"{path} exists and is kept. Choose another name, or ask for it to be replaced.")
+        raise OutputExistsError(f"{path} exists and is kept. Choose another name, or pass overwrite=True.")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"The folder {path.parent} does not exist; create it first.")
     return path

@@ -91,7 +91,9 @@ class Trace:
             decision = "accepted" if verdict.proper else "rejected"
             lines.append(f"{mark} {place:<5} {verdict.role:<10}{figures}  {decision}")
             lines.append(f"{'':>8}{verdict.reason}")
-        lines += ["─" * len(head), f"stopped: {self.stopped}"]
+        lines.append("─" * len(head))
+        lines.append("informative: t < 0 beats chance; own label: t < 0 speaks for spurious, t > 0 for main")
+        lines += [f"stopped: {self.stopped}"]
         lines.append(f"weight decay {self.weight_decay:g}, Δ = {self.delta:.3g}")
         return "\n".join(lines)
 

@@ -164,6 +164,8 @@ def _require_known(path: Path, names: list[str], ignore: tuple[str, ...]) -> Non
 
 
 def _require_distinct(path: Path, header: list[str]) -> None:
+    if "" in header:
+        raise InputError(f"{path}: column {header.index('') + 1} has no name; a row number? Drop it, or name it.")
     twice = sorted({name for name in header if header.count(name) > 1})
     if twice:
         raise InputError(f"{path} has several columns named {_some(twice)}. Rename or drop them.")
@@ -215,7 +217,8 @@ def _number(field: str, path: Path, name: str) -> float:
         return float(field) if field.strip() else float("nan")
     except ValueError:
         raise InputError(
-            f"{path}: column {name!r} holds {field!r}, which is not a number. Name text columns with --ignore."
+            f"{path}: column {name!r} holds {field!r}, which is not a number. Name labels with --label, --main or "
+            "--concept, and other columns of text with --ignore."
         ) from None
 
 

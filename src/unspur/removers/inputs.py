@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from numbers import Integral
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -124,6 +125,8 @@ def labelled_rows(
 
 def checked_z(estimator: BaseEstimator, X: Array, *, reset: bool) -> Array:
     """Two-dimensional floating-point rows; arrays that already are pass through uncopied."""
+    if isinstance(X, str | PathLike):
+        raise InputError(f"Z is a path, {str(X)!r}; pass its rows: numpy.load({str(X)!r}, mmap_mode='r').")
     if np.ma.isMaskedArray(X) and np.ma.getmaskarray(X).any():
         raise InputError(f"Z has {np.ma.getmaskarray(X).sum()} masked values. Drop those rows or fill the values in.")
     kinds = [np.float64, np.float32, np.float16]

@@ -13,7 +13,7 @@ import click
 import numpy as np
 
 from unspur._typing import Array
-from unspur.exceptions import InputError, OutputExistsError, UnspurError
+from unspur.exceptions import InputError, UnspurError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -28,13 +28,12 @@ class Program(click.Group):
                 stream.reconfigure(errors="replace")  # a terminal without box characters still gets its result
         try:
             return super().invoke(ctx)
+        except BrokenPipeError:
+            raise  # the reader has seen enough; click leaves quietly
         except (UnspurError, OSError, ValueError) as error:  # scikit-learn's complaints about input are ValueErrors
             if ctx.params.get("debug"):
                 raise
-            text = str(error)
-            if isinstance(error, OutputExistsError):
-                text += " (--force replaces it.)"
-            raise click.ClickException(text) from error
+            raise click.ClickException(str(error).replace("pass overwrite=True", "pass --force")) from error
 
 
 def label_options(function: F) -> F:

@@ -68,6 +68,7 @@ def demo(agreement: float, seed: int, output: str, force: bool, as_json: bool) -
     say("Test pictures, digit and photograph independent; a last layer on the rows as")
     say("they are (ERM) and with the photograph removed (JSE):\n")
     say(group_table(results, "digit", "photo"))
+    say("\n± is half of a 95 % interval.")
     say(f"\nFigure: {output}")
 
 
@@ -91,7 +92,8 @@ def _content(jse: JSE, before: Array, after: Array, test: PhotoDigits, results: 
     names = tuple(f"{m} on {c}" for m in MAIN_NAMES for c in CONCEPT_NAMES)
     directions = np.column_stack([_first(jse.spurious_.basis), _first(jse.main_.basis)])
     before, after = ((rows - jse.removal_.centre) @ directions for rows in (before, after))
-    return DemoFigure(test.images[shown], before, after, group, names, results)
+    found = jse.spurious_.dim, jse.main_.dim
+    return DemoFigure(test.images[shown], before, after, group, names, found, results)
 
 
 def _most_colourful(images: Array, rows: Array) -> int:
