@@ -76,6 +76,6 @@ def test_importing_the_package_loads_nothing_heavy():
 
 def test_public_names_are_written_out_and_exist():
     assert set(unspur.__all__) == {
-        "JSE", "LEACE", "SAL", "SPLINCE", "AffineMap", "Subspace", "__version__", "load",
+        "INLP", "JSE", "LEACE", "RLACE", "SAL", "SPLINCE", "AffineMap", "Subspace", "__version__", "load",
     }  # fmt: skip
     assert all(hasattr(unspur, name) for name in unspur.__all__)

@@ -157,6 +157,14 @@ class DirectionTests:
         variance = float((stats.variances[i] / stats.effective_rows).sum()) / groups**2
         return float(stats.means[i].mean()), float(np.sqrt(variance))
 
+    def informative(self, role: Role, losses: GroupLosses, groups: tuple[str, ...] = GROUPS) -> Verdict:
+        """The first test alone, for methods that know one label only."""
+        verdict = self.judge(role, losses, groups)
+        proper = verdict.informative.p < self.significance_level
+        own = "concept" if role == "spurious" else "main"
+        reason = f"predicts the {own} label" if proper else f"does not predict the {own} label better than chance"
+        return replace(verdict, proper=proper, reason=reason)
+
     def judge(self, role: Role, losses: GroupLosses, groups: tuple[str, ...] = GROUPS) -> Verdict:
         """Both tests for a direction whose held-out losses are given."""
         own, other = ("concept", "main") if role == "spurious" else ("main", "concept")

@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from unspur.exceptions import InputError
 from unspur.lab.datasets import make_toy
 from unspur.rows import CONCEPT, MAIN, Columns, MemoryRows
-from unspur.solvers import orthogonal_pair
+from unspur.solvers import descent
 from unspur.solvers.orthogonal_pair import PairObjective, directions, solve_pair
 from unspur.solvers.outcome import Outcome, Pair
 from unspur.solvers.whitening import Geometry, Whitening
@@ -280,7 +280,7 @@ def test_small_changes_near_the_minimum_are_seen_through_the_gradient(monkeypatc
     toy = make_toy(3000, d=60, rho=0.9, random_state=0)
     rows, weighting, whitening = problem(toy.Z.astype(np.float32), toy.y, toy.concept)
     fine = solve_pair(rows, weighting, whitening).outcome
-    monkeypatch.setattr(orthogonal_pair._FineSearch, "FINE", 0.0)
+    monkeypatch.setattr(descent._FineSearch, "FINE", 0.0)
     coarse = solve_pair(rows, weighting, whitening).outcome
     assert fine.gradient <= 1e-6
     assert coarse.gradient > fine.gradient or coarse.evaluations > 1.5 * fine.evaluations

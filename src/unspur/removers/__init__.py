@@ -7,13 +7,15 @@ from os import PathLike
 from unspur.exceptions import ArtifactError
 from unspur.io import read_artifact
 from unspur.removers.base import Remover
+from unspur.removers.inlp import INLP
 from unspur.removers.jse import JSE
 from unspur.removers.leace import LEACE, SAL, SPLINCE
+from unspur.removers.rlace import RLACE
 
 #: Every remover by name; a new one is a file, a test, and a line here.
-REMOVERS: dict[str, type[Remover]] = {remover.__name__: remover for remover in (JSE, LEACE, SAL, SPLINCE)}
+REMOVERS: dict[str, type[Remover]] = {remover.__name__: remover for remover in (JSE, INLP, RLACE, LEACE, SAL, SPLINCE)}
 
-__all__ = ["JSE", "LEACE", "REMOVERS", "SAL", "SPLINCE", "Remover", "load"]
+__all__ = ["INLP", "JSE", "LEACE", "REMOVERS", "RLACE", "SAL", "SPLINCE", "Remover", "load"]
 
 
 def load(path: str | PathLike[str]) -> Remover:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
@@ -15,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from unspur import io
 from unspur._typing import Array
 from unspur._version import __version__
+from unspur.exceptions import NothingRemovedWarning
 from unspur.removers.inputs import require_finite
 from unspur.subspace import AffineMap, Subspace
 
@@ -47,9 +49,24 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             self.__dict__.update(before)
             raise
 
+    def warn_if_nothing_removed(self, limit: int | None) -> None:
+        """Never the identity in silence, unless the user asked for it with a limit of zero."""
+        if not self.spurious_.dim and limit != 0:
+            warnings.warn(
+                f"No spurious direction was found, so transform leaves rows as they are: {self.trace_.stopped}. "
+                "print(trace_) shows every test.",
+                NothingRemovedWarning,
+                stacklevel=4,
+            )
+
     def transform(self, X: Array) -> Array:
-        """Rows with the concept removed, in the dtype they came in."""
+        """Rows with the concept removed, in the dtype they came in; a torch tensor comes back as one."""
         check_is_fitted(self, "removal_")
+        if type(X).__module__.split(".")[0] == "torch":
+            # numpy has no bfloat16; float32 holds all of its values
+            plain = X.detach().cpu()
+            clean = self.transform((plain.float() if plain.element_size() < 4 else plain).numpy())
+            return plain.new_tensor(clean, dtype=X.dtype).to(X.device)
         kinds = [np.float64, np.float32, np.float16]
         z = validate_data(self, X, reset=False, dtype=kinds, ensure_all_finite=False)
         require_finite(self, z)

@@ -80,6 +80,8 @@ def closed_form(moments: Covariances, n_concept: int, form: Form) -> ClosedForm:
     covariance, cross = moments.covariance, moments.cross
     if not np.isfinite(covariance).all():
         raise InputError("The covariance of Z overflows float64. Rescale Z.")
+    if not np.any(np.sqrt(np.diag(covariance)) > 1e-13 * np.abs(moments.mean_x)):  # rounding of the mean
+        raise InputError("All rows are the same: every column of Z is constant. Nothing can be estimated.")
     a, b = cross[:, :n_concept], cross[:, n_concept:]
     whiten = _Whitener.of(covariance)
     unit_a, dropped_columns = _unit_columns(whiten(a), a)

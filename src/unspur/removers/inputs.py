@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from os import PathLike
 from typing import Any
@@ -94,16 +94,30 @@ def labelled_rows(
     missing: Any,
     *,
     by_group: bool,
+    needs_y: bool = True,
 ) -> LabelledRows:
-    """Check everything that can be wrong with the data, and lay the rows out for estimation."""
+    """Check everything that can be wrong with the data, and lay the rows out for estimation.
+
+    Where y is not needed and not given, the concept stands in for it, so that every row has a group.
+    """
     z = checked_z(estimator, train.X, reset=True)
+    if not needs_y and train.y is None:
+        concept = binary_label(train.concept, "concept", len(z), missing=missing)
+        train = replace(train, y=concept.codes)
+        if validation is not None and validation.y is None and validation.concept is not None:
+            known = binary_label(validation.concept, "concept_val", len(validation.concept), missing=missing)
+            validation = replace(validation, y=known.codes)
+        needs_y = False
     if train.y is None:
         raise LabelError(f"{type(estimator).__name__} requires y to be passed, but the target y is None.")
     if z.shape[1] < 2:
         raise InputError("Z has 1 feature(s); two orthogonal directions need at least 2.")
     y, concept, weight = _labels(train, len(z), missing)
     present = concept.present & (weight > 0)
-    _require_different(y, concept, present)
+    if needs_y:
+        _require_different(y, concept, present)
+    elif not present.any():
+        raise LabelError("No row has both a concept and a positive weight.")
     group = 2 * y.codes + concept.codes
     weight = np.where(present, weight, 0.0)
     if validation is None:

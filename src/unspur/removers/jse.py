@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,7 +16,7 @@ from tqdm.auto import tqdm
 
 from unspur._typing import Array
 from unspur.criteria import DirectionTests, Role
-from unspur.exceptions import EmptySubspaceError, NothingRemovedWarning
+from unspur.exceptions import EmptySubspaceError
 from unspur.removers.base import Remover
 from unspur.removers.inputs import LabelledRows, Sample, Splitting, labelled_rows
 from unspur.removers.joint import (
@@ -28,16 +27,13 @@ from unspur.removers.joint import (
     SGDSolver,
     estimate_subspaces,
 )
+from unspur.removers.weight_decay import choose_weight_decay
 from unspur.solvers.orthogonal_pair import require_room
 from unspur.solvers.sgd import SGDSettings
 from unspur.solvers.whitening import Geometry, Whitening
 from unspur.subspace import AffineMap
 from unspur.sums.moments import Moments
 from unspur.trace import Trace
-
-#: Values that `weight_decay="auto"` chooses from: the paper's grid, with its 0 replaced by a value at which separable
-#: classes still have a solution.
-WEIGHT_DECAYS = (1.0, 0.1, 0.01, 0.001, 0.0001)
 
 
 class JSE(Remover):
@@ -249,13 +245,7 @@ class JSE(Remover):
         with self._progress() as report:
             self._estimate(data, rng, report)
         self.classes_, self.concept_classes_ = data.classes, data.concept_classes
-        if not self.spurious_.dim and self.max_spurious != 0:
-            warnings.warn(
-                f"No spurious direction was found, so transform leaves rows as they are: {self.trace_.stopped}. "
-                "print(trace_) shows every test.",
-                NothingRemovedWarning,
-                stacklevel=3,
-            )
+        self.warn_if_nothing_removed(self.max_spurious)
 
     def _estimate(self, data: LabelledRows, rng: np.random.Generator, report: Callable[[Role, int, int], None]) -> None:
         counts = data.counts
@@ -268,16 +258,15 @@ class JSE(Remover):
             solver = self._pair_solver(data, geometry, weight_decay, rng)
             return JointEstimation(data.rows, counts, solver, tests, geometry.centre)
 
+        def first_loss(value: float) -> tuple[float, float]:
+            report("main", 0, 0)
+            estimation = joint(value)
+            return estimation.loss(estimation.pair(estimation.nothing), operator.add)
+
         scores: dict[float, tuple[float, float]] = {}
         weight_decay = self.weight_decay
         if weight_decay == "auto":
-            for value in WEIGHT_DECAYS:
-                report("main", 0, 0)
-                estimation = joint(value)
-                scores[value] = estimation.loss(estimation.pair(estimation.nothing), operator.add)
-                if scores[value][0] > sum(min(scores.values())):
-                    break  # losses fall, then rise; less decay only costs more (separable classes: much more)
-            weight_decay = _largest_within_one_error(scores)
+            weight_decay, scores = choose_weight_decay(first_loss)
         estimation = joint(float(weight_decay))
         delta = self.delta
         if delta == "auto":
@@ -327,9 +316,3 @@ class JSE(Remover):
                 bar.update()
 
             yield report
-
-
-def _largest_within_one_error(scores: dict[float, tuple[float, float]]) -> float:
-    """The largest weight decay whose loss is within one standard error of the smallest loss."""
-    best, error = min(scores.values())
-    return max(value for value, (loss, _) in scores.items() if loss <= best + error)

@@ -15,9 +15,9 @@ from unspur.exceptions import InputError, LabelError
 from unspur.labels import ClassLabel, class_label
 from unspur.removers.base import Remover
 from unspur.removers.closed_form import ClosedFormTrace, Form, closed_form
-from unspur.removers.concepts import Concepts, balanced_weights, indicators, read_concepts
+from unspur.removers.concepts import balanced_weights, indicators, read_concepts
 from unspur.removers.inputs import checked_weights, checked_z, finite_rows
-from unspur.rows import Columns
+from unspur.rows import Columns, RowSource
 from unspur.sums.covariances import Covariances
 
 
@@ -55,29 +55,26 @@ class ClosedFormRemover(Remover):
         """
         with self._all_or_nothing():
             self._validate_params()
-            moments, _ = self._moments(X, y, concept, sample_weight, reset=True)
-            self._solve(moments)
+            rows, self._n_concept = self._rows(X, y, concept, sample_weight, reset=True)
+            self._solve(Covariances.of(rows))
         return self
 
-    def _moments(
+    def _rows(
         self, X: Array, y: Array | None, concept: Array, sample_weight: Array | None, *, reset: bool
-    ) -> tuple[Covariances, Concepts]:
-        """Covariances of the rows with the concept columns, then with those of the task."""
+    ) -> tuple[RowSource, int]:
+        """Rows whose targets are the concept columns, then those of the task; and how many are the concept's."""
         z = checked_z(self, X, reset=reset)
         known = None if reset else self.concept_classes_
-        kind: Any = self.concept_type
+        kind: Any = getattr(self, "concept_type", "class")
         concepts = read_concepts(concept, len(z), kind=kind, missing=self.missing_concept, classes=known or None)
         main = self._main_label(y, len(z), None if reset else self.classes_)
-        weight = np.where(
-            concepts.present, checked_weights(sample_weight, "sample_weight", len(z), relative=False), 0.0
-        )
+        weight = checked_weights(sample_weight, "sample_weight", len(z), relative=False) * concepts.present
         group = concepts.group if concepts.classes else None
         weight = balanced_weights(weight, self.balance, group, None if main is None else main.codes)
         targets = concepts.columns if main is None else np.concatenate([concepts.columns, indicators(main)])
         columns = Columns(targets, np.zeros(len(z), dtype=np.intp), weight, 0)
         self.concept_classes_, self.classes_ = concepts.classes, () if main is None else main.classes
-        self._n_concept = len(concepts.columns)
-        return Covariances.of(finite_rows(self, z, columns)), concepts
+        return finite_rows(self, z, columns), len(concepts.columns)
 
     def _main_label(self, y: Array | None, n_rows: int, classes: tuple[Any, ...] | None) -> ClassLabel | None:
         if y is None:
@@ -160,7 +157,8 @@ class LEACE(ClosedFormRemover):
                 self.concept_classes_ = tuple(map(tuple, concept_classes)) if nested else (tuple(concept_classes),)
                 self.classes_ = ()
                 checked_z(self, X, reset=True)
-            moments, _ = self._moments(X, y, concept, sample_weight, reset=first and concept_classes is None)
+            rows, self._n_concept = self._rows(X, y, concept, sample_weight, reset=first and concept_classes is None)
+            moments = Covariances.of(rows)
             self.moments_ = moments if first else self.moments_.merge(moments)
             self._solve(self.moments_)
         return self

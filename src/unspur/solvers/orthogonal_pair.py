@@ -18,13 +18,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import scipy.optimize
 
 from unspur._threads import one_scipy_thread
 from unspur._typing import BoolArray, FloatArray
 from unspur.exceptions import InputError
 from unspur.rows import CONCEPT, MAIN, RowSource, Weighting
-from unspur.solvers.outcome import Outcome, Pair
+from unspur.solvers.descent import descend
+from unspur.solvers.outcome import Outcome, Pair, outcome_of
 from unspur.solvers.plane import Start, plane_of_class_means, scan_plane
 from unspur.solvers.whitening import Whitening
 from unspur.sums.logistic import PairLoss
@@ -188,111 +188,10 @@ class _Descent:
 
     def run(self, start: Start | Pair, tol: float) -> Pair:
         """L-BFGS until the gradient norm is below `tol`, relative to zero weights."""
-        x, norm, gtol = self.objective.at(start.weights, start.intercepts), np.inf, tol * self.scale
-        while True:
-            search = _FineSearch(self.objective, gtol)
-            x, reason = search.run(x, self.max_iter)
-            value, reached = search.reached
-            # A search that ends early, for want of digits in the objective, goes on from where it is while that helps.
-            if reached <= gtol or reached > 0.5 * norm or self.objective.evaluations >= 2 * self.max_iter:
-                break
-            norm = reached
-        floor = 100.0 * float(np.finfo(self.objective.rows.dtype).eps) * self.scale
-        converged = reached <= max(gtol, floor)
-        if converged and reached > gtol:
-            reason = "gradient at the rounding error of the rows"
-        if not converged:
-            reason += (
-                f" at a relative gradient of {reached / self.scale:.0e} after {self.objective.evaluations} evaluations"
-            )
-        outcome = Outcome(converged, reason, value, reached / self.scale, self.objective.evaluations)
-        return Pair(self.objective.weights(x), x[-2:], outcome)
-
-
-class _Converged(Exception):  # noqa: N818 — control flow, not an error
-    """Raised out of the optimiser once the gradient norm (2-norm, which L-BFGS-B does not test) is small enough."""
-
-
-class _FineSearch:
-    """One run of L-BFGS that sees small changes of the objective through its gradient.
-
-    Near a minimum the objective changes by less than its rounding error long before the gradient does: with float32
-    rows already at a relative gradient of 1e-4. There the change since the last iterate is taken as
-    ``½ (g₀ + g)·(x − x₀)``, the trapezoidal rule, whose error is of third order in a step that is small.
-    """
-
-    #: Changes of the objective below this are taken from the gradient. The rounding error of a difference of
-    #: float32 losses is some 1e-8.
-    FINE = 1e-5
-
-    def __init__(self, objective: PairObjective, gtol: float):
-        self._objective = objective
-        self._gtol = gtol
-        self._iterate: tuple[FloatArray, float, FloatArray, float] | None = None  # x, value, gradient, value shown
-        self._last: tuple[FloatArray, float, FloatArray, float] | None = None
-
-    def run(self, x0: FloatArray, max_iter: int) -> tuple[FloatArray, str]:
-        """Where the search ended, and why."""
-        # Limits on the objective are switched off: the gradient decides.
-        limits = {
-            "maxiter": max_iter,
-            "maxfun": 2 * max_iter,
-            "gtol": 0.0,
-            "ftol": 0.0,
-            "maxcor": 20,
-            "maxls": 40,
-        }
-        try:
-            start = self._evaluate(x0)
-            # The first step L-BFGS tries has length one. In units of the gradient that is the step of Newton's method
-            # for a Hessian that is the identity, which whitening has made it nearly.
-            unit = float(np.linalg.norm(start[1]))
-
-            def evaluate(v: FloatArray) -> tuple[float, FloatArray]:
-                shown, gradient = self._evaluate(x0 + unit * v) if v.any() else start
-                return shown, unit * gradient
-
-            result = scipy.optimize.minimize(
-                evaluate, np.zeros_like(x0), jac=True, method="L-BFGS-B", options=limits,
-                callback=lambda intermediate_result: self._accept(x0 + unit * intermediate_result.x),
-            )  # fmt: skip
-        except _Converged:
-            return self._iterate_x, "gradient below tolerance"
-        return self._iterate_x, f"L-BFGS: {result.message}"
-
-    @property
-    def _iterate_x(self) -> FloatArray:
-        assert self._iterate is not None
-        return self._iterate[0]
-
-    @property
-    def reached(self) -> tuple[float, float]:
-        """Objective and gradient norm at the last iterate."""
-        assert self._iterate is not None
-        return self._iterate[1], float(np.linalg.norm(self._iterate[2]))
-
-    def _evaluate(self, x: FloatArray) -> tuple[float, FloatArray]:
-        value, gradient = self._objective(x)
-        shown = 0.0  # relative to the start, so that small changes keep their digits
-        if self._iterate is not None:
-            x0, value0, gradient0, shown0 = self._iterate
-            change = value - value0
-            if abs(change) < self.FINE:
-                change = 0.5 * float((gradient0 + gradient) @ (x - x0))
-            shown = shown0 + change
-        self._last = (x.copy(), value, gradient, shown)
-        if self._iterate is None:
-            self._iterate = self._last
-        if np.linalg.norm(gradient) <= self._gtol:
-            self._iterate = self._last
-            raise _Converged
-        return shown, gradient
-
-    def _accept(self, x: FloatArray) -> None:
-        """The line search ends at the point it evaluated last; later changes are measured from there."""
-        assert self._last is not None
-        if np.array_equal(self._last[0], x):
-            self._iterate = self._last
+        gtol = tol * self.scale
+        end = descend(self.objective, self.objective.at(start.weights, start.intercepts), gtol, self.max_iter)
+        outcome = outcome_of(end, gtol, self.scale, self.objective.rows.dtype, self.objective.evaluations)
+        return Pair(self.objective.weights(end.x), end.x[-2:], outcome)
 
 
 def directions(pair: Pair) -> FloatArray:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from unspur._typing import FloatArray
 from unspur.exceptions import NotConvergedWarning
+from unspur.solvers.descent import Descended
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,18 @@ class Outcome:
                 NotConvergedWarning,
                 stacklevel=2,
             )
+
+
+def outcome_of(end: Descended, gtol: float, scale: float, dtype: np.dtype[Any], evaluations: int) -> Outcome:
+    """Judge a descent: solved when the gradient is below `gtol`, or as small as rows of this type let it become."""
+    floor = 100.0 * float(np.finfo(dtype).eps) * scale
+    converged = end.gradient <= max(gtol, floor)
+    reason = end.reason
+    if converged and end.gradient > gtol:
+        reason = "gradient at the rounding error of the rows"
+    elif not converged:
+        reason += f" at a relative gradient of {end.gradient / scale:.0e} after {evaluations} evaluations"
+    return Outcome(converged, reason, end.value, end.gradient / scale, evaluations)
 
 
 @dataclass(frozen=True, slots=True)

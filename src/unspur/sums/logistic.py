@@ -28,18 +28,20 @@ def loss_and_probability(logits: FloatArray, targets: Array) -> tuple[FloatArray
 
 @dataclass(frozen=True, slots=True)
 class PairLoss:
-    """Σ ω [ℓ(concept) + ℓ(main)] with its gradient.
+    """Σ ω [ℓ(concept) + ℓ(main)] with its gradient; or of one of the two labels alone.
 
     Parameters
     ----------
-    weights : shape (2, d), for concept and main label, acting on centred rows.
-    intercepts : shape (2,).
+    weights : shape (q, d), acting on centred rows: for concept and main label (q = 2), or for the label `only`.
+    intercepts : shape (q,).
     centre : shape (d,).
     weighting : the row weights ω.
     centred : subtract `centre` from every block instead of from the logits; needed when rows lie so far from
         zero that their products would lose the signal.
 
-    A call returns a vector of length 3 + 2d: loss, gradient in the intercepts, gradient in the weights.
+    only : None for both labels, else CONCEPT or MAIN.
+
+    A call returns a vector of length 1 + q + qd: loss, gradient in the intercepts, gradient in the weights.
     """
 
     weights: FloatArray
@@ -47,6 +49,7 @@ class PairLoss:
     centre: FloatArray
     weighting: Weighting
     centred: bool = False
+    only: int | None = None
 
     def __call__(self, block: Block) -> FloatArray:
         """Value and gradient over one block."""
@@ -54,15 +57,17 @@ class PairLoss:
         logits = np.empty((len(self.weights), len(z)))
         forward(z, self.weights.astype(z.dtype, copy=False), logits)
         logits += (self.intercepts if self.centred else self.intercepts - self.weights @ self.centre)[:, None]
-        losses, residual = loss_and_probability(logits, block.targets)
+        targets = block.targets if self.only is None else block.targets[[self.only]]
+        losses, residual = loss_and_probability(logits, targets)
         omega = self.weighting(block)
-        residual -= block.targets
+        residual -= targets
         residual *= omega
-        out = np.empty(3 + self.weights.size)
+        q = len(self.intercepts)
+        out = np.empty(1 + q + self.weights.size)
         out[0] = (losses @ omega).sum()
-        out[1:3] = residual.sum(axis=1)
-        gradient = out[3:].reshape(self.weights.shape)
+        out[1 : q + 1] = residual.sum(axis=1)
+        gradient = out[q + 1 :].reshape(self.weights.shape)
         backward(z, residual.astype(z.dtype, copy=False), gradient)
         if not self.centred:
-            gradient -= out[1:3, None] * self.centre
+            gradient -= out[1 : q + 1, None] * self.centre
         return out

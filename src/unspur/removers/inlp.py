@@ -1,0 +1,201 @@
+"""Iterative null-space projection: remove what a linear classifier finds, until it finds nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import HasMethods, Interval, Options, StrOptions
+from tqdm.auto import tqdm
+
+from unspur._typing import Array
+from unspur.criteria import DirectionTests
+from unspur.removers.base import Remover
+from unspur.removers.inputs import LabelledRows, Sample, Splitting, labelled_rows
+from unspur.removers.joint import EstimatedPair, Tracks
+from unspur.removers.weight_decay import choose_weight_decay
+from unspur.rows import CONCEPT
+from unspur.solvers.logistic import solve_logistic
+from unspur.solvers.outcome import Outcome
+from unspur.solvers.whitening import Geometry, Whitening
+from unspur.subspace import AffineMap, Subspace
+from unspur.sums.moments import Moments
+from unspur.trace import Step, Trace
+
+
+class INLP(Remover):
+    """Iterative null-space projection (Ravfogel et al., 2020), stopped by a test as in the JSE paper.
+
+    A logistic regression predicts the concept inside what is left of the rows; its direction is removed; again, until
+    held-out rows are not predicted better than chance. It knows no task, and removes what the two share.
+
+    Parameters
+    ----------
+    significance_level : float, default=0.05
+        Level of the one-sided test of each direction.
+    tests : {"plain", "group"}, default="plain"
+        Average losses over all rows alike against the prevalence of the concept (the paper's), or with equal weight
+        over the groups (main, concept), for which y is needed.
+    balance : {"none", "concept", "main", "group"}, default="none"
+        Which classes get equal total weight when a direction is estimated.
+    weight_decay : float or "auto", default="auto"
+        Penalty in units of the mean variance of Z; "auto" as in :class:`JSE`, for the first direction.
+    max_directions : int or None, default=None
+        Limit on the dimension removed.
+    cv, validation_fraction, scalars, missing_concept, tol, max_iter, random_state, verbose :
+        As in :class:`JSE`.
+
+    Attributes
+    ----------
+    spurious_ : Subspace
+        What is removed; `main_` is empty.
+    removal_, trace_, classes_, concept_classes_, n_features_in_ :
+        As in :class:`JSE`.
+    """
+
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {
+        "concept": True, "sample_weight": True,
+        "X_val": True, "y_val": True, "concept_val": True, "sample_weight_val": True,
+    }  # fmt: skip
+    story = Trace
+    trace_: Trace
+
+    _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012 — scikit-learn's protocol
+        "significance_level": [Interval(Real, 0, 1, closed="neither")],
+        "tests": [StrOptions({"group", "plain"})],
+        "balance": [StrOptions({"none", "concept", "main", "group"})],
+        "weight_decay": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
+        "max_directions": [None, Interval(Integral, 0, None, closed="left")],
+        "cv": [None, Interval(Integral, 2, None, closed="left"), list, HasMethods("split")],
+        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+        "scalars": [StrOptions({"held_out", "training"})],
+        "missing_concept": [None, str, Real, Options(bool, {True, False})],
+        "tol": [Interval(Real, 0, None, closed="neither")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        *,
+        significance_level: float = 0.05,
+        tests: str = "plain",
+        balance: str = "none",
+        weight_decay: Any = "auto",
+        max_directions: int | None = None,
+        cv: Any = 5,
+        validation_fraction: float = 0.2,
+        scalars: str = "held_out",
+        missing_concept: Any = None,
+        tol: float = 1e-6,
+        max_iter: int = 1000,
+        random_state: Any = None,
+        verbose: bool = False,
+    ):
+        self.significance_level = significance_level
+        self.tests = tests
+        self.balance = balance
+        self.weight_decay = weight_decay
+        self.max_directions = max_directions
+        self.cv = cv
+        self.validation_fraction = validation_fraction
+        self.scalars = scalars
+        self.missing_concept = missing_concept
+        self.tol = tol
+        self.max_iter = max_iter
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(
+        self,
+        X: Array,
+        y: Array | None = None,
+        *,
+        concept: Array,
+        sample_weight: Array | None = None,
+        X_val: Array | None = None,
+        y_val: Array | None = None,
+        concept_val: Array | None = None,
+        sample_weight_val: Array | None = None,
+    ) -> Self:
+        """Estimate what to remove; arguments are those of :meth:`JSE.fit`, and y is only needed for groups."""
+        validation = Sample(X_val, y_val, concept_val, sample_weight_val, "_val")
+        with self._all_or_nothing():
+            self._validate_params()
+            by_group = self.tests == "group" or self.balance in ("main", "group")
+            rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1, size=4))
+            data = labelled_rows(
+                self,
+                Sample(X, y, concept, sample_weight),
+                None if validation.empty else validation,
+                Splitting(self.cv, self.validation_fraction, rng),
+                self.missing_concept,
+                by_group=self.tests == "group",
+                needs_y=by_group,
+            )
+            with tqdm(desc="INLP", unit=" directions", disable=not self.verbose) as bar:
+                self._peel(data, bar.update)
+            self.concept_classes_ = data.concept_classes
+            self.classes_ = data.classes if y is not None else ()
+        return self
+
+    def _peel(self, data: LabelledRows, report: Callable[[], Any]) -> None:
+        counts = data.counts
+        estimated_on = counts.weighting(counts.without(1 if counts.n_folds == 1 else None), self.balance)  # type: ignore[arg-type]
+        geometry = Geometry.of(Moments.of(data.rows, estimated_on), data.rows.dtype.itemsize)
+        tests = DirectionTests(self.significance_level, self.tests == "group", 0.0, self.scalars)  # type: ignore[arg-type]
+        nothing = Tracks.empty(data.rows.n_features, counts.n_folds)
+
+        def estimate(whitening: Whitening, away_from: Tracks) -> EstimatedPair:
+            """The concept's direction in every track, in the place of a pair's first."""
+            found, outcomes = [], []
+            for k, subspace in enumerate(away_from.subspaces):
+                fold = 1 if counts.n_folds == 1 else (k or None)
+                weighting = counts.weighting(counts.without(fold), self.balance)  # type: ignore[arg-type]
+                allowed = whitening.away_from(subspace)
+                fit = solve_logistic(data.rows, weighting, allowed, CONCEPT, tol=self.tol, max_iter=self.max_iter)
+                fit.outcome.warn_unless_converged()
+                direction = subspace.reject(fit.weights)
+                found.append(direction / max(np.linalg.norm(direction), np.finfo(np.float64).tiny))
+                outcomes.append(fit.outcome)
+            spent = sum(outcome.evaluations for outcome in outcomes)
+            first: Outcome = outcomes[0]
+            return EstimatedPair(
+                np.stack([found, np.zeros_like(found)]),
+                Outcome(first.converged, first.reason, first.objective, first.gradient, spent),
+            )
+
+        def losses(pair: EstimatedPair) -> Any:
+            return tests.losses(data.rows, counts, pair.judged("spurious"), geometry.centre)
+
+        decay = self.weight_decay
+        scores: dict[float, tuple[float, float]] = {}
+        if decay == "auto":
+            decay, scores = choose_weight_decay(
+                lambda value: tests.summarise(losses(estimate(Whitening.of(geometry, value), nothing)), "concept")
+            )
+        whitening, removed, steps = Whitening.of(geometry, float(decay)), nothing, []
+        limit = geometry.rank - 1 if self.max_directions is None else min(self.max_directions, geometry.rank - 1)
+        stopped = f"the limit of {limit} directions is reached"
+        while removed.dim < limit:
+            report()
+            pair = estimate(whitening, removed)
+            verdict = tests.informative("spurious", losses(pair), counts.names)
+            steps.append(Step(removed.dim + 1, 0, verdict, pair.outcome.evaluations, pair.outcome.reason))
+            if not verdict.proper:
+                stopped = f"the next direction {verdict.reason}"
+                break
+            removed = removed.with_directions(pair.directions[CONCEPT])
+        self.spurious_, self.main_ = removed.returned, Subspace.empty(data.rows.n_features)
+        self.trace_ = Trace(tuple(steps), stopped, 0.0, float(decay), scores)
+        self.removal_ = AffineMap.removing(self.spurious_, geometry.centre)
+        self.warn_if_nothing_removed(self.max_directions)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = False
+        return tags

@@ -1,0 +1,216 @@
+"""RLACE: the orthogonal projection of a given rank after which the best linear classifier does worst."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from numbers import Integral, Real
+from typing import Any, Self
+
+import numpy as np
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+from tqdm.auto import tqdm
+
+from unspur._typing import Array, FloatArray
+from unspur.exceptions import InputError
+from unspur.removers.closed_form import closed_form
+from unspur.removers.leace import ClosedFormRemover
+from unspur.rows import Block, RowSource, Weighting
+from unspur.solvers.fantope import FantopeSchedule, descend_and_ascend
+from unspur.solvers.logistic import solve_logistic
+from unspur.solvers.whitening import Geometry, Whitening
+from unspur.subspace import AffineMap, Subspace
+from unspur.sums.covariances import Covariances
+from unspur.sums.moments import Moments
+
+#: Penalty of the best response, in units of the mean variance: finite weights for separable classes, no more.
+RESPONSE_DECAY = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class MinimaxTrace:
+    """How good the best linear response still is, on the rows of the fit, and how the search ended.
+
+    The minimax value cannot exceed `chance_loss`, the loss of a constant: reaching it proves the projection optimal.
+    """
+
+    rank: int
+    response_loss: float
+    chance_loss: float
+    response_accuracy: float
+    majority: float
+    iterations: int
+    reason: str
+
+    @property
+    def stopped(self) -> str:
+        """Why the search ended."""
+        return self.reason
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and words, ready for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, saved: dict[str, Any]) -> MinimaxTrace:
+        """Inverse of `to_dict`."""
+        return cls(**saved)
+
+    def __str__(self) -> str:
+        return (
+            f"RLACE of rank {self.rank}: {self.reason}\n"
+            f"best linear response: loss {self.response_loss:.6f} (a constant: {self.chance_loss:.6f}), "
+            f"accuracy {100 * self.response_accuracy:.2f} % (majority: {100 * self.majority:.2f} %)"
+        )
+
+    __repr__ = __str__
+
+
+class RLACE(ClosedFormRemover):
+    """Relaxed linear adversarial concept erasure (Ravfogel et al., 2022).
+
+    ``max_P min_w loss(concept | (I − P) z)`` over orthogonal projections P of rank `rank`. A linear classifier can beat
+    a constant exactly if class means differ, so a projection off the differences of the class means reaches the
+    largest value there can be, the loss of a constant: with one direction for every class but one, that is the
+    answer, and it needs no iterations. The published search, by descent and ascent over the Fantope, is
+    ``solver="sgd"``; it stops wherever its schedule does.
+
+    Parameters
+    ----------
+    rank : int, default=1
+        Directions to remove: one fewer than the concept has classes (``solver="exact"``), any (``"sgd"``).
+    solver : {"exact", "sgd"}, default="exact"
+    learning_rate, momentum, batch_size, max_iter, stop_below :
+        The published schedule: 50,000 iterations at most, stopped when the best response is right in fewer than 51 % of
+        balanced rows (of others: when it beats the majority by less than that).
+    balance, missing_concept :
+        As in :class:`LEACE`.
+    random_state, verbose :
+        Of ``solver="sgd"``.
+
+    Attributes
+    ----------
+    trace_ : MinimaxTrace
+        How good the best response is at the end.
+    """
+
+    _form = "sal"
+    story = MinimaxTrace  # type: ignore[assignment]
+    trace_: MinimaxTrace  # type: ignore[assignment]
+
+    _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012 — scikit-learn's protocol
+        "rank": [Interval(Integral, 1, None, closed="left")],
+        "solver": [StrOptions({"exact", "sgd"})],
+        "balance": ClosedFormRemover._parameter_constraints["balance"],
+        "missing_concept": ClosedFormRemover._parameter_constraints["missing_concept"],
+        "learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "momentum": [Interval(Real, 0, 1, closed="left")],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "stop_below": [Interval(Real, 0, 1, closed="both")],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        *,
+        rank: int = 1,
+        solver: str = "exact",
+        balance: str = "none",
+        missing_concept: Any = None,
+        learning_rate: float = 5e-3,
+        momentum: float = 0.9,
+        batch_size: int = 128,
+        max_iter: int = 50_000,
+        stop_below: float = 0.51,
+        random_state: Any = None,
+        verbose: bool = False,
+    ):
+        super().__init__(balance=balance, missing_concept=missing_concept)
+        del self.concept_type  # a minimax over classifiers knows classes only
+        self.rank = rank
+        self.solver = solver
+        self.learning_rate = learning_rate
+        self.momentum = momentum
+        self.batch_size = batch_size
+        self.max_iter = max_iter
+        self.stop_below = stop_below
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Array, y: Array | None = None, *, concept: Array, sample_weight: Array | None = None) -> Self:
+        """Estimate the projection; arguments are those of :meth:`LEACE.fit`."""
+        with self._all_or_nothing():
+            self._validate_params()
+            rows, n_concept = self._rows(X, y, concept, sample_weight, reset=True)
+            moments = Covariances.of(rows)
+            spurious = closed_form(moments, n_concept, "sal").spurious
+            iterations, reason = 0, "class means are equal: no linear classifier beats a constant"
+            if self.solver == "exact" and self.rank != spurious.dim:
+                raise InputError(
+                    f"rank={self.rank}, but the class means of this concept differ in {spurious.dim} direction(s). "
+                    f"Use rank={spurious.dim}, which is exact, or solver='sgd'."
+                )
+            weighting = Weighting(np.full(1, 1.0 / moments.weight))
+            response = _BestResponse(rows, weighting, n_concept)
+            if self.solver == "sgd":
+                if n_concept > 1:
+                    raise InputError("solver='sgd' is the published schedule, for a binary concept; use 'exact'.")
+                spurious, iterations, reason = self._by_schedule(rows, weighting, moments, response)
+            loss, accuracy = response(spurious)
+            chance, majority = response.constant(moments.mean_t)
+            self.spurious_, self.main_ = spurious, Subspace.empty(rows.n_features)
+            self.removal_ = AffineMap.removing(spurious, moments.mean_x)
+            self.trace_ = MinimaxTrace(self.rank, loss, chance, accuracy, majority, iterations, reason)
+        return self
+
+    def _by_schedule(
+        self, rows: RowSource, weighting: Weighting, moments: Covariances, response: _BestResponse
+    ) -> tuple[Subspace, int, str]:
+        schedule = FantopeSchedule(
+            learning_rate=self.learning_rate, momentum=self.momentum, batch_size=self.batch_size,
+            max_iter=self.max_iter, stop_below=self.stop_below,
+        )  # fmt: skip
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1, size=4))
+
+        majority = response.constant(moments.mean_t)[1]
+
+        def accuracy(directions: FloatArray) -> float:
+            """That of the best response, as it would be if the classes were balanced."""
+            return response(Subspace.spanned_by(directions))[1] - majority + 0.5
+
+        with tqdm(desc="RLACE", unit=" iterations", total=self.max_iter, disable=not self.verbose) as bar:
+            found, iterations, reason = descend_and_ascend(
+                rows, weighting, moments.mean_x, self.rank, schedule, accuracy, rng, bar.update
+            )
+        return Subspace.spanned_by(found), iterations, reason
+
+
+class _BestResponse:
+    """Loss (summed over the concept's columns) and accuracy of the best linear classifier without some directions."""
+
+    def __init__(self, rows: RowSource, weighting: Weighting, n_columns: int):
+        self._rows, self._weighting, self._columns = rows, weighting, range(n_columns)
+        geometry = Geometry.of(Moments.of(rows, weighting), rows.dtype.itemsize)
+        self._whitening = Whitening.of(geometry, RESPONSE_DECAY)
+
+    def __call__(self, removed: Subspace) -> tuple[float, float]:
+        allowed = self._whitening.away_from(removed)
+        fits = [solve_logistic(self._rows, self._weighting, allowed, k, tol=1e-5) for k in self._columns]
+        centre = self._whitening.geometry.centre
+        scores = self._rows.project(np.stack([fit.weights for fit in fits], axis=1), centre)
+        biases = np.array([fit.intercept for fit in fits])
+
+        def right(block: Block) -> FloatArray:
+            correct = ((block.z + biases).T > 0) == (block.targets[: len(biases)] > 0.5)
+            return np.asarray(correct @ self._weighting(block))
+
+        loss = sum(fit.outcome.objective for fit in fits)
+        return float(loss), float(np.mean(scores.sum(right)))
+
+    def constant(self, shares: FloatArray) -> tuple[float, float]:
+        """Loss and accuracy of the best constant."""
+        p = np.clip(shares[list(self._columns)], 1e-300, 1.0 - 1e-16)
+        loss = -(p * np.log(p) + (1.0 - p) * np.log1p(-p))
+        return float(loss.sum()), float(np.mean(np.maximum(p, 1.0 - p)))
