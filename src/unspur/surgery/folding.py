@@ -1,0 +1,175 @@
+"""Fold a removal, and what comes before it, into the linear layer after it: the deployed model costs nothing extra."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from unspur._typing import FloatArray
+from unspur.exceptions import InputError
+from unspur.subspace import AffineMap
+from unspur.surgery.stages import Layer, as_stage, flatten
+
+
+def fold(*steps: Any) -> Any:
+    """One linear layer on raw rows that equals all `steps` one after the other; nothing passed is changed.
+
+    ``scores = z Wᵀ + b`` after ``z = x − (x − c) R Lᵀ`` is the layer ``W' = W − (W L) Rᵀ``, ``b' = b + (W L)(Rᵀ c)``.
+    Computed in float64 and rounded once, to the dtype of the last layer.
+
+    Parameters
+    ----------
+    *steps :
+        In the order that rows pass through them. First any number of removals (AffineMap or fitted remover) and fitted
+        PCA, IncrementalPCA, TruncatedSVD or StandardScaler; last the linear layer: a ``torch.nn.Linear``, or a fitted
+        scikit-learn model that scores rows by ``x @ coef_.T + intercept_``. Fitted pipelines stand for their steps.
+
+    Returns
+    -------
+    The same kind of layer as the last step. A ``torch.nn.Linear`` keeps dtype, device and ``requires_grad``, always has
+    a bias and carries no hooks. A scikit-learn model is a fitted copy: `coef_`, `intercept_`, `n_features_in_` and
+    `feature_names_in_` are those of the folded model, other attributes still describe the original fit.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from unspur import JSE, surgery
+    >>> from unspur.lab.datasets import make_toy
+    >>> train = make_toy(2000, rho=0.8, random_state=0)
+    >>> jse = JSE(random_state=0).fit(train.Z, train.y, concept=train.concept)
+    >>> head = LogisticRegression().fit(jse.transform(train.Z), train.y)
+    >>> surgery.fold(jse, head).predict(train.Z[:3])  # raw rows in
+    array([0, 1, 0])
+    """
+    before, last, (weight, bias) = _folded(steps)
+    if _is_torch_module(last):
+        return _write_torch(last, weight, bias)
+    # A bare AffineMap has no names for its columns, and does not change them: those of the next step hold.
+    first = next(step for step in (*before, last) if not isinstance(step, AffineMap))
+    return _write_sklearn(last, weight, bias, getattr(first, "feature_names_in_", None))
+
+
+def folded_weights(*steps: Any) -> Layer:
+    """Weights (m, d) and bias (m,), in float64, of the layer that `fold` makes of the same steps."""
+    return _folded(steps)[2]
+
+
+def _folded(steps: tuple[Any, ...]) -> tuple[list[Any], Any, Layer]:
+    """The steps before the last layer, that layer, and its weights pulled back through all of them."""
+    *before, last = list(flatten(steps)) or [None]
+    if not before:
+        raise InputError(
+            f"fold needs at least two steps, the last of them the linear layer; got {_listed(steps)}. "
+            "Example: fold(removal, layer)."
+        )
+    stages = [as_stage(step) for step in before]
+    weight, bias = _read_torch(last) if _is_torch_module(last) else _read_sklearn(last)
+    name = type(last).__name__
+    for stage in reversed(stages):
+        if weight.shape[1] != stage.n_out:
+            raise InputError(
+                f"{stage.name} gives rows of width {stage.n_out}, but {name} after it takes width {weight.shape[1]}. "
+                "Pass steps that were fitted one after the other, in the order that rows pass through them."
+            )
+        weight, bias = stage.back(weight, bias)
+        name = stage.name
+    return before, last, (weight, bias)
+
+
+def _listed(steps: tuple[Any, ...]) -> str:
+    return ", ".join(type(step).__name__ for step in steps) or "none"
+
+
+def _is_torch_module(layer: Any) -> bool:
+    """Whether `layer` is a torch module; if it is, torch has been imported by whoever made it."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(layer, torch.nn.Module)
+
+
+def _read_torch(layer: Any) -> Layer:
+    import torch
+
+    # A subclass with a forward of its own (quantised, low-rank adapters) computes something else than x Wᵀ + b.
+    if not isinstance(layer, torch.nn.Linear) or type(layer).forward is not torch.nn.Linear.forward:
+        raise InputError(
+            f"A removal folds into a torch.nn.Linear; got a {type(layer).__module__}.{type(layer).__name__}. "
+            "Pass the linear layer that rows enter next, or use as_module or attach."
+        )
+    if torch.nn.parameter.is_lazy(layer.weight) or layer.weight.is_meta:
+        raise InputError(f"The {type(layer).__name__} has no weights yet. Run the model once, or load its weights.")
+    weight = layer.weight.detach().cpu().double().numpy()
+    bias = np.zeros(len(weight)) if layer.bias is None else layer.bias.detach().cpu().double().numpy()
+    return weight, bias
+
+
+def _write_torch(like: Any, weight: FloatArray, bias: FloatArray) -> Any:
+    """A new Linear with these weights; made without drawing random ones, so that no global seed moves."""
+    import torch
+
+    n_out, n_in = weight.shape
+    old = like.weight
+    layer = torch.nn.Linear(n_in, n_out, device="meta", dtype=old.dtype).to_empty(device=old.device)
+    with torch.no_grad():
+        layer.weight.copy_(torch.from_numpy(weight).to(old.dtype))
+        layer.bias.copy_(torch.from_numpy(bias).to(old.dtype))
+    return layer.requires_grad_(old.requires_grad).train(like.training)
+
+
+def _read_sklearn(head: Any) -> Layer:
+    """Weights (m, d) and bias (m,) of a fitted linear model, after a check that these are all there is to it."""
+    kind = type(head).__name__
+    if isinstance(head, BaseEstimator):
+        check_is_fitted(head)
+    score = next((name for name in ("decision_function", "predict") if hasattr(head, name)), None)
+    if not hasattr(head, "coef_") or not hasattr(head, "intercept_") or score is None or hasattr(head, "transform"):
+        inner = " Pass its best_estimator_." if hasattr(head, "best_estimator_") else ""
+        raise InputError(
+            f"The last step must be a linear layer: a torch.nn.Linear, or a fitted scikit-learn model with coef_ and "
+            f"intercept_ that only predicts; got a {kind}.{inner}"
+        )
+    sparse_or_dense = head.coef_.toarray() if hasattr(head.coef_, "toarray") else head.coef_
+    weight = np.atleast_2d(np.asarray(sparse_or_dense, dtype=np.float64))
+    bias = np.array(np.broadcast_to(np.asarray(head.intercept_, dtype=np.float64), (len(weight),)))
+    # Some models with these attributes do more (centre rows, apply a link): a folded copy would be wrong, silently.
+    plain = _without_names(head)
+    rows = np.random.default_rng(0).standard_normal((4, weight.shape[1]))
+    seen = np.asarray(getattr(plain, score)(rows), dtype=np.float64).reshape(len(rows), -1)
+    expected = rows @ weight.T + bias
+    if seen.shape != expected.shape or not np.allclose(seen, expected, rtol=0, atol=1e-5 * np.abs(expected).max()):
+        raise InputError(
+            f"{kind}.{score} is not x @ coef_.T + intercept_, so nothing can be folded into it. "
+            "Use a model that is linear, such as LogisticRegression, LinearSVC, Ridge or RidgeClassifier."
+        )
+    return weight, bias
+
+
+def _without_names(head: Any) -> Any:
+    """A copy that does not know the names of its columns."""
+    plain = copy.deepcopy(head)
+    if hasattr(plain, "feature_names_in_"):
+        del plain.feature_names_in_
+    return plain
+
+
+def _write_sklearn(head: Any, weight: FloatArray, bias: FloatArray, names: Any) -> Any:
+    """A fitted copy of `head` with these weights, in the dtype and with the number of axes of its own."""
+    folded = _without_names(head)
+    dtype = head.coef_.dtype if head.coef_.dtype.kind == "f" else np.dtype(np.float64)
+    flat = np.ndim(head.coef_) == 1
+    try:
+        folded.coef_ = (weight[0] if flat else weight).astype(dtype)
+        folded.intercept_ = (bias[0] if flat and np.ndim(head.intercept_) == 0 else bias).astype(dtype)
+    except AttributeError as error:
+        raise InputError(
+            f"The weights of a {type(head).__name__} are computed from others and cannot be set. "
+            "Use LinearSVC or LogisticRegression."
+        ) from error
+    folded.n_features_in_ = weight.shape[1]
+    if names is not None:
+        folded.feature_names_in_ = np.array(names, dtype=object)
+    return folded
