@@ -1,0 +1,185 @@
+"""LEACE, SAL and SPLINCE: against a peer, against their own equations, and where neighbouring tools fail."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from numpy.testing import assert_allclose
+from sklearn.linear_model import LogisticRegression
+
+from unspur import LEACE, SAL, SPLINCE, AffineMap
+from unspur.exceptions import IllConditionedWarning, InputError, LabelError
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # of torch, which it still uses
+    from concept_erasure import LeaceFitter
+
+
+def sample(n=600, d=8, classes=2, seed=0, offset=3.0):
+    """Rows with correlated features whose class means differ, and an unrelated task of three classes."""
+    rng = np.random.default_rng(seed)
+    concept, y = rng.integers(classes, size=n), rng.integers(3, size=n)
+    z = rng.standard_normal((n, d)) @ rng.standard_normal((d, d)) + offset
+    return z + rng.standard_normal((classes, d))[concept] + 0.7 * rng.standard_normal((3, d))[y], y, concept
+
+
+def peer(z, columns):
+    """The eraser of `concept-erasure`, without the shrinkage and the absolute tolerance it has by default."""
+    fitter = LeaceFitter(
+        z.shape[1], columns.shape[1], dtype=torch.float64, shrinkage=False, constrain_cov_trace=False, svd_tol=1e-10
+    )
+    fitter.update(torch.tensor(z), torch.tensor(columns, dtype=torch.float64))
+    return fitter.eraser(torch.tensor(z)).numpy()
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+@pytest.mark.parametrize("seed", range(3))
+def test_leace_equals_concept_erasure(classes, seed):
+    z, _, concept = sample(classes=classes, seed=seed)
+    columns = concept[:, None] if classes == 2 else np.eye(classes)[concept]
+    clean = LEACE().fit(z, concept=concept).transform(z)
+    assert_allclose(clean, peer(z, columns), atol=1e-8)
+    assert np.abs(clean - SAL().fit(z, concept=concept).transform(z)).max() > 1e-3  # another method differs
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_splince_removes_the_concept_and_keeps_the_task_exactly(classes):
+    z, y, concept = sample(classes=classes)
+    removal = SPLINCE().fit(z, y, concept=concept).removal_.matrix().T  # on columns
+
+    def covariance(labels):
+        return np.cov(z.T, np.eye(labels.max() + 1)[labels].T)[: z.shape[1], z.shape[1] :]
+
+    a, b = covariance(concept), covariance(y)
+    assert_allclose(removal @ a, 0, atol=1e-10)
+    assert_allclose(removal @ b, b, atol=1e-10)
+    leace = LEACE().fit(z, concept=concept).removal_.matrix().T
+    assert np.abs(leace @ b - b).max() > 1e-3  # LEACE does not keep it
+
+
+def test_leace_changes_the_rows_least_in_their_own_norm():
+    """Any other map that removes the covariance moves rows further, measured by Σ⁻¹."""
+    z, _, concept = sample()
+    precision = np.linalg.inv(np.cov(z.T))
+
+    def moved(clean):
+        change = clean - z
+        return np.einsum("ij,jk,ik->i", change, precision, change).mean()
+
+    leace = moved(LEACE().fit(z, concept=concept).transform(z))
+    assert leace < 0.999 * moved(SAL().fit(z, concept=concept).transform(z))
+
+
+@pytest.mark.parametrize("method", [LEACE, SAL, SPLINCE])
+def test_integer_codes_of_four_classes_are_four_classes(method):
+    z, y, concept = sample(n=2000, classes=4)
+    clean = method().fit(z, y, concept=concept).transform(z)
+    probe = LogisticRegression(C=1e4, max_iter=2000)
+    assert probe.fit(z, concept).score(z, concept) > 0.5
+    assert probe.fit(clean, concept).score(clean, concept) < np.bincount(concept).max() / 2000 + 0.01
+    as_a_number = method(concept_type="continuous").fit(z, y, concept=concept).transform(z)
+    assert probe.fit(as_a_number, concept).score(as_a_number, concept) > 0.4  # one number is not enough
+
+
+@pytest.mark.parametrize("method", [LEACE, SAL, SPLINCE])
+def test_scale_and_rarity_do_not_make_it_the_identity(method):
+    z, y, concept = sample(n=3000)
+    rare = np.zeros(3000, dtype=int)
+    rare[:16] = 1
+    for rows, labels in ((z * 0.01, concept), (z * 1e-9, concept), (z + 0.5 * rare[:, None], rare)):
+        clean = method().fit(rows, y, concept=labels).transform(rows)
+        before, after = (np.abs(np.corrcoef(r.T, labels)[:-1, -1]).max() for r in (rows, clean))
+        assert before > 0.01
+        assert after < 1e-8
+
+
+def test_several_concepts_are_removed_together():
+    z, _, first = sample(n=2000, classes=3)
+    second = np.random.default_rng(1).random(2000) < 0.3
+    z = z + np.outer(second, np.linspace(1, -1, 8))
+    frame = pd.DataFrame({"kind": np.array(["a", "b", "c"])[first], "flag": second})
+    leace = LEACE().fit(z, concept=frame)
+    assert leace.concept_classes_ == (("a", "b", "c"), (False, True))
+    assert leace.spurious_.dim == 3
+    clean = leace.transform(z)
+    for labels in (first == 0, first == 1, second):
+        assert np.abs(np.cov(clean.T, labels)[:-1, -1]).max() < 1e-12
+    one = LEACE().fit(z, concept=first).transform(z)
+    assert np.abs(np.cov(one.T, second)[:-1, -1]).max() > 1e-2  # one alone leaves the other
+    array = LEACE().fit(z, concept=np.column_stack([first, second])).transform(z)
+    assert_allclose(array, clean, atol=1e-10)
+
+
+def test_numbers_need_to_be_called_numbers():
+    z, _, _ = sample()
+    age = z[:, 0] + np.random.default_rng(0).standard_normal(600)
+    clean = LEACE(concept_type="continuous").fit(z, concept=age).transform(z)
+    assert np.abs(np.cov(clean.T, age)[:-1, -1]).max() < 1e-12
+    with pytest.raises(LabelError, match="looks continuous"):
+        LEACE().fit(z, concept=age)
+    with pytest.raises(LabelError, match="not a column of numbers"):
+        LEACE(concept_type="continuous").fit(z, concept=np.array(["a", "b"])[(age > 0).astype(int)])
+    with pytest.raises(LabelError, match="same number"):
+        LEACE(concept_type="continuous").fit(z, concept=np.ones(600))
+
+
+def test_partial_fit_and_merge_equal_one_fit():
+    z, _, concept = sample(n=900, classes=3)
+    weight = np.random.default_rng(0).random(900) * 7
+    whole = LEACE().fit(z, concept=concept, sample_weight=weight).removal_.matrix()
+    parts = [slice(0, 100), slice(100, 450), slice(450, 900)]
+    step = LEACE()
+    for part in parts:
+        step.partial_fit(z[part], concept=concept[part], sample_weight=weight[part], concept_classes=(0, 1, 2))
+    assert_allclose(step.removal_.matrix(), whole, atol=1e-9)
+    first, *others = (LEACE().partial_fit(z[p], concept=concept[p], sample_weight=weight[p]) for p in parts)
+    for other in others:
+        first = first.merge(other)
+    assert_allclose(first.removal_.matrix(), whole, atol=1e-9)
+    assert np.abs(others[0].removal_.matrix() - whole).max() > 1e-3
+    with pytest.raises(ValueError, match="partial_fit"):
+        LEACE().fit(z, concept=concept).merge(first)
+    with pytest.raises(InputError, match="balance='none' only"):
+        LEACE(balance="concept").partial_fit(z, concept=concept)
+    early = LEACE().partial_fit(z[:300], concept=np.minimum(concept[:300], 1))
+    with pytest.raises(LabelError, match="do not have"):
+        early.partial_fit(z[300:], concept=concept[300:])
+
+
+def test_flat_rows_and_fewer_rows_than_features_work():
+    z, y, concept = sample(n=600)
+    wide = np.column_stack([z, z[:, :3] * 2, np.ones((600, 2))])
+    few = np.random.default_rng(0).standard_normal((40, 100)) + concept[:40, None]
+    for rows, labels, task in ((wide, concept, y), (few, concept[:40], y[:40])):
+        for method in (LEACE, SAL):
+            clean = method().fit(rows, task, concept=labels).transform(rows)
+            assert np.abs(np.cov(clean.T, labels)[:-1, -1]).max() < 1e-9
+            assert np.all(np.isfinite(clean))
+
+
+def test_a_task_that_is_nearly_the_concept_warns_with_the_condition_and_one_that_is_it_fails():
+    rng = np.random.default_rng(0)
+    concept = rng.integers(2, size=5000)
+    y = np.where(rng.random(5000) < 0.9, concept, 1 - concept)
+    z = rng.standard_normal((5000, 4))
+    z[:, 0] += concept
+    z[:, 1] += 0.01 * y
+    with pytest.warns(IllConditionedWarning, match="condition number"):
+        SPLINCE().fit(z, np.where(rng.random(5000) < 0.999, concept, 1 - concept), concept=concept)
+    with pytest.raises(InputError, match="share a direction"):
+        SPLINCE().fit(z, concept, concept=concept)
+    with pytest.raises(LabelError, match="requires y"):
+        SPLINCE().fit(z, concept=concept)
+
+
+def test_dropped_directions_are_in_the_trace():
+    z, _, concept = sample()
+    twice = LEACE().fit(z, concept=np.column_stack([concept, concept]))
+    assert len(twice.trace_.dropped) == 1
+    assert "dropped" in str(twice.trace_)
+    once = LEACE().fit(z, concept=concept)
+    assert once.trace_.dropped == ()
+    assert_allclose(twice.removal_.matrix(), once.removal_.matrix(), atol=1e-9)
+    assert isinstance(once.removal_, AffineMap)
