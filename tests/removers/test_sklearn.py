@@ -14,29 +14,78 @@ from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from unspur import JSE
+from unspur import INLP, JSE, LEACE, RLACE, SAL, SPLINCE
 from unspur.lab.datasets import make_toy
 
 
-class JSEWithConcept(JSE):
-    """For scikit-learn's checks, which know of no concept: derives one from X, row by row, and two classes from y."""
-
-    def fit(self, X, y, sample_weight=None):
-        rows = np.asarray(X)
-        with contextlib.suppress(ValueError, TypeError):
-            rows = rows.astype(float) if rows.dtype.kind != "c" else rows
-        plain = rows.ndim == 2 and rows.size and rows.dtype.kind == "f"
-        digits = rows[:, :2].sum(axis=1) * 500.5 if plain else np.zeros(np.shape(X)[0])
-        concept = np.floor(np.nan_to_num(np.abs(digits), posinf=0)).astype(int) % 2
-        labels = None if y is None else np.asarray(y)
-        with contextlib.suppress(ValueError, TypeError):
-            if labels is not None and labels.ndim == 1 and labels.dtype.kind in "iufO":
-                y = labels.astype(float) == labels.astype(float).min()
-        return super().fit(X, y, concept=concept, sample_weight=sample_weight)
+def derived_concept(X):
+    """Two classes from the rows alone, row by row."""
+    rows = np.asarray(X)
+    with contextlib.suppress(ValueError, TypeError):
+        rows = rows.astype(float) if rows.dtype.kind != "c" else rows
+    plain = rows.ndim == 2 and rows.size and rows.dtype.kind == "f"
+    digits = rows[:, :2].sum(axis=1) * 500.5 if plain else np.zeros(np.shape(X)[0])
+    return np.floor(np.nan_to_num(np.abs(digits), posinf=0)).astype(int) % 2
 
 
-@parametrize_with_checks([JSEWithConcept(cv=2, tests="plain", balance="none", weight_decay=0.1, random_state=0)])
+def two_classes(y):
+    labels = None if y is None else np.asarray(y)
+    with contextlib.suppress(ValueError, TypeError):
+        if labels is not None and labels.ndim == 1 and labels.dtype.kind in "iufO":
+            return labels.astype(float) == labels.astype(float).min()
+    return y
+
+
+class WithConcept:
+    """For scikit-learn's checks, which know of no concept: derives one from X, and two classes from y."""
+
+    def fit(self, X, y=None, sample_weight=None):
+        return super().fit(X, two_classes(y), concept=derived_concept(X), sample_weight=sample_weight)
+
+
+class JSEWithConcept(WithConcept, JSE):
+    pass
+
+
+class INLPWithConcept(WithConcept, INLP):
+    pass
+
+
+class RLACEWithConcept(WithConcept, RLACE):
+    pass
+
+
+class SALWithConcept(WithConcept, SAL):
+    pass
+
+
+class SPLINCEWithConcept(WithConcept, SPLINCE):
+    pass
+
+
+class LEACEWithConcept(WithConcept, LEACE):
+    def partial_fit(self, X, y=None, sample_weight=None):
+        classes = (0, 1)
+        return super().partial_fit(
+            X, y, concept=derived_concept(X), sample_weight=sample_weight, concept_classes=classes
+        )
+
+
+FAST = {"cv": 2, "tests": "plain", "balance": "none", "weight_decay": 0.1, "random_state": 0}
+
+
+@parametrize_with_checks(
+    [
+        JSEWithConcept(**FAST),
+        INLPWithConcept(**FAST),
+        RLACEWithConcept(),
+        LEACEWithConcept(),
+        SALWithConcept(),
+        SPLINCEWithConcept(),
+    ]
+)
 @pytest.mark.filterwarnings("ignore::unspur.exceptions.NothingRemovedWarning")
+@pytest.mark.filterwarnings("ignore::unspur.exceptions.IllConditionedWarning")
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 

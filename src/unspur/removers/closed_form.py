@@ -43,6 +43,11 @@ class ClosedFormTrace:
     rank: int
     condition: float
 
+    @property
+    def stopped(self) -> str:
+        """Why no more is removed."""
+        return "the rows have no covariance with the concept" if not self.removed else "closed form"
+
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, ready for JSON."""
         return asdict(self) | {"dropped": list(self.dropped)}

@@ -192,6 +192,7 @@ class INLP(Remover):
             removed = removed.with_directions(pair.directions[CONCEPT])
         self.spurious_, self.main_ = removed.returned, Subspace.empty(data.rows.n_features)
         self.trace_ = Trace(tuple(steps), stopped, 0.0, float(decay), scores)
+        self.n_iter_ = self.trace_.most_evaluations
         self.removal_ = AffineMap.removing(self.spurious_, geometry.centre)
         self.warn_if_nothing_removed(self.max_directions)
 

@@ -64,6 +64,8 @@ class ClosedFormRemover(Remover):
     ) -> tuple[RowSource, int]:
         """Rows whose targets are the concept columns, then those of the task; and how many are the concept's."""
         z = checked_z(self, X, reset=reset)
+        if self._form == "splince" and z.shape[1] < 2:
+            raise InputError(f"Z has {z.shape[1]} feature(s); to remove one and keep another at least 2 are needed.")
         known = None if reset else self.concept_classes_
         kind: Any = getattr(self, "concept_type", "class")
         concepts = read_concepts(concept, len(z), kind=kind, missing=self.missing_concept, classes=known or None)
@@ -94,6 +96,7 @@ class ClosedFormRemover(Remover):
     def _solve(self, moments: Covariances) -> None:
         found = closed_form(moments, self._n_concept, self._form)
         self.removal_, self.spurious_, self.main_, self.trace_ = found.removal, found.spurious, found.main, found.trace
+        self.warn_if_nothing_removed(None)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -147,7 +147,7 @@ class RLACE(ClosedFormRemover):
             moments = Covariances.of(rows)
             spurious = closed_form(moments, n_concept, "sal").spurious
             iterations, reason = 0, "class means are equal: no linear classifier beats a constant"
-            if self.solver == "exact" and self.rank != spurious.dim:
+            if self.solver == "exact" and spurious.dim not in (0, self.rank):
                 raise InputError(
                     f"rank={self.rank}, but the class means of this concept differ in {spurious.dim} direction(s). "
                     f"Use rank={spurious.dim}, which is exact, or solver='sgd'."
@@ -162,7 +162,9 @@ class RLACE(ClosedFormRemover):
             chance, majority = response.constant(moments.mean_t)
             self.spurious_, self.main_ = spurious, Subspace.empty(rows.n_features)
             self.removal_ = AffineMap.removing(spurious, moments.mean_x)
-            self.trace_ = MinimaxTrace(self.rank, loss, chance, accuracy, majority, iterations, reason)
+            self.n_iter_ = max(1, iterations)
+            self.trace_ = MinimaxTrace(spurious.dim, loss, chance, accuracy, majority, iterations, reason)
+            self.warn_if_nothing_removed(None)
         return self
 
     def _by_schedule(
