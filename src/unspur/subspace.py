@@ -111,6 +111,17 @@ class Subspace:
             raise InputError("The direction already lies in the subspace; nothing would be added.")
         return Subspace(np.column_stack([self.basis, rest / outside]))
 
+    def beside(self, other: Subspace) -> Subspace:
+        """Span of both, for subspaces that are orthogonal to each other: this basis first, then the other's."""
+        self._require_same_space(other)
+        return (
+            Subspace(np.column_stack([self.basis, other.basis]))
+            if self.dim and other.dim
+            else self
+            if self.dim
+            else other
+        )
+
     def union(self, other: Subspace) -> Subspace:
         """Span of both."""
         self._require_same_space(other)

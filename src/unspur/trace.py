@@ -74,8 +74,11 @@ class Trace:
         }
 
     @classmethod
-    def from_dict(cls, saved: dict[str, Any]) -> Trace:
-        """Inverse of `to_dict`, for reading saved removals."""
+    def from_dict(cls, saved: dict[str, Any]) -> Trace | Traces:
+        """Inverse of `to_dict`, here and of `Traces`, for reading saved removals."""
+        if "parts" in saved:
+            parts = {name: cls.from_dict(part) for name, part in saved["parts"].items()}
+            return Traces({name: part for name, part in parts.items() if isinstance(part, Trace)})
         scores = {row["weight_decay"]: (row["loss"], row["standard_error"]) for row in saved["weight_decay_scores"]}
         steps = tuple(_step_from_dict(step) for step in saved["steps"])
         return cls(steps, saved["stopped"], saved["delta"], saved["weight_decay"], scores)
@@ -96,6 +99,41 @@ class Trace:
         lines += [f"stopped: {self.stopped}"]
         lines.append(f"weight decay {self.weight_decay:g}, Δ = {self.delta:.3g}")
         return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+@dataclass(frozen=True, slots=True)
+class Traces:
+    """The stories of several fits, one for each concept or class against the rest, by name."""
+
+    parts: dict[str, Trace]
+
+    def __len__(self) -> int:
+        return sum(len(trace) for trace in self.parts.values())
+
+    def __iter__(self) -> Iterator[Step]:
+        return (step for trace in self.parts.values() for step in trace)
+
+    def __getitem__(self, name: str) -> Trace:
+        return self.parts[name]
+
+    @property
+    def stopped(self) -> str:
+        """Why each of them stopped."""
+        return "; ".join(f"{name}: {trace.stopped}" for name, trace in self.parts.items())
+
+    @property
+    def most_evaluations(self) -> int:
+        """Evaluations of the objective that the longest step took."""
+        return max(trace.most_evaluations for trace in self.parts.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and words, ready for JSON."""
+        return {"parts": {name: trace.to_dict() for name, trace in self.parts.items()}}
+
+    def __str__(self) -> str:
+        return "\n\n".join(f"{name}\n{trace}" for name, trace in self.parts.items())
 
     __repr__ = __str__
 

@@ -77,8 +77,8 @@ def test_weights_must_make_sense(toy):
 def test_one_class_and_three_classes_are_refused(toy):
     with pytest.raises(LabelError, match="y has one class only"):
         fit(toy, y=np.zeros(600))
-    with pytest.raises(LabelError, match=r"concept has 3 classes \(0, 1, 2\)"):
-        fit(toy, concept=np.arange(600) % 3)
+    with pytest.raises(LabelError, match=r"y has 3 classes \(0, 1, 2\)"):
+        fit(toy, y=np.arange(600) % 3)
 
 
 def test_a_concept_that_is_the_task_is_refused(toy):

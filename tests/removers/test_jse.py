@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
 from unspur import JSE, AffineMap, Subspace
-from unspur.exceptions import EmptySubspaceError, NotConvergedWarning, NothingRemovedWarning
+from unspur.exceptions import EmptySubspaceError, GroupSizeError, NotConvergedWarning, NothingRemovedWarning
 from unspur.lab.datasets import make_toy
 from unspur.lab.evaluation import judge_last_layer
 from unspur.labels import binary_label
@@ -146,7 +146,7 @@ def test_rows_with_a_missing_concept_are_skipped_in_the_fit_and_transformed(toy)
         known = JSE(**options).fit(Z[~gaps], y[~gaps], concept=concept[~gaps], **val)
         assert_allclose(jse.removal_.matrix(), known.removal_.matrix(), atol=1e-6, err_msg=missing)
         assert jse.transform(Z).shape == Z.shape
-    with pytest.raises(ValueError, match="3 classes"):
+    with pytest.raises(GroupSizeError, match="concept=-1"):  # without the option it is a third class
         JSE().fit(Z, y, concept=np.where(gaps, -1, concept), **val)
 
 

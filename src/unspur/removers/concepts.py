@@ -48,7 +48,7 @@ def read_concepts(
 
     Integer codes of four classes are four classes; numbers are only taken as such with ``kind="continuous"``.
     """
-    columns = _columns(values, n_rows, name)
+    columns = concept_columns(values, n_rows, name)
     if kind == "continuous":
         numbers = np.stack([_numbers(column, label, n_rows, missing) for label, column in columns.items()])
         present = np.asarray(np.isfinite(numbers).all(axis=0))
@@ -76,7 +76,7 @@ def read_concepts(
     )
 
 
-def _columns(values: Array, n_rows: int, name: str) -> dict[str, Array]:
+def concept_columns(values: Array, n_rows: int, name: str) -> dict[str, Array]:
     """The concepts by name; one column keeps the plain name."""
     if values is None:
         raise LabelError(f"{name} is missing: it is what is to be removed.")

@@ -11,11 +11,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval, Options, StrOptions
 from tqdm.auto import tqdm
 
-from unspur._typing import Array
+from unspur._typing import Array, FloatArray
 from unspur.criteria import DirectionTests
 from unspur.removers.base import Remover
 from unspur.removers.inputs import LabelledRows, Sample, Splitting, labelled_rows
-from unspur.removers.joint import EstimatedPair, Tracks
+from unspur.removers.joint import EstimatedPair, Subspaces, Tracks
+from unspur.removers.several import one_after_the_other
 from unspur.removers.weight_decay import choose_weight_decay
 from unspur.rows import CONCEPT
 from unspur.solvers.logistic import solve_logistic
@@ -23,7 +24,7 @@ from unspur.solvers.outcome import Outcome
 from unspur.solvers.whitening import Geometry, Whitening
 from unspur.subspace import AffineMap, Subspace
 from unspur.sums.moments import Moments
-from unspur.trace import Step, Trace
+from unspur.trace import Step, Trace, Traces
 
 
 class INLP(Remover):
@@ -61,7 +62,8 @@ class INLP(Remover):
         "X_val": True, "y_val": True, "concept_val": True, "sample_weight_val": True,
     }  # fmt: skip
     story = Trace
-    trace_: Trace
+    trace_: Trace | Traces
+    _centre: FloatArray
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012 — scikit-learn's protocol
         "significance_level": [Interval(Real, 0, 1, closed="neither")],
@@ -126,24 +128,33 @@ class INLP(Remover):
         validation = Sample(X_val, y_val, concept_val, sample_weight_val, "_val")
         with self._all_or_nothing():
             self._validate_params()
-            by_group = self.tests == "group" or self.balance in ("main", "group")
-            rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1, size=4))
-            data = labelled_rows(
-                self,
-                Sample(X, y, concept, sample_weight),
-                None if validation.empty else validation,
-                Splitting(self.cv, self.validation_fraction, rng),
-                self.missing_concept,
-                by_group=self.tests == "group",
-                needs_y=by_group,
-            )
-            with tqdm(desc="INLP", unit=" directions", disable=not self.verbose) as bar:
-                self._peel(data, bar.update)
-            self.concept_classes_ = data.concept_classes
-            self.classes_ = data.classes if y is not None else ()
+            train = Sample(X, y, concept, sample_weight)
+            one_after_the_other(self, train, None if validation.empty else validation, self._fit_one)
+            self.classes_ = self.classes_ if y is not None else ()
+            self.n_iter_ = self.trace_.most_evaluations
+            self.removal_ = AffineMap.removing(self.spurious_, self._centre)
+            del self._centre
+            self.warn_if_nothing_removed(self.max_directions)
         return self
 
-    def _peel(self, data: LabelledRows, report: Callable[[], Any]) -> None:
+    def _fit_one(
+        self, train: Sample, validation: Sample | None, gone: Subspace | None
+    ) -> tuple[Subspaces, Trace, LabelledRows]:
+        """What is found of one binary concept, away from what was removed before."""
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1, size=4))
+        data = labelled_rows(
+            self,
+            train,
+            validation,
+            Splitting(self.cv, self.validation_fraction, rng),
+            self.missing_concept,
+            by_group=self.tests == "group",
+            needs_y=self.tests == "group" or self.balance in ("main", "group"),
+        )
+        with tqdm(desc="INLP", unit=" directions", disable=not self.verbose) as bar:
+            return *self._peel(data, bar.update, gone or Subspace.empty(data.rows.n_features)), data
+
+    def _peel(self, data: LabelledRows, report: Callable[[], Any], gone: Subspace) -> tuple[Subspaces, Trace]:
         counts = data.counts
         estimated_on = counts.weighting(counts.without(1 if counts.n_folds == 1 else None), self.balance)  # type: ignore[arg-type]
         geometry = Geometry.of(Moments.of(data.rows, estimated_on), data.rows.dtype.itemsize)
@@ -153,7 +164,8 @@ class INLP(Remover):
         def estimate(whitening: Whitening, away_from: Tracks) -> EstimatedPair:
             """The concept's direction in every track, in the place of a pair's first."""
             found, outcomes = [], []
-            for k, subspace in enumerate(away_from.subspaces):
+            for k, removed in enumerate(away_from.subspaces):
+                subspace = gone.beside(removed)
                 fold = 1 if counts.n_folds == 1 else (k or None)
                 weighting = counts.weighting(counts.without(fold), self.balance)  # type: ignore[arg-type]
                 allowed = whitening.away_from(subspace)
@@ -179,7 +191,8 @@ class INLP(Remover):
                 lambda value: tests.summarise(losses(estimate(Whitening.of(geometry, value), nothing)), "concept")
             )
         whitening, removed, steps = Whitening.of(geometry, float(decay)), nothing, []
-        limit = geometry.rank - 1 if self.max_directions is None else min(self.max_directions, geometry.rank - 1)
+        room = geometry.rank - gone.dim - 1
+        limit = room if self.max_directions is None else min(self.max_directions, room)
         stopped = f"the limit of {limit} directions is reached"
         while removed.dim < limit:
             report()
@@ -190,11 +203,9 @@ class INLP(Remover):
                 stopped = f"the next direction {verdict.reason}"
                 break
             removed = removed.with_directions(pair.directions[CONCEPT])
-        self.spurious_, self.main_ = removed.returned, Subspace.empty(data.rows.n_features)
-        self.trace_ = Trace(tuple(steps), stopped, 0.0, float(decay), scores)
-        self.n_iter_ = self.trace_.most_evaluations
-        self.removal_ = AffineMap.removing(self.spurious_, geometry.centre)
-        self.warn_if_nothing_removed(self.max_directions)
+        self._centre = geometry.centre if not gone.dim else self._centre
+        found = Subspaces(removed.returned, Subspace.empty(data.rows.n_features), tuple(steps), stopped)
+        return found, Trace(found.steps, stopped, 0.0, float(decay), scores)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -145,6 +145,8 @@ class JointEstimation:
     solver: PairSolver
     tests: DirectionTests
     centre: FloatArray
+    #: Removed before, for another concept: out of bounds for every pair.
+    gone: Subspace
 
     @property
     def nothing(self) -> Tracks:
@@ -154,9 +156,10 @@ class JointEstimation:
     def pair(self, away_from: Tracks) -> EstimatedPair:
         """Estimate a pair in every track, in the complement of what it is to stay away from."""
         # Folds start afresh: the pair of all rows would save them no evaluations, and it has seen their judges.
-        first = self.solver(away_from.returned, 1 if self.counts.n_folds == 1 else None)
-        pairs = [first, *(self.solver(s, k) for k, s in enumerate(away_from.subspaces[1:], start=1))]
-        found = np.stack([_exactly_orthogonal(p, s) for p, s in zip(pairs, away_from.subspaces, strict=True)], axis=1)
+        forbidden = [self.gone.beside(subspace) for subspace in away_from.subspaces]
+        first = self.solver(forbidden[0], 1 if self.counts.n_folds == 1 else None)
+        pairs = [first, *(self.solver(s, k) for k, s in enumerate(forbidden[1:], start=1))]
+        found = np.stack([_exactly_orthogonal(p, s) for p, s in zip(pairs, forbidden, strict=True)], axis=1)
         # Where there is no direction to return there is none to judge, whatever the folds found.
         found[~np.any(found[:, 0], axis=1)] = 0.0
         evaluations = sum(pair.outcome.evaluations for pair in pairs)
@@ -164,7 +167,7 @@ class JointEstimation:
 
     def room(self, away_from: Tracks) -> int:
         """Free dimensions left for a pair in every track."""
-        return min(self.solver.room(subspace) for subspace in away_from.subspaces)
+        return min(self.solver.room(self.gone.beside(subspace)) for subspace in away_from.subspaces)
 
     def judge(self, role: Role, pair: EstimatedPair) -> Verdict:
         """Decide whether the pair's direction of this role is proper."""

@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval, Options, StrOptions
 from tqdm.auto import tqdm
 
-from unspur._typing import Array
+from unspur._typing import Array, FloatArray
 from unspur.criteria import DirectionTests, Role
 from unspur.exceptions import EmptySubspaceError
 from unspur.removers.base import Remover
@@ -25,15 +25,17 @@ from unspur.removers.joint import (
     Loops,
     PairSolver,
     SGDSolver,
+    Subspaces,
     estimate_subspaces,
 )
+from unspur.removers.several import one_after_the_other
 from unspur.removers.weight_decay import choose_weight_decay
 from unspur.solvers.orthogonal_pair import require_room
 from unspur.solvers.sgd import SGDSettings
 from unspur.solvers.whitening import Geometry, Whitening
-from unspur.subspace import AffineMap
+from unspur.subspace import AffineMap, Subspace
 from unspur.sums.moments import Moments
-from unspur.trace import Trace
+from unspur.trace import Trace, Traces
 
 
 class JSE(Remover):
@@ -121,7 +123,8 @@ class JSE(Remover):
         "X_val": True, "y_val": True, "concept_val": True, "sample_weight_val": True,
     }  # fmt: skip
     story = Trace
-    trace_: Trace
+    trace_: Trace | Traces
+    _centre: FloatArray
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012 — scikit-learn's protocol
         "significance_level": [Interval(Real, 0, 1, closed="neither")],
@@ -223,8 +226,10 @@ class JSE(Remover):
             Embeddings; a memory-mapped array is read block by block.
         y : array of shape (n,)
             Main-task label, two classes.
-        concept : array of shape (n,)
-            Label of the concept to remove, two classes; rows where it is missing are left out of the fit.
+        concept : array of shape (n,) or (n, m), or DataFrame
+            What to remove: a concept of two or more classes, or several concepts. Several are taken one after the
+            other, each class of a concept of more than two against the rest, and the span of all that is found is
+            removed. Rows where the concept is missing are left out of its fit.
         sample_weight : array of shape (n,), optional
         X_val, y_val, concept_val, sample_weight_val : arrays, optional
             Rows to judge directions on; else rows of X are held out. Best are rows that the encoder has not seen.
@@ -234,20 +239,35 @@ class JSE(Remover):
         """
         validation = Sample(X_val, y_val, concept_val, sample_weight_val, "_val")
         with self._all_or_nothing():
-            self._fit(Sample(X, y, concept, sample_weight), None if validation.empty else validation)
+            self._validate_params()
+            train = Sample(X, y, concept, sample_weight)
+            one_after_the_other(self, train, None if validation.empty else validation, self._fit_one)
+            self.n_iter_ = self.trace_.most_evaluations
+            if self.output == "onto_main" and not self.main_.dim:
+                raise EmptySubspaceError(
+                    "No main-task direction was found, so there is none to project onto: every row would become the "
+                    f"same point. Use output='off_spurious'. The tests were:\n{self.trace_}"
+                )
+            keep = self.output == "onto_main"
+            make, subspace = (AffineMap.keeping, self.main_) if keep else (AffineMap.removing, self.spurious_)
+            self.removal_ = make(subspace, self._centre)
+            del self._centre
+            self.warn_if_nothing_removed(self.max_spurious)
         return self
 
-    def _fit(self, train: Sample, validation: Sample | None) -> None:
-        self._validate_params()
+    def _fit_one(
+        self, train: Sample, validation: Sample | None, gone: Subspace | None
+    ) -> tuple[Subspaces, Trace, LabelledRows]:
+        """The subspaces for one binary concept, away from what was removed before."""
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1, size=4))
         splitting = Splitting(self.cv, self.validation_fraction, rng)
         data = labelled_rows(self, train, validation, splitting, self.missing_concept, by_group=self.tests == "group")
         with self._progress() as report:
-            self._estimate(data, rng, report)
-        self.classes_, self.concept_classes_ = data.classes, data.concept_classes
-        self.warn_if_nothing_removed(self.max_spurious)
+            return *self._estimate(data, rng, report, gone or Subspace.empty(data.rows.n_features)), data
 
-    def _estimate(self, data: LabelledRows, rng: np.random.Generator, report: Callable[[Role, int, int], None]) -> None:
+    def _estimate(
+        self, data: LabelledRows, rng: np.random.Generator, report: Callable[[Role, int, int], None], gone: Subspace
+    ) -> tuple[Subspaces, Trace]:
         counts = data.counts
         estimated_on = counts.weighting(counts.without(1 if counts.n_folds == 1 else None), self.balance)  # type: ignore[arg-type]
         geometry = Geometry.of(Moments.of(data.rows, estimated_on), data.rows.dtype.itemsize)
@@ -256,7 +276,7 @@ class JSE(Remover):
 
         def joint(weight_decay: float) -> JointEstimation:
             solver = self._pair_solver(data, geometry, weight_decay, rng)
-            return JointEstimation(data.rows, counts, solver, tests, geometry.centre)
+            return JointEstimation(data.rows, counts, solver, tests, geometry.centre, gone)
 
         def first_loss(value: float) -> tuple[float, float]:
             report("main", 0, 0)
@@ -276,17 +296,8 @@ class JSE(Remover):
         limits = tuple(2**31 if limit is None else limit for limit in (self.max_spurious, self.max_main))
         loops = Loops(self.inner, self.candidate, limits)  # type: ignore[arg-type]
         found = estimate_subspaces(estimation, loops, report)
-        self.spurious_, self.main_ = found.spurious, found.main
-        self.trace_ = Trace(found.steps, found.stopped, float(delta), float(weight_decay), scores)
-        self.n_iter_ = self.trace_.most_evaluations
-        onto = self.output == "onto_main"
-        if onto and not found.main.dim:
-            raise EmptySubspaceError(
-                "No main-task direction was found, so there is none to project onto: every row would become the same "
-                f"point. Use output='off_spurious'. The tests were:\n{self.trace_}"
-            )
-        make, kept = (AffineMap.keeping, found.main) if onto else (AffineMap.removing, found.spurious)
-        self.removal_ = make(kept, geometry.centre)
+        self._centre = geometry.centre if not gone.dim else self._centre
+        return found, Trace(found.steps, found.stopped, float(delta), float(weight_decay), scores)
 
     def _restore(self, arrays: dict[str, Array], metadata: dict[str, Any]) -> Self:
         super()._restore(arrays, metadata)

@@ -67,6 +67,8 @@ class ClosedFormRemover(Remover):
         if self._form == "splince" and z.shape[1] < 2:
             raise InputError(f"Z has {z.shape[1]} feature(s); to remove one and keep another at least 2 are needed.")
         known = None if reset else self.concept_classes_
+        if known and not isinstance(known[0], tuple):
+            known = (known,)  # of one concept the classes are kept without the nest
         kind: Any = getattr(self, "concept_type", "class")
         concepts = read_concepts(concept, len(z), kind=kind, missing=self.missing_concept, classes=known or None)
         main = self._main_label(y, len(z), None if reset else self.classes_)
@@ -75,7 +77,8 @@ class ClosedFormRemover(Remover):
         weight = balanced_weights(weight, self.balance, group, None if main is None else main.codes)
         targets = concepts.columns if main is None else np.concatenate([concepts.columns, indicators(main)])
         columns = Columns(targets, np.zeros(len(z), dtype=np.intp), weight, 0)
-        self.concept_classes_, self.classes_ = concepts.classes, () if main is None else main.classes
+        self.classes_ = () if main is None else main.classes
+        self.concept_classes_ = concepts.classes[0] if len(concepts.classes) == 1 else concepts.classes
         return finite_rows(self, z, columns), len(concepts.columns)
 
     def _main_label(self, y: Array | None, n_rows: int, classes: tuple[Any, ...] | None) -> ClassLabel | None:
@@ -157,7 +160,7 @@ class LEACE(ClosedFormRemover):
             first = not hasattr(self, "moments_")
             if first and concept_classes is not None:
                 nested = concept_classes and isinstance(concept_classes[0], tuple | list)
-                self.concept_classes_ = tuple(map(tuple, concept_classes)) if nested else (tuple(concept_classes),)
+                self.concept_classes_ = tuple(map(tuple, concept_classes)) if nested else tuple(concept_classes)
                 self.classes_ = ()
                 checked_z(self, X, reset=True)
             rows, self._n_concept = self._rows(X, y, concept, sample_weight, reset=first and concept_classes is None)

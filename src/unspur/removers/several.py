@@ -1,0 +1,94 @@
+"""Several concepts, and concepts of more than two classes, for methods that know one binary concept at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from unspur._typing import Array
+from unspur.labels import class_label
+from unspur.removers.concepts import concept_columns
+from unspur.removers.inputs import LabelledRows, Sample, checked_z
+from unspur.subspace import Subspace
+from unspur.trace import Trace, Traces
+
+
+class _Found(Protocol):
+    @property
+    def spurious(self) -> Subspace: ...
+
+    @property
+    def main(self) -> Subspace: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """One binary concept: what to call it, and its values with None where it is not known."""
+
+    name: str
+    values: Array
+
+
+def one_after_the_other(
+    estimator: Any,
+    train: Sample,
+    validation: Sample | None,
+    fit_one: Callable[[Sample, Sample | None, Subspace | None], tuple[_Found, Trace, LabelledRows]],
+) -> None:
+    """Set `spurious_`, `main_`, `trace_`, `classes_` and `concept_classes_` of an estimator.
+
+    Each concept, or class against the rest, is fitted away from what was found before; `spurious_` is the span of all,
+    and `main_` that of the last fit, which is orthogonal to it.
+    """
+    n_rows = len(checked_z(estimator, train.X, reset=True))
+    columns = concept_columns(train.concept, n_rows, "concept")
+    labels = [class_label(values, name, n_rows, missing=estimator.missing_concept) for name, values in columns.items()]
+    if len(labels) == 1 and len(labels[0].classes) == 2:
+        tasks, held_out = [_Task("concept", train.concept)], [None if validation is None else validation.concept]
+    else:
+        tasks = [task for name, values, label in zip(columns, columns.values(), labels, strict=True)
+                 for task in _tasks(name, values, label.classes, estimator.missing_concept)]  # fmt: skip
+        held_out = [None] * len(tasks)
+        if validation is not None and validation.concept is not None and validation.X is not None:
+            others = concept_columns(validation.concept, _length(validation.X), "concept_val")
+            held_out = [task.values for name, values, label in zip(others, others.values(), labels, strict=True)
+                        for task in _tasks(name, values, label.classes, estimator.missing_concept)]  # fmt: skip
+    gone: Subspace | None = None
+    traces: dict[str, Trace] = {}
+    for task, values in zip(tasks, held_out, strict=True):
+        judged_on = None if validation is None else replace(validation, concept=values)
+        found, traces[task.name], data = fit_one(replace(train, concept=task.values), judged_on, gone)
+        gone = found.spurious if gone is None else gone.beside(found.spurious)
+        estimator.main_, estimator.classes_ = found.main, data.classes
+        single = data.concept_classes
+    assert gone is not None
+    estimator.spurious_ = gone
+    classes = tuple(label.classes for label in labels)
+    if len(tasks) == 1:
+        estimator.trace_, estimator.concept_classes_ = traces["concept"], single
+    else:
+        estimator.trace_ = Traces(traces)
+        estimator.concept_classes_ = classes[0] if len(classes) == 1 else classes
+
+
+def _length(X: Array) -> int:
+    """Rows of anything that has a shape or a length; what is neither is refused where rows are checked."""
+    shape = getattr(X, "shape", None)
+    return int(shape[0]) if shape else len(X) if hasattr(X, "__len__") else 0
+
+
+def _tasks(name: str, values: Array, classes: tuple[Any, ...], missing: Any) -> list[_Task]:
+    """The concept itself if it is binary, else each of its classes against the rest."""
+    n_rows = len(values)
+    label = class_label(values, name, n_rows, missing=missing, classes=classes)
+    chosen = [1] if len(classes) == 2 else range(len(classes))
+    tasks = []
+    for code in chosen:
+        task = np.where(label.codes == code, f"{classes[code]}", "rest" if len(classes) > 2 else f"{classes[0]}")
+        task = task.astype(object)
+        task[~label.present] = None
+        tasks.append(_Task(name if len(classes) == 2 else f"{name}={classes[code]}", task))
+    return tasks

@@ -1,0 +1,79 @@
+"""Several concepts, and concepts of more than two classes, for the methods that know one binary concept at a time."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose
+
+from unspur import INLP, JSE, load
+from unspur.exceptions import LabelError
+from unspur.trace import Traces
+
+FAST = {"weight_decay": 0.1, "cv": None, "random_state": 0}
+
+
+@pytest.fixture(scope="module")
+def birds():
+    """Rows with a task on axis 0, a binary concept on axis 1 and one of three classes in the plane of axes 2 and 3."""
+    rng = np.random.default_rng(0)
+    n = 4000
+    y = rng.integers(2, size=n)
+    water = np.where(rng.random(n) < 0.7, y, 1 - y)
+    season = np.where(rng.random(n) < 0.4, 2 * y, rng.integers(3, size=n))
+    z = rng.standard_normal((n, 10))
+    z[:, 0] += 2.0 * y
+    z[:, 1] += 2.0 * water
+    z[:, 2:4] += 2.0 * np.array([[1.0, 0.0], [-0.5, 0.87], [-0.5, -0.87]])[season]
+    return z, y, water, np.array(["spring", "summer", "winter"])[season]
+
+
+@pytest.mark.parametrize("method", [JSE, INLP])
+def test_a_concept_of_three_classes_is_taken_class_by_class(birds, method, tmp_path):
+    z, y, _, season = birds
+    remover = method(**FAST).fit(z, y, concept=season)
+    assert isinstance(remover.trace_, Traces)
+    assert set(remover.trace_.parts) == {"concept=spring", "concept=summer", "concept=winter"}
+    assert remover.concept_classes_ == ("spring", "summer", "winter")
+    shown = np.linalg.norm(remover.spurious_.basis[2:4], axis=1)
+    assert np.all(shown > 0.95)  # the whole plane is found
+    clean = remover.transform(z)
+    same = y == 0  # the season travels with the task, which stays; within one class of it nothing may be left
+    before, after = (
+        max(np.abs(np.corrcoef(rows[same].T, season[same] == kind)[:-1, -1]).max() for kind in np.unique(season))
+        for rows in (z, clean)
+    )
+    assert before > 0.5
+    assert after < 0.1
+    remover.save(tmp_path / "r.safetensors")
+    again = load(tmp_path / "r.safetensors")
+    assert str(again.trace_) == str(remover.trace_)
+    assert again.concept_classes_ == remover.concept_classes_
+
+
+@pytest.mark.parametrize("method", [JSE, INLP])
+def test_several_concepts_are_removed_one_after_the_other(birds, method):
+    z, y, water, season = birds
+    both = method(**FAST).fit(z, y, concept=pd.DataFrame({"water": water, "season": season}))
+    assert next(iter(both.trace_.parts)) == "water"
+    assert both.concept_classes_ == ((0, 1), ("spring", "summer", "winter"))
+    basis = both.spurious_.basis
+    assert_allclose(basis.T @ basis, np.eye(basis.shape[1]), atol=1e-12)
+    assert np.all(np.linalg.norm(basis[1:4], axis=1) > 0.95)
+    one = method(**FAST).fit(z, y, concept=water)
+    assert np.linalg.norm(one.spurious_.basis[2:4]) < np.linalg.norm(basis[2:4]) - 0.5  # one alone leaves the other
+    if method is JSE:
+        assert_allclose(both.main_.basis.T @ basis, 0, atol=1e-12)
+        assert abs(both.main_.basis[0]).max() > 0.95  # and the task is still there
+
+
+def test_a_validation_set_has_its_concepts_in_the_same_columns(birds):
+    z, y, water, season = birds
+    concepts = pd.DataFrame({"water": water, "season": season})
+    train, held = slice(0, 2500), slice(2500, 4000)
+    jse = JSE(weight_decay=0.1).fit(
+        z[train], y[train], concept=concepts[train], X_val=z[held], y_val=y[held], concept_val=concepts[held]
+    )
+    assert np.all(np.linalg.norm(jse.spurious_.basis[1:4], axis=1) > 0.95)
+    strange = concepts[held].assign(season="autumn")
+    with pytest.raises(LabelError, match="autumn"):
+        JSE().fit(z[train], y[train], concept=concepts[train], X_val=z[held], y_val=y[held], concept_val=strange)
