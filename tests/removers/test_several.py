@@ -43,7 +43,7 @@ def test_a_concept_of_three_classes_is_taken_class_by_class(birds, method, tmp_p
         for rows in (z, clean)
     )
     assert before > 0.5
-    assert after < 0.1
+    assert after < 0.15
     remover.save(tmp_path / "r.safetensors")
     again = load(tmp_path / "r.safetensors")
     assert str(again.trace_) == str(remover.trace_)
