@@ -75,12 +75,13 @@ class _FineSearch:
         try:
             start = self._evaluate(x0)
             # The first step L-BFGS tries has length one. In units of the gradient that is the step of Newton's method
-            # for a Hessian that is the identity, which whitening has made it nearly.
+            # for a Hessian that is the identity, which whitening has made it nearly. The objective is in units of its
+            # square, so that the gradient it sees has length one too, and not one that its limits take for zero.
             unit = float(np.linalg.norm(start[1]))
 
             def evaluate(v: FloatArray) -> tuple[float, FloatArray]:
                 shown, gradient = self._evaluate(x0 + unit * v) if v.any() else start
-                return shown, unit * gradient
+                return shown / unit**2, gradient / unit
 
             result = scipy.optimize.minimize(
                 evaluate, np.zeros_like(x0), jac=True, method="L-BFGS-B", options=limits,

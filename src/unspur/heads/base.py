@@ -1,0 +1,241 @@
+"""What every last layer shares: checks, predictions, and the two solvers of a weighted fit."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from numbers import Integral, Real
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from scipy.special import expit, softmax
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, Options, StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from unspur._typing import Array, FloatArray
+from unspur.heads.inputs import HeadData, LabelledRows, head_data
+from unspur.removers.inputs import Sample, checked_z, require_finite
+from unspur.solvers.sgd import SGDSettings
+from unspur.solvers.softmax import FitOutcome, LinearModel, cell_losses, solve_softmax, whitening_of
+from unspur.solvers.softmax_sgd import BatchWeights, Watch, alike, solve_softmax_by_sgd
+from unspur.sums.moments import Moments
+from unspur.sums.softmax import LinearLogits, n_logits
+
+#: Penalty in units of the mean variance of the rows: separable classes have a solution, others hardly feel it.
+WEIGHT_DECAY = 0.01
+
+
+class Head(ClassifierMixin, BaseEstimator):
+    """Base of the last layers: linear logits ``x coefᵀ + intercept`` for a main label of two or more classes."""
+
+    # Arguments of `fit` are routed through pipelines and searches without asking the user to request each.
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {
+        "concept": True, "sample_weight": True,
+        "X_val": True, "y_val": True, "concept_val": True, "sample_weight_val": True,
+    }  # fmt: skip
+    _needs_concept: ClassVar[bool] = True
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "weight_decay": [Interval(Real, 0, None, closed="left")],
+        "missing_concept": [None, str, Real, Options(bool, {True, False})],
+        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+        "tol": [Interval(Real, 0, None, closed="neither")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "random_state": ["random_state"],
+    }
+
+    weight_decay: float
+    missing_concept: Any
+    validation_fraction: float
+    tol: float
+    max_iter: int
+    random_state: Any
+
+    classes_: Array
+    concept_classes_: tuple[Any, ...]
+    coef_: FloatArray
+    intercept_: FloatArray
+    outcome_: FitOutcome
+    n_iter_: int
+
+    def fit(
+        self,
+        X: Array,
+        y: Array,
+        *,
+        concept: Array,
+        sample_weight: Array | None = None,
+        X_val: Array | None = None,
+        y_val: Array | None = None,
+        concept_val: Array | None = None,
+        sample_weight_val: Array | None = None,
+    ) -> Self:
+        """Train the last layer.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            Embeddings; a memory-mapped array is read block by block.
+        y : array of shape (n,)
+            Main-task label, two or more classes.
+        concept : array of shape (n,)
+            Label of the concept, two or more classes; rows where it is missing are left out of the fit.
+        sample_weight : array of shape (n,), optional
+        X_val, y_val, concept_val, sample_weight_val : arrays, optional
+            Held-out rows, where the method uses some; else rows of X are held out.
+
+        A fit that fails leaves the estimator as it was.
+        """
+        before = dict(self.__dict__)
+        try:
+            self._validate_params()
+            train = Sample(X, y, concept, sample_weight)
+            validation = Sample(X_val, y_val, concept_val, sample_weight_val, "_val")
+            self._fit(train, validation)
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+        return self
+
+    def _fit(self, train: Sample, validation: Sample) -> None:
+        data = head_data(self, train, validation, self.missing_concept, needs_concept=self._needs_concept)
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1, size=4))
+        model = self._train(data, rng)
+        self.classes_ = data.classes
+        if data.concept_classes is not None:
+            self.concept_classes_ = data.concept_classes
+        self.coef_, self.intercept_ = model.weights, model.offset
+        self.outcome_, self.n_iter_ = model.outcome, model.outcome.evaluations
+        model.outcome.warn_unless_converged()
+
+    @abstractmethod
+    def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
+        """The method itself."""
+
+    def _exact(self, rows: LabelledRows, *, balanced: bool = False) -> LinearModel:
+        """Weighted logistic regression, solved."""
+        source, weighting = rows.source(), rows.weighting(balanced=balanced)
+        whitening = whitening_of(source, weighting, self.weight_decay)
+        return solve_softmax(source, weighting, whitening, rows.n_classes, tol=self.tol, max_iter=self.max_iter)
+
+    def decision_function(self, X: Array) -> FloatArray:
+        """Logits: shape (n,) for two classes, positive for the second; else (n, n_classes)."""
+        check_is_fitted(self, "coef_")
+        z = checked_z(self, X, reset=False)
+        require_finite(self, z)
+        logits = np.asarray(z @ self.coef_.T + self.intercept_)
+        return logits[:, 0] if len(self.coef_) == 1 else logits
+
+    def predict(self, X: Array) -> Array:
+        """Most likely class of each row, shape (n,)."""
+        logits = self.decision_function(X)
+        return self.classes_[(logits > 0).astype(np.intp) if logits.ndim == 1 else logits.argmax(axis=1)]
+
+    def predict_proba(self, X: Array) -> FloatArray:
+        """Probabilities of the classes in the order of `classes_`, shape (n, n_classes)."""
+        logits = self.decision_function(X)
+        if logits.ndim == 1:
+            return np.column_stack([expit(-logits), expit(logits)])
+        return np.asarray(softmax(logits, axis=1))
+
+    def predict_log_proba(self, X: Array) -> FloatArray:
+        """Logarithms of `predict_proba`, finite where those are zero, shape (n, n_classes)."""
+        logits = self.decision_function(X)
+        if logits.ndim == 1:
+            return -np.column_stack([np.logaddexp(0.0, logits), np.logaddexp(0.0, -logits)])
+        return np.asarray(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True))
+
+
+class TrainedHead(Head):
+    """A last layer that can be solved exactly or trained by the paper's SGD."""
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **Head._parameter_constraints,
+        "solver": [StrOptions({"exact", "sgd"})],
+        "learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "momentum": [Interval(Real, 0, 1, closed="left")],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "max_epochs": [Interval(Integral, 1, None, closed="left")],
+        "patience": [Interval(Integral, 1, None, closed="left")],
+    }
+
+    def __init__(
+        self,
+        *,
+        weight_decay: float = WEIGHT_DECAY,
+        solver: str = "exact",
+        missing_concept: Any = None,
+        validation_fraction: float = 0.2,
+        tol: float = 1e-6,
+        max_iter: int = 1000,
+        learning_rate: float = 1e-2,
+        momentum: float = 0.9,
+        batch_size: int = 128,
+        max_epochs: int = 50,
+        patience: int = 5,
+        random_state: Any = None,
+    ):
+        self.weight_decay = weight_decay
+        self.solver = solver
+        self.missing_concept = missing_concept
+        self.validation_fraction = validation_fraction
+        self.tol = tol
+        self.max_iter = max_iter
+        self.learning_rate = learning_rate
+        self.momentum = momentum
+        self.batch_size = batch_size
+        self.max_epochs = max_epochs
+        self.patience = patience
+        self.random_state = random_state
+
+    def _held_out(self, data: HeadData, rng: np.random.Generator) -> tuple[LabelledRows, LabelledRows]:
+        """Rows to train on and rows for early stopping: those passed, else a share of every group."""
+        if data.validation is not None:
+            return data.train, data.validation
+        return data.train.split(self.validation_fraction, rng)
+
+    def _sgd(
+        self,
+        rows: LabelledRows,
+        held_out: LabelledRows | None,
+        rng: np.random.Generator,
+        *,
+        balanced: bool = False,
+        watch: str = "mean",
+        epochs: int | None = None,
+        batch_weights: BatchWeights = alike,
+        start: LinearModel | None = None,
+    ) -> LinearModel:
+        """Batches drawn with equal weight for each group or row; early stopping on the held-out rows.
+
+        `watch` is the held-out loss that counts: "mean" over rows, "groups" (mean over groups) or "worst" group.
+        Without held-out rows, `epochs` epochs are run.
+        """
+        source = rows.source()
+        weighting = rows.weighting(balanced=balanced)
+        settings = SGDSettings(
+            self.learning_rate, self.momentum, self.weight_decay, self.batch_size,
+            self.max_epochs if epochs is None else epochs, self.patience,
+        )  # fmt: skip
+        centre = Moments.of(source, weighting).mean if start is None else start.centre
+        return solve_softmax_by_sgd(
+            source, weighting, centre, n_logits(rows.n_classes), settings, rng,
+            watch=None if held_out is None else _watched(held_out, watch),
+            batch_weights=batch_weights, start=start,
+        )  # fmt: skip
+
+
+def _watched(rows: LabelledRows, how: str) -> Watch:
+    """The held-out loss that early stopping looks at."""
+    source, totals = rows.source(), rows.totals
+    present = totals > 0
+
+    def loss(logits: LinearLogits) -> float:
+        losses = cell_losses(source, logits, totals)[present]
+        if how == "mean":
+            return float(np.average(losses, weights=totals[present]))
+        return float(losses.max() if how == "worst" else losses.mean())
+
+    return loss

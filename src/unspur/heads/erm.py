@@ -1,0 +1,86 @@
+"""Empirical risk minimisation: the last layer that knows of no concept."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Self
+
+import numpy as np
+
+from unspur._typing import Array
+from unspur.heads.base import TrainedHead
+from unspur.heads.inputs import HeadData
+from unspur.solvers.softmax import LinearModel
+
+
+class ERM(TrainedHead):
+    """Plain logistic regression: every row counts alike.
+
+    ::
+
+        minimise    Σ ω_i ℓ(z_i · w + b, y_i)  +  λ/2 ‖w‖²
+
+    `fit` takes a concept, so that it can stand wherever the other last layers do, and does not look at it.
+
+    Parameters
+    ----------
+    weight_decay : float, default=0.01
+        Penalty λ in units of the mean variance of the rows that are trained on (absolute for ``solver="sgd"``).
+    solver : {"exact", "sgd"}, default="exact"
+        Solve to `tol`, or train by the paper's minibatch SGD with early stopping on held-out rows.
+    missing_concept : scalar or None, default=None
+        Value of `concept` that means "not known", besides NaN and None.
+    validation_fraction : float, default=0.2
+        Share of every group that SGD holds out for early stopping when no X_val is passed.
+    tol : float, default=1e-6
+        Relative gradient norm at which the exact solver stops.
+    max_iter : int, default=1000
+        Most iterations of the exact solver.
+    learning_rate, momentum, batch_size, max_epochs, patience :
+        Settings of ``solver="sgd"``; the defaults are the paper's for Toy.
+    random_state : int, RandomState or None, default=None
+        Draws what SGD holds out, and its minibatches.
+
+    Attributes
+    ----------
+    coef_, intercept_ : arrays of shape (k, d) and (k,)
+        k = 1 for two classes, else one line per class.
+    classes_ : array
+        Classes of y, in their order.
+    outcome_ : FitOutcome
+        Whether the solver converged, why it stopped, and what it cost.
+    n_iter_ : int
+        Evaluations of the objective, or epochs of SGD.
+
+    Examples
+    --------
+    >>> from unspur.heads import ERM
+    >>> from unspur.lab.datasets import make_toy
+    >>> train = make_toy(2000, random_state=0)
+    >>> round(ERM().fit(train.Z, train.y).score(train.Z, train.y), 1)
+    0.8
+    """
+
+    _needs_concept: ClassVar[bool] = False
+
+    def fit(
+        self,
+        X: Array,
+        y: Array,
+        *,
+        concept: Array | None = None,  # noqa: ARG002
+        sample_weight: Array | None = None,
+        X_val: Array | None = None,
+        y_val: Array | None = None,
+        concept_val: Array | None = None,  # noqa: ARG002
+        sample_weight_val: Array | None = None,
+    ) -> Self:
+        """Train the last layer; `concept` and `concept_val` are not looked at (see `Head.fit` for the rest)."""
+        return super().fit(
+            X, y, concept=None, sample_weight=sample_weight, X_val=X_val, y_val=y_val, concept_val=None,
+            sample_weight_val=sample_weight_val,
+        )  # fmt: skip
+
+    def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
+        if self.solver == "exact":
+            return self._exact(data.train)
+        return self._sgd(*self._held_out(data, rng), rng)

@@ -1,0 +1,188 @@
+"""From what a user passes to `fit` to labelled rows: validation, missing concepts, groups and held-out shares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import assert_all_finite, column_or_1d
+
+from unspur._typing import Array, FloatArray, IntArray
+from unspur.exceptions import InputError, LabelError
+from unspur.labels import ClassLabel, class_label
+from unspur.removers.inputs import Sample, checked_weights, checked_z, require_finite
+from unspur.rows import Columns, RowSource, Weighting, rows_of
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledRows:
+    """Rows (n, d) with codes of main label and concept and a weight, each (n,); weight 0: the row does not count.
+
+    Row i belongs to group ``shape[1] · y + concept``, with `shape` the numbers of classes of main label and concept.
+    """
+
+    z: Array
+    y: IntArray
+    concept: IntArray
+    weight: FloatArray
+    shape: tuple[int, int]
+    classes: tuple[Any, ...]
+
+    @property
+    def n_classes(self) -> int:
+        """Classes of the main label."""
+        return self.shape[0]
+
+    @property
+    def n_groups(self) -> int:
+        """Groups, with those that have no rows."""
+        return self.shape[0] * self.shape[1]
+
+    @property
+    def group(self) -> IntArray:
+        """Group of each row, shape (n,)."""
+        return np.asarray(self.shape[1] * self.y + self.concept)
+
+    @property
+    def counts(self) -> IntArray:
+        """Rows that count in each group, shape (G,)."""
+        return np.bincount(self.group[self.weight > 0], minlength=self.n_groups)
+
+    @property
+    def totals(self) -> FloatArray:
+        """Weight of each group, shape (G,)."""
+        return np.asarray(np.bincount(self.group, weights=self.weight, minlength=self.n_groups), dtype=np.float64)
+
+    @property
+    def effective(self) -> FloatArray:
+        """Effective size (Σw)² / Σw² of each group, shape (G,): the number of rows when they weigh the same."""
+        squares = np.bincount(self.group, weights=self.weight**2, minlength=self.n_groups)
+        return np.asarray(self.totals**2 / np.where(squares > 0, squares, 1.0))
+
+    def weighting(self, *, balanced: bool) -> Weighting:
+        """Row weights summing to one; `balanced` gives every group that has rows the same total."""
+        totals = self.totals
+        if not balanced:
+            return Weighting(np.full(len(totals), 1.0 / totals.sum()))
+        present = totals > 0
+        return Weighting(np.where(present, 1.0, 0.0) / (present.sum() * np.where(present, totals, 1.0)))
+
+    def reweighted(self, weight: FloatArray) -> Self:
+        """The same rows with other weights."""
+        return replace(self, weight=weight)
+
+    def only(self, rows: IntArray) -> Self:
+        """The same rows, of which only these count."""
+        chosen = np.zeros(len(self.y), dtype=bool)
+        chosen[rows] = True
+        return self.reweighted(np.where(chosen, self.weight, 0.0))
+
+    def source(self) -> RowSource:
+        """The rows as a source whose cells are the groups."""
+        live = np.flatnonzero(self.weight > 0)
+        # Copied only when less than half of them count: a few subsampled rows are cheaper to copy than all to visit.
+        rows: Any = live if 2 * len(live) < len(self.y) else slice(None)
+        targets = np.stack([self.concept[rows], self.y[rows]]).astype(np.float64)
+        return rows_of(self.z[rows], Columns(targets, self.group[rows], self.weight[rows], 0))
+
+    def split(self, share: float, rng: np.random.Generator) -> tuple[Self, Self]:
+        """The rows, and `share` of every group held out; groups of two rows and more are in both."""
+        held_out = []
+        for g in range(self.n_groups):
+            members = rng.permutation(np.flatnonzero((self.group == g) & (self.weight > 0)))
+            held_out.append(members[: min(max(round(share * len(members)), 1), len(members) - 1)])
+        there = np.concatenate(held_out)
+        if not len(there):
+            raise InputError("No group has two rows, so none can be held out. Pass a validation set (X_val, y_val, …).")
+        return self.only(np.setdiff1d(np.arange(len(self.y)), there)), self.only(there)
+
+    def equal_groups(self, rng: np.random.Generator) -> IntArray:
+        """Rows, as many of every group that has any as the smallest has, drawn without replacement and sorted."""
+        counts = self.counts
+        size = counts[counts > 0].min()
+        live = self.weight > 0
+        drawn = [
+            rng.choice(np.flatnonzero(live & (self.group == g)), size, replace=False) for g in np.flatnonzero(counts)
+        ]
+        return np.sort(np.concatenate(drawn))
+
+    def require_classes(self, why: str) -> None:
+        """Raise LabelError unless every class of the main label has a row that counts."""
+        seen = np.bincount(self.y[self.weight > 0], minlength=self.n_classes)
+        if seen.min() == 0:
+            name = self.classes[int(np.argmin(seen))]
+            raise LabelError(
+                f"Class {name!r} of y has no row {why}, so it cannot be told from the others. Pass such rows, or "
+                "leave the class out."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class HeadData:
+    """Training rows, rows to judge on if any were passed, and the values behind the codes."""
+
+    train: LabelledRows
+    validation: LabelledRows | None
+    classes: Array
+    concept_classes: tuple[Any, ...] | None
+
+
+def head_data(
+    estimator: BaseEstimator, train: Sample, validation: Sample, missing: Any, *, needs_concept: bool
+) -> HeadData:
+    """Check everything that can be wrong with the data.
+
+    Without `needs_concept` that of the training rows is not looked at: they have one group per class. That of a
+    validation set is, where it is passed.
+    """
+    z = _rows(estimator, train, reset=True)
+    if train.y is None:
+        raise LabelError(f"{type(estimator).__name__} requires y to be passed, but the target y is None.")
+    y = _main_label(train, len(z))
+    concept = class_label(train.concept, "concept", len(z), missing=missing) if needs_concept else None
+    rows = _labelled(z, y, concept, train)
+    rows.require_classes("with a positive weight" + (" and a known concept" if needs_concept else ""))
+    given = np.asarray(train.y).dtype
+    classes = np.array(y.classes, dtype=given if given.kind in "biufUO" else None)
+    known = None if concept is None else concept.classes
+    if validation.empty:
+        return HeadData(rows, None, classes, known)
+    if validation.X is None or validation.y is None or (needs_concept and validation.concept is None):
+        raise InputError("A validation set needs X_val, y_val and concept_val together.")
+    z = _rows(estimator, validation, reset=False)
+    y_val = _main_label(validation, len(z), y.classes)
+    concept_val = None
+    if validation.concept is not None:
+        concept_val = class_label(validation.concept, "concept_val", len(z), missing=missing, classes=known)
+    return HeadData(rows, _labelled(z, y_val, concept_val, validation), classes, known)
+
+
+def _rows(estimator: BaseEstimator, sample: Sample, *, reset: bool) -> Array:
+    z = checked_z(estimator, sample.X, reset=reset)
+    require_finite(estimator, z)
+    return z
+
+
+def _main_label(sample: Sample, n: int, classes: tuple[Any, ...] | None = None) -> ClassLabel:
+    name = f"y{sample.suffix}"
+    values = column_or_1d(sample.y, warn=True) if getattr(sample.y, "ndim", 1) != 1 else sample.y
+    if getattr(values, "dtype", np.dtype(object)).kind == "f":
+        assert_all_finite(values, allow_nan=True, input_name=name)
+    label = class_label(values, name, n, classes=classes)
+    if not label.present.all():
+        raise LabelError(f"{name} is missing in {np.sum(~label.present)} rows; only concept may have gaps.")
+    return label
+
+
+def _labelled(z: Array, y: ClassLabel, concept: ClassLabel | None, sample: Sample) -> LabelledRows:
+    """Rows and codes; those whose concept is asked for and missing get weight zero."""
+    n = len(z)
+    weight = checked_weights(sample.sample_weight, f"sample_weight{sample.suffix}", n)
+    if concept is None:
+        return LabelledRows(z, y.codes, np.zeros(n, dtype=np.intp), weight, (len(y.classes), 1), y.classes)
+    weight = np.where(concept.present, weight, 0.0)
+    if not weight.any():
+        raise LabelError(f"No row has both a concept{sample.suffix} and a positive weight.")
+    return LabelledRows(z, y.codes, concept.codes, weight, (len(y.classes), len(concept.classes)), y.classes)

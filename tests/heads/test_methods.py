@@ -1,0 +1,187 @@
+"""What each last layer does with its weights, each promise with a control."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.linear_model import LogisticRegression
+
+from unspur.exceptions import InputError, LabelError, NotConvergedWarning
+from unspur.heads import DFR, ERM, JTT, SUBG, GroupWeighted
+from unspur.heads.jtt import NoErrorsWarning
+from unspur.lab.datasets import make_toy
+from unspur.metrics import GroupAccuracy
+
+
+@pytest.fixture(scope="module")
+def toy():
+    return make_toy(900, d=5, rho=0.8, random_state=0)
+
+
+def groups_of(data):
+    return 2 * data.y + data.concept
+
+
+def stretched(n, agreement, seed):
+    """Rows whose loudest axis is the concept and whose main axis is quiet, so that penalised ERM leans on the first."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(2, size=n)
+    concept = np.where(rng.random(n) < agreement, y, 1 - y)
+    z = rng.standard_normal((n, 20))
+    z[:, 0] = 6.0 * (2 * concept - 1) + 3.0 * z[:, 0]
+    z[:, 1] += 1.5 * (2 * y - 1)
+    return z, y, concept
+
+
+def worst(head, z, y, concept):
+    return GroupAccuracy.of(head.predict(z) == y, y, concept).worst
+
+
+def test_erm_equals_scikit_learns_and_ignores_the_concept(toy):
+    erm = ERM(weight_decay=0.02, tol=1e-8).fit(toy.Z, toy.y)
+    peer = LogisticRegression(C=1.0 / (0.02 * toy.Z.var(axis=0).mean() * len(toy.y)), tol=1e-10).fit(toy.Z, toy.y)
+    assert_allclose(erm.coef_, peer.coef_, atol=1e-5)
+    assert_allclose(erm.intercept_, peer.intercept_, atol=1e-5)
+    assert_array_equal(ERM(weight_decay=0.02, tol=1e-8).fit(toy.Z, toy.y, concept=["odd"] * 3).coef_, erm.coef_)
+    assert np.abs(ERM(weight_decay=0.2).fit(toy.Z, toy.y).coef_ - peer.coef_).max() > 0.1
+
+
+def test_group_weighted_equals_erm_with_those_weights(toy):
+    group = groups_of(toy)
+    head = GroupWeighted(tol=1e-8).fit(toy.Z, toy.y, concept=toy.concept)
+    by_hand = ERM(tol=1e-8).fit(toy.Z, toy.y, sample_weight=1.0 / np.bincount(group)[group])
+    assert_allclose(head.coef_, by_hand.coef_, atol=1e-6)
+    assert_array_equal(head.group_counts_.ravel(), np.bincount(group))
+    assert np.abs(ERM().fit(toy.Z, toy.y).coef_ - head.coef_).max() > 0.05
+
+
+@pytest.mark.parametrize("head", [ERM, GroupWeighted])
+def test_whole_weights_are_repetition(head, toy):
+    weight = np.random.default_rng(0).integers(0, 4, len(toy.y))
+    weighted = head(tol=1e-8).fit(toy.Z, toy.y, concept=toy.concept, sample_weight=weight)
+    again = np.repeat(np.arange(len(toy.y)), weight)
+    repeated = head(tol=1e-8).fit(toy.Z[again], toy.y[again], concept=toy.concept[again])
+    assert_allclose(weighted.coef_, repeated.coef_, atol=1e-6)
+    assert_allclose(weighted.intercept_, repeated.intercept_, atol=1e-6)
+    assert np.abs(head().fit(toy.Z, toy.y, concept=toy.concept).coef_ - repeated.coef_).max() > 1e-2
+
+
+def test_subg_draws_equal_groups_without_replacement(toy):
+    group = groups_of(toy)
+    head = SUBG(random_state=0).fit(toy.Z, toy.y, concept=toy.concept)
+    assert len(np.unique(head.drawn_)) == len(head.drawn_)
+    assert_array_equal(np.bincount(group[head.drawn_]), np.full(4, np.bincount(group).min()))
+    assert np.ptp(np.bincount(group)) > 100
+    chosen = head.drawn_
+    assert_allclose(ERM().fit(toy.Z[chosen], toy.y[chosen]).coef_, head.coef_, atol=1e-6)
+    same, other = (SUBG(random_state=s).fit(toy.Z, toy.y, concept=toy.concept) for s in (0, 1))
+    assert_array_equal(same.drawn_, chosen)
+    assert not np.array_equal(other.drawn_, chosen)
+
+
+def test_jtt_upweights_what_the_first_model_gets_wrong(toy):
+    jtt = JTT(upweight=7, tol=1e-8).fit(toy.Z, toy.y)
+    first = ERM(weight_decay=0.1).fit(toy.Z, toy.y)
+    assert_array_equal(jtt.errors_, np.flatnonzero(first.predict(toy.Z) != toy.y))
+    weight = np.ones(len(toy.y))
+    weight[jtt.errors_] = 7
+    assert_allclose(jtt.coef_, ERM(tol=1e-8).fit(toy.Z, toy.y, sample_weight=weight).coef_, atol=1e-6)
+    assert_allclose(JTT(upweight=1, tol=1e-8).fit(toy.Z, toy.y).coef_, ERM(tol=1e-8).fit(toy.Z, toy.y).coef_, atol=1e-6)
+    assert np.abs(jtt.coef_ - first.coef_).max() > 0.1
+
+
+@pytest.mark.parametrize("solver", ["exact", "sgd"])
+def test_jtt_without_errors_is_erm_and_says_so(solver):
+    y = np.arange(40) % 2
+    z = np.column_stack([10.0 * y, np.random.default_rng(0).standard_normal(40)])
+    options = {"solver": solver, "random_state": 0, "max_epochs": 3}
+    with pytest.warns(NoErrorsWarning, match="Raise identification_weight_decay"):
+        jtt = JTT(**options, identification_epochs=30).fit(z, y)
+    assert len(jtt.errors_) == 0
+    assert "this is ERM" in jtt.outcome_.reason
+    if solver == "exact":
+        assert_allclose(jtt.coef_, ERM().fit(z, y).coef_, atol=1e-8)
+    z[0, 0] = 10.0  # control: one row on the wrong side, and it is found without a warning
+    assert 0 in JTT(**{**options, "solver": "exact"}).fit(z, y).errors_
+
+
+def test_jtt_by_sgd_identifies_with_few_epochs(toy):
+    settings = {"solver": "sgd", "learning_rate": 1e-4, "random_state": 0, "max_epochs": 3}
+    errors = [len(JTT(**settings, identification_epochs=e).fit(toy.Z, toy.y).errors_) for e in (1, 60)]
+    assert errors[0] > errors[1] > 0
+    n = 600
+    val = {"X_val": toy.Z[n:], "y_val": toy.y[n:]}
+    for concept_val in (None, toy.concept[n:]):
+        jtt = JTT(**{**settings, "learning_rate": 0.01}).fit(toy.Z[:n], toy.y[:n], **val, concept_val=concept_val)
+        loss = -jtt.predict_log_proba(toy.Z[n:])[np.arange(len(toy.y) - n), toy.y[n:]]
+        by_group = np.mean([loss[groups_of(toy)[n:] == g].mean() for g in range(4)])
+        assert abs(by_group - loss.mean()) > 1e-3
+        assert_allclose(jtt.outcome_.objective, loss.mean() if concept_val is None else by_group)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_balanced_last_layers_repair_the_worst_group(seed):
+    z, y, concept = stretched(1500, 0.95, seed)
+    test = stretched(4000, 0.5, seed + 100)
+    erm = worst(ERM(weight_decay=0.3).fit(z, y), *test)
+    for head in (
+        GroupWeighted(weight_decay=0.3),
+        SUBG(random_state=0, weight_decay=0.3),
+        DFR(random_state=0, weight_decay=0.3),
+    ):
+        assert worst(head.fit(z, y, concept=concept), *test) > erm + 0.1
+    assert worst(JTT(weight_decay=0.3).fit(z, y), *test) > erm + 0.05
+    fair = stretched(1500, 0.5, seed)  # control: without a spurious correlation there is nothing to repair
+    gain = worst(DFR(random_state=0).fit(fair[0], fair[1], concept=fair[2]), *test)
+    assert gain < worst(ERM().fit(fair[0], fair[1]), *test) + 0.05
+
+
+def test_dfr_is_the_mean_of_balanced_fits_of_the_validation_rows(toy):
+    n = 500
+    val = {"X_val": toy.Z[n:], "y_val": toy.y[n:], "concept_val": toy.concept[n:]}
+    one = DFR(n_draws=1, random_state=0).fit(toy.Z[:n], toy.y[:n], concept=toy.concept[:n], **val)
+    rng = np.random.default_rng(5)
+    elsewhere = DFR(n_draws=1, random_state=0).fit(
+        rng.standard_normal((n, 5)), toy.y[:n], concept=toy.concept[:n], **val
+    )
+    assert_array_equal(one.coef_, elsewhere.coef_)  # X is not trained on when there are validation rows
+    counts = np.bincount(groups_of(toy)[n:])
+    assert_array_equal(one.group_counts_.ravel(), counts)
+    draws = [DFR(n_draws=d, random_state=s) for d in (1, 40) for s in range(6)]
+    coef = np.array([h.fit(toy.Z[:n], toy.y[:n], concept=toy.concept[:n], **val).coef_[0] for h in draws])
+    assert coef[6:].std(axis=0).mean() < 0.4 * coef[:6].std(axis=0).mean()
+
+
+def test_dfr_holds_out_a_share_of_every_group(toy):
+    head = DFR(validation_fraction=0.25, random_state=0).fit(toy.Z, toy.y, concept=toy.concept)
+    assert_array_equal(head.group_counts_.ravel(), np.round(0.25 * np.bincount(groups_of(toy))))
+
+
+def test_a_class_without_held_out_rows_is_an_error(toy):
+    only = toy.y == 0
+    with pytest.raises(LabelError, match="Class 1 of y has no row among those held out"):
+        DFR().fit(
+            toy.Z, toy.y, concept=toy.concept, X_val=toy.Z[only], y_val=toy.y[only], concept_val=toy.concept[only]
+        )
+
+
+@pytest.mark.parametrize("head", [ERM, GroupWeighted])
+def test_sgd_comes_close_to_the_exact_solution(head, toy):
+    settings = {"weight_decay": 0.0, "learning_rate": 0.02, "patience": 20, "random_state": 0}
+    by_sgd = head(solver="sgd", **settings).fit(toy.Z, toy.y, concept=toy.concept).coef_[0]
+    exact = head(weight_decay=0.0).fit(toy.Z, toy.y, concept=toy.concept).coef_[0]
+    cosine = by_sgd @ exact / np.linalg.norm(by_sgd) / np.linalg.norm(exact)
+    assert cosine > 0.97
+    barely = head(solver="sgd", **{**settings, "learning_rate": 1e-5}, max_epochs=1)
+    assert np.linalg.norm(barely.fit(toy.Z, toy.y, concept=toy.concept).coef_) < 0.1 * np.linalg.norm(exact)
+
+
+def test_sgd_that_diverges_is_an_outcome(toy):
+    with pytest.warns(NotConvergedWarning, match="Lower learning_rate"):
+        ERM(solver="sgd", learning_rate=1e3, weight_decay=0.5, random_state=0).fit(toy.Z, toy.y)
+
+
+def test_sgd_needs_rows_to_hold_out():
+    z, y = np.eye(3), np.array([0, 1, 2])
+    with pytest.raises(InputError, match="No group has two rows"):
+        ERM(solver="sgd").fit(z, y)
+    assert ERM(solver="sgd", max_epochs=2).fit(z, y, X_val=z, y_val=y).n_iter_ == 2
