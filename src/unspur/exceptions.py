@@ -14,6 +14,7 @@
     NotConvergedWarning (sklearn's ConvergenceWarning)   a solver stopped early; the message says why
     NothingRemovedWarning (UserWarning)                  no spurious direction was found: transform changes nothing
     IllConditionedWarning (UserWarning)                  a removal amplifies noise; the message says by how much
+    UsedRowsWarning (UserWarning)                        a certificate was asked for on rows of the fit
 
 Every message says what was seen, what is needed and what to do.
 """
@@ -65,3 +66,7 @@ class NothingRemovedWarning(UserWarning):
 
 class IllConditionedWarning(UserWarning):
     """Concept and task nearly share a direction, so that separating them amplifies noise."""
+
+
+class UsedRowsWarning(UserWarning):
+    """A certificate is measured on rows that the removal was fitted on, which flatters it."""

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from unspur._typing import Array, FloatArray
-from unspur.labels import BinaryLabel
+from unspur.labels import ClassLabel
 from unspur.metrics import GroupAccuracy
 
 #: Penalty of the last layer in units of the mean variance of its rows.
@@ -36,7 +36,7 @@ class LastLayer:
         return self.model.predict((Z - self.centre) / self.unit)
 
 
-def judge_last_layer(train: tuple[Array, BinaryLabel], test: tuple[Array, BinaryLabel, BinaryLabel]) -> GroupAccuracy:
+def judge_last_layer(train: tuple[Array, ClassLabel], test: tuple[Array, ClassLabel, ClassLabel]) -> GroupAccuracy:
     """Train a last layer on (Z, y) and count its right predictions on (Z, y, concept)."""
     z, y, concept = test
     known = concept.present

@@ -1,5 +1,20 @@
-"""How well a classifier does, group by group."""
+"""How well a classifier does group by group, what rows still tell about a concept, and how subspaces compare."""
 
-from unspur.metrics.groups import GroupAccuracy
+from unspur.metrics.description import DescriptionLength, description_length
+from unspur.metrics.groups import GroupAccuracy, group_accuracy
+from unspur.metrics.leakage import Leakage, leakage
+from unspur.metrics.reconstruction import explained_variance, reconstruction_error
+from unspur.metrics.subspaces import principal_angles, shared_variance
 
-__all__ = ["GroupAccuracy"]
+__all__ = [
+    "DescriptionLength",
+    "GroupAccuracy",
+    "Leakage",
+    "description_length",
+    "explained_variance",
+    "group_accuracy",
+    "leakage",
+    "principal_angles",
+    "reconstruction_error",
+    "shared_variance",
+]

@@ -1,25 +1,65 @@
-"""Accuracy in each group (main, concept), the worst of them, and two averages that are not the same."""
+"""Accuracy in each group (main, concept), the worst of them, and averages that are not the same."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from scipy.stats import norm
 
 from unspur._typing import Array, FloatArray, IntArray
-from unspur.exceptions import InputError
+from unspur.exceptions import InputError, LabelError
+from unspur.labels import ClassLabel, class_label
+from unspur.metrics.proportions import expected_minimum, simultaneous_bounds, wilson
+
+#: What a group without rows means: an error, or an accuracy that is NaN and left out of the worst and the averages.
+Empty: TypeAlias = Literal["error", "nan"]
 
 
-@dataclass(frozen=True, slots=True)
+def group_accuracy(
+    y: Array, predicted: Array, concept: Array, *, missing_concept: Any = None, empty: Empty = "error"
+) -> GroupAccuracy:
+    """Accuracy of predictions in every group.
+
+    Parameters
+    ----------
+    y, predicted : true and predicted main label of each row, shape (n,); two or more classes.
+    concept : label of each row, shape (n,); for several concepts a mapping from names to labels, a DataFrame, or an
+        array (n, m). Groups are all combinations of main class and concept classes.
+    missing_concept : besides NaN and None, the value that stands for "not known"; such rows are in no group.
+    empty : "error", or "nan" where combinations without rows are expected.
+    """
+    truth = class_label(y, "main", len(np.asarray(y)))
+    if not truth.present.all():
+        raise LabelError(f"y is missing in {np.sum(~truth.present)} rows; predictions cannot be judged there.")
+    right = _right(y, predicted)
+    columns = _columns(concept)
+    labels = [class_label(values, name, len(right), missing=missing_concept) for name, values in columns.items()]
+    known = np.all([label.present for label in labels], axis=0)
+    return GroupAccuracy.of(
+        right[known],
+        truth.codes[known],
+        np.column_stack([label.codes[known] for label in labels]),
+        classes=truth.classes,
+        concept_classes=tuple(label.classes for label in labels),
+        names=("main", *columns),
+        empty=empty,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class GroupAccuracy:
-    """Rows and correct predictions per group, both of shape (2, 2): main, concept; with the names of the classes."""
+    """Rows and correct predictions per group, both of shape (main classes, classes of concept 1, of concept 2, …).
+
+    `levels` holds the classes along each axis and `names` what the axes are called.
+    """
 
     rows: IntArray
     correct: IntArray
-    classes: tuple[Any, Any]
-    concept_classes: tuple[Any, Any]
+    levels: tuple[tuple[Any, ...], ...]
+    names: tuple[str, ...] = ("main", "concept")
 
     @classmethod
     def of(
@@ -28,62 +68,272 @@ class GroupAccuracy:
         y: Array,
         concept: Array,
         *,
-        classes: tuple[Any, Any] = (0, 1),
-        concept_classes: tuple[Any, Any] = (0, 1),
+        classes: tuple[Any, ...] | None = None,
+        concept_classes: tuple[Any, ...] | None = None,
+        names: tuple[str, ...] | None = None,
+        empty: Empty = "error",
     ) -> GroupAccuracy:
-        """Count; `y` and `concept` are codes 0 and 1, `correct` says which predictions were right."""
-        cell = 2 * np.asarray(y, dtype=np.intp) + np.asarray(concept, dtype=np.intp)
-        rows = np.bincount(cell, minlength=4).reshape(2, 2)
-        if rows.min() == 0:
-            y0, c0 = np.argwhere(rows == 0)[0]
-            raise InputError(
-                f"No rows with main={classes[y0]}, concept={concept_classes[c0]}: its accuracy is unknown, and so is "
-                "the worst group. Evaluate on rows of all four groups."
-            )
-        right = np.bincount(cell, weights=np.asarray(correct, dtype=np.float64), minlength=4).astype(np.intp)
-        return cls(rows, right.reshape(2, 2), classes, concept_classes)
+        """Count; `y` (n,) and `concept` (n,) or (n, m) are codes 0, 1, …; `correct` says which predictions were right.
+
+        `concept_classes` holds the classes of the concept, or for a 2-D `concept` one tuple of them per column.
+        """
+        codes = np.column_stack([np.asarray(y), np.asarray(concept)]).astype(np.intp)
+        given: list[Any] = [classes, *_per_concept(concept_classes, np.ndim(concept), codes.shape[1] - 1)]
+        levels = tuple(
+            tuple(range(max(2, 1 + int(column.max(initial=0))))) if level is None else tuple(level)
+            for column, level in zip(codes.T, given, strict=True)
+        )
+        names = names or _axis_names(codes.shape[1] - 1)
+        shape = tuple(map(len, levels))
+        if np.any(codes < 0) or np.any(codes >= shape):
+            raise InputError(f"Codes must lie between 0 and the number of classes, here {shape}. Code labels afresh.")
+        cell = np.ravel_multi_index(tuple(codes.T), shape)
+        size = int(np.prod(shape))
+        rows = np.bincount(cell, minlength=size).reshape(shape)
+        right = np.bincount(cell[np.asarray(correct, dtype=bool)], minlength=size).reshape(shape)
+        result = cls(rows, right, levels, names)
+        _require_rows(result, empty)
+        return result
+
+    @property
+    def classes(self) -> tuple[Any, ...]:
+        """Classes of the main label."""
+        return self.levels[0]
+
+    @property
+    def concept_classes(self) -> tuple[Any, ...]:
+        """Classes of the concept; with several concepts, one tuple of classes for each."""
+        return self.levels[1] if len(self.levels) == 2 else self.levels[1:]
 
     @property
     def accuracy(self) -> FloatArray:
-        """Accuracy of each group, shape (2, 2)."""
-        return np.asarray(self.correct / self.rows)
+        """Accuracy of each group, in the shape of `rows`; NaN for a group without rows."""
+        with np.errstate(invalid="ignore"):
+            return np.asarray(self.correct / self.rows)
 
     @property
     def worst(self) -> float:
-        """Accuracy of the worst group (the plug-in minimum, which is biased low)."""
-        return float(self.accuracy.min())
+        """Accuracy of the worst group among those with rows: the plug-in minimum.
+
+        It is biased low, since a group can be the worst by bad luck: by 1.9 points for four groups of 500 rows that
+        all have an accuracy of 80 %, by nothing where one group is clearly the worst. See `worst_corrected`.
+        """
+        return float(np.nanmin(self.accuracy))
+
+    @property
+    def worst_group(self) -> tuple[Any, ...]:
+        """Classes of the worst group: main, then each concept."""
+        return self._at(np.unravel_index(int(np.nanargmin(self.accuracy)), self.rows.shape))
+
+    @property
+    def worst_corrected(self) -> float:
+        """Plug-in minimum less its bias were the observed accuracies the true ones (an exact parametric bootstrap).
+
+        ``2 min p̂ − E[min p̂*]``, ``p̂*_g ~ Binomial(n_g, p̂_g) / n_g``. It takes back 40 % of the bias where all groups
+        are equal and all of it where they differ a little; it is hardly ever optimistic (0.2 points at most in the
+        cases above). Nothing takes back all of it everywhere; the interval is what to rely on.
+        """
+        share, rows = self.accuracy[self.rows > 0], self.rows[self.rows > 0]
+        return min(1.0, 2 * self.worst - expected_minimum(share, rows))
+
+    def worst_interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Interval of the true accuracy of the worst group: the smallest lower and the smallest upper bound.
+
+        Bounds hold for all groups at once (`interval(simultaneous=True)`), so the smallest accuracy lies between the
+        smallest bounds with at least that probability, whichever group it is and however many are tied.
+        """
+        low, high = np.nanmin(self.interval(level, simultaneous=True).reshape(-1, 2), axis=0)
+        return float(low), float(high)
 
     @property
     def group_average(self) -> float:
-        """Mean of the four group accuracies: every group counts the same."""
-        return float(self.accuracy.mean())
+        """Mean of the group accuracies: every group with rows counts the same."""
+        return float(np.nanmean(self.accuracy))
 
     @property
     def average(self) -> float:
-        """Share of all rows that are right: every row counts the same."""
+        """Share of all rows that are right: every row of this set counts the same."""
         return float(self.correct.sum() / self.rows.sum())
 
-    def interval(self, level: float = 0.95) -> FloatArray:
-        """Wilson interval of each group's accuracy, shape (2, 2, 2): main, concept, (low, high)."""
-        z = float(norm.ppf(0.5 + level / 2))
-        n, p = self.rows, self.accuracy
-        centre = (p + z**2 / (2 * n)) / (1 + z**2 / n)
-        half = z * np.sqrt(p * (1 - p) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
-        return np.stack([centre - half, centre + half], axis=-1)
+    def average_weighted(self, train_shares: Array) -> float:
+        """Group accuracies averaged with the shares that the groups have among the *training* rows.
+
+        `train_shares` has the shape of `rows`: shares, or numbers of rows as `count(y_train, concept_train)` returns.
+        """
+        shares = np.asarray(train_shares, dtype=np.float64)
+        if shares.shape != self.rows.shape or not np.all(shares >= 0) or not 0 < shares.sum() < np.inf:
+            raise InputError(
+                f"train_shares must be shares ≥ 0 of the groups in an array of shape {self.rows.shape}; got "
+                f"{np.array2string(shares, threshold=8)}. count(y_train, concept_train) makes one."
+            )
+        if np.any((shares > 0) & (self.rows == 0)):
+            raise InputError(
+                f"{self._name((shares > 0) & (self.rows == 0))} has training rows and none here: its accuracy, and "
+                "with it the weighted average, is unknown."
+            )
+        return float(np.nansum(self.accuracy * shares) / shares.sum())
+
+    def count(self, y: Array, concept: Array) -> IntArray:
+        """Number of other labelled rows (say, training rows) in each of these groups, in the shape of `rows`."""
+        columns = {self.names[0]: y, **dict(zip(self.names[1:], _columns(concept).values(), strict=True))}
+        n = len(np.asarray(y))
+        labels = [class_label(values, name, n) for name, values in columns.items()]
+        known = np.all([label.present for label in labels], axis=0)
+        codes = [
+            _codes_among(label, level, name)[known]
+            for label, level, name in zip(labels, self.levels, self.names, strict=True)
+        ]
+        cell = np.ravel_multi_index(tuple(codes), self.rows.shape)
+        return np.bincount(cell, minlength=self.rows.size).reshape(self.rows.shape)
+
+    def interval(self, level: float = 0.95, *, simultaneous: bool = False) -> FloatArray:
+        """Wilson interval of each group's accuracy, shape (*rows.shape, 2): low and high; NaN without rows.
+
+        With `simultaneous` all groups lie in theirs at once with that probability (Šidák; widened to the exact bounds
+        where Wilson's are too narrow).
+        """
+        if not 0 < level < 1:
+            raise InputError(f"level is a probability between 0 and 1, such as 0.95; got {level}.")
+        if simultaneous:
+            return simultaneous_bounds(self.correct, self.rows, level)
+        return wilson(self.accuracy, self.rows, float(norm.ppf(0.5 + level / 2)))
+
+    def per_concept(self) -> dict[str, GroupAccuracy]:
+        """The groups of main class and one concept at a time, summed over the others."""
+        tables = {}
+        for axis, name in enumerate(self.names[1:], start=1):
+            others = tuple(other for other in range(1, len(self.levels)) if other != axis)
+            levels = (self.levels[0], self.levels[axis])
+            rows, correct = self.rows.sum(axis=others), self.correct.sum(axis=others)
+            tables[name] = GroupAccuracy(rows, correct, levels, (self.names[0], name))
+        return tables
+
+    def groups(self) -> Iterator[tuple[tuple[int, ...], tuple[Any, ...]]]:
+        """Index into `rows` and classes of each group, main class by main class."""
+        for index in np.ndindex(self.rows.shape):
+            yield index, self._at(index)
+
+    def labels(self, names: tuple[str, ...] | None = None) -> list[str]:
+        """What to call the groups, "main=land, concept=sea", in the order of `groups`."""
+        names = names or self.names
+        return [", ".join(f"{n}={v}" for n, v in zip(names, at, strict=True)) for _, at in self.groups()]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, ready for JSON."""
+        """Plain numbers, ready for JSON; None where there are no rows."""
         interval = self.interval()
-        groups = [
-            {
-                "main": self.classes[y],
-                "concept": self.concept_classes[c],
-                "rows": int(self.rows[y, c]),
-                "accuracy": float(self.accuracy[y, c]),
-                "low95": float(interval[y, c, 0]),
-                "high95": float(interval[y, c, 1]),
-            }
-            for y in (0, 1)
-            for c in (0, 1)
+        groups = []
+        for index, (main, *concepts) in self.groups():
+            low, high = interval[index]
+            concept = concepts[0] if len(concepts) == 1 else dict(zip(self.names[1:], concepts, strict=True))
+            groups.append(
+                {
+                    "main": main,
+                    "concept": concept,
+                    "rows": int(self.rows[index]),
+                    "correct": int(self.correct[index]),
+                    "accuracy": _number(self.accuracy[index]),
+                    "low95": _number(low),
+                    "high95": _number(high),
+                }
+            )
+        low, high = self.worst_interval()
+        return {
+            "groups": groups,
+            "worst": self.worst,
+            "worst_corrected": self.worst_corrected,
+            "worst_low95": low,
+            "worst_high95": high,
+            "group_average": self.group_average,
+            "average": self.average,
+        }
+
+    def _at(self, index: Any) -> tuple[Any, ...]:
+        return tuple(_plain(level[i]) for level, i in zip(self.levels, index, strict=True))
+
+    def _name(self, mask: Array) -> str:
+        return f"Group ({self.labels()[int(np.flatnonzero(mask)[0])]})"
+
+    def __repr__(self) -> str:
+        return f"GroupAccuracy({' × '.join(self.names)}, worst={self.worst:.4f}, average={self.average:.4f})"
+
+    def __str__(self) -> str:
+        labels = [label if len(label) <= 44 else label[:43] + "…" for label in self.labels()]
+        width = max(len(label) for label in [*labels, "worst, bias-corrected"])
+        interval = 100 * self.interval().reshape(-1, 2)
+        lines = [f"{'accuracy, %':<{width}} {'rows':>8} {'':>7}   95 % interval"]
+        lines.append("─" * len(lines[0]))
+        for label, rows, share, (low, high) in zip(
+            labels, self.rows.ravel(), self.accuracy.ravel(), interval, strict=True
+        ):
+            lines.append(
+                f"{label:<{width}} {rows:>8} " + (f"{100 * share:>7.1f}   {low:5.1f} – {high:5.1f}" if rows else "none")
+            )
+        low, high = self.worst_interval()
+        lines += [
+            lines[1],
+            f"{'worst group':<{width}} {'':>8} {100 * self.worst:>7.1f}   {100 * low:5.1f} – {100 * high:5.1f}",
+            f"{'worst, bias-corrected':<{width}} {'':>8} {100 * self.worst_corrected:>7.1f}",
+            f"{'average over groups':<{width}} {'':>8} {100 * self.group_average:>7.1f}",
+            f"{'average over rows':<{width}} {self.rows.sum():>8} {100 * self.average:>7.1f}",
         ]
-        return {"groups": groups, "worst": self.worst, "group_average": self.group_average, "average": self.average}
+        return "\n".join(line.rstrip() for line in lines)
+
+
+def _require_rows(result: GroupAccuracy, empty: Empty) -> None:
+    if empty not in ("error", "nan"):
+        raise InputError(f"empty is 'error' or 'nan'; got {empty!r}.")
+    if not result.rows.any():
+        raise InputError("There are no rows to judge.")
+    if empty == "error" and not result.rows.all():
+        index = int(np.flatnonzero(result.rows == 0)[0])
+        raise InputError(
+            f"No rows with {result.labels()[index]}: its accuracy is unknown, and so is the worst group. Evaluate on "
+            f"rows of all {result.rows.size} groups, or pass empty='nan' to leave such groups out."
+        )
+
+
+def _right(y: Array, predicted: Array) -> Array:
+    """Which predictions equal the truth; an error where the two are not even of a kind."""
+    truth, guess = np.asarray(y).ravel(), np.asarray(predicted).ravel()
+    if truth.shape != guess.shape:
+        raise LabelError(f"There are {len(guess)} predictions for {len(truth)} rows. Each row needs one.")
+    right = np.asarray(truth == guess, dtype=bool)
+    if not right.any() and not set(guess.tolist()) & set(truth.tolist()):
+        raise LabelError(
+            f"No predicted value ({guess[0]!r}, …) is a class of y ({truth[0]!r}, …). Predict in the values of y."
+        )
+    return right
+
+
+def _codes_among(label: ClassLabel, level: tuple[Any, ...], name: str) -> IntArray:
+    if strange := [value for value in label.classes if value not in level]:
+        raise LabelError(f"{name} has the value {strange[0]!r}, for which no accuracy is known ({list(level)}).")
+    return np.array([level.index(value) for value in label.classes])[label.codes]
+
+
+def _columns(concept: Array) -> dict[str, Array]:
+    """Concepts by name, from one column, a mapping, a DataFrame or an array (n, m)."""
+    if isinstance(concept, Mapping) or hasattr(concept, "columns"):
+        return {str(name): concept[name] for name in concept}
+    values = np.asarray(concept)
+    if values.ndim == 2 and values.shape[1] > 1:
+        return dict(zip(_axis_names(values.shape[1])[1:], values.T, strict=True))
+    return {"concept": concept}
+
+
+def _axis_names(concepts: int) -> tuple[str, ...]:
+    return ("main", "concept") if concepts == 1 else ("main", *(f"concept {i + 1}" for i in range(concepts)))
+
+
+def _per_concept(classes: tuple[Any, ...] | None, ndim: int, concepts: int) -> list[Any]:
+    if classes is None:
+        return [None] * concepts
+    return list(classes) if ndim == 2 else [classes]
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _number(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)

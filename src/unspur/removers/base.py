@@ -16,7 +16,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from unspur import io
 from unspur._typing import Array
 from unspur._version import __version__
-from unspur.exceptions import NothingRemovedWarning
+from unspur.certificate import Certificate, certify, fingerprint, row_hashes
+from unspur.exceptions import NothingRemovedWarning, UsedRowsWarning
+from unspur.labels import class_label
+from unspur.removers.concepts import concept_columns, read_concepts
 from unspur.removers.inputs import require_finite
 from unspur.subspace import AffineMap, Subspace
 
@@ -37,6 +40,64 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     trace_: Any
     classes_: tuple[Any, ...]
     concept_classes_: tuple[Any, ...]
+    training_hash_: str
+    certificate_: Certificate
+
+    def _remember(self, z: Array) -> None:
+        """Keep a hash of every row of the fit, so that a certificate can tell rows it must not be measured on."""
+        hashes = row_hashes(z)
+        earlier = getattr(self, "_training_rows", hashes[:0])
+        self._training_rows = np.concatenate([earlier, hashes])
+        self.training_hash_ = fingerprint(self._training_rows)
+
+    def certificate(
+        self, X: Array, y: Array | None = None, concept: Array | None = None, *, random_state: Any = 0
+    ) -> Certificate:
+        """What the removal does to rows that were not used in the fit; warns when they were.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+        y : array of shape (n,), optional
+            Main-task label, to see how much of it is kept.
+        concept : array of shape (n,) or (n, m), or DataFrame
+            What was to be removed; rows where it is missing are left out.
+        """
+        check_is_fitted(self, "removal_")
+        z = validate_data(self, X, reset=False, dtype=[np.float64, np.float32], ensure_all_finite=False)
+        require_finite(self, z)
+        kind: Any = getattr(self, "concept_type", "class")
+        missing = getattr(self, "missing_concept", None)
+        concepts = read_concepts(concept, len(z), kind=kind, missing=missing)
+        known = concepts.present
+        seen = self._seen_before(z)
+        notes = tuple(self._notes())
+        if seen > 0:
+            text = (
+                f"{100 * seen:.0f} % of these rows were used in the fit; what is measured on them flatters the removal"
+            )
+            warnings.warn(f"{text}. Pass rows that were held out.", UsedRowsWarning, stacklevel=2)
+            notes = (*notes, text)
+        labels = {} if kind == "continuous" else {
+            name: np.asarray(values)[known] for name, values in concept_columns(concept, len(z), "concept").items()
+        }  # fmt: skip
+        task = None if y is None else class_label(y, "y", len(z)).select(known).codes
+        self.certificate_ = certify(
+            type(self).__name__, self.removal_, self.spurious_.dim, z[known], task, labels,
+            concepts.by_name(known), notes, random_state,
+        )  # fmt: skip
+        return self.certificate_
+
+    def _seen_before(self, z: Array) -> float:
+        """Share of rows used in the fit; of a remover read from a file, 1 if the rows are exactly those."""
+        hashes = row_hashes(z)
+        if hasattr(self, "_training_rows"):
+            return float(np.isin(hashes, self._training_rows).mean())
+        return float(fingerprint(hashes) == getattr(self, "training_hash_", None))
+
+    def _notes(self) -> list[str]:
+        """What a certificate should mention about the fit; a remover with more to say adds to it."""
+        return [] if self.spurious_.dim else ["nothing was removed: transform leaves rows as they are"]
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
@@ -86,6 +147,8 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             "trace": self.trace_.to_dict(),
             "feature_names": None if names is None else [str(name) for name in names],
             "form": self.removal_.form,
+            "training_hash": self.training_hash_,
+            "certificate": self.certificate_.to_dict() if hasattr(self, "certificate_") else None,
         }
         arrays = {
             "centre": self.removal_.centre,
@@ -106,6 +169,9 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.trace_ = self.story.from_dict(metadata["trace"])
         self.classes_, self.concept_classes_ = (_tuples(metadata[name]) for name in ("classes", "concept_classes"))
         self.n_features_in_ = self.removal_.ambient
+        self.training_hash_ = str(metadata["training_hash"])
+        if metadata["certificate"] is not None:
+            self.certificate_ = Certificate.from_dict(metadata["certificate"])
         if metadata["feature_names"] is not None:
             self.feature_names_in_ = np.array(metadata["feature_names"], dtype=object)
         return self

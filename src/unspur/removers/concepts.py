@@ -34,6 +34,12 @@ class Concepts:
     classes: tuple[tuple[Any, ...], ...]
     names: tuple[str, ...]
 
+    def by_name(self, rows: BoolArray) -> dict[str, FloatArray]:
+        """The columns (k, m) of each concept, for some rows."""
+        widths = [len(classes) - 1 for classes in self.classes] or [1] * len(self.names)
+        parts = np.split(self.columns[:, rows], np.cumsum(widths)[:-1])
+        return dict(zip(self.names, parts, strict=True))
+
 
 def read_concepts(
     values: Array,

@@ -14,7 +14,7 @@ from unspur._typing import Array
 from unspur.exceptions import InputError, LabelError
 from unspur.labels import ClassLabel, class_label
 from unspur.removers.base import Remover
-from unspur.removers.closed_form import ClosedFormTrace, Form, closed_form
+from unspur.removers.closed_form import ILL, ClosedFormTrace, Form, closed_form
 from unspur.removers.concepts import balanced_weights, indicators, read_concepts
 from unspur.removers.inputs import checked_weights, checked_z, finite_rows
 from unspur.rows import Columns, RowSource
@@ -79,7 +79,11 @@ class ClosedFormRemover(Remover):
         columns = Columns(targets, np.zeros(len(z), dtype=np.intp), weight, 0)
         self.classes_ = () if main is None else main.classes
         self.concept_classes_ = concepts.classes[0] if len(concepts.classes) == 1 else concepts.classes
-        return finite_rows(self, z, columns), len(concepts.columns)
+        rows = finite_rows(self, z, columns)
+        if reset and hasattr(self, "_training_rows"):
+            del self._training_rows
+        self._remember(z)
+        return rows, len(concepts.columns)
 
     def _main_label(self, y: Array | None, n_rows: int, classes: tuple[Any, ...] | None) -> ClassLabel | None:
         if y is None:
@@ -100,6 +104,14 @@ class ClosedFormRemover(Remover):
         found = closed_form(moments, self._n_concept, self._form)
         self.removal_, self.spurious_, self.main_, self.trace_ = found.removal, found.spurious, found.main, found.trace
         self.warn_if_nothing_removed(None)
+
+    def _notes(self) -> list[str]:
+        notes = super()._notes()
+        if self.trace_.dropped:
+            notes.append(f"{len(self.trace_.dropped)} concept columns were dropped as dependent or without covariance")
+        if self.trace_.condition > ILL:
+            notes.append(f"ill-conditioned: what is removed is amplified by {self.trace_.condition:.3g}")
+        return notes
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -167,6 +167,15 @@ class RLACE(ClosedFormRemover):
             self.warn_if_nothing_removed(None)
         return self
 
+    def _notes(self) -> list[str]:
+        excess = self.trace_.response_accuracy - self.trace_.majority
+        notes = [] if self.spurious_.dim else ["nothing was removed: transform leaves rows as they are"]
+        return (
+            [*notes, f"the best response still beats the majority by {100 * excess:.1f} points"]
+            if excess > 0.01
+            else notes
+        )
+
     def _by_schedule(
         self, rows: RowSource, weighting: Weighting, moments: Covariances, response: _BestResponse
     ) -> tuple[Subspace, int, str]:

@@ -43,7 +43,8 @@ def one_after_the_other(
     Each concept, or class against the rest, is fitted away from what was found before; `spurious_` is the span of all,
     and `main_` that of the last fit, which is orthogonal to it.
     """
-    n_rows = len(checked_z(estimator, train.X, reset=True))
+    z = checked_z(estimator, train.X, reset=True)
+    n_rows = len(z)
     columns = concept_columns(train.concept, n_rows, "concept")
     labels = [class_label(values, name, n_rows, missing=estimator.missing_concept) for name, values in columns.items()]
     if len(labels) == 1 and len(labels[0].classes) == 2:
@@ -66,6 +67,8 @@ def one_after_the_other(
         single = data.concept_classes
     assert gone is not None
     estimator.spurious_ = gone
+    estimator.__dict__.pop("_training_rows", None)
+    estimator._remember(z)
     classes = tuple(label.classes for label in labels)
     if len(tasks) == 1:
         estimator.trace_, estimator.concept_classes_ = traces["concept"], single

@@ -5,26 +5,39 @@ from __future__ import annotations
 from unspur.metrics import GroupAccuracy
 
 
-def group_table(results: dict[str, GroupAccuracy], main: str = "main", concept: str = "concept") -> str:
-    """One line per group, one column per method: accuracy in % with the half-width of its 95 % interval."""
+def group_table(results: dict[str, GroupAccuracy], main: str | None = None, concept: str | None = None) -> str:
+    """One line per group, one column per method: accuracy in % with the half-width of its 95 % interval.
+
+    `main` and `concept` name the labels in place of what the results call them (`concept` where there is one). The
+    interval of the worst group is that of `GroupAccuracy.worst_interval`.
+    """
     first = next(iter(results.values()))
-    labels = [f"{main}={first.classes[y]}, {concept}={first.concept_classes[c]}" for y in (0, 1) for c in (0, 1)]
-    labels = [label if len(label) <= 34 else label[:33] + "…" for label in labels]
+    names = [*first.names]
+    names[0] = main or names[0]
+    if len(names) == 2:
+        names[1] = concept or names[1]
+    labels = [label if len(label) <= 34 else label[:33] + "…" for label in first.labels(tuple(names))]
     width = max(len(label) for label in [*labels, "average over groups"])
     lines = [f"{'accuracy, %':<{width}} {'rows':>7}" + "".join(f"{name:>16}" for name in results)]
     lines.append("─" * len(lines[0]))
-    for i, label in enumerate(labels):
-        y, c = divmod(i, 2)
+    for label, (index, _) in zip(labels, first.groups(), strict=True):
         cells = []
         for result in results.values():
-            low, high = result.interval()[y, c]
-            cells.append(f"{100 * result.accuracy[y, c]:>9.1f} ± {50 * (high - low):>4.1f}")
-        lines.append(f"{label:<{width}} {first.rows[y, c]:>7}" + "".join(cells))
+            low, high = result.interval()[index]
+            known = f"{100 * result.accuracy[index]:>9.1f} ± {50 * (high - low):>4.1f}"
+            cells.append(known if result.rows[index] else f"{'–':>9}{'':>7}")
+        lines.append(f"{label:<{width}} {first.rows[index]:>7}" + "".join(cells))
     lines.append("─" * len(lines[0]))
-    for label, values in (
-        ("worst group", [r.worst for r in results.values()]),
-        ("average over groups", [r.group_average for r in results.values()]),
-        ("average over rows", [r.average for r in results.values()]),
+    bounds = [result.worst_interval() for result in results.values()]
+    for label, cells in (
+        ("worst group", [_single(result.worst) for result in results.values()]),
+        ("  95 % interval", [f"{100 * low:>9.1f} – {100 * high:>4.1f}" for low, high in bounds]),
+        ("average over groups", [_single(result.group_average) for result in results.values()]),
+        ("average over rows", [_single(result.average) for result in results.values()]),
     ):
-        lines.append(f"{label:<{width}} {'':>7}" + "".join(f"{100 * value:>9.1f}{'':>7}" for value in values))
+        lines.append(f"{label:<{width}} {'':>7}" + "".join(cells))
     return "\n".join(line.rstrip() for line in lines)
+
+
+def _single(share: float) -> str:
+    return f"{100 * share:>9.1f}{'':>7}"

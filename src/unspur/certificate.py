@@ -1,0 +1,159 @@
+"""What a fitted removal does and does not guarantee, measured on rows it has not seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from unspur._typing import Array, FloatArray
+from unspur.metrics import Leakage, leakage
+from unspur.subspace import AffineMap
+
+#: Rows hashed at once: bounds the float64 copy.
+BLOCK = 4096
+
+
+def row_hashes(z: Array) -> Any:
+    """A 64-bit hash of each row's values, shape (n,); the same for the same numbers in any float type."""
+    odd = np.random.default_rng(0).integers(2**63, size=z.shape[1], dtype=np.uint64)
+    odd = odd * np.uint64(2) + np.uint64(1)
+    hashes = np.empty(len(z), dtype=np.uint64)
+    for start in range(0, len(z), BLOCK):
+        bits = (np.asarray(z[start : start + BLOCK], dtype=np.float64) + 0.0).view(np.uint64)  # −0 becomes 0
+        mixed = (bits ^ (bits >> np.uint64(29))) * odd
+        hashes[start : start + BLOCK] = mixed.sum(axis=1, dtype=np.uint64)
+    return hashes
+
+
+def fingerprint(hashes: Any) -> str:
+    """One hash of a set of rows, whatever their order: number of rows and sum of their hashes."""
+    return f"{len(hashes)}-{int(hashes.sum(dtype=np.uint64)):016x}"
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """Measurements of a removal; prints as a small table.
+
+    Attributes
+    ----------
+    rows, removed, rank : rows it was measured on, directions taken out, rank of what is left.
+    covariance_left : ``‖Cov(x', s)‖ / ‖Cov(x, s)‖`` for each concept; of n rows some ``1/√n`` is noise.
+    probe : for each concept, what a fresh linear classifier reads off the rows before and after; with a task also under
+        weights that make the two independent ("task held fixed"), where the label of the task does not give it away
+        (features that belong to the task still may).
+    task : the same for the main label; None without one.
+    distortion : ``E‖x' − x‖² / E‖x − x̄‖²``.
+    notes : what a reader should know, such as directions that a tolerance dropped; empty if nothing.
+    """
+
+    method: str
+    rows: int
+    removed: int
+    rank: int
+    covariance_left: dict[str, float]
+    probe: dict[str, tuple[Leakage, Leakage]]
+    task: tuple[Leakage, Leakage] | None
+    distortion: float
+    notes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and words, ready for JSON."""
+        return {
+            "method": self.method,
+            "rows": self.rows,
+            "removed": self.removed,
+            "rank": self.rank,
+            "covariance_left": self.covariance_left,
+            "probe": {name: [_plain(part) for part in pair] for name, pair in self.probe.items()},
+            "task": None if self.task is None else [_plain(part) for part in self.task],
+            "distortion": self.distortion,
+            "notes": list(self.notes),
+        }
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any]) -> Certificate:
+        """Inverse of `to_dict`."""
+        probe = {name: (_leakage(pair[0]), _leakage(pair[1])) for name, pair in saved["probe"].items()}
+        task = None if saved["task"] is None else (_leakage(saved["task"][0]), _leakage(saved["task"][1]))
+        return cls(**{**saved, "probe": probe, "task": task, "notes": tuple(saved["notes"])})
+
+    def __str__(self) -> str:
+        head = f"{self.method}: {self.removed} directions removed, rank {self.rank} left, measured on {self.rows} rows"
+        lines = [head, f"{'':<28}{'before':>9}{'after':>9}{'chance':>9}   balanced accuracy of a linear probe, %"]
+        pairs = dict(self.probe)
+        if self.task is not None:
+            pairs["task"] = self.task
+        for name, (before, after) in pairs.items():
+            figures = "".join(f"{100 * value:>9.1f}" for value in (before.accuracy, after.accuracy, after.chance))
+            lines.append(f"{name:<28}{figures}   ({100 * after.low:.1f} – {100 * after.high:.1f}, p {after.p:.2g})")
+        for name, left in self.covariance_left.items():
+            lines.append(f"covariance with {name} left: {100 * left:.1f} %")
+        lines.append(f"distortion: {100 * self.distortion:.1f} % of the variance")
+        lines += [f"note: {note}" for note in self.notes]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def certify(
+    method: str,
+    removal: AffineMap,
+    removed: int,
+    z: Array,
+    y: Array | None,
+    concepts: Mapping[str, Array],
+    numbers: Mapping[str, FloatArray],
+    notes: tuple[str, ...],
+    random_state: Any,
+) -> Certificate:
+    """Measure a removal on rows `z` (n, d); `concepts` are class labels and `numbers` their columns (k, n) by name."""
+    clean = removal(z)
+
+    def before_and_after(labels: Array, weight: FloatArray | None = None) -> tuple[Leakage, Leakage]:
+        before, after = (leakage(rows, labels, sample_weight=weight, random_state=random_state) for rows in (z, clean))
+        return before, after
+
+    probe: dict[str, tuple[Leakage, Leakage]] = {}
+    for name, labels in concepts.items():
+        probe[name] = before_and_after(labels)
+        if y is not None:
+            probe[f"{name}, task held fixed"] = before_and_after(labels, _independent(labels, y))
+    task = None if y is None else before_and_after(y)
+    centred = z - np.mean(z, axis=0, dtype=np.float64)
+    change = clean - z
+    return Certificate(
+        method=method,
+        rows=len(z),
+        removed=removed,
+        rank=removal.rank,
+        covariance_left={name: _covariance_left(z, clean, columns) for name, columns in numbers.items()},
+        probe=probe,
+        task=task,
+        distortion=float(np.sum(change**2, dtype=np.float64) / np.sum(centred**2, dtype=np.float64)),
+        notes=notes,
+    )
+
+
+def _independent(labels: Array, y: Array) -> FloatArray:
+    """Row weights under which label and task are independent: every combination that occurs counts the same."""
+    _, group = np.unique(np.stack([np.unique(labels, return_inverse=True)[1], y]), axis=1, return_inverse=True)
+    group = group.reshape(-1)
+    return np.asarray(1.0 / np.bincount(group)[group])
+
+
+def _covariance_left(before: Array, after: Array, columns: FloatArray) -> float:
+    """Share of the covariance with some columns (k, n) that is left."""
+    centred = columns - columns.mean(axis=1, keepdims=True)
+    length = np.linalg.norm(centred @ before)
+    return float(np.linalg.norm(centred @ after) / length) if length > 0 else 0.0
+
+
+def _plain(part: Leakage) -> dict[str, Any]:
+    return {**asdict(part), "recall": list(part.recall), "classes": [str(value) for value in part.classes]}
+
+
+def _leakage(saved: dict[str, Any]) -> Leakage:
+    return Leakage(**{**saved, "recall": tuple(saved["recall"]), "classes": tuple(saved["classes"])})

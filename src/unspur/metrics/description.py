@@ -1,0 +1,127 @@
+"""Minimum description length: how many bits a label costs when the rows are known (Voita and Titov, 2020)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import gammaln
+
+from unspur._typing import Array, FloatArray, IntArray
+from unspur.exceptions import InputError
+from unspur.labels import class_label
+from unspur.metrics.probes import Kind, checked_rows, fit_probe
+
+
+@dataclass(frozen=True, slots=True)
+class DescriptionLength:
+    """Code lengths of a label in bits.
+
+    `bits` given the rows; `uniform_bits` = n log₂ k without knowing anything; `prior_bits` knowing only how frequent
+    the classes have been so far. Unequal classes compress without any rows, so leakage shows against `prior_bits`.
+    """
+
+    bits: float
+    uniform_bits: float
+    prior_bits: float
+    rows: int
+
+    @property
+    def compression(self) -> float:
+        """``uniform_bits / bits``, as published: 1 is no better than writing the label down."""
+        return self.uniform_bits / self.bits
+
+    @property
+    def compression_over_prior(self) -> float:
+        """``prior_bits / bits``: what the rows themselves save; 1 or less where they say nothing."""
+        return self.prior_bits / self.bits
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, ready for JSON."""
+        return {
+            "bits": self.bits,
+            "uniform_bits": self.uniform_bits,
+            "prior_bits": self.prior_bits,
+            "compression": self.compression,
+            "compression_over_prior": self.compression_over_prior,
+            "rows": self.rows,
+        }
+
+    def __str__(self) -> str:
+        return (
+            f"{self.bits:.0f} bits for {self.rows} labels given the rows, {self.prior_bits:.0f} given their "
+            f"frequencies, {self.uniform_bits:.0f} given nothing: compression {self.compression:.2f}"
+        )
+
+
+def description_length(
+    Z: Array,
+    concept: Array,
+    *,
+    probe: Kind = "linear",
+    first: int | None = None,
+    ratio: float = 2.0,
+    penalty: float | None = None,
+    missing_concept: Any = None,
+    random_state: Any = None,
+) -> DescriptionLength:
+    """Prequential (online) code length of the concept given rows Z of shape (n, d), in bits.
+
+    Rows are put in random order and cut into blocks that end at ``first, first · ratio, first · ratio², …, n``. Labels
+    of the first block cost log₂ k each; those of every later block ``−log₂ q(label)``, where q is a probe trained on
+    all rows before the block, mixed with the uniform code in the share k/(t + k) after t rows so that no label costs
+    more than about log₂(t + k).
+
+    Parameters
+    ----------
+    probe : "linear" or "mlp", as in `leakage`; not class-balanced here, since a code has to know the frequencies.
+    first : rows of the first block; a thousandth of all, at least 16 a class, when None.
+    ratio : growth of the blocks, above 1.
+    penalty : of the linear probe, in units of the mean variance; chosen on rows set aside when None.
+    """
+    rows = checked_rows(Z)
+    label = class_label(concept, "concept", len(rows), missing=missing_concept)
+    k, n = len(label.classes), int(label.present.sum())
+    first = max(16 * k, -(-n // 1000)) if first is None else int(first)
+    if not 1 <= first < n or not ratio > 1:
+        raise InputError(
+            f"Blocks need 1 ≤ first < {n} rows and ratio > 1; got first={first}, ratio={ratio}. Pass more rows, or a "
+            "smaller first block."
+        )
+    rng = np.random.default_rng(random_state)
+    order = rng.permutation(np.flatnonzero(label.present))
+    codes = label.codes[order]
+    bits = first * np.log2(k)
+    start = first
+    while start < n:
+        end = min(n, max(start + 1, round(start * ratio)))
+        q = _code(probe, rows[order[:start]], codes[:start], k, rows[order[start:end]], rng, penalty)
+        bits -= float(np.log2(q[np.arange(end - start), codes[start:end]]).sum())
+        start = end
+    return DescriptionLength(float(bits), n * float(np.log2(k)), _frequency_bits(codes, k), n)
+
+
+def _code(
+    probe: Kind, seen: Array, codes: IntArray, k: int, new: Array, rng: np.random.Generator, penalty: float | None
+) -> FloatArray:
+    """Probabilities (m, k) for the labels of new rows from a probe of the rows seen."""
+    counts = np.bincount(codes, minlength=k)
+    share = k / (len(codes) + k)
+    taught = np.flatnonzero(counts >= 2)
+    if len(taught) < 2:
+        return np.broadcast_to((counts + 0.5) / (counts.sum() + 0.5 * k), (len(new), k))
+    used = np.isin(codes, taught)
+    place = np.searchsorted(taught, codes[used])
+    fitted = fit_probe(probe, seen[used], place, len(taught), np.ones(int(used.sum())), rng, penalty)
+    q = np.full((len(new), k), share / k)
+    q[:, taught] += (1 - share) * np.exp(fitted.log_proba(new))
+    return q
+
+
+def _frequency_bits(codes: IntArray, k: int) -> float:
+    """Length of the Krichevsky–Trofimov code: −log₂ Π (count so far + ½) / (rows so far + k/2)."""
+    counts = np.bincount(codes, minlength=k)
+    n = counts.sum()
+    nats = gammaln(n + k / 2) - gammaln(k / 2) - np.sum(gammaln(counts + 0.5) - gammaln(0.5))
+    return float(nats / np.log(2))

@@ -1,0 +1,204 @@
+"""How well a label can still be read off rows: by a fresh classifier, against chance, with interval and test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from scipy.stats import norm
+from sklearn.model_selection import StratifiedKFold
+
+from unspur._typing import Array, FloatArray, IntArray
+from unspur.exceptions import GroupSizeError, InputError
+from unspur.labels import class_label
+from unspur.metrics.probes import Kind, balanced, checked_rows, fit_probe
+from unspur.metrics.proportions import mean_interval, p_above
+
+#: Cross-fitted rows tell as much as half as many independent ones: any two folds meet twice, each judged by a probe
+#: that learnt from the other, and where the concept is independent of Z both meetings err the same way. So the variance
+#: is up to twice the binomial one (1 + 2/π for a linear probe); ignoring it, a test at 5 % rejects in 8 to 11 %.
+MEETINGS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Leakage:
+    """What a probe reads off rows it was not trained on; every class of the concept counts the same.
+
+    Attributes
+    ----------
+    accuracy, chance : balanced accuracy (mean of the recalls) and 1/k, what guessing gets.
+    low, high : interval of the accuracy at `level`, from Wilson's interval of each recall; with folds, from half as
+        many rows, since folds are not independent.
+    p : one-sided test of "accuracy is above chance"; it is the interval turned round, so low > chance where p < 0.025
+        (at a level of 0.95).
+    loss, chance_loss : class-balanced log loss in nats, and log k. A loss above it is a probe that is sure and wrong.
+    recall : accuracy in each class, in the order of `classes`.
+    """
+
+    accuracy: float
+    chance: float
+    low: float
+    high: float
+    p: float
+    loss: float
+    chance_loss: float
+    recall: tuple[float, ...]
+    classes: tuple[Any, ...]
+    rows: int
+    probe: Kind
+    level: float = 0.95
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, ready for JSON."""
+        return {**asdict(self), "recall": list(self.recall), "classes": list(self.classes)}
+
+    def __str__(self) -> str:
+        text = (
+            f"{self.probe} probe: balanced accuracy {100 * self.accuracy:.1f} % ({100 * self.low:.1f} – "
+            f"{100 * self.high:.1f}; chance {100 * self.chance:.1f}; p {_small(self.p)}), "
+            f"loss {self.loss:.3f} (chance {self.chance_loss:.3f}), {self.rows} rows"
+        )
+        below = self.high < self.chance
+        return text + ("; below chance: were these rows used to fit the removal?" if below else "")
+
+
+def leakage(
+    Z: Array,
+    concept: Array,
+    *,
+    probe: Kind = "linear",
+    cv: Any = 5,
+    Z_test: Array | None = None,
+    concept_test: Array | None = None,
+    sample_weight: Array | None = None,
+    sample_weight_test: Array | None = None,
+    penalty: float | None = None,
+    missing_concept: Any = None,
+    level: float = 0.95,
+    random_state: Any = None,
+) -> Leakage:
+    """How well a fresh probe predicts the concept from rows it has not seen.
+
+    Without a test set every row is predicted by a probe trained on the other folds. Probes give every class of the
+    concept the same weight, in training and in what is reported, so guessing has accuracy 1/k and loss log k however
+    unequal the classes are.
+
+    Parameters
+    ----------
+    Z, concept : rows (n, d) and their label (n,) of two or more classes; rows with a missing label are left out.
+    probe : "linear" (logistic regression, exact) or "mlp" (one hidden layer of 64 units).
+    cv : number of folds (stratified by concept, drawn at random), a splitter, or pairs of index arrays (train, test).
+        Rows that belong together (frames of one film) must share a fold, or the interval is too narrow.
+    Z_test, concept_test : rows to judge on instead of folds.
+    sample_weight, sample_weight_test : weights of rows, in training and in what is reported.
+    penalty : of the linear probe, in units of the mean variance; chosen on rows set aside when None.
+
+    Notes
+    -----
+    Use rows that the removal was *not* fitted on. A closed-form eraser fitted on these very rows makes the class means
+    equal on them, so whatever difference is left in four folds has the opposite sign in the fifth: cross-validated
+    probes then score *below* chance and say nothing about new rows. With a test set of its own (Z_test), train the
+    probe on rows of the fit if need be, but judge on others.
+    """
+    if not 0 < level < 1:
+        raise InputError(f"level is a probability between 0 and 1, such as 0.95; got {level}.")
+    rng = np.random.default_rng(random_state)
+    rows, codes, weight, classes = _labelled(Z, concept, sample_weight, missing_concept, None)
+    if (Z_test is None) != (concept_test is None):
+        raise InputError("Z_test and concept_test go together: pass both, or neither for cross-fitting.")
+    k = len(classes)
+
+    def probabilities(train: Array, judged: Array) -> FloatArray:
+        for code in range(k):
+            _require(int(np.sum(codes[train] == code)), 2, f"concept={classes[code]!s}", "to train a probe on")
+        fitted = fit_probe(
+            probe, rows[train], codes[train], k, balanced(weight[train], codes[train]), rng, penalty
+        )  # fmt: skip
+        return fitted.log_proba(judged)
+
+    if Z_test is not None:
+        judged, truth, importance, _ = _labelled(Z_test, concept_test, sample_weight_test, missing_concept, classes)
+        if judged.shape[1] != rows.shape[1]:
+            raise InputError(f"Z_test has {judged.shape[1]} columns, Z has {rows.shape[1]}. They must be the same.")
+        log_p, meetings = probabilities(np.arange(len(rows)), judged), 1.0
+    else:
+        log_p, seen, folds = np.zeros((len(rows), k)), np.zeros(len(rows), dtype=bool), 0
+        for train, test in _folds(cv, rows, codes, classes, rng):
+            log_p[test], seen[test] = probabilities(train, rows[test]), True
+            folds += 1
+        log_p, truth, importance = log_p[seen], codes[seen], weight[seen]
+        meetings = MEETINGS if folds > 1 else 1.0
+    return _summary(log_p, truth, importance, meetings, (classes, probe, level))
+
+
+def _summary(
+    log_p: FloatArray, codes: IntArray, weight: FloatArray, meetings: float, about: tuple[tuple[Any, ...], Kind, float]
+) -> Leakage:
+    classes, probe, level = about
+    k = len(classes)
+    rows = np.bincount(codes, minlength=k)
+    for code in range(k):
+        _require(int(rows[code]), 1, f"concept={classes[code]!s}", "to judge the probe on")
+    right = (np.argmax(log_p, axis=1) == codes) * 1.0
+    total = np.bincount(codes, weights=weight)
+    recall = np.bincount(codes, weights=weight * right) / total
+    # Kish: rows of unequal weight tell as much as this many equal ones.
+    effective = total**2 / np.bincount(codes, weights=weight**2) / meetings
+    low, high = mean_interval(recall, effective, float(norm.ppf(0.5 + level / 2)))
+    loss = -float(balanced(weight, codes) @ log_p[np.arange(len(codes)), codes])
+    return Leakage(
+        accuracy=float(recall.mean()),
+        chance=1.0 / k,
+        low=low,
+        high=high,
+        p=p_above(recall, effective, 1.0 / k),
+        loss=loss,
+        chance_loss=float(np.log(k)),
+        recall=tuple(recall.tolist()),
+        classes=classes,
+        rows=len(codes),
+        probe=probe,
+        level=level,
+    )
+
+
+def _labelled(
+    Z: Array, concept: Array, sample_weight: Array | None, missing: Any, classes: tuple[Any, ...] | None
+) -> tuple[Array, IntArray, FloatArray, tuple[Any, ...]]:
+    """Rows, codes and weights where the label is known and the weight is positive; the values behind the codes."""
+    rows = checked_rows(Z)
+    label = class_label(concept, "concept", len(rows), missing=missing, classes=classes)
+    weight = np.ones(len(rows)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+    if weight.shape != (len(rows),) or not np.all(weight >= 0) or not np.all(np.isfinite(weight)):
+        raise InputError(f"sample_weight must be {len(rows)} finite numbers ≥ 0, one per row; got {weight.shape}.")
+    known = label.present & (weight > 0)
+    if known.all():
+        return rows, label.codes, weight, label.classes
+    return rows[known], label.codes[known], weight[known], label.classes
+
+
+def _folds(
+    cv: Any, rows: Array, codes: IntArray, classes: tuple[Any, ...], rng: np.random.Generator
+) -> Iterator[tuple[Array, Array]]:
+    if not isinstance(cv, Integral):
+        return iter(cv.split(rows, codes) if hasattr(cv, "split") else cv)
+    if cv < 2:
+        raise InputError(f"cv must be 2 or more folds; got {cv}.")
+    for code, count in enumerate(np.bincount(codes, minlength=len(classes))):
+        _require(int(count), max(int(cv), 3), f"concept={classes[code]!s}", f"in {cv} folds")
+    splitter = StratifiedKFold(int(cv), shuffle=True, random_state=int(rng.integers(2**31)))
+    return iter(splitter.split(codes, codes))  # only the labels are looked at
+
+
+def _require(rows: int, least: int, which: str, why: str) -> None:
+    if rows < least:
+        raise GroupSizeError(
+            f"There are {rows} rows with {which} {why}; at least {least} are needed. Pass more rows or fewer folds."
+        )
+
+
+def _small(p: float) -> str:
+    return "< 0.001" if p < 0.001 else f"= {p:.3f}"

@@ -1,0 +1,277 @@
+"""Group accuracies against cases worked out by hand, against fairlearn, and intervals against simulated truth."""
+
+import json
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import binom, binomtest
+from sklearn.metrics import accuracy_score
+
+from unspur.exceptions import InputError, LabelError
+from unspur.lab.report.tables import group_table
+from unspur.metrics import GroupAccuracy, group_accuracy
+from unspur.metrics.proportions import expected_minimum, simultaneous_bounds, wilson
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from fairlearn.metrics import MetricFrame
+
+Y = np.array([0, 0, 0, 0, 0, 1, 1, 1, 1, 1])
+CONCEPT = np.array([0, 0, 0, 0, 1, 0, 1, 1, 1, 1])
+RIGHT = np.array([1, 1, 1, 0, 1, 0, 1, 1, 0, 0])
+
+
+def several(n=600, seed=0):
+    """Three main classes, two concepts of two and three classes, predictions that are right in 70 % of rows."""
+    rng = np.random.default_rng(seed)
+    y = rng.choice(["ant", "bee", "cat"], size=n)
+    concepts = pd.DataFrame({"light": rng.choice(["day", "night"], size=n), "size": rng.integers(3, size=n)})
+    predicted = np.where(rng.random(n) < 0.7, y, rng.choice(["ant", "bee", "cat"], size=n))
+    return y, predicted, concepts
+
+
+def counted(correct, rows):
+    """Groups with these counts."""
+    rows, correct = np.asarray(rows), np.asarray(correct)
+    return GroupAccuracy(rows, correct, tuple(tuple(range(k)) for k in rows.shape))
+
+
+def test_accuracies_and_both_averages():
+    result = GroupAccuracy.of(RIGHT, Y, CONCEPT)
+    assert_allclose(result.accuracy, [[0.75, 1.0], [0.0, 0.5]])
+    assert result.worst == 0.0
+    assert result.worst_group == (1, 0)
+    assert result.group_average == pytest.approx((0.75 + 1 + 0 + 0.5) / 4)
+    assert result.average == pytest.approx(0.6)
+
+
+def test_the_weighted_average_uses_training_shares_and_is_another_number():
+    result = GroupAccuracy.of(RIGHT, Y, CONCEPT)
+    assert result.average_weighted([[0.4, 0.1], [0.2, 0.3]]) == pytest.approx(0.4 * 0.75 + 0.1 * 1 + 0.3 * 0.5)
+    assert result.average_weighted([[40, 10], [20, 30]]) == pytest.approx(0.55)  # counts do as well
+    assert result.average_weighted(result.rows) == pytest.approx(result.average)
+    assert result.average_weighted(np.ones((2, 2))) == pytest.approx(result.group_average)
+    for wrong in ([0.5, 0.5], [[1, -1], [1, 1]], np.zeros((2, 2)), [[np.nan, 1], [1, 1]]):
+        with pytest.raises(InputError, match="train_shares"):
+            result.average_weighted(wrong)
+
+
+def test_training_rows_are_counted_in_the_same_groups():
+    y, predicted, concepts = several()
+    result = group_accuracy(y, predicted, concepts)
+    assert_array_equal(result.count(y, concepts), result.rows)
+    some = np.flatnonzero((y != "bee") | (concepts["size"] == 1))
+    counts = result.count(y[some], concepts.iloc[some])
+    assert counts.sum() == len(some)
+    assert counts[1, :, 0].sum() == 0 < counts[1, :, 1].sum()
+    with pytest.raises(LabelError, match="'dog', for which no accuracy is known"):
+        result.count(np.where(y == "bee", "dog", y), concepts)
+
+
+def test_fairlearn_agrees_on_several_classes_and_concepts():
+    y, predicted, concepts = several()
+    result = group_accuracy(y, predicted, concepts)
+    assert result.names == ("main", "light", "size")
+    assert result.concept_classes == (("day", "night"), (0, 1, 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # fairlearn's own use of pandas
+        frame = MetricFrame(metrics=accuracy_score, y_true=y, y_pred=predicted, sensitive_features=concepts.assign(y=y))
+    for (light, size, main), value in frame.by_group.items():
+        index = result.classes.index(main), ("day", "night").index(light), size
+        assert result.accuracy[index] == pytest.approx(value)
+    assert result.worst == pytest.approx(frame.group_min())
+    assert result.average == pytest.approx(frame.overall)
+    assert len(frame.by_group) == result.rows.size == 18
+
+
+def test_tables_per_concept_are_those_of_each_concept_alone():
+    y, predicted, concepts = several()
+    tables = group_accuracy(y, predicted, concepts).per_concept()
+    assert list(tables) == ["light", "size"]
+    for name, table in tables.items():
+        alone = group_accuracy(y, predicted, {name: concepts[name]})
+        assert_array_equal(table.rows, alone.rows)
+        assert_array_equal(table.correct, alone.correct)
+        assert (table.names, table.concept_classes) == (alone.names, alone.concept_classes)
+    assert tables["light"].rows.shape != tables["size"].rows.shape
+
+
+def test_ways_to_pass_concepts_agree():
+    y, predicted, concepts = several()
+    frame = group_accuracy(y, predicted, concepts[["size"]])
+    column = group_accuracy(y, predicted, concepts["size"])
+    assert_array_equal(frame.correct, column.correct)
+    both = np.column_stack([concepts["size"], concepts["light"] == "night"])
+    array = group_accuracy(y, predicted, both)
+    assert array.names == ("main", "concept 1", "concept 2")
+    assert_array_equal(array.correct, group_accuracy(y, predicted, concepts[["size", "light"]]).correct)
+
+
+def test_rows_without_a_concept_are_in_no_group():
+    y, predicted, concepts = several()
+    gaps = concepts.assign(light=concepts["light"].where(np.arange(600) % 3 > 0, None))
+    kept = np.arange(600) % 3 > 0
+    assert_array_equal(
+        group_accuracy(y, predicted, gaps).rows, group_accuracy(y[kept], predicted[kept], concepts[kept]).rows
+    )
+
+
+def test_predictions_of_another_kind_are_an_error_not_zero():
+    with pytest.raises(LabelError, match="No predicted value"):
+        group_accuracy(["0", "1", "0", "1"], [0, 1, 0, 1], [0, 0, 1, 1])
+    assert group_accuracy([0, 1, 0, 1], [1, 0, 1, 0], [0, 0, 1, 1]).average == 0.0  # all wrong is a result
+    with pytest.raises(LabelError, match="3 predictions for 4 rows"):
+        group_accuracy([0, 1, 0, 1], [0, 1, 0], [0, 0, 1, 1])
+
+
+def test_wilson_interval_of_a_textbook_case():
+    """81 of 263: the interval printed in Newcombe (1998), 0.2553 to 0.3662."""
+    right = np.r_[np.arange(263) < 81, np.ones(3)]
+    result = GroupAccuracy.of(right, np.r_[np.zeros(263), 0, 1, 1], np.r_[np.zeros(263), 1, 0, 1])
+    assert_allclose(result.interval()[0, 0], [0.2553, 0.3662], atol=5e-5)
+    assert result.interval()[1, 1, 1] == pytest.approx(1.0)
+    with pytest.raises(InputError, match="level"):
+        result.interval(95)
+
+
+def test_simultaneous_bounds_are_the_wider_of_wilson_and_exact_at_sidak_level():
+    rows, correct = np.array([40, 200, 25]), np.array([31, 199, 0])
+    got = simultaneous_bounds(correct, rows, 0.9)
+    for (low, high), n, x in zip(got, rows, correct, strict=True):
+        both = [
+            binomtest(int(x), int(n)).proportion_ci(0.9 ** (1 / 3), method=m) for m in ("wilson", "exact")
+        ]  # fmt: skip
+        assert low == pytest.approx(min(b.low for b in both), abs=1e-9)
+        assert high == pytest.approx(max(b.high for b in both), abs=1e-9)
+    alone = np.array([simultaneous_bounds(x, n, 0.9) for x, n in zip(correct, rows, strict=True)])
+    assert np.all(alone[:, 1] - alone[:, 0] < got[:, 1] - got[:, 0])
+
+
+@pytest.mark.parametrize(
+    "truth",
+    [[0.8] * 4, [0.7, 0.8, 0.8, 0.9], [0.7, 0.7, 0.9, 0.95], [0.97] * 4, [0.999] * 8, [0.5, 0.99, 0.99, 0.99]],
+    ids=str,
+)
+def test_the_interval_covers_the_true_worst_accuracy(truth):
+    """At least at its level, equal groups included; the interval of the group that looks worst does not."""
+    rng, truth = np.random.default_rng(0), np.array(truth)
+    rows = rng.integers(30, 300, size=(800, len(truth)))
+    correct = rng.binomial(rows, truth)
+    covered, naive = [], []
+    for n, x in zip(rows, correct, strict=True):
+        low, high = simultaneous_bounds(x, n, 0.9).min(axis=0)
+        covered.append(low <= truth.min() <= high)
+        g = np.argmin(x / n)
+        one = wilson(x[g] / n[g], n[g], 1.645)
+        naive.append(one[0] <= truth.min() <= one[1])
+    assert np.mean(covered) >= 0.9 - 0.02  # two standard errors
+    if len(set(truth)) == 1:
+        assert np.mean(naive) < 0.85
+
+
+def test_the_interval_covers_equal_groups_exactly_computed():
+    """Enumerated, at every accuracy: four groups of 40. Wilson's bounds alone break down near one."""
+    n, x = 40, np.arange(41)
+    truth = np.concatenate([np.linspace(0.01, 0.99, 99), 1 - np.geomspace(1e-4, 1e-2, 60)])
+    mass = binom.pmf(x, n, truth[:, None])
+    low, high = np.array([simultaneous_bounds(np.full(4, i), np.full(4, n), 0.95)[0] for i in x]).T
+    covers = (mass * (high >= truth[:, None])).sum(axis=1) ** 4 - (mass * (low > truth[:, None])).sum(axis=1) ** 4
+    assert covers.min() >= 0.95
+    upper = wilson(x / n, n, 2.4909)[:, 1]
+    assert ((mass * (upper >= truth[:, None])).sum(axis=1) ** 4).min() < 0.7
+
+
+def test_result_uses_the_simultaneous_bounds():
+    result = counted([[400, 410], [380, 480]], np.full((2, 2), 500))
+    bounds = simultaneous_bounds(result.correct, result.rows, 0.95)
+    assert result.worst_interval() == pytest.approx(tuple(bounds.reshape(-1, 2).min(axis=0)))
+    low, high = result.worst_interval()
+    assert low < result.interval()[1, 0, 0] < result.worst < high
+    narrow = result.worst_interval(0.5)
+    assert low < narrow[0] < narrow[1] < high
+
+
+def test_expected_minimum_against_enumeration():
+    share, rows = np.array([0.6, 0.7, 1.0]), np.array([5, 8, 3])
+    grid = [(a / 5, b / 8, binom.pmf(a, 5, 0.6) * binom.pmf(b, 8, 0.7)) for a in range(6) for b in range(9)]
+    truth = sum(min(a, b, 1.0) * mass for a, b, mass in grid)
+    assert expected_minimum(share, rows) == pytest.approx(truth, abs=2e-4)
+    assert truth < 0.55
+
+
+def test_the_plug_in_minimum_is_biased_low_and_the_correction_takes_part_of_it_back():
+    rng = np.random.default_rng(0)
+
+    def biases(truth, runs=200):
+        n = np.full((2, 2), 500)
+        results = [counted(rng.binomial(n, np.reshape(truth, (2, 2))), n) for _ in range(runs)]
+        points = np.array([(r.worst, r.worst_corrected) for r in results])
+        return 100 * (points.mean(axis=0) - np.min(truth))
+
+    plain, corrected = biases([0.8] * 4)
+    assert -2.3 < plain < -1.5
+    assert 0.65 * plain < corrected < 0.4 * plain
+    plain, corrected = biases([0.6, 0.9, 0.9, 0.9])  # one group is clearly the worst: nothing to correct
+    assert abs(plain) < 0.4
+    assert abs(corrected - plain) < 0.05
+
+
+def test_an_absent_group_is_an_error_not_a_number():
+    with pytest.raises(InputError, match="No rows with main=land, concept=sea"):
+        GroupAccuracy.of([1, 1], [0, 1], [0, 1], classes=("land", "water"), concept_classes=("sky", "sea"))
+    with pytest.raises(InputError, match="worst"):
+        GroupAccuracy.of([1, 1, 1], [0, 1, 1], [0, 1, 0])
+    with pytest.raises(InputError, match="no rows"):
+        GroupAccuracy.of([], [], [], empty="nan")
+    with pytest.raises(InputError, match="Codes"):
+        GroupAccuracy.of(RIGHT, Y, CONCEPT + 1, concept_classes=(0, 1))
+    with pytest.raises(InputError, match="empty is"):
+        GroupAccuracy.of(RIGHT, Y, CONCEPT, empty="zero")
+
+
+def test_an_absent_group_is_nan_when_asked_for():
+    right, y, concept = RIGHT[Y + CONCEPT != 1], Y[Y + CONCEPT != 1], CONCEPT[Y + CONCEPT != 1]
+    result = GroupAccuracy.of(right, y, concept, empty="nan")
+    assert_allclose(result.accuracy, [[0.75, np.nan], [np.nan, 0.5]])
+    assert result.worst == 0.5
+    assert result.group_average == pytest.approx(0.625)
+    assert_array_equal(np.isnan(result.interval()[..., 0]), [[False, True], [True, False]])
+    pair = simultaneous_bounds(result.correct[[0, 1], [0, 1]], result.rows[[0, 1], [0, 1]], 0.95)
+    assert result.worst_interval() == pytest.approx(tuple(pair.min(axis=0)))  # two groups, not four
+    assert 0.5 < result.worst_corrected < 0.8
+    assert result.average_weighted([[1, 0], [0, 1]]) == pytest.approx(0.625)
+    with pytest.raises(InputError, match=r"main=0, concept=1\) has training rows"):
+        result.average_weighted([[1, 1], [0, 1]])
+    assert "none" in str(result)
+    assert "–" in group_table({"ERM": result})
+    assert json.loads(json.dumps(result.to_dict(), allow_nan=False))["groups"][1]["accuracy"] is None
+
+
+def test_json_has_everything_in_plain_numbers():
+    y, predicted, concepts = several()
+    one = group_accuracy(y, predicted, concepts["size"].to_numpy())
+    saved = json.loads(json.dumps(one.to_dict(), allow_nan=False))
+    assert [(g["main"], g["concept"]) for g in saved["groups"]][:4] == [("ant", 0), ("ant", 1), ("ant", 2), ("bee", 0)]
+    assert sum(g["rows"] for g in saved["groups"]) == 600
+    assert saved["worst_low95"] < saved["worst"] <= saved["worst_corrected"] < saved["worst_high95"]
+    assert {"group_average", "average"} < set(saved)
+    two = json.loads(json.dumps(group_accuracy(y, predicted, concepts).to_dict(), allow_nan=False))
+    assert two["groups"][0]["concept"] == {"light": "day", "size": 0}
+
+
+def test_tables_fit_a_terminal_even_with_long_names():
+    result = GroupAccuracy.of(RIGHT, Y, CONCEPT, classes=("a" * 40, "b" * 40))
+    text = group_table({"ERM": result, "JSE": result}, "main-task-label", "concept")
+    low, high = (f"{100 * value:.1f}" for value in result.worst_interval())
+    for shown in (text, str(result)):
+        assert max(map(len, shown.splitlines())) <= 80
+        assert all(part in shown for part in ("75.0", "worst group", low, high, "average over groups"))
+    assert "main-task-label=" in text
+    y, predicted, concepts = several()
+    many = group_accuracy(y, predicted, concepts)
+    assert "main=bee, light=night, size=2" in str(many)
+    assert "kind=bee, light=night, size=2" in group_table({"ERM": many}, "kind")
+    assert repr(many).startswith("GroupAccuracy(main × light × size, worst=0.")

@@ -1,0 +1,240 @@
+"""Leakage: nothing where there is nothing, something where there is something, and a test that holds its size."""
+
+import json
+from importlib import import_module
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.stats import norm
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold
+from threadpoolctl import threadpool_limits
+
+from unspur import AffineMap, Subspace
+from unspur.exceptions import GroupSizeError, InputError, LabelError, NotFiniteError
+from unspur.metrics import leakage
+from unspur.metrics.probes import LinearProbe, balanced
+from unspur.metrics.proportions import mean_interval, p_above
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """Hundreds of tiny decompositions: BLAS threads would only wait for each other."""
+    with threadpool_limits(1):
+        yield
+
+
+def sample(n=400, d=5, shift=0.0, seed=0, prevalence=(0.5, 0.5)):
+    """Gaussian rows whose first column moves with the concept."""
+    rng = np.random.default_rng(seed)
+    concept = rng.choice(len(prevalence), size=n, p=prevalence)
+    z = rng.standard_normal((n, d))
+    z[:, 0] += shift * concept
+    return z, concept
+
+
+@pytest.mark.parametrize(
+    ("setting", "options"),
+    [
+        ({"n": 120, "d": 10}, {}),
+        ({"n": 200, "d": 5, "prevalence": (0.85, 0.15)}, {}),
+        ({"n": 150, "d": 5, "prevalence": (0.5, 0.3, 0.2)}, {}),
+        ({"n": 150, "d": 20, "prevalence": (0.2,) * 5}, {"cv": 3}),
+        ({"n": 80, "d": 100}, {"cv": 3}),
+    ],
+    ids=["plain", "unequal", "three classes", "five classes", "wide"],
+)
+def test_size_and_power(setting, options, monkeypatch):
+    """A concept independent of Z passes as leaked in 5 % of sets at most; with folds taken for independent, in more."""
+
+    def p_values(shift, runs):
+        sets = (sample(**setting, shift=shift, seed=seed) for seed in range(runs))
+        return np.array([leakage(z, c, penalty=0.1, random_state=0, **options).p for z, c in sets])
+
+    null = p_values(0.0, 120)
+    assert np.mean(null < 0.05) <= 0.05 + 0.04  # two standard errors
+    assert 0.3 < np.mean(null < 0.5) < 0.7
+    assert np.mean(p_values(3.0, 10) < 0.05) >= 0.9
+    if setting == {"n": 120, "d": 10}:
+        monkeypatch.setattr(import_module("unspur.metrics.leakage"), "MEETINGS", 1.0)
+        assert np.mean(p_values(0.0, 120) < 0.05) > np.mean(null < 0.05)
+
+
+def test_with_a_test_set_the_size_is_as_stated():
+    sets = [(sample(100, seed=seed), sample(150, seed=1000 + seed)) for seed in range(200)]
+    p = [leakage(*a, Z_test=b[0], concept_test=b[1], penalty=0.1).p for a, b in sets]
+    assert 0.01 < np.mean(np.array(p) < 0.05) < 0.09
+
+
+def test_the_small_network_sees_what_a_linear_probe_cannot():
+    rng = np.random.default_rng(0)
+    z = rng.standard_normal((600, 4))
+    concept = (z[:, 0] * z[:, 1] > 0).astype(int)
+    linear, network = (leakage(z, concept, probe=probe, cv=3, random_state=0) for probe in ("linear", "mlp"))
+    assert linear.p > 0.01
+    assert linear.accuracy < 0.6
+    assert network.accuracy > 0.8
+    assert network.p < 1e-6
+    assert network.loss < linear.loss
+    shuffled = leakage(z, rng.permutation(concept), probe="mlp", cv=3, random_state=0)
+    assert shuffled.p > 0.01
+    assert leakage(z, concept, probe="mlp", cv=3, random_state=0) == network
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_the_linear_probe_is_scikit_learns_minimum(k):
+    z, concept = sample(300, 6, shift=1.0, prevalence=(1 / k,) * k)
+    z = z * [1, 10, 0.1, 1, 1, 1] + 5
+    weight = balanced(np.random.default_rng(1).uniform(0.5, 2, size=300), concept)
+    probe = LinearProbe.fit(z, concept, k, weight, np.random.default_rng(0), penalty=0.01)
+    centre = weight @ z
+    decay = 0.01 * np.trace((z - centre).T * weight @ (z - centre)) / 6
+    # Two classes: scikit-learn penalises the one difference of weights, which is half the sum of both squares.
+    model = LogisticRegression(C=1 / (decay * (0.5 if k == 2 else 1.0)), tol=1e-10, max_iter=10_000)
+    model.fit(z - centre, concept, sample_weight=weight)
+    assert_allclose(np.exp(probe.log_proba(z)), model.predict_proba(z - centre), atol=2e-5)
+    other = LinearProbe.fit(z, concept, k, weight, np.random.default_rng(0), penalty=1.0)
+    assert np.abs(other.log_proba(z) - probe.log_proba(z)).max() > 0.01
+
+
+def test_neither_unit_nor_offset_nor_dtype_matters():
+    z, concept = sample(shift=1.0)
+    plain = leakage(z, concept, random_state=0)
+    for other in (1e-6 * z + 1e-4, 1e5 * z, (z + 1).astype(np.float32)):
+        moved = leakage(other, concept, random_state=0)
+        assert moved.accuracy == pytest.approx(plain.accuracy, abs=0.006)
+        assert moved.loss == pytest.approx(plain.loss, abs=1e-3)
+    assert plain.accuracy > 0.6
+
+
+def test_a_short_direction_does_not_hide_and_wide_rows_do_not_drown():
+    """The penalty adapts: a fixed strong one misses the first, a fixed weak one does worse on the second."""
+    z, concept = sample(600, 5, shift=3.0)
+    short = z * [0.01, 1, 1, 1, 1]
+    assert leakage(short, concept, random_state=0).accuracy > 0.9
+    assert leakage(short, concept, penalty=1.0, random_state=0).accuracy < 0.7
+    z, concept = sample(200, 300, shift=3.0)
+    wide = leakage(z, concept, random_state=0)
+    weak = leakage(z, concept, penalty=1e-4, random_state=0)
+    assert wide.p < 1e-4
+    assert wide.loss < weak.loss - 0.1
+
+
+def test_unequal_classes_do_not_flatter():
+    """A constant guess is right in 90 % of rows and at chance here."""
+    z, concept = sample(1000, prevalence=(0.9, 0.1))
+    none = leakage(z, concept, random_state=0)
+    assert none.chance == 0.5
+    assert none.chance_loss == pytest.approx(np.log(2))
+    assert none.low < 0.5 < none.high
+    assert none.accuracy == pytest.approx(np.mean(none.recall))
+    some = leakage(*sample(1000, prevalence=(0.9, 0.1), shift=2.0), random_state=0)
+    assert min(some.recall) > 0.7
+    assert some.loss < some.chance_loss - 0.1
+
+
+def test_weights_count_like_copies_in_the_probe_and_in_what_is_reported():
+    z, concept = sample(200, shift=1.0)
+    test, truth = sample(100, shift=1.0, seed=1)
+    weight, importance = np.arange(200) % 3, np.arange(100) % 2 + 1
+    options = {"Z_test": test, "concept_test": truth, "penalty": 0.1}
+    weighted = leakage(z, concept, **options, sample_weight=weight, sample_weight_test=importance)
+    options |= {"Z_test": np.repeat(test, importance, axis=0), "concept_test": np.repeat(truth, importance)}
+    copied = leakage(np.repeat(z, weight, axis=0), np.repeat(concept, weight), **options)
+    assert weighted.loss == pytest.approx(copied.loss, rel=1e-5)
+    assert weighted.accuracy == pytest.approx(copied.accuracy)
+    assert weighted.high - weighted.low > copied.high - copied.low  # copies are no new rows
+    assert leakage(z, concept, **options).loss != pytest.approx(copied.loss, rel=1e-3)
+
+
+def test_rows_that_an_eraser_was_fitted_on_score_below_chance():
+    """Documented trap: equal class means on all rows are opposite means in four folds and the fifth."""
+    rng = np.random.default_rng(0)
+    z = rng.standard_normal((300, 40))
+    concept = rng.integers(2, size=300)
+
+    def erased(rows, labels, onto):
+        """Onto the complement of the whitened class-mean difference, as LEACE does."""
+        spread = np.linalg.cholesky(np.cov(rows.T))
+        white = np.linalg.solve(spread, (rows - rows.mean(0)).T).T
+        difference = white[labels == 1].mean(0) - white[labels == 0].mean(0)
+        off = AffineMap.removing(Subspace.spanned_by(difference[:, None]), np.zeros(40))
+        return off(np.linalg.solve(spread, (onto - rows.mean(0)).T).T)
+
+    same = leakage(erased(z, concept, z), concept, random_state=0, penalty=0.01)
+    assert same.high < 0.5
+    assert same.p > 0.99
+    assert "below chance: were these rows used" in str(same)
+    fresh, labels = rng.standard_normal((300, 40)), rng.integers(2, size=300)
+    other = leakage(erased(z, concept, fresh), labels, random_state=0, penalty=0.01)
+    assert other.low < 0.5 < other.high
+    assert "below" not in str(other)
+
+
+def test_mean_interval_is_close_to_newcombes_and_the_p_value_turns_it_round():
+    """56/70 against 48/80: Newcombe (1998), method 10, gives 0.0524 to 0.3339 for the difference."""
+    share, rows = np.array([56 / 70, 1 - 48 / 80]), np.array([70.0, 80.0])
+    low, high = mean_interval(share, rows, norm.ppf(0.975))
+    assert 0.0524 - 0.01 < 2 * low - 1 < 0.0524 + 5e-5  # never narrower, and hardly wider
+    assert 0.3339 - 5e-5 < 2 * high - 1 < 0.3339 + 0.01
+    for value in (0.5, 0.55, 0.6, 0.7):
+        p = p_above(share, rows, value)
+        bound = mean_interval(share, rows, abs(norm.isf(p)))[0 if p < 0.5 else 1]
+        assert bound == pytest.approx(value, abs=1e-6)
+    assert p_above(share, rows, 0.5) < 0.025 < p_above(share, rows, 0.55)
+    assert p_above(np.array([1.0, 0.0]), rows, 0.5) == 0.5
+    assert 0 < p_above(np.ones(10), np.full(10, 50.0), 0.1) < 1e-200
+
+
+def test_folds_can_be_given_and_rows_without_concept_are_left_out():
+    z, concept = sample(shift=1.0)
+    listed = list(StratifiedKFold(4).split(z, concept))
+    one, two = (leakage(z, concept, cv=cv, penalty=0.1) for cv in (StratifiedKFold(4), listed))
+    assert one == two
+    half = leakage(z, concept, cv=listed[:1], penalty=0.1)
+    assert half.rows == len(listed[0][1])
+    train, test = listed[0]
+    alone = leakage(z[train], concept[train], Z_test=z[test], concept_test=concept[test], penalty=0.1)
+    assert half == alone  # one split has no folds that could depend on each other
+    gaps = concept.astype(float)
+    gaps[::4] = np.nan
+    kept = np.arange(400) % 4 > 0
+    left = leakage(z, gaps, penalty=0.1, random_state=1)
+    assert left.accuracy == leakage(z[kept], concept[kept], penalty=0.1, random_state=1).accuracy
+    assert left.rows == 300
+
+
+def test_one_line_and_json():
+    found = leakage(*sample(shift=2.0), penalty=0.1, random_state=0)
+    assert "\n" not in str(found)
+    assert all(part in str(found) for part in ("linear probe", "chance 50.0", "p < 0.001", "400 rows"))
+    assert json.loads(json.dumps(found.to_dict()))["accuracy"] == found.accuracy
+
+
+def test_constant_rows_say_nothing():
+    concept = np.arange(60) % 2
+    for probe in ("linear", "mlp"):
+        found = leakage(np.ones((60, 3)), concept, probe=probe, random_state=0)
+        assert found.accuracy == 0.5
+        assert found.p == 0.5
+        assert found.loss == pytest.approx(np.log(2), abs=0.02)
+
+
+def test_bad_input_says_what_is_needed():
+    z, concept = sample(40)
+    few = np.r_[np.ones(3), np.zeros(37)]
+    for error, match, call in (
+        (GroupSizeError, "3 rows with concept=1.0 in 5 folds; at least 5", lambda: leakage(z, few)),
+        (InputError, "probe is", lambda: leakage(z, concept, probe="forest")),
+        (InputError, "go together", lambda: leakage(z, concept, Z_test=z)),
+        (InputError, "2 columns, Z has 5", lambda: leakage(z, concept, Z_test=z[:, :2], concept_test=concept)),
+        (InputError, "cv must be", lambda: leakage(z, concept, cv=1)),
+        (InputError, "penalty", lambda: leakage(z, concept, penalty=0)),
+        (InputError, "sample_weight", lambda: leakage(z, concept, sample_weight=-np.ones(40))),
+        (InputError, "level", lambda: leakage(z, concept, level=95)),
+        (LabelError, "one class only", lambda: leakage(z, np.zeros(40))),
+        (NotFiniteError, "1 rows are not", lambda: leakage(np.where(np.arange(40)[:, None] == 3, np.nan, z), concept)),
+    ):
+        with pytest.raises(error, match=match):
+            call()

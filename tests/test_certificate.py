@@ -1,0 +1,116 @@
+"""The certificate: what it measures, and that nothing it should say goes unsaid."""
+
+import json
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from unspur import INLP, JSE, LEACE, SAL, SPLINCE, load
+from unspur.certificate import Certificate, fingerprint, row_hashes
+from unspur.exceptions import UsedRowsWarning
+from unspur.lab.datasets import make_toy
+
+
+@pytest.fixture(scope="module")
+def sets():
+    return make_toy(2500, d=8, rho=0.8, random_state=0), make_toy(2500, d=8, rho=0.8, random_state=1)
+
+
+def test_it_tells_methods_apart_that_differ_in_what_they_keep(sets):
+    train, test = sets
+    jse, leace = (
+        remover.fit(train.Z, train.y, concept=train.concept).certificate(test.Z, test.y, test.concept)
+        for remover in (JSE(cv=None, weight_decay=0.1, random_state=0), LEACE())
+    )
+    before, after = jse.probe["concept, task held fixed"]
+    assert before.low > 0.75
+    assert after.high < 0.7  # less is left than there was; the task's own feature still tells some of it
+    assert jse.probe["concept"][1].low > after.high  # and the label of the task the rest
+    assert leace.probe["concept"][1].low < 0.53  # LEACE leaves no linear trace of it,
+    assert jse.task[1].low > leace.task[1].high  # and paid for that with the task
+    assert leace.covariance_left["concept"] < 0.2 < jse.covariance_left["concept"]
+    assert 0 < jse.distortion < 0.3
+
+
+def test_distortion_rank_and_covariance_are_what_they_say(sets):
+    train, test = sets
+    sal = SAL().fit(train.Z, concept=train.concept)
+    certificate = sal.certificate(test.Z, concept=test.concept)
+    clean = sal.transform(test.Z)
+    assert certificate.rank == np.linalg.matrix_rank(sal.removal_.matrix()) == 7
+    assert certificate.removed == 1
+    variance = np.sum(np.var(test.Z, axis=0)) * len(test.Z)
+    assert certificate.distortion == pytest.approx(np.sum((clean - test.Z) ** 2) / variance)
+    left, there = (np.linalg.norm(np.cov(rows.T, test.concept)[:-1, -1]) for rows in (clean, test.Z))
+    assert certificate.covariance_left["concept"] == pytest.approx(left / there)
+    assert certificate.task is None
+
+
+def test_it_warns_on_rows_of_the_fit_and_only_on_those(sets, tmp_path):
+    train, test = sets
+    leace = LEACE().fit(train.Z, concept=train.concept)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        leace.certificate(test.Z, concept=test.concept)
+    half = np.concatenate([train.Z[:500], test.Z[:500]])
+    labels = np.concatenate([train.concept[:500], test.concept[:500]])
+    with pytest.warns(UsedRowsWarning, match="50 % of these rows"):
+        certificate = leace.certificate(half, concept=labels)
+    assert any("50 %" in note for note in certificate.notes)
+    with pytest.warns(UsedRowsWarning, match="100 %"):
+        leace.certificate(train.Z[::-1], concept=train.concept[::-1])
+    leace.save(tmp_path / "r.safetensors")
+    with pytest.warns(UsedRowsWarning, match="100 %"):
+        load(tmp_path / "r.safetensors").certificate(train.Z, concept=train.concept)
+    leace.fit(test.Z, concept=test.concept)  # a new fit forgets the old rows
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        leace.certificate(train.Z, concept=train.concept)
+
+
+def test_it_is_saved_with_the_removal_and_survives_json(sets, tmp_path):
+    train, test = sets
+    inlp = INLP(cv=None, weight_decay=0.1, random_state=0).fit(train.Z, concept=train.concept)
+    certificate = inlp.certificate(test.Z, test.y, test.concept)
+    assert Certificate.from_dict(json.loads(json.dumps(certificate.to_dict()))).to_dict() == certificate.to_dict()
+    inlp.save(tmp_path / "r.safetensors")
+    again = load(tmp_path / "r.safetensors")
+    assert str(again.certificate_) == str(certificate)
+    assert again.training_hash_ == inlp.training_hash_ == fingerprint(row_hashes(train.Z))
+    assert max(map(len, str(certificate).splitlines())) <= 120
+
+
+def test_dropped_directions_conditions_and_nothing_removed_are_said(sets):
+    train, test = sets
+    twice = LEACE().fit(train.Z, concept=np.column_stack([train.concept, train.concept]))
+    certificate = twice.certificate(test.Z, concept=np.column_stack([test.concept, test.concept]))
+    assert any("dropped" in note for note in certificate.notes)
+    none = JSE(cv=None, weight_decay=0.1, random_state=0, max_spurious=0).fit(train.Z, train.y, concept=train.concept)
+    assert any("nothing was removed" in note for note in none.certificate(test.Z, test.y, test.concept).notes)
+    fine = SPLINCE().fit(train.Z, train.y, concept=train.concept)
+    assert fine.certificate(test.Z, test.y, test.concept).notes == ()
+
+
+def test_several_concepts_and_numbers(sets):
+    train, test = sets
+    frames = [pd.DataFrame({"a": s.concept, "b": np.where(s.Z[:, 3] > 0, "x", "y")}) for s in sets]
+    certificate = LEACE().fit(train.Z, concept=frames[0]).certificate(test.Z, test.y, frames[1])
+    assert {"a", "b"} < set(certificate.probe)
+    assert set(certificate.covariance_left) == {"a", "b"}
+    number = LEACE(concept_type="continuous").fit(train.Z, concept=train.Z[:, 2] ** 3)
+    measured = number.certificate(test.Z, concept=test.Z[:, 2] ** 3)
+    assert measured.probe == {}
+    assert measured.covariance_left["concept"] < 0.2
+
+
+def test_hashes_know_rows_in_any_float_type_and_tell_others_apart():
+    z = np.random.default_rng(0).standard_normal((50, 5)).astype(np.float32)
+    np.testing.assert_array_equal(row_hashes(z), row_hashes(z.astype(np.float64)))
+    assert len(np.unique(row_hashes(z))) == 50
+    assert row_hashes(z[:, ::-1])[0] != row_hashes(z)[0]
+    zeros = np.zeros((1, 5))
+    assert row_hashes(zeros)[0] == row_hashes(-zeros)[0]
+    assert fingerprint(row_hashes(z)) == fingerprint(row_hashes(z[::-1]))
+    assert fingerprint(row_hashes(z)) != fingerprint(row_hashes(z[1:]))
