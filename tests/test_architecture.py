@@ -24,7 +24,7 @@ ROOMS = [
     ("heads",),
     ("surgery",),
     ("",),  # the public names
-    ("lab.datasets", "lab.evaluation", "lab.files"),
+    ("lab.datasets", "lab.evaluation", "lab.files", "lab.selection", "lab.compare"),
     ("lab.report",),
     ("lab.cli",),
     ("__main__",),

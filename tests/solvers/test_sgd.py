@@ -5,9 +5,10 @@ import pytest
 from numpy.testing import assert_allclose
 
 from unspur.lab.datasets import make_toy
-from unspur.rows import Columns, MemoryRows
+from unspur.rows import CONCEPT, Columns, MemoryRows
+from unspur.solvers.logistic import solve_logistic
 from unspur.solvers.orthogonal_pair import directions, solve_pair
-from unspur.solvers.sgd import SGDSettings, _chain, _effective, solve_pair_by_sgd
+from unspur.solvers.sgd import SGDSettings, _chain, _effective, solve_logistic_by_sgd, solve_pair_by_sgd
 from unspur.solvers.whitening import Geometry, Whitening
 from unspur.subspace import Subspace
 from unspur.sums.counts import CellCounts
@@ -115,3 +116,19 @@ def test_gradient_of_the_parameters_equals_finite_differences():
 def test_same_generator_same_bits_and_another_seed_other_bits():
     assert np.array_equal(run(seed=3).weights, run(seed=3).weights)
     assert not np.array_equal(run(seed=3).weights, run(seed=4).weights)
+
+
+def test_one_label_alone_is_found_like_a_pair():
+    rows, train, validation, moments = setting()
+    weights, intercept, outcome = solve_logistic_by_sgd(
+        rows, train, validation, moments.mean, Subspace.empty(6), SGDSettings(), np.random.default_rng(0), CONCEPT
+    )
+    exact = solve_logistic(rows, train, Whitening.of(Geometry.of(moments, 8), 0.0), CONCEPT)
+    assert outcome.converged
+    assert weights @ exact.weights > 0.98 * np.linalg.norm(weights) * np.linalg.norm(exact.weights)
+    assert intercept == pytest.approx(exact.intercept, abs=0.2)
+    away = Subspace.spanned_by(exact.weights[:, None])
+    other, _, _ = solve_logistic_by_sgd(
+        rows, train, validation, moments.mean, away, SGDSettings(), np.random.default_rng(0), CONCEPT
+    )
+    assert abs(away.basis[:, 0] @ other) < 1e-12

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from numbers import Integral, Real
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -21,8 +21,10 @@ from unspur.removers.weight_decay import choose_weight_decay
 from unspur.rows import CONCEPT
 from unspur.solvers.logistic import solve_logistic
 from unspur.solvers.outcome import Outcome
+from unspur.solvers.sgd import SGDSettings, solve_logistic_by_sgd
 from unspur.solvers.whitening import Geometry, Whitening
 from unspur.subspace import AffineMap, Subspace
+from unspur.sums.counts import Balance
 from unspur.sums.moments import Moments
 from unspur.trace import Step, Trace, Traces
 
@@ -44,8 +46,12 @@ class INLP(Remover):
         Which classes get equal total weight when a direction is estimated.
     weight_decay : float or "auto", default="auto"
         Penalty in units of the mean variance of Z; "auto" as in :class:`JSE`, for the first direction.
+    solver : {"exact", "sgd"}, default="exact"
+        Solve each direction to `tol`, or by the paper's minibatch SGD with early stopping (decay is then absolute).
     max_directions : int or None, default=None
         Limit on the dimension removed.
+    learning_rate, momentum, batch_size, max_epochs, patience :
+        Settings of ``solver="sgd"``.
     cv, validation_fraction, scalars, missing_concept, tol, max_iter, random_state, verbose :
         As in :class:`JSE`.
 
@@ -70,6 +76,7 @@ class INLP(Remover):
         "tests": [StrOptions({"group", "plain"})],
         "balance": [StrOptions({"none", "concept", "main", "group"})],
         "weight_decay": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
+        "solver": [StrOptions({"exact", "sgd"})],
         "max_directions": [None, Interval(Integral, 0, None, closed="left")],
         "cv": [None, Interval(Integral, 2, None, closed="left"), list, HasMethods("split")],
         "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
@@ -77,6 +84,11 @@ class INLP(Remover):
         "missing_concept": [None, str, Real, Options(bool, {True, False})],
         "tol": [Interval(Real, 0, None, closed="neither")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "momentum": [Interval(Real, 0, 1, closed="left")],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "max_epochs": [Interval(Integral, 1, None, closed="left")],
+        "patience": [Interval(Integral, 1, None, closed="left")],
         "random_state": ["random_state"],
         "verbose": ["verbose"],
     }
@@ -88,6 +100,7 @@ class INLP(Remover):
         tests: str = "plain",
         balance: str = "none",
         weight_decay: Any = "auto",
+        solver: str = "exact",
         max_directions: int | None = None,
         cv: Any = 5,
         validation_fraction: float = 0.2,
@@ -95,6 +108,11 @@ class INLP(Remover):
         missing_concept: Any = None,
         tol: float = 1e-6,
         max_iter: int = 1000,
+        learning_rate: float = 1e-2,
+        momentum: float = 0.9,
+        batch_size: int = 128,
+        max_epochs: int = 50,
+        patience: int = 5,
         random_state: Any = None,
         verbose: bool = False,
     ):
@@ -102,6 +120,7 @@ class INLP(Remover):
         self.tests = tests
         self.balance = balance
         self.weight_decay = weight_decay
+        self.solver = solver
         self.max_directions = max_directions
         self.cv = cv
         self.validation_fraction = validation_fraction
@@ -109,6 +128,11 @@ class INLP(Remover):
         self.missing_concept = missing_concept
         self.tol = tol
         self.max_iter = max_iter
+        self.learning_rate = learning_rate
+        self.momentum = momentum
+        self.batch_size = batch_size
+        self.max_epochs = max_epochs
+        self.patience = patience
         self.random_state = random_state
         self.verbose = verbose
 
@@ -152,9 +176,36 @@ class INLP(Remover):
             needs_y=self.tests == "group" or self.balance in ("main", "group"),
         )
         with tqdm(desc="INLP", unit=" directions", disable=not self.verbose) as bar:
-            return *self._peel(data, bar.update, gone or Subspace.empty(data.rows.n_features)), data
+            return *self._peel(data, bar.update, gone or Subspace.empty(data.rows.n_features), rng), data
 
-    def _peel(self, data: LabelledRows, report: Callable[[], Any], gone: Subspace) -> tuple[Subspaces, Trace]:
+    def _direction(
+        self, data: LabelledRows, whitening: Whitening, away_from: Subspace, fold: int | None, rng: np.random.Generator
+    ) -> tuple[FloatArray, Outcome]:
+        """Weights (d,) that predict the concept, without the rows of one fold and away from a subspace."""
+        counts, balance = data.counts, cast(Balance, self.balance)
+        if self.solver == "exact":
+            weighting = counts.weighting(counts.without(fold), balance)
+            allowed = whitening.away_from(away_from)
+            fit = solve_logistic(data.rows, weighting, allowed, CONCEPT, tol=self.tol, max_iter=self.max_iter)
+            return fit.weights, fit.outcome
+        watched = fold or 1
+        train, held_out = (counts.weighting(mask, balance) for mask in (counts.without(watched), counts.only(watched)))
+        settings = SGDSettings(
+            self.learning_rate, self.momentum, whitening.decay, self.batch_size, self.max_epochs, self.patience
+        )
+        centre = whitening.geometry.centre
+        weights, _, outcome = solve_logistic_by_sgd(
+            data.rows, train, held_out, centre, away_from, settings, rng, CONCEPT
+        )
+        return weights, outcome
+
+    def _whitening(self, geometry: Geometry, weight_decay: float) -> Whitening:
+        """Coordinates at a decay in units of the mean variance; SGD takes it as it is."""
+        return Whitening.of(geometry, weight_decay if self.solver == "exact" else weight_decay / geometry.mean_variance)
+
+    def _peel(
+        self, data: LabelledRows, report: Callable[[], Any], gone: Subspace, rng: np.random.Generator
+    ) -> tuple[Subspaces, Trace]:
         counts = data.counts
         estimated_on = counts.weighting(counts.without(1 if counts.n_folds == 1 else None), self.balance)  # type: ignore[arg-type]
         geometry = Geometry.of(Moments.of(data.rows, estimated_on), data.rows.dtype.itemsize)
@@ -167,13 +218,11 @@ class INLP(Remover):
             for k, removed in enumerate(away_from.subspaces):
                 subspace = gone.beside(removed)
                 fold = 1 if counts.n_folds == 1 else (k or None)
-                weighting = counts.weighting(counts.without(fold), self.balance)  # type: ignore[arg-type]
-                allowed = whitening.away_from(subspace)
-                fit = solve_logistic(data.rows, weighting, allowed, CONCEPT, tol=self.tol, max_iter=self.max_iter)
-                fit.outcome.warn_unless_converged()
-                direction = subspace.reject(fit.weights)
+                weights, outcome = self._direction(data, whitening, subspace, fold, rng)
+                outcome.warn_unless_converged()
+                direction = subspace.reject(weights)
                 found.append(direction / max(np.linalg.norm(direction), np.finfo(np.float64).tiny))
-                outcomes.append(fit.outcome)
+                outcomes.append(outcome)
             spent = sum(outcome.evaluations for outcome in outcomes)
             first: Outcome = outcomes[0]
             return EstimatedPair(
@@ -188,9 +237,9 @@ class INLP(Remover):
         scores: dict[float, tuple[float, float]] = {}
         if decay == "auto":
             decay, scores = choose_weight_decay(
-                lambda value: tests.summarise(losses(estimate(Whitening.of(geometry, value), nothing)), "concept")
+                lambda value: tests.summarise(losses(estimate(self._whitening(geometry, value), nothing)), "concept")
             )
-        whitening, removed, steps = Whitening.of(geometry, float(decay)), nothing, []
+        whitening, removed, steps = self._whitening(geometry, float(decay)), nothing, []
         room = geometry.rank - gone.dim - 1
         limit = room if self.max_directions is None else min(self.max_directions, room)
         stopped = f"the limit of {limit} directions is reached"

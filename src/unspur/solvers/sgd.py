@@ -6,6 +6,7 @@ decay is absolute here, and applies to the parameters as in the paper's program,
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -47,49 +48,88 @@ def solve_pair_by_sgd(
     the best weights are kept once it has not improved for `patience` epochs. The main-task weights are those of
     ``(I − P_{w_s}) u``. The objective reported is the best validation loss.
     """
-    parameters = _first_weights(away_from)
-    intercepts = np.full(2, FIRST_WEIGHT)
-    velocity, velocity_b = np.zeros_like(parameters), np.zeros(2)
+    first = np.tile(_first_weights(away_from), (2, 1))
+    weights, intercepts, outcome = _train(
+        rows, weighting, validation, centre, away_from, settings, rng, first, _effective, _chain, None
+    )
+    return Pair(weights, intercepts, outcome)
+
+
+def solve_logistic_by_sgd(
+    rows: RowSource,
+    weighting: Weighting,
+    validation: Weighting,
+    centre: FloatArray,
+    away_from: Subspace,
+    settings: SGDSettings,
+    rng: np.random.Generator,
+    label: int,
+) -> tuple[FloatArray, float, Outcome]:
+    """Weights (d,) for one label, orthogonal to `away_from`, and intercept; trained like a pair."""
+    weights, intercepts, outcome = _train(
+        rows, weighting, validation, centre, away_from, settings, rng,
+        _first_weights(away_from)[None], lambda parameters: parameters, lambda _, gradient: gradient, label,
+    )  # fmt: skip
+    return weights[0], float(intercepts[0]), outcome
+
+
+def _train(
+    rows: RowSource,
+    weighting: Weighting,
+    validation: Weighting,
+    centre: FloatArray,
+    away_from: Subspace,
+    settings: SGDSettings,
+    rng: np.random.Generator,
+    parameters: FloatArray,
+    effective: Callable[[FloatArray], FloatArray],
+    chain: Callable[[FloatArray, FloatArray], FloatArray],
+    only: int | None,
+) -> tuple[FloatArray, FloatArray, Outcome]:
+    """The loop: `effective` turns parameters (q, d) into weights, `chain` the weights' gradient into theirs."""
+    q = len(parameters)
+    intercepts = np.full(q, FIRST_WEIGHT)
+    velocity, velocity_b = np.zeros_like(parameters), np.zeros(q)
     equal = Weighting(np.ones_like(weighting.factor))
-    best = (np.inf, _effective(parameters), intercepts)
+    best = (np.inf, effective(parameters), intercepts)
     waited = epoch = 0
     while epoch < settings.max_epochs and waited < settings.patience:
         epoch += 1
         for block in rows.minibatches(settings.batch_size, rng, weighting):
             # Rows were drawn by weight, so within the batch they count alike.
             batch = replace(block, weight=np.full(len(block.cell), 1.0 / len(block.cell)))
-            mean_gradient = PairLoss(_effective(parameters), intercepts, centre, equal, centred=True)(batch)[1:]
-            gradient = _chain(parameters, mean_gradient[2:].reshape(parameters.shape))
+            mean_gradient = PairLoss(effective(parameters), intercepts, centre, equal, True, only)(batch)[1:]
+            gradient = chain(parameters, mean_gradient[q:].reshape(parameters.shape))
             gradient = away_from.reject((gradient + settings.weight_decay * parameters).T).T
             velocity = settings.momentum * velocity + gradient
-            velocity_b = settings.momentum * velocity_b + mean_gradient[:2] + settings.weight_decay * intercepts
+            velocity_b = settings.momentum * velocity_b + mean_gradient[:q] + settings.weight_decay * intercepts
             parameters = parameters - settings.learning_rate * velocity
             intercepts = intercepts - settings.learning_rate * velocity_b
-        held_out = PairLoss(_effective(parameters), intercepts, centre, validation)
+        held_out = PairLoss(effective(parameters), intercepts, centre, validation, only=only)
         value = float(rows.sum(held_out)[0])
         if value < best[0]:
-            best, waited = (value, _effective(parameters), intercepts), 0
+            best, waited = (value, effective(parameters), intercepts), 0
         else:
             waited += 1
     value, weights, intercepts = best
     stopped = waited >= settings.patience
     reason = f"no improvement for {settings.patience} epochs" if stopped else f"{epoch} epochs, still improving"
     # Stopping at the last epoch is how the paper's schedule ends, not a failure of it; never beating chance is one.
-    chance = rows.sum(PairLoss(np.zeros_like(weights), np.zeros(2), centre, validation))[0]
+    chance = rows.sum(PairLoss(np.zeros_like(weights), np.zeros(q), centre, validation, only=only))[0]
     improved = bool(value <= 1.05 * chance)  # with nothing left to learn it hovers about chance
     if not improved:
         reason = f"diverged: the validation loss is {value:.3g} after {epoch} epochs, and {chance:.3g} at zero weights"
-    return Pair(weights, intercepts, Outcome(improved, reason, value, float("nan"), epoch, "Lower learning_rate."))
+    return weights, intercepts, Outcome(improved, reason, value, float("nan"), epoch, "Lower learning_rate.")
 
 
 def _first_weights(away_from: Subspace) -> FloatArray:
-    """Equal small weights for both labels, kept out of `away_from`; where none are left, along an axis."""
+    """Equal small weights (d,), kept out of `away_from`; where none are left, along an axis."""
     ones = np.ones(away_from.ambient)
     rest = away_from.reject(ones)
     if np.linalg.norm(rest) < 1e-6 * np.linalg.norm(ones):
         axes = away_from.reject(np.eye(away_from.ambient))
         rest = axes[:, np.argmax(np.linalg.norm(axes, axis=0))]
-    return np.tile(FIRST_WEIGHT * rest, (2, 1))
+    return FIRST_WEIGHT * rest
 
 
 def _effective(parameters: FloatArray) -> FloatArray:

@@ -7,6 +7,7 @@ import click
 from unspur._version import __version__
 from unspur.lab.cli.apply import apply
 from unspur.lab.cli.common import Program
+from unspur.lab.cli.compare import compare_command
 from unspur.lab.cli.demo import demo
 from unspur.lab.cli.evaluate import evaluate
 from unspur.lab.cli.fit import fit
@@ -21,5 +22,5 @@ def main(debug: bool) -> None:
     """Remove a spurious concept from embeddings. Keep the task."""
 
 
-for verb in (demo, fit, apply, evaluate):
+for verb in (demo, fit, apply, evaluate, compare_command):
     main.add_command(verb)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from unspur.lab.compare import Comparison
 from unspur.metrics import GroupAccuracy
 
 
@@ -41,3 +44,22 @@ def group_table(results: dict[str, GroupAccuracy], main: str | None = None, conc
 
 def _single(share: float) -> str:
     return f"{100 * share:>9.1f}{'':>7}"
+
+
+def comparison_table(results: Sequence[Comparison]) -> str:
+    """One line per remover and head: worst group with its interval, the averages, directions removed, seconds."""
+    head = f"{'remover':<9}{'head':<15}{'removed':>7}{'worst group (95 %)':>26}{'groups':>8}{'rows':>8}{'s':>7}"
+    lines = ["accuracy, %: worst group, average over groups, average over rows", head, "─" * len(head)]
+    previous = ""
+    for result in results:
+        name = "" if result.remover == previous else result.remover
+        previous = result.remover
+        start = f"{name:<9}{result.head:<15}"
+        if result.accuracy is None:
+            lines.append(f"{start}  {result.problem}")
+            continue
+        low, high = (100 * bound for bound in result.accuracy.worst_interval())
+        worst = f"{100 * result.accuracy.worst:.1f} ({low:.1f} – {high:.1f})"
+        averages = f"{100 * result.accuracy.group_average:>8.1f}{100 * result.accuracy.average:>8.1f}"
+        lines.append(f"{start}{result.removed:>7}{worst:>26}{averages}{result.seconds:>7.1f}")
+    return "\n".join(lines)

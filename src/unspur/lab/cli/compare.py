@@ -1,0 +1,114 @@
+"""`unspur compare`: every remover with every chosen last layer, one table."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from tqdm.auto import tqdm
+
+from unspur.io import atomic, refuse_existing
+from unspur.lab.cli.common import (
+    echo_json,
+    force_option,
+    json_option,
+    label_options,
+    missing_value,
+    refuse_input_as_output,
+    seed_option,
+)
+from unspur.lab.compare import HEADS, REMOVERS, Comparison, compare
+from unspur.lab.files import Table, read_table
+from unspur.lab.report.tables import comparison_table
+from unspur.lab.selection import Rows
+from unspur.labels import class_label
+
+
+@click.command("compare")
+@click.argument("file", type=click.Path())
+@label_options
+@click.option("--validation", type=click.Path(), help="File with rows to choose on; else a fifth of FILE.")
+@click.option("--test", "test_file", type=click.Path(), help="File with test rows; else 30 % of each group of FILE.")
+@click.option("--remover", "removers", multiple=True, type=click.Choice(list(REMOVERS)), help="Only these (all).")
+@click.option("--head", "heads", multiple=True, type=click.Choice(list(HEADS)), help="Default: ERM, GroupWeighted.")
+@click.option("--csv", "csv_file", type=click.Path(), help="Also write the table as CSV.")
+@seed_option
+@force_option
+@json_option
+def compare_command(
+    file: str,
+    main: str,
+    concept: str,
+    ignore: tuple[str, ...],
+    missing_concept: str | None,
+    validation: str | None,
+    test_file: str | None,
+    removers: tuple[str, ...],
+    heads: tuple[str, ...],
+    csv_file: str | None,
+    seed: int,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Compare all removers, with last layers on top, on the embeddings of FILE.
+
+    Example: unspur compare train.npz --test test.npz --main bird --concept background --head ERM --head DFR
+    """
+    if csv_file is not None:
+        refuse_input_as_output(csv_file, file, validation, test_file)
+        refuse_existing(csv_file, overwrite=force)
+    table = read_table(file, (main, concept), ignore)
+    missing = missing_value(missing_concept, table.label(concept))
+    train = _rows(table, main, concept, missing)
+    others = {
+        name: None if path is None else _rows(
+            read_table(path, (main, concept), ignore).like(table.features, table.Z.shape[1]), main, concept, missing
+        )
+        for name, path in (("validation", validation), ("test", test_file))
+    }  # fmt: skip
+    test = others["test"]
+    if test is None:
+        train, test = train.split(0.3, seed)
+    chosen_removers, chosen_heads = removers or tuple(REMOVERS), heads or ("ERM", "GroupWeighted")
+    steps = len(chosen_removers) * (1 + len(chosen_heads))
+    with tqdm(total=steps, desc="compare", disable=as_json or not sys.stderr.isatty()) as bar:
+
+        def report(name: str) -> None:
+            bar.set_postfix_str(name)
+            bar.update()
+
+        results = compare(train, test, others["validation"], chosen_removers, chosen_heads, seed, report)
+    if csv_file is not None:
+        _write_csv(results, csv_file, force)
+    if as_json:
+        echo_json([result.to_dict() for result in results])
+        return
+    click.echo(comparison_table(results))
+    if test_file is None:
+        click.echo(f"\nTest rows are 30 % of each group of {file}, which no remover or head has seen.")
+    if csv_file is not None:
+        click.echo(f"Table: {csv_file}")
+
+
+def _rows(table: Table, main: str, concept: str, missing: Any) -> Rows:
+    """Rows whose concept is known, with labels as codes."""
+    y = class_label(table.label(main), main, len(table.Z))
+    c = class_label(table.label(concept), concept, len(table.Z), missing=missing)
+    known = y.present & c.present
+    return Rows(table.Z[known], np.array(y.classes)[y.codes][known], np.array(c.classes)[c.codes][known])
+
+
+def _write_csv(results: Sequence[Comparison], path: str, force: bool) -> None:
+    names = ["remover", "head", "removed", "worst", "worst_low95", "worst_high95", "group_average", "average"]
+    with atomic(Path(path), overwrite=force) as temporary, temporary.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, [*names, "seconds", "problem"])
+        writer.writeheader()
+        for result in results:
+            flat = result.to_dict()
+            flat |= flat.pop("accuracy") or {}
+            writer.writerow({name: flat.get(name, "") for name in writer.fieldnames})

@@ -1,0 +1,126 @@
+"""Every remover with every chosen last layer on one set of embeddings."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from unspur import DFR, ERM, INLP, JSE, JTT, LEACE, RLACE, SAL, SPLINCE, SUBG, GroupDRO, GroupWeighted
+from unspur.exceptions import InputError, UnspurError
+from unspur.lab.selection import GRIDS, Rows, select_head
+from unspur.metrics import GroupAccuracy, group_accuracy
+
+#: What can be compared, by name. "none" leaves the rows as they are.
+REMOVERS: dict[str, Callable[[int], Any]] = {
+    "none": lambda seed: None,  # noqa: ARG005 — the same call as the others
+    "JSE": lambda seed: JSE(random_state=seed),
+    "INLP": lambda seed: INLP(random_state=seed),
+    "RLACE": lambda seed: RLACE(random_state=seed),
+    "LEACE": lambda seed: LEACE(),  # noqa: ARG005
+    "SAL": lambda seed: SAL(),  # noqa: ARG005
+    "SPLINCE": lambda seed: SPLINCE(),  # noqa: ARG005
+}
+HEADS: dict[str, Callable[[int], Any]] = {
+    "ERM": lambda seed: ERM(random_state=seed),
+    "GroupWeighted": lambda seed: GroupWeighted(random_state=seed),
+    "SUBG": lambda seed: SUBG(random_state=seed),
+    "GroupDRO": lambda seed: GroupDRO(random_state=seed),
+    "JTT": lambda seed: JTT(random_state=seed),
+    "DFR": lambda seed: DFR(random_state=seed),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One remover with one head: accuracy on test rows, directions removed, seconds, what was chosen; or why not."""
+
+    remover: str
+    head: str
+    removed: int
+    accuracy: GroupAccuracy | None
+    parameters: dict[str, Any]
+    seconds: float
+    problem: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and words, ready for JSON."""
+        measured = None
+        if self.accuracy is not None:
+            low, high = self.accuracy.worst_interval()
+            measured = {**self.accuracy.to_dict(), "worst_low95": low, "worst_high95": high}
+        return {
+            "remover": self.remover, "head": self.head, "removed": self.removed, "parameters": self.parameters,
+            "seconds": self.seconds, "accuracy": measured, "problem": self.problem,
+        }  # fmt: skip
+
+
+def compare(
+    train: Rows,
+    test: Rows,
+    validation: Rows | None,
+    removers: Sequence[str],
+    heads: Sequence[str],
+    seed: int = 0,
+    report: Callable[[str], object] = lambda name: None,  # noqa: ARG005 — a progress bar that is not there
+) -> list[Comparison]:
+    """Fit removers on the training rows (and validation rows, where they take them) and heads on what is left.
+
+    Heads choose their parameters on validation rows; without any, on a fifth of each group of the training rows. A
+    method that cannot be fitted is a line with its reason, not an end of the comparison.
+    """
+    unknown = [name for name in removers if name not in REMOVERS] + [name for name in heads if name not in HEADS]
+    if unknown:
+        raise InputError(f"Unknown: {', '.join(unknown)}. There are {', '.join(REMOVERS)}; and {', '.join(HEADS)}.")
+    fit_heads_on, choose_on = (train, validation) if validation is not None else train.split(0.2, seed)
+    results = []
+    for remover_name in removers:
+        report(remover_name)
+        start = time.perf_counter()
+        remover = REMOVERS[remover_name](seed)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # what they say is in the table: directions removed, and accuracy
+                if remover is not None:
+                    _fit(remover, train, validation)
+                clean = [_cleaned(remover, rows) for rows in (fit_heads_on, choose_on, test)]
+            problem = ""
+        except UnspurError as error:
+            problem, clean = str(error), []
+        spent = time.perf_counter() - start
+        for head_name in heads:
+            report(f"{remover_name} + {head_name}")
+            results.append(_with_head(remover_name, remover, head_name, clean, problem, spent, seed))
+    return results
+
+
+def _with_head(
+    remover_name: str, remover: Any, head_name: str, clean: list[Rows], problem: str, spent: float, seed: int
+) -> Comparison:
+    start, accuracy, parameters = time.perf_counter(), None, {}
+    if not problem:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                chosen = select_head(HEADS[head_name](seed), GRIDS[head_name], clean[0], clean[1])
+            parameters = chosen.parameters
+            accuracy = group_accuracy(clean[2].y, chosen.head.predict(clean[2].Z), clean[2].concept)
+        except UnspurError as error:
+            problem = str(error)
+    removed = 0 if remover is None or problem else remover.spurious_.dim
+    return Comparison(
+        remover_name, head_name, removed, accuracy, parameters, spent + time.perf_counter() - start, problem
+    )
+
+
+def _fit(remover: Any, train: Rows, validation: Rows | None) -> None:
+    held_out = {}
+    if validation is not None and isinstance(remover, JSE | INLP):
+        held_out = {"X_val": validation.Z, "y_val": validation.y, "concept_val": validation.concept}
+    remover.fit(train.Z, train.y, concept=train.concept, **held_out)
+
+
+def _cleaned(remover: Any, rows: Rows) -> Rows:
+    return rows if remover is None else Rows(remover.transform(rows.Z), rows.y, rows.concept)

@@ -1,0 +1,98 @@
+"""Hyper-parameters by the paper's rule: group-weighted loss on validation rows, with the table it was decided from."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from unspur._typing import Array, FloatArray, IntArray
+from unspur.exceptions import InputError, NotConvergedWarning
+
+#: The grids of the paper; weight decay relative to the variance of the rows, its 0 replaced by a value that separable
+#: classes can live with.
+GRIDS: dict[str, dict[str, Sequence[Any]]] = {
+    "ERM": {"weight_decay": (1.0, 0.1, 0.01, 1e-3, 1e-4)},
+    "GroupWeighted": {"weight_decay": (1.0, 0.1, 0.01, 1e-3, 1e-4)},
+    "SUBG": {"weight_decay": (1.0, 0.1, 0.01, 1e-3, 1e-4)},
+    "DFR": {"weight_decay": (1.0, 0.1, 0.01, 1e-3, 1e-4)},
+    "GroupDRO": {"weight_decay": (1.0, 0.1, 0.01, 1e-3), "adjustment": (0.0, 1.0, 2.0, 3.0, 4.0, 5.0)},
+    "JTT": {"weight_decay": (1.0, 0.1, 0.01, 1e-3), "upweight": (2.0, 5.0, 10.0, 25.0)},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Embeddings with their two labels."""
+
+    Z: Array
+    y: Array
+    concept: Array
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def select(self, rows: Array) -> Rows:
+        """Some of the rows, by mask or index."""
+        return Rows(self.Z[rows], self.y[rows], self.concept[rows])
+
+    @property
+    def group(self) -> IntArray:
+        """Number of the combination of main label and concept of each row."""
+        codes = [np.unique(labels, return_inverse=True)[1] for labels in (self.y, self.concept)]
+        return np.asarray(np.unique(np.stack(codes), axis=1, return_inverse=True)[1]).reshape(-1)
+
+    def split(self, share: float, seed: int) -> tuple[Rows, Rows]:
+        """The rows without, and with only, a share of each group (one row at least)."""
+        rng, group = np.random.default_rng(seed), self.group
+        held = np.zeros(len(self), dtype=bool)
+        for g in range(int(group.max()) + 1):
+            members = rng.permutation(np.flatnonzero(group == g))
+            held[members[: max(1, round(share * len(members)))]] = True
+        return self.select(~held), self.select(held)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The fitted head that won, its parameters, and the loss of every combination that was tried."""
+
+    head: Any
+    parameters: dict[str, Any]
+    table: tuple[tuple[dict[str, Any], float], ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, ready for JSON."""
+        return {"parameters": self.parameters, "table": [{**tried, "loss": loss} for tried, loss in self.table]}
+
+
+def select_head(head: Any, grid: Mapping[str, Sequence[Any]], train: Rows, validation: Rows) -> Selection:
+    """Fit a head with every combination of `grid` and keep the one with the least group-weighted validation loss."""
+    tried: list[tuple[dict[str, Any], float]] = []
+    best: tuple[float, Any, dict[str, Any]] | None = None
+    for values in product(*grid.values()):
+        parameters = dict(zip(grid, values, strict=True))
+        fitted = clone(head).set_params(**parameters)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NotConvergedWarning)  # a value that cannot be solved loses on its own
+            fitted.fit(train.Z, train.y, concept=train.concept)
+        loss = group_loss(fitted, validation)
+        tried.append((parameters, loss))
+        if best is None or loss < best[0]:
+            best = (loss, fitted, parameters)
+    if best is None:
+        raise InputError("The grid is empty; there is nothing to choose from.")
+    return Selection(best[1], best[2], tuple(tried))
+
+
+def group_loss(head: Any, rows: Rows) -> float:
+    """Mean over groups (main, concept) of the mean log loss in each."""
+    probabilities: FloatArray = head.predict_proba(rows.Z)
+    code = np.asarray(np.searchsorted(head.classes_, rows.y))
+    losses = -np.log(np.maximum(probabilities[np.arange(len(rows)), code], 1e-300))
+    group = rows.group
+    return float(np.mean(np.bincount(group, weights=losses) / np.bincount(group)))
