@@ -16,9 +16,11 @@ from pathlib import Path
 import numpy as np
 import scipy.optimize
 import sklearn
+import torch
+from concept_erasure import LeaceFitter
 from sklearn.linear_model import LogisticRegression
 
-from unspur import JSE
+from unspur import JSE, LEACE, RLACE
 from unspur._threads import one_scipy_thread
 from unspur._typing import FloatArray
 from unspur.lab.datasets import make_toy
@@ -162,6 +164,46 @@ def memory(n: int = 100_000, d: int = 768) -> list[Figure]:
     return [Figure(f"peak memory above Z / Z, n = {n:,}, d = {d}, float32", measured, "≤ 0.1")]
 
 
+def leace_and_its_peer(n: int, d: int, repeats: int) -> tuple[float, float]:
+    """Seconds of ours and of `concept-erasure`, which gets torch tensors; both on float32 rows."""
+    z, _, concept = correlated_rows(n, d, 3)
+    tensor, column = torch.from_numpy(z), torch.from_numpy(concept)[:, None]
+
+    def peer() -> object:
+        fitter = LeaceFitter(d, 1, dtype=torch.float32)
+        fitter.update(tensor, column)
+        return fitter.eraser
+
+    return seconds(lambda: LEACE().fit(z, concept=concept), repeats), seconds(peer, repeats)
+
+
+def erasers() -> list[Figure]:
+    figures = []
+    for n, d, repeats, goal in ((50_000, 768, 3, "≤ 1"), (10_000, 4096, 1, "≤ 0.33")):
+        ours, theirs = leace_and_its_peer(n, d, repeats)
+        measured = f"{ours:.2f} s / {theirs:.2f} s = {ours / theirs:.2f}"
+        figures.append(Figure(f"LEACE / `concept-erasure`, n = {n:,}, d = {d:,}", measured, goal))
+    for directions, goal in ((1, "≤ 5"), (3, "")):
+        z, y, concept = correlated_rows(50_000, 768, directions)
+        jse = JSE(cv=None, weight_decay=0.1, random_state=0)
+        ours = seconds(lambda jse=jse, z=z, y=y, c=concept: jse.fit(z, y, concept=c), 2)
+        theirs = seconds(lambda z=z, c=concept: LEACE().fit(z, concept=c))
+        name = f"JSE (held-out split) / LEACE, n = 50,000, d = 768, {jse.spurious_.dim} + {jse.main_.dim} directions"
+        figures.append(Figure(name, f"{ours:.2f} s / {theirs:.2f} s = {ours / theirs:.1f}", goal))
+    return figures
+
+
+def minimax() -> list[Figure]:
+    """RLACE solved, beside its published schedule left to run until it is as good: best response at chance."""
+    toy = make_toy(2000, rho=0.9, random_state=0)
+    exact, schedule = RLACE(), RLACE(solver="sgd", random_state=0, stop_below=0.0, max_iter=5000)
+    ours = seconds(lambda: exact.fit(toy.Z, concept=toy.concept))
+    theirs = seconds(lambda: schedule.fit(toy.Z, concept=toy.concept), repeats=1)
+    left = [1e3 * (r.trace_.chance_loss - r.trace_.response_loss) for r in (exact, schedule)]
+    name = f"RLACE exact / its schedule, 5,000 iterations (best response gains {left[0]:.3f} and {left[1]:.3f} mnat over a constant)"
+    return [Figure(name, f"{1e3 * ours:.0f} ms / {1e3 * theirs:.0f} ms = 1/{theirs / ours:.0f}", "≤ 1/20")]
+
+
 def thread_pools() -> list[Figure]:
     """Why `one_scipy_thread` exists: the same optimisation with and without it."""
     rng = np.random.default_rng(0)
@@ -198,7 +240,17 @@ def page(figures: list[Figure]) -> str:
     return "\n".join(lines) + "\n"
 
 
-BENCHMARKS = [toy_fit, ten_directions, pair_against_two_regressions, one_evaluation, memory, thread_pools]
+BENCHMARKS = [
+    toy_fit,
+    ten_directions,
+    pair_against_two_regressions,
+    one_evaluation,
+    memory,
+    erasers,
+    wide_erasers,
+    minimax,
+    thread_pools,
+]
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)

@@ -90,6 +90,12 @@ def page(runs, jobs):
         f"Published gaps above three combined standard errors: {len(verdicts)}; with the same sign here: {held}.",
     ]
     lines += [f"- not so here: {text}" for text, same in verdicts if not same]
+    lines += [
+        "",
+        "RLACE stops, as published, once its *adversary* is right in fewer than 51 %. The best linear response is then still better than",
+        "that, so less is removed than by LEACE, and the task keeps more: the published distance between the two is that of an unfinished",
+        "search. `RLACE()` solves the minimax exactly, and removes the difference of the class means.",
+    ]
     return "\n".join(lines) + "\n"
 
 

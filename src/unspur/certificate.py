@@ -12,8 +12,8 @@ from unspur._typing import Array, FloatArray
 from unspur.metrics import Leakage, leakage
 from unspur.subspace import AffineMap
 
-#: Rows hashed at once: bounds the float64 copy.
-BLOCK = 4096
+#: Numbers hashed at once: bounds the temporary copies.
+BLOCK = 2**17
 
 
 def row_hashes(z: Array) -> Any:
@@ -21,10 +21,12 @@ def row_hashes(z: Array) -> Any:
     odd = np.random.default_rng(0).integers(2**63, size=z.shape[1], dtype=np.uint64)
     odd = odd * np.uint64(2) + np.uint64(1)
     hashes = np.empty(len(z), dtype=np.uint64)
-    for start in range(0, len(z), BLOCK):
-        bits = (np.asarray(z[start : start + BLOCK], dtype=np.float64) + 0.0).view(np.uint64)  # −0 becomes 0
-        mixed = (bits ^ (bits >> np.uint64(29))) * odd
-        hashes[start : start + BLOCK] = mixed.sum(axis=1, dtype=np.uint64)
+    step = max(1, BLOCK // z.shape[1])
+    for start in range(0, len(z), step):
+        bits = (np.asarray(z[start : start + step], dtype=np.float64) + 0.0).view(np.uint64)  # −0 becomes 0
+        bits ^= bits >> np.uint64(29)
+        bits *= odd
+        hashes[start : start + step] = bits.sum(axis=1, dtype=np.uint64)
     return hashes
 
 

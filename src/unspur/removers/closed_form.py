@@ -88,7 +88,7 @@ def closed_form(moments: Covariances, n_concept: int, form: Form) -> ClosedForm:
     if not np.any(np.sqrt(np.diag(covariance)) > 1e-13 * np.abs(moments.mean_x)):  # rounding of the mean
         raise InputError("All rows are the same: every column of Z is constant. Nothing can be estimated.")
     a, b = cross[:, :n_concept], cross[:, n_concept:]
-    whiten = _Whitener.of(covariance)
+    whiten = _Whitener.of(covariance, moments.noise)
     unit_a, dropped_columns = _unit_columns(whiten(a), a)
     condition = 1.0
     if form == "sal":
@@ -119,8 +119,8 @@ class _Whitener:
     roots: FloatArray
 
     @classmethod
-    def of(cls, covariance: FloatArray) -> _Whitener:
-        """Cholesky where all pivots are clear, eigenvalues where not."""
+    def of(cls, covariance: FloatArray, noise: float) -> _Whitener:
+        """Cholesky where all pivots are clearly above the noise of the rows, eigenvalues where not."""
         deviation = np.sqrt(np.diag(covariance))
         empty = np.empty((0, 0))
         if deviation.min(initial=np.inf) > 1e-12 * deviation.max(initial=0.0):
@@ -129,10 +129,10 @@ class _Whitener:
                 lower = np.linalg.cholesky(correlation)
             except np.linalg.LinAlgError:
                 lower = empty
-            if lower.size and np.diag(lower).min() ** 2 > 1e-10:
+            if lower.size and np.diag(lower).min() ** 2 > max(1e-10, noise):
                 return cls(deviation[:, None] * lower, empty, np.empty(0))
         values, vectors = np.linalg.eigh(covariance)
-        real = values > 1e-12 * values[-1]
+        real = values > noise * values[-1]
         return cls(None, vectors[:, real], np.sqrt(values[real]))
 
     @property

@@ -81,7 +81,7 @@ class RLACE(ClosedFormRemover):
         Directions to remove: one fewer than the concept has classes (``solver="exact"``), any (``"sgd"``).
     solver : {"exact", "sgd"}, default="exact"
     learning_rate, momentum, batch_size, max_iter, stop_below :
-        The published schedule: 50,000 iterations at most, stopped when the best response is right in fewer than 51 % of
+        The published schedule: 50,000 iterations at most, stopped when the adversary is right in fewer than 51 % of
         balanced rows (of others: when it beats the majority by less than that).
     balance, missing_concept :
         As in :class:`LEACE`.
@@ -187,9 +187,10 @@ class RLACE(ClosedFormRemover):
 
         majority = response.constant(moments.mean_t)[1]
 
-        def accuracy(directions: FloatArray) -> float:
-            """That of the best response, as it would be if the classes were balanced."""
-            return response(Subspace.spanned_by(directions))[1] - majority + 0.5
+        def accuracy(directions: FloatArray, weights: FloatArray, bias: float) -> float:
+            """That of given weights once directions are removed, as it would be if the classes were balanced."""
+            kept = Subspace.spanned_by(directions).reject(weights)
+            return response.accuracy(kept[:, None], np.array([bias])) - majority + 0.5
 
         with tqdm(desc="RLACE", unit=" iterations", total=self.max_iter, disable=not self.verbose) as bar:
             found, iterations, reason = descend_and_ascend(
@@ -209,16 +210,18 @@ class _BestResponse:
     def __call__(self, removed: Subspace) -> tuple[float, float]:
         allowed = self._whitening.away_from(removed)
         fits = [solve_logistic(self._rows, self._weighting, allowed, k, tol=1e-5) for k in self._columns]
-        centre = self._whitening.geometry.centre
-        scores = self._rows.project(np.stack([fit.weights for fit in fits], axis=1), centre)
-        biases = np.array([fit.intercept for fit in fits])
+        weights, biases = np.stack([fit.weights for fit in fits], axis=1), np.array([fit.intercept for fit in fits])
+        return float(sum(fit.outcome.objective for fit in fits)), self.accuracy(weights, biases)
+
+    def accuracy(self, weights: FloatArray, biases: FloatArray) -> float:
+        """Share of rows that given weights (d, k) and biases (k,) put right, averaged over the columns."""
+        scores = self._rows.project(weights, self._whitening.geometry.centre)
 
         def right(block: Block) -> FloatArray:
             correct = ((block.z + biases).T > 0) == (block.targets[: len(biases)] > 0.5)
             return np.asarray(correct @ self._weighting(block))
 
-        loss = sum(fit.outcome.objective for fit in fits)
-        return float(loss), float(np.mean(scores.sum(right)))
+        return float(np.mean(scores.sum(right)))
 
     def constant(self, shares: FloatArray) -> tuple[float, float]:
         """Loss and accuracy of the best constant."""

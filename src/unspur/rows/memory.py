@@ -17,6 +17,8 @@ from unspur.rows.source import FAR, Block, Columns, RowSource, S, Weighting
 #: A block is read twice per evaluation (forward, then transposed product), so it should stay in the
 #: cache in between; smaller ones cost more in overhead than they save.
 BLOCK_BYTES = 4 * 2**20
+#: What is summed over a block may be as large as d × d, and should not cost more than the block itself.
+FEWEST_ROWS = 1024
 #: Narrow rows would make blocks of 100,000 rows and temporaries to match.
 MOST_ROWS = 2048
 
@@ -33,7 +35,7 @@ class MemoryRows(RowSource):
         self._z = z
         self._columns = columns
         if block_rows is None:
-            block_rows = min(MOST_ROWS, max(64, BLOCK_BYTES // max(1, z.shape[1] * self.dtype.itemsize)))
+            block_rows = min(MOST_ROWS, max(FEWEST_ROWS, BLOCK_BYTES // max(1, z.shape[1] * self.dtype.itemsize)))
         self._block_rows = block_rows
 
     @property

@@ -20,6 +20,7 @@ class Covariances:
     weight : total row weight.
     mean_x, mean_t : shapes (d,) and (k,).
     xx, xt : ``Σω (x − x̄)(x − x̄)ᵀ`` (d, d) and ``Σω (x − x̄)(t − t̄)ᵀ`` (d, k).
+    noise : relative rounding error of the rows, below which a direction cannot be told from none.
     """
 
     weight: float
@@ -27,10 +28,14 @@ class Covariances:
     mean_t: FloatArray
     xx: FloatArray
     xt: FloatArray
+    noise: float
 
     @classmethod
     def of(cls, rows: RowSource) -> Covariances:
-        """Two passes, the means first, so that rows far from zero keep their digits; float64 throughout."""
+        """Two passes, the means first, so that rows far from zero keep their digits.
+
+        Products of a block are taken in the type of its rows and added up in float64.
+        """
 
         def first(block: Block) -> FloatArray:
             z = np.asarray(block.z, dtype=np.float64)
@@ -42,16 +47,16 @@ class Covariances:
             raise InputError("No row has a positive weight, so there is nothing to estimate.")
         mean_x, mean_t = sums[1 : d + 1] / weight, sums[d + 1 :] / weight
 
-        def second(block: Block) -> FloatArray:
+        def second(block: Block) -> _Second:
             root = np.sqrt(block.weight)
-            x = np.asarray(block.z, dtype=np.float64) - mean_x
-            x *= root[:, None]
-            t = (block.targets - mean_t[:, None]) * root
+            x = block.z - mean_x.astype(rows.dtype)
+            x *= root[:, None].astype(rows.dtype)
+            t = ((block.targets - mean_t[:, None]) * root).astype(rows.dtype)
             with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused where it is used
-                return np.concatenate([x.T @ x, (t @ x).T], axis=1)
+                return _Second((x.T @ x).astype(np.float64, copy=False), (t @ x).T.astype(np.float64))
 
         moments = rows.sum(second)
-        return cls(weight, mean_x, mean_t, moments[:, :d], moments[:, d:])
+        return cls(weight, mean_x, mean_t, moments.xx, moments.xt, 100.0 * float(np.finfo(rows.dtype).eps))
 
     def merge(self, other: Covariances) -> Covariances:
         """Moments of both sets of rows together."""
@@ -67,6 +72,7 @@ class Covariances:
             self.mean_t + share * dt,
             self.xx + other.xx + between * np.outer(dx, dx),
             self.xt + other.xt + between * np.outer(dx, dt),
+            max(self.noise, other.noise),
         )
 
     @property
@@ -78,3 +84,16 @@ class Covariances:
     def cross(self) -> FloatArray:
         """Covariance of rows and targets, shape (d, k), divided by the weight."""
         return self.xt / self.weight
+
+
+@dataclass(slots=True)
+class _Second:
+    """Second moments of a block, fresh arrays of its own; adding up in place spares a d × d copy for every block."""
+
+    xx: FloatArray
+    xt: FloatArray
+
+    def __add__(self, other: _Second) -> _Second:
+        self.xx += other.xx
+        self.xt += other.xt
+        return self
