@@ -23,7 +23,7 @@ types: $(READY)
 	$(BIN)/mypy
 
 bench: $(READY)  ## speed and memory, as ratios within one run; writes docs/benchmarks.md
-	$(BIN)/python benchmarks/bench.py
+	$(BIN)/python -W ignore benchmarks/bench.py
 
 defaults: $(READY)  ## the evidence behind the default parameters, docs/defaults.md
 	$(BIN)/python benchmarks/defaults.py

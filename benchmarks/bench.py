@@ -247,7 +247,6 @@ BENCHMARKS = [
     one_evaluation,
     memory,
     erasers,
-    wide_erasers,
     minimax,
     thread_pools,
 ]
