@@ -74,11 +74,11 @@ def test_weights_must_make_sense(toy):
     assert_allclose(fit(toy, sample_weight=np.full(600, 1e-200)).removal_.matrix(), same, atol=1e-9)
 
 
-def test_one_class_and_three_classes_are_refused(toy):
+def test_one_class_is_refused(toy):
     with pytest.raises(LabelError, match="y has one class only"):
         fit(toy, y=np.zeros(600))
-    with pytest.raises(LabelError, match=r"y has 3 classes \(0, 1, 2\)"):
-        fit(toy, y=np.arange(600) % 3)
+    with pytest.raises(LabelError, match="y has one class only"):
+        fit(toy, y=np.full(600, "a"))
 
 
 def test_a_concept_that_is_the_task_is_refused(toy):

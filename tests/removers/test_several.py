@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
+from sklearn.linear_model import LogisticRegression
 
 from unspur import INLP, JSE, load
 from unspur.exceptions import LabelError
@@ -77,3 +78,24 @@ def test_a_validation_set_has_its_concepts_in_the_same_columns(birds):
     strange = concepts[held].assign(season="autumn")
     with pytest.raises(LabelError, match="autumn"):
         JSE().fit(z[train], y[train], concept=concepts[train], X_val=z[held], y_val=y[held], concept_val=strange)
+
+
+def test_a_main_task_of_three_classes_loses_none_of_its_directions(birds):
+    """With y of three classes, water is removed and the plane that tells the classes apart is not."""
+    z, y, water, season = birds
+    spread = np.random.default_rng(1).random(len(y)) < 0.6
+    water = np.where(spread, season == "winter", water).astype(int)  # travels with one class of the task
+    z = z.copy()
+    z[:, 1] = np.random.default_rng(2).standard_normal(len(y)) + 2.0 * water
+    jse = JSE(**FAST).fit(z, season, concept=water)
+    assert jse.classes_ == ("spring", "summer", "winter")
+    assert abs(jse.spurious_.basis[1]).max() > 0.95
+    assert np.linalg.norm(jse.spurious_.basis[2:4]) < 0.35
+    assert np.all(np.linalg.norm(jse.main_.basis[2:4], axis=1) > 0.95)
+    assert_allclose(jse.main_.basis.T @ jse.spurious_.basis, 0, atol=1e-12)
+    clean = jse.transform(z)
+    probe = LogisticRegression(max_iter=1000)
+    assert probe.fit(clean, season).score(clean, season) > probe.fit(z, season).score(z, season) - 0.04
+    two = season != "summer"
+    with pytest.raises(LabelError, match="equal to y"):
+        JSE(**FAST).fit(z[two], season[two], concept=season[two])

@@ -252,7 +252,8 @@ class INLP(Remover):
                 stopped = f"the next direction {verdict.reason}"
                 break
             removed = removed.with_directions(pair.directions[CONCEPT])
-        self._centre = geometry.centre if not gone.dim else self._centre
+        if not hasattr(self, "_centre"):
+            self._centre = geometry.centre
         found = Subspaces(removed.returned, Subspace.empty(data.rows.n_features), tuple(steps), stopped)
         return found, Trace(found.steps, stopped, 0.0, float(decay), scores)
 

@@ -17,6 +17,7 @@ from tqdm.auto import tqdm
 from unspur._typing import Array, FloatArray
 from unspur.criteria import DirectionTests, Role
 from unspur.exceptions import EmptySubspaceError
+from unspur.labels import class_label
 from unspur.removers.base import Remover
 from unspur.removers.inputs import LabelledRows, Sample, Splitting, labelled_rows
 from unspur.removers.joint import (
@@ -28,7 +29,7 @@ from unspur.removers.joint import (
     Subspaces,
     estimate_subspaces,
 )
-from unspur.removers.several import one_after_the_other
+from unspur.removers.several import one_after_the_other, one_main_class_at_a_time
 from unspur.removers.weight_decay import choose_weight_decay
 from unspur.solvers.orthogonal_pair import require_room
 from unspur.solvers.sgd import SGDSettings
@@ -225,7 +226,8 @@ class JSE(Remover):
         X : array of shape (n, d)
             Embeddings; a memory-mapped array is read block by block.
         y : array of shape (n,)
-            Main-task label, two classes.
+            Main-task label. Of more than two classes each is taken against the rest: what is removed is orthogonal to
+            the main-task directions of all of them.
         concept : array of shape (n,) or (n, m), or DataFrame
             What to remove: a concept of two or more classes, or several concepts. Several are taken one after the
             other, each class of a concept of more than two against the rest, and the span of all that is found is
@@ -242,6 +244,7 @@ class JSE(Remover):
             self._validate_params()
             train = Sample(X, y, concept, sample_weight)
             one_after_the_other(self, train, None if validation.empty else validation, self._fit_one)
+            self.classes_ = class_label(y, "y", np.shape(y)[0]).classes
             self.n_iter_ = self.trace_.most_evaluations
             if self.output == "onto_main" and not self.main_.dim:
                 raise EmptySubspaceError(
@@ -259,14 +262,28 @@ class JSE(Remover):
         self, train: Sample, validation: Sample | None, gone: Subspace | None
     ) -> tuple[Subspaces, Trace, LabelledRows]:
         """The subspaces for one binary concept, away from what was removed before."""
+        if train.y is not None and len(class_label(train.y, "y", np.shape(train.y)[0]).classes) > 2:
+            return one_main_class_at_a_time(train, validation, gone, self._fit_binary)
+        return self._fit_binary(train, validation, gone)
+
+    def _fit_binary(
+        self, train: Sample, validation: Sample | None, gone: Subspace | None, main_only: bool = False
+    ) -> tuple[Subspaces, Trace, LabelledRows]:
+        """The subspaces for one binary concept and one binary main label; or what the main label alone needs."""
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1, size=4))
         splitting = Splitting(self.cv, self.validation_fraction, rng)
         data = labelled_rows(self, train, validation, splitting, self.missing_concept, by_group=self.tests == "group")
         with self._progress() as report:
-            return *self._estimate(data, rng, report, gone or Subspace.empty(data.rows.n_features)), data
+            away = Subspace.empty(data.rows.n_features) if gone is None else gone
+            return *self._estimate(data, rng, report, away, main_only), data
 
     def _estimate(
-        self, data: LabelledRows, rng: np.random.Generator, report: Callable[[Role, int, int], None], gone: Subspace
+        self,
+        data: LabelledRows,
+        rng: np.random.Generator,
+        report: Callable[[Role, int, int], None],
+        gone: Subspace,
+        main_only: bool,
     ) -> tuple[Subspaces, Trace]:
         counts = data.counts
         estimated_on = counts.weighting(counts.without(1 if counts.n_folds == 1 else None), self.balance)  # type: ignore[arg-type]
@@ -293,10 +310,12 @@ class JSE(Remover):
             report("main", 0, 0)
             delta = estimation.loss(estimation.pair(estimation.nothing), operator.sub)[0]
         estimation = replace(estimation, tests=replace(tests, delta=float(delta)))
-        limits = tuple(2**31 if limit is None else limit for limit in (self.max_spurious, self.max_main))
-        loops = Loops(self.inner, self.candidate, limits)  # type: ignore[arg-type]
+        most_spurious, most_main = (2**31 if limit is None else limit for limit in (self.max_spurious, self.max_main))
+        inner: Any = "main" if main_only else self.inner
+        loops = Loops(inner, self.candidate, (0 if main_only else most_spurious, most_main))  # type: ignore[arg-type]
         found = estimate_subspaces(estimation, loops, report)
-        self._centre = geometry.centre if not gone.dim else self._centre
+        if not hasattr(self, "_centre"):
+            self._centre = geometry.centre
         return found, Trace(found.steps, found.stopped, float(delta), float(weight_decay), scores)
 
     def _restore(self, arrays: dict[str, Array], metadata: dict[str, Any]) -> Self:

@@ -12,8 +12,9 @@ from unspur._typing import Array
 from unspur.labels import class_label
 from unspur.removers.concepts import concept_columns
 from unspur.removers.inputs import LabelledRows, Sample, checked_z
+from unspur.removers.joint import Subspaces
 from unspur.subspace import Subspace
-from unspur.trace import Trace, Traces
+from unspur.trace import Step, Trace, Traces
 
 
 class _Found(Protocol):
@@ -75,6 +76,48 @@ def one_after_the_other(
     else:
         estimator.trace_ = Traces(traces)
         estimator.concept_classes_ = classes[0] if len(classes) == 1 else classes
+
+
+def one_main_class_at_a_time(
+    train: Sample,
+    validation: Sample | None,
+    gone: Subspace | None,
+    fit_one: Callable[[Sample, Sample | None, Subspace | None, bool], tuple[Subspaces, Trace, LabelledRows]],
+) -> tuple[Subspaces, Trace, LabelledRows]:
+    """A main task of more than two classes: each class against the rest, none of them at the cost of another.
+
+    First the main-task directions of every class are found (`fit_one` with True looks for those alone), then the
+    spurious ones, class by class, in the complement of what the *other* classes need.
+    """
+    n_rows = _length(train.X)
+    label = class_label(train.y, "y", n_rows)
+    tasks = _tasks("y", train.y, label.classes, None)
+    held_out: list[Array] = [None] * len(tasks)
+    if validation is not None and validation.y is not None:
+        held_out = [task.values for task in _tasks("y", validation.y, label.classes, None)]
+    samples = [
+        (replace(train, y=task.values), None if validation is None else replace(validation, y=values))
+        for task, values in zip(tasks, held_out, strict=True)
+    ]
+    needed = [fit_one(*sample, gone, True)[0].main for sample in samples]
+    steps: list[Step] = []
+    stopped, spurious, removed = [], gone, Subspace.empty(needed[0].ambient)
+    for k, sample in enumerate(samples):
+        bounds = Subspace.empty(needed[0].ambient) if spurious is None else spurious
+        for j, main in enumerate(needed):
+            bounds = bounds.union(main) if j != k else bounds
+        found, trace, data = fit_one(*sample, bounds, False)
+        removed = removed.beside(found.spurious)
+        spurious = found.spurious if spurious is None else spurious.beside(found.spurious)
+        steps += found.steps
+        stopped.append(f"{tasks[k].name}: {found.stopped}")
+    both = needed[0]
+    for main in needed[1:]:
+        both = both.union(main)
+    kept = removed.reject(both.basis)
+    main = Subspace.spanned_by(kept) if both.dim else both
+    joint = Subspaces(removed, main, tuple(steps), "; ".join(stopped))
+    return joint, replace(trace, steps=joint.steps, stopped=joint.stopped), data
 
 
 def _length(X: Array) -> int:
