@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from numbers import Integral, Real
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import HasMethods, Interval, Options, StrOptions
 from tqdm.auto import tqdm
 
 from unspur._typing import Array, FloatArray
@@ -16,6 +14,7 @@ from unspur.criteria import DirectionTests
 from unspur.removers.base import Remover
 from unspur.removers.inputs import LabelledRows, Sample, Splitting, labelled_rows
 from unspur.removers.joint import EstimatedPair, Subspaces, Tracks
+from unspur.removers.parameters import LIMIT, REQUESTED, TESTED
 from unspur.removers.several import one_after_the_other
 from unspur.removers.weight_decay import choose_weight_decay
 from unspur.rows import CONCEPT
@@ -63,35 +62,12 @@ class INLP(Remover):
         As in :class:`JSE`.
     """
 
-    __metadata_request__fit: ClassVar[dict[str, bool]] = {
-        "concept": True, "sample_weight": True,
-        "X_val": True, "y_val": True, "concept_val": True, "sample_weight_val": True,
-    }  # fmt: skip
+    __metadata_request__fit: ClassVar[dict[str, bool]] = REQUESTED
     story = Trace
     trace_: Trace | Traces
     _centre: FloatArray
 
-    _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012 — scikit-learn's protocol
-        "significance_level": [Interval(Real, 0, 1, closed="neither")],
-        "tests": [StrOptions({"group", "plain"})],
-        "balance": [StrOptions({"none", "concept", "main", "group"})],
-        "weight_decay": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
-        "solver": [StrOptions({"exact", "sgd"})],
-        "max_directions": [None, Interval(Integral, 0, None, closed="left")],
-        "cv": [None, Interval(Integral, 2, None, closed="left"), list, HasMethods("split")],
-        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
-        "scalars": [StrOptions({"held_out", "training"})],
-        "missing_concept": [None, str, Real, Options(bool, {True, False})],
-        "tol": [Interval(Real, 0, None, closed="neither")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "learning_rate": [Interval(Real, 0, None, closed="neither")],
-        "momentum": [Interval(Real, 0, 1, closed="left")],
-        "batch_size": [Interval(Integral, 1, None, closed="left")],
-        "max_epochs": [Interval(Integral, 1, None, closed="left")],
-        "patience": [Interval(Integral, 1, None, closed="left")],
-        "random_state": ["random_state"],
-        "verbose": ["verbose"],
-    }
+    _parameter_constraints: dict[str, list[Any]] = {**TESTED, "max_directions": LIMIT}  # noqa: RUF012
 
     def __init__(
         self,

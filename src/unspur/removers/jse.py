@@ -6,12 +6,12 @@ import operator
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import HasMethods, Interval, Options, StrOptions
+from sklearn.utils._param_validation import Interval, StrOptions
 from tqdm.auto import tqdm
 
 from unspur._typing import Array, FloatArray
@@ -29,6 +29,7 @@ from unspur.removers.joint import (
     Subspaces,
     estimate_subspaces,
 )
+from unspur.removers.parameters import LIMIT, REQUESTED, TESTED
 from unspur.removers.several import one_after_the_other, one_main_class_at_a_time
 from unspur.removers.weight_decay import choose_weight_decay
 from unspur.solvers.orthogonal_pair import require_room
@@ -119,39 +120,19 @@ class JSE(Remover):
     Subspace(dim=1, ambient=20)
     """
 
-    __metadata_request__fit: ClassVar[dict[str, bool]] = {
-        "concept": True, "sample_weight": True,
-        "X_val": True, "y_val": True, "concept_val": True, "sample_weight_val": True,
-    }  # fmt: skip
+    __metadata_request__fit: ClassVar[dict[str, bool]] = REQUESTED
     story = Trace
     trace_: Trace | Traces
     _centre: FloatArray
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012 — scikit-learn's protocol
-        "significance_level": [Interval(Real, 0, 1, closed="neither")],
+        **TESTED,
         "delta": [StrOptions({"auto"}), Interval(Real, None, None, closed="neither")],
-        "tests": [StrOptions({"group", "plain"})],
-        "balance": [StrOptions({"none", "concept", "main", "group"})],
-        "weight_decay": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
-        "solver": [StrOptions({"exact", "sgd"})],
         "inner": [StrOptions({"main", "spurious"})],
         "output": [StrOptions({"off_spurious", "onto_main"})],
         "candidate": [StrOptions({"last_accepted", "failing"})],
-        "max_spurious": [None, Interval(Integral, 0, None, closed="left")],
-        "max_main": [None, Interval(Integral, 0, None, closed="left")],
-        "cv": [None, Interval(Integral, 2, None, closed="left"), list, HasMethods("split")],
-        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
-        "scalars": [StrOptions({"held_out", "training"})],
-        "missing_concept": [None, str, Real, Options(bool, {True, False})],
-        "tol": [Interval(Real, 0, None, closed="neither")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "learning_rate": [Interval(Real, 0, None, closed="neither")],
-        "momentum": [Interval(Real, 0, 1, closed="left")],
-        "batch_size": [Interval(Integral, 1, None, closed="left")],
-        "max_epochs": [Interval(Integral, 1, None, closed="left")],
-        "patience": [Interval(Integral, 1, None, closed="left")],
-        "random_state": ["random_state"],
-        "verbose": ["verbose"],
+        "max_spurious": LIMIT,
+        "max_main": LIMIT,
     }
 
     def __init__(

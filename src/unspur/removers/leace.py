@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.utils._param_validation import Options, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from unspur._typing import Array
@@ -17,6 +16,7 @@ from unspur.removers.base import Remover
 from unspur.removers.closed_form import ILL, ClosedFormTrace, Form, closed_form
 from unspur.removers.concepts import balanced_weights, indicators, read_concepts
 from unspur.removers.inputs import checked_weights, checked_z, finite_rows
+from unspur.removers.parameters import BALANCE, MISSING
 from unspur.rows import Columns, RowSource
 from unspur.sums.covariances import Covariances
 
@@ -29,9 +29,9 @@ class ClosedFormRemover(Remover):
     _form: ClassVar[Form]
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012 — scikit-learn's protocol
-        "balance": [StrOptions({"none", "concept", "main", "group"})],
+        "balance": BALANCE,
         "concept_type": [StrOptions({"class", "continuous"})],
-        "missing_concept": [None, str, Real, Options(bool, {True, False})],
+        "missing_concept": MISSING,
     }
 
     def __init__(self, *, balance: str = "none", concept_type: str = "class", missing_concept: Any = None):

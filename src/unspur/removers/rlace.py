@@ -15,6 +15,7 @@ from unspur._typing import Array, FloatArray
 from unspur.exceptions import InputError
 from unspur.removers.closed_form import closed_form
 from unspur.removers.leace import ClosedFormRemover
+from unspur.removers.parameters import BALANCE, MISSING
 from unspur.rows import Block, RowSource, Weighting
 from unspur.solvers.fantope import FantopeSchedule, descend_and_ascend
 from unspur.solvers.logistic import solve_logistic
@@ -101,8 +102,8 @@ class RLACE(ClosedFormRemover):
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012 — scikit-learn's protocol
         "rank": [Interval(Integral, 1, None, closed="left")],
         "solver": [StrOptions({"exact", "sgd"})],
-        "balance": ClosedFormRemover._parameter_constraints["balance"],
-        "missing_concept": ClosedFormRemover._parameter_constraints["missing_concept"],
+        "balance": BALANCE,
+        "missing_concept": MISSING,
         "learning_rate": [Interval(Real, 0, None, closed="neither")],
         "momentum": [Interval(Real, 0, 1, closed="left")],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
