@@ -64,7 +64,11 @@ def test_it_warns_on_rows_of_the_fit_and_only_on_those(sets, tmp_path):
     leace.save(tmp_path / "r.safetensors")
     with pytest.warns(UsedRowsWarning, match="100 %"):
         load(tmp_path / "r.safetensors").certificate(train.Z, concept=train.concept)
-    leace.fit(test.Z, concept=test.concept)  # a new fit forgets the old rows
+    leace.fit(test.Z, concept=test.concept)  # a new fit forgets the old rows, and the old certificate
+    assert not hasattr(leace, "certificate_")
+    first, second = (LEACE().fit(s.Z, concept=s.concept) for s in sets)
+    with pytest.warns(UsedRowsWarning, match="100 %"):
+        first.merge(second).certificate(test.Z, concept=test.concept)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         leace.certificate(train.Z, concept=train.concept)

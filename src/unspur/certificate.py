@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from unspur._typing import Array, FloatArray
+from unspur.exceptions import InputError
 from unspur.metrics import Leakage, leakage
 from unspur.subspace import AffineMap
 
@@ -118,11 +119,21 @@ def certify(
         before, after = (leakage(rows, labels, sample_weight=weight, random_state=random_state) for rows in (z, clean))
         return before, after
 
-    probe: dict[str, tuple[Leakage, Leakage]] = {}
+    wanted: dict[str, tuple[Array, FloatArray | None]] = {}
     for name, labels in concepts.items():
-        probe[name] = before_and_after(labels)
+        wanted[name] = (labels, None)
         if y is not None:
-            probe[f"{name}, task held fixed"] = before_and_after(labels, _independent(labels, y))
+            weight = _independent(labels, y)
+            if weight is None:
+                notes = (*notes, f"{name}, task held fixed: not measured, since some combinations have no rows")
+            else:
+                wanted[f"{name}, task held fixed"] = (labels, weight)
+    probe: dict[str, tuple[Leakage, Leakage]] = {}
+    for name, arguments in wanted.items():
+        try:
+            probe[name] = before_and_after(*arguments)
+        except InputError as error:  # a class too rare to be probed does not spoil the rest
+            notes = (*notes, f"{name}: not measured. {error}")
     task = None if y is None else before_and_after(y)
     centred = z - np.mean(z, axis=0, dtype=np.float64)
     change = clean - z
@@ -139,11 +150,12 @@ def certify(
     )
 
 
-def _independent(labels: Array, y: Array) -> FloatArray:
-    """Row weights under which label and task are independent: every combination that occurs counts the same."""
-    _, group = np.unique(np.stack([np.unique(labels, return_inverse=True)[1], y]), axis=1, return_inverse=True)
-    group = group.reshape(-1)
-    return np.asarray(1.0 / np.bincount(group)[group])
+def _independent(labels: Array, y: Array) -> FloatArray | None:
+    """Row weights under which label and task are independent: every combination counts the same; None if one lacks."""
+    codes = [np.unique(values, return_inverse=True)[1].reshape(-1) for values in (labels, y)]
+    group = codes[0] * (codes[1].max() + 1) + codes[1]
+    counts = np.bincount(group, minlength=(codes[0].max() + 1) * (codes[1].max() + 1))
+    return None if counts.min() == 0 else np.asarray(1.0 / counts[group])
 
 
 def _covariance_left(before: Array, after: Array, columns: FloatArray) -> float:

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from unspur import ERM, GroupWeighted
+from unspur import ERM, LEACE, GroupWeighted
 from unspur.lab.cli import main
-from unspur.lab.compare import HEADS, REMOVERS, compare
+from unspur.lab.compare import REMOVERS, _cleaned, compare
 from unspur.lab.datasets import make_toy
 from unspur.lab.selection import GRIDS, Rows, group_loss, select_head
+from unspur.metrics import group_accuracy
 
 
 def rows(seed, n=1200, rho=0.8, names=False):
@@ -45,7 +46,6 @@ def test_a_method_that_cannot_be_fitted_is_a_line_with_its_reason():
     some = rows(0)
     same = Rows(some.Z, some.concept, some.concept)  # the concept is the task
     lines = compare(same, same, same, ["none", "JSE"], ["ERM"])
-    assert not lines[0].problem or "No rows" in lines[0].problem
     assert "concept is equal to y" in lines[1].problem
     assert lines[1].accuracy is None
 
@@ -96,4 +96,36 @@ def test_command_line(tmp_path):
     assert [line["head"] for line in lines] == [line["head"] for line in table] == ["ERM", "SUBG", "ERM", "SUBG"]
     assert float(table[0]["worst"]) == pytest.approx(lines[0]["accuracy"]["worst"])
     assert "exists" in CliRunner().invoke(main, [*command, "--csv", str(out)]).output
-    assert set(HEADS) >= {"ERM", "GroupWeighted", "SUBG", "GroupDRO", "JTT", "DFR"}
+
+
+def test_every_remover_balances_the_same_classes():
+    train, test = rows(0, rho=0.9), rows(1, rho=0.0)
+    by_hand = LEACE(balance="group").fit(train.Z, train.y, concept=train.concept)
+    head = select_head(
+        ERM(random_state=0), GRIDS["ERM"], *(_cleaned(by_hand, part) for part in train.split(0.2, 0))
+    ).head
+    expected = group_accuracy(test.y, head.predict(by_hand.transform(test.Z)), test.concept).worst
+    balanced, plain = (compare(train, test, None, ["LEACE"], ["ERM"], balance=b)[0] for b in ("group", "none"))
+    assert balanced.accuracy.worst == pytest.approx(expected)
+    assert plain.accuracy.worst != pytest.approx(expected)
+
+
+def test_labels_that_training_rows_do_not_have_are_named(tmp_path):
+    data = rows(0, n=400, names=True)
+    np.savez(tmp_path / "train.npz", Z=data.Z, bird=data.y, water=data.concept)
+    np.savez(tmp_path / "test.npz", Z=data.Z, bird=np.where(np.arange(400) < 5, "lane", data.y), water=data.concept)
+    command = ["compare", f"{tmp_path}/train.npz", "--main", "bird", "--concept", "water", "--remover", "none"]
+    for option in ("--test", "--validation"):
+        done = CliRunner().invoke(main, [*command, option, f"{tmp_path}/test.npz"])
+        assert done.exit_code == 1
+        assert "'lane', which the training rows do not have" in done.output
+
+
+def test_concepts_of_several_classes_are_compared():
+    toy = make_toy(1500, d=8, rho=0.5, random_state=0)
+    kinds = np.digitize(toy.Z[:, 0] + np.random.default_rng(0).standard_normal(1500), [-0.7, 0.7])
+    lines = compare(
+        Rows(toy.Z, toy.y, kinds), Rows(toy.Z, toy.y, kinds), None, list(REMOVERS), ["ERM", "GroupWeighted"]
+    )
+    assert not [line.problem for line in lines if line.problem]
+    assert {line.removed for line in lines if line.remover in ("LEACE", "SAL", "RLACE")} == {2}

@@ -9,8 +9,8 @@ import torch
 from numpy.testing import assert_allclose
 from sklearn.linear_model import LogisticRegression
 
-from unspur import LEACE, SAL, SPLINCE, AffineMap
-from unspur.exceptions import IllConditionedWarning, InputError, LabelError
+from unspur import LEACE, RLACE, SAL, SPLINCE, AffineMap, load
+from unspur.exceptions import IllConditionedWarning, InputError, LabelError, NothingRemovedWarning
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # of torch, which it still uses
@@ -125,7 +125,7 @@ def test_numbers_need_to_be_called_numbers():
         LEACE(concept_type="continuous").fit(z, concept=np.ones(600))
 
 
-def test_partial_fit_and_merge_equal_one_fit():
+def test_partial_fit_and_merge_equal_one_fit(tmp_path):
     z, _, concept = sample(n=900, classes=3)
     weight = np.random.default_rng(0).random(900) * 7
     whole = LEACE().fit(z, concept=concept, sample_weight=weight).removal_.matrix()
@@ -139,8 +139,14 @@ def test_partial_fit_and_merge_equal_one_fit():
         first = first.merge(other)
     assert_allclose(first.removal_.matrix(), whole, atol=1e-9)
     assert np.abs(others[0].removal_.matrix() - whole).max() > 1e-3
-    with pytest.raises(ValueError, match="partial_fit"):
-        LEACE().fit(z, concept=concept).merge(first)
+    started = LEACE().fit(z[:450], concept=concept[:450], sample_weight=weight[:450])
+    started.partial_fit(z[450:], concept=concept[450:], sample_weight=weight[450:])
+    assert_allclose(started.removal_.matrix(), whole, atol=1e-9)  # it goes on from a fit, and a fit starts anew
+    assert_allclose(step.fit(z, concept=concept, sample_weight=weight).removal_.matrix(), whole, atol=1e-9)
+    step.save(tmp_path / "leace.safetensors")
+    for call in (lambda e: e.merge(first), lambda e: e.partial_fit(z, concept=concept)):
+        with pytest.raises(ValueError, match="from a file"):
+            call(load(tmp_path / "leace.safetensors"))
     with pytest.raises(InputError, match="balance='none' only"):
         LEACE(balance="concept").partial_fit(z, concept=concept)
     early = LEACE().partial_fit(z[:300], concept=np.minimum(concept[:300], 1))
@@ -183,3 +189,40 @@ def test_dropped_directions_are_in_the_trace():
     assert once.trace_.dropped == ()
     assert_allclose(twice.removal_.matrix(), once.removal_.matrix(), atol=1e-9)
     assert isinstance(once.removal_, AffineMap)
+
+
+@pytest.mark.parametrize("method", [LEACE, SAL, RLACE])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_what_is_gone_is_not_removed_again(method, dtype):
+    """Rounding error points somewhere; it must not be taken for a direction."""
+    z, _, concept = sample(n=3000)
+    clean = LEACE().fit(z, concept=concept).transform(z).astype(dtype)
+    with pytest.warns(NothingRemovedWarning, match="no covariance|equal"):
+        again = method().fit(clean, concept=concept)
+    np.testing.assert_array_equal(again.transform(clean), clean)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_concept_in_a_small_feature_is_found_beside_large_and_dependent_ones(dtype):
+    rng = np.random.default_rng(0)
+    concept = rng.integers(2, size=4000)
+    big = 1000 * rng.standard_normal(4000)
+    small = rng.standard_normal(4000)
+    z = np.column_stack([big, small, small + 2 * concept, big]).astype(dtype)  # the last is a copy of the first
+    wide = (rng.standard_normal((4000, 60)) * np.geomspace(1e4, 1, 60)).astype(dtype)
+    wide[:, -1] += concept
+    for rows in (z, wide):
+        clean = LEACE().fit(rows, concept=concept).transform(rows).astype(np.float64)
+        before, after = (np.abs(np.corrcoef(r.T, concept)[:-1, -1]).max() for r in (rows.astype(np.float64), clean))
+        assert before > 0.3
+        assert after < 1e-3
+
+
+def test_similar_concepts_are_not_mistaken_for_a_task_that_shares_their_direction():
+    z, y, concept = sample(n=4000)
+    nearly = concept.copy()
+    nearly[:3] = 1 - nearly[:3]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", IllConditionedWarning)
+        two = SPLINCE().fit(z, y, concept=np.column_stack([concept, nearly]))
+    assert two.trace_.condition < 3

@@ -99,3 +99,19 @@ def test_a_main_task_of_three_classes_loses_none_of_its_directions(birds):
     two = season != "summer"
     with pytest.raises(LabelError, match="equal to y"):
         JSE(**FAST).fit(z[two], season[two], concept=season[two])
+
+
+@pytest.mark.parametrize("method", [JSE, INLP])
+def test_a_class_called_rest_is_a_class_like_any_other(birds, method):
+    z, y, _, season = birds
+    renamed = np.where(season == "winter", "rest", season)
+    found = method(**FAST).fit(z, y, concept=renamed).spurious_.basis
+    assert np.all(np.linalg.norm(found[2:4], axis=1) > 0.95)
+
+
+def test_inlp_asks_nothing_of_a_task_it_does_not_use(birds):
+    z, y, water, season = birds
+    plain = INLP(**FAST).fit(z, concept=water).removal_.matrix()
+    gaps = np.where(np.arange(len(y)) % 7 == 0, np.nan, y)
+    for task in (season, gaps, y):
+        assert_allclose(INLP(**FAST).fit(z, task, concept=water).removal_.matrix(), plain)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, Self
 
 import numpy as np
@@ -12,6 +13,7 @@ from sklearn.utils.validation import assert_all_finite, column_or_1d
 from unspur._typing import Array, FloatArray, IntArray
 from unspur.exceptions import InputError, LabelError
 from unspur.labels import ClassLabel, class_label
+from unspur.removers.concepts import concept_columns, read_concepts
 from unspur.removers.inputs import Sample, checked_weights, checked_z, require_finite
 from unspur.rows import Columns, RowSource, Weighting, rows_of
 
@@ -141,7 +143,7 @@ def head_data(
     if train.y is None:
         raise LabelError(f"{type(estimator).__name__} requires y to be passed, but the target y is None.")
     y = _main_label(train, len(z))
-    concept = class_label(train.concept, "concept", len(z), missing=missing) if needs_concept else None
+    concept = _concept(train.concept, "concept", len(z), missing) if needs_concept else None
     rows = _labelled(z, y, concept, train)
     rows.require_classes("with a positive weight" + (" and a known concept" if needs_concept else ""))
     given = np.asarray(train.y).dtype
@@ -155,7 +157,7 @@ def head_data(
     y_val = _main_label(validation, len(z), y.classes)
     concept_val = None
     if validation.concept is not None:
-        concept_val = class_label(validation.concept, "concept_val", len(z), missing=missing, classes=known)
+        concept_val = _concept(validation.concept, "concept_val", len(z), missing, known)
     return HeadData(rows, _labelled(z, y_val, concept_val, validation), classes, known)
 
 
@@ -174,6 +176,16 @@ def _main_label(sample: Sample, n: int, classes: tuple[Any, ...] | None = None) 
     if not label.present.all():
         raise LabelError(f"{name} is missing in {np.sum(~label.present)} rows; only concept may have gaps.")
     return label
+
+
+def _concept(values: Array, name: str, n_rows: int, missing: Any, classes: tuple[Any, ...] | None = None) -> ClassLabel:
+    """The concept; of several (an array (n, m) or a DataFrame) their combination, whose classes are tuples."""
+    columns = concept_columns(values, n_rows, name)
+    if len(columns) == 1:
+        return class_label(next(iter(columns.values())), name, n_rows, missing=missing, classes=classes)
+    nested = None if classes is None else [tuple(dict.fromkeys(parts)) for parts in zip(*classes, strict=True)]
+    concepts = read_concepts(values, n_rows, missing=missing, classes=nested, name=name)
+    return ClassLabel(concepts.group, concepts.present, tuple(product(*concepts.classes)))
 
 
 def _labelled(z: Array, y: ClassLabel, concept: ClassLabel | None, sample: Sample) -> LabelledRows:

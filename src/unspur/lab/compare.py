@@ -14,23 +14,12 @@ from unspur.lab.selection import GRIDS, Rows, select_head
 from unspur.metrics import GroupAccuracy, group_accuracy
 
 #: What can be compared, by name. "none" leaves the rows as they are.
-REMOVERS: dict[str, Callable[[int], Any]] = {
-    "none": lambda seed: None,  # noqa: ARG005 — the same call as the others
-    "JSE": lambda seed: JSE(random_state=seed),
-    "INLP": lambda seed: INLP(random_state=seed),
-    "RLACE": lambda seed: RLACE(random_state=seed),
-    "LEACE": lambda seed: LEACE(),  # noqa: ARG005
-    "SAL": lambda seed: SAL(),  # noqa: ARG005
-    "SPLINCE": lambda seed: SPLINCE(),  # noqa: ARG005
-}
-HEADS: dict[str, Callable[[int], Any]] = {
-    "ERM": lambda seed: ERM(random_state=seed),
-    "GroupWeighted": lambda seed: GroupWeighted(random_state=seed),
-    "SUBG": lambda seed: SUBG(random_state=seed),
-    "GroupDRO": lambda seed: GroupDRO(random_state=seed),
-    "JTT": lambda seed: JTT(random_state=seed),
-    "DFR": lambda seed: DFR(random_state=seed),
-}
+REMOVERS: dict[str, type[Any] | None] = {
+    "none": None, "JSE": JSE, "INLP": INLP, "RLACE": RLACE, "LEACE": LEACE, "SAL": SAL, "SPLINCE": SPLINCE,
+}  # fmt: skip
+HEADS: dict[str, type[Any]] = {
+    "ERM": ERM, "GroupWeighted": GroupWeighted, "SUBG": SUBG, "GroupDRO": GroupDRO, "JTT": JTT, "DFR": DFR,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +53,12 @@ def compare(
     removers: Sequence[str],
     heads: Sequence[str],
     seed: int = 0,
+    balance: str = "group",
     report: Callable[[str], object] = lambda name: None,  # noqa: ARG005 — a progress bar that is not there
 ) -> list[Comparison]:
     """Fit removers on the training rows (and validation rows, where they take them) and heads on what is left.
 
+    All removers give the same classes equal weight, those of `balance`; else they would not be compared like with like.
     Heads choose their parameters on validation rows; without any, on a fifth of each group of the training rows. A
     method that cannot be fitted is a line with its reason, not an end of the comparison.
     """
@@ -79,7 +70,7 @@ def compare(
     for remover_name in removers:
         report(remover_name)
         start = time.perf_counter()
-        remover = REMOVERS[remover_name](seed)
+        remover = _remover(remover_name, balance, seed)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # what they say is in the table: directions removed, and accuracy
@@ -104,7 +95,7 @@ def _with_head(
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                chosen = select_head(HEADS[head_name](seed), GRIDS[head_name], clean[0], clean[1])
+                chosen = select_head(HEADS[head_name](random_state=seed), GRIDS[head_name], clean[0], clean[1])
             parameters = chosen.parameters
             accuracy = group_accuracy(clean[2].y, chosen.head.predict(clean[2].Z), clean[2].concept)
         except UnspurError as error:
@@ -113,6 +104,14 @@ def _with_head(
     return Comparison(
         remover_name, head_name, removed, accuracy, parameters, spent + time.perf_counter() - start, problem
     )
+
+
+def _remover(name: str, balance: str, seed: int) -> Any:
+    kind = REMOVERS[name]
+    if kind is None:
+        return None
+    remover = kind(balance=balance)
+    return remover.set_params(random_state=seed) if "random_state" in remover.get_params() else remover
 
 
 def _fit(remover: Any, train: Rows, validation: Rows | None) -> None:

@@ -17,7 +17,7 @@ from unspur import io
 from unspur._typing import Array
 from unspur._version import __version__
 from unspur.certificate import Certificate, certify, fingerprint, row_hashes
-from unspur.exceptions import NothingRemovedWarning, UsedRowsWarning
+from unspur.exceptions import LabelError, NothingRemovedWarning, UsedRowsWarning
 from unspur.labels import class_label
 from unspur.removers.concepts import concept_columns, read_concepts
 from unspur.removers.inputs import require_finite
@@ -81,7 +81,12 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         labels = {} if kind == "continuous" else {
             name: np.asarray(values)[known] for name, values in concept_columns(concept, len(z), "concept").items()
         }  # fmt: skip
-        task = None if y is None else class_label(y, "y", len(z)).select(known).codes
+        task = None
+        if y is not None:
+            label = class_label(y, "y", len(z))
+            if not label.present.all():
+                raise LabelError(f"y is missing in {np.sum(~label.present)} rows; only concept may have gaps.")
+            task = label.select(known).codes
         self.certificate_ = certify(
             type(self).__name__, self.removal_, self.spurious_.dim, z[known], task, labels,
             concepts.by_name(known), notes, random_state,
@@ -126,8 +131,10 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if type(X).__module__.split(".")[0] == "torch":
             # numpy has no bfloat16; float32 holds all of its values
             plain = X.detach().cpu()
+            if not plain.is_floating_point():
+                plain = plain.double()
             clean = self.transform((plain.float() if plain.element_size() < 4 else plain).numpy())
-            return plain.new_tensor(clean, dtype=X.dtype).to(X.device)
+            return plain.new_tensor(clean, dtype=plain.dtype).to(X.device)
         kinds = [np.float64, np.float32, np.float16]
         z = validate_data(self, X, reset=False, dtype=kinds, ensure_all_finite=False)
         require_finite(self, z)

@@ -82,58 +82,67 @@ class ClosedForm:
 
 def closed_form(moments: Covariances, n_concept: int, form: Form) -> ClosedForm:
     """Removal of the first `n_concept` target columns; the others are the task (SPLINCE)."""
-    covariance, cross = moments.covariance, moments.cross
+    covariance = moments.covariance
     if not np.isfinite(covariance).all():
-        raise InputError("The covariance of Z overflows float64. Rescale Z.")
+        raise InputError("The covariance of Z overflows its floating-point type. Rescale Z, or use float64.")
     if not np.any(np.sqrt(np.diag(covariance)) > 1e-13 * np.abs(moments.mean_x)):  # rounding of the mean
         raise InputError("All rows are the same: every column of Z is constant. Nothing can be estimated.")
-    a, b = cross[:, :n_concept], cross[:, n_concept:]
-    whiten = _Whitener.of(covariance, moments.noise)
-    unit_a, dropped_columns = _unit_columns(whiten(a), a)
+    whiten = Whitener.of(covariance, moments.noise)
+    concept = _Columns.of(moments, whiten, slice(0, n_concept))
+    task = _Columns.of(moments, whiten, slice(n_concept, None))
     condition = 1.0
+    u, dropped = _span(concept.whitened)
     if form == "sal":
-        left, dropped = _span(unit_a.original)
+        left, dropped = _span(concept.original)
         right = left
     elif form == "leace":
-        u, dropped = _span(unit_a.whitened)
         left, right = whiten.back(u), whiten.transposed(u)
     else:
-        q, left, dropped, condition = _splince(unit_a, whiten(b))
-        right = whiten.transposed(q)
-    lost = (*dropped_columns, *dropped)
+        left, right, condition = _splince(whiten, u, _span(task.whitened)[0])
+    lost = (*concept.without, *dropped)
     trace = ClosedFormTrace(form.upper(), n_concept, left.shape[1], lost, whiten.rank, condition)
     _warn_of(condition)
     spurious = Subspace.spanned_by(left) if left.shape[1] else Subspace.empty(len(left))
     main = Subspace.empty(len(left))
-    if form == "splince" and b.shape[1]:
-        main = Subspace.spanned_by(_span(_unit_columns(whiten(b), b)[0].original)[0])
+    if form == "splince" and task.original.shape[1]:
+        main = Subspace.spanned_by(_span(task.original)[0])
     return ClosedForm(AffineMap(moments.mean_x, right, left, "remove"), spurious, main, trace)
 
 
 @dataclass(frozen=True, slots=True)
-class _Whitener:
-    """``L⁻¹`` for Σ = L Lᵀ on the range of Σ: lower triangular, or by eigenvectors where the rows are flat."""
+class Whitener:
+    """``L⁻¹`` for Σ = L Lᵀ: lower triangular, or by eigenvectors of the correlations where the rows are flat.
+
+    Then L = D U Λ^½ (d, r), with D the standard deviations, so that small features count like large ones.
+    """
 
     lower: FloatArray | None
+    deviation: FloatArray
     vectors: FloatArray
     roots: FloatArray
 
     @classmethod
-    def of(cls, covariance: FloatArray, noise: float) -> _Whitener:
-        """Cholesky where all pivots are clearly above the noise of the rows, eigenvalues where not."""
-        deviation = np.sqrt(np.diag(covariance))
+    def of(cls, covariance: FloatArray, noise: float) -> Whitener:
+        """Cholesky where all pivots are clearly above the noise of the moments, eigenvalues where not."""
+        deviation = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+        live = deviation > 0
+        scale = np.where(live, deviation, 1.0)
+        correlation = covariance / np.outer(scale, scale)
         empty = np.empty((0, 0))
-        if deviation.min(initial=np.inf) > 1e-12 * deviation.max(initial=0.0):
-            correlation = covariance / np.outer(deviation, deviation)
-            try:
-                lower = np.linalg.cholesky(correlation)
-            except np.linalg.LinAlgError:
-                lower = empty
-            if lower.size and np.diag(lower).min() ** 2 > max(1e-10, noise):
-                return cls(deviation[:, None] * lower, empty, np.empty(0))
-        values, vectors = np.linalg.eigh(covariance)
-        real = values > noise * values[-1]
-        return cls(None, vectors[:, real], np.sqrt(values[real]))
+        try:
+            lower = np.linalg.cholesky(correlation) if live.all() else empty
+        except np.linalg.LinAlgError:
+            lower = empty
+        if lower.size and np.diag(lower).min() ** 2 > max(1e-10, noise):
+            return cls(deviation[:, None] * lower, scale, empty, np.empty(0))
+        values, vectors = np.linalg.eigh(correlation)
+        real = values > max(1e-12, noise) * values[-1]
+        return cls(None, scale, vectors[:, real], np.sqrt(values[real]))
+
+    @property
+    def clear(self) -> bool:
+        """Whether the rows have full rank beyond doubt."""
+        return self.lower is not None
 
     @property
     def rank(self) -> int:
@@ -141,42 +150,50 @@ class _Whitener:
         return len(self.roots) if self.lower is None else len(self.lower)
 
     def __call__(self, columns: FloatArray) -> FloatArray:
-        """``L⁻¹ columns``."""
+        """``L⁻¹ columns``, for columns in the range of Σ."""
         if self.lower is None:
-            return (self.vectors.T @ columns) / self.roots[:, None]
+            return (self.vectors.T @ (columns / self.deviation[:, None])) / self.roots[:, None]
         with one_scipy_thread():
             return np.asarray(scipy.linalg.solve_triangular(self.lower, columns, lower=True))
 
     def back(self, columns: FloatArray) -> FloatArray:
         """``L columns``."""
         if self.lower is None:
-            return self.vectors @ (columns * self.roots[:, None])
+            return self.deviation[:, None] * (self.vectors @ (columns * self.roots[:, None]))
         return self.lower @ columns
 
     def transposed(self, columns: FloatArray) -> FloatArray:
         """``L⁻ᵀ columns``."""
         if self.lower is None:
-            return self.vectors @ (columns / self.roots[:, None])
+            return (self.vectors @ (columns / self.roots[:, None])) / self.deviation[:, None]
         with one_scipy_thread():
             return np.asarray(scipy.linalg.solve_triangular(self.lower, columns, lower=True, trans="T"))
 
 
 @dataclass(frozen=True, slots=True)
-class _UnitColumns:
-    """Columns of A scaled so that ``L⁻¹A`` has unit columns: the same span, free of scale and rarity."""
+class _Columns:
+    """Covariances with some targets, scaled so that ``L⁻¹A`` has unit columns: the same span, free of scale and rarity.
+
+    `without` holds the multiple correlations of the targets left out because they have none beyond rounding.
+    """
 
     original: FloatArray
     whitened: FloatArray
+    without: tuple[float, ...]
 
-
-def _unit_columns(whitened: FloatArray, original: FloatArray) -> tuple[_UnitColumns, tuple[float, ...]]:
-    """Unit columns, and the lengths of those that have no covariance with the rows beyond rounding."""
-    lengths = np.linalg.norm(whitened, axis=0)
-    # ‖L⁻¹ Cov(x, t)‖ is at most the standard deviation of t, which is 1 or less for indicators: a correlation.
-    real = lengths > 1e-12 * lengths.max(initial=0.0)
-    real &= lengths > 0
-    unit = _UnitColumns(original[:, real] / lengths[real], whitened[:, real] / lengths[real])
-    return unit, tuple(float(value) for value in lengths[~real])
+    @classmethod
+    def of(cls, moments: Covariances, whiten: Whitener, which: slice) -> _Columns:
+        """Columns of the targets that the rows are correlated with."""
+        original = moments.cross[:, which]
+        whitened = whiten(original)
+        lengths = np.linalg.norm(whitened, axis=0)
+        # ‖L⁻¹ Cov(x, t)‖ / sd(t) is the multiple correlation of rows and target: of rows of any sample some √(d/n), and
+        # rounding error only where someone has removed it before.
+        correlation = lengths / np.sqrt(np.maximum(moments.tt[which] / moments.weight, np.finfo(np.float64).tiny))
+        real = correlation > (1e-9 if moments.rounding < 1e-10 else 1e-4)
+        unit = np.where(real, lengths, 1.0)
+        without = tuple(float(value) for value in correlation[~real])
+        return cls((original / unit)[:, real], (whitened / unit)[:, real], without)
 
 
 def _span(columns: FloatArray) -> tuple[FloatArray, tuple[float, ...]]:
@@ -188,25 +205,22 @@ def _span(columns: FloatArray) -> tuple[FloatArray, tuple[float, ...]]:
     return left[:, kept], tuple(float(value) for value in singular[~kept])
 
 
-def _splince(a: _UnitColumns, task: FloatArray) -> tuple[FloatArray, FloatArray, tuple[float, ...], float]:
-    """Q (r, k), the factor ``A V S⁻¹`` (d, k), dropped singular values, and the condition of the split."""
-    lengths = np.linalg.norm(task, axis=0)
-    basis, _ = _span(task[:, lengths > 0] / lengths[lengths > 0])
-    rest = a.whitened - basis @ (basis.T @ a.whitened)
-    rest -= basis @ (basis.T @ rest)
+def _splince(whiten: Whitener, concept: FloatArray, task: FloatArray) -> tuple[FloatArray, FloatArray, float]:
+    """Both factors (d, k) and the condition of the split, for orthonormal bases of the two whitened covariances.
+
+    ``Q S Vᵀ = (I − Π_task) U``: S holds the sines of the angles between concept and task.
+    """
+    rest = concept - task @ (task.T @ concept)
+    rest -= task @ (task.T @ rest)
     if not rest.shape[1]:
-        return rest, a.original, (), 1.0
-    q, singular, vt = np.linalg.svd(rest, full_matrices=False)
-    # Directions that A itself lacks are dropped; those it has but shares with the task are not: they are the problem.
-    rank = _span(a.whitened)[0].shape[1]
-    kept = np.arange(len(singular)) < rank
-    if singular[kept].min() <= DEPENDENT:
+        return whiten.back(rest), whiten.transposed(rest), 1.0
+    q, sines, vt = np.linalg.svd(rest, full_matrices=False)
+    if sines.min() <= DEPENDENT:
         raise InputError(
             "SPLINCE: the covariances of the rows with concept and task share a direction, and no projection removes "
             "it for one and keeps it for the other. Use LEACE, or rows in which the labels differ."
         )
-    left = a.original @ (vt[kept].T / singular[kept])
-    return q[:, kept], left, tuple(float(value) for value in singular[~kept]), float(1.0 / singular[kept].min())
+    return whiten.back(concept @ (vt.T / sines)), whiten.transposed(q), float(1.0 / sines.min())
 
 
 def _warn_of(condition: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
@@ -48,7 +49,7 @@ class INLP(Remover):
     solver : {"exact", "sgd"}, default="exact"
         Solve each direction to `tol`, or by the paper's minibatch SGD with early stopping (decay is then absolute).
     max_directions : int or None, default=None
-        Limit on the dimension removed.
+        Limit on the dimension removed, for each concept or class against the rest.
     learning_rate, momentum, batch_size, max_epochs, patience :
         Settings of ``solver="sgd"``.
     cv, validation_fraction, scalars, missing_concept, tol, max_iter, random_state, verbose :
@@ -128,6 +129,8 @@ class INLP(Remover):
         validation = Sample(X_val, y_val, concept_val, sample_weight_val, "_val")
         with self._all_or_nothing():
             self._validate_params()
+            if self.tests == "plain" and self.balance in ("none", "concept"):  # nothing depends on the task
+                y, validation = None, replace(validation, y=None)
             train = Sample(X, y, concept, sample_weight)
             one_after_the_other(self, train, None if validation.empty else validation, self._fit_one)
             self.classes_ = self.classes_ if y is not None else ()

@@ -72,7 +72,7 @@ class JSE(Remover):
         Pair that supplies the next outer direction: that of the last accepted inner step (the first if none was), or
         that of the failing one, as in the paper's pseudo-code.
     max_spurious, max_main : int or None, default=None
-        Limits on the two dimensions.
+        Limits on the two dimensions, for each concept or class against the rest.
     cv : int, splitter, list of (train, test) index pairs, or None, default=5
         Without a validation set: cross-fit in this many folds, stratified by group, or in those of a scikit-learn
         splitter or list; None holds out `validation_fraction` of each group once. Where rows come in families (pictures

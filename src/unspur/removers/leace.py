@@ -10,15 +10,26 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from unspur._typing import Array
+from unspur.certificate import fingerprint
 from unspur.exceptions import InputError, LabelError
 from unspur.labels import ClassLabel, class_label
 from unspur.removers.base import Remover
-from unspur.removers.closed_form import ILL, ClosedFormTrace, Form, closed_form
+from unspur.removers.closed_form import ILL, ClosedFormTrace, Form, Whitener, closed_form
 from unspur.removers.concepts import balanced_weights, indicators, read_concepts
 from unspur.removers.inputs import checked_weights, checked_z, finite_rows
 from unspur.removers.parameters import BALANCE, MISSING
 from unspur.rows import Columns, RowSource
 from unspur.sums.covariances import Covariances
+
+
+def covariances_of(rows: RowSource) -> Covariances:
+    """Moments in the type of the rows, which is faster; in float64 where that leaves their rank in doubt."""
+    moments = Covariances.of(rows)
+    if rows.dtype == np.float64 or (
+        np.isfinite(moments.xx).all() and Whitener.of(moments.covariance, moments.noise).clear
+    ):
+        return moments
+    return Covariances.of(rows, exact=True)
 
 
 class ClosedFormRemover(Remover):
@@ -55,8 +66,11 @@ class ClosedFormRemover(Remover):
         """
         with self._all_or_nothing():
             self._validate_params()
+            self._forget()
             rows, self._n_concept = self._rows(X, y, concept, sample_weight, reset=True)
-            self._solve(Covariances.of(rows))
+            moments = covariances_of(rows)
+            self._solve(moments)
+            self._keep(moments)
         return self
 
     def _rows(
@@ -80,8 +94,6 @@ class ClosedFormRemover(Remover):
         self.classes_ = () if main is None else main.classes
         self.concept_classes_ = concepts.classes[0] if len(concepts.classes) == 1 else concepts.classes
         rows = finite_rows(self, z, columns)
-        if reset and hasattr(self, "_training_rows"):
-            del self._training_rows
         self._remember(z)
         return rows, len(concepts.columns)
 
@@ -99,6 +111,14 @@ class ClosedFormRemover(Remover):
         if not label.present.all():
             raise LabelError(f"y is missing in {np.sum(~label.present)} rows; only concept may have gaps.")
         return label
+
+    def _keep(self, moments: Covariances) -> None:
+        """For methods that can go on from where they are; the others need no d × d matrix."""
+
+    def _forget(self) -> None:
+        """Nothing of an earlier fit may outlive a new one."""
+        for name in ("_training_rows", "certificate_", "moments_"):
+            self.__dict__.pop(name, None)
 
     def _solve(self, moments: Covariances) -> None:
         found = closed_form(moments, self._n_concept, self._form)
@@ -170,25 +190,38 @@ class LEACE(ClosedFormRemover):
                     f"partial_fit has balance='none' only; got {self.balance!r}. Use fit, or sample_weight."
                 )
             first = not hasattr(self, "moments_")
+            if first and hasattr(self, "removal_"):
+                raise InputError(
+                    "A LEACE that was read from a file has no moments to add to. Start with a new one, and keep the "
+                    "estimator itself (joblib, pickle) where rows are still to come."
+                )
+            self.__dict__.pop("certificate_", None)
             if first and concept_classes is not None:
-                nested = concept_classes and isinstance(concept_classes[0], tuple | list)
+                concept_classes = list(concept_classes)
+                nested = len(concept_classes) > 0 and isinstance(concept_classes[0], tuple | list)
                 self.concept_classes_ = tuple(map(tuple, concept_classes)) if nested else tuple(concept_classes)
                 self.classes_ = ()
                 checked_z(self, X, reset=True)
             rows, self._n_concept = self._rows(X, y, concept, sample_weight, reset=first and concept_classes is None)
-            moments = Covariances.of(rows)
+            moments = Covariances.of(rows, exact=True)
             self.moments_ = moments if first else self.moments_.merge(moments)
             self._solve(self.moments_)
         return self
 
+    def _keep(self, moments: Covariances) -> None:
+        self.moments_ = moments
+
     def merge(self, other: LEACE) -> LEACE:
-        """A new LEACE as if fitted on the rows of both (which must come from `partial_fit`)."""
-        check_is_fitted(self, "moments_", msg="merge needs estimators that were fitted with partial_fit.")
-        check_is_fitted(other, "moments_", msg="merge needs estimators that were fitted with partial_fit.")
+        """A new LEACE as if fitted on the rows of both."""
+        for estimator in (self, other):
+            check_is_fitted(estimator, "moments_", msg="merge needs fitted estimators, not ones read from a file.")
         if self.concept_classes_ != other.concept_classes_:
             raise InputError(f"Different classes: {self.concept_classes_} and {other.concept_classes_}.")
         merged = LEACE(**self.get_params())
         merged.__dict__.update(self.__dict__)
+        merged.__dict__.pop("certificate_", None)
+        merged._training_rows = np.concatenate([self._training_rows, other._training_rows])
+        merged.training_hash_ = fingerprint(merged._training_rows)
         merged.moments_ = self.moments_.merge(other.moments_)
         merged._solve(merged.moments_)
         return merged

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import asdict, dataclass
 from numbers import Integral, Real
 from typing import Any, Self
@@ -12,9 +13,9 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from tqdm.auto import tqdm
 
 from unspur._typing import Array, FloatArray
-from unspur.exceptions import InputError
+from unspur.exceptions import InputError, NotConvergedWarning
 from unspur.removers.closed_form import closed_form
-from unspur.removers.leace import ClosedFormRemover
+from unspur.removers.leace import ClosedFormRemover, covariances_of
 from unspur.removers.parameters import BALANCE, MISSING
 from unspur.rows import Block, RowSource, Weighting
 from unspur.solvers.fantope import FantopeSchedule, descend_and_ascend
@@ -78,8 +79,9 @@ class RLACE(ClosedFormRemover):
 
     Parameters
     ----------
-    rank : int, default=1
-        Directions to remove: one fewer than the concept has classes (``solver="exact"``), any (``"sgd"``).
+    rank : int or "auto", default="auto"
+        Directions to remove. "auto": as many as the class means differ in, one fewer than there are classes, which is
+        also what ``solver="exact"`` needs.
     solver : {"exact", "sgd"}, default="exact"
     learning_rate, momentum, batch_size, max_iter, stop_below :
         The published schedule: 50,000 iterations at most, stopped when the adversary is right in fewer than 51 % of
@@ -100,7 +102,7 @@ class RLACE(ClosedFormRemover):
     trace_: MinimaxTrace  # type: ignore[assignment]
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012 — scikit-learn's protocol
-        "rank": [Interval(Integral, 1, None, closed="left")],
+        "rank": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "solver": [StrOptions({"exact", "sgd"})],
         "balance": BALANCE,
         "missing_concept": MISSING,
@@ -116,7 +118,7 @@ class RLACE(ClosedFormRemover):
     def __init__(
         self,
         *,
-        rank: int = 1,
+        rank: Any = "auto",
         solver: str = "exact",
         balance: str = "none",
         missing_concept: Any = None,
@@ -144,21 +146,23 @@ class RLACE(ClosedFormRemover):
         """Estimate the projection; arguments are those of :meth:`LEACE.fit`."""
         with self._all_or_nothing():
             self._validate_params()
+            self._forget()
             rows, n_concept = self._rows(X, y, concept, sample_weight, reset=True)
-            moments = Covariances.of(rows)
+            moments = covariances_of(rows)
             spurious = closed_form(moments, n_concept, "sal").spurious
             iterations, reason = 0, "class means are equal: no linear classifier beats a constant"
-            if self.solver == "exact" and spurious.dim not in (0, self.rank):
+            rank = spurious.dim if self.rank == "auto" else int(self.rank)
+            if self.solver == "exact" and spurious.dim not in (0, rank):
                 raise InputError(
-                    f"rank={self.rank}, but the class means of this concept differ in {spurious.dim} direction(s). "
-                    f"Use rank={spurious.dim}, which is exact, or solver='sgd'."
+                    f"rank={rank}, but the class means of this concept differ in {spurious.dim} direction(s). Fewer "
+                    "cannot make them equal, and more remove what is not the concept's. Use rank='auto'."
                 )
             weighting = Weighting(np.full(1, 1.0 / moments.weight))
             response = _BestResponse(rows, weighting, n_concept)
             if self.solver == "sgd":
                 if n_concept > 1:
                     raise InputError("solver='sgd' is the published schedule, for a binary concept; use 'exact'.")
-                spurious, iterations, reason = self._by_schedule(rows, weighting, moments, response)
+                spurious, iterations, reason = self._by_schedule(rows, weighting, moments, response, max(1, rank))
             loss, accuracy = response(spurious)
             chance, majority = response.constant(moments.mean_t)
             self.spurious_, self.main_ = spurious, Subspace.empty(rows.n_features)
@@ -166,6 +170,13 @@ class RLACE(ClosedFormRemover):
             self.n_iter_ = max(1, iterations)
             self.trace_ = MinimaxTrace(spurious.dim, loss, chance, accuracy, majority, iterations, reason)
             self.warn_if_nothing_removed(None)
+            if self.solver == "sgd" and accuracy > majority + 0.02:
+                warnings.warn(
+                    f"The search ended before the concept was gone: the best linear response is right in "
+                    f"{100 * accuracy:.1f} % of the rows, a constant in {100 * majority:.1f} %. Use solver='exact'.",
+                    NotConvergedWarning,
+                    stacklevel=2,
+                )
         return self
 
     def _notes(self) -> list[str]:
@@ -178,7 +189,7 @@ class RLACE(ClosedFormRemover):
         )
 
     def _by_schedule(
-        self, rows: RowSource, weighting: Weighting, moments: Covariances, response: _BestResponse
+        self, rows: RowSource, weighting: Weighting, moments: Covariances, response: _BestResponse, rank: int
     ) -> tuple[Subspace, int, str]:
         schedule = FantopeSchedule(
             learning_rate=self.learning_rate, momentum=self.momentum, batch_size=self.batch_size,
@@ -195,7 +206,7 @@ class RLACE(ClosedFormRemover):
 
         with tqdm(desc="RLACE", unit=" iterations", total=self.max_iter, disable=not self.verbose) as bar:
             found, iterations, reason = descend_and_ascend(
-                rows, weighting, moments.mean_x, self.rank, schedule, accuracy, rng, bar.update
+                rows, weighting, moments.mean_x, rank, schedule, accuracy, rng, bar.update
             )
         return Subspace.spanned_by(found), iterations, reason
 

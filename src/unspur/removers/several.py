@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from unspur._typing import Array
+from unspur.exceptions import LabelError
 from unspur.labels import class_label
 from unspur.removers.concepts import concept_columns
 from unspur.removers.inputs import LabelledRows, Sample, checked_z
@@ -56,6 +57,10 @@ def one_after_the_other(
         held_out = [None] * len(tasks)
         if validation is not None and validation.concept is not None and validation.X is not None:
             others = concept_columns(validation.concept, _length(validation.X), "concept_val")
+            if len(others) != len(labels):
+                raise LabelError(
+                    f"concept_val has {len(others)} columns and concept {len(labels)}; they must be the same."
+                )
             held_out = [task.values for name, values, label in zip(others, others.values(), labels, strict=True)
                         for task in _tasks(name, values, label.classes, estimator.missing_concept)]  # fmt: skip
     gone: Subspace | None = None
@@ -68,7 +73,8 @@ def one_after_the_other(
         single = data.concept_classes
     assert gone is not None
     estimator.spurious_ = gone
-    estimator.__dict__.pop("_training_rows", None)
+    for stale in ("_training_rows", "certificate_"):
+        estimator.__dict__.pop(stale, None)
     estimator._remember(z)
     classes = tuple(label.classes for label in labels)
     if len(tasks) == 1:
@@ -133,7 +139,8 @@ def _tasks(name: str, values: Array, classes: tuple[Any, ...], missing: Any) -> 
     chosen = [1] if len(classes) == 2 else range(len(classes))
     tasks = []
     for code in chosen:
-        task = np.where(label.codes == code, f"{classes[code]}", "rest" if len(classes) > 2 else f"{classes[0]}")
+        # Two names that cannot be equal, whatever the classes are called, and neither the code for a missing one.
+        task = np.where(label.codes == code, f"{classes[code]} ", "rest" if len(classes) > 2 else f"{classes[0]}")
         task = task.astype(object)
         task[~label.present] = None
         tasks.append(_Task(name if len(classes) == 2 else f"{name}={classes[code]}", task))

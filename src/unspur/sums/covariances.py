@@ -20,7 +20,9 @@ class Covariances:
     weight : total row weight.
     mean_x, mean_t : shapes (d,) and (k,).
     xx, xt : ``Σω (x − x̄)(x − x̄)ᵀ`` (d, d) and ``Σω (x − x̄)(t − t̄)ᵀ`` (d, k).
-    noise : relative rounding error of the rows, below which a direction cannot be told from none.
+    tt : ``Σω (t − t̄)²`` of each target, (k,).
+    noise : relative rounding error of the second moments, below which a variance cannot be told from none.
+    rounding : relative rounding error of the rows themselves.
     """
 
     weight: float
@@ -28,14 +30,17 @@ class Covariances:
     mean_t: FloatArray
     xx: FloatArray
     xt: FloatArray
+    tt: FloatArray
     noise: float
+    rounding: float
 
     @classmethod
-    def of(cls, rows: RowSource) -> Covariances:
+    def of(cls, rows: RowSource, *, exact: bool = False) -> Covariances:
         """Two passes, the means first, so that rows far from zero keep their digits.
 
-        Products of a block are taken in the type of its rows and added up in float64.
+        Products of a block are taken in the type of its rows, in float64 when `exact`, and added up in float64.
         """
+        kind = np.dtype(np.float64) if exact else rows.dtype
 
         def first(block: Block) -> FloatArray:
             z = np.asarray(block.z, dtype=np.float64)
@@ -49,14 +54,16 @@ class Covariances:
 
         def second(block: Block) -> _Second:
             root = np.sqrt(block.weight)
-            x = block.z - mean_x.astype(rows.dtype)
-            x *= root[:, None].astype(rows.dtype)
-            t = ((block.targets - mean_t[:, None]) * root).astype(rows.dtype)
+            x = block.z - mean_x.astype(kind)
+            x *= root[:, None].astype(kind)
+            t = (block.targets - mean_t[:, None]) * root
             with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused where it is used
-                return _Second((x.T @ x).astype(np.float64, copy=False), (t @ x).T.astype(np.float64))
+                xx, xt = x.T @ x, (t.astype(kind) @ x).T
+            return _Second(xx.astype(np.float64, copy=False), xt.astype(np.float64), np.sum(t * t, axis=1))
 
         moments = rows.sum(second)
-        return cls(weight, mean_x, mean_t, moments.xx, moments.xt, 100.0 * float(np.finfo(rows.dtype).eps))
+        noise, rounding = 100.0 * float(np.finfo(kind).eps), float(np.finfo(rows.dtype).eps)
+        return cls(weight, mean_x, mean_t, moments.xx, moments.xt, moments.tt, noise, rounding)
 
     def merge(self, other: Covariances) -> Covariances:
         """Moments of both sets of rows together."""
@@ -72,7 +79,9 @@ class Covariances:
             self.mean_t + share * dt,
             self.xx + other.xx + between * np.outer(dx, dx),
             self.xt + other.xt + between * np.outer(dx, dt),
+            self.tt + other.tt + between * dt * dt,
             max(self.noise, other.noise),
+            max(self.rounding, other.rounding),
         )
 
     @property
@@ -92,8 +101,10 @@ class _Second:
 
     xx: FloatArray
     xt: FloatArray
+    tt: FloatArray
 
     def __add__(self, other: _Second) -> _Second:
         self.xx += other.xx
         self.xt += other.xt
+        self.tt += other.tt
         return self

@@ -37,6 +37,8 @@ from unspur.labels import class_label
 @click.option("--remover", "removers", multiple=True, type=click.Choice(list(REMOVERS)), help="Only these (all).")
 @click.option("--head", "heads", multiple=True, type=click.Choice(list(HEADS)), help="Default: ERM, GroupWeighted.")
 @click.option("--csv", "csv_file", type=click.Path(), help="Also write the table as CSV.")
+@click.option("--balance", default="group", show_default=True, type=click.Choice(["none", "concept", "main", "group"]),
+              help="Classes that get equal weight in every remover.")  # fmt: skip
 @seed_option
 @force_option
 @json_option
@@ -51,6 +53,7 @@ def compare_command(
     removers: tuple[str, ...],
     heads: tuple[str, ...],
     csv_file: str | None,
+    balance: str,
     seed: int,
     force: bool,
     as_json: bool,
@@ -64,13 +67,14 @@ def compare_command(
         refuse_existing(csv_file, overwrite=force)
     table = read_table(file, (main, concept), ignore)
     missing = missing_value(missing_concept, table.label(concept))
-    train = _rows(table, main, concept, missing)
-    others = {
-        name: None if path is None else _rows(
-            read_table(path, (main, concept), ignore).like(table.features, table.Z.shape[1]), main, concept, missing
-        )
-        for name, path in (("validation", validation), ("test", test_file))
-    }  # fmt: skip
+    train = _rows(table, main, concept, missing, None)
+    others: dict[str, Rows | None] = {}
+    for name, path in (("validation", validation), ("test", test_file)):
+        if path is None:
+            others[name] = None
+            continue
+        other = read_table(path, (main, concept), ignore).like(table.features, table.Z.shape[1])
+        others[name] = _rows(other, main, concept, missing, train)
     test = others["test"]
     if test is None:
         train, test = train.split(0.3, seed)
@@ -82,7 +86,7 @@ def compare_command(
             bar.set_postfix_str(name)
             bar.update()
 
-        results = compare(train, test, others["validation"], chosen_removers, chosen_heads, seed, report)
+        results = compare(train, test, others["validation"], chosen_removers, chosen_heads, seed, balance, report)
     if csv_file is not None:
         _write_csv(results, csv_file, force)
     if as_json:
@@ -95,12 +99,17 @@ def compare_command(
         click.echo(f"Table: {csv_file}")
 
 
-def _rows(table: Table, main: str, concept: str, missing: Any) -> Rows:
-    """Rows whose concept is known, with labels as codes."""
-    y = class_label(table.label(main), main, len(table.Z))
-    c = class_label(table.label(concept), concept, len(table.Z), missing=missing)
+def _rows(table: Table, main: str, concept: str, missing: Any, like: Rows | None) -> Rows:
+    """Rows whose labels are known; `like` has the classes to expect."""
+    known_y, known_c = (None if like is None else tuple(np.unique(v).tolist()) for v in _labels(like))
+    y = class_label(table.label(main), main, len(table.Z), classes=known_y)
+    c = class_label(table.label(concept), concept, len(table.Z), missing=missing, classes=known_c)
     known = y.present & c.present
     return Rows(table.Z[known], np.array(y.classes)[y.codes][known], np.array(c.classes)[c.codes][known])
+
+
+def _labels(rows: Rows | None) -> tuple[Any, Any]:
+    return (None, None) if rows is None else (rows.y, rows.concept)
 
 
 def _write_csv(results: Sequence[Comparison], path: str, force: bool) -> None:
