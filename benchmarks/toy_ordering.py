@@ -92,9 +92,9 @@ def page(runs, jobs):
     lines += [f"- not so here: {text}" for text, same in verdicts if not same]
     lines += [
         "",
-        "RLACE stops, as published, once its *adversary* is right in fewer than 51 %. The best linear response is then still better than",
-        "that, so less is removed than by LEACE, and the task keeps more: the published distance between the two is that of an unfinished",
-        "search. `RLACE()` solves the minimax exactly, and removes the difference of the class means.",
+        "RLACE stops here once its *adversary*, as trained so far, is right in fewer than 51 %: that gives the published figures. The best",
+        "linear response is then still better, so less is removed than by LEACE, and the task keeps more. Left to run until the best",
+        "response is at chance, the search ends where LEACE does on these rows. `RLACE()` solves the minimax exactly.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -30,9 +30,12 @@ class Head(ClassifierMixin, BaseEstimator):
     """Base of the last layers: linear logits ``x coefᵀ + intercept`` for a main label of two or more classes."""
 
     # Arguments of `fit` are routed through pipelines and searches without asking the user to request each.
+    # Validation rows are not requested: a pipeline passes them on as they are, past the remover before the head, and a
+    # head trained on rows with the concept in them would be none. `set_fit_request(X_val=True, …)` asks for them, and
+    # `Pipeline(transform_input=["X_val"])` sends them through the steps before.
     __metadata_request__fit: ClassVar[dict[str, bool]] = {
         "concept": True, "sample_weight": True,
-        "X_val": True, "y_val": True, "concept_val": True, "sample_weight_val": True,
+        "X_val": False, "y_val": False, "concept_val": False, "sample_weight_val": False,
     }  # fmt: skip
     _needs_concept: ClassVar[bool] = True
 

@@ -177,6 +177,8 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.classes_, self.concept_classes_ = (_tuples(metadata[name]) for name in ("classes", "concept_classes"))
         self.n_features_in_ = self.removal_.ambient
         self.training_hash_ = str(metadata["training_hash"])
+        if hasattr(self.trace_, "most_evaluations"):
+            self.n_iter_ = self.trace_.most_evaluations
         if metadata["certificate"] is not None:
             self.certificate_ = Certificate.from_dict(metadata["certificate"])
         if metadata["feature_names"] is not None:

@@ -92,7 +92,7 @@ def concept_columns(values: Array, n_rows: int, name: str) -> dict[str, Array]:
     if getattr(array, "ndim", 1) == 2 and array.shape[1] > 1:
         if array.shape[0] != n_rows:
             raise LabelError(f"{name} has {array.shape[0]} rows for {n_rows} rows of Z. Each row needs one.")
-        return {f"{name}[{j}]": np.asarray(array)[:, j] for j in range(array.shape[1])}
+        return {f"{name}[{j}]": array[:, j] for j in range(array.shape[1])}
     return {name: values}
 
 

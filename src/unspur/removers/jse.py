@@ -299,11 +299,6 @@ class JSE(Remover):
             self._centre = geometry.centre
         return found, Trace(found.steps, found.stopped, float(delta), float(weight_decay), scores)
 
-    def _restore(self, arrays: dict[str, Array], metadata: dict[str, Any]) -> Self:
-        super()._restore(arrays, metadata)
-        self.n_iter_ = self.trace_.most_evaluations
-        return self
-
     def _pair_solver(
         self, data: LabelledRows, geometry: Geometry, weight_decay: float, rng: np.random.Generator
     ) -> PairSolver:

@@ -49,6 +49,11 @@ class MinimaxTrace:
         """Why the search ended."""
         return self.reason
 
+    @property
+    def most_evaluations(self) -> int:
+        """Iterations it took."""
+        return max(1, self.iterations)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and words, ready for JSON."""
         return asdict(self)
@@ -167,8 +172,8 @@ class RLACE(ClosedFormRemover):
             chance, majority = response.constant(moments.mean_t)
             self.spurious_, self.main_ = spurious, Subspace.empty(rows.n_features)
             self.removal_ = AffineMap.removing(spurious, moments.mean_x)
-            self.n_iter_ = max(1, iterations)
             self.trace_ = MinimaxTrace(spurious.dim, loss, chance, accuracy, majority, iterations, reason)
+            self.n_iter_ = self.trace_.most_evaluations
             self.warn_if_nothing_removed(None)
             if self.solver == "sgd" and accuracy > majority + 0.02:
                 warnings.warn(

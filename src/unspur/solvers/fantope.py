@@ -59,8 +59,9 @@ def descend_and_ascend(
 ) -> tuple[FloatArray, int, str]:
     """Directions to remove (d, rank), iterations taken, and why they ended.
 
-    `accuracy(directions, weights, bias)` is that of the classifier as it stands once the directions are removed, which
-    is what the published search stops on; the directions at which it was lowest are kept.
+    `accuracy(directions, weights, bias)` is that of the classifier as it stands once the directions are removed; the
+    directions at which it was lowest are kept. (Stopping on this one, not on the best classifier, gives the published
+    figures.)
     """
     d = rows.n_features
     p = np.eye(d) * rank / d
