@@ -110,7 +110,8 @@ def test_searches_slice_the_concept_with_the_rows(toy, routing):
 def test_a_validation_set_passes_through_the_steps_before_the_head(toy, routing):
     n = 500
     val = {"X_val": toy.Z[n:], "y_val": toy.y[n:], "concept_val": toy.concept[n:]}
-    pipe = Pipeline([("pca", PCA(4)), ("dfr", DFR(random_state=0))], transform_input=["X_val"])
+    head = DFR(random_state=0).set_fit_request(X_val=True, y_val=True, concept_val=True)
+    pipe = Pipeline([("pca", PCA(4)), ("dfr", head)], transform_input=["X_val"])
     pipe.fit(toy.Z[:n], toy.y[:n], concept=toy.concept[:n], **val)
     pca = PCA(4).fit(toy.Z[:n])
     by_hand = DFR(random_state=0).fit(
