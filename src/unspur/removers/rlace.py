@@ -20,9 +20,11 @@ from unspur.removers.parameters import BALANCE, MISSING
 from unspur.rows import Block, RowSource, Weighting
 from unspur.solvers.fantope import FantopeSchedule, descend_and_ascend
 from unspur.solvers.logistic import solve_logistic
+from unspur.solvers.minimax import Response, ascend
 from unspur.solvers.whitening import Geometry, Whitening
 from unspur.subspace import AffineMap, Subspace
 from unspur.sums.covariances import Covariances
+from unspur.sums.logistic import PairLoss
 from unspur.sums.moments import Moments
 
 #: Penalty of the best response, in units of the mean variance: finite weights for separable classes, no more.
@@ -85,8 +87,8 @@ class RLACE(ClosedFormRemover):
     Parameters
     ----------
     rank : int or "auto", default="auto"
-        Directions to remove. "auto": as many as the class means differ in, one fewer than there are classes, which is
-        also what ``solver="exact"`` needs.
+        Directions to remove. "auto": as many as the class means differ in, one fewer than there are classes. With fewer
+        the concept cannot be gone; the exact solver then turns them until the best response gets no worse.
     solver : {"exact", "sgd"}, default="exact"
     learning_rate, momentum, batch_size, max_iter, stop_below :
         The published schedule: 50,000 iterations at most, stopped when the adversary is right in fewer than 51 % of
@@ -157,10 +159,10 @@ class RLACE(ClosedFormRemover):
             spurious = closed_form(moments, n_concept, "sal").spurious
             iterations, reason = 0, "class means are equal: no linear classifier beats a constant"
             rank = spurious.dim if self.rank == "auto" else int(self.rank)
-            if self.solver == "exact" and spurious.dim not in (0, rank):
+            if self.solver == "exact" and 0 < spurious.dim < rank:
                 raise InputError(
-                    f"rank={rank}, but the class means of this concept differ in {spurious.dim} direction(s). Fewer "
-                    "cannot make them equal, and more remove what is not the concept's. Use rank='auto'."
+                    f"rank={rank}, but the class means of this concept differ in {spurious.dim} direction(s): more "
+                    "would remove what is not the concept's. Use rank='auto'."
                 )
             weighting = Weighting(np.full(1, 1.0 / moments.weight))
             response = _BestResponse(rows, weighting, n_concept)
@@ -168,6 +170,10 @@ class RLACE(ClosedFormRemover):
                 if n_concept > 1:
                     raise InputError("solver='sgd' is the published schedule, for a binary concept; use 'exact'.")
                 spurious, iterations, reason = self._by_schedule(rows, weighting, moments, response, max(1, rank))
+            elif rank < spurious.dim:
+                first = np.linalg.svd(moments.cross[:, :n_concept], full_matrices=False)[0][:, :rank]
+                directions, iterations, reason = ascend(response.with_gradient, first)
+                spurious = Subspace.spanned_by(directions)
             loss, accuracy = response(spurious)
             chance, majority = response.constant(moments.mean_t)
             self.spurious_, self.main_ = spurious, Subspace.empty(rows.n_features)
@@ -229,6 +235,19 @@ class _BestResponse:
         fits = [solve_logistic(self._rows, self._weighting, allowed, k, tol=1e-5) for k in self._columns]
         weights, biases = np.stack([fit.weights for fit in fits], axis=1), np.array([fit.intercept for fit in fits])
         return float(sum(fit.outcome.objective for fit in fits)), self.accuracy(weights, biases)
+
+    def with_gradient(self, directions: FloatArray) -> Response:
+        """Loss of the best response to the removal of orthonormal directions (d, k), and its gradient in them."""
+        allowed = self._whitening.away_from(Subspace(directions))
+        geometry, loss, gradient = allowed.geometry, 0.0, np.zeros_like(directions)
+        for k in self._columns:
+            fit = solve_logistic(self._rows, self._weighting, allowed, k, tol=1e-8)
+            at = PairLoss(fit.weights[None], np.array([fit.intercept]), geometry.centre, self._weighting,
+                          geometry.far_from_zero, k)  # fmt: skip
+            slope = self._rows.sum(at)[2:]
+            loss += fit.outcome.objective
+            gradient -= np.outer(fit.weights, directions.T @ slope)
+        return Response(loss, gradient)
 
     def accuracy(self, weights: FloatArray, biases: FloatArray) -> float:
         """Share of rows that given weights (d, k) and biases (k,) put right, averaged over the columns."""
