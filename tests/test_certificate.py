@@ -62,8 +62,10 @@ def test_it_warns_on_rows_of_the_fit_and_only_on_those(sets, tmp_path):
     with pytest.warns(UsedRowsWarning, match="100 %"):
         leace.certificate(train.Z[::-1], concept=train.concept[::-1])
     leace.save(tmp_path / "r.safetensors")
+    again = load(tmp_path / "r.safetensors")
     with pytest.warns(UsedRowsWarning, match="100 %"):
-        load(tmp_path / "r.safetensors").certificate(train.Z, concept=train.concept)
+        again.certificate(train.Z, concept=train.concept)
+    assert any("cannot be told" in note for note in again.certificate(train.Z[1:], concept=train.concept[1:]).notes)
     leace.fit(test.Z, concept=test.concept)  # a new fit forgets the old rows, and the old certificate
     assert not hasattr(leace, "certificate_")
     first, second = (LEACE().fit(s.Z, concept=s.concept) for s in sets)

@@ -72,6 +72,8 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         known = concepts.present
         seen = self._seen_before(z)
         notes = tuple(self._notes())
+        if not hasattr(self, "_training_rows"):
+            notes = (*notes, "read from a file: whether some of these rows were used in the fit cannot be told")
         if seen > 0:
             text = (
                 f"{100 * seen:.0f} % of these rows were used in the fit; what is measured on them flatters the removal"
