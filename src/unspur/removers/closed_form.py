@@ -80,14 +80,14 @@ class ClosedForm:
     trace: ClosedFormTrace
 
 
-def closed_form(moments: Covariances, n_concept: int, form: Form) -> ClosedForm:
+def closed_form(moments: Covariances, n_concept: int, form: Form, whitener: Whitener | None = None) -> ClosedForm:
     """Removal of the first `n_concept` target columns; the others are the task (SPLINCE)."""
     covariance = moments.covariance
     if not np.isfinite(covariance).all():
         raise InputError("The covariance of Z overflows its floating-point type. Rescale Z, or use float64.")
     if not np.any(np.sqrt(np.diag(covariance)) > 1e-13 * np.abs(moments.mean_x)):  # rounding of the mean
         raise InputError("All rows are the same: every column of Z is constant. Nothing can be estimated.")
-    whiten = Whitener.of(covariance, moments.noise)
+    whiten = whitener or Whitener.of(covariance, moments.noise)
     concept = _Columns.of(moments, whiten, slice(0, n_concept))
     task = _Columns.of(moments, whiten, slice(n_concept, None))
     condition = 1.0

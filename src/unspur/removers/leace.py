@@ -22,14 +22,19 @@ from unspur.rows import Columns, RowSource
 from unspur.sums.covariances import Covariances
 
 
-def covariances_of(rows: RowSource) -> Covariances:
-    """Moments in the type of the rows, which is faster; in float64 where that leaves their rank in doubt."""
+def covariances_of(rows: RowSource) -> tuple[Covariances, Whitener | None]:
+    """Moments in the type of the rows, which is faster; in float64 where that leaves their rank in doubt.
+
+    With them the whitener that settled the question, if one was made.
+    """
     moments = Covariances.of(rows)
-    if rows.dtype == np.float64 or (
-        np.isfinite(moments.xx).all() and Whitener.of(moments.covariance, moments.noise).clear
-    ):
-        return moments
-    return Covariances.of(rows, exact=True)
+    if rows.dtype == np.float64:
+        return moments, None
+    if np.isfinite(moments.xx).all():
+        whitener = Whitener.of(moments.covariance, moments.noise)
+        if whitener.clear:
+            return moments, whitener
+    return Covariances.of(rows, exact=True), None
 
 
 class ClosedFormRemover(Remover):
@@ -68,8 +73,8 @@ class ClosedFormRemover(Remover):
             self._validate_params()
             self._forget()
             rows, self._n_concept = self._rows(X, y, concept, sample_weight, reset=True)
-            moments = covariances_of(rows)
-            self._solve(moments)
+            moments, whitener = covariances_of(rows)
+            self._solve(moments, whitener)
             self._keep(moments)
         return self
 
@@ -120,8 +125,8 @@ class ClosedFormRemover(Remover):
         for name in ("_training_rows", "certificate_", "moments_"):
             self.__dict__.pop(name, None)
 
-    def _solve(self, moments: Covariances) -> None:
-        found = closed_form(moments, self._n_concept, self._form)
+    def _solve(self, moments: Covariances, whitener: Whitener | None = None) -> None:
+        found = closed_form(moments, self._n_concept, self._form, whitener)
         self.removal_, self.spurious_, self.main_, self.trace_ = found.removal, found.spurious, found.main, found.trace
         self.warn_if_nothing_removed(None)
 

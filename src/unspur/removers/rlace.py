@@ -155,8 +155,8 @@ class RLACE(ClosedFormRemover):
             self._validate_params()
             self._forget()
             rows, n_concept = self._rows(X, y, concept, sample_weight, reset=True)
-            moments = covariances_of(rows)
-            spurious = closed_form(moments, n_concept, "sal").spurious
+            moments, whitener = covariances_of(rows)
+            spurious = closed_form(moments, n_concept, "sal", whitener).spurious
             iterations, reason = 0, "class means are equal: no linear classifier beats a constant"
             rank = spurious.dim if self.rank == "auto" else int(self.rank)
             if self.solver == "exact" and 0 < spurious.dim < rank:
