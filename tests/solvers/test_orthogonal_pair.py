@@ -285,3 +285,16 @@ def test_small_changes_near_the_minimum_are_seen_through_the_gradient(monkeypatc
     assert fine.gradient <= 1e-6
     assert coarse.gradient > fine.gradient or coarse.evaluations > 1.5 * fine.evaluations
     assert replace(fine, evaluations=0).converged
+
+
+def test_quick_moments_are_used_only_where_the_rank_is_beyond_doubt():
+    rng = np.random.default_rng(0)
+    full = rng.standard_normal((500, 6)).astype(np.float32)
+    flat = np.column_stack([full, full[:, 0] + full[:, 1]])
+    for z, rank in ((full, 6), (flat, 6)):
+        rows = MemoryRows(z, Columns.of(np.arange(500) % 2, np.arange(500) // 250))
+        weighting = CellCounts.of(rows).weighting(np.array([True]), "none")
+        quick, exact = Geometry.of_rows(rows, weighting), Geometry.of(Moments.of(rows, weighting), 4)
+        assert quick.rank == exact.rank == rank
+        assert_allclose(quick.second, exact.second, atol=1e-5)
+    assert np.abs(quick.second - Moments.of(rows, weighting, exact=False).second).max() > 0  # these were done again

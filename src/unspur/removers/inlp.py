@@ -25,7 +25,6 @@ from unspur.solvers.sgd import SGDSettings, solve_logistic_by_sgd
 from unspur.solvers.whitening import Geometry, Whitening
 from unspur.subspace import AffineMap, Subspace
 from unspur.sums.counts import Balance
-from unspur.sums.moments import Moments
 from unspur.trace import Step, Trace, Traces
 
 
@@ -187,7 +186,7 @@ class INLP(Remover):
     ) -> tuple[Subspaces, Trace]:
         counts = data.counts
         estimated_on = counts.weighting(counts.without(1 if counts.n_folds == 1 else None), self.balance)  # type: ignore[arg-type]
-        geometry = Geometry.of(Moments.of(data.rows, estimated_on), data.rows.dtype.itemsize)
+        geometry = Geometry.of_rows(data.rows, estimated_on)
         tests = DirectionTests(self.significance_level, self.tests == "group", 0.0, self.scalars)  # type: ignore[arg-type]
         nothing = Tracks.empty(data.rows.n_features, counts.n_folds)
 

@@ -36,7 +36,6 @@ from unspur.solvers.orthogonal_pair import require_room
 from unspur.solvers.sgd import SGDSettings
 from unspur.solvers.whitening import Geometry, Whitening
 from unspur.subspace import AffineMap, Subspace
-from unspur.sums.moments import Moments
 from unspur.trace import Trace, Traces
 
 
@@ -268,7 +267,7 @@ class JSE(Remover):
     ) -> tuple[Subspaces, Trace]:
         counts = data.counts
         estimated_on = counts.weighting(counts.without(1 if counts.n_folds == 1 else None), self.balance)  # type: ignore[arg-type]
-        geometry = Geometry.of(Moments.of(data.rows, estimated_on), data.rows.dtype.itemsize)
+        geometry = Geometry.of_rows(data.rows, estimated_on)
         require_room(geometry.rank, data.rows.n_features)
         tests = DirectionTests(self.significance_level, self.tests == "group", 0.0, self.scalars)  # type: ignore[arg-type]
 

@@ -15,7 +15,7 @@ import scipy.linalg.lapack
 from unspur._threads import one_scipy_thread
 from unspur._typing import FloatArray
 from unspur.exceptions import InputError
-from unspur.rows import FAR
+from unspur.rows import FAR, RowSource, Weighting
 from unspur.subspace import Subspace
 from unspur.sums.moments import Moments
 
@@ -43,6 +43,17 @@ class Geometry:
     far_from_zero: bool
 
     @classmethod
+    def of_rows(cls, rows: RowSource, weighting: Weighting) -> Geometry:
+        """From products in the type of the rows where they leave no doubt about the rank, else in float64."""
+        if rows.dtype.itemsize < 8:
+            moments = Moments.of(rows, weighting, exact=False)
+            if np.isfinite(moments.second).all():
+                quick = cls.of(moments, rows.dtype.itemsize)
+                if quick.range_basis is None:
+                    return quick
+        return cls.of(Moments.of(rows, weighting), rows.dtype.itemsize)
+
+    @classmethod
     def of(cls, moments: Moments, itemsize: int) -> Geometry:
         """Find the rank: by Cholesky where it is clear, by eigenvalues where it is not."""
         live = np.sqrt(np.diag(moments.second)) > 1e-13 * np.abs(moments.mean)  # more than rounding of the mean
@@ -58,7 +69,7 @@ class Geometry:
         if variance.min() > 0:
             correlation = second / np.outer(deviation, deviation)
             level = deviation.min() > COLUMN_NOISE[itemsize] * deviation.max()
-            if level and _smallest_pivot(correlation) > CLEARLY_FULL:
+            if level and _smallest_pivot(correlation) > max(CLEARLY_FULL, 10.0 * moments.noise):
                 return cls(moments.mean, second, None, None, far)
         values, vectors = np.linalg.eigh(second)
         real = values > values[-1] * NOISE[itemsize] ** 2

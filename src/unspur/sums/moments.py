@@ -12,14 +12,23 @@ from unspur.rows import Block, RowSource, Weighting
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """Weighted mean (d,) and centred second moment (d, d) of the rows, weights summing to one."""
+    """Weighted mean (d,) and centred second moment (d, d) of the rows, weights summing to one.
+
+    `noise` is the relative rounding error of the second moment.
+    """
 
     mean: FloatArray
     second: FloatArray
+    noise: float = 0.0
 
     @classmethod
-    def of(cls, rows: RowSource, weighting: Weighting) -> Moments:
-        """Two passes: the mean first, so that the second moment of rows far from zero keeps its digits."""
+    def of(cls, rows: RowSource, weighting: Weighting, *, exact: bool = True) -> Moments:
+        """Two passes: the mean first, so that the second moment of rows far from zero keeps its digits.
+
+        Products of a block are taken in float64 when `exact`, else in the type of the rows, which is faster; what they
+        leave of the rank of the rows is then only as good as `noise`.
+        """
+        kind = np.dtype(np.float64) if exact else rows.dtype
 
         def total(block: Block) -> FloatArray:
             weight = weighting(block)
@@ -29,13 +38,13 @@ class Moments:
         mean = sums[:-1] / sums[-1]
 
         def scatter(block: Block) -> FloatArray:
-            # float64 even for float32 rows: the rank of the rows is read off this matrix.
-            scaled = _as_float64(block.z) - mean
-            scaled *= np.sqrt(weighting(block))[:, None]
+            scaled = block.z - mean.astype(kind)
+            scaled *= np.sqrt(weighting(block))[:, None].astype(kind)
             with np.errstate(over="ignore", invalid="ignore"):  # rows too large for it are refused by `Geometry`
-                return np.asarray(scaled.T @ scaled)
+                return np.asarray(scaled.T @ scaled, dtype=np.float64)
 
-        return cls(mean, rows.sum(scatter) / sums[-1])
+        noise = 0.0 if kind == np.float64 else 100.0 * float(np.finfo(kind).eps)
+        return cls(mean, rows.sum(scatter) / sums[-1], noise)
 
 
 def _as_float64(z: Array) -> FloatArray:
