@@ -22,6 +22,7 @@ from unspur.exceptions import NotConvergedWarning, NothingRemovedWarning
 from unspur.lab.datasets import embed_images, make_photodigits, make_toy
 from unspur.lab.evaluation import judge_last_layer
 from unspur.labels import binary_label
+from unspur.metrics import explained_variance
 
 VARIANTS = {
     "defaults": {},
@@ -61,13 +62,6 @@ def accuracy(transform, train, test):
     return 100 * result.worst, 100 * result.group_average
 
 
-def explained(rows, feature):
-    """Share of a feature's variance that a least-squares fit on rows explains, in %."""
-    design = np.column_stack([rows, np.ones(len(rows))])
-    residual = feature - design @ np.linalg.lstsq(design, feature, rcond=None)[0]
-    return 100 * (1 - residual.var() / feature.var())
-
-
 def fit(options, seed, Z, y, concept, **validation):
     """A fitted JSE (None where nothing was left to project onto) and the seconds it took."""
     with warnings.catch_warnings(), threadpool_limits(1):
@@ -93,8 +87,8 @@ def toy_run(options, seed, n=2000, rho=0.9):
         100 * (jse.spurious_.dim > 0),
         jse.spurious_.dim,
         jse.main_.dim,
-        explained(clean, test.Z[:, 0]),
-        explained(clean, test.Z[:, 1]),
+        explained_variance(clean, test.Z[:, 0]),
+        explained_variance(clean, test.Z[:, 1]),
         accuracy(jse.transform, rows, others)[0],
         accuracy(truth, rows, others)[0],
         spent,

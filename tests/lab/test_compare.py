@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from unspur import ERM, LEACE, GroupWeighted
+from unspur import ERM, JSE, LEACE, GroupWeighted
 from unspur.lab.cli import main
 from unspur.lab.compare import REMOVERS, _cleaned, compare
 from unspur.lab.datasets import make_toy
-from unspur.lab.selection import GRIDS, Rows, group_loss, select_head
+from unspur.lab.selection import GRIDS, Rows, group_loss, select_first_pair, select_head
 from unspur.metrics import group_accuracy
 
 
@@ -59,6 +59,23 @@ def test_selection_returns_the_table_it_decided_from_and_the_smallest_loss_wins(
     again = ERM(weight_decay=0.1).fit(train.Z, train.y, concept=train.concept)
     assert losses[0.1] == pytest.approx(group_loss(again, validation))
     assert losses[1.0] != pytest.approx(losses[0.01], rel=1e-3)
+
+
+def test_the_first_pair_is_chosen_at_the_strongest_correlation_from_the_table():
+    sets = {rho: (rows(10, rho=rho), rows(11, rho=rho)) for rho in (0.5, 0.9)}
+    found = select_first_pair(JSE(random_state=0), {"weight_decay": (100.0, 0.1, 1e-3)}, sets)
+    assert found.strength == 0.9
+    losses = {tried["weight_decay"]: loss for tried, loss in found.table}
+    assert found.parameters["weight_decay"] == min(losses, key=losses.get)
+    train, held = sets[0.9]
+    val = {"X_val": held.Z, "y_val": held.y, "concept_val": held.concept}
+    auto = JSE(random_state=0).fit(train.Z, train.y, concept=train.concept, **val)  # keeps the same table
+    for decay in (0.1, 1e-3):
+        assert losses[decay] == pytest.approx(auto.trace_.weight_decay_scores[decay][0], rel=1e-6)
+    assert losses[100.0] > losses[0.1]  # and decay that leaves nothing loses
+    weak = select_first_pair(JSE(random_state=0), {"weight_decay": (0.1,)}, {0.5: sets[0.5]})
+    assert weak.table[0][1] != pytest.approx(losses[0.1], rel=1e-3)
+    assert set(GRIDS["JSE by SGD"]) == {"learning_rate", "weight_decay"}
 
 
 def test_the_loss_counts_every_group_the_same():

@@ -11,12 +11,16 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
+from unspur import JSE
 from unspur._typing import Array, FloatArray, IntArray
 from unspur.exceptions import InputError, NotConvergedWarning
+from unspur.rows import CONCEPT, MAIN
 
 #: The grids of the paper; weight decay relative to the variance of the rows, its 0 replaced by a value that separable
 #: classes can live with.
 GRIDS: dict[str, dict[str, Sequence[Any]]] = {
+    "JSE": {"weight_decay": (1.0, 0.1, 0.01, 1e-3, 1e-4)},
+    "JSE by SGD": {"learning_rate": (1e-1, 1e-2, 1e-3, 1e-4), "weight_decay": (0.0, 1e-3, 1e-2, 1e-1, 1.0)},
     "ERM": {"weight_decay": (1.0, 0.1, 0.01, 1e-3, 1e-4)},
     "GroupWeighted": {"weight_decay": (1.0, 0.1, 0.01, 1e-3, 1e-4)},
     "SUBG": {"weight_decay": (1.0, 0.1, 0.01, 1e-3, 1e-4)},
@@ -87,6 +91,50 @@ def select_head(head: Any, grid: Mapping[str, Sequence[Any]], train: Rows, valid
     if best is None:
         raise InputError("The grid is empty; there is nothing to choose from.")
     return Selection(best[1], best[2], tuple(tried))
+
+
+@dataclass(frozen=True, slots=True)
+class FirstPairSelection:
+    """Parameters of JSE that won, the strength they were chosen at, and the loss of every combination tried there."""
+
+    parameters: dict[str, Any]
+    strength: float
+    table: tuple[tuple[dict[str, Any], float], ...]
+
+
+def select_first_pair(
+    jse: JSE, grid: Mapping[str, Sequence[Any]], sets: Mapping[float, tuple[Rows, Rows]]
+) -> FirstPairSelection:
+    """The paper's rule: chosen once, at the strongest correlation, by what the first pair loses on validation rows.
+
+    `sets` maps the strength of the correlation to training and validation rows. The loss is the group-weighted one of
+    both labels, each along its own direction.
+    """
+    strength = max(sets)
+    train, validation = sets[strength]
+    held_out = {"X_val": validation.Z, "y_val": validation.y, "concept_val": validation.concept}
+
+    def loss(parameters: dict[str, Any]) -> float:
+        total = 0.0
+        # A limit of one for one role and none for the other leaves a single test: that of the first pair's direction.
+        for limits, label in (
+            ({"max_spurious": 0, "max_main": 1}, MAIN),
+            ({"max_spurious": 1, "max_main": 0}, CONCEPT),
+        ):
+            tried = clone(jse).set_params(**parameters, **limits, tests="group")
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                tried.fit(train.Z, train.y, concept=train.concept, **held_out)
+            total += float(next(iter(tried.trace_)).verdict.losses[label].mean())
+        return total
+
+    table = [
+        (parameters, loss(parameters))
+        for parameters in (dict(zip(grid, values, strict=True)) for values in product(*grid.values()))
+    ]
+    if not table:
+        raise InputError("The grid is empty; there is nothing to choose from.")
+    return FirstPairSelection(min(table, key=lambda line: line[1])[0], strength, tuple(table))
 
 
 def group_loss(head: Any, rows: Rows) -> float:
