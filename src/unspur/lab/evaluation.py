@@ -11,8 +11,8 @@ from unspur._typing import Array, FloatArray
 from unspur.labels import ClassLabel
 from unspur.metrics import GroupAccuracy
 
-#: Penalty of the last layer in units of the mean variance of its columns (`heads.ERM` has it per rank, so that the figures
-#: of docs/defaults.md would shift by some tenths: to be merged when that page is next written).
+#: Penalty of the last layer in units of the mean variance of its columns; `heads.ERM` counts independent columns only,
+#: which would shift the figures of docs/defaults.md by some tenths.
 WEIGHT_DECAY = 0.01
 
 
