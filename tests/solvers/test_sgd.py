@@ -8,7 +8,7 @@ from unspur.lab.datasets import make_toy
 from unspur.rows import CONCEPT, Columns, MemoryRows
 from unspur.solvers.logistic import solve_logistic
 from unspur.solvers.orthogonal_pair import directions, solve_pair
-from unspur.solvers.sgd import SGDSettings, _chain, _effective, solve_logistic_by_sgd, solve_pair_by_sgd
+from unspur.solvers.sgd import SGDSettings, chain_to_parameters, effective_weights, solve_logistic_by_sgd, solve_pair_by_sgd
 from unspur.solvers.whitening import Geometry, Whitening
 from unspur.subspace import Subspace
 from unspur.sums.counts import CellCounts
@@ -109,8 +109,8 @@ def test_gradient_of_the_parameters_equals_finite_differences():
     for index in np.ndindex(2, 5):
         h = np.zeros((2, 5))
         h[index] = 1e-6
-        numeric[index] = np.sum(slope * (_effective(parameters + h) - _effective(parameters - h))) / 2e-6
-    assert_allclose(_chain(parameters, slope), numeric, atol=1e-8)
+        numeric[index] = np.sum(slope * (effective_weights(parameters + h) - effective_weights(parameters - h))) / 2e-6
+    assert_allclose(chain_to_parameters(parameters, slope), numeric, atol=1e-8)
 
 
 def test_same_generator_same_bits_and_another_seed_other_bits():

@@ -50,7 +50,7 @@ def solve_pair_by_sgd(
     """
     first = np.tile(_first_weights(away_from), (2, 1))
     weights, intercepts, outcome = _train(
-        rows, weighting, validation, centre, away_from, settings, rng, first, _effective, _chain, None
+        rows, weighting, validation, centre, away_from, settings, rng, first, effective_weights, chain_to_parameters, None
     )
     return Pair(weights, intercepts, outcome)
 
@@ -132,13 +132,13 @@ def _first_weights(away_from: Subspace) -> FloatArray:
     return FIRST_WEIGHT * rest
 
 
-def _effective(parameters: FloatArray) -> FloatArray:
+def effective_weights(parameters: FloatArray) -> FloatArray:
     """Weights (w_s, (I − P_{w_s}) u) of the parameters (w_s, u)."""
     w_s, u = parameters
     return np.stack([w_s, u - w_s * ((w_s @ u) / (w_s @ w_s))])
 
 
-def _chain(parameters: FloatArray, gradient: FloatArray) -> FloatArray:
+def chain_to_parameters(parameters: FloatArray, gradient: FloatArray) -> FloatArray:
     """Gradient in the parameters (w_s, u) from the gradient in the effective weights."""
     w_s, u = parameters
     g = gradient[MAIN]

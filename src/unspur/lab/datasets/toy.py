@@ -58,10 +58,16 @@ def make_toy(
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1, size=4))
     z = rng.standard_normal((n, d))
     z[:, 1] = rho * z[:, 0] + np.sqrt(1.0 - rho**2) * z[:, 1]
+    spurious, main = label_axes(d, separability, angle)
+    labels = [rng.random(n) < 1.0 / (1.0 + np.exp(-z @ axis)) for axis in (spurious, main)]
+    return Toy(z, labels[1].astype(np.int64), labels[0].astype(np.int64), spurious, main)
+
+
+def label_axes(d: int, separability: float | tuple[float, float], angle: float) -> tuple[FloatArray, FloatArray]:
+    """Label vectors (d,) of concept and main task (see `make_toy` for their lengths)."""
     gamma_sp, gamma_mt = np.broadcast_to(separability, (2,))
     spurious, main = np.zeros(d), np.zeros(d)
     spurious[0] = gamma_sp
     direction = np.array([np.cos(np.deg2rad(angle)), np.sin(np.deg2rad(angle))])
     main[:2] = gamma_mt * direction / np.abs(direction).sum()
-    labels = [rng.random(n) < 1.0 / (1.0 + np.exp(-z @ axis)) for axis in (spurious, main)]
-    return Toy(z, labels[1].astype(np.int64), labels[0].astype(np.int64), spurious, main)
+    return spurious, main
