@@ -25,6 +25,8 @@ ROOMS = [
     ("surgery",),
     ("",),  # the public names
     ("lab.datasets", "lab.evaluation", "lab.files", "lab.selection", "lab.compare"),
+    ("lab.released",),
+    ("lab.experiments",),
     ("lab.report",),
     ("lab.cli",),
     ("__main__",),

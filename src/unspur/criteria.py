@@ -1,4 +1,4 @@
-"""Is this a proper direction? Two tests on held-out rows (paper section 4.3, appendix D).
+"""Is this a proper direction? Two tests on held-out rows (paper section 3.3, appendix D).
 
 Along a direction v two scalars per label are fitted, ``t = γ z·v + b``, and every held-out row gets a loss ℓ for each
 label.

@@ -9,7 +9,8 @@
     │   └── GroupSizeError               a group (main, concept) is too small for the tests
     ├── EmptySubspaceError (ValueError)  nothing to project onto
     ├── ArtifactError (ValueError)       a saved removal is damaged, foreign or too new
-    └── OutputExistsError (FileExistsError)   a result would overwrite a file
+    ├── OutputExistsError (FileExistsError)   a result would overwrite a file
+    └── RunStoppedError                  experiments ended early; what was finished is stored
 
     NotConvergedWarning (sklearn's ConvergenceWarning)   a solver stopped early; the message says why
     NothingRemovedWarning (UserWarning)                  no spurious direction was found: transform changes nothing
@@ -54,6 +55,10 @@ class ArtifactError(UnspurError, ValueError):
 
 class OutputExistsError(UnspurError, FileExistsError):
     """A result would overwrite an existing file."""
+
+
+class RunStoppedError(UnspurError):
+    """A run of experiments ended before its last cell; what it had finished is stored."""
 
 
 class NotConvergedWarning(ConvergenceWarning):

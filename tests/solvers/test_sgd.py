@@ -8,7 +8,13 @@ from unspur.lab.datasets import make_toy
 from unspur.rows import CONCEPT, Columns, MemoryRows
 from unspur.solvers.logistic import solve_logistic
 from unspur.solvers.orthogonal_pair import directions, solve_pair
-from unspur.solvers.sgd import SGDSettings, chain_to_parameters, effective_weights, solve_logistic_by_sgd, solve_pair_by_sgd
+from unspur.solvers.sgd import (
+    SGDSettings,
+    chain_to_parameters,
+    effective_weights,
+    solve_logistic_by_sgd,
+    solve_pair_by_sgd,
+)
 from unspur.solvers.whitening import Geometry, Whitening
 from unspur.subspace import Subspace
 from unspur.sums.counts import CellCounts

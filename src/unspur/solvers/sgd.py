@@ -50,8 +50,9 @@ def solve_pair_by_sgd(
     """
     first = np.tile(_first_weights(away_from), (2, 1))
     weights, intercepts, outcome = _train(
-        rows, weighting, validation, centre, away_from, settings, rng, first, effective_weights, chain_to_parameters, None
-    )
+        rows, weighting, validation, centre, away_from, settings, rng, first, effective_weights, chain_to_parameters,
+        None,
+    )  # fmt: skip
     return Pair(weights, intercepts, outcome)
 
 

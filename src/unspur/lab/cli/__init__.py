@@ -11,6 +11,7 @@ from unspur.lab.cli.compare import compare_command
 from unspur.lab.cli.demo import demo
 from unspur.lab.cli.evaluate import evaluate
 from unspur.lab.cli.fit import fit
+from unspur.lab.cli.reproduce import reproduce_command
 
 __all__ = ["main"]
 
@@ -22,5 +23,5 @@ def main(debug: bool) -> None:
     """Remove a spurious concept from embeddings. Keep the task."""
 
 
-for verb in (demo, fit, apply, evaluate, compare_command):
+for verb in (demo, fit, apply, evaluate, compare_command, reproduce_command):
     main.add_command(verb)

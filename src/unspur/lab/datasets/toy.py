@@ -71,3 +71,13 @@ def label_axes(d: int, separability: float | tuple[float, float], angle: float) 
     direction = np.array([np.cos(np.deg2rad(angle)), np.sin(np.deg2rad(angle))])
     main[:2] = gamma_mt * direction / np.abs(direction).sum()
     return spurious, main
+
+
+def bayes_accuracy(separability: float = 3.0, *, angle: float = 90.0) -> float:
+    """Accuracy in % of the best rule for the main label on rows with independent features: ``E σ(|z · w|)``."""
+    length = float(np.linalg.norm(label_axes(2, separability, angle)[1]))
+    # 2 ∫ σ(γ x) φ(x) dx over x > 0, by Gauss–Legendre; beyond 9 standard deviations there is nothing.
+    nodes, weights = np.polynomial.legendre.leggauss(200)
+    x = 4.5 * (nodes + 1.0)
+    density = np.exp(-(x**2) / 2.0) / np.sqrt(2.0 * np.pi)
+    return float(100.0 * 2.0 * 4.5 * weights @ (density / (1.0 + np.exp(-length * x))))

@@ -62,7 +62,8 @@ def record_key(spec: dict[str, Any], data_digest: str, version: str) -> str:
 def canonical(value: Any, name: str) -> str:
     """The one JSON text of a value: sorted keys, no spaces, floats by repr (so that they come back bit by bit).
 
-    Tuples become lists and dicts lose their order. Anything that JSON cannot hold is refused, with its place inside the value called `name`.
+    Tuples become lists and dicts lose their order. Anything that JSON cannot hold is refused, with its place inside the
+    value called `name`.
     """
     for misfit in _misfits(value, name):
         raise InputError(

@@ -6,6 +6,7 @@ by this process only, so workers need no disk in common, and a run that is kille
 
 from __future__ import annotations
 
+import copy
 import sys
 import threading
 import time
@@ -21,7 +22,7 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 from tqdm.auto import tqdm
 
-from unspur.exceptions import InputError, UnspurError
+from unspur.exceptions import InputError, RunStoppedError
 from unspur.lab.experiments.records import Record, RecordStore, canonical
 
 Compute = Callable[[dict[str, Any]], dict[str, Any]]
@@ -34,10 +35,6 @@ AHEAD, AHEAD_AT_LEAST = 4, 32
 INCIDENTAL = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)
 
 _one_cell = threading.Lock()
-
-
-class RunStoppedError(UnspurError):
-    """A run ended before its last cell; what it had finished is stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +116,11 @@ def run(
                     computed += 1
                 bar.update()
     except (KeyboardInterrupt, OSError, BrokenExecutor) as error:
+        stored = sum(store.get(key) is not None for key in cells)  # counted: an interrupt may come right after a write
         raise RunStoppedError(
-            f"The run stopped before its end ({_in_words(error)}). {reused + computed} of {len(cells)} cells are "
-            f"stored in {store.folder}; once the cause is gone, the same command goes on from there."
+            f"The run stopped before its end ({_in_words(error)}). {stored} of {len(cells)} cells are stored in "
+            f"{store.folder}; once the cause is gone, the same command goes on from there"
+            + ("." if reuse else ", without reuse=False.")
         ) from error
     return RunReport(computed, reused, tuple(failures), time.perf_counter() - start)
 
@@ -131,7 +130,9 @@ def _record(task: Task, version: str, outcome: _Outcome, result: dict[str, Any])
 
 
 def _in_words(error: BaseException) -> str:
-    return "interrupted" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {error}"
+    """Kind and first line: joblib's errors go on for a page."""
+    first = str(error).partition("\n")[0].rstrip(".")
+    return "interrupted" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {first}"
 
 
 def _evaluate(compute: Compute, key: str, spec: dict[str, Any]) -> _Outcome:
@@ -143,13 +144,13 @@ def _evaluate(compute: Compute, key: str, spec: dict[str, Any]) -> _Outcome:
             warnings.simplefilter("ignore", category)
         start = time.perf_counter()
         try:
-            result = compute(spec)
+            result = compute(copy.deepcopy(spec))  # a cell that changes it would do so in this process only
             if not isinstance(result, dict):
                 raise InputError(f"The result is of type {type(result).__name__}; a cell returns a dict.")
             canonical(result, "result")  # what cannot be stored is the failure of this cell, not of the run
         except Exception as error:
             return _failed(key, error, traceback.format_exc())
-        return _Outcome(key, result, time.perf_counter() - start, _summary(caught))
+        return _Outcome(key, result, round(time.perf_counter() - start, 3), _summary(caught))
 
 
 def _failed(key: str, error: BaseException, trace: str) -> _Outcome:
@@ -196,6 +197,7 @@ def _on_cluster(compute: Compute, tasks: Sequence[Task], address: str) -> Genera
     except ImportError as error:
         raise InputError("A Dask cluster needs distributed; pip install 'unspur[dask]'.") from error
     with _client(address) as client:
+        _expect_workers(client, address)
         waiting, sent = iter(tasks), dict[Any, str]()
         arriving = as_completed(loop=client.loop)
 
@@ -215,31 +217,31 @@ def _on_cluster(compute: Compute, tasks: Sequence[Task], address: str) -> Genera
 
 
 def _client(address: str) -> Any:
-    """A client of a scheduler that answers and has workers."""
     from distributed import Client
 
     try:
-        client = Client(address, timeout=PATIENCE, set_as_default=False)
+        return Client(address, timeout=PATIENCE, set_as_default=False)
     except (OSError, ValueError) as error:
         raise InputError(
             f"No Dask scheduler answers at {address} ({error}). Start one with `dask scheduler`, and pass the address "
             "it prints (tcp://host:port)."
         ) from error
+
+
+def _expect_workers(client: Any, address: str) -> None:
+    command = f"`dask worker {address} --nworkers auto --nthreads 1`"
     try:
         client.wait_for_workers(1, timeout=PATIENCE)
     except TimeoutError as error:
-        client.close()
         raise InputError(
-            f"The Dask scheduler at {address} has no workers after {PATIENCE:g} s. Start some with "
-            f"`dask worker {address} --nworkers auto --nthreads 1`."
+            f"The Dask scheduler at {address} has no workers after {PATIENCE:g} s. Start some with {command}."
         ) from error
     if max(client.nthreads().values(), default=1) > 1:
         warnings.warn(
-            "Some Dask workers have several threads, and use one: cells run one at a time in each process. Start "
-            "workers with --nthreads 1, one per core.",
+            "Some Dask workers have several threads and will use one, for cells run one at a time in each process. "
+            f"Start workers with {command}.",
             stacklevel=2,
         )
-    return client
 
 
 def _landed(future: Any, key: str) -> _Outcome:

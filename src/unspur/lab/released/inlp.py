@@ -11,16 +11,14 @@ from unspur.lab.released.toy import Splits
 from unspur.sums.logistic import loss_and_probability
 
 
-def released_inlp(
-    splits: Splits, schedule: Schedule, rng: np.random.Generator, *, level: float = 0.05
-) -> FloatArray:
+def released_inlp(splits: Splits, schedule: Schedule, rng: np.random.Generator, *, level: float = 0.05) -> FloatArray:
     """Orthonormal directions (d, k)."""
     train, validation = splits.train, splits.validation
     share = train.concept.mean()
     chance = np.where(validation.concept == 1, -np.log(share), -np.log1p(-share))
-    found = np.zeros((train.z.shape[1], 0))
-    for _ in range(train.z.shape[1]):
-        z, z_val = (rows - (rows @ found) @ found.T for rows in (train.z, validation.z))
+    found = np.zeros((train.Z.shape[1], 0))
+    for _ in range(train.Z.shape[1]):
+        z, z_val = (rows - (rows @ found) @ found.T for rows in (train.Z, validation.Z))
         weights, bias = train_logistic(z, train.concept, schedule, rng)
         over = loss_and_probability(z_val @ weights + bias, validation.concept)[0] - chance
         if not over.mean() / (over.std(ddof=1) / np.sqrt(len(over))) < -ndtri(1.0 - level):

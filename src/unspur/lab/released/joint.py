@@ -1,9 +1,9 @@
 """JSE as in the authors' program.
 
-It differs from the paper's description in what it projects (rows, with free weights), in the tests (a direction's own label is
-judged by the joint model's coefficient and bias, projected like the direction; only the other label is refitted), in the pair
-that supplies the spurious candidate (that of the last accepted inner step), and in that earlier spurious directions are taken
-again off the main-task directions of the latest round.
+It differs from the paper's description in what it projects (rows, with free weights), in the tests (a direction's own
+label is judged by the joint model's coefficient and bias, projected like the direction; only the other label is
+refitted), in the pair that supplies the spurious candidate (that of the last accepted inner step), and in that
+earlier spurious directions are taken again off the main-task directions of the latest round.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from scipy.special import ndtri
 
 from unspur._typing import Array, FloatArray
 from unspur.lab.released.schedule import Schedule, first_parameters, pair_objective, train_logistic
-from unspur.lab.released.toy import Part, Splits
+from unspur.lab.released.toy import Splits
+from unspur.lab.selection import Rows
 from unspur.rows import CONCEPT, MAIN
 from unspur.solvers.sgd import effective_weights
 from unspur.sums.logistic import loss_and_probability
@@ -29,11 +30,11 @@ class ReleasedPair:
     biases: FloatArray
 
     @classmethod
-    def train(cls, part: Part, schedule: Schedule, rng: np.random.Generator) -> ReleasedPair:
-        """Train both on rows as they are given; directions gone from the rows are gone from the weights but for noise."""
-        d = part.z.shape[1]
+    def train(cls, part: Rows, schedule: Schedule, rng: np.random.Generator) -> ReleasedPair:
+        """Train both. What was projected off the rows is off the weights, too, but for their first 1e-7."""
+        d = part.Z.shape[1]
         theta = schedule.train(
-            pair_objective(part.z, part.concept, part.main), first_parameters(2 * d + 2), len(part.z), rng
+            pair_objective(part.Z, part.concept, part.y), first_parameters(2 * d + 2), len(part.Z), rng
         )
         return cls(effective_weights(theta[: 2 * d].reshape(2, d)), theta[2 * d :])
 
@@ -43,7 +44,7 @@ def released_jse(
 ) -> tuple[FloatArray, FloatArray]:
     """Orthonormal spurious (d, k) and main-task directions (d, m)."""
     train, validation = splits.train, splits.validation
-    d = train.z.shape[1]
+    d = train.Z.shape[1]
     if delta == "auto":
         delta = _difficulty(ReleasedPair.train(train, schedule, rng), validation)
     tests = _Tests(float(delta), float(ndtri(1.0 - level)), schedule, rng)
@@ -77,51 +78,53 @@ class _Tests:
     schedule: Schedule
     rng: np.random.Generator
 
-    def main(self, vector: FloatArray, pair: ReleasedPair, train: Part, validation: Part) -> bool:
+    def main(self, vector: FloatArray, pair: ReleasedPair, train: Rows, validation: Rows) -> bool:
         """Whether `vector`, a coefficient for the main label, is a proper main-task direction."""
-        own = _losses(validation.z @ vector + pair.biases[MAIN], validation.main)
-        other = self._refitted(vector, train.z, train.concept, validation.z, validation.concept)
+        own = _losses(validation.Z @ vector + pair.biases[MAIN], validation.y)
+        other = self._refitted(vector, train.Z, train.concept, validation.Z, validation.concept)
         return bool(
             _t(own - np.log(2.0), validation, 0.0) < -self.critical
             and _t(other - own, validation, self.delta) > self.critical
         )
 
-    def spurious(self, vector: FloatArray, pair: ReleasedPair, train: Part, validation: Part) -> bool:
+    def spurious(self, vector: FloatArray, pair: ReleasedPair, train: Rows, validation: Rows) -> bool:
         """Whether `vector`, a coefficient for the concept, is a proper spurious direction."""
-        own = _losses(validation.z @ vector + pair.biases[CONCEPT], validation.concept)
-        other = self._refitted(vector, train.z, train.main, validation.z, validation.main)
+        own = _losses(validation.Z @ vector + pair.biases[CONCEPT], validation.concept)
+        other = self._refitted(vector, train.Z, train.y, validation.Z, validation.y)
         return bool(
             _t(own - np.log(2.0), validation, 0.0) < -self.critical
             and _t(own - other, validation, self.delta) < -self.critical
         )
 
-    def _refitted(self, vector: FloatArray, z: FloatArray, label: Array, z_val: FloatArray, label_val: Array) -> FloatArray:
+    def _refitted(
+        self, vector: FloatArray, z: FloatArray, label: Array, z_val: FloatArray, label_val: Array
+    ) -> FloatArray:
         unit = vector / np.linalg.norm(vector)
         slope, bias = train_logistic((z @ unit)[:, None], label, self.schedule, self.rng)
         return _losses(slope[0] * (z_val @ unit) + bias, label_val)
 
 
-def _difficulty(pair: ReleasedPair, validation: Part) -> float:
+def _difficulty(pair: ReleasedPair, validation: Rows) -> float:
     """The heuristic for Δ, averaged over rows, not groups."""
-    concept, main = pair.weights @ validation.z.T + pair.biases[:, None]
-    return float(np.mean(_losses(concept, validation.concept) - _losses(main, validation.main)))
+    concept, main = pair.weights @ validation.Z.T + pair.biases[:, None]
+    return float(np.mean(_losses(concept, validation.concept) - _losses(main, validation.y)))
 
 
 def _losses(logits: FloatArray, label: Array) -> FloatArray:
     return loss_and_probability(logits, label)[0]
 
 
-def _t(difference: FloatArray, part: Part, delta: float) -> float:
-    groups = [difference[(part.main == y) & (part.concept == s)] for y in (0, 1) for s in (0, 1)]
+def _t(difference: FloatArray, part: Rows, delta: float) -> float:
+    groups = [difference[(part.y == y) & (part.concept == s)] for y in (0, 1) for s in (0, 1)]
     if min(len(group) for group in groups) < 2:
         return float("nan")
     variance = sum(float(group.var(ddof=1)) / len(group) for group in groups) / 16.0
-    return (sum(float(group.mean()) for group in groups) / 4.0 - delta) / np.sqrt(variance)
+    return float((sum(group.mean() for group in groups) / 4.0 - delta) / np.sqrt(variance))
 
 
-def _off(part: Part, directions: FloatArray) -> Part:
+def _off(part: Rows, directions: FloatArray) -> Rows:
     """The part with its rows projected off orthonormal directions (d, k)."""
-    return Part(part.z - (part.z @ directions) @ directions.T, part.main, part.concept)
+    return Rows(part.Z - (part.Z @ directions) @ directions.T, part.y, part.concept)
 
 
 def _sequence(vectors: list[FloatArray], off: FloatArray) -> list[FloatArray]:

@@ -1,7 +1,7 @@
 """RLACE as in the authors' program: no momentum, judged after every step by a classifier trained for the purpose.
 
-The search ends once a fresh ``SGDClassifier`` comes within one point of the majority on the training rows; what is returned
-is the projection at which such a classifier had the largest loss on the way.
+The search ends once a fresh ``SGDClassifier`` comes within one point of the majority on the training rows; what is
+returned is the projection at which such a classifier had the largest loss on the way.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from sklearn.linear_model import SGDClassifier
 from sklearn.metrics import log_loss
 
 from unspur._typing import FloatArray
-from unspur.lab.released.toy import Part
+from unspur.lab.selection import Rows
 from unspur.solvers.fantope import onto_fantope, top_directions
 from unspur.sums.logistic import loss_and_probability
 
 
 def released_rlace(
-    part: Part,
+    part: Rows,
     learning_rate: float,
     rng: np.random.Generator,
     *,
@@ -27,7 +27,7 @@ def released_rlace(
     margin: float = 0.01,
 ) -> FloatArray:
     """Orthonormal directions (d, rank)."""
-    z, label = part.z, part.concept
+    z, label = part.Z, part.concept
     n, d = z.shape
     judge_seed = np.random.RandomState(rng.integers(2**31 - 1))
     majority = max(label.mean(), 1.0 - label.mean())
@@ -61,7 +61,7 @@ def _residual(
     return (probability - label[rows]) / len(rows), batch, kept
 
 
-def _judge(z: FloatArray, part: Part, seed: np.random.RandomState) -> tuple[float, float]:
+def _judge(z: FloatArray, part: Rows, seed: np.random.RandomState) -> tuple[float, float]:
     """Loss and accuracy of a classifier on the rows it was trained on."""
     judge = SGDClassifier(
         loss="log_loss", alpha=1e-4, max_iter=25_000, tol=1e-4, n_iter_no_change=15, random_state=seed

@@ -1,8 +1,8 @@
 """Training as in the authors' program: minibatch SGD whose early stopping looks at the last training minibatch.
 
-The validation rows are visited in every epoch, but the loss that is averaged over them is the one left over from the last
-minibatch of training. So the schedule stops after `patience` epochs in which a loss of a few dozen training rows, taken before
-the step on them, has not fallen by `tolerance`; only then are the best parameters restored.
+The validation rows are visited in every epoch, but the loss that is averaged over them is the one left over from the
+last minibatch of training. So the schedule stops after `patience` epochs in which a loss of a few dozen training
+rows, taken before the step on them, has not fallen by `tolerance`; only then are the best parameters restored.
 """
 
 from __future__ import annotations

@@ -1,0 +1,133 @@
+"""`unspur reproduce`: the paper's experiments, beside what it published."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from unspur.exceptions import UnspurError
+from unspur.lab.cli.common import echo_json, json_option
+from unspur.lab.datasets.toy import bayes_accuracy
+from unspur.lab.experiments.registry import PRESETS
+from unspur.lab.experiments.reproduce import Reproduction, experiment_names, find_experiments, reproduce
+from unspur.lab.experiments.running import Failure
+from unspur.lab.experiments.spec import Experiment
+from unspur.lab.report.experiment_tables import agreement_lines, digest, write_index, write_tables
+
+#: Failed cells whose errors are shown.
+SHOWN = 3
+
+
+@click.command("reproduce")
+@click.argument("names", nargs=-1)
+@click.option("--list", "list_only", is_flag=True, help="List the experiments and stop.")
+@click.option(
+    "--preset", "presets", multiple=True, type=click.Choice(list(PRESETS)), help="Only these (all of a spec)."
+)
+@click.option("--runs", type=click.IntRange(1), help="Runs of every cell (those of the spec).")
+@click.option("--only", multiple=True, metavar="METHOD", help="Compute only this method; may be repeated.")
+@click.option("--smoke", is_flag=True, help="A few small cells of each, to see that it works.")
+@click.option("--jobs", default=-1, show_default=True, type=int, help="Processes; -1 for one per core.")
+@click.option("--dask", metavar="tcp://HOST:PORT", help="Run the cells on this Dask cluster instead.")
+@click.option("--output", default="unspur-results", show_default=True, type=click.Path(file_okay=False),
+              help="Folder for records, tables and figures.")  # fmt: skip
+@click.option("--fresh", is_flag=True, help="Compute cells again that have a record.")
+@click.option("--draw", is_flag=True, help="Compute nothing; draw what the records say.")
+@json_option
+def reproduce_command(
+    names: tuple[str, ...],
+    list_only: bool,
+    presets: tuple[str, ...],
+    runs: int | None,
+    only: tuple[str, ...],
+    smoke: bool,
+    jobs: int,
+    dask: str | None,
+    output: str,
+    fresh: bool,
+    draw: bool,
+    as_json: bool,
+) -> None:
+    """Run experiments by name ("toy" means all on Toy) or TOML file and set them beside the published values.
+
+    A run that is stopped goes on where it was when the command is given again.
+
+    Example: unspur reproduce toy-ood --preset exact --runs 20
+    """
+    if list_only:
+        for experiment in find_experiments(experiment_names()):
+            click.echo(f"{experiment.name:<20} {experiment.title} [{', '.join(experiment.presets)}]")
+        return
+    if not names:
+        raise click.UsageError("Name an experiment, or --list them.")
+    experiments, folder = find_experiments(names), Path(output) / "smoke" if smoke else Path(output)
+    done, failures = [], 0
+    for experiment in experiments:
+        chosen = experiment.smoke() if smoke else experiment
+        for preset in presets or chosen.presets:
+            if not as_json:
+                click.echo(f"\n{chosen.title}\n  {chosen.name}, preset {preset}: {PRESETS[preset]}")
+            result = reproduce(
+                chosen, preset, folder, runs=None if smoke else runs, only=only, jobs=jobs, dask=dask,
+                progress=not as_json, reuse=not fresh, compute=not draw,
+            )  # fmt: skip
+            files = _write(result, chosen, folder)
+            failures += len(result.report.failures)
+            done.append({**digest(result.summary), "files": [str(path) for path in files],
+                         "failures": [_described(failure) for failure in result.report.failures]})  # fmt: skip
+            if not as_json:
+                _tell(result, files)
+    index = write_index(folder)
+    if as_json:
+        echo_json(done)
+    else:
+        click.echo(f"\nAll results: {index}")
+    if failures:
+        raise UnspurError(f"{failures} cells failed; they have no record, and the same command tries them again.")
+
+
+def _write(result: Reproduction, experiment: Experiment, output: Path) -> list[Path]:
+    """Tables and, where matplotlib is installed, figures."""
+    references, folder = _references(experiment), output / experiment.name
+    try:
+        from unspur.lab.report.experiment_figures import draw
+
+        folder.mkdir(parents=True, exist_ok=True)
+        figures = draw(
+            result.summary, folder, stem=result.summary.preset,
+            reference={metric: value for metric, (_, value) in references.items()},
+        )  # fmt: skip
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] != "matplotlib":
+            raise
+        figures = []
+        click.echo("  No figures: install matplotlib with pip install 'unspur[report]'.", err=True)
+    return [*write_tables(result.summary, folder, references=references, figures=figures), *figures]
+
+
+def _references(experiment: Experiment) -> dict[str, tuple[str, float]]:
+    """Values to hold a metric against."""
+    data = experiment.dataset
+    if data["name"] != "toy" or isinstance(data["separability_main"], list) or isinstance(data["angle"], list):
+        return {}
+    best = bayes_accuracy(data["separability_main"], angle=data["angle"])
+    return {"average": ("Bayes accuracy", best)}
+
+
+def _tell(result: Reproduction, files: list[Path]) -> None:
+    report = result.report
+    click.echo(f"  {report.computed} cells computed, {report.reused} found, in {report.seconds:.0f} s")
+    for path, reason in result.damaged:
+        click.echo(f"  {path.name} could not be used: {reason}")
+    for failure in report.failures[:SHOWN]:
+        click.echo(f"  failed: {failure.message}\n    spec: {failure.spec}", err=True)
+    if len(report.failures) > SHOWN:
+        click.echo(f"  … and {len(report.failures) - SHOWN} more failures", err=True)
+    for line in agreement_lines(result.summary):
+        click.echo(f"  {line}")
+    click.echo(f"  {next(path for path in files if path.suffix == '.md')}")
+
+
+def _described(failure: Failure) -> dict[str, object]:
+    return {"spec": failure.spec, "message": failure.message}

@@ -1,0 +1,115 @@
+"""A removal and a last layer, fitted: what every dataset and preset ends with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from unspur import (
+    DFR,
+    ERM,
+    INLP,
+    JSE,
+    JTT,
+    LEACE,
+    RLACE,
+    SAL,
+    SPLINCE,
+    SUBG,
+    AffineMap,
+    GroupDRO,
+    GroupWeighted,
+    Subspace,
+)
+from unspur._typing import FloatArray
+from unspur.exceptions import InputError
+from unspur.lab.selection import Rows
+
+REMOVERS: dict[str, Any] = {"JSE": JSE, "INLP": INLP, "RLACE": RLACE, "LEACE": LEACE, "SAL": SAL, "SPLINCE": SPLINCE}
+HEADS: dict[str, Any] = {
+    "ERM": ERM, "GroupWeighted": GroupWeighted, "SUBG": SUBG, "GroupDRO": GroupDRO, "JTT": JTT, "DFR": DFR,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What to do to rows (None: nothing), and the subspaces found."""
+
+    map: AffineMap | None
+    spurious: Subspace
+    main: Subspace
+
+    @classmethod
+    def none(cls, ambient: int) -> Removal:
+        """Rows stay as they are."""
+        return cls(None, Subspace.empty(ambient), Subspace.empty(ambient))
+
+    @classmethod
+    def of(cls, spurious: Subspace, main: Subspace, centre: FloatArray) -> Removal:
+        """The projection off the spurious subspace, through `centre`."""
+        return cls(AffineMap.removing(spurious, centre), spurious, main)
+
+    def __call__(self, rows: Rows) -> Rows:
+        """Rows without the concept."""
+        return rows if self.map is None else Rows(self.map(rows.Z), rows.y, rows.concept)
+
+
+@dataclass(frozen=True, slots=True)
+class LastLayer:
+    """Linear logits of the main label on what the removal leaves."""
+
+    weights: FloatArray
+    bias: float
+
+    def right(self, rows: Rows) -> FloatArray:
+        """Which rows are predicted right, shape (n,)."""
+        return np.asarray((rows.Z @ self.weights + self.bias > 0) == rows.y)
+
+
+def fit_removal(named: Mapping[str, Any], train: Rows, validation: Rows | None, rng: np.random.Generator) -> Removal:
+    """Fit one of the library's removers; validation rows go to those that can use them."""
+    if named["name"] == "none":
+        return Removal.none(train.Z.shape[1])
+    remover = estimator(REMOVERS, named, rng)
+    remover.fit(train.Z, train.y, concept=train.concept, **(_held_out(validation) if _judges(remover) else {}))
+    return Removal(remover.removal_, remover.spurious_, remover.main_)
+
+
+def fit_last_layer(
+    named: Mapping[str, Any], train: Rows, validation: Rows | None, rng: np.random.Generator
+) -> LastLayer:
+    """Fit one of the library's last layers."""
+    head = estimator(HEADS, named, rng)
+    head.fit(train.Z, train.y, concept=train.concept, **_held_out(validation))
+    return LastLayer(head.coef_[0], float(head.intercept_[0]))
+
+
+def estimator(kinds: Mapping[str, Any], named: Mapping[str, Any], rng: np.random.Generator) -> Any:
+    """An estimator by name, with its options and a seed if it takes one."""
+    if named["name"] not in kinds:
+        raise InputError(f"{named['name']} is not available in this preset; there are {', '.join(kinds)}.")
+    # TOML has no null.
+    options = {key: None if value == "null" else value for key, value in named.items() if key != "name"}
+    try:
+        made = kinds[named["name"]](**options)
+    except TypeError as error:
+        raise InputError(f"{named['name']} cannot be made from the options {options}: {error}.") from error
+    return made.set_params(random_state=seed(rng)) if "random_state" in made.get_params() else made
+
+
+def seed(rng: np.random.Generator) -> int:
+    """A seed for code that wants an integer."""
+    return int(rng.integers(2**31 - 1))
+
+
+def _judges(remover: Any) -> bool:
+    return isinstance(remover, JSE | INLP)
+
+
+def _held_out(validation: Rows | None) -> dict[str, Any]:
+    if validation is None:
+        return {}
+    return {"X_val": validation.Z, "y_val": validation.y, "concept_val": validation.concept}

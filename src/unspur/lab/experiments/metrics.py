@@ -1,0 +1,48 @@
+"""What tables show: numbers read off the result of one cell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+Result = Mapping[str, Any]
+
+#: Groups in the order in which results count them: 2·main + concept.
+GROUPS = ("main=0,spurious=0", "main=0,spurious=1", "main=1,spurious=0", "main=1,spurious=1")
+
+
+def _group(g: int) -> Callable[[Result], float]:
+    return lambda result: float(100.0 * result["right"][g] / result["rows"][g])
+
+
+def _found(result: Result) -> float:
+    return 100.0 * bool(result["d_spurious"] == 1 and result["d_main"] == 1)
+
+
+#: Metric -> its value for one cell. Accuracies are in %, and named as in the published values.
+METRICS: dict[str, Callable[[Result], float]] = {
+    **{name: _group(g) for g, name in enumerate(GROUPS)},
+    "worst_group": lambda result: 100.0 * min(np.divide(result["right"], result["rows"])),
+    "average": lambda result: 100.0 * sum(result["right"]) / sum(result["rows"]),
+    "mse_main": lambda result: result["mse_main"],
+    "mse_spurious": lambda result: result["mse_spurious"],
+    "d_spurious": lambda result: float(result["d_spurious"]),
+    "d_main": lambda result: float(result["d_main"]),
+    "found": _found,
+    "any_spurious": lambda result: 100.0 * (result["d_spurious"] > 0),
+    "accuracy": lambda result: 100.0 * sum(result["right"]) / sum(result["rows"]),
+}
+
+#: How a metric is called in headings.
+TITLES = {
+    "worst_group": "worst group", "mse_main": "error of z_mt", "mse_spurious": "error of z_sp",
+    "d_spurious": "spurious directions", "d_main": "main-task directions",
+    "found": "one direction each found, %", "any_spurious": "any spurious direction found, %",
+}  # fmt: skip
+
+
+def expand(name: str) -> tuple[str, ...]:
+    """Metrics behind a name: "accuracy" stands for the paper's six."""
+    return (*GROUPS, "worst_group", "average") if name == "accuracy" else (name,)

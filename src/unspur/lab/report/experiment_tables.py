@@ -1,0 +1,196 @@
+"""Tables of an experiment: Markdown to read, CSV to compute with, a few lines for the terminal, and an index of all."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from unspur.io import atomic
+from unspur.lab.experiments.metrics import TITLES
+from unspur.lab.experiments.registry import PRESETS
+from unspur.lab.experiments.summary import APART, EXPECTED, Agreement, Line, Summary
+
+#: Metrics whose differences run by run are shown.
+_COMPARED = ("average", "worst_group")
+_COLUMNS = (
+    "experiment", "preset", "method", "at", "metric", "mean", "error", "runs", "published", "published_error",
+    "distance",
+)  # fmt: skip
+
+
+def write_tables(
+    summary: Summary, folder: Path, *, references: Mapping[str, tuple[str, float]], figures: Sequence[Path] = ()
+) -> list[Path]:
+    """Write ``<preset>.md``, ``.csv`` and ``.json`` to a folder; `references` are values to set a metric against."""
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = {
+        ".md": markdown(summary, references, [path.name for path in figures if path.suffix == ".svg"]),
+        ".json": json.dumps(digest(summary), indent=1, ensure_ascii=False) + "\n",
+    }
+    written = []
+    for suffix, text in texts.items():
+        path = folder / f"{summary.preset}{suffix}"
+        with atomic(path, overwrite=True) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+        written.append(path)
+    path = folder / f"{summary.preset}.csv"
+    with atomic(path, overwrite=True) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.DictWriter(stream, _COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(_flat(summary, line) for line in summary.lines)
+    return [*written, path]
+
+
+def digest(summary: Summary) -> dict[str, Any]:
+    """What the index shows of an experiment."""
+    return {
+        "experiment": summary.experiment.name,
+        "title": summary.experiment.title,
+        "preset": summary.preset,
+        "version": summary.version,
+        "runs": max((line.runs for line in summary.lines), default=0),
+        "missing": summary.missing,
+        "agreement": {a.method: [a.within, a.total] for a in summary.agreement},
+    }
+
+
+def agreement_lines(summary: Summary) -> list[str]:
+    """How many published values agree, one line per method and one for all."""
+    counted = summary.agreement
+    if not counted:
+        return ["No values are published for this experiment."]
+    rows = [*counted, *([_total(counted)] if len(counted) > 1 else [])]
+    width = max(len(row.method) for row in rows)
+    return [
+        f"{row.method:<{width}}  {row.within:>4} of {row.total:>4} published values within {APART:g} combined standard "
+        f"errors ({100 * row.within / row.total:.1f} %)"
+        for row in rows
+    ]
+
+
+def markdown(summary: Summary, references: Mapping[str, tuple[str, float]], figures: Sequence[str]) -> str:
+    """The page of one experiment under one preset."""
+    experiment = summary.experiment
+    runs = max((line.runs for line in summary.lines), default=0)
+    parts = [
+        f"# {experiment.title}",
+        f"Preset `{summary.preset}`: {PRESETS[summary.preset]}. {runs} runs, version {summary.version}. Written from "
+        f"the records beside it by `unspur reproduce {experiment.name} --preset {summary.preset} --runs {runs}`.",
+    ]
+    if experiment.answers:
+        parts.append("In the paper: " + ", ".join(f"`{label}`" for label in experiment.answers) + ".")
+    if experiment.note:
+        parts.append(experiment.note.strip())
+    if summary.missing:
+        parts.append(f"**{summary.missing} cells have no record yet.**")
+    parts += [f"![{Path(name).stem}]({name})" for name in figures]
+    if summary.agreement:
+        parts += ["## Agreement with the paper", _agreement_table(summary.agreement)]
+    parts += [_metric_section(summary, metric, references.get(metric)) for metric in experiment.metrics]
+    if summary.differences and set(experiment.metrics) & set(_COMPARED):
+        parts.append(_difference_section(summary))
+    return "\n\n".join(parts) + "\n"
+
+
+def write_index(folder: Path) -> Path:
+    """``README.md`` of a folder of results: every experiment and preset that has been drawn, with its agreement."""
+    digests = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*/*.json"))
+               if path.parent.name != "records"]  # fmt: skip
+    lines = ["| experiment | preset | runs | published values that agree |", "| --- | --- | ---: | --- |"]
+    for entry in digests:
+        name, preset, counts = entry["experiment"], entry["preset"], entry["agreement"]
+        agree = ", ".join(f"{method} {within}/{total}" for method, (within, total) in counts.items()) or "–"
+        lines.append(f"| [{entry['title']}]({name}/{preset}.md) | `{preset}` | {entry['runs']} | {agree} |")
+    says = (
+        f"Written by `unspur reproduce`. A published value agrees if it lies within {APART:g} combined standard errors "
+        f"of ours; {100 * EXPECTED:.1f} % would if both sides measured the same thing. Each page has the tables and "
+        "the figure; beside it are the same as CSV, SVG and PNG, and the records (`.jsonl.xz`, one JSON line per cell)."
+    )
+    text = "\n".join(["# Results", "", says, "", *lines, ""])
+    with atomic(folder / "README.md", overwrite=True) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return folder / "README.md"
+
+
+def _total(counted: Iterable[Agreement]) -> Agreement:
+    counted = list(counted)
+    return Agreement("all", sum(a.within for a in counted), sum(a.total for a in counted))
+
+
+def _agreement_table(counted: Sequence[Agreement]) -> str:
+    lines = [
+        f"Published values within {APART:g} combined standard errors of ours; {100 * EXPECTED:.1f} % are expected "
+        "under perfect agreement.",
+        "",
+        "| method | within | of | share |",
+        "| --- | ---: | ---: | ---: |",
+    ]
+    rows = [*counted, *([_total(counted)] if len(counted) > 1 else [])]
+    lines += [f"| {a.method} | {a.within} | {a.total} | {100 * a.within / a.total:.1f} % |" for a in rows]
+    return "\n".join(lines)
+
+
+def _metric_section(summary: Summary, metric: str, reference: tuple[str, float] | None) -> str:
+    lines = [line for line in summary.lines if line.metric == metric]
+    methods = [m.name for m in summary.experiment.methods if any(line.method == m.name for line in lines)]
+    published = any(line.published is not None for line in lines)
+    head = f"## {TITLES.get(metric, metric)}"
+    says = "Mean (standard error)"
+    if published:
+        says += "; published; distance in combined standard errors, **bold** beyond 2"
+    text = [head, "", f"{says}." + ("" if reference is None else f" {reference[0]}: {reference[1]:.2f}."), ""]
+    axes = summary.experiment.axes
+    text.append("| " + " | ".join([*axes, *methods]) + " |")
+    text.append("|" + " ---: |" * len(axes) + " --- |" * len(methods))
+    for place in dict.fromkeys(tuple(line.at.values()) for line in lines):
+        here = {line.method: line for line in lines if tuple(line.at.values()) == place}
+        cells = [_cell(here[method]) if method in here else "" for method in methods]
+        text.append("| " + " | ".join([*map(str, place), *cells]) + " |")
+    return "\n".join(text)
+
+
+def _cell(line: Line) -> str:
+    text = _number(line.mean, line.error)
+    if line.published is None:
+        return text
+    distance = line.distance
+    apart = "" if distance is None else f"{distance:+.1f}"
+    if distance is not None and abs(distance) > APART:
+        apart = f"**{apart}**"
+    return f"{text}; {_number(line.published.mean, line.published.error)}; {apart}"
+
+
+def _number(mean: float, error: float | None) -> str:
+    digits = 2 if abs(mean) >= 2 else 4
+    return f"{mean:.{digits}f}" + ("" if error is None else f" ({error:.{digits}f})")
+
+
+def _difference_section(summary: Summary) -> str:
+    first = summary.experiment.methods[0].name
+    text = ["## Differences run by run", "", f"{first} minus the others on the same data: mean (standard error).", ""]
+    others = list(dict.fromkeys(difference.other for difference in summary.differences))
+    axes = summary.experiment.axes
+    text.append("| metric | " + " | ".join([*axes, *others]) + " |")
+    text.append("| --- |" + " ---: |" * (len(axes) + len(others)))
+    for metric in (m for m in summary.experiment.metrics if m in _COMPARED):
+        lines = [d for d in summary.differences if d.metric == metric]
+        for place in dict.fromkeys(tuple(d.at.values()) for d in lines):
+            here = {d.other: d for d in lines if tuple(d.at.values()) == place}
+            cells = [f"{here[o].mean:+.2f} ({here[o].error or 0:.2f})" if o in here else "" for o in others]
+            text.append("| " + " | ".join([TITLES.get(metric, metric), *map(str, place), *cells]) + " |")
+    return "\n".join(text)
+
+
+def _flat(summary: Summary, line: Line) -> dict[str, Any]:
+    there = line.published
+    return {
+        "experiment": summary.experiment.name, "preset": summary.preset, "method": line.method,
+        "at": " ".join(f"{key}={value}" for key, value in line.at.items()), "metric": line.metric,
+        "mean": f"{line.mean:.6g}", "error": "" if line.error is None else f"{line.error:.3g}", "runs": line.runs,
+        "published": "" if there is None else there.mean,
+        "published_error": "" if there is None else f"{there.error:.3g}",
+        "distance": "" if line.distance is None else f"{line.distance:.3f}",
+    }  # fmt: skip

@@ -1,0 +1,180 @@
+"""`unspur reproduce`, end to end: real cells, real processes, a real Dask cluster."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from numpy.testing import assert_allclose
+
+from unspur.lab.cli import main
+from unspur.lab.experiments.metrics import METRICS
+from unspur.lab.experiments.reproduce import experiment_names, find_experiments, reproduce
+from unspur.lab.experiments.spec import read_experiment
+
+MINE = """
+title = "A small one"
+presets = ["released"]
+runs = 12
+metrics = ["average", "worst_group"]
+published = { source = "removal", dataset = "toy" }
+
+[dataset]
+name = "toy"
+n = 300
+d = 5
+rho = [0.5, 0.9]
+
+[[methods]]
+name = "JSE"
+remover = "JSE"
+
+[[methods]]
+name = "ERM"
+"""
+
+
+@pytest.fixture
+def mine(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(MINE, encoding="utf-8")
+    return path
+
+
+def unspur(*arguments, expect=0):
+    done = CliRunner().invoke(main, ["reproduce", *map(str, arguments)])
+    assert done.exit_code == expect, done.output
+    return done.output
+
+
+def table(folder, name="mine", preset="released"):
+    with (folder / name / f"{preset}.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("name", experiment_names())
+def test_a_smoke_run_of_every_spec(name, tmp_path):
+    told = unspur(name, "--smoke", "--jobs", 1, "--output", tmp_path)
+    experiment = find_experiments([name])[0] if name != "toy" else None
+    folder = tmp_path / "smoke" / name
+    for preset in experiment.presets:
+        lines = table(tmp_path / "smoke", name, preset)
+        methods = {m.name for m in experiment.methods if preset in m.presets}
+        assert {line["method"] for line in lines} == methods
+        assert {line["metric"] for line in lines} == set(experiment.metrics)
+        assert all(0 <= float(line["mean"]) <= 100 for line in lines)
+        for suffix in (".md", ".json", ".svg", ".png", ".jsonl.xz"):
+            assert (folder / f"{preset}{suffix}").stat().st_size > 100
+        assert f"preset {preset}" in told
+    assert f"]({name}/{experiment.presets[0]}.md)" in (tmp_path / "smoke" / "README.md").read_text(encoding="utf-8")
+
+
+class TestRuns:
+    def test_a_second_run_computes_nothing_and_draws_the_same(self, mine, tmp_path):
+        assert "48 cells computed, 0 found" in unspur(mine, "--jobs", 1, "--output", tmp_path / "r")
+        before = {path: path.read_bytes() for path in (tmp_path / "r" / "mine").iterdir()}
+        assert "0 cells computed, 48 found" in unspur(mine, "--jobs", 1, "--output", tmp_path / "r")
+        assert {path: path.read_bytes() for path in (tmp_path / "r" / "mine").iterdir()} == before
+
+    def test_the_pack_alone_is_enough_to_draw_from(self, mine, tmp_path):
+        unspur(mine, "--jobs", 1, "--output", tmp_path / "r")
+        before = table(tmp_path / "r")
+        for path in (tmp_path / "r" / "records").iterdir():
+            path.unlink()
+        assert "0 cells computed" in unspur(mine, "--draw", "--output", tmp_path / "r")
+        assert table(tmp_path / "r") == before
+
+    def test_fewer_runs_do_not_throw_records_away(self, mine, tmp_path):
+        unspur(mine, "--jobs", 1, "--output", tmp_path / "r")
+        unspur(mine, "--runs", 2, "--jobs", 1, "--output", tmp_path / "r")
+        assert {line["runs"] for line in table(tmp_path / "r")} == {"2"}
+        assert "0 cells computed, 48 found" in unspur(mine, "--jobs", 1, "--output", tmp_path / "r")
+
+    def test_only_one_method_then_the_rest(self, mine, tmp_path):
+        told = unspur(mine, "--only", "ERM", "--jobs", 1, "--output", tmp_path / "r")
+        assert "24 cells computed" in told
+        assert {line["method"] for line in table(tmp_path / "r")} == {"ERM"}
+        assert "24 cells computed, 24 found" in unspur(mine, "--jobs", 1, "--output", tmp_path / "r")
+
+    def test_fresh_computes_again(self, mine, tmp_path):
+        unspur(mine, "--runs", 1, "--jobs", 1, "--output", tmp_path / "r")
+        assert "4 cells computed" in unspur(mine, "--runs", 1, "--fresh", "--jobs", 1, "--output", tmp_path / "r")
+
+    def test_a_truncated_record_is_noticed_and_computed_again(self, mine, tmp_path):
+        unspur(mine, "--runs", 2, "--jobs", 1, "--output", tmp_path / "r")
+        before = table(tmp_path / "r")
+        victim = sorted((tmp_path / "r" / "records").glob("*.json"))[3]
+        victim.write_bytes(victim.read_bytes()[:-40])
+        (tmp_path / "r" / "mine" / "released.jsonl.xz").unlink()  # else the record would be taken from there
+        told = unspur(mine, "--runs", 2, "--jobs", 1, "--output", tmp_path / "r")
+        assert "1 cells computed, 7 found" in told
+        assert victim.name in told
+        assert table(tmp_path / "r") == before
+
+    def test_one_failing_cell_is_reported_with_its_spec_and_the_rest_is_done(self, mine, tmp_path):
+        mine.write_text(MINE.replace('remover = "JSE"', 'remover = { name = "JSE", delta = "of" }'), encoding="utf-8")
+        told = unspur(mine, "--runs", 2, "--jobs", 1, "--output", tmp_path / "r", expect=1)
+        assert "4 cells failed" in told
+        assert "'delta': 'of'" in told
+        assert {line["method"] for line in table(tmp_path / "r")} == {"ERM"}
+
+    def test_json(self, mine, tmp_path):
+        told = json.loads(unspur(mine, "--runs", 2, "--jobs", 1, "--json", "--output", tmp_path / "r"))
+        assert told[0]["experiment"] == "mine"
+        assert told[0]["missing"] == 0
+        assert set(told[0]["agreement"]) == {"JSE", "ERM"}
+        assert all(Path(name).exists() for name in told[0]["files"])
+
+    def test_listing_and_misuse(self, tmp_path):
+        told = unspur("--list")
+        assert all(name in told for name in experiment_names())
+        assert "Name an experiment" in unspur(expect=2)
+        assert "There are: toy-delta" in unspur("tou", "--output", tmp_path, expect=1)
+
+
+def test_a_killed_run_goes_on_where_it_was(mine, tmp_path):
+    """kill -9 in the middle; then the same command finds what was stored, and ends as an undisturbed run does."""
+    command = [sys.executable, "-m", "unspur", "reproduce", str(mine), "--jobs", "2", "--output", str(tmp_path / "r")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        command, env=environment, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    records = tmp_path / "r" / "records"
+    deadline = time.monotonic() + 60
+    while (not records.exists() or len(list(records.glob("*.json"))) < 5) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    stored = len(list(records.glob("*.json")))
+    assert 5 <= stored < 48
+    assert f"{48 - stored} cells computed, {stored} found" in unspur(mine, "--jobs", 1, "--output", tmp_path / "r")
+    unspur(mine, "--jobs", 1, "--output", tmp_path / "undisturbed")
+    assert table(tmp_path / "r") == table(tmp_path / "undisturbed")
+
+
+def test_processes_and_a_dask_cluster_give_the_same_records(mine, tmp_path):
+    from distributed import LocalCluster
+
+    experiment = read_experiment(mine)
+    found = {}
+    with LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+    ) as cluster:
+        for name, where in {"one": {}, "joblib": {"jobs": 2}, "dask": {"dask": cluster.scheduler_address}}.items():
+            folder = tmp_path / name
+            done = reproduce(experiment, "released", folder, runs=3, progress=False, **where)
+            assert (done.report.computed, done.report.failures) == (12, ())
+            found[name] = {p.name: json.loads(p.read_text(encoding="utf-8")) for p in (folder / "records").iterdir()}
+    for name in ("joblib", "dask"):
+        assert found[name].keys() == found["one"].keys()
+        for key, record in found["one"].items():
+            other = found[name][key]
+            assert other["spec"] == record["spec"]
+            for metric in ("average", "worst_group", "mse_main", "mse_spurious"):
+                assert_allclose(METRICS[metric](other["result"]), METRICS[metric](record["result"]), rtol=1e-9)

@@ -1,0 +1,147 @@
+"""Specs: what a TOML file means, and what it may not say."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from unspur.exceptions import InputError
+from unspur.lab.experiments.folder import experiments_folder, hyperparameters
+from unspur.lab.experiments.published import published_values
+from unspur.lab.experiments.reproduce import experiment_names, find_experiments
+from unspur.lab.experiments.spec import read_experiment
+
+GOOD = """
+title = "A test"
+presets = ["exact", "paper"]
+runs = 3
+metrics = ["average", "worst_group"]
+
+[dataset]
+name = "toy"
+n = [300, 400]
+rho = [0, 0.5, 0.9]
+
+[[methods]]
+name = "JSE"
+remover = { name = "JSE", delta = "auto" }
+
+[[methods]]
+name = "ERM"
+presets = ["exact"]
+"""
+NAMES = {
+    "toy-ood", "toy-reweighting", "toy-reconstruction", "toy-nonorthogonal", "toy-sample-size", "toy-delta",
+    "toy-illustration", "toy-power", "toy-exact",
+}  # fmt: skip
+
+
+def written(tmp_path, text):
+    path = tmp_path / "mine.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+class TestCells:
+    def test_they_are_the_product_of_axes_methods_and_runs(self, tmp_path):
+        experiment = read_experiment(written(tmp_path, GOOD))
+        cells = experiment.cells("exact")
+        assert experiment.axes == ("n", "rho")
+        assert len(cells) == 2 * 3 * 2 * 3
+        assert len({json.dumps(cell.spec, sort_keys=True) for cell in cells}) == len(cells)
+        assert {cell.method for cell in experiment.cells("paper")} == {"JSE"}
+        assert len(experiment.cells("exact", runs=1, only=["ERM"])) == 6
+
+    def test_a_spec_says_all_and_in_one_way(self, tmp_path):
+        """Defaults are written out, and 0 is 0.0: the same cell has the same record, however it is asked for."""
+        spec = read_experiment(written(tmp_path, GOOD)).cells("exact", runs=1)[0].spec
+        assert spec == {
+            "dataset": {"name": "toy", "n": 300, "d": 20, "rho": 0.0, "separability_concept": 3.0,
+                        "separability_main": 3.0, "angle": 90.0},
+            "remover": {"name": "JSE", "delta": "auto"}, "head": {"name": "ERM"}, "preset": "exact", "run": 0,
+        }  # fmt: skip
+        assert isinstance(spec["dataset"]["rho"], float)
+
+    def test_an_illustration_is_one_more_cell(self, tmp_path):
+        text = GOOD + '[illustration]\nrho = 0.5\nn = 300\nmethods = ["JSE"]\n'
+        cells = read_experiment(written(tmp_path, text)).cells("exact", runs=1)
+        assert len(cells) == 13
+        assert cells[-1].spec["keep"] == ["panels"]
+
+    def test_a_smoke_run_is_small(self, tmp_path):
+        cells = read_experiment(written(tmp_path, GOOD)).smoke().cells("exact")
+        assert len(cells) == 4
+        assert {(c.spec["dataset"]["n"], c.spec["dataset"]["rho"]) for c in cells} == {(400, 0.9)}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('name = "toy"', 'name = "toys"', "Did you mean 'toy'"),
+        ('{ name = "JSE", delta = "auto" }', '"JES"', "Did you mean 'JSE'? There are: INLP, JSE, LEACE"),
+        ('presets = ["exact", "paper"]', 'presets = ["exakt"]', "Did you mean 'exact'"),
+        ('"worst_group"', '"worst"', "There are: accuracy"),
+        ("n = [300, 400]", "rows = 300", "setting of dataset 'toy' in mine.toml: 'rows'"),
+        ("n = [300, 400]", "n = []", "empty list"),
+        ("runs = 3", "runs = 0", "positive whole number"),
+        ("runs = 3", 'run = "x"', "Did you mean 'runs'"),
+        ('title = "A test"', "", "has no 'title'"),
+        ('title = "A test"', 'title = "A', "not valid TOML"),
+        ("runs = 3", 'strength = "size"', "to draw over: 'size'"),
+        ("runs = 3", 'figure = "pie"', "There are: curves, sizes"),
+        ("runs = 3", 'published = { source = "removal" }', "needs a source and a dataset"),
+    ],
+)
+def test_what_is_not_known_is_an_error_that_lists_what_is(tmp_path, old, new, says):
+    assert old in GOOD
+    read_experiment(written(tmp_path, GOOD))
+    with pytest.raises(InputError) as caught:
+        read_experiment(written(tmp_path, GOOD.replace(old, new, 1)))
+    assert says in str(caught.value)
+
+
+def test_unknown_methods_experiments_and_files(tmp_path):
+    experiment = read_experiment(written(tmp_path, GOOD))
+    with pytest.raises(InputError, match="There are: ERM, JSE"):
+        experiment.cells("exact", only=["jse"])
+    with pytest.raises(InputError, match="There are: toy-delta"):
+        find_experiments(["toys"])
+    with pytest.raises(InputError, match="no experiment file"):
+        read_experiment(tmp_path / "none.toml")
+
+
+class TestWhatComesWithThePackage:
+    def test_names(self):
+        assert set(experiment_names()) >= NAMES
+        assert {e.name for e in find_experiments(["toy"])} == {n for n in experiment_names() if n.startswith("toy-")}
+        assert [e.name for e in find_experiments(["toy-ood", "toy-ood"])] == ["toy-ood"]
+
+    def test_published_values_are_all_there(self):
+        values = published_values()
+        assert len(values) == 1775
+        assert sum(key[1].startswith("toy") for key in values) == 580
+        delta = values["delta", "toy gamma_sp=6 gamma_mt=2", "JSE delta=0", 0.9, "average"]
+        assert delta.mean == 64.59
+        assert delta.error == pytest.approx((66.89 - 62.28) / 3.92, rel=1e-4)
+
+    def test_every_published_value_on_toy_is_answered_once(self):
+        """Each of the 580 has a cell, under the preset of the authors' program."""
+        answered = set()
+        for experiment in find_experiments(["toy-ood", "toy-reweighting", "toy-delta"]):
+            source = experiment.published
+            for cell in experiment.cells("released", runs=1):
+                name = experiment.method(cell.method).published
+                answered |= {
+                    (source["source"], source["dataset"], name, cell.at["rho"], metric) for metric in experiment.metrics
+                }
+        assert {key for key in published_values() if key[1].startswith("toy")} == answered
+
+    def test_hyperparameters_of_the_last_table(self):
+        assert hyperparameters("paper", "toy", "JSE") == {"learning_rate": 0.01, "weight_decay": 0.0}
+        assert hyperparameters("paper", "multinli", "ERM")["weight_decay"] == 1.0
+        assert hyperparameters("paper", "toy", "LEACE") == {}
+
+    def test_specs_travel_in_the_wheel(self):
+        text = (Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8")
+        assert '"experiments" = "unspur/lab/experiments/specs"' in text
+        assert experiments_folder().name == "experiments"
