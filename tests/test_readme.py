@@ -10,6 +10,7 @@ import torch
 
 import unspur.removers.jse
 from unspur.lab.datasets import make_toy
+from unspur.lab.experiments.spec import read_experiment
 
 ROOT = Path(__file__).parents[1]
 
@@ -33,6 +34,24 @@ def test_python_examples_of_the_readme_run(tmp_path, monkeypatch, capsys):
     assert names["Z_clean"].shape == toy.Z.shape
     assert (tmp_path / "background.safetensors").exists()
     assert "predicts the concept label" in capsys.readouterr().out
+
+
+def test_examples_of_the_page_on_experiments_run(tmp_path, monkeypatch, capsys):
+    text = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
+    (python,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (toml,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.toml").write_text(toml, encoding="utf-8")
+    assert len(read_experiment(tmp_path / "mine.toml").cells("exact")) == 2 * 2 * 2 * 20
+    exec(compile(python, "experiments.md", "exec"), {})
+    assert "JSE adjusted delta" in capsys.readouterr().out
+
+
+def test_every_link_of_the_results_leads_somewhere():
+    pages = list((ROOT / "results").rglob("*.md"))
+    links = [(page, link) for page in pages for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8"))]
+    assert len(links) > 20
+    assert not [(page.name, link) for page, link in links if not (page.parent / link).exists()]
 
 
 def test_links_and_pictures_of_the_documentation_exist():
