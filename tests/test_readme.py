@@ -49,7 +49,8 @@ def test_examples_of_the_page_on_experiments_run(tmp_path, monkeypatch, capsys):
 
 def test_every_link_of_the_results_leads_somewhere():
     pages = list((ROOT / "results").rglob("*.md"))
-    links = [(page, link) for page in pages for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8"))]
+    pattern = re.compile(r"\]\(([^)#:]+)\)")
+    links = [(page, link) for page in pages for link in pattern.findall(page.read_text(encoding="utf-8"))]
     assert len(links) > 20
     assert not [(page.name, link) for page, link in links if not (page.parent / link).exists()]
 

@@ -136,6 +136,15 @@ class TestRuns:
         assert all(name in told for name in experiment_names())
         assert "Name an experiment" in unspur(expect=2)
         assert "There are: toy-delta" in unspur("tou", "--output", tmp_path, expect=1)
+        assert "There are: exact" in unspur("toy-power", "--preset", "paper", "--output", tmp_path, expect=1)
+        assert "There are: ERM, INLP" in unspur("toy-ood", "--only", "jse", "--output", tmp_path, expect=1)
+        assert not list(tmp_path.iterdir())
+
+    def test_a_method_that_only_some_experiments_have_runs_there(self, tmp_path):
+        told = unspur("toy-delta", "toy-reweighting", "--only", "JTT", "--preset", "released", "--smoke", "--jobs", 1,
+                      "--output", tmp_path)  # fmt: skip
+        assert "toy-reweighting, preset released" in told
+        assert "toy-delta" not in told
 
 
 def test_a_killed_run_goes_on_where_it_was(mine, tmp_path):

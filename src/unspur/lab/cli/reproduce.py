@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
 
-from unspur.exceptions import UnspurError
+from unspur.exceptions import InputError, UnspurError
 from unspur.lab.cli.common import echo_json, json_option
 from unspur.lab.datasets.toy import bayes_accuracy
 from unspur.lab.experiments.registry import PRESETS
 from unspur.lab.experiments.reproduce import Reproduction, experiment_names, find_experiments, reproduce
 from unspur.lab.experiments.running import Failure
 from unspur.lab.experiments.spec import Experiment
+from unspur.lab.report.experiment_figures import draw
 from unspur.lab.report.experiment_tables import agreement_lines, digest, write_index, write_tables
 
 #: Failed cells whose errors are shown.
@@ -61,15 +63,19 @@ def reproduce_command(
         return
     if not names:
         raise click.UsageError("Name an experiment, or --list them.")
-    experiments, folder = find_experiments(names), Path(output) / "smoke" if smoke else Path(output)
+    experiments = _chosen(find_experiments(names), presets, only)
+    folder = Path(output) / "smoke" if smoke else Path(output)
     done, failures = [], 0
     for experiment in experiments:
         chosen = experiment.smoke() if smoke else experiment
+        methods = [method.name for method in chosen.methods if method.name in only]
         for preset in presets or chosen.presets:
+            if preset not in chosen.presets:
+                continue
             if not as_json:
                 click.echo(f"\n{chosen.title}\n  {chosen.name}, preset {preset}: {PRESETS[preset]}")
             result = reproduce(
-                chosen, preset, folder, runs=None if smoke else runs, only=only, jobs=jobs, dask=dask,
+                chosen, preset, folder, runs=None if smoke else runs, only=methods, jobs=jobs, dask=dask,
                 progress=not as_json, reuse=not fresh, compute=not draw,
             )  # fmt: skip
             files = _write(result, chosen, folder)
@@ -87,22 +93,33 @@ def reproduce_command(
         raise UnspurError(f"{failures} cells failed; they have no record, and the same command tries them again.")
 
 
+def _chosen(experiments: list[Experiment], presets: tuple[str, ...], only: tuple[str, ...]) -> list[Experiment]:
+    """Those that have one of the presets and methods asked for; one that none has is an error."""
+    for what, asked, has in (("preset", presets, _presets), ("method", only, _methods)):
+        known = sorted({name for experiment in experiments for name in has(experiment)})
+        for name in asked:
+            if name not in known:
+                raise InputError(f"No {what} {name!r} in what is to be run. There are: {', '.join(known)}.")
+        experiments = [e for e in experiments if not asked or set(asked) & set(has(e))]
+    return experiments
+
+
+def _presets(experiment: Experiment) -> list[str]:
+    return list(experiment.presets)
+
+
+def _methods(experiment: Experiment) -> list[str]:
+    return [method.name for method in experiment.methods]
+
+
 def _write(result: Reproduction, experiment: Experiment, output: Path) -> list[Path]:
     """Tables and, where matplotlib is installed, figures."""
-    references, folder = _references(experiment), output / experiment.name
-    try:
-        from unspur.lab.report.experiment_figures import draw
-
-        folder.mkdir(parents=True, exist_ok=True)
-        figures = draw(
-            result.summary, folder, stem=result.summary.preset,
-            reference={metric: value for metric, (_, value) in references.items()},
-        )  # fmt: skip
-    except ImportError as error:
-        if (error.name or "").partition(".")[0] != "matplotlib":
-            raise
-        figures = []
+    references, folder, figures = _references(experiment), output / experiment.name, list[Path]()
+    if find_spec("matplotlib") is None:
         click.echo("  No figures: install matplotlib with pip install 'unspur[report]'.", err=True)
+    else:
+        lines = {metric: value for metric, (_, value) in references.items()}
+        figures = draw(result.summary, folder, stem=result.summary.preset, reference=lines)
     return [*write_tables(result.summary, folder, references=references, figures=figures), *figures]
 
 
