@@ -210,6 +210,7 @@ class TrainedHead(Head):
         epochs: int | None = None,
         batch_weights: BatchWeights = alike,
         start: LinearModel | None = None,
+        learning_rate: float | None = None,
     ) -> LinearModel:
         """Batches drawn with equal weight for each group or row; early stopping on the held-out rows.
 
@@ -219,8 +220,8 @@ class TrainedHead(Head):
         source = rows.source()
         weighting = rows.weighting(balanced=balanced)
         settings = SGDSettings(
-            self.learning_rate, self.momentum, self.weight_decay, self.batch_size,
-            self.max_epochs if epochs is None else epochs, self.patience,
+            self.learning_rate if learning_rate is None else learning_rate, self.momentum, self.weight_decay,
+            self.batch_size, self.max_epochs if epochs is None else epochs, self.patience,
         )  # fmt: skip
         centre = Moments.of(source, weighting).mean if start is None else start.centre
         return solve_softmax_by_sgd(

@@ -31,6 +31,8 @@ class GroupDRO(TrainedHead):
     adjustment : float, default=0.0
         C, which makes small groups count as worse than they look; n_g is the number of rows of group g (the
         effective number ``(Σw)² / Σw²`` under sample weights).
+    start_learning_rate : float or None, default=None
+        Learning rate of the ERM that ``solver="sgd"`` starts from; None for `learning_rate`.
     step_size : float, default=0.1
         η of ``solver="sgd"``: after every batch ``q_g ← q_g exp(η (loss_g + C / sqrt(n_g)))``.
     weight_decay : float, default=0.01
@@ -51,8 +53,8 @@ class GroupDRO(TrainedHead):
         Draws what SGD holds out, and its minibatches.
 
     The exact `weight_decay` is in units of the mean variance when all groups weigh the same, as for `GroupWeighted`;
-    `tol` also bounds the duality gap, in units of the loss of chance. SGD starts from ERM trained the same way, draws
-    groups alike, and stops early on the held-out loss of the worst group.
+    `tol` also bounds the duality gap, in units of the loss of chance. SGD starts from ERM, draws groups alike, and
+    stops early on the held-out loss of the worst group.
 
     Attributes
     ----------
@@ -76,6 +78,7 @@ class GroupDRO(TrainedHead):
         **TrainedHead._parameter_constraints,
         "adjustment": [Interval(Real, 0, None, closed="left")],
         "step_size": [Interval(Real, 0, None, closed="neither")],
+        "start_learning_rate": [None, Interval(Real, 0, None, closed="neither")],
     }
 
     def __init__(
@@ -83,6 +86,7 @@ class GroupDRO(TrainedHead):
         *,
         adjustment: float = 0.0,
         step_size: float = 0.1,
+        start_learning_rate: float | None = None,
         weight_decay: float = WEIGHT_DECAY,
         solver: str = "exact",
         missing_concept: Any = None,
@@ -112,6 +116,7 @@ class GroupDRO(TrainedHead):
         )
         self.adjustment = adjustment
         self.step_size = step_size
+        self.start_learning_rate = start_learning_rate
 
     def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
         solved = self._minimax(data.train) if self.solver == "exact" else self._by_sgd(data, rng)
@@ -138,7 +143,7 @@ class GroupDRO(TrainedHead):
         present = train.totals > 0
         adjustments = self._adjustments(train)
         adversary = RunningGroupWeights(present / present.sum(), adjustments, self.step_size)
-        erm = self._sgd(train, held_out, rng)
+        erm = self._sgd(train, held_out, rng, learning_rate=self.start_learning_rate)
         model = self._sgd(train, held_out, rng, balanced=True, watch="worst", batch_weights=adversary, start=erm)
         losses = cell_losses(train.source(), model.logits(), train.totals) + adjustments
         return model, adversary.q, losses

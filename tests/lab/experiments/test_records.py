@@ -311,7 +311,7 @@ def test_a_store_reads_the_folder_first_and_then_its_packs(tmp_path):
     first, second, third = record(0), record(1), record(2)
     pack([first, second], tmp_path / "a.xz")
     folder = tmp_path / "records"
-    store = RecordStore(folder, packs=[tmp_path / "a.xz"])
+    store = RecordStore(folder, packed=unpack(tmp_path / "a.xz"))
     assert exact(store.get(first.key), first)
     assert store.get(third.key) is None
     assert not folder.exists()  # reading makes nothing
@@ -323,4 +323,4 @@ def test_a_store_reads_the_folder_first_and_then_its_packs(tmp_path):
     assert store.damaged[0][0] == store.path(second.key)
     (tmp_path / "a.xz").write_bytes(b"")
     with pytest.raises(ArtifactError, match="damaged"):
-        RecordStore(folder, packs=[tmp_path / "a.xz"])
+        unpack(tmp_path / "a.xz")

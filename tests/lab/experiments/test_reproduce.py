@@ -13,8 +13,10 @@ import pytest
 from click.testing import CliRunner
 from numpy.testing import assert_allclose
 
+from unspur._version import __version__
 from unspur.lab.cli import main
 from unspur.lab.experiments.metrics import METRICS
+from unspur.lab.experiments.records import unpack
 from unspur.lab.experiments.reproduce import experiment_names, find_experiments, reproduce
 from unspur.lab.experiments.spec import read_experiment
 
@@ -23,7 +25,6 @@ title = "A small one"
 presets = ["released"]
 runs = 12
 metrics = ["average", "worst_group"]
-published = { source = "removal", dataset = "toy" }
 
 [dataset]
 name = "toy"
@@ -117,6 +118,35 @@ class TestRuns:
         assert victim.name in told
         assert table(tmp_path / "r") == before
 
+    def test_a_damaged_pack_is_told_and_made_anew(self, mine, tmp_path):
+        unspur(mine, "--runs", 2, "--jobs", 1, "--output", tmp_path / "r")
+        packed = tmp_path / "r" / "mine" / "released.jsonl.xz"
+        whole = packed.read_bytes()
+        packed.write_bytes(whole[:-30])
+        assert "released.jsonl.xz could not be used" in unspur(
+            mine, "--runs", 2, "--jobs", 1, "--output", tmp_path / "r"
+        )
+        assert packed.read_bytes() == whole
+
+    def test_another_version_computes_anew_and_keeps_what_was_packed(self, mine, tmp_path, monkeypatch):
+        unspur(mine, "--runs", 2, "--jobs", 1, "--output", tmp_path / "r")
+        page = (tmp_path / "r" / "mine" / "released.md").read_bytes()
+        monkeypatch.setattr("unspur.lab.experiments.reproduce.__version__", "9.9")
+        told = unspur(mine, "--draw", "--output", tmp_path / "r", expect=1)
+        assert "nothing to draw" in told
+        assert f"has records of {__version__} version, this is 9.9" in told
+        assert (tmp_path / "r" / "mine" / "released.md").read_bytes() == page
+        assert "4 cells computed, 0 found" in unspur(mine, "--runs", 1, "--jobs", 1, "--output", tmp_path / "r")
+        versions = [record.version for record in unpack(tmp_path / "r" / "mine" / "released.jsonl.xz")]
+        assert (versions.count(__version__), versions.count("9.9")) == (8, 4)
+
+    def test_foreign_files_in_the_folder_do_no_harm(self, mine, tmp_path):
+        (tmp_path / "r" / "other").mkdir(parents=True)
+        (tmp_path / "r" / "other" / "package.json").write_text('{"name": "x"}', encoding="utf-8")
+        (tmp_path / "r" / "other" / "cut.json").write_text('{"na', encoding="utf-8")
+        unspur(mine, "--runs", 1, "--jobs", 1, "--output", tmp_path / "r")
+        assert "package" not in (tmp_path / "r" / "README.md").read_text(encoding="utf-8")
+
     def test_one_failing_cell_is_reported_with_its_spec_and_the_rest_is_done(self, mine, tmp_path):
         mine.write_text(MINE.replace('remover = "JSE"', 'remover = { name = "JSE", delta = "of" }'), encoding="utf-8")
         told = unspur(mine, "--runs", 2, "--jobs", 1, "--output", tmp_path / "r", expect=1)
@@ -128,7 +158,7 @@ class TestRuns:
         told = json.loads(unspur(mine, "--runs", 2, "--jobs", 1, "--json", "--output", tmp_path / "r"))
         assert told[0]["experiment"] == "mine"
         assert told[0]["missing"] == 0
-        assert set(told[0]["agreement"]) == {"JSE", "ERM"}
+        assert told[0]["runs"] == 2
         assert all(Path(name).exists() for name in told[0]["files"])
 
     def test_listing_and_misuse(self, tmp_path):
@@ -138,12 +168,14 @@ class TestRuns:
         assert "There are: toy-delta" in unspur("tou", "--output", tmp_path, expect=1)
         assert "There are: exact" in unspur("toy-power", "--preset", "paper", "--output", tmp_path, expect=1)
         assert "There are: ERM, INLP" in unspur("toy-ood", "--only", "jse", "--output", tmp_path, expect=1)
+        for pair in (("--smoke", "--runs", 5), ("--draw", "--fresh"), ("--draw", "--only", "JSE")):
+            assert "contradict each other" in unspur("toy-ood", *pair, "--output", tmp_path, expect=2)
         assert not list(tmp_path.iterdir())
 
     def test_a_method_that_only_some_experiments_have_runs_there(self, tmp_path):
         told = unspur("toy-delta", "toy-reweighting", "--only", "JTT", "--preset", "released", "--smoke", "--jobs", 1,
                       "--output", tmp_path)  # fmt: skip
-        assert "toy-reweighting, preset released" in told
+        assert "toy-reweighting, 2 cells, preset released" in told
         assert "toy-delta" not in told
 
 

@@ -8,6 +8,7 @@ from scipy.stats import norm
 
 from unspur.lab.datasets.toy import bayes_accuracy, make_toy
 from unspur.lab.experiments.metrics import METRICS
+from unspur.lab.experiments.presets import complete_head
 from unspur.lab.experiments.reproduce import find_experiments
 from unspur.lab.experiments.summary import EXPECTED, summarise
 from unspur.lab.report.experiment_tables import agreement_lines, markdown
@@ -44,8 +45,9 @@ def test_groups_are_counted_in_the_order_of_their_names():
 
     data = {"name": "toy", "n": 400, "d": 4, "rho": 0.0, "separability_concept": 3.0, "separability_main": 3.0,
             "angle": 90.0}  # fmt: skip
-    spec = {"dataset": data, "remover": {"name": "none"}, "head": {"name": "ERM"}, "run": 0}
     for preset, rows in (("exact", 20_000), ("paper", 400), ("released", 400), ("released-fresh", 400)):
+        head = complete_head(preset, "toy", {"name": "ERM"})
+        spec = {"dataset": data, "remover": {"name": "none"}, "head": head, "run": 0}
         found = toy_cell({**spec, "preset": preset})
         assert sum(found["rows"]) == rows
         assert found == toy_cell({**spec, "preset": preset})  # a pure function
@@ -68,14 +70,26 @@ def test_agreement_counts_values_within_two_errors():
     near, far = ({"JSE delta=0": [result(at), result(at + 1)]} for at in (67, 95))
     assert [(a.method, a.within, a.total) for a in summary(near)[0].agreement] == [("JSE delta=0", 2, 2)]
     assert [(a.method, a.within, a.total) for a in summary(far)[0].agreement] == [("JSE delta=0", 0, 2)]
-    assert "0 of    2 published values" in agreement_lines(summary(far)[0])[0]
+    assert "0 of   2 published values" in agreement_lines(summary(far)[0])[0]
     assert pytest.approx(norm.cdf(2) - norm.cdf(-2)) == EXPECTED
+
+
+def test_a_line_that_is_not_counted_stands_beside_the_published_one():
+    values = {name: [result(95), result(96)] for name in ("GDRO", "GDRO as released")}
+    found, _ = summary(values, "toy-reweighting")
+    assert [(a.method, a.total, a.counted) for a in found.agreement] == [
+        ("GDRO", 6, True), ("GDRO as released", 6, False),
+    ]  # fmt: skip
+    page = markdown(found, {}, [])
+    assert "| GDRO as released (not counted) | 0 | 6 |" in page
+    assert "| all |" not in page  # one counted line is all
 
 
 def test_a_single_run_has_no_error_and_agrees_with_nothing():
     found, _ = summary({"JSE delta=0": [result(67)]})
     assert {line.error for line in found.lines} == {None}
     assert found.agreement == ()
+    assert agreement_lines(found) == ["One run has no standard error: nothing is compared."]
 
 
 def test_differences_are_taken_run_by_run():

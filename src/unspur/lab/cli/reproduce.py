@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,9 +11,8 @@ import click
 from unspur.exceptions import InputError, UnspurError
 from unspur.lab.cli.common import echo_json, json_option
 from unspur.lab.datasets.toy import bayes_accuracy
-from unspur.lab.experiments.registry import PRESETS
+from unspur.lab.experiments.presets import PRESETS
 from unspur.lab.experiments.reproduce import Reproduction, experiment_names, find_experiments, reproduce
-from unspur.lab.experiments.running import Failure
 from unspur.lab.experiments.spec import Experiment
 from unspur.lab.report.experiment_figures import draw
 from unspur.lab.report.experiment_tables import agreement_lines, digest, write_index, write_tables
@@ -63,6 +63,10 @@ def reproduce_command(
         return
     if not names:
         raise click.UsageError("Name an experiment, or --list them.")
+    for one, other in (("--smoke", "--runs"), ("--draw", "--fresh"), ("--draw", "--only"), ("--draw", "--dask")):
+        given = {"--smoke": smoke, "--runs": runs, "--draw": draw, "--fresh": fresh, "--only": only, "--dask": dask}
+        if given[one] and given[other]:
+            raise click.UsageError(f"{one} and {other} contradict each other.")
     experiments = _chosen(find_experiments(names), presets, only)
     folder = Path(output) / "smoke" if smoke else Path(output)
     done, failures = [], 0
@@ -73,7 +77,8 @@ def reproduce_command(
             if preset not in chosen.presets:
                 continue
             if not as_json:
-                click.echo(f"\n{chosen.title}\n  {chosen.name}, preset {preset}: {PRESETS[preset]}")
+                cells = len(chosen.cells(preset, None if smoke else runs, methods))
+                click.echo(f"\n{chosen.title}\n  {chosen.name}, {cells} cells, preset {preset}: {PRESETS[preset]}")
             result = reproduce(
                 chosen, preset, folder, runs=None if smoke else runs, only=methods, jobs=jobs, dask=dask,
                 progress=not as_json, reuse=not fresh, compute=not draw,
@@ -81,7 +86,7 @@ def reproduce_command(
             files = _write(result, chosen, folder)
             failures += len(result.report.failures)
             done.append({**digest(result.summary), "files": [str(path) for path in files],
-                         "failures": [_described(failure) for failure in result.report.failures]})  # fmt: skip
+                         "failures": [asdict(failure) for failure in result.report.failures]})  # fmt: skip
             if not as_json:
                 _tell(result, files)
     index = write_index(folder)
@@ -117,7 +122,7 @@ def _write(result: Reproduction, experiment: Experiment, output: Path) -> list[P
     references, folder, figures = _references(experiment), output / experiment.name, list[Path]()
     if find_spec("matplotlib") is None:
         click.echo("  No figures: install matplotlib with pip install 'unspur[report]'.", err=True)
-    else:
+    elif result.summary.lines or result.summary.panels:
         lines = {metric: value for metric, (_, value) in references.items()}
         figures = draw(result.summary, folder, stem=result.summary.preset, reference=lines)
     return [*write_tables(result.summary, folder, references=references, figures=figures), *figures]
@@ -140,11 +145,7 @@ def _tell(result: Reproduction, files: list[Path]) -> None:
     for failure in report.failures[:SHOWN]:
         click.echo(f"  failed: {failure.message}\n    spec: {failure.spec}", err=True)
     if len(report.failures) > SHOWN:
-        click.echo(f"  … and {len(report.failures) - SHOWN} more failures", err=True)
+        click.echo(f"  … and {len(report.failures) - SHOWN} more; --json shows all, with tracebacks", err=True)
     for line in agreement_lines(result.summary):
         click.echo(f"  {line}")
     click.echo(f"  {next(path for path in files if path.suffix == '.md')}")
-
-
-def _described(failure: Failure) -> dict[str, object]:
-    return {"spec": failure.spec, "message": failure.message}

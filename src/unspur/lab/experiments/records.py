@@ -101,14 +101,14 @@ def _sha256(text: bytes | memoryview) -> str:
 
 
 class RecordStore:
-    """Records in a folder, one file each, and in packs, which are only read.
+    """Records in a folder, one file each, and those of packs (`packed`), which are only read.
 
     Several processes may use the same folder at once. Nothing is created before the first `put`.
     """
 
-    def __init__(self, folder: str | PathLike[str], packs: Iterable[str | PathLike[str]] = ()) -> None:
+    def __init__(self, folder: str | PathLike[str], *, packed: Iterable[Record] = ()) -> None:
         self.folder = Path(folder)
-        self._packed = {record.key: record for path in packs for record in unpack(path)}
+        self._packed = {record.key: record for record in packed}
         self._damaged: dict[Path, str] = {}
         self._ready = False
 

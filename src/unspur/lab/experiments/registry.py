@@ -1,22 +1,34 @@
-"""Names that a spec may use."""
+"""Datasets that a spec may name: their settings, with defaults and what they may be."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-#: Settings of each dataset and their defaults (the paper's).
-DATASETS: dict[str, dict[str, Any]] = {
-    "toy": {
-        "n": 2000, "d": 20, "rho": 0.0, "separability_concept": 3.0, "separability_main": 3.0, "angle": 90.0,
-    },
-}  # fmt: skip
 
-#: How a cell is evaluated.
-PRESETS: dict[str, str] = {
-    "exact": "the library's solvers and defaults; an independent test set of 20,000 rows",
-    "paper": "SGD as the paper describes it; an independent test set as large as the training pool",
-    "released": "the authors' program: its early stopping, start and tests, and its test set",
-    "released-fresh": "the same with an independent test set",
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A number that describes a dataset: its default (the paper's), and what it needs to be, in words and as a test."""
+
+    default: int | float
+    needs: str
+    valid: Callable[[Any], bool]
+
+
+DATASETS: dict[str, dict[str, Setting]] = {
+    "toy": {
+        "n": Setting(2000, "a whole number of at least 50", lambda n: n >= 50),
+        "d": Setting(20, "a whole number of at least 2", lambda d: d >= 2),
+        "rho": Setting(0.0, "a correlation between -1 and 1", lambda rho: -1.0 < rho < 1.0),
+        "separability_concept": Setting(3.0, "a positive number", lambda gamma: 0.0 < gamma < 1e6),
+        "separability_main": Setting(3.0, "a positive number", lambda gamma: 0.0 < gamma < 1e6),
+        "angle": Setting(90.0, "degrees between 0 and 180", lambda angle: 0.0 < angle < 180.0),
+    },
 }
-REMOVERS = ("none", "JSE", "INLP", "RLACE", "LEACE", "SAL", "SPLINCE", "true axis")
-HEADS = ("ERM", "GroupWeighted", "SUBG", "GroupDRO", "JTT", "DFR")
+
+#: Settings, besides the strength, that published values are for; all others are the defaults.
+PUBLISHED: dict[str, tuple[str, dict[str, float]]] = {
+    "toy": ("toy", {}),
+    "toy gamma_sp=6 gamma_mt=2": ("toy", {"separability_concept": 6.0, "separability_main": 2.0}),
+}

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from unspur import LEACE, Subspace
-from unspur.exceptions import InputError
-from unspur.lab.experiments.fitting import LastLayer, Removal, fit_last_layer
+from unspur.lab.experiments.fitting import LastLayer, Removal
 from unspur.lab.released import heads
 from unspur.lab.released.inlp import released_inlp
 from unspur.lab.released.joint import released_jse
@@ -21,32 +20,28 @@ from unspur.lab.selection import Rows
 Settings = Mapping[str, Any]
 
 
-def released_removal(named: Settings, splits: Splits, selected: Settings, rng: np.random.Generator) -> Removal:
-    """Fit a remover with the selected hyper-parameters. The splits are centred, so projections go through zero."""
-    name, options = named["name"], {key: value for key, value in named.items() if key != "name"}
-    d = splits.train.Z.shape[1]
+def released_removal(named: Settings, splits: Splits, rng: np.random.Generator) -> Removal:
+    """Fit a remover. The splits are centred, so projections go through zero."""
+    name, options = named["name"], {key: value for key, value in named.items() if key not in ("name", "learning_rate")}
+    train, d = splits.train, splits.train.Z.shape[1]
+    main = np.zeros((d, 0))
     if name == "none":
         return Removal.none(d)
     if name == "LEACE":
-        fitted = LEACE(**options).fit(splits.train.Z, concept=splits.train.concept)
+        fitted = LEACE().fit(train.Z, concept=train.concept)
         return Removal(fitted.removal_, fitted.spurious_, fitted.main_)
-    found, main = np.zeros((d, 0)), np.zeros((d, 0))
     if name == "JSE":
-        found, main = released_jse(splits, _schedule(selected), rng, **options)
+        found, main = released_jse(splits, Schedule(named["learning_rate"]), rng, **options)
     elif name == "INLP":
-        found = released_inlp(splits, _schedule(selected), rng, **options)
-    elif name == "RLACE":
-        found = released_rlace(splits.train, selected["learning_rate"], rng, **options)
+        found = released_inlp(splits, Schedule(named["learning_rate"]), rng, **options)
     else:
-        raise InputError(f"The authors' program has no {name}; it has JSE, INLP, RLACE, LEACE and none.")
+        found = released_rlace(train, named["learning_rate"], rng, **options)
     return Removal.of(Subspace.spanned_by(found), Subspace.spanned_by(main), np.zeros(d))
 
 
-def released_head(
-    named: Settings, train: Rows, validation: Rows, selected: Settings, erm: Settings, rng: np.random.Generator
-) -> LastLayer:
-    """Train a last layer with the selected hyper-parameters, and those of ERM where it starts or ends with that."""
-    name, schedule = named["name"], _schedule(selected)
+def released_head(named: Settings, train: Rows, rng: np.random.Generator) -> LastLayer:
+    """Train a last layer."""
+    name, schedule = named["name"], Schedule(named["learning_rate"], named.get("batch_size", 128))
     if name == "ERM":
         model = heads.erm(train, schedule, rng)
     elif name == "GroupWeighted":
@@ -54,16 +49,11 @@ def released_head(
     elif name == "SUBG":
         model = heads.subsampled(train, schedule, rng)
     elif name == "JTT":
-        model = heads.just_train_twice(train, _schedule(erm), schedule, selected["upweight"], rng)
-    elif name == "GroupDRO" and named.get("indexing_fault", False):
-        model = heads.group_dro(train, schedule, _schedule(erm), selected["adjustment"], selected["step_size"], rng)
-    elif name == "GroupDRO":  # done right: the library's, with the program's hyper-parameters
-        right = {"name": name, "solver": "sgd", "weight_decay": 0.0, **selected}
-        return fit_last_layer(right, train, validation, rng)
+        first = Schedule(named["identification_learning_rate"])
+        model = heads.just_train_twice(train, schedule, first, named["upweight"], rng)
     else:
-        raise InputError(f"The authors' program has no last layer {name}.")
+        model = heads.group_dro(
+            train, schedule, Schedule(named["start_learning_rate"]), named["adjustment"], named["step_size"], rng,
+            indexing_fault=named.get("indexing_fault", False),
+        )  # fmt: skip
     return LastLayer(*model)
-
-
-def _schedule(selected: Settings) -> Schedule:
-    return Schedule(selected["learning_rate"], selected.get("batch_size", 128))

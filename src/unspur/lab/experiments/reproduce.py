@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unspur._version import __version__
-from unspur.exceptions import InputError
+from unspur.exceptions import ArtifactError, InputError
 from unspur.lab.experiments.cells import data_digest, run_cell
 from unspur.lab.experiments.folder import experiments_folder
 from unspur.lab.experiments.records import Record, RecordStore, pack, record_key, unpack
@@ -43,7 +43,10 @@ def find_experiments(names: Sequence[str]) -> list[Experiment]:
             matching = [experiments_folder() / f"{k}.toml" for k in known if k == name or k.startswith(f"{name}-")]
         if not matching:
             raise InputError(f"There is no experiment {name!r}. There are: {', '.join(known)}; or name a .toml file.")
-        found |= {path.stem: read_experiment(path) for path in matching}
+        for path in matching:
+            experiment = read_experiment(path)
+            if found.setdefault(path.stem, experiment) != experiment or (name.endswith(".toml") and path.stem in known):
+                raise InputError(f"There is another experiment called {path.stem!r}; rename {path}.")
     return list(found.values())
 
 
@@ -66,31 +69,46 @@ def reproduce(
     is computed to some methods; with ``compute=False`` nothing is.
     """
     cells = experiment.cells(preset, runs)
-    wanted = experiment.cells(preset, runs, only)
     packed = folder / experiment.name / f"{preset}.jsonl.xz"
-    store = RecordStore(folder / "records", [packed] if packed.exists() else [])
+    before, damaged = _unpacked(packed)
+    store = RecordStore(folder / "records", packed=before)
     digest = data_digest(experiment.dataset)
     report = RunReport(0, 0, (), 0.0)
     if compute:
+        wanted = experiment.cells(preset, runs, only)
         tasks = [Task(dict(cell.spec), _key(cell, digest), digest) for cell in wanted]
         report = run(tasks, store, run_cell, version=__version__, jobs=jobs, dask=dask, progress=progress, reuse=reuse)
     records = [store.get(_key(cell, digest)) for cell in cells]
-    _pack(packed, [record for record in records if record is not None], digest)
+    found = [record for record in records if record is not None]
+    if not found and not report.failures:
+        versions = sorted({record.version for record in before}) or ["no"]
+        raise InputError(
+            f"There is nothing to draw of {experiment.name}, preset {preset}: {folder} has records of "
+            f"{', '.join(versions)} version, this is {__version__}. Run it without --draw."
+        )
+    _pack(packed, before, found)
     results = [None if record is None else record.result for record in records]
     summary = summarise(experiment, preset, __version__, cells, results)
-    return Reproduction(summary, report, store.damaged)
+    return Reproduction(summary, report, (*damaged, *store.damaged))
 
 
 def _key(cell: Cell, digest: str) -> str:
     return record_key(dict(cell.spec), digest, __version__)
 
 
-def _pack(path: Path, records: Sequence[Record], digest: str) -> None:
-    """Records of these cells and those packed before, of this version and these data, in one file."""
-    before = (
-        {} if not path.exists() else {r.key: r for r in unpack(path) if (r.version, r.data) == (__version__, digest)}
-    )
-    together = {**before, **{record.key: record for record in records}}
-    if together and together != before:
+def _unpacked(path: Path) -> tuple[list[Record], list[tuple[Path, str]]]:
+    """Records of a pack, if there is one that is whole; else what is wrong with it."""
+    if not path.exists():
+        return [], []
+    try:
+        return unpack(path), []
+    except ArtifactError as error:
+        return [], [(path, str(error))]
+
+
+def _pack(path: Path, before: Sequence[Record], found: Sequence[Record]) -> None:
+    """Put records into the pack beside those that were there, which may be of other versions."""
+    together = {record.key: record for record in (*before, *found)}
+    if together != {record.key: record for record in before}:
         path.parent.mkdir(parents=True, exist_ok=True)
         pack(together.values(), path, overwrite=True)

@@ -22,6 +22,7 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 from tqdm.auto import tqdm
 
+from unspur._version import __version__
 from unspur.exceptions import InputError, RunStoppedError
 from unspur.lab.experiments.records import Record, RecordStore, canonical
 
@@ -120,7 +121,7 @@ def run(
         raise RunStoppedError(
             f"The run stopped before its end ({_in_words(error)}). {stored} of {len(cells)} cells are stored in "
             f"{store.folder}; once the cause is gone, the same command goes on from there"
-            + ("." if reuse else ", without reuse=False.")
+            + ("." if reuse else " (not --fresh).")
         ) from error
     return RunReport(computed, reused, tuple(failures), time.perf_counter() - start)
 
@@ -198,6 +199,7 @@ def _on_cluster(compute: Compute, tasks: Sequence[Task], address: str) -> Genera
         raise InputError("A Dask cluster needs distributed; pip install 'unspur[dask]'.") from error
     with _client(address) as client:
         _expect_workers(client, address)
+        _expect_this_version(client, address)
         waiting, sent = iter(tasks), dict[Any, str]()
         arriving = as_completed(loop=client.loop)
 
@@ -242,6 +244,20 @@ def _expect_workers(client: Any, address: str) -> None:
             f"Start workers with {command}.",
             stacklevel=2,
         )
+
+
+def _expect_this_version(client: Any, address: str) -> None:
+    """Records carry the version of this process, so the workers must have it, too."""
+    versions = sorted(set(client.run(_version).values()) | {__version__})
+    if len(versions) > 1:
+        raise InputError(
+            f"The workers of {address} and this process have different versions of unspur: {', '.join(versions)}. "
+            "Install the same everywhere."
+        )
+
+
+def _version() -> str:
+    return __version__
 
 
 def _landed(future: Any, key: str) -> _Outcome:

@@ -26,6 +26,7 @@ depend on.
 from __future__ import annotations
 
 import difflib
+import math
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,28 +35,37 @@ from pathlib import Path
 from typing import Any
 
 from unspur.exceptions import InputError
-from unspur.lab.experiments.metrics import METRICS, expand
-from unspur.lab.experiments.registry import DATASETS, HEADS, PRESETS, REMOVERS
+from unspur.lab.experiments.fitting import HEADS, REMOVERS
+from unspur.lab.experiments.metrics import ACCURACIES, METRICS
+from unspur.lab.experiments.presets import PRESETS, complete_head, complete_remover, has_method, known_options
+from unspur.lab.experiments.published import published_values
+from unspur.lab.experiments.registry import DATASETS, PUBLISHED
 
-#: Figures that `lab.report` can draw.
-FIGURES = ("curves", "sizes")
+#: Figures that `lab.report` can draw, and how many axes they need.
+FIGURES = {"curves": 1, "sizes": 2}
+#: Names of files and folders beside the results of an experiment.
+RESERVED = {"records", "smoke", "hyperparameters"}
 #: Rows of the training pool in a smoke run.
 SMOKE_ROWS = 500
 _KEYS = {
     "title", "answers", "published", "presets", "runs", "strength", "metrics", "figure", "dataset", "methods", "note",
     "illustration",
 }  # fmt: skip
-_METHOD_KEYS = {"name", "remover", "head", "published", "presets"}
+_METHOD_KEYS = {"name", "remover", "head", "published", "counted", "presets"}
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A line of the tables: remover and last layer with their options, and the published line it is set against."""
+    """A line of the tables: remover and last layer with their options, and the published line it is set against.
+
+    One that is not `counted` stands beside the published line without being held to it.
+    """
 
     name: str
     remover: Mapping[str, Any]
     head: Mapping[str, Any]
     published: str
+    counted: bool
     presets: tuple[str, ...]
 
 
@@ -100,7 +110,7 @@ class Experiment:
         """The product of axes, methods (all, or `only` some) and runs, for one preset."""
         known = [method.name for method in self.methods]
         for name in only:
-            _known(name, known, f"method of {self.name}")
+            _Reader(self.name).known(name, known, "method")
         methods = [m for m in self.methods if preset in m.presets and (not only or m.name in only)]
         return list(self._product(preset, methods, self.runs if runs is None else runs))
 
@@ -109,7 +119,7 @@ class Experiment:
         smaller = {key: value[-1:] if isinstance(value, list) else value for key, value in self.dataset.items()}
         rows = smaller["n"]
         smaller["n"] = [min(SMOKE_ROWS, n) for n in rows] if isinstance(rows, list) else min(SMOKE_ROWS, rows)
-        return replace(self, dataset=smaller, runs=2)
+        return replace(self, dataset=smaller, runs=2, published=None)
 
     def _product(self, preset: str, methods: Sequence[Method], runs: int) -> Iterator[Cell]:
         for values in product(*(self.dataset[axis] for axis in self.axes)):
@@ -123,9 +133,10 @@ class Experiment:
                     yield self._cell(preset, method, at, 0, keep=["panels"])
 
     def _cell(self, preset: str, method: Method, at: Mapping[str, Any], run: int, **more: Any) -> Cell:
+        data = {**self.dataset, **at}
         spec = {
-            "dataset": {**self.dataset, **at}, "remover": dict(method.remover), "head": dict(method.head),
-            "preset": preset, "run": run, **more,
+            "dataset": data, "remover": complete_remover(preset, data["name"], method.remover),
+            "head": complete_head(preset, data["name"], method.head), "preset": preset, "run": run, **more,
         }  # fmt: skip
         return Cell(spec, method.name, at)
 
@@ -138,95 +149,202 @@ def read_experiment(path: Path) -> Experiment:
         raise InputError(f"There is no experiment file {path}.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is not valid TOML: {error}.") from error
-    where = path.name
-    for key in text:
-        _known(key, _KEYS, f"key of {where}")
-    for key in ("title", "dataset", "methods", "metrics"):
-        if key not in text:
-            raise InputError(f"{where} has no {key!r}, which every experiment needs.")
-    presets = tuple(_known(name, PRESETS, f"preset of {where}") for name in text.get("presets", ["exact"]))
-    dataset = _dataset(text["dataset"], where)
-    methods = tuple(_method(entry, presets, where) for entry in text["methods"])
-    strength = text.get("strength", "rho")
-    _known(strength, dataset, f"setting of the dataset of {where} to draw over")
-    published = text.get("published")
-    if published is not None and set(published) != {"source", "dataset"}:
-        raise InputError(f"'published' of {where} needs a source and a dataset; got {published}.")
-    return Experiment(
-        name=path.stem,
-        title=str(text["title"]),
-        answers=tuple(text.get("answers", ())),
-        published=published,
-        presets=presets,
-        runs=_count(text.get("runs", 30), where),
-        strength=strength,
-        metrics=tuple(m for name in text["metrics"] for m in expand(_known(name, METRICS, f"metric of {where}"))),
-        figure=_known(text.get("figure", "curves"), FIGURES, f"figure of {where}"),
-        illustration=_illustration(text.get("illustration"), dataset, methods, where),
-        dataset=dataset,
-        methods=methods,
-        note=str(text.get("note", "")),
-    )
+    return _Reader(path.name).experiment(path.stem, text)
 
 
-def _dataset(settings: Any, where: str) -> dict[str, Any]:
-    if not isinstance(settings, dict) or "name" not in settings:
-        raise InputError(f"[dataset] of {where} needs a name: {', '.join(DATASETS)}.")
-    defaults = DATASETS[_known(settings["name"], DATASETS, f"dataset of {where}")]
-    for key, value in settings.items():
-        _known(key, {"name", *defaults}, f"setting of dataset {settings['name']!r} in {where}")
-        if value == []:
-            raise InputError(f"{key} of {where} is an empty list, so the experiment has no cells.")
-    # Numbers such as 0 and 0.0 must give the same cell, whichever way they are written.
-    filled = {**defaults, **settings}
-    return {"name": settings["name"], **{key: _like(filled[key], default) for key, default in defaults.items()}}
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Checks the contents of one file; `where` is its name, for messages."""
 
+    where: str
 
-def _illustration(
-    entry: Any, dataset: Mapping[str, Any], methods: Sequence[Method], where: str
-) -> dict[str, Any] | None:
-    if entry is None:
-        return None
-    axes = [key for key, value in dataset.items() if isinstance(value, list)]
-    if set(entry) != {"methods", *axes}:
-        raise InputError(f"[illustration] of {where} needs methods and a value of {', '.join(axes)}; got {entry}.")
-    for name in entry["methods"]:
-        _known(name, [method.name for method in methods], f"method to illustrate in {where}")
-    return {**{axis: _like(entry[axis], dataset[axis][0]) for axis in axes}, "methods": list(entry["methods"])}
+    def experiment(self, name: str, text: dict[str, Any]) -> Experiment:
+        """The experiment in a parsed file."""
+        if name in RESERVED:
+            raise InputError(f"An experiment cannot be called {name!r}: results have a folder of that name. Rename it.")
+        self.known_keys(text, _KEYS, "the file")
+        for key in ("title", "dataset", "methods", "metrics"):
+            if key not in text:
+                raise InputError(f"{self.where} has no {key!r}, which every experiment needs.")
+        presets = tuple(self.names(text.get("presets", ["exact"]), PRESETS, "presets"))
+        dataset = self.dataset(text["dataset"])
+        axes = [key for key, value in dataset.items() if isinstance(value, list)]
+        strength = self.known(text.get("strength", "rho"), axes, "axis to draw over ('strength')")
+        methods = self.methods(text["methods"], presets)
+        wanted = self.names(text["metrics"], [*METRICS, "accuracy"], "metrics")
+        metrics = [m for metric in wanted for m in (ACCURACIES if metric == "accuracy" else (metric,))]
+        return Experiment(
+            name=name,
+            title=self.text(text["title"], "title"),
+            answers=tuple(self.text(label, "answers") for label in self.list(text.get("answers", []), "answers")),
+            published=self.published(text.get("published"), dataset, strength, methods),
+            presets=presets,
+            runs=self.whole(text.get("runs", 30), "runs"),
+            strength=strength,
+            metrics=tuple(dict.fromkeys(metrics)),
+            figure=self.figure(text.get("figure"), axes),
+            illustration=self.illustration(text.get("illustration"), dataset, axes, methods, presets),
+            dataset=dataset,
+            methods=methods,
+            note=self.text(text.get("note", ""), "note"),
+        )
 
+    def dataset(self, entry: Any) -> dict[str, Any]:
+        """All settings of the dataset; a list of values is an axis."""
+        entry = self.table(entry, "dataset")
+        name = self.known(entry.get("name"), DATASETS, "dataset")
+        settings = DATASETS[name]
+        self.known_keys(entry, {"name", *settings}, f"dataset {name!r}")
+        filled: dict[str, Any] = {"name": name}
+        for key, setting in settings.items():
+            value = entry.get(key, setting.default)
+            if value == []:
+                raise InputError(f"{key} of {self.where} is an empty list, so the experiment has no cells.")
+            several = isinstance(value, list)
+            numbers = [self.number(name, key, one) for one in (value if several else [value])]
+            if len(set(numbers)) < len(numbers):
+                raise InputError(f"{key} of {self.where} has a value twice: {value}.")
+            filled[key] = numbers if several else numbers[0]
+        return filled
 
-def _like(value: Any, default: Any) -> Any:
-    if isinstance(value, list):
-        return [_like(entry, default) for entry in value]
-    return float(value) if isinstance(default, float) else value
+    def number(self, dataset: str, key: str, value: Any) -> int | float:
+        """One value of a setting, always written the same way: 0 and 0.0 must give the same cell."""
+        setting = DATASETS[dataset][key]
+        kind = type(setting.default)
+        right = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        if not right or (kind is int and not isinstance(value, int)) or not setting.valid(value):
+            raise InputError(f"{key} of {self.where} must be {setting.needs}; got {value!r}.")
+        return kind(value)
 
+    def methods(self, entries: Any, presets: Sequence[str]) -> tuple[Method, ...]:
+        """All methods, each with a name of its own."""
+        found = [self.method(self.table(entry, "methods"), presets) for entry in self.list(entries, "methods")]
+        names = [method.name for method in found]
+        if not names or len(set(names)) < len(names):
+            raise InputError(f"{self.where} needs methods with names of their own; got {names}.")
+        return tuple(found)
 
-def _method(entry: Any, presets: tuple[str, ...], where: str) -> Method:
-    for key in entry:
-        _known(key, _METHOD_KEYS, f"key of a method of {where}")
-    remover, head = _named(entry.get("remover", "none")), _named(entry.get("head", "ERM"))
-    _known(remover["name"], REMOVERS, f"remover of {where}")
-    _known(head["name"], HEADS, f"last layer of {where}")
-    own = tuple(_known(name, PRESETS, f"preset of {where}") for name in entry.get("presets", presets))
-    name = entry.get("name", remover["name"])
-    return Method(name, remover, head, entry.get("published", name), own)
+    def method(self, entry: Mapping[str, Any], presets: Sequence[str]) -> Method:
+        """One method, with options that all of its presets have."""
+        self.known_keys(entry, _METHOD_KEYS, "a method")
+        remover = self.named(entry.get("remover", "none"), (*REMOVERS, "none", "true axis"), "remover")
+        head = self.named(entry.get("head", "ERM"), HEADS, "last layer")
+        own = tuple(self.names(entry.get("presets", list(presets)), presets, "presets of a method"))
+        for preset in own:
+            for part in (remover, head):
+                if not has_method(preset, part["name"]):
+                    raise InputError(f"The preset {preset!r} has no {part['name']!r}, which {self.where} asks for.")
+                options = known_options(preset, part["name"])
+                for key in part:
+                    if key != "name":
+                        self.known(key, options, f"option of {part['name']} under the preset {preset!r}")
+        name = self.text(entry.get("name", remover["name"]), "name of a method")
+        published = self.text(entry.get("published", name), "published line of a method")
+        counted = entry.get("counted", True)
+        if not isinstance(counted, bool):
+            raise InputError(f"'counted' of {name!r} in {self.where} is true or false; got {counted!r}.")
+        return Method(name, remover, head, published, counted, own)
 
+    def named(self, value: Any, names: Iterable[str], what: str) -> dict[str, Any]:
+        """A name, or a table with a name and options."""
+        entry = {"name": value} if isinstance(value, str) else self.table(value, what)
+        return {**entry, "name": self.known(entry.get("name"), names, what)}
 
-def _named(value: Any) -> dict[str, Any]:
-    return {"name": value} if isinstance(value, str) else dict(value)
+    def published(
+        self, entry: Any, dataset: Mapping[str, Any], strength: str, methods: Sequence[Method]
+    ) -> dict[str, str] | None:
+        """Source and dataset of the published values, which must be for these settings."""
+        if entry is None:
+            return None
+        entry = self.table(entry, "published")
+        if set(entry) != {"source", "dataset"}:
+            raise InputError(f"'published' of {self.where} needs a source and a dataset; got {dict(entry)}.")
+        values = published_values()
+        self.known(entry["dataset"], PUBLISHED, "dataset of published values")
+        self.known(entry["source"], {k[0] for k in values if k[1] == entry["dataset"]}, "source of published values")
+        there = {k[2] for k in values if k[:2] == (entry["source"], entry["dataset"])}
+        if not there & {method.published for method in methods}:
+            raise InputError(f"No method of {self.where} has published values; there are some of {sorted(there)}.")
+        name, settings = PUBLISHED[entry["dataset"]]
+        paper = {"name": name} | {k: settings.get(k, v.default) for k, v in DATASETS[name].items()}
+        other = {key: dataset[key] for key in paper if key != strength and dataset.get(key) != paper[key]}
+        if other:
+            raise InputError(f"The values published for {entry['dataset']!r} are not for {other} of {self.where}.")
+        return {key: str(value) for key, value in entry.items()}
 
+    def figure(self, value: Any, axes: Sequence[str]) -> str:
+        """The kind of figure that fits the axes."""
+        if value is None:
+            value = "curves" if len(axes) == 1 else "sizes"
+        self.known(value, FIGURES, "figure")
+        if len(axes) != FIGURES[value]:
+            raise InputError(
+                f"{self.where} varies {', '.join(axes) or 'nothing'}; a figure of {value!r} needs {FIGURES[value]} "
+                f"such lists. Make the others single values."
+            )
+        return str(value)
 
-def _count(value: Any, where: str) -> int:
-    if not isinstance(value, int) or value < 1:
-        raise InputError(f"runs of {where} must be a positive whole number; got {value!r}.")
-    return value
+    def illustration(
+        self,
+        entry: Any,
+        dataset: Mapping[str, Any],
+        axes: Sequence[str],
+        methods: Sequence[Method],
+        presets: Sequence[str],
+    ) -> dict[str, Any] | None:
+        """Where on the axes, and for which methods, rows are drawn."""
+        if entry is None:
+            return None
+        entry = self.table(entry, "illustration")
+        if set(entry) != {"methods", *axes}:
+            raise InputError(f"[illustration] of {self.where} needs methods and {', '.join(axes)}; got {dict(entry)}.")
+        everywhere = [method.name for method in methods if set(presets) <= set(method.presets)]
+        chosen = self.names(entry["methods"], everywhere, "methods of the illustration")
+        return {**{axis: self.number(dataset["name"], axis, entry[axis]) for axis in axes}, "methods": chosen}
 
+    def known_keys(self, entry: Mapping[str, Any], keys: Iterable[str], what: str) -> None:
+        """Refuse keys that mean nothing."""
+        for key in entry:
+            self.known(key, keys, f"key of {what}")
 
-def _known(name: Any, names: Iterable[str], what: str) -> str:
-    """The name, if it is one of `names`."""
-    names = sorted(names)
-    if name not in names:
-        close = difflib.get_close_matches(str(name), names, n=1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise InputError(f"Unknown {what}: {name!r}.{hint} There are: {', '.join(names)}.")
-    return str(name)
+    def known(self, name: Any, names: Iterable[str], what: str) -> str:
+        """The name, if it is one of `names`."""
+        names = sorted(names)
+        if not isinstance(name, str) or name not in names:
+            close = difflib.get_close_matches(str(name), names, n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            there = f" There are: {', '.join(names)}." if names else " There are none."
+            raise InputError(f"Unknown {what} in {self.where}: {name!r}.{hint}{there}")
+        return name
+
+    def names(self, value: Any, names: Iterable[str], what: str) -> list[str]:
+        """A list of known names, each once."""
+        names = list(names)
+        found = [self.known(name, names, f"name in {what!r}") for name in self.list(value, what)]
+        if not found:
+            raise InputError(f"{what!r} of {self.where} is an empty list.")
+        return list(dict.fromkeys(found))
+
+    def list(self, value: Any, what: str) -> list[Any]:
+        """A list."""
+        if not isinstance(value, list):
+            raise InputError(f"{what!r} of {self.where} must be a list; got {value!r}.")
+        return value
+
+    def table(self, value: Any, what: str) -> dict[str, Any]:
+        """A table of keys and values."""
+        if not isinstance(value, dict):
+            raise InputError(f"{what!r} of {self.where} must be a table of keys and values; got {value!r}.")
+        return value
+
+    def text(self, value: Any, what: str) -> str:
+        """A string."""
+        if not isinstance(value, str):
+            raise InputError(f"{what!r} of {self.where} must be a text; got {value!r}.")
+        return value
+
+    def whole(self, value: Any, what: str) -> int:
+        """A positive whole number."""
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise InputError(f"{what!r} of {self.where} must be a positive whole number; got {value!r}.")
+        return value

@@ -37,8 +37,10 @@ class Line:
         """Ours minus published, in combined standard errors."""
         if self.published is None or self.error is None:
             return None
-        combined = math.hypot(self.error, self.published.error)
-        return (self.mean - self.published.mean) / combined if combined > 0 else None
+        combined, difference = math.hypot(self.error, self.published.error), self.mean - self.published.mean
+        if combined == 0:
+            return 0.0 if difference == 0 else math.copysign(math.inf, difference)
+        return difference / combined
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,8 @@ class Agreement:
     method: str
     within: int
     total: int
+    #: Whether the method is held to the published values, or only stands beside them.
+    counted: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +88,8 @@ class Summary:
         for method in self.experiment.methods:
             apart = [abs(d) for line in self.lines if line.method == method.name and (d := line.distance) is not None]
             if apart:
-                counted.append(Agreement(method.name, sum(d <= APART for d in apart), len(apart)))
+                found = sum(d <= APART for d in apart)
+                counted.append(Agreement(method.name, found, len(apart), method.counted))
         return tuple(counted)
 
 
@@ -125,8 +130,8 @@ def _line(
 
 
 def _published(experiment: Experiment, method: str, at: Mapping[str, Any], metric: str) -> Published | None:
-    """The published value, where the experiment has a source and varies nothing but the strength."""
-    if experiment.published is None or set(at) != {experiment.strength}:
+    """The published value, if there is one."""
+    if experiment.published is None:
         return None
     source, dataset = experiment.published["source"], experiment.published["dataset"]
     key = (source, dataset, experiment.method(method).published, float(at[experiment.strength]), metric)

@@ -16,7 +16,6 @@ import numpy as np
 from unspur import Subspace
 from unspur.lab.datasets.toy import label_axes, make_toy
 from unspur.lab.experiments.fitting import LastLayer, Removal, fit_last_layer, fit_removal, seed
-from unspur.lab.experiments.folder import hyperparameters
 from unspur.lab.experiments.panels import panels
 from unspur.lab.experiments.records import canonical
 from unspur.lab.experiments.released_methods import released_head, released_removal
@@ -76,42 +75,26 @@ def _rounded(value: float) -> float:
 def _exact(
     data: Settings, remover: Settings, head: Settings, draws: np.random.Generator, training: np.random.Generator
 ) -> Fitted:
-    """Library defaults; last layers without a penalty, as always on Toy, and with the paper's other choices."""
+    """The library, cross-fitting on all rows."""
     train, test = _drawn(data, data["n"], data["rho"], draws), _drawn(data, TEST_ROWS, 0.0, draws)
-    chosen = {k: v for k, v in hyperparameters("paper", "toy", head["name"]).items() if k in ("adjustment", "upweight")}
     if remover["name"] == "true axis":
         axis = Subspace.spanned_by(_axes(data)[0][:, None])
         removal = Removal.of(axis, Subspace.empty(data["d"]), train.Z.mean(axis=0))
     else:
         removal = fit_removal(remover, train, None, training)
-    last = fit_last_layer({"weight_decay": 0.0, **chosen, **head}, removal(train), None, training)
-    return Splits(train, train, test), removal, last
-
-
-#: What the paper describes where the library's defaults differ.
-_DESCRIBED: dict[str, dict[str, Any]] = {
-    "JSE": {"solver": "sgd", "balance": "none", "scalars": "training", "candidate": "failing"},
-    "INLP": {"solver": "sgd", "balance": "none", "scalars": "training", "tests": "plain"},
-    "RLACE": {"solver": "sgd"},
-}
+    last = fit_last_layer(head, removal(train), None, training)
+    return Splits(train, train, test, np.zeros(data["d"])), removal, last
 
 
 def _paper(
     data: Settings, remover: Settings, head: Settings, draws: np.random.Generator, training: np.random.Generator
 ) -> Fitted:
-    """SGD with the paper's hyper-parameters, tests and candidate; one fifth of the rows validates."""
+    """The library, with one fifth of the rows to validate on."""
     pool, test = _drawn(data, data["n"], data["rho"], draws), _drawn(data, data["n"], 0.0, draws)
     order, cut = draws.permutation(len(pool)), int(0.8 * len(pool))
-    splits = Splits(pool.select(order[:cut]), pool.select(order[cut:]), test)
-    name = remover["name"]
-    selected = hyperparameters("paper", "toy", name)
-    if name == "RLACE":
-        del selected["weight_decay"]  # zero on Toy, and no option of the search
-    removal = fit_removal(
-        {**_DESCRIBED.get(name, {}), **selected, **remover}, splits.train, splits.validation, training
-    )
-    trained = {"solver": "sgd", **hyperparameters("paper", "toy", head["name"]), **head}
-    return splits, removal, fit_last_layer(trained, removal(splits.train), removal(splits.validation), training)
+    splits = Splits(pool.select(order[:cut]), pool.select(order[cut:]), test, np.zeros(data["d"]))
+    removal = fit_removal(remover, splits.train, splits.validation, training)
+    return splits, removal, fit_last_layer(head, removal(splits.train), removal(splits.validation), training)
 
 
 def _released(
@@ -119,12 +102,8 @@ def _released(
 ) -> Fitted:
     """The authors' program."""
     splits = released_splits(data["n"], data["d"], data["rho"], _separability(data), data["angle"], draws)
-    removal = released_removal(remover, splits, hyperparameters("released", "toy", remover["name"]), training)
-    last = released_head(
-        head, removal(splits.train), removal(splits.validation), hyperparameters("released", "toy", head["name"]),
-        hyperparameters("released", "toy", "ERM"), training,
-    )  # fmt: skip
-    return splits, removal, last
+    removal = released_removal(remover, splits, training)
+    return splits, removal, released_head(head, removal(splits.train), training)
 
 
 def _released_fresh(
@@ -132,7 +111,8 @@ def _released_fresh(
 ) -> Fitted:
     """The authors' program, judged on rows that share nothing with its training rows."""
     splits, removal, last = _released(data, remover, head, draws, training)
-    return replace(splits, test=_drawn(data, data["n"], 0.0, draws)), removal, last
+    fresh = _drawn(data, data["n"], 0.0, draws)
+    return replace(splits, test=Rows(fresh.Z - splits.centre, fresh.y, fresh.concept)), removal, last
 
 
 _PRESETS: dict[str, Callable[..., Fitted]] = {

@@ -7,6 +7,7 @@ import numpy as np
 from unspur._typing import FloatArray, IntArray
 from unspur.lab.released.schedule import Objective, Schedule, first_parameters, logistic_objective, train_logistic
 from unspur.lab.selection import Rows
+from unspur.solvers.softmax_sgd import RunningGroupWeights
 from unspur.sums.logistic import loss_and_probability
 
 Model = tuple[FloatArray, float]
@@ -25,8 +26,11 @@ def group_weighted(part: Rows, schedule: Schedule, rng: np.random.Generator) -> 
 
 
 def subsampled(part: Rows, schedule: Schedule, rng: np.random.Generator) -> Model:
-    """As many rows of each group as the smallest has, drawn with replacement."""
-    group = 2 * part.y + part.concept
+    """As many rows of each group as the smallest has, drawn with replacement.
+
+    The program does this with its option for reduced sets only; the published values show that it was on.
+    """
+    group = _group(part)
     size = np.bincount(group, minlength=4).min()
     rows = np.concatenate([rng.choice(np.flatnonzero(group == g), size) for g in range(4)])
     return train_logistic(part.Z[rows], part.y[rows], schedule, rng)
@@ -44,13 +48,38 @@ def just_train_twice(
 
 
 def group_dro(
-    part: Rows, schedule: Schedule, start: Schedule, adjustment: float, step_size: float, rng: np.random.Generator
+    part: Rows,
+    schedule: Schedule,
+    start: Schedule,
+    adjustment: float,
+    step_size: float,
+    rng: np.random.Generator,
+    *,
+    indexing_fault: bool,
 ) -> Model:
-    """Group DRO with the program's indexing fault, from the ERM solution, on group-balanced batches."""
+    """Group DRO from the ERM solution, on group-balanced batches; with the program's indexing fault, or done right."""
     weights, bias = train_logistic(part.Z, part.y, start, rng)
-    objective = faulty_group_objective(part, adjustment, step_size)
+    make = faulty_group_objective if indexing_fault else group_objective
+    objective = make(part, adjustment, step_size)
     theta = schedule.train(objective, np.append(weights, bias), len(part), rng, _equal_shares(part))
     return theta[:-1], float(theta[-1])
+
+
+def group_objective(part: Rows, adjustment: float, step_size: float) -> Objective:
+    """``Σ_g q_g (L_g + C/√n_g)``: L_g is the loss of group g in the batch; q_g is multiplied by exp(η ·) each time."""
+    group = _group(part)
+    size = np.bincount(group, minlength=4)
+    adjustments = np.where(size > 0, adjustment / np.sqrt(np.maximum(size, 1)), 0.0)
+    adversary = RunningGroupWeights((size > 0) / np.sum(size > 0), adjustments, step_size)
+
+    def objective(theta: FloatArray, rows: IntArray) -> tuple[float, FloatArray]:
+        batch, target = part.Z[rows], part.y[rows]
+        losses, residual = loss_and_probability(batch @ theta[:-1] + theta[-1], target)
+        weight = adversary(losses, group[rows])
+        pull = weight * (residual - target)
+        return float(weight @ losses), np.append(pull @ batch, pull.sum())
+
+    return objective
 
 
 def faulty_group_objective(part: Rows, adjustment: float, step_size: float) -> Objective:
@@ -59,15 +88,16 @@ def faulty_group_objective(part: Rows, adjustment: float, step_size: float) -> O
     A 0/1 membership vector is used as row numbers, so the "loss of group g" is the mean over the batch of the loss of
     row 1 for members of g and of row 0 for all others. Weights ``q_g ∝ exp(η L_g)`` start afresh in every batch.
     """
-    group = 2 * part.y + part.concept
+    group = _group(part)
 
     def objective(theta: FloatArray, rows: IntArray) -> tuple[float, FloatArray]:
-        two, target = part.Z[rows[:2]], part.y[rows[:2]]
+        first_two = rows[[0, min(1, len(rows) - 1)]]
+        two, target = part.Z[first_two], part.y[first_two]
         losses, residual = loss_and_probability(two @ theta[:-1] + theta[-1], target)
         count = np.bincount(group[rows], minlength=4)
         count = count[count > 0]
         share = np.stack([1.0 - count / len(rows), count / len(rows)], axis=1)  # of row 0 and row 1 in each group
-        group_loss = share @ losses[:2]
+        group_loss = share @ losses
         q = np.exp(step_size * group_loss)
         q /= q.sum()
         adjusted = group_loss + adjustment / np.sqrt(count)
@@ -80,6 +110,10 @@ def faulty_group_objective(part: Rows, adjustment: float, step_size: float) -> O
 
 def _equal_shares(part: Rows) -> FloatArray:
     """Probabilities of rows under which all groups are drawn alike."""
-    group = 2 * part.y + part.concept
+    group = _group(part)
     shares = (1.0 / np.bincount(group, minlength=4))[group]
     return np.asarray(shares / shares.sum())
+
+
+def _group(part: Rows) -> IntArray:
+    return np.asarray(2 * part.y + part.concept)

@@ -11,7 +11,9 @@ from unspur.lab.released.toy import Splits
 from unspur.sums.logistic import loss_and_probability
 
 
-def released_inlp(splits: Splits, schedule: Schedule, rng: np.random.Generator, *, level: float = 0.05) -> FloatArray:
+def released_inlp(
+    splits: Splits, schedule: Schedule, rng: np.random.Generator, *, significance_level: float = 0.05
+) -> FloatArray:
     """Orthonormal directions (d, k)."""
     train, validation = splits.train, splits.validation
     share = train.concept.mean()
@@ -21,7 +23,7 @@ def released_inlp(splits: Splits, schedule: Schedule, rng: np.random.Generator, 
         z, z_val = (rows - (rows @ found) @ found.T for rows in (train.Z, validation.Z))
         weights, bias = train_logistic(z, train.concept, schedule, rng)
         over = loss_and_probability(z_val @ weights + bias, validation.concept)[0] - chance
-        if not over.mean() / (over.std(ddof=1) / np.sqrt(len(over))) < -ndtri(1.0 - level):
+        if not over.mean() / (over.std(ddof=1) / np.sqrt(len(over))) < -ndtri(1.0 - significance_level):
             break
         rest = weights - found @ (found.T @ weights)
         found = np.column_stack([found, rest / np.linalg.norm(rest)])

@@ -40,14 +40,19 @@ class ReleasedPair:
 
 
 def released_jse(
-    splits: Splits, schedule: Schedule, rng: np.random.Generator, *, delta: float | str = 0.0, level: float = 0.05
+    splits: Splits,
+    schedule: Schedule,
+    rng: np.random.Generator,
+    *,
+    delta: float | str = 0.0,
+    significance_level: float = 0.05,
 ) -> tuple[FloatArray, FloatArray]:
     """Orthonormal spurious (d, k) and main-task directions (d, m)."""
     train, validation = splits.train, splits.validation
     d = train.Z.shape[1]
     if delta == "auto":
         delta = _difficulty(ReleasedPair.train(train, schedule, rng), validation)
-    tests = _Tests(float(delta), float(ndtri(1.0 - level)), schedule, rng)
+    tests = _Tests(float(delta), float(ndtri(1.0 - significance_level)), schedule, rng)
     spurious, main = np.zeros((d, 0)), np.zeros((d, 0))
     chosen: list[ReleasedPair] = []
     for _ in range(d):

@@ -18,11 +18,12 @@ from unspur.lab.selection import Rows
 
 @dataclass(frozen=True, slots=True)
 class Splits:
-    """Rows to train on, to validate on and to test on, centred."""
+    """Rows to train on, to validate on and to test on, and what was subtracted from training and test rows, (d,)."""
 
     train: Rows
     validation: Rows
     test: Rows
+    centre: FloatArray
 
 
 def released_splits(
@@ -45,7 +46,7 @@ def released_splits(
     cut = int(0.8 * n)
     train, validation = pool.select(order[:cut]), pool.select(order[cut:])
     centre = train.Z.mean(axis=0)
-    return Splits(_minus(train, centre), _minus(validation, validation.Z.mean(axis=0)), _minus(test, centre))
+    return Splits(_minus(train, centre), _minus(validation, validation.Z.mean(axis=0)), _minus(test, centre), centre)
 
 
 def _minus(rows: Rows, centre: FloatArray) -> Rows:

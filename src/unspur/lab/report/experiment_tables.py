@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from unspur.io import atomic
 from unspur.lab.experiments.metrics import TITLES
-from unspur.lab.experiments.registry import PRESETS
+from unspur.lab.experiments.presets import PRESETS
 from unspur.lab.experiments.summary import APART, EXPECTED, Agreement, Line, Summary
 
 #: Metrics whose differences run by run are shown.
 _COMPARED = ("average", "worst_group")
-_COLUMNS = (
-    "experiment", "preset", "method", "at", "metric", "mean", "error", "runs", "published", "published_error",
-    "distance",
-)  # fmt: skip
+#: What marks a summary among other JSON files.
+_KIND = "unspur experiment"
 
 
 def write_tables(
@@ -38,15 +36,17 @@ def write_tables(
         written.append(path)
     path = folder / f"{summary.preset}.csv"
     with atomic(path, overwrite=True) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.DictWriter(stream, _COLUMNS, lineterminator="\n")
+        lines = [_flat(summary, line) for line in summary.lines]
+        writer = csv.DictWriter(stream, list(lines[0]) if lines else ["experiment"], lineterminator="\n")
         writer.writeheader()
-        writer.writerows(_flat(summary, line) for line in summary.lines)
+        writer.writerows(lines)
     return [*written, path]
 
 
 def digest(summary: Summary) -> dict[str, Any]:
     """What the index shows of an experiment."""
     return {
+        "kind": _KIND,
         "experiment": summary.experiment.name,
         "title": summary.experiment.title,
         "preset": summary.preset,
@@ -58,17 +58,17 @@ def digest(summary: Summary) -> dict[str, Any]:
 
 
 def agreement_lines(summary: Summary) -> list[str]:
-    """How many published values agree, one line per method and one for all."""
-    counted = summary.agreement
-    if not counted:
-        return ["No values are published for this experiment."]
-    rows = [*counted, *([_total(counted)] if len(counted) > 1 else [])]
+    """How many published values agree, one line per method and one for all, beside what to expect."""
+    rows = _with_total(summary.agreement)
+    if not rows:
+        single = any(line.published is not None for line in summary.lines)
+        return ["One run has no standard error: nothing is compared." if single else "No values are published for it."]
     width = max(len(row.method) for row in rows)
     return [
-        f"{row.method:<{width}}  {row.within:>4} of {row.total:>4} published values within {APART:g} combined standard "
-        f"errors ({100 * row.within / row.total:.1f} %)"
+        f"{row.method:<{width}} {row.within:>4} of {row.total:>3} published values within {APART:g} combined standard "
+        f"errors: {100 * row.within / row.total:.1f} %" + ("" if row.counted else " (not counted)")
         for row in rows
-    ]
+    ] + [f"expected if both sides measure the same thing: {100 * EXPECTED:.1f} %"]
 
 
 def markdown(summary: Summary, references: Mapping[str, tuple[str, float]], figures: Sequence[str]) -> str:
@@ -97,13 +97,13 @@ def markdown(summary: Summary, references: Mapping[str, tuple[str, float]], figu
 
 def write_index(folder: Path) -> Path:
     """``README.md`` of a folder of results: every experiment and preset that has been drawn, with its agreement."""
-    digests = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*/*.json"))
-               if path.parent.name != "records"]  # fmt: skip
+    found = [_digest_in(path) for path in sorted(folder.glob("*/*.json")) if path.parent.name != "records"]
+    digests = [entry for entry in found if entry is not None]
     lines = ["| experiment | preset | runs | published values that agree |", "| --- | --- | ---: | --- |"]
     for entry in digests:
         name, preset, counts = entry["experiment"], entry["preset"], entry["agreement"]
         agree = ", ".join(f"{method} {within}/{total}" for method, (within, total) in counts.items()) or "–"
-        lines.append(f"| [{entry['title']}]({name}/{preset}.md) | `{preset}` | {entry['runs']} | {agree} |")
+        lines.append(f"| [{_escaped(entry['title'])}]({name}/{preset}.md) | `{preset}` | {entry['runs']} | {agree} |")
     says = (
         f"Written by `unspur reproduce`. A published value agrees if it lies within {APART:g} combined standard errors "
         f"of ours; {100 * EXPECTED:.1f} % would if both sides measured the same thing. Each page has the tables and "
@@ -115,9 +115,24 @@ def write_index(folder: Path) -> Path:
     return folder / "README.md"
 
 
-def _total(counted: Iterable[Agreement]) -> Agreement:
-    counted = list(counted)
-    return Agreement("all", sum(a.within for a in counted), sum(a.total for a in counted))
+def _digest_in(path: Path) -> dict[str, Any] | None:
+    """What `digest` wrote, or None for any other file."""
+    try:
+        entry = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return entry if isinstance(entry, dict) and entry.get("kind") == _KIND else None
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _with_total(agreement: Sequence[Agreement]) -> list[Agreement]:
+    """Per method, and for all that are counted if those are several."""
+    counted = [a for a in agreement if a.counted]
+    total = Agreement("all", sum(a.within for a in counted), sum(a.total for a in counted))
+    return [*agreement, *([total] if len(counted) > 1 else [])]
 
 
 def _agreement_table(counted: Sequence[Agreement]) -> str:
@@ -128,8 +143,9 @@ def _agreement_table(counted: Sequence[Agreement]) -> str:
         "| method | within | of | share |",
         "| --- | ---: | ---: | ---: |",
     ]
-    rows = [*counted, *([_total(counted)] if len(counted) > 1 else [])]
-    lines += [f"| {a.method} | {a.within} | {a.total} | {100 * a.within / a.total:.1f} % |" for a in rows]
+    for a in _with_total(counted):
+        name = _escaped(a.method) + ("" if a.counted else " (not counted)")
+        lines.append(f"| {name} | {a.within} | {a.total} | {100 * a.within / a.total:.1f} % |")
     return "\n".join(lines)
 
 
@@ -143,7 +159,7 @@ def _metric_section(summary: Summary, metric: str, reference: tuple[str, float] 
         says += "; published; distance in combined standard errors, **bold** beyond 2"
     text = [head, "", f"{says}." + ("" if reference is None else f" {reference[0]}: {reference[1]:.2f}."), ""]
     axes = summary.experiment.axes
-    text.append("| " + " | ".join([*axes, *methods]) + " |")
+    text.append("| " + " | ".join([*axes, *map(_escaped, methods)]) + " |")
     text.append("|" + " ---: |" * len(axes) + " --- |" * len(methods))
     for place in dict.fromkeys(tuple(line.at.values()) for line in lines):
         here = {line.method: line for line in lines if tuple(line.at.values()) == place}
@@ -173,7 +189,7 @@ def _difference_section(summary: Summary) -> str:
     text = ["## Differences run by run", "", f"{first} minus the others on the same data: mean (standard error).", ""]
     others = list(dict.fromkeys(difference.other for difference in summary.differences))
     axes = summary.experiment.axes
-    text.append("| metric | " + " | ".join([*axes, *others]) + " |")
+    text.append("| metric | " + " | ".join([*axes, *map(_escaped, others)]) + " |")
     text.append("| --- |" + " ---: |" * (len(axes) + len(others)))
     for metric in (m for m in summary.experiment.metrics if m in _COMPARED):
         lines = [d for d in summary.differences if d.metric == metric]
@@ -188,7 +204,7 @@ def _flat(summary: Summary, line: Line) -> dict[str, Any]:
     there = line.published
     return {
         "experiment": summary.experiment.name, "preset": summary.preset, "method": line.method,
-        "at": " ".join(f"{key}={value}" for key, value in line.at.items()), "metric": line.metric,
+        **line.at, "metric": line.metric,
         "mean": f"{line.mean:.6g}", "error": "" if line.error is None else f"{line.error:.3g}", "runs": line.runs,
         "published": "" if there is None else there.mean,
         "published_error": "" if there is None else f"{there.error:.3g}",
