@@ -7,6 +7,7 @@ by this process only, so workers need no disk in common, and a run that is kille
 from __future__ import annotations
 
 import copy
+import re
 import sys
 import threading
 import time
@@ -221,6 +222,10 @@ def _on_cluster(compute: Compute, tasks: Sequence[Task], address: str) -> Genera
 def _client(address: str) -> Any:
     from distributed import Client
 
+    if not re.fullmatch(r"\w+://\S+:\d+", address):
+        raise InputError(
+            f"{address!r} is no address of a Dask scheduler; pass what it prints, such as tcp://host:8786."
+        )
     try:
         return Client(address, timeout=PATIENCE, set_as_default=False)
     except (OSError, ValueError) as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from unspur._typing import FloatArray, IntArray
+from unspur.exceptions import InputError
 from unspur.lab.released.schedule import Objective, Schedule, first_parameters, logistic_objective, train_logistic
 from unspur.lab.selection import Rows
 from unspur.solvers.softmax_sgd import RunningGroupWeights
@@ -32,6 +33,10 @@ def subsampled(part: Rows, schedule: Schedule, rng: np.random.Generator) -> Mode
     """
     group = _group(part)
     size = np.bincount(group, minlength=4).min()
+    if size == 0:
+        raise InputError(
+            "A group (main, concept) has no row, so there is nothing to cut the others to; draw more rows."
+        )
     rows = np.concatenate([rng.choice(np.flatnonzero(group == g), size) for g in range(4)])
     return train_logistic(part.Z[rows], part.y[rows], schedule, rng)
 
