@@ -30,7 +30,7 @@ _DESCRIBED: dict[str, dict[str, Any]] = {
 _RELEASED: dict[str, set[str]] = {
     "JSE": {"learning_rate", "delta", "significance_level"},
     "INLP": {"learning_rate", "significance_level"},
-    "RLACE": {"learning_rate", "rank"},
+    "RLACE": {"learning_rate", "rank", "judges"},
     "LEACE": set(),
     "ERM": {"learning_rate"},
     "GroupWeighted": {"learning_rate"},

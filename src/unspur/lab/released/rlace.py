@@ -30,11 +30,12 @@ def released_rlace(
     batch_size: int = 128,
     max_iter: int = 50_000,
     margin: float = 0.01,
+    judges: int = 3,
 ) -> FloatArray:
     """Orthonormal directions (d, rank)."""
     z, label = part.Z, part.concept
     n, d = z.shape
-    judges = int(rng.integers(2**31 - 1))
+    judge_seed = int(rng.integers(2**31 - 1))
     majority = max(label.mean(), 1.0 - label.mean())
     reach = 1.0 / np.sqrt(d)
     theta = rng.uniform(-reach, reach, d + 1)
@@ -46,7 +47,7 @@ def released_rlace(
         p = onto_fantope(p - learning_rate * np.outer(batch.T @ residual, theta[:-1]), rank)
         residual, _, kept = _residual(z, label, p, theta, rng.permutation(n)[:batch_size])
         theta = theta - learning_rate * np.append(residual @ kept, residual.sum())
-        judgement = _Judgement(part, top_directions(p, rank), [judges, step])
+        judgement = _Judgement(part, top_directions(p, rank), [judge_seed, step], judges)
         heard.append(judgement)
         if abs(judgement.accuracy - majority) < NEAR:
             judgement.hear_all()
@@ -79,19 +80,18 @@ def _residual(
 
 
 class _Judgement:
-    """Loss and accuracy on the training rows of the best classifier once directions are gone: of one, or of three."""
+    """Loss and accuracy on the training rows of the best classifier once directions are gone: of one, then of all."""
 
-    def __init__(self, part: Rows, directions: FloatArray, seed: list[int]):
+    def __init__(self, part: Rows, directions: FloatArray, seed: list[int], judges: int):
         self.directions = directions
         self._part, self._seed = part, seed
-        self._all = False
+        self._unheard = range(1, judges)
         self.loss, self.accuracy = self._hear(0)
 
     def hear_all(self) -> None:
-        """Train the other two, and let the one with the smallest loss count."""
-        if not self._all:
-            self.loss, self.accuracy = min((self.loss, self.accuracy), self._hear(1), self._hear(2))
-            self._all = True
+        """Train the others, and let the one with the smallest loss count."""
+        self.loss, self.accuracy = min([(self.loss, self.accuracy), *map(self._hear, self._unheard)])
+        self._unheard = range(0)
 
     def _hear(self, number: int) -> tuple[float, float]:
         z, label = self._part.Z - (self._part.Z @ self.directions) @ self.directions.T, self._part.concept

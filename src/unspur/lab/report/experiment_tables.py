@@ -54,6 +54,7 @@ def digest(summary: Summary) -> dict[str, Any]:
         "runs": max((line.runs for line in summary.lines), default=0),
         "missing": summary.missing,
         "agreement": {a.method: [a.within, a.total] for a in summary.agreement},
+        "apart": [_apart(line) for line in summary.lines if abs(line.distance or 0.0) > APART],
     }
 
 
@@ -109,10 +110,42 @@ def write_index(folder: Path) -> Path:
         f"of ours; {100 * EXPECTED:.1f} % would if both sides measured the same thing. Each page has the tables and "
         "the figure; beside it are the same as CSV, SVG and PNG, and the records (`.jsonl.xz`, one JSON line per cell)."
     )
-    text = "\n".join(["# Results", "", says, "", *lines, ""])
+    text = "\n".join(["# Results", "", says, "", *lines, "", *_not_reproduced(digests)])
     with atomic(folder / "README.md", overwrite=True) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return folder / "README.md"
+
+
+def _apart(line: Line) -> dict[str, Any]:
+    """A value that does not agree, in words and numbers."""
+    assert line.published is not None
+    return {
+        "method": line.method,
+        "at": ", ".join(f"{key} = {value}" for key, value in line.at.items()),
+        "metric": TITLES.get(line.metric, line.metric),
+        "ours": _number(line.mean, line.error),
+        "published": _number(line.published.mean, line.published.error),
+        "distance": round(line.distance or 0.0, 1),
+    }
+
+
+def _not_reproduced(digests: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The published values that the authors' program does not give back, one by one."""
+    found = [(e["title"], value) for e in digests if e["preset"] == "released" for value in e["apart"]]
+    # Two experiments may answer the same table with the same cells.
+    entries = {tuple(value.values()): (title, value) for title, value in found}.values()
+    if not entries:
+        return []
+    lines = [
+        "## Published values that do not agree under `released`", "",
+        "That preset repeats what the numbers were made with, so these ask for a reason: see docs/paper-map.md.", "",
+        "| experiment | method | at | metric | ours | published | distance |",
+        "| --- | --- | --- | --- | ---: | ---: | ---: |",
+    ]  # fmt: skip
+    for title, value in entries:
+        cells = [_escaped(title), *(str(value[k]) for k in ("method", "at", "metric", "ours", "published"))]
+        lines.append("| " + " | ".join([*cells, f"{value['distance']:+.1f}"]) + " |")
+    return [*lines, ""]
 
 
 def _digest_in(path: Path) -> dict[str, Any] | None:
