@@ -28,7 +28,7 @@ bench: $(READY)  ## speed and memory, as ratios within one run; writes docs/benc
 defaults: $(READY)  ## the evidence behind the default parameters, docs/defaults.md
 	$(BIN)/python benchmarks/defaults.py
 
-results: $(READY)  ## every experiment on Toy beside the published values, into results/ (an hour on two cores)
+results: $(READY)  ## every experiment on Toy beside the published values, into results/ (an hour and a half on two cores)
 	$(BIN)/unspur reproduce toy --output results
 
 check: lint types test

@@ -1,0 +1,88 @@
+"""The committed results: tables are what the records say, and hold what the documentation claims of them."""
+
+import csv
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from unspur.lab.cli import main
+from unspur.lab.datasets.toy import bayes_accuracy
+from unspur.lab.experiments.records import unpack
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results"
+
+
+def table(experiment, preset):
+    with (RESULTS / experiment / f"{preset}.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def agreement(experiment, preset="released"):
+    return json.loads((RESULTS / experiment / f"{preset}.json").read_text(encoding="utf-8"))["agreement"]
+
+
+def mean(lines, method, metric, rho):
+    return next(float(li["mean"]) for li in lines if (li["method"], li["metric"], li["rho"]) == (method, metric, rho))
+
+
+@pytest.mark.parametrize(("experiment", "preset"), [("toy-ood", "released"), ("toy-delta", "released")])
+def test_tables_are_drawn_from_the_packed_records(experiment, preset, tmp_path):
+    (tmp_path / experiment).mkdir()
+    packed = f"{experiment}/{preset}.jsonl.xz"
+    shutil.copy(RESULTS / packed, tmp_path / packed)
+    arguments = ["reproduce", experiment, "--preset", preset, "--draw", "--output", str(tmp_path)]
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == 0, done.output
+    for suffix in (".md", ".csv", ".json"):
+        name = f"{experiment}/{preset}{suffix}"
+        assert (tmp_path / name).read_bytes() == (RESULTS / name).read_bytes(), name
+
+
+def test_the_whole_table_on_toy_has_a_hundred_runs_and_is_small():
+    for preset in ("released", "exact"):
+        assert len(unpack(RESULTS / "toy-ood" / f"{preset}.jsonl.xz")) >= 10 * 5 * 100
+        assert {line["runs"] for line in table("toy-ood", preset)} == {"100"}
+    assert sum(path.stat().st_size for path in RESULTS.rglob("*.xz")) < 5e6
+
+
+def test_nine_of_ten_published_values_agree_under_the_authors_program():
+    counts = agreement("toy-ood")
+    assert counts.keys() == {"JSE", "ERM", "INLP", "LEACE", "RLACE"}
+    outside = [counts[method] for method in counts if method != "LEACE"]
+    assert sum(total for _, total in outside) == 240
+    assert sum(within for within, _ in outside) >= 0.9 * 240
+
+
+def test_counts_in_the_map_of_the_paper_are_those_of_the_results():
+    text = (ROOT / "docs" / "paper-map.md").read_text(encoding="utf-8")
+    told = {(int(a), int(b)) for a, b in re.findall(r"(\d+)\s+of\s+(\d+)", text)}
+    for experiment in ("toy-ood", "toy-reweighting", "toy-delta"):
+        counts = agreement(experiment)
+        counts.pop("GDRO as released", None)
+        assert tuple(map(sum, zip(*counts.values(), strict=True))) in told, experiment
+
+
+def test_exact_solutions_keep_what_the_paper_promises():
+    lines, best = table("toy-exact", "exact"), bayes_accuracy(3.0)
+    strengths = {line["rho"] for line in lines}
+    assert len(strengths) == 10
+    for rho in strengths:
+        assert mean(lines, "JSE", "average", rho) > best - 0.7
+        assert mean(lines, "JSE", "worst_group", rho) > mean(lines, "ERM", "worst_group", rho)
+        assert mean(lines, "JSE", "worst_group", rho) > mean(lines, "true axis", "worst_group", rho) - 1.0
+    assert mean(lines, "LEACE", "average", "0.9") < best - 5  # not so for the others
+    rebuilt = table("toy-reconstruction", "exact")
+    assert all(mean(rebuilt, "JSE", "mse_main", rho) < 0.01 for rho in strengths)
+    assert all(mean(rebuilt, "JSE", "mse_spurious", rho) > 0.95 for rho in strengths)
+    assert mean(rebuilt, "INLP", "mse_main", "0.9") > 0.5
+
+
+def test_the_picture_of_the_readme_is_there():
+    pictures = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert "results/toy-ood/released.svg" in pictures
+    assert all((ROOT / name).stat().st_size > 1000 for name in pictures)
