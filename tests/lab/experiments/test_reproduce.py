@@ -144,6 +144,7 @@ class TestRuns:
         (tmp_path / "r" / "other").mkdir(parents=True)
         (tmp_path / "r" / "other" / "package.json").write_text('{"name": "x"}', encoding="utf-8")
         (tmp_path / "r" / "other" / "cut.json").write_text('{"na', encoding="utf-8")
+        (tmp_path / "r" / "other" / "old.json").write_text('{"kind": "unspur experiment"}', encoding="utf-8")
         unspur(mine, "--runs", 1, "--jobs", 1, "--output", tmp_path / "r")
         assert "package" not in (tmp_path / "r" / "README.md").read_text(encoding="utf-8")
 

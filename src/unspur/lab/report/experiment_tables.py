@@ -131,9 +131,9 @@ def _apart(line: Line) -> dict[str, Any]:
 
 def _not_reproduced(digests: Sequence[Mapping[str, Any]]) -> list[str]:
     """The published values that the authors' program does not give back, one by one."""
-    found = [(e["title"], value) for e in digests if e["preset"] == "released" for value in e["apart"]]
-    # Two experiments may answer the same table with the same cells.
-    entries = {tuple(value.values()): (title, value) for title, value in found}.values()
+    entries: dict[tuple[Any, ...], tuple[str, Any]] = {}
+    for name, value in [(e["experiment"], v) for e in digests if e["preset"] == "released" for v in e["apart"]]:
+        entries.setdefault(tuple(value.values()), (name, value))  # two may answer a table with the same cells
     if not entries:
         return []
     lines = [
@@ -142,8 +142,8 @@ def _not_reproduced(digests: Sequence[Mapping[str, Any]]) -> list[str]:
         "| experiment | method | at | metric | ours | published | distance |",
         "| --- | --- | --- | --- | ---: | ---: | ---: |",
     ]  # fmt: skip
-    for title, value in entries:
-        cells = [_escaped(title), *(str(value[k]) for k in ("method", "at", "metric", "ours", "published"))]
+    for name, value in entries.values():
+        cells = [f"`{name}`", *(str(value[k]) for k in ("method", "at", "metric", "ours", "published"))]
         lines.append("| " + " | ".join([*cells, f"{value['distance']:+.1f}"]) + " |")
     return [*lines, ""]
 
@@ -154,7 +154,8 @@ def _digest_in(path: Path) -> dict[str, Any] | None:
         entry = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return entry if isinstance(entry, dict) and entry.get("kind") == _KIND else None
+    complete = {"experiment", "title", "preset", "runs", "agreement", "apart"}
+    return entry if isinstance(entry, dict) and entry.get("kind") == _KIND and complete <= entry.keys() else None
 
 
 def _escaped(text: str) -> str:
