@@ -222,7 +222,7 @@ def _on_cluster(compute: Compute, tasks: Sequence[Task], address: str) -> Genera
 def _client(address: str) -> Any:
     from distributed import Client
 
-    if not re.fullmatch(r"\w+://\S+:\d+", address):
+    if not re.fullmatch(r"(tcp|tls|ws|wss|ucx|inproc)://\S+", address):
         raise InputError(
             f"{address!r} is no address of a Dask scheduler; pass what it prints, such as tcp://host:8786."
         )
