@@ -63,7 +63,9 @@ def agreement_lines(summary: Summary) -> list[str]:
     rows = _with_total(summary.agreement)
     if not rows:
         single = any(line.published is not None for line in summary.lines)
-        return ["One run has no standard error: nothing is compared." if single else "No values are published for it."]
+        return [
+            "One run has no standard error: nothing is compared." if single else "No published values to compare with."
+        ]
     width = max(len(row.method) for row in rows)
     return [
         f"{row.method:<{width}} {row.within:>4} of {row.total:>3} published values within {APART:g} combined standard "
@@ -214,7 +216,7 @@ def _cell(line: Line) -> str:
 
 
 def _number(mean: float, error: float | None) -> str:
-    digits = 2 if abs(mean) >= 2 else 4
+    digits = 4 if 0 < abs(mean) < 2 else 2
     return f"{mean:.{digits}f}" + ("" if error is None else f" ({error:.{digits}f})")
 
 
