@@ -75,7 +75,7 @@ def compare(
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # what they say is in the table: directions removed, and accuracy
                 if remover is not None:
-                    _fit(remover, train, validation)
+                    fit_remover(remover, train, validation)
                 clean = [_cleaned(remover, rows) for rows in (fit_heads_on, choose_on, test)]
             problem = ""
         except UnspurError as error:
@@ -114,7 +114,8 @@ def _remover(name: str, balance: str, seed: int) -> Any:
     return remover.set_params(random_state=seed) if "random_state" in remover.get_params() else remover
 
 
-def _fit(remover: Any, train: Rows, validation: Rows | None) -> None:
+def fit_remover(remover: Any, train: Rows, validation: Rows | None) -> None:
+    """Fit a remover; validation rows go to those that judge directions on them."""
     held_out = {}
     if validation is not None and isinstance(remover, JSE | INLP):
         held_out = {"X_val": validation.Z, "y_val": validation.y, "concept_val": validation.concept}

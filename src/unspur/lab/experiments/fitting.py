@@ -8,30 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from unspur import (
-    DFR,
-    ERM,
-    INLP,
-    JSE,
-    JTT,
-    LEACE,
-    RLACE,
-    SAL,
-    SPLINCE,
-    SUBG,
-    AffineMap,
-    GroupDRO,
-    GroupWeighted,
-    Subspace,
-)
+from unspur import AffineMap, Subspace
 from unspur._typing import FloatArray
 from unspur.exceptions import InputError
+from unspur.lab import compare
+from unspur.lab.compare import HEADS, fit_remover
 from unspur.lab.selection import Rows
 
-REMOVERS: dict[str, Any] = {"JSE": JSE, "INLP": INLP, "RLACE": RLACE, "LEACE": LEACE, "SAL": SAL, "SPLINCE": SPLINCE}
-HEADS: dict[str, Any] = {
-    "ERM": ERM, "GroupWeighted": GroupWeighted, "SUBG": SUBG, "GroupDRO": GroupDRO, "JTT": JTT, "DFR": DFR,
-}  # fmt: skip
+REMOVERS: dict[str, type[Any]] = {name: kind for name, kind in compare.REMOVERS.items() if kind is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +42,7 @@ class Removal:
 
 
 @dataclass(frozen=True, slots=True)
-class LastLayer:
+class LinearHead:
     """Linear logits of the main label on what the removal leaves."""
 
     weights: FloatArray
@@ -74,17 +58,17 @@ def fit_removal(named: Mapping[str, Any], train: Rows, validation: Rows | None, 
     if named["name"] == "none":
         return Removal.none(train.Z.shape[1])
     remover = estimator(REMOVERS, named, rng)
-    remover.fit(train.Z, train.y, concept=train.concept, **(_held_out(validation) if _judges(remover) else {}))
+    fit_remover(remover, train, validation)
     return Removal(remover.removal_, remover.spurious_, remover.main_)
 
 
 def fit_last_layer(
     named: Mapping[str, Any], train: Rows, validation: Rows | None, rng: np.random.Generator
-) -> LastLayer:
+) -> LinearHead:
     """Fit one of the library's last layers."""
     head = estimator(HEADS, named, rng)
     head.fit(train.Z, train.y, concept=train.concept, **_held_out(validation))
-    return LastLayer(head.coef_[0], float(head.intercept_[0]))
+    return LinearHead(head.coef_[0], float(head.intercept_[0]))
 
 
 def estimator(kinds: Mapping[str, Any], named: Mapping[str, Any], rng: np.random.Generator) -> Any:
@@ -103,10 +87,6 @@ def estimator(kinds: Mapping[str, Any], named: Mapping[str, Any], rng: np.random
 def seed(rng: np.random.Generator) -> int:
     """A seed for code that wants an integer."""
     return int(rng.integers(2**31 - 1))
-
-
-def _judges(remover: Any) -> bool:
-    return isinstance(remover, JSE | INLP)
 
 
 def _held_out(validation: Rows | None) -> dict[str, Any]:

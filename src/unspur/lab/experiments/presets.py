@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from unspur.lab.experiments.fitting import HEADS, REMOVERS
+from unspur.lab.compare import HEADS
+from unspur.lab.experiments.fitting import REMOVERS
 from unspur.lab.experiments.folder import experiments_folder
 
 #: How a cell is evaluated.

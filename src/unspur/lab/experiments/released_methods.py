@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from unspur import LEACE, Subspace
-from unspur.lab.experiments.fitting import LastLayer, Removal
+from unspur.lab.experiments.fitting import LinearHead, Removal
 from unspur.lab.released import heads
 from unspur.lab.released.inlp import released_inlp
 from unspur.lab.released.joint import released_jse
@@ -39,7 +39,7 @@ def released_removal(named: Settings, splits: Splits, rng: np.random.Generator) 
     return Removal.of(Subspace.spanned_by(found), Subspace.spanned_by(main), np.zeros(d))
 
 
-def released_head(named: Settings, train: Rows, rng: np.random.Generator) -> LastLayer:
+def released_head(named: Settings, train: Rows, rng: np.random.Generator) -> LinearHead:
     """Train a last layer."""
     name, schedule = named["name"], Schedule(named["learning_rate"], named.get("batch_size", 128))
     if name == "ERM":
@@ -56,4 +56,4 @@ def released_head(named: Settings, train: Rows, rng: np.random.Generator) -> Las
             train, schedule, Schedule(named["start_learning_rate"]), named["adjustment"], named["step_size"], rng,
             indexing_fault=named.get("indexing_fault", False),
         )  # fmt: skip
-    return LastLayer(*model)
+    return LinearHead(*model)

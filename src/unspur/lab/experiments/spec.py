@@ -35,7 +35,8 @@ from pathlib import Path
 from typing import Any
 
 from unspur.exceptions import InputError
-from unspur.lab.experiments.fitting import HEADS, REMOVERS
+from unspur.lab.compare import HEADS
+from unspur.lab.experiments.fitting import REMOVERS
 from unspur.lab.experiments.metrics import ACCURACIES, METRICS
 from unspur.lab.experiments.presets import PRESETS, complete_head, complete_remover, has_method, known_options
 from unspur.lab.experiments.published import published_values

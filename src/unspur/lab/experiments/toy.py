@@ -15,7 +15,7 @@ import numpy as np
 
 from unspur import Subspace
 from unspur.lab.datasets.toy import label_axes, make_toy
-from unspur.lab.experiments.fitting import LastLayer, Removal, fit_last_layer, fit_removal, seed
+from unspur.lab.experiments.fitting import LinearHead, Removal, fit_last_layer, fit_removal, seed
 from unspur.lab.experiments.panels import panels
 from unspur.lab.experiments.records import canonical
 from unspur.lab.experiments.released_methods import released_head, released_removal
@@ -28,7 +28,7 @@ from unspur.metrics.reconstruction import reconstruction_error
 TEST_ROWS = 20_000
 
 Settings: TypeAlias = Mapping[str, Any]
-Fitted: TypeAlias = tuple[Splits, Removal, LastLayer]
+Fitted: TypeAlias = tuple[Splits, Removal, LinearHead]
 
 
 def toy_digest() -> str:
@@ -54,7 +54,7 @@ def toy_cell(spec: Settings) -> dict[str, Any]:
     return result
 
 
-def _measure(removal: Removal, last: LastLayer, test: Rows) -> dict[str, Any]:
+def _measure(removal: Removal, last: LinearHead, test: Rows) -> dict[str, Any]:
     clean = removal(test)
     counts = GroupAccuracy.of(last.right(clean), test.y, test.concept)
     return {
