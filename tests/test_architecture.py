@@ -25,6 +25,7 @@ ROOMS = [
     ("surgery",),
     ("",),  # the public names
     ("lab.datasets", "lab.evaluation", "lab.files", "lab.selection", "lab.compare"),
+    ("lab.encoders",),
     ("lab.released",),
     ("lab.experiments",),
     ("lab.report",),

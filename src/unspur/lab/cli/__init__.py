@@ -8,6 +8,7 @@ from unspur._version import __version__
 from unspur.lab.cli.apply import apply
 from unspur.lab.cli.common import Program
 from unspur.lab.cli.compare import compare_command
+from unspur.lab.cli.data import data
 from unspur.lab.cli.demo import demo
 from unspur.lab.cli.evaluate import evaluate
 from unspur.lab.cli.fit import fit
@@ -23,5 +24,5 @@ def main(debug: bool) -> None:
     """Remove a spurious concept from embeddings. Keep the task."""
 
 
-for verb in (demo, fit, apply, evaluate, compare_command, reproduce_command):
+for verb in (demo, fit, apply, evaluate, compare_command, data, reproduce_command):
     main.add_command(verb)

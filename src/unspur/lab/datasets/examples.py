@@ -1,0 +1,91 @@
+"""What a network can be shown: examples with their labels, each loaded when it is asked for.
+
+::
+
+    publisher's files ──▶ Examples ──(lab.encoders)──▶ embedding store ──▶ resampling to a strength ──▶ experiments
+
+Labels are columns of 0 and 1 (or names, such as the split), known without loading anything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from unspur._typing import Array
+from unspur.exceptions import InputError
+
+Kind = Literal["image", "text"]
+
+
+class Examples(Protocol):
+    """Images or texts in a fixed order.
+
+    An image is a `PIL.Image` in RGB; a text is a string or, for sentence pairs, a tuple of two.
+    """
+
+    @property
+    def name(self) -> str:
+        """Name of the dataset."""
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What it was made with: plain numbers and words."""
+
+    @property
+    def kind(self) -> Kind:
+        """Images or texts."""
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """One name for each example, all different."""
+
+    @property
+    def labels(self) -> Mapping[str, Array]:
+        """Column -> values, each of shape (n,)."""
+
+    def __len__(self) -> int:
+        """Number of examples."""
+
+    def __getitem__(self, index: int) -> Any:
+        """Load one example."""
+
+    def digest(self) -> str:
+        """16 hexadecimal digits of everything that decides the examples: settings, ids, labels, content of files."""
+
+
+def digest_of(name: str, settings: Mapping[str, Any], labels: Mapping[str, Array], files: Iterable[Path]) -> str:
+    """A digest of a dataset made of files: of their content in the given order, not of where they lie."""
+    total = hashlib.sha256(json.dumps([name, settings], sort_keys=True, default=str).encode())
+    for column in sorted(labels):
+        total.update(f"{column}:{','.join(map(str, labels[column].tolist()))}\n".encode())
+    for path in files:
+        try:
+            total.update(hashlib.sha256(path.read_bytes()).digest())
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {error.strerror}. Is the dataset complete?") from error
+    return total.hexdigest()[:16]
+
+
+def open_image(path: Path, mode: str = "RGB") -> Any:
+    """Read an image file; a missing or damaged one is an error with its name."""
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with Image.open(path) as image:
+            return image.convert(mode)
+    except FileNotFoundError:
+        raise InputError(f"{path} does not exist. Is the dataset complete?") from None
+    except (OSError, UnidentifiedImageError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise InputError(f"{path} cannot be read as an image: {error}.") from error
+
+
+def required(root: Path, *parts: str, what: str) -> Path:
+    """A file or folder of a dataset, or an error that says what is expected where."""
+    path = root.joinpath(*parts)
+    if not path.exists():
+        raise InputError(f"{path} does not exist; it is where {what} is expected.")
+    return path

@@ -1,0 +1,29 @@
+"""No network at all: an image as 50 × 50 grey pixels, so that what is removed can be looked at."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unspur.lab.datasets.celeba import grey_pixels
+from unspur.lab.datasets.examples import Kind
+
+SIDE = 50
+
+
+class Grey:
+    """Brightness between 0 and 1, row by row from the top."""
+
+    name = "grey-50"
+    kind: Kind = "image"
+    width = SIDE * SIDE
+    digest = hashlib.sha256(f"celeba.grey_pixels, side {SIDE}, values in [0, 1], row by row".encode()).hexdigest()[:16]
+    device = "cpu, float32"
+
+    def __call__(self, examples: Sequence[Any]) -> NDArray[np.float32]:
+        """Grey pixels, shape (batch, 2500)."""
+        return np.stack([grey_pixels(image, side=SIDE) for image in examples])

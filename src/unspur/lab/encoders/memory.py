@@ -1,0 +1,24 @@
+"""Memory that a network on a CPU frees and asks for again, thousands of times a second."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+
+#: Parameters of glibc's `mallopt`: how many blocks may come straight from the kernel, and how much is given back to it.
+_MMAP_MAX, _TRIM_THRESHOLD = -4, -1
+
+
+def keep_freed_memory() -> bool:
+    """Have the C library keep large blocks for the next layer instead of returning them; whether it could be asked.
+
+    Feature maps are too large for its usual pools, so every layer begins with page faults on fresh memory: half of the
+    time of a small convolutional network on two cores. Linux with glibc only; elsewhere nothing happens.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError):  # another C library
+        return False
+    return bool(mallopt(_MMAP_MAX, 0)) and bool(mallopt(_TRIM_THRESHOLD, 2**31 - 1))

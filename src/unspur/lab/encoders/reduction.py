@@ -1,0 +1,37 @@
+"""Principal components of training rows: fewer features for everything that comes after."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from sklearn.decomposition import PCA
+
+from unspur._typing import Array, FloatArray
+from unspur.exceptions import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """z = (x - mean) @ components, with orthonormal components of shape (d, k); not whitened."""
+
+    mean: FloatArray
+    components: FloatArray
+
+    @classmethod
+    def fit(cls, rows: Array, k: int) -> Reduction:
+        """The k directions of largest variance of rows of shape (n, d), exactly and always with the same signs."""
+        if not 1 <= k <= min(rows.shape):
+            raise InputError(f"{len(rows)} rows of {rows.shape[1]} features have no {k} principal components.")
+        # Through the covariance where there are more rows than features; both ways are exact.
+        solver = "covariance_eigh" if len(rows) > rows.shape[1] else "full"
+        fitted = PCA(k, svd_solver=solver).fit(np.asarray(rows, dtype=np.float64))
+        return cls(fitted.mean_, fitted.components_.T.copy())
+
+    def __call__(self, rows: Array) -> FloatArray:
+        """Reduced rows, shape (n, k)."""
+        return np.asarray((rows - self.mean) @ self.components)
+
+    def back(self, rows: Array) -> FloatArray:
+        """Rows of the original width: what the components know of them."""
+        return np.asarray(rows @ self.components.T + self.mean)

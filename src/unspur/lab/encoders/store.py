@@ -1,0 +1,138 @@
+"""An embedding store: a folder with rows, labels and a manifest that says what they are rows of.
+
+::
+
+    rows.npy        float32 (n, d), opened as a memory map
+    labels.csv      id and labels of each row
+    manifest.json   dataset and encoder with their digests, device, seconds; written last: a store that has one is whole
+    reduction.safetensors   mean and components, if rows were reduced
+
+Rows that are not finished yet are called ``rows.part.npy``; ``progress.json`` says how many there are and of what.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unspur._typing import Array
+from unspur.exceptions import ArtifactError, InputError
+from unspur.io import atomic
+
+FORMAT = 1
+ROWS, LABELS, MANIFEST, REDUCTION = "rows.npy", "labels.csv", "manifest.json", "reduction.safetensors"
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingStore:
+    """Rows of shape (n, d), their ids and label columns, and the manifest."""
+
+    folder: Path
+    rows: Array
+    ids: tuple[str, ...]
+    labels: Mapping[str, Array]
+    manifest: Mapping[str, Any]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def digest(self) -> str:
+        """Digest of the rows and labels themselves."""
+        return str(self.manifest["digest"])
+
+    @classmethod
+    def open(cls, folder: str | Path) -> EmbeddingStore:
+        """Open a store; one that is unfinished, damaged or foreign is an error."""
+        folder = Path(folder)
+        manifest = read_manifest(folder)
+        try:
+            rows = np.load(folder / ROWS, mmap_mode="r", allow_pickle=False)
+            ids, labels = read_labels(folder / LABELS)
+        except (OSError, ValueError, EOFError) as error:
+            raise ArtifactError(f"{folder} is damaged: {error}. Embed again with --force.") from error
+        wanted = (manifest.get("rows"), manifest.get("width"))
+        if rows.ndim != 2 or rows.shape != wanted or len(ids) != len(rows) or rows.dtype != np.float32:
+            raise ArtifactError(
+                f"{folder} is damaged: its manifest promises {wanted} numbers, {ROWS} has {rows.shape} and "
+                f"{LABELS} {len(ids)} lines. Embed again with --force."
+            )
+        return cls(folder, rows, ids, labels, manifest)
+
+    def verify(self) -> None:
+        """Read everything once and compare with the digest of the manifest."""
+        found = content_digest(self.rows, self.ids, self.labels)
+        if found != self.digest:
+            raise ArtifactError(f"{self.folder} has changed since it was written: {found} instead of {self.digest}.")
+
+    def column(self, name: str) -> Array:
+        """A label by name."""
+        if name not in self.labels:
+            raise InputError(f"{self.folder} has no label {name!r}; it has {', '.join(self.labels)}.")
+        return self.labels[name]
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of a whole store."""
+    path = folder / MANIFEST
+    if not path.exists():
+        begun = (folder / "progress.json").exists()
+        raise InputError(
+            f"{folder} is an embedding store that is not finished; give the same command again."
+            if begun
+            else f"{folder} is not an embedding store: it has no {MANIFEST}. `unspur embed` makes one."
+        )
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        known = int(manifest["format"]) == FORMAT
+    except (ValueError, KeyError, TypeError) as error:
+        raise ArtifactError(f"{path} is damaged ({error}). Embed again with --force.") from error
+    if not known:
+        raise ArtifactError(f"{path} has format {manifest['format']}, this version reads {FORMAT}.")
+    return dict(manifest)
+
+
+def content_digest(rows: Array, ids: Sequence[str], labels: Mapping[str, Array]) -> str:
+    """16 hexadecimal digits of rows, ids and labels."""
+    total = hashlib.sha256(repr(rows.shape).encode())
+    for start in range(0, len(rows), 4096):
+        total.update(np.ascontiguousarray(rows[start : start + 4096], dtype="<f4").tobytes())
+    total.update("\n".join(ids).encode())
+    for name in sorted(labels):
+        total.update(f"{name}:{','.join(map(str, labels[name].tolist()))}".encode())
+    return total.hexdigest()[:16]
+
+
+def write_labels(path: Path, ids: Sequence[str], labels: Mapping[str, Array]) -> None:
+    """Ids and labels as one table."""
+    if "id" in labels:
+        raise InputError("A label cannot be called 'id': that is the column of names.")
+    with atomic(path, overwrite=True) as part, part.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", *labels])
+        writer.writerows(zip(ids, *(column.tolist() for column in labels.values()), strict=True))
+
+
+def read_labels(path: Path) -> tuple[tuple[str, ...], dict[str, Array]]:
+    """Ids, and columns of whole numbers where all their values are some, else of words."""
+    with path.open(encoding="utf-8", newline="") as file:
+        lines = csv.reader(file)
+        names = next(lines, [])
+        table = list(lines)
+    if names[:1] != ["id"] or any(len(line) != len(names) for line in table):
+        raise ValueError(f"{path.name} is not a table that starts with the column id")
+    columns = list(zip(*table, strict=True)) if table else [() for _ in names]
+    return tuple(columns[0]), {name: _column(values) for name, values in zip(names[1:], columns[1:], strict=True)}
+
+
+def _column(values: Sequence[str]) -> Array:
+    whole = all(re.fullmatch(r"-?\d{1,18}", value) for value in values)
+    return np.array(values, dtype=np.int64 if whole else str)
