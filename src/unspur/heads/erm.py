@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
+from sklearn.utils._param_validation import StrOptions
 
 from unspur._typing import Array
-from unspur.heads.base import TrainedHead
+from unspur.heads.base import WEIGHT_DECAY, TrainedHead
 from unspur.heads.inputs import HeadData
 from unspur.solvers.softmax import LinearModel
 
 
 class ERM(TrainedHead):
-    """Plain logistic regression: every row counts alike.
+    """Plain logistic regression: every row counts alike, or every class of y.
 
     ::
 
@@ -23,6 +24,9 @@ class ERM(TrainedHead):
 
     Parameters
     ----------
+    balance : {"none", "main"}, default="none"
+        "main" gives every class of y the same total weight, as the paper does on Waterbirds, where one class is rare;
+        SGD draws its batches so, and stops early on the mean held-out loss of the classes.
     weight_decay : float, default=0.01
         Penalty λ in units of the mean variance of the rows that are trained on (absolute for ``solver="sgd"``).
     solver : {"exact", "sgd"}, default="exact"
@@ -62,6 +66,36 @@ class ERM(TrainedHead):
 
     _needs_concept: ClassVar[bool] = False
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **TrainedHead._parameter_constraints,
+        "balance": [StrOptions({"none", "main"})],
+    }
+
+    def __init__(
+        self,
+        *,
+        balance: str = "none",
+        weight_decay: float = WEIGHT_DECAY,
+        solver: str = "exact",
+        missing_concept: Any = None,
+        validation_fraction: float = 0.2,
+        tol: float = 1e-6,
+        max_iter: int = 1000,
+        learning_rate: float = 1e-2,
+        momentum: float = 0.9,
+        batch_size: int = 128,
+        max_epochs: int = 50,
+        patience: int = 5,
+        random_state: Any = None,
+    ):
+        super().__init__(
+            weight_decay=weight_decay, solver=solver, missing_concept=missing_concept,
+            validation_fraction=validation_fraction, tol=tol, max_iter=max_iter, learning_rate=learning_rate,
+            momentum=momentum, batch_size=batch_size, max_epochs=max_epochs, patience=patience,
+            random_state=random_state,
+        )  # fmt: skip
+        self.balance = balance
+
     def fit(
         self,
         X: Array,
@@ -81,6 +115,7 @@ class ERM(TrainedHead):
         )  # fmt: skip
 
     def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
+        balanced = self.balance == "main"  # without a concept, groups are the classes of y
         if self.solver == "exact":
-            return self._exact(data.train)
-        return self._sgd(*self._held_out(data, rng), rng)
+            return self._exact(data.train, balanced=balanced)
+        return self._sgd(*self._held_out(data, rng), rng, balanced=balanced, watch="groups" if balanced else "mean")

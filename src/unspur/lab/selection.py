@@ -74,8 +74,14 @@ class Selection:
         return {"parameters": self.parameters, "table": [{**tried, "loss": loss} for tried, loss in self.table]}
 
 
-def select_head(head: Any, grid: Mapping[str, Sequence[Any]], train: Rows, validation: Rows) -> Selection:
-    """Fit a head with every combination of `grid` and keep the one with the least group-weighted validation loss."""
+def select_head(
+    head: Any, grid: Mapping[str, Sequence[Any]], train: Rows, validation: Rows, *, held_out: Rows | None = None
+) -> Selection:
+    """Fit a head with every combination of `grid` and keep the one with the least group-weighted validation loss.
+
+    `held_out` rows go to the fit itself, for heads that train on such.
+    """
+    more = {} if held_out is None else {"X_val": held_out.Z, "y_val": held_out.y, "concept_val": held_out.concept}
     tried: list[tuple[dict[str, Any], float]] = []
     best: tuple[float, Any, dict[str, Any]] | None = None
     for values in product(*grid.values()):
@@ -83,7 +89,7 @@ def select_head(head: Any, grid: Mapping[str, Sequence[Any]], train: Rows, valid
         fitted = clone(head).set_params(**parameters)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NotConvergedWarning)  # a value that cannot be solved loses on its own
-            fitted.fit(train.Z, train.y, concept=train.concept)
+            fitted.fit(train.Z, train.y, concept=train.concept, **more)
         loss = group_loss(fitted, validation)
         tried.append((parameters, loss))
         if best is None or loss < best[0]:

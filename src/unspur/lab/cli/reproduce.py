@@ -14,6 +14,7 @@ from unspur.lab.datasets.toy import bayes_accuracy
 from unspur.lab.experiments.presets import PRESETS
 from unspur.lab.experiments.reproduce import Reproduction, experiment_names, find_experiments, reproduce
 from unspur.lab.experiments.spec import Experiment
+from unspur.lab.experiments.stores import EMBEDDINGS
 from unspur.lab.report.experiment_figures import draw
 from unspur.lab.report.experiment_tables import agreement_lines, digest, write_index, write_tables
 
@@ -34,6 +35,9 @@ SHOWN = 3
 @click.option("--dask", metavar="tcp://HOST:PORT", help="Run the cells on this Dask cluster instead.")
 @click.option("--output", default="unspur-results", show_default=True, type=click.Path(file_okay=False),
               help="Folder for records, tables and figures.")  # fmt: skip
+@click.option("--embeddings", default=str(EMBEDDINGS), show_default=True, type=click.Path(file_okay=False),
+              help="Folder of embedding stores (unspur embed).")  # fmt: skip
+@click.option("--encoder", metavar="NAME", help="Use embeddings of this network instead of the spec's.")
 @click.option("--fresh", is_flag=True, help="Compute cells again that have a record.")
 @click.option("--draw", is_flag=True, help="Compute nothing; draw what the records say.")
 @json_option
@@ -47,6 +51,8 @@ def reproduce_command(
     jobs: int,
     dask: str | None,
     output: str,
+    embeddings: str,
+    encoder: str | None,
     fresh: bool,
     draw: bool,
     as_json: bool,
@@ -68,6 +74,8 @@ def reproduce_command(
         if given[one] and given[other]:
             raise click.UsageError(f"{one} and {other} contradict each other.")
     experiments = _chosen(find_experiments(names), presets, only)
+    if encoder is not None:
+        experiments = [experiment.embedded_by(encoder) for experiment in experiments]
     folder = Path(output) / "smoke" if smoke else Path(output)
     done, failures = [], 0
     for experiment in experiments:
@@ -81,7 +89,7 @@ def reproduce_command(
                 click.echo(f"\n{chosen.title}\n  {chosen.name}, {cells} cells, preset {preset}: {PRESETS[preset]}")
             result = reproduce(
                 chosen, preset, folder, runs=None if smoke else runs, only=methods, jobs=jobs, dask=dask,
-                progress=not as_json, reuse=not fresh, compute=not draw,
+                progress=not as_json, reuse=not fresh, compute=not draw, embeddings=Path(embeddings),
             )  # fmt: skip
             files = _write(result, chosen, folder)
             failures += len(result.report.failures)

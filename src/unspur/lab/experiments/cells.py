@@ -1,23 +1,21 @@
-"""Evaluate a cell: a pure function of its spec, so that any process on any machine gives the same result."""
+"""Evaluate a cell: a pure function of its spec and data, so that any process on any machine gives the same result."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from unspur.lab.experiments.embedded import embedded_cell, embedded_digest
+from unspur.lab.experiments.registry import EMBEDDED
 from unspur.lab.experiments.toy import toy_cell, toy_digest
 
-#: Dataset -> what evaluates its cells, and the digest of its data.
-_CELLS: dict[str, tuple[Callable[[Mapping[str, Any]], dict[str, Any]], Callable[[], str]]] = {
-    "toy": (toy_cell, toy_digest),
-}
 
-
-def run_cell(spec: Mapping[str, Any]) -> dict[str, Any]:
+def run_cell(spec: Mapping[str, Any], embeddings: Path) -> dict[str, Any]:
     """Result of one cell: plain numbers, ready for JSON."""
-    return _CELLS[spec["dataset"]["name"]][0](spec)
+    return embedded_cell(spec, embeddings) if spec["dataset"]["name"] in EMBEDDED else toy_cell(spec)
 
 
-def data_digest(dataset: Mapping[str, Any]) -> str:
+def data_digest(spec: Mapping[str, Any], embeddings: Path) -> str:
     """What the data of a cell are besides its spec; part of the key of its record."""
-    return _CELLS[dataset["name"]][1]()
+    return embedded_digest(spec, embeddings) if spec["dataset"]["name"] in EMBEDDED else toy_digest()

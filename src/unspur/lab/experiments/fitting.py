@@ -48,6 +48,11 @@ class LinearHead:
     weights: FloatArray
     bias: float
 
+    @classmethod
+    def of(cls, head: Any) -> LinearHead:
+        """Of a fitted last layer for two classes."""
+        return cls(head.coef_[0], float(head.intercept_[0]))
+
     def right(self, rows: Rows) -> FloatArray:
         """Which rows are predicted right, shape (n,)."""
         return np.asarray((rows.Z @ self.weights + self.bias > 0) == rows.y)
@@ -68,7 +73,7 @@ def fit_last_layer(
     """Fit one of the library's last layers."""
     head = estimator(HEADS, named, rng)
     head.fit(train.Z, train.y, concept=train.concept, **_held_out(validation))
-    return LinearHead(head.coef_[0], float(head.intercept_[0]))
+    return LinearHead.of(head)
 
 
 def estimator(kinds: Mapping[str, Any], named: Mapping[str, Any], rng: np.random.Generator) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,6 +16,15 @@ GROUPS = ("main=0,spurious=0", "main=0,spurious=1", "main=1,spurious=0", "main=1
 
 def _group(g: int) -> Callable[[Result], float]:
     return lambda result: float(100.0 * result["right"][g] / result["rows"][g])
+
+
+def _group_of_second(g: int) -> Callable[[Result], float]:
+    return lambda result: float(100.0 * result["right_second"][g] / result["rows_second"][g])
+
+
+def _share(name: str) -> Callable[[Result], float]:
+    """In %; not a number where nothing was changed."""
+    return lambda result: math.nan if result[name] is None else 100.0 * result[name]
 
 
 def _found(result: Result) -> float:
@@ -31,15 +41,34 @@ METRICS: dict[str, Callable[[Result], float]] = {
     "d_spurious": lambda result: float(result["d_spurious"]),
     "d_main": lambda result: float(result["d_main"]),
     "found": _found,
+    # With two concepts, named as in the published values: those are sex and glasses.
+    **{name.replace("spurious", "sex"): _group(g) for g, name in enumerate(GROUPS)},
+    "worst_group(sex)": lambda result: 100.0 * min(np.divide(result["right"], result["rows"])),
+    **{name.replace("spurious", "glasses"): _group_of_second(g) for g, name in enumerate(GROUPS)},
+    "worst_group(glasses)": lambda result: 100.0 * min(np.divide(result["right_second"], result["rows_second"])),
+    "mouth_share": _share("mouth_share"),
+    "eyes_share": _share("eyes_share"),
+    "change": lambda result: 100.0 * math.sqrt(result["change"]),
     "any_spurious": lambda result: 100.0 * (result["d_spurious"] > 0),
 }
 
 #: What "accuracy" in a spec stands for: the paper's six.
 ACCURACIES = (*GROUPS, "worst_group", "average")
 
+#: What "two accuracies" stands for: the paper's with two concepts.
+TWO_ACCURACIES = (
+    "average", *(name.replace("spurious", "sex") for name in GROUPS), "worst_group(sex)",
+    *(name.replace("spurious", "glasses") for name in GROUPS), "worst_group(glasses)",
+)  # fmt: skip
+#: Names in a spec that stand for several metrics.
+BUNDLES = {"accuracy": ACCURACIES, "two accuracies": TWO_ACCURACIES}
+
 #: How a metric is called in headings.
 TITLES = {
     "worst_group": "worst group", "mse_main": "error of z_mt", "mse_spurious": "error of z_sp",
     "d_spurious": "spurious directions", "d_main": "main-task directions",
+    "worst_group(sex)": "worst group (sex)", "worst_group(glasses)": "worst group (glasses)",
+    "mouth_share": "share of the change around the mouth, %", "eyes_share": "share of the change around the eyes, %",
+    "change": "change of a pixel (root mean square), % of white",
     "found": "one direction each found, %", "any_spurious": "any spurious direction found, %",
 }  # fmt: skip

@@ -13,6 +13,7 @@ from typing import Any
 from unspur.lab.compare import HEADS
 from unspur.lab.experiments.fitting import REMOVERS
 from unspur.lab.experiments.folder import experiments_folder
+from unspur.lab.experiments.registry import EMBEDDED
 
 #: How a cell is evaluated.
 PRESETS: dict[str, str] = {
@@ -39,6 +40,8 @@ _RELEASED: dict[str, set[str]] = {
     "GroupDRO": {"learning_rate", "start_learning_rate", "adjustment", "step_size", "indexing_fault"},
     "JTT": {"learning_rate", "identification_learning_rate", "upweight"},
 }
+#: A weight decay of a last layer that is chosen on validation rows, by the paper's rule.
+ON_VALIDATION_ROWS = "validation"
 #: Removers that have nothing to set.
 _BARE = ("none", "true axis")
 
@@ -72,6 +75,8 @@ def complete_head(preset: str, dataset: str, named: Mapping[str, Any]) -> dict[s
     if preset == "exact":  # solved, and with the paper's choices that are not about SGD
         selected = hyperparameters("paper", dataset, name)
         chosen = {key: value for key, value in selected.items() if key in ("weight_decay", "adjustment", "upweight")}
+        if dataset in EMBEDDED:  # its decay is absolute, ours in units of the rows' variance: chosen again, by its rule
+            chosen["weight_decay"] = ON_VALIDATION_ROWS
         return {"weight_decay": 0.0, **chosen, **named}
     if preset == "paper":
         return {"solver": "sgd", **hyperparameters("paper", dataset, name), **named}

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from unspur._version import __version__
 from unspur.exceptions import ArtifactError, InputError
 from unspur.lab.experiments.cells import data_digest, run_cell
 from unspur.lab.experiments.folder import experiments_folder
-from unspur.lab.experiments.records import Record, RecordStore, pack, record_key, unpack
+from unspur.lab.experiments.records import Record, RecordStore, canonical, pack, record_key, unpack
 from unspur.lab.experiments.running import RunReport, Task, run
+from unspur.lab.experiments.stores import EMBEDDINGS
 from unspur.lab.experiments.spec import Cell, Experiment, read_experiment
 from unspur.lab.experiments.summary import Summary, summarise
 
@@ -62,23 +64,38 @@ def reproduce(
     progress: bool = True,
     reuse: bool = True,
     compute: bool = True,
+    embeddings: Path = EMBEDDINGS,
 ) -> Reproduction:
     """Compute the cells that have no record in `folder`, and summarise all that have one.
 
     Records are kept one by one in ``records/`` and together in ``<experiment>/<preset>.jsonl.xz``. `only` limits what
-    is computed to some methods; with ``compute=False`` nothing is.
+    is computed to some methods; with ``compute=False`` nothing is, and the data are not needed. `embeddings` is the
+    folder of embedding stores, for experiments that read some.
     """
     cells = experiment.cells(preset, runs)
     packed = folder / experiment.name / f"{preset}.jsonl.xz"
     before, damaged = _unpacked(packed)
     store = RecordStore(folder / "records", packed=before)
-    digest = data_digest(experiment.dataset)
     report = RunReport(0, 0, (), 0.0)
-    if compute:
-        wanted = experiment.cells(preset, runs, only)
-        tasks = [Task(dict(cell.spec), _key(cell, digest), digest) for cell in wanted]
-        report = run(tasks, store, run_cell, version=__version__, jobs=jobs, dask=dask, progress=progress, reuse=reuse)
-    records = [store.get(_key(cell, digest)) for cell in cells]
+    try:
+        digests = [data_digest(cell.spec, embeddings) for cell in cells]
+    except InputError:
+        if compute:
+            raise
+        records = _of_any_data(cells, before)  # tables can be drawn where the data are not
+    else:
+        tasks = [
+            Task(dict(cell.spec), record_key(dict(cell.spec), digest, __version__), digest)
+            for cell, digest in zip(cells, digests, strict=True)
+        ]
+        if compute:
+            wanted = {cell.method for cell in experiment.cells(preset, runs, only)}
+            chosen = [task for cell, task in zip(cells, tasks, strict=True) if cell.method in wanted]
+            report = run(
+                chosen, store, partial(run_cell, embeddings=embeddings), version=__version__, jobs=jobs, dask=dask,
+                progress=progress, reuse=reuse,
+            )  # fmt: skip
+        records = [store.get(task.key) for task in tasks]
     found = [record for record in records if record is not None]
     if not found and not report.failures:
         versions = sorted({record.version for record in before}) or ["no"]
@@ -92,8 +109,18 @@ def reproduce(
     return Reproduction(summary, report, (*damaged, *store.damaged))
 
 
-def _key(cell: Cell, digest: str) -> str:
-    return record_key(dict(cell.spec), digest, __version__)
+def _of_any_data(cells: Sequence[Cell], packed: Sequence[Record]) -> list[Record | None]:
+    """Packed records of cells, whatever data they are of, as long as those are the same for each cell."""
+    known: dict[str, Record] = {}
+    for record in packed:
+        if record.version == __version__:
+            other = known.setdefault(canonical(record.spec, "spec"), record)
+            if other.data != record.data:
+                raise InputError(
+                    f"There are records of one cell on different data ({other.data} and {record.data}). Draw them "
+                    "where the data are, or keep them in different folders (--output)."
+                )
+    return [known.get(canonical(dict(cell.spec), "spec")) for cell in cells]
 
 
 def _unpacked(path: Path) -> tuple[list[Record], list[tuple[Path, str]]]:

@@ -18,6 +18,11 @@
     name = "JSE adjusted delta"                       # as in the tables
     remover = { name = "JSE", delta = "auto" }        # or a plain name
     head = "ERM"
+    published = "JSE"                                 # its line in the published values, if it has another name there
+
+Where the published values were made with other data (another network), ``comparable = false`` shows them beside ours
+without counting agreement. ``compare = [["A", "B"]]`` adds differences A − B to those of the first method from all
+others. A method may have ``dataset = { pca = 0 }``, settings of its own that leave the drawn rows the same.
 
 Its cells are the product of all axes, methods and runs. A cell's spec is plain JSON and all that its evaluation may
 depend on.
@@ -29,7 +34,7 @@ import difflib
 import math
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -37,29 +42,31 @@ from typing import Any
 from unspur.exceptions import InputError
 from unspur.lab.compare import HEADS
 from unspur.lab.experiments.fitting import REMOVERS
-from unspur.lab.experiments.metrics import ACCURACIES, METRICS
+from unspur.lab.experiments.metrics import BUNDLES, METRICS
 from unspur.lab.experiments.presets import PRESETS, complete_head, complete_remover, has_method, known_options
 from unspur.lab.experiments.published import published_values
-from unspur.lab.experiments.registry import DATASETS, PUBLISHED
+from unspur.lab.experiments.registry import DATASETS, MADE_UP, MADE_UP_PIXELS, PIXELS, PUBLISHED
 
 #: Figures that `lab.report` can draw, and how many axes they need.
 FIGURES = {"curves": 1, "sizes": 2}
 #: Names of files and folders beside the results of an experiment.
 RESERVED = {"records", "smoke", "hyperparameters"}
-#: Rows of the training pool in a smoke run.
+#: Rows of the training pool in a smoke run; and what else is cut down where embeddings are made up.
 SMOKE_ROWS = 500
+_SMOKE_EMBEDDED = {"n": 400, "n_validation": 200, "n_test": 400, "pca": 20, "labelled": 150}
 _KEYS = {
-    "title", "answers", "published", "presets", "runs", "strength", "metrics", "figure", "dataset", "methods", "note",
-    "illustration",
+    "title", "answers", "published", "comparable", "compare", "presets", "runs", "strength", "metrics", "figure", "dataset",
+    "methods", "note", "illustration",
 }  # fmt: skip
-_METHOD_KEYS = {"name", "remover", "head", "published", "counted", "presets"}
+_METHOD_KEYS = {"name", "remover", "head", "published", "counted", "presets", "dataset"}
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
     """A line of the tables: remover and last layer with their options, and the published line it is set against.
 
-    One that is not `counted` stands beside the published line without being held to it.
+    One that is not `counted` stands beside the published line without being held to it. `source` is where that line is
+    published, if not where the experiment's are; `dataset` has settings that are the method's own.
     """
 
     name: str
@@ -68,6 +75,8 @@ class Method:
     published: str
     counted: bool
     presets: tuple[str, ...]
+    source: str | None = None
+    dataset: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +106,8 @@ class Experiment:
     dataset: Mapping[str, Any]
     methods: tuple[Method, ...]
     note: str
+    #: Pairs of methods whose differences are shown besides those of the first from all others.
+    compare: tuple[tuple[str, str], ...] = ()
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -116,11 +127,30 @@ class Experiment:
         return list(self._product(preset, methods, self.runs if runs is None else runs))
 
     def smoke(self) -> Experiment:
-        """The same with two runs of few rows at the last value of every axis: whether it works, in seconds."""
-        smaller = {key: value[-1:] if isinstance(value, list) else value for key, value in self.dataset.items()}
-        rows = smaller["n"]
-        smaller["n"] = [min(SMOKE_ROWS, n) for n in rows] if isinstance(rows, list) else min(SMOKE_ROWS, rows)
-        return replace(self, dataset=smaller, runs=2, published=None)
+        """The same with two runs of few rows at the last value of every axis: whether it works, in seconds.
+
+        Embeddings are made up.
+        """
+        most = _SMOKE_EMBEDDED if "encoder" in self.dataset else {"n": SMOKE_ROWS}
+
+        def smaller(settings: Mapping[str, Any]) -> dict[str, Any]:
+            short = {key: value[-1:] if isinstance(value, list) else value for key, value in settings.items()}
+            for key in short.keys() & most.keys():
+                value = short[key]
+                short[key] = [min(v, most[key]) for v in value] if isinstance(value, list) else min(value, most[key])
+            return short
+
+        dataset = smaller(self.dataset)
+        if "encoder" in dataset:
+            dataset["encoder"] = MADE_UP_PIXELS if dataset["encoder"] in PIXELS else MADE_UP
+        methods = tuple(replace(method, dataset=smaller(method.dataset)) for method in self.methods)
+        return replace(self, dataset=dataset, methods=methods, runs=2, published=None)
+
+    def embedded_by(self, encoder: str) -> Experiment:
+        """The same on embeddings of another network."""
+        if "encoder" not in self.dataset:
+            raise InputError(f"{self.name} reads no embeddings; --encoder is for experiments that do.")
+        return replace(self, dataset={**self.dataset, "encoder": encoder})
 
     def _product(self, preset: str, methods: Sequence[Method], runs: int) -> Iterator[Cell]:
         for values in product(*(self.dataset[axis] for axis in self.axes)):
@@ -134,7 +164,7 @@ class Experiment:
                     yield self._cell(preset, method, at, 0, keep=["panels"])
 
     def _cell(self, preset: str, method: Method, at: Mapping[str, Any], run: int, **more: Any) -> Cell:
-        data = {**self.dataset, **at}
+        data = {**self.dataset, **at, **method.dataset}
         spec = {
             "dataset": data, "remover": complete_remover(preset, data["name"], method.remover),
             "head": complete_head(preset, data["name"], method.head), "preset": preset, "run": run, **more,
@@ -170,15 +200,19 @@ class _Reader:
         presets = tuple(self.names(text.get("presets", ["exact"]), PRESETS, "presets"))
         dataset = self.dataset(text["dataset"])
         axes = [key for key, value in dataset.items() if isinstance(value, list)]
-        strength = self.known(text.get("strength", "rho"), axes, "axis to draw over ('strength')")
-        methods = self.methods(text["methods"], presets)
-        wanted = self.names(text["metrics"], [*METRICS, "accuracy"], "metrics")
-        metrics = [m for metric in wanted for m in (ACCURACIES if metric == "accuracy" else (metric,))]
+        usual = "p" if "p" in dataset else "rho"
+        strength = self.known(text.get("strength", usual), axes, "axis to draw over ('strength')")
+        comparable = text.get("comparable", True)
+        if not isinstance(comparable, bool):
+            raise InputError(f"'comparable' of {self.where} is true or false; got {comparable!r}.")
+        methods = self.methods(text["methods"], presets, dataset, comparable)
+        wanted = self.names(text["metrics"], [*METRICS, *BUNDLES], "metrics")
+        metrics = [m for metric in wanted for m in BUNDLES.get(metric, (metric,))]
         return Experiment(
             name=name,
             title=self.text(text["title"], "title"),
             answers=tuple(self.text(label, "answers") for label in self.list(text.get("answers", []), "answers")),
-            published=self.published(text.get("published"), dataset, strength, methods),
+            published=self.published(text.get("published"), dataset, strength, methods, comparable),
             presets=presets,
             runs=self.whole(text.get("runs", 30), "runs"),
             strength=strength,
@@ -188,6 +222,7 @@ class _Reader:
             dataset=dataset,
             methods=methods,
             note=self.text(text.get("note", ""), "note"),
+            compare=self.pairs(text.get("compare", []), methods),
         )
 
     def dataset(self, entry: Any) -> dict[str, Any]:
@@ -202,30 +237,40 @@ class _Reader:
             if value == []:
                 raise InputError(f"{key} of {self.where} is an empty list, so the experiment has no cells.")
             several = isinstance(value, list)
-            numbers = [self.number(name, key, one) for one in (value if several else [value])]
-            if len(set(numbers)) < len(numbers):
+            values = [self.value(name, key, one) for one in (value if several else [value])]
+            if len(set(values)) < len(values):
                 raise InputError(f"{key} of {self.where} has a value twice: {value}.")
-            filled[key] = numbers if several else numbers[0]
+            filled[key] = values if several else values[0]
         return filled
 
-    def number(self, dataset: str, key: str, value: Any) -> int | float:
+    def value(self, dataset: str, key: str, value: Any) -> int | float | str:
         """One value of a setting, always written the same way: 0 and 0.0 must give the same cell."""
         setting = DATASETS[dataset][key]
         kind = type(setting.default)
-        right = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        if kind is str:
+            right = isinstance(value, str)
+        else:
+            right = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
         if not right or (kind is int and not isinstance(value, int)) or not setting.valid(value):
             raise InputError(f"{key} of {self.where} must be {setting.needs}; got {value!r}.")
         return kind(value)
 
-    def methods(self, entries: Any, presets: Sequence[str]) -> tuple[Method, ...]:
+    def methods(
+        self, entries: Any, presets: Sequence[str], dataset: Mapping[str, Any], comparable: bool
+    ) -> tuple[Method, ...]:
         """All methods, each with a name of its own."""
-        found = [self.method(self.table(entry, "methods"), presets) for entry in self.list(entries, "methods")]
+        found = [
+            self.method(self.table(entry, "methods"), presets, dataset, comparable)
+            for entry in self.list(entries, "methods")
+        ]
         names = [method.name for method in found]
         if not names or len(set(names)) < len(names):
             raise InputError(f"{self.where} needs methods with names of their own; got {names}.")
         return tuple(found)
 
-    def method(self, entry: Mapping[str, Any], presets: Sequence[str]) -> Method:
+    def method(
+        self, entry: Mapping[str, Any], presets: Sequence[str], dataset: Mapping[str, Any], comparable: bool
+    ) -> Method:
         """One method, with options that all of its presets have."""
         self.known_keys(entry, _METHOD_KEYS, "a method")
         remover = self.named(entry.get("remover", "none"), (*REMOVERS, "none", "true axis"), "remover")
@@ -240,11 +285,36 @@ class _Reader:
                     if key != "name":
                         self.known(key, options, f"option of {part['name']} under the preset {preset!r}")
         name = self.text(entry.get("name", remover["name"]), "name of a method")
-        published = self.text(entry.get("published", name), "published line of a method")
-        counted = entry.get("counted", True)
+        line = entry.get("published", name)
+        source = None
+        if isinstance(line, dict):
+            if set(line) != {"source", "method"}:
+                raise InputError(f"'published' of {name!r} in {self.where} is a name, or a source and a method.")
+            source = self.text(line["source"], "source of a published line")
+            line = line["method"]
+        published = self.text(line, "published line of a method")
+        counted = entry.get("counted", comparable)
         if not isinstance(counted, bool):
             raise InputError(f"'counted' of {name!r} in {self.where} is true or false; got {counted!r}.")
-        return Method(name, remover, head, published, counted, own)
+        return Method(name, remover, head, published, counted, own, source, self.own_settings(entry, dataset))
+
+    def own_settings(self, entry: Mapping[str, Any], dataset: Mapping[str, Any]) -> dict[str, Any]:
+        """Settings of the dataset that one method has for itself, which must not change the rows that are drawn."""
+        own, known = self.table(entry.get("dataset", {}), "dataset of a method"), DATASETS[dataset["name"]]
+        for key in own:
+            self.known(key, [name for name, setting in known.items() if not setting.drawn], "setting of a method")
+            if isinstance(dataset[key], list):
+                raise InputError(f"{key} of {self.where} is an axis; a method cannot have a value of its own.")
+        return {key: self.value(dataset["name"], key, value) for key, value in own.items()}
+
+    def pairs(self, entry: Any, methods: Sequence[Method]) -> tuple[tuple[str, str], ...]:
+        """Pairs of methods to compare."""
+        known, found = [method.name for method in methods], []
+        for pair in self.list(entry, "compare"):
+            if not isinstance(pair, list) or len(pair) != 2 or pair[0] == pair[1]:
+                raise InputError(f"'compare' of {self.where} is a list of pairs of methods; got {pair!r}.")
+            found.append((self.known(pair[0], known, "method"), self.known(pair[1], known, "method")))
+        return tuple(found)
 
     def named(self, value: Any, names: Iterable[str], what: str) -> dict[str, Any]:
         """A name, or a table with a name and options."""
@@ -252,7 +322,7 @@ class _Reader:
         return {**entry, "name": self.known(entry.get("name"), names, what)}
 
     def published(
-        self, entry: Any, dataset: Mapping[str, Any], strength: str, methods: Sequence[Method]
+        self, entry: Any, dataset: Mapping[str, Any], strength: str, methods: Sequence[Method], comparable: bool
     ) -> dict[str, str] | None:
         """Source and dataset of the published values, which must be for these settings."""
         if entry is None:
@@ -264,12 +334,16 @@ class _Reader:
         self.known(entry["dataset"], PUBLISHED, "dataset of published values")
         self.known(entry["source"], {k[0] for k in values if k[1] == entry["dataset"]}, "source of published values")
         there = {k[2] for k in values if k[:2] == (entry["source"], entry["dataset"])}
-        if not there & {method.published for method in methods}:
+        if not there & {method.published for method in methods if method.source is None}:
             raise InputError(f"No method of {self.where} has published values; there are some of {sorted(there)}.")
+        for method in methods:
+            line = (method.source, entry["dataset"], method.published)
+            if method.source is not None and line not in {k[:3] for k in values}:
+                raise InputError(f"{method.name!r} of {self.where}: there are no published values {line}.")
         name, settings = PUBLISHED[entry["dataset"]]
         paper = {"name": name} | {k: settings.get(k, v.default) for k, v in DATASETS[name].items()}
         other = {key: dataset[key] for key in paper if key != strength and dataset.get(key) != paper[key]}
-        if other:
+        if other and comparable:
             raise InputError(f"The values published for {entry['dataset']!r} are not for {other} of {self.where}.")
         return {key: str(value) for key, value in entry.items()}
 
@@ -301,7 +375,7 @@ class _Reader:
             raise InputError(f"[illustration] of {self.where} needs methods and {', '.join(axes)}; got {dict(entry)}.")
         everywhere = [method.name for method in methods if set(presets) <= set(method.presets)]
         chosen = self.names(entry["methods"], everywhere, "methods of the illustration")
-        return {**{axis: self.number(dataset["name"], axis, entry[axis]) for axis in axes}, "methods": chosen}
+        return {**{axis: self.value(dataset["name"], axis, entry[axis]) for axis in axes}, "methods": chosen}
 
     def known_keys(self, entry: Mapping[str, Any], keys: Iterable[str], what: str) -> None:
         """Refuse keys that mean nothing."""

@@ -133,8 +133,9 @@ def _published(experiment: Experiment, method: str, at: Mapping[str, Any], metri
     """The published value, if there is one."""
     if experiment.published is None:
         return None
-    source, dataset = experiment.published["source"], experiment.published["dataset"]
-    key = (source, dataset, experiment.method(method).published, float(at[experiment.strength]), metric)
+    line, dataset = experiment.method(method), experiment.published["dataset"]
+    source = line.source or experiment.published["source"]
+    key = (source, dataset, line.published, float(at[experiment.strength]), metric)
     return published_values().get(key)
 
 
@@ -143,16 +144,18 @@ def _differences(
     values: Mapping[tuple[str, tuple[Any, ...]], Mapping[int, Mapping[str, Any]]],
     places: Mapping[tuple[Any, ...], Mapping[str, Any]],
 ) -> tuple[Difference, ...]:
-    """The first method minus each other, over the runs that both have."""
+    """The first method minus each other, and the pairs that the experiment names, over the runs that both have."""
     first = experiment.methods[0].name
     found = []
     for metric in experiment.metrics:
         for (other, place), theirs in values.items():
-            ours = values.get((first, place), {})
-            runs = sorted(set(ours) & set(theirs))
-            if other != first and runs:
-                mean, error = _mean([METRICS[metric](ours[r]) - METRICS[metric](theirs[r]) for r in runs])
-                found.append(Difference(first, other, places[place], metric, mean, error, len(runs)))
+            minuends = [first, *(one for one, subtracted in experiment.compare if subtracted == other and one != first)]
+            for minuend in minuends:
+                ours = values.get((minuend, place), {})
+                runs = sorted(set(ours) & set(theirs))
+                if other != minuend and runs:
+                    mean, error = _mean([METRICS[metric](ours[r]) - METRICS[metric](theirs[r]) for r in runs])
+                    found.append(Difference(minuend, other, places[place], metric, mean, error, len(runs)))
     return tuple(found)
 
 

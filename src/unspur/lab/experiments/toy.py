@@ -9,15 +9,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from unspur import Subspace
 from unspur.lab.datasets.toy import label_axes, make_toy
+from unspur.lab.experiments.draws import entropy
 from unspur.lab.experiments.fitting import LinearHead, Removal, fit_last_layer, fit_removal, seed
 from unspur.lab.experiments.panels import panels
-from unspur.lab.experiments.records import canonical
 from unspur.lab.experiments.released_methods import released_head, released_removal
 from unspur.lab.released.toy import Splits, released_splits
 from unspur.lab.selection import Rows
@@ -31,6 +32,7 @@ Settings: TypeAlias = Mapping[str, Any]
 Fitted: TypeAlias = tuple[Splits, Removal, LinearHead]
 
 
+@cache
 def toy_digest() -> str:
     """Digest of a few rows of both generators: another stream of random numbers, another digest."""
     drawn = make_toy(4, rho=0.5, random_state=0)
@@ -42,11 +44,9 @@ def toy_digest() -> str:
 def toy_cell(spec: Settings) -> dict[str, Any]:
     """Evaluate one cell: right predictions and rows of each group, errors of reconstruction, dimensions."""
     data = spec["dataset"]
-    # Every strength has draws of its own: shared ones would repeat one stroke of luck along a whole curve. Methods
-    # share theirs, so that they can be compared run by run.
-    words = hashlib.sha256(canonical(data, "dataset").encode()).digest()[:16]
-    entropy = [spec["run"], *np.frombuffer(words, dtype="<u4").tolist()]
-    draws, training = (np.random.default_rng(child) for child in np.random.SeedSequence(entropy).spawn(2))
+    draws, training = (
+        np.random.default_rng(child) for child in np.random.SeedSequence(entropy(data, spec["run"])).spawn(2)
+    )  # fmt: skip
     splits, removal, last = _PRESETS[spec["preset"]](data, spec["remover"], spec["head"], draws, training)
     result = _measure(removal, last, splits.test)
     if "panels" in spec.get("keep", ()):

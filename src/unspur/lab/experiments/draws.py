@@ -1,0 +1,134 @@
+"""From a store of embeddings to the rows of one run: splits at a strength of the correlation, reduced by PCA."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unspur._typing import Array, BoolArray, FloatArray
+from unspur.exceptions import GroupSizeError, InputError
+from unspur.lab.datasets.celeba import label
+from unspur.lab.datasets.resampling import agreeing, draw_splits
+from unspur.lab.datasets.waterbirds import is_waterbird
+from unspur.lab.encoders.reduction import Reduction
+from unspur.lab.experiments.records import canonical
+from unspur.lab.experiments.registry import drawn_settings
+from unspur.lab.experiments.stores import Embedded, open_embedded
+from unspur.lab.selection import Rows
+
+SPLITS = ("train", "validation", "test")
+#: Strength in the test rows: none of the correlation is left.
+INDEPENDENT = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """Rows of the three splits, reduced; which training rows have a known concept; a second concept, if there is one."""
+
+    train: Rows
+    validation: Rows
+    test: Rows
+    #: Shape (n,), over the training rows.
+    known: BoolArray
+    #: Second concept of each split.
+    second: Mapping[str, Array]
+    reduction: Reduction | None
+
+    def unreduced(self, rows: Array) -> FloatArray:
+        """Rows in the features of the store."""
+        return np.asarray(rows) if self.reduction is None else self.reduction.back(rows)
+
+
+def entropy(data: Mapping[str, Any], run: int) -> list[int]:
+    """What the random numbers of a run come from: the settings that decide which rows are drawn, and the run.
+
+    Every strength has draws of its own: shared ones would repeat one stroke of luck along a whole curve. Methods share
+    theirs, so that they can be compared run by run.
+    """
+    words = hashlib.sha256(canonical(data, "dataset").encode()).digest()[:16]
+    return [run, *np.frombuffer(words, dtype="<u4").tolist()]
+
+
+def draw(data: Mapping[str, Any], run: int, embeddings: Path) -> Draw:
+    """The rows of one run."""
+    return _draw(json.dumps(data, sort_keys=True), run, embeddings)
+
+
+@lru_cache(maxsize=6)  # all runs at one strength, for one method after the other
+def _draw(text: str, run: int, embeddings: Path) -> Draw:
+    data = json.loads(text)
+    rng, choice = (
+        np.random.default_rng(child)
+        for child in np.random.SeedSequence(entropy(drawn_settings(data), run)).spawn(2)
+    )  # fmt: skip
+    embedded = open_embedded(data, run, embeddings)
+    rows, y, concept = (_birds if data["name"] == "waterbirds" else _faces)(data, embedded, rng)
+    z = {split: np.asarray(embedded.rows[rows[split]], dtype=np.float32) for split in SPLITS}
+    reduction = Reduction.fit(z["train"], data["pca"]) if data["pca"] else None
+    if reduction is not None:
+        z = {split: reduction(part).astype(np.float32) for split, part in z.items()}
+    parts = {split: Rows(z[split], y[rows[split]], concept[rows[split]]) for split in SPLITS}
+    second = data.get("second", "none")
+    return Draw(
+        *(parts[split] for split in SPLITS),
+        known=_known(parts["train"], data["labelled"], choice),
+        second={} if second == "none" else {s: label(embedded.labels, second)[rows[s]] for s in SPLITS},
+        reduction=reduction,
+    )
+
+
+def _birds(
+    data: Mapping[str, Any], embedded: Embedded, rng: np.random.Generator
+) -> tuple[dict[str, Array], Array, Array]:
+    """One of the two pictures of each bird, so that a share p of either class is on its own background."""
+    labels = embedded.labels
+    y = np.array([is_waterbird(name.split("/")[0], data["rule"]) for name in embedded.ids[::2]], dtype=np.int64)
+    split, chosen = labels["split"][::2], {}
+    for name in SPLITS:
+        birds = np.flatnonzero(split == name)
+        if name == "train":
+            if len(birds) < data["n"]:
+                raise InputError(f"The store has {len(birds)} birds to train on; n is {data['n']}.")
+            birds = rng.permutation(birds)[: data["n"]]
+        background = agreeing(y[birds], INDEPENDENT if name == "test" else data["p"], rng)
+        chosen[name] = 2 * birds + background
+    return chosen, np.repeat(y, 2), labels["background"]
+
+
+def _faces(
+    data: Mapping[str, Any], embedded: Embedded, rng: np.random.Generator
+) -> tuple[dict[str, Array], Array, Array]:
+    """Faces drawn balanced in the main label, at strength p for the first concept."""
+    y, concept = label(embedded.labels, data["main"]), label(embedded.labels, data["concept"])
+    sizes = {"train": data["n"], "validation": data["n_validation"], "test": data["n_test"]}
+    strengths = {"train": data["p"], "validation": data["p"], "test": INDEPENDENT}
+    rows = draw_splits(y, concept, sizes, strengths, rng, names=(data["main"], data["concept"]))
+    return dict(rows), y, concept
+
+
+def _known(train: Rows, labelled: int, rng: np.random.Generator) -> BoolArray:
+    """Which training rows have a known concept: all, or some of each group in proportion to its size."""
+    known = np.ones(len(train), dtype=bool)
+    if not labelled:
+        return known
+    if labelled > len(train):
+        raise GroupSizeError(f"{labelled} labelled rows are asked for and {len(train)} are there to train on.")
+    return _proportional(train.group, labelled, rng)
+
+
+def _proportional(group: Array, count: int, rng: np.random.Generator) -> BoolArray:
+    """A mask of `count` rows, each group within one row of its share."""
+    order = rng.permutation(len(group))
+    order = order[np.argsort(group[order], kind="stable")]  # random inside each group
+    # Every k-th row of rows that are sorted by group, from a random start.
+    at = np.floor((np.arange(count) + rng.random()) * len(group) / count).astype(int)
+    mask = np.zeros(len(group), dtype=bool)
+    mask[order[at]] = True
+    return mask
