@@ -24,8 +24,9 @@ ROOMS = [
     ("heads",),
     ("surgery",),
     ("",),  # the public names
-    ("lab.datasets", "lab.evaluation", "lab.files", "lab.selection", "lab.compare"),
+    ("lab.datasets", "lab.evaluation", "lab.selection", "lab.compare"),
     ("lab.encoders",),
+    ("lab.files",),
     ("lab.released",),
     ("lab.experiments",),
     ("lab.report",),

@@ -10,7 +10,7 @@ import torch
 
 import unspur.removers.jse
 from unspur.lab.datasets import make_toy
-from unspur.lab.experiments.spec import read_experiment
+from unspur.lab.experiments.spec_file import read_experiment
 
 ROOT = Path(__file__).parents[1]
 

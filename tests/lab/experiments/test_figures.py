@@ -15,7 +15,7 @@ from unspur.exceptions import InputError
 from unspur.lab.experiments.cells import run_cell
 from unspur.lab.experiments.folder import experiments_folder
 from unspur.lab.experiments.published import BAND
-from unspur.lab.experiments.spec import read_experiment
+from unspur.lab.experiments.spec_file import read_experiment
 from unspur.lab.experiments.summary import summarise
 from unspur.lab.report.experiment_figures import METHOD_COLOURS, draw, method_colours
 

@@ -18,7 +18,7 @@ from unspur.lab.cli import main
 from unspur.lab.experiments.metrics import METRICS
 from unspur.lab.experiments.records import unpack
 from unspur.lab.experiments.reproduce import experiment_names, find_experiments, reproduce
-from unspur.lab.experiments.spec import read_experiment
+from unspur.lab.experiments.spec_file import read_experiment
 
 MINE = """
 title = "A small one"

@@ -10,7 +10,7 @@ from unspur.lab.experiments.folder import experiments_folder
 from unspur.lab.experiments.presets import hyperparameters
 from unspur.lab.experiments.published import published_values
 from unspur.lab.experiments.reproduce import experiment_names, find_experiments
-from unspur.lab.experiments.spec import read_experiment
+from unspur.lab.experiments.spec_file import read_experiment
 
 GOOD = """
 title = "A test"

@@ -10,8 +10,10 @@ from unspur.lab.cli.common import Program
 from unspur.lab.cli.compare import compare_command
 from unspur.lab.cli.data import data
 from unspur.lab.cli.demo import demo
+from unspur.lab.cli.embed import embed_command
 from unspur.lab.cli.evaluate import evaluate
 from unspur.lab.cli.fit import fit
+from unspur.lab.cli.pictures import pictures
 from unspur.lab.cli.reproduce import reproduce_command
 
 __all__ = ["main"]
@@ -24,5 +26,5 @@ def main(debug: bool) -> None:
     """Remove a spurious concept from embeddings. Keep the task."""
 
 
-for verb in (demo, fit, apply, evaluate, compare_command, data, reproduce_command):
+for verb in (demo, fit, apply, evaluate, compare_command, data, embed_command, reproduce_command):
     main.add_command(verb)

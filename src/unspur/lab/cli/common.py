@@ -6,15 +6,19 @@ import io
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import click
 import numpy as np
 
 from unspur._typing import Array
 from unspur.exceptions import InputError, UnspurError
+from unspur.lab.files import Table, read_table
 
+#: Columns and the values they must have.
+Conditions: TypeAlias = tuple[tuple[str, str], ...]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -59,11 +63,48 @@ def missing_value(text: str | None, concept: Array) -> Any:
         raise click.BadParameter(f"the concept is a number, {text!r} is not.", param_hint="--missing-concept") from None
 
 
+def _conditions(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> Conditions:  # noqa: ARG001
+    for text in given:
+        if "=" not in text.lstrip("="):
+            raise click.BadParameter(f"{text!r} is not of the form COLUMN=VALUE, such as split=train.")
+    return tuple((name, value) for name, _, value in (text.partition("=") for text in given))
+
+
+def where_option(of: str | None = None) -> Callable[[F], F]:
+    """The option that chooses rows of FILE; with `of` ("test"), rows of the file that option names."""
+    text = f"Only rows of the --{of} file (of FILE, if none is given)" if of else "Only rows of FILE"
+    return click.option(
+        f"--{of}-where" if of else "--where", multiple=True, metavar="COLUMN=VALUE", callback=_conditions,
+        help=f"{text} that have this value; may be repeated.",
+    )  # fmt: skip
+
+
+def read_rows(file: str, labels: tuple[str, ...], ignore: tuple[str, ...], where: Conditions) -> Table:
+    """The rows of a file or store that meet the conditions, whose columns are no features."""
+    deciding = [name for name, _ in where if name not in labels]
+    table = read_table(file, (*labels, *deciding), tuple(name for name in ignore if name not in deciding))
+    for name, value in where:
+        table = table.where(name, value)
+    dropped = [name for name in deciding if name in ignore]
+    return replace(table, columns={name: column for name, column in table.columns.items() if name not in dropped})
+
+
+def other_file(file: str, other: str | None, where: Conditions, other_where: Conditions, option: str) -> str | None:
+    """Where test or validation rows come from: the file that was named, or other rows of FILE."""
+    if other is not None or not other_where:
+        return other
+    if not where:
+        raise click.UsageError(f"--{option}-where takes rows of FILE; say with --where which rows are the others.")
+    return file
+
+
 def refuse_input_as_output(output: str, *inputs: str | None) -> None:
     """Results never replace what they were made from."""
     for name in inputs:
         if name is not None and Path(output).exists() and Path(output).samefile(name):
             raise InputError(f"--output {output} is an input file; choose another name.")
+        if name is not None and Path(name).is_dir() and Path(output).resolve().parent == Path(name).resolve():
+            raise InputError(f"--output {output} lies in the embedding store {name}; choose another place.")
 
 
 def echo_json(value: Any) -> None:

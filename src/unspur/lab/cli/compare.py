@@ -14,16 +14,20 @@ from tqdm.auto import tqdm
 
 from unspur.io import atomic, refuse_existing
 from unspur.lab.cli.common import (
+    Conditions,
     echo_json,
     force_option,
     json_option,
     label_options,
     missing_value,
+    other_file,
+    read_rows,
     refuse_input_as_output,
     seed_option,
+    where_option,
 )
 from unspur.lab.compare import HEADS, REMOVERS, Comparison, compare
-from unspur.lab.files import Table, read_table
+from unspur.lab.files import Table
 from unspur.lab.report.tables import comparison_table
 from unspur.lab.selection import Rows
 from unspur.labels import class_label
@@ -32,8 +36,11 @@ from unspur.labels import class_label
 @click.command("compare")
 @click.argument("file", type=click.Path())
 @label_options
+@where_option()
 @click.option("--validation", type=click.Path(), help="File with rows to choose on; else a fifth of FILE.")
+@where_option("validation")
 @click.option("--test", "test_file", type=click.Path(), help="File with test rows; else 30 % of each group of FILE.")
+@where_option("test")
 @click.option("--remover", "removers", multiple=True, type=click.Choice(list(REMOVERS)), help="Only these (all).")
 @click.option("--head", "heads", multiple=True, type=click.Choice(list(HEADS)), help="Default: ERM, GroupWeighted.")
 @click.option("--csv", "csv_file", type=click.Path(), help="Also write the table as CSV.")
@@ -48,8 +55,11 @@ def compare_command(
     concept: str,
     ignore: tuple[str, ...],
     missing_concept: str | None,
+    where: Conditions,
     validation: str | None,
+    validation_where: Conditions,
     test_file: str | None,
+    test_where: Conditions,
     removers: tuple[str, ...],
     heads: tuple[str, ...],
     csv_file: str | None,
@@ -65,15 +75,17 @@ def compare_command(
     if csv_file is not None:
         refuse_input_as_output(csv_file, file, validation, test_file)
         refuse_existing(csv_file, overwrite=force)
-    table = read_table(file, (main, concept), ignore)
+    table = read_rows(file, (main, concept), ignore, where)
+    validation = other_file(file, validation, where, validation_where, "validation")
+    test_file = other_file(file, test_file, where, test_where, "test")
     missing = missing_value(missing_concept, table.label(concept))
     train = _rows(table, main, concept, missing, None)
     others: dict[str, Rows | None] = {}
-    for name, path in (("validation", validation), ("test", test_file)):
+    for name, path, chosen in (("validation", validation, validation_where), ("test", test_file, test_where)):
         if path is None:
             others[name] = None
             continue
-        other = read_table(path, (main, concept), ignore).like(table.features, table.Z.shape[1])
+        other = read_rows(path, (main, concept), ignore, chosen).like(table.features, table.Z.shape[1])
         others[name] = _rows(other, main, concept, missing, train)
     test = others["test"]
     if test is None:

@@ -7,9 +7,19 @@ import numpy as np
 
 from unspur import load
 from unspur.exceptions import InputError
-from unspur.lab.cli.common import echo_json, json_option, label_options, missing_value, seed_option
+from unspur.lab.cli.common import (
+    Conditions,
+    echo_json,
+    json_option,
+    label_options,
+    missing_value,
+    other_file,
+    read_rows,
+    seed_option,
+    where_option,
+)
 from unspur.lab.evaluation import judge_last_layer
-from unspur.lab.files import apply_removal, read_table
+from unspur.lab.files import apply_removal
 from unspur.lab.report.tables import group_table
 from unspur.labels import BinaryLabel, binary_label
 
@@ -18,7 +28,9 @@ from unspur.labels import BinaryLabel, binary_label
 @click.argument("removal", type=click.Path())
 @click.argument("file", type=click.Path())
 @label_options
+@where_option()
 @click.option("--test", "test_file", type=click.Path(), help="File with test rows; else 30 % of each group of FILE.")
+@where_option("test")
 @seed_option
 @json_option
 def evaluate(
@@ -28,7 +40,9 @@ def evaluate(
     concept: str,
     ignore: tuple[str, ...],
     missing_concept: str | None,
+    where: Conditions,
     test_file: str | None,
+    test_where: Conditions,
     seed: int,
     as_json: bool,
 ) -> None:
@@ -37,13 +51,14 @@ def evaluate(
     Example: unspur evaluate background.safetensors train.npz --test test.npz --main bird --concept background
     """
     remover = load(removal)
-    table = read_table(file, (main, concept), ignore)
+    table = read_rows(file, (main, concept), ignore, where)
+    test_file = other_file(file, test_file, where, test_where, "test")
     missing = missing_value(missing_concept, table.label(concept))
     y = binary_label(table.label(main), main, len(table.Z))
     c = binary_label(table.label(concept), concept, len(table.Z), missing=missing)
     clean = apply_removal(remover, table)
     if test_file is not None:
-        other = read_table(test_file, (main, concept), ignore).like(table.features, table.Z.shape[1])
+        other = read_rows(test_file, (main, concept), ignore, test_where).like(table.features, table.Z.shape[1])
         y_test = binary_label(other.label(main), main, len(other.Z), classes=y.classes)
         c_test = binary_label(other.label(concept), concept, len(other.Z), missing=missing, classes=c.classes)
         rows = {"as it is": (table.Z, other.Z), "removed": (clean.Z, apply_removal(remover, other).Z)}

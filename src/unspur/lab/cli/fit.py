@@ -14,15 +14,18 @@ from unspur import JSE
 from unspur.exceptions import NothingRemovedWarning
 from unspur.io import refuse_existing
 from unspur.lab.cli.common import (
+    Conditions,
     echo_json,
     force_option,
     json_option,
     label_options,
     missing_value,
+    other_file,
+    read_rows,
     refuse_input_as_output,
     seed_option,
+    where_option,
 )
-from unspur.lab.files import read_table
 from unspur.labels import binary_label
 
 
@@ -41,10 +44,12 @@ def _number_or_auto(ctx: click.Context, parameter: click.Parameter, value: str) 
 @click.command()
 @click.argument("file", type=click.Path())
 @label_options
+@where_option()
 @click.option("--output", required=True, help="Where the removal goes (a .safetensors file).")
 @click.option(
     "--validation", type=click.Path(), help="File with rows to test directions on; else folds of FILE are used."
 )
+@where_option("validation")
 @click.option(
     "--cv",
     default=5,
@@ -70,8 +75,10 @@ def fit(
     main: str,
     concept: str,
     ignore: tuple[str, ...],
+    where: Conditions,
     output: str,
     validation: str | None,
+    validation_where: Conditions,
     cv: int,
     force: bool,
     as_json: bool,
@@ -79,7 +86,8 @@ def fit(
     missing_concept: str | None,
     **options: Any,
 ) -> None:
-    """Find the concept in the embeddings of FILE (.npy, .npz, .csv, .parquet) and save its removal.
+    """Find the concept in the embeddings of FILE (.npy, .npz, .csv, .parquet, or a store of unspur embed) and save its
+    removal.
 
     Example: unspur fit birds.npz --main bird --concept background --output background.safetensors
     """
@@ -87,10 +95,11 @@ def fit(
         raise click.BadParameter("one fold cannot be cross-fitted; use 0 or at least 2.", param_hint="--cv")
     refuse_input_as_output(output, file, validation)
     refuse_existing(output, overwrite=force)
-    table = read_table(file, (main, concept), ignore)
+    table = read_rows(file, (main, concept), ignore, where)
     held_out = {}
+    validation = other_file(file, validation, where, validation_where, "validation")
     if validation is not None:
-        other = read_table(validation, (main, concept), ignore)
+        other = read_rows(validation, (main, concept), ignore, validation_where)
         other = other.like(table.features, table.Z.shape[1])
         held_out = {"X_val": other.Z, "y_val": other.label(main), "concept_val": other.label(concept)}
     missing = missing_value(missing_concept, table.label(concept))

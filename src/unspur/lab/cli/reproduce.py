@@ -11,9 +11,10 @@ import click
 from unspur.exceptions import InputError, UnspurError
 from unspur.lab.cli.common import echo_json, json_option
 from unspur.lab.datasets.toy import bayes_accuracy
-from unspur.lab.experiments.presets import PRESETS
+from unspur.lab.experiments.presets import PRESETS, preset_words
 from unspur.lab.experiments.reproduce import Reproduction, experiment_names, find_experiments, reproduce
 from unspur.lab.experiments.spec import Experiment
+from unspur.lab.experiments.spec_file import with_settings
 from unspur.lab.experiments.stores import EMBEDDINGS
 from unspur.lab.report.experiment_figures import draw
 from unspur.lab.report.experiment_tables import agreement_lines, digest, write_index, write_tables
@@ -37,7 +38,8 @@ SHOWN = 3
               help="Folder for records, tables and figures.")  # fmt: skip
 @click.option("--embeddings", default=str(EMBEDDINGS), show_default=True, type=click.Path(file_okay=False),
               help="Folder of embedding stores (unspur embed).")  # fmt: skip
-@click.option("--encoder", metavar="NAME", help="Use embeddings of this network instead of the spec's.")
+@click.option("--set", "changes", multiple=True, metavar="KEY=VALUE",
+              help="Another setting of the dataset, such as encoder=resnet50 or 'p=[0.9]'.")  # fmt: skip
 @click.option("--fresh", is_flag=True, help="Compute cells again that have a record.")
 @click.option("--draw", is_flag=True, help="Compute nothing; draw what the records say.")
 @json_option
@@ -52,7 +54,7 @@ def reproduce_command(
     dask: str | None,
     output: str,
     embeddings: str,
-    encoder: str | None,
+    changes: tuple[str, ...],
     fresh: bool,
     draw: bool,
     as_json: bool,
@@ -74,8 +76,8 @@ def reproduce_command(
         if given[one] and given[other]:
             raise click.UsageError(f"{one} and {other} contradict each other.")
     experiments = _chosen(find_experiments(names), presets, only)
-    if encoder is not None:
-        experiments = [experiment.embedded_by(encoder) for experiment in experiments]
+    if changes:
+        experiments = [with_settings(experiment, _settings(changes)) for experiment in experiments]
     folder = Path(output) / "smoke" if smoke else Path(output)
     done, failures = [], 0
     for experiment in experiments:
@@ -86,7 +88,8 @@ def reproduce_command(
                 continue
             if not as_json:
                 cells = len(chosen.cells(preset, None if smoke else runs, methods))
-                click.echo(f"\n{chosen.title}\n  {chosen.name}, {cells} cells, preset {preset}: {PRESETS[preset]}")
+                words = preset_words(preset, chosen.dataset["name"])
+                click.echo(f"\n{chosen.title}\n  {chosen.name}, {cells} cells, preset {preset}: {words}")
             result = reproduce(
                 chosen, preset, folder, runs=None if smoke else runs, only=methods, jobs=jobs, dask=dask,
                 progress=not as_json, reuse=not fresh, compute=not draw, embeddings=Path(embeddings),
@@ -115,6 +118,13 @@ def _chosen(experiments: list[Experiment], presets: tuple[str, ...], only: tuple
                 raise InputError(f"No {what} {name!r} in what is to be run. There are: {', '.join(known)}.")
         experiments = [e for e in experiments if not asked or set(asked) & set(has(e))]
     return experiments
+
+
+def _settings(changes: tuple[str, ...]) -> dict[str, str]:
+    for change in changes:
+        if "=" not in change:
+            raise click.UsageError(f"--set needs KEY=VALUE; got {change!r}.")
+    return dict((part.strip() for part in change.split("=", 1)) for change in changes)  # type: ignore[misc]
 
 
 def _presets(experiment: Experiment) -> list[str]:

@@ -15,6 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+import numpy as np
+
 from unspur._typing import Array
 from unspur.exceptions import InputError
 
@@ -81,6 +83,31 @@ def open_image(path: Path, mode: str = "RGB") -> Any:
         raise InputError(f"{path} does not exist. Is the dataset complete?") from None
     except (OSError, UnidentifiedImageError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise InputError(f"{path} cannot be read as an image: {error}.") from error
+
+
+def inside(name: str, listing: Path) -> str:
+    """A path that a list of files names, unless it leads out of the folder it is meant to be in."""
+    path = Path(name)
+    if not path.parts or path.anchor or ".." in path.parts:
+        raise InputError(f"{listing} names {name!r}; it may only name files inside of its folder.")
+    return name
+
+
+def label_column(fields: Sequence[str]) -> Array:
+    """A label that was read as text: whole numbers where all of it is, else words."""
+    # Only what is written as str(int) would write it: 01 and 1 may be two classes, and so may 2**53 and 2**53 + 1.
+    numbers = {field: _int(field) for field in set(fields)}  # few values, many rows
+    if numbers and all(field == str(number) for field, number in numbers.items()):
+        return np.array([numbers[field] for field in fields], dtype=np.int64)
+    return np.array(fields, dtype=str)
+
+
+def _int(field: str) -> int | None:
+    try:
+        value = int(field)
+    except ValueError:
+        return None
+    return value if -(2**63) <= value < 2**63 else None
 
 
 def required(root: Path, *parts: str, what: str) -> Path:

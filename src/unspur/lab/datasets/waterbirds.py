@@ -19,7 +19,7 @@ import numpy as np
 
 from unspur._typing import Array, IntArray
 from unspur.exceptions import InputError
-from unspur.lab.datasets.examples import Kind, digest_of, open_image, required
+from unspur.lab.datasets.examples import Kind, digest_of, inside, open_image, required
 
 LabelRule = Literal["species", "circulated"]
 #: A species of CUB is a waterbird if its name ends in one of these, seabirds and waterfowl, and a landbird else.
@@ -31,6 +31,8 @@ WATERBIRDS = (
 MISLABELLED = ("Eastern_Towhee", "Western_Meadowlark", "Western_Wood_Pewee")
 #: Of the paper.
 SIZES = {"train": 4775, "validation": 1199, "test": 5796}
+#: Folder that the archive in circulation unpacks to.
+PUBLISHED = "waterbird_complete95_forest2water2"
 #: How the published metadata number the splits.
 PUBLISHED_SPLITS = ("train", "validation", "test")
 BACKGROUNDS = ("land", "water")
@@ -67,7 +69,7 @@ class Birds:
         lines = [line.split() for line in listing.read_text(encoding="utf-8").splitlines() if line.strip()]
         if not lines or any(len(line) != 2 or "/" not in line[1] for line in lines):
             raise InputError(f"{listing} needs lines of a number and a file, 'class/name.jpg'; some are different.")
-        files = tuple(line[1] for line in lines)
+        files = tuple(inside(line[1], listing) for line in lines)
         y = np.array([is_waterbird(name.split("/")[0], rule) for name in files], dtype=np.int64)
         return cls(folder, files, y)
 
@@ -86,7 +88,7 @@ def read_scenes(root: Path) -> dict[str, tuple[str, ...]]:
     found = {}
     for background in BACKGROUNDS:
         place = required(folder, background, what=f"scenes of {background}, in folders by category,")
-        found[background] = tuple(sorted(str(path.relative_to(folder)) for path in place.glob("*/*.jpg")))
+        found[background] = tuple(sorted(path.relative_to(folder).as_posix() for path in place.glob("*/*.jpg")))
         if not found[background]:
             raise InputError(f"{place} holds no scenes; .jpg files in folders by category are expected.")
     return found
@@ -99,7 +101,8 @@ def paste(bird: Path, mask: Path, scene: Path) -> Any:
     photograph, cut = open_image(bird), open_image(mask, "L")
     if cut.size != photograph.size:
         raise InputError(
-            f"{mask} is {cut.size[0]} × {cut.size[1]} pixels, its bird {photograph.size}; they must match."
+            f"{mask} is {cut.width} × {cut.height} pixels, its bird {photograph.width} × {photograph.height}; they "
+            "must match."
         )
     behind = ImageOps.fit(open_image(scene), photograph.size, Image.Resampling.BICUBIC)
     return Image.composite(photograph, behind, cut.point([min(255, value * 255 // OPAQUE) for value in range(256)]))
@@ -231,27 +234,30 @@ class Published:
 
 
 def read_published(root: Path, rule: LabelRule | None = None) -> Published:
-    """The archive in circulation: a folder with ``metadata.csv`` and the images it names.
+    """The archive in circulation: a folder with ``metadata.csv`` and the images it names, or what holds that folder.
 
     `rule` replaces the labels of the metadata, which count three landbirds as waterbirds ("circulated"); "species"
     corrects them. The composed backgrounds stay as they are.
     """
+    if rule not in (None, "species", "circulated"):
+        raise InputError(f"The label rule is 'species' or 'circulated'; got {rule!r}.")
+    root = root / PUBLISHED if (root / PUBLISHED).is_dir() else root
     metadata = required(root, "metadata.csv", what="the list of Waterbirds' images")
-    with metadata.open(encoding="utf-8", newline="") as file:
-        lines = list(csv.DictReader(file))
+    try:
+        with metadata.open(encoding="utf-8", newline="") as file:
+            lines = list(csv.DictReader(file))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{metadata} cannot be read as a table: {error}. Is the dataset complete?") from error
     needed = {"img_filename", "y", "split", "place"}
     if not lines or not needed <= set(lines[0]):
-        raise InputError(f"{metadata} needs the columns {', '.join(sorted(needed))}.")
+        raise InputError(f"{metadata} needs the columns {', '.join(sorted(needed))}, and lines.")
     try:
         y, place, split = (np.array([int(line[key]) for line in lines]) for key in ("y", "place", "split"))
     except (TypeError, ValueError):
         raise InputError(f"y, place and split of {metadata} must be whole numbers; some are not.") from None
     if not (np.isin(y, (0, 1)).all() and np.isin(place, (0, 1)).all() and np.isin(split, (0, 1, 2)).all()):
         raise InputError(f"{metadata} has other values than 0 and 1 for y and place, and 0, 1, 2 for split.")
-    ids = [line["img_filename"] for line in lines]
-    for name in ids:
-        if Path(name).is_absolute() or ".." in Path(name).parts:
-            raise InputError(f"{metadata} names {name!r}, which lies outside of its folder.")
+    ids = [inside(line["img_filename"] or "", metadata) for line in lines]
     if rule is not None:
         y = np.array([is_waterbird(name.split("/")[0], rule) for name in ids], dtype=np.int64)
     labels = {"y": y, "background": place, "split": np.array([PUBLISHED_SPLITS[s] for s in split])}

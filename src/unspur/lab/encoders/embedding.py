@@ -1,35 +1,44 @@
-"""Show every example to an encoder once and keep what comes out; a run that was stopped goes on where it was."""
+"""Show every example to an encoder once and keep what comes out; a run that was stopped goes on where it was.
+
+::
+
+    digest of data and encoder ──▶ is there such a store? ──▶ found, and left alone
+                                          │ no
+                  progress.json ──▶ rows.part.npy, batch by batch ──▶ labels.csv, rows.npy ──▶ manifest.json
+"""
 
 from __future__ import annotations
 
+import errno
 import json
-import resource
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import save_file
 from tqdm import tqdm
 
-from unspur._typing import Array
+from unspur._typing import Array, BoolArray
 from unspur._version import __version__
 from unspur.exceptions import InputError, OutputExistsError
 from unspur.io import atomic
+from unspur.lab.datasets.downloads.errors import disk_error
+from unspur.lab.datasets.downloads.locks import hold
 from unspur.lab.datasets.examples import Examples
 from unspur.lab.encoders import store as layout
 from unspur.lab.encoders.base import Encoder
-from unspur.lab.encoders.memory import keep_freed_memory
+from unspur.lab.encoders.memory import keep_freed_memory, peak_memory
 from unspur.lab.encoders.reduction import Reduction
-from unspur.lab.encoders.store import EmbeddingStore
+from unspur.lab.encoders.store import EmbeddingStore, new_rows
 
 BATCH = 16
-#: Rows between two notes of how far we are: some seconds of work at most.
-NOTE_EVERY = 512
-PART, PROGRESS = "rows.part.npy", "progress.json"
+#: Rows, and seconds, after which it is noted how far we are, whichever comes first.
+NOTE_EVERY, NOTE_SECONDS = 512, 10.0
+LOCK = ".lock"
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def embed(
@@ -46,75 +55,177 @@ def embed(
     """Embed all examples into the store `folder`, which is created, continued, or found finished and left alone.
 
     With `pca`, rows are reduced to that many principal components of the rows whose split is "train" (of all, if there
-    is no such column). A folder with other rows in it is an error unless `overwrite`.
+    is no such column). A store with other rows in it is an error unless `overwrite`; a folder with other files in it
+    always is.
     """
-    if examples.kind != encoder.kind:
-        raise InputError(f"{encoder.name} embeds {encoder.kind}s; {examples.name} has {examples.kind}s.")
-    if len(set(examples.ids)) < len(examples) or not len(examples):
-        raise InputError(f"{examples.name} needs examples with ids that all differ; it has {len(examples)}.")
-    folder = Path(folder)
+    _check(examples, encoder, pca, batch)
     wanted = {
         "dataset": {"name": examples.name, "settings": dict(examples.settings), "digest": examples.digest()},
         "encoder": {"name": encoder.name, "digest": encoder.digest, "device": encoder.device},
         "pca": pca,
     }  # fmt: skip
-    finished = _finished(folder, wanted, overwrite=overwrite)
-    if finished is not None:
-        return finished
-    folder.mkdir(parents=True, exist_ok=True)
-    rows, done, spent = _begin(folder, wanted, (len(examples), encoder.width), overwrite=overwrite)
+    work = _Embedding(Path(folder), examples, encoder, wanted, overwrite)
+    found = work.finished()
+    if found is not None:
+        return found
+    work.folder.mkdir(parents=True, exist_ok=True)
     keep_freed_memory()
-    start = time.perf_counter()
-    shown = None if progress else True  # None: only on a terminal
-    with tqdm(total=len(examples), initial=done, unit=examples.kind, disable=shown) as bar:
-        noted = done
-        for at, loaded in _batches(examples, done, batch, workers):
-            rows[at : at + len(loaded)] = encoder(loaded)
-            done = at + len(loaded)
-            bar.update(len(loaded))
-            if done - noted >= NOTE_EVERY or done == len(examples):
-                _require_finite(rows, noted, done, examples)
-                rows.flush()
-                noted = done
-                _note(folder, wanted, done, spent + time.perf_counter() - start)
-    return _finish(folder, wanted, rows, examples, spent + time.perf_counter() - start)
+    try:
+        with hold(work.folder / LOCK):
+            found = work.finished()  # while we waited for the lock, perhaps
+            if found is not None:
+                return found
+            done, spent = work.begin()
+            seconds = work.fill(done, spent, batch, workers, progress=progress)
+            return work.finish(seconds)
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        advice = "Make room and give the same command again: what is finished is kept."
+        raise disk_error(error, folder, advice) from error
 
 
-def _finished(folder: Path, wanted: dict[str, Any], *, overwrite: bool) -> EmbeddingStore | None:
-    """The store, if it is there and is what is wanted."""
-    if overwrite or not (folder / layout.MANIFEST).exists():
-        return None
-    there = layout.read_manifest(folder)
-    if _same(there, wanted):
-        return EmbeddingStore.open(folder)
-    raise OutputExistsError(
-        f"{folder} holds other embeddings ({_words(there)}) than those asked for ({_words(wanted)}). Choose another "
-        "folder, or pass overwrite=True."
-    )
+def _check(examples: Examples, encoder: Encoder, pca: int | None, batch: int) -> None:
+    """Whatever would be found wrong in the end is found wrong before anything is embedded."""
+    if examples.kind != encoder.kind:
+        raise InputError(f"{encoder.name} embeds {encoder.kind}s; {examples.name} has {examples.kind}s.")
+    if len(set(examples.ids)) < len(examples) or not len(examples):
+        raise InputError(f"{examples.name} needs examples with ids that all differ; it has {len(examples)}.")
+    if "id" in examples.labels:
+        raise InputError("A label cannot be called 'id': that is the column of names. Rename it.")
+    odd = [name for name, column in examples.labels.items() if np.shape(column) != (len(examples),)]
+    if odd:
+        raise InputError(f"{examples.name} has {len(examples)} examples; {odd[0]} has not one value for each.")
+    if batch < 1:
+        raise InputError(f"batch is a number of examples, 1 at least; got {batch}.")
+    rows = int(_training(examples).sum())
+    if pca is not None and not 1 <= pca <= min(rows, encoder.width):
+        raise InputError(
+            f"{rows} training rows of {encoder.width} features have no {pca} principal components; ask for "
+            f"{min(rows, encoder.width)} at most."
+        )
 
 
-def _begin(folder: Path, wanted: dict[str, Any], shape: tuple[int, int], *, overwrite: bool) -> tuple[Any, int, float]:
-    """The unfinished rows, how many of them are done, and the seconds they took."""
-    part, note = folder / PART, folder / PROGRESS
-    there = _read(note)
-    if there is not None and not overwrite:
-        if not _same(there, wanted):
-            raise OutputExistsError(
-                f"{folder} holds the beginning of other embeddings ({_words(there)}). Choose another folder, or pass "
-                "overwrite=True."
-            )
-        try:
-            rows = np.lib.format.open_memmap(part, mode="r+")
-        except (OSError, ValueError, EOFError):
-            rows = None
-        if rows is not None and rows.shape == shape and rows.dtype == np.float32:
-            return rows, min(int(there["done"]), shape[0]), float(there["seconds"])
-    if overwrite:  # what describes rows goes before the rows do
-        for name in (layout.MANIFEST, PROGRESS, layout.ROWS, layout.LABELS, layout.REDUCTION):
+def _training(examples: Examples) -> BoolArray:
+    """The examples that may decide how rows are reduced."""
+    split = examples.labels.get("split")
+    return np.ones(len(examples), dtype=bool) if split is None else np.asarray(split == "train")
+
+
+@dataclass(frozen=True, slots=True)
+class _Embedding:
+    """One store in the making; `wanted` says what its rows are rows of."""
+
+    folder: Path
+    examples: Examples
+    encoder: Encoder
+    wanted: dict[str, Any]
+    overwrite: bool
+
+    def finished(self) -> EmbeddingStore | None:
+        """The store, if it is there and is what is wanted."""
+        if self.overwrite or not (self.folder / layout.MANIFEST).exists():
+            return None
+        there = layout.read_manifest(self.folder)
+        if _same(there, self.wanted):
+            return EmbeddingStore.open(self.folder)
+        raise OutputExistsError(
+            f"{self.folder} holds other embeddings ({_words(there)}) than those asked for ({_words(self.wanted)}). "
+            "Choose another folder, or pass overwrite=True."
+        )
+
+    def begin(self) -> tuple[int, float]:
+        """How many rows are there already, and the seconds they took."""
+        folder, shape = self.folder, (len(self.examples), self.encoder.width)
+        part, there = folder / layout.PART, _read(folder / layout.PROGRESS)
+        if not any((folder / name).exists() for name in (layout.MANIFEST, layout.PROGRESS)):
+            _require_empty(folder)
+        if there is not None and not self.overwrite:
+            if not _same(there, self.wanted):
+                raise OutputExistsError(
+                    f"{folder} holds the beginning of other embeddings ({_words(there)}). Choose another folder, or "
+                    "pass overwrite=True."
+                )
+            done = int(there["done"])
+            if done == shape[0] and not part.exists() and (folder / layout.ROWS).exists():
+                (folder / layout.ROWS).replace(part)  # stopped just before the manifest
+            if _is_part(part, shape) and 0 <= done <= shape[0]:
+                return done, float(there["seconds"])
+        self._note(0, 0.0)  # first: from here on the folder is known as the beginning of these rows
+        for name in (layout.MANIFEST, layout.ROWS, layout.LABELS, layout.REDUCTION):
             (folder / name).unlink(missing_ok=True)
-    rows = np.lib.format.open_memmap(part, mode="w+", dtype=np.float32, shape=shape)
-    _note(folder, wanted, 0, 0.0)
-    return rows, 0, 0.0
+        new_rows(part, shape)
+        return 0, 0.0
+
+    def fill(self, done: int, spent: float, batch: int, workers: int, *, progress: bool) -> float:
+        """Embed what is not there yet; return the seconds that all rows took."""
+        examples, start = self.examples, time.perf_counter()
+        rows = np.lib.format.open_memmap(self.folder / layout.PART, mode="r+")
+        noted, last = done, start
+        shown = None if progress else True  # None: only on a terminal
+        with tqdm(total=len(examples), initial=done, unit=examples.kind, disable=shown) as bar:
+            for at, loaded in _batches(examples, done, batch, workers):
+                made = np.asarray(self.encoder(loaded))
+                if made.shape != (len(loaded), self.encoder.width):
+                    raise InputError(
+                        f"{self.encoder.name} made {made.shape} of {len(loaded)} examples; it promises "
+                        f"{self.encoder.width} numbers for each."
+                    )
+                done = at + len(loaded)
+                rows[at:done] = made
+                bar.update(len(loaded))
+                now = time.perf_counter()
+                if done - noted >= NOTE_EVERY or now - last >= NOTE_SECONDS or done == len(examples):
+                    _require_finite(rows, noted, done, examples)
+                    rows.flush()
+                    self._note(done, spent + now - start)
+                    noted, last = done, now
+        return spent + time.perf_counter() - start
+
+    def finish(self, seconds: float) -> EmbeddingStore:
+        """Reduce, write labels, give the rows their name, and write the manifest."""
+        folder, part, final = self.folder, self.folder / layout.PART, self.folder / layout.ROWS
+        layout.write_labels(folder / layout.LABELS, self.examples.ids, self.examples.labels)
+        ids, labels = layout.read_labels(folder / layout.LABELS)  # as they will be read
+        rows = np.load(part, mmap_mode="r", allow_pickle=False)
+        if self.wanted["pca"] is not None:
+            rows = _reduce(rows, _training(self.examples), self.wanted["pca"], folder)
+        shape, digest = rows.shape, layout.content_digest(rows, ids, labels)
+        del rows  # some systems rename no file that is open
+        if self.wanted["pca"] is None:
+            part.replace(final)
+        _write(
+            folder / layout.MANIFEST,
+            {
+                "format": layout.FORMAT, "unspur": __version__, **self.wanted, "rows": shape[0], "width": shape[1],
+                "labels": sorted(labels), "digest": digest,
+                "labels_digest": layout.file_digest(folder / layout.LABELS),
+                "seconds": round(seconds, 1), "peak_memory_mb": _megabytes(peak_memory()),
+            },
+        )  # fmt: skip
+        (folder / layout.PROGRESS).unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
+        return EmbeddingStore.open(folder)
+
+    def _note(self, done: int, seconds: float) -> None:
+        _write(self.folder / layout.PROGRESS, {**self.wanted, "done": done, "seconds": seconds})
+
+
+def _require_empty(folder: Path) -> None:
+    """Nothing in a folder that is no store is ever replaced."""
+    other = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+    if other:
+        raise OutputExistsError(
+            f"{folder} is no embedding store and holds other files, such as {other[0]}. Name a folder of its own."
+        )
+
+
+def _is_part(path: Path, shape: tuple[int, int]) -> bool:
+    try:
+        rows = np.load(path, mmap_mode="r", allow_pickle=False)
+        return bool(rows.shape == shape and rows.dtype == np.float32)
+    except (OSError, ValueError, EOFError, AttributeError):
+        return False
 
 
 def _batches(examples: Examples, start: int, batch: int, workers: int) -> Iterator[tuple[int, list[Any]]]:
@@ -135,40 +246,23 @@ def _require_finite(rows: Array, start: int, stop: int, examples: Examples) -> N
     bad = np.flatnonzero(~np.isfinite(rows[start:stop]).all(axis=1))
     if len(bad):
         raise InputError(
-            f"The encoder made NaN or infinity of {len(bad)} examples, the first {examples.ids[start + bad[0]]}. Try "
-            "--precision float32."
+            f"The encoder made NaN or infinity of {len(bad)} examples, the first {examples.ids[start + bad[0]]}. Look "
+            "at that one; or begin again with --precision float32 --force."
         )
 
 
-def _finish(folder: Path, wanted: dict[str, Any], rows: Any, examples: Examples, seconds: float) -> EmbeddingStore:
-    """Reduce, write labels and manifest, and give the rows their name."""
-    ids, labels = tuple(examples.ids), dict(examples.labels)
-    if wanted["pca"] is not None:
-        training = labels["split"] == "train" if "split" in labels else np.ones(len(rows), dtype=bool)
-        reduction = Reduction.fit(rows[training], wanted["pca"])
-        reduced = np.lib.format.open_memmap(
-            folder / layout.ROWS, mode="w+", dtype=np.float32, shape=(len(rows), wanted["pca"])
-        )
-        for at in range(0, len(rows), 4096):
-            reduced[at : at + 4096] = reduction(rows[at : at + 4096])
-        reduced.flush()
-        with atomic(folder / layout.REDUCTION, overwrite=True) as temporary:
-            save_file({"mean": reduction.mean, "components": reduction.components}, temporary)
-        rows = reduced
-    else:
-        (folder / PART).replace(folder / layout.ROWS)
-    layout.write_labels(folder / layout.LABELS, ids, labels)
-    _write(
-        folder / layout.MANIFEST,
-        {
-            "format": layout.FORMAT, "unspur": __version__, **wanted, "rows": len(rows), "width": rows.shape[1],
-            "labels": sorted(labels), "digest": layout.content_digest(rows, ids, labels),
-            "seconds": round(seconds, 1), "peak_memory_mb": round(_peak_memory() / 2**20),
-        },
-    )  # fmt: skip
-    (folder / PROGRESS).unlink(missing_ok=True)
-    (folder / PART).unlink(missing_ok=True)
-    return EmbeddingStore.open(folder)
+def _reduce(rows: Array, training: BoolArray, k: int, folder: Path) -> Array:
+    """Write reduced rows and how they were reduced; return the rows."""
+    from safetensors.numpy import save
+
+    reduction = Reduction.fit(rows[training], k)
+    reduced = new_rows(folder / layout.ROWS, (len(rows), k))
+    for at in range(0, len(rows), 4096):
+        reduced[at : at + 4096] = reduction(rows[at : at + 4096])
+    reduced.flush()
+    with atomic(folder / layout.REDUCTION, overwrite=True) as temporary:
+        temporary.write_bytes(save({"mean": reduction.mean, "components": reduction.components}))
+    return reduced
 
 
 def _same(there: dict[str, Any], wanted: dict[str, Any]) -> bool:
@@ -185,10 +279,6 @@ def _words(described: dict[str, Any]) -> str:
         return "not readable"
 
 
-def _note(folder: Path, wanted: dict[str, Any], done: int, seconds: float) -> None:
-    _write(folder / PROGRESS, {**wanted, "done": done, "seconds": seconds})
-
-
 def _write(path: Path, value: dict[str, Any]) -> None:
     with atomic(path, overwrite=True) as temporary:
         temporary.write_text(json.dumps(value, indent=2, sort_keys=True) + "\n", encoding="utf-8")
@@ -198,12 +288,10 @@ def _read(path: Path) -> dict[str, Any] | None:
     """A note of progress; None if there is none that can be read."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-        return value if isinstance(value, dict) and {"done", "seconds"} <= set(value) else None
-    except (OSError, ValueError):
+        return {**value, "done": int(value["done"]), "seconds": float(value["seconds"])}
+    except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _peak_memory() -> int:
-    """Largest resident memory of this process so far, in bytes."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+def _megabytes(size: int | None) -> int | None:
+    return None if size is None else round(size / 2**20)

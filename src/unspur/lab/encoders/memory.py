@@ -1,4 +1,4 @@
-"""Memory that a network on a CPU frees and asks for again, thousands of times a second."""
+"""Memory: kept for a network on a CPU that frees and asks for it thousands of times a second, and measured."""
 
 from __future__ import annotations
 
@@ -22,3 +22,13 @@ def keep_freed_memory() -> bool:
     except (AttributeError, OSError):  # another C library
         return False
     return bool(mallopt(_MMAP_MAX, 0)) and bool(mallopt(_TRIM_THRESHOLD, 2**31 - 1))
+
+
+def peak_memory() -> int | None:
+    """Largest resident memory of this process so far, in bytes; None where the system does not tell (Windows)."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

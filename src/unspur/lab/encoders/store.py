@@ -13,9 +13,10 @@ Rows that are not finished yet are called ``rows.part.npy``; ``progress.json`` s
 from __future__ import annotations
 
 import csv
+import errno
 import hashlib
 import json
-import re
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,9 +27,13 @@ import numpy as np
 from unspur._typing import Array
 from unspur.exceptions import ArtifactError, InputError
 from unspur.io import atomic
+from unspur.lab.datasets.examples import label_column
 
 FORMAT = 1
 ROWS, LABELS, MANIFEST, REDUCTION = "rows.npy", "labels.csv", "manifest.json", "reduction.safetensors"
+#: Of rows that are not finished yet.
+PART, PROGRESS = "rows.part.npy", "progress.json"
+AGAIN = "Embed again with --force."
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +62,23 @@ class EmbeddingStore:
         try:
             rows = np.load(folder / ROWS, mmap_mode="r", allow_pickle=False)
             ids, labels = read_labels(folder / LABELS)
-        except (OSError, ValueError, EOFError) as error:
-            raise ArtifactError(f"{folder} is damaged: {error}. Embed again with --force.") from error
+        except (OSError, ValueError, EOFError, csv.Error) as error:
+            raise ArtifactError(f"{folder} is damaged: {error}. {AGAIN}") from error
         wanted = (manifest.get("rows"), manifest.get("width"))
-        if rows.ndim != 2 or rows.shape != wanted or len(ids) != len(rows) or rows.dtype != np.float32:
+        if (
+            not isinstance(rows, np.ndarray)
+            or rows.dtype != np.float32
+            or rows.shape != wanted
+            or len(ids) != len(rows)
+        ):
             raise ArtifactError(
-                f"{folder} is damaged: its manifest promises {wanted} numbers, {ROWS} has {rows.shape} and "
-                f"{LABELS} {len(ids)} lines. Embed again with --force."
+                f"{folder} is damaged: its manifest promises {wanted} numbers, {ROWS} has "
+                f"{getattr(rows, 'shape', 'none')} of {getattr(rows, 'dtype', 'another kind')} and {LABELS} "
+                f"{len(ids)} lines. {AGAIN}"
             )
+        # Labels are read anyway, so that they can be held against their digest; rows are not: `verify` reads them.
+        if manifest.get("labels_digest", seen := file_digest(folder / LABELS)) != seen:
+            raise ArtifactError(f"{folder / LABELS} was changed after it was written. Put it back, or embed again.")
         return cls(folder, rows, ids, labels, manifest)
 
     def verify(self) -> None:
@@ -84,7 +98,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a whole store."""
     path = folder / MANIFEST
     if not path.exists():
-        begun = (folder / "progress.json").exists()
+        begun = (folder / PROGRESS).exists()
         raise InputError(
             f"{folder} is an embedding store that is not finished; give the same command again."
             if begun
@@ -92,12 +106,19 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         )
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
-        known = int(manifest["format"]) == FORMAT
-    except (ValueError, KeyError, TypeError) as error:
-        raise ArtifactError(f"{path} is damaged ({error}). Embed again with --force.") from error
-    if not known:
-        raise ArtifactError(f"{path} has format {manifest['format']}, this version reads {FORMAT}.")
+        version = int(manifest["format"])
+        _ = str(manifest["digest"]) if version == FORMAT else ""
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ArtifactError(f"{path} is damaged ({error!r}). {AGAIN}") from error
+    if version != FORMAT:
+        advice = "Upgrade unspur." if version > FORMAT else AGAIN
+        raise ArtifactError(f"{path} has format {version}; this version reads {FORMAT}. {advice}")
     return dict(manifest)
+
+
+def file_digest(path: Path) -> str:
+    """16 hexadecimal digits of a file as it is."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
 def content_digest(rows: Array, ids: Sequence[str], labels: Mapping[str, Array]) -> str:
@@ -111,10 +132,23 @@ def content_digest(rows: Array, ids: Sequence[str], labels: Mapping[str, Array])
     return total.hexdigest()[:16]
 
 
+def new_rows(path: Path, shape: tuple[int, int]) -> Array:
+    """Rows of zeros in a new file, open for writing; its place on the disk is taken now, not when it is filled."""
+    rows = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
+    try:
+        if hasattr(os, "posix_fallocate"):
+            # Without it, a disk that becomes full ends the process by a signal instead of an error.
+            with path.open("r+b") as file:
+                os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):  # file systems that cannot
+            path.unlink()
+            raise
+    return rows
+
+
 def write_labels(path: Path, ids: Sequence[str], labels: Mapping[str, Array]) -> None:
     """Ids and labels as one table."""
-    if "id" in labels:
-        raise InputError("A label cannot be called 'id': that is the column of names.")
     with atomic(path, overwrite=True) as part, part.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["id", *labels])
@@ -130,9 +164,4 @@ def read_labels(path: Path) -> tuple[tuple[str, ...], dict[str, Array]]:
     if names[:1] != ["id"] or any(len(line) != len(names) for line in table):
         raise ValueError(f"{path.name} is not a table that starts with the column id")
     columns = list(zip(*table, strict=True)) if table else [() for _ in names]
-    return tuple(columns[0]), {name: _column(values) for name, values in zip(names[1:], columns[1:], strict=True)}
-
-
-def _column(values: Sequence[str]) -> Array:
-    whole = all(re.fullmatch(r"-?\d{1,18}", value) for value in values)
-    return np.array(values, dtype=np.int64 if whole else str)
+    return tuple(columns[0]), {name: label_column(values) for name, values in zip(names[1:], columns[1:], strict=True)}

@@ -77,7 +77,9 @@ def _draw(text: str, run: int, embeddings: Path) -> Draw:
     parts = {split: Rows(z[split], y[rows[split]], concept[rows[split]]) for split in SPLITS}
     second = data.get("second", "none")
     return Draw(
-        *(parts[split] for split in SPLITS),
+        train=parts["train"],
+        validation=parts["validation"],
+        test=parts["test"],
         known=_known(parts["train"], data["labelled"], choice),
         second={} if second == "none" else {s: label(embedded.labels, second)[rows[s]] for s in SPLITS},
         reduction=reduction,

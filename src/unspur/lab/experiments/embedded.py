@@ -38,17 +38,29 @@ def embedded_digest(spec: Mapping[str, Any], embeddings: Path) -> str:
 
 def embedded_cell(spec: Mapping[str, Any], embeddings: Path) -> dict[str, Any]:
     """Evaluate one cell: right predictions and rows of each group, dimensions, and what happened to pictures."""
-    data = spec["dataset"]
-    drawn = draw(data, spec["run"], embeddings)
-    rng = np.random.default_rng(np.random.SeedSequence(entropy(data, spec["run"])).spawn(3)[2])
-    which = data.get("concepts", "first")
-    removal = fit_removal(spec["remover"], *_seen_by_remover(drawn, which), rng)
-    last, decay = _last_layer(spec["head"], _seen_by_head(drawn, which, spec["head"]["name"], removal), rng)
+    data, rng = spec["dataset"], _training_numbers(spec, "head")
+    drawn, removal = fitted_removal(spec, embeddings)
+    seen = _seen_by_head(drawn, data.get("concepts", "first"), spec["head"]["name"], removal)
+    last, decay = _last_layer(spec["head"], seen, rng)
     result = {**_measure(last, removal, drawn), "head_weight_decay": decay}
     if data["encoder"] in PIXELS:
         after = removal(drawn.test)
         result |= picture_change(drawn.unreduced(drawn.test.Z), drawn.unreduced(after.Z))
     return result
+
+
+def fitted_removal(spec: Mapping[str, Any], embeddings: Path) -> tuple[Draw, Removal]:
+    """The rows of a cell, and its removal, fitted."""
+    data = spec["dataset"]
+    drawn = draw(data, spec["run"], embeddings)
+    rows = _seen_by_remover(drawn, data.get("concepts", "first"))
+    return drawn, fit_removal(spec["remover"], *rows, _training_numbers(spec, "remover"))
+
+
+def _training_numbers(spec: Mapping[str, Any], what: str) -> np.random.Generator:
+    """Random numbers of a fit: folds of cross-fitting, subsamples of last layers."""
+    which = {"remover": 2, "head": 3}[what]  # 0 and 1 are those of the draw
+    return np.random.default_rng(np.random.SeedSequence(entropy(spec["dataset"], spec["run"])).spawn(4)[which])
 
 
 def _seen_by_remover(drawn: Draw, which: str) -> tuple[Rows, Rows | None]:

@@ -17,7 +17,7 @@ from unspur.lab.experiments.registry import MADE_UP_PIXELS
 
 #: Changes when the rows do.
 DIGEST = "made-up-1"
-SIDE = 50
+SIDE = 16
 _WIDTH, _BIRDS, _FACES = 40, {"train": 400, "validation": 200, "test": 400}, 3000
 #: Distance of the two classes of a label, in standard deviations of a feature.
 _APART = 3.0

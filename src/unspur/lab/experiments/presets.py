@@ -22,6 +22,11 @@ PRESETS: dict[str, str] = {
     "released": "the authors' program: its early stopping, start and tests, and its test set",
     "released-fresh": "the same with an independent test set",
 }
+#: The same on embeddings, where test rows are what is left of a dataset.
+ON_EMBEDDINGS = {
+    "exact": "the library's solvers and defaults, directions and weight decay judged on validation rows",
+    "paper": "SGD as the paper describes it, directions judged on validation rows",
+}
 #: What the paper describes where the library's defaults differ.
 _DESCRIBED: dict[str, dict[str, Any]] = {
     "JSE": {"solver": "sgd", "balance": "none", "scalars": "training", "candidate": "failing"},
@@ -44,6 +49,11 @@ _RELEASED: dict[str, set[str]] = {
 ON_VALIDATION_ROWS = "validation"
 #: Removers that have nothing to set.
 _BARE = ("none", "true axis")
+
+
+def preset_words(preset: str, dataset: str) -> str:
+    """What a preset means for a dataset."""
+    return ON_EMBEDDINGS[preset] if dataset in EMBEDDED else PRESETS[preset]
 
 
 @cache

@@ -12,8 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A number or word that describes a dataset: its default (the paper's), and what it needs to be, in words and as a
-    test.
+    """A number or word that describes a dataset: its default (the paper's), and what it needs to be.
 
     One that is not `drawn` says how rows are shown, not which they are: it leaves the random numbers of a run alone, so
     that methods may differ in it and still be compared run by run.

@@ -13,8 +13,9 @@ from unspur.lab.experiments.cells import data_digest, run_cell
 from unspur.lab.experiments.folder import experiments_folder
 from unspur.lab.experiments.records import Record, RecordStore, canonical, pack, record_key, unpack
 from unspur.lab.experiments.running import RunReport, Task, run
+from unspur.lab.experiments.spec import Cell, Experiment
+from unspur.lab.experiments.spec_file import read_experiment
 from unspur.lab.experiments.stores import EMBEDDINGS
-from unspur.lab.experiments.spec import Cell, Experiment, read_experiment
 from unspur.lab.experiments.summary import Summary, summarise
 
 #: In the folder of experiments, but not one.

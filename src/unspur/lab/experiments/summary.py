@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from scipy.stats import t as student_t
 
 from unspur.lab.experiments.metrics import METRICS
 from unspur.lab.experiments.published import Published, published_values
@@ -31,6 +32,11 @@ class Line:
     error: float | None
     runs: int
     published: Published | None
+
+    @property
+    def half(self) -> float | None:
+        """Half the width of the 95 % interval of the mean; None for a single run."""
+        return _half(self.error, self.runs)
 
     @property
     def distance(self) -> float | None:
@@ -66,6 +72,16 @@ class Difference:
     error: float | None
     runs: int
 
+    @property
+    def half(self) -> float | None:
+        """Half the width of the 95 % interval of the mean; None for a single run."""
+        return _half(self.error, self.runs)
+
+
+def _half(error: float | None, runs: int) -> float | None:
+    """By Student's t: with five runs, intervals of 1.96 standard errors would cover 88 %."""
+    return None if error is None else float(student_t.ppf(0.975, runs - 1) * error)
+
 
 @dataclass(frozen=True, slots=True)
 class Summary:
@@ -80,6 +96,8 @@ class Summary:
     panels: Mapping[str, list[dict[str, Any]]]
     #: Cells that there is no record of.
     missing: int
+    #: Method -> mean over runs of how much each pixel was changed, where rows are pictures.
+    pictures: Mapping[str, list[float]] = field(default_factory=dict)
 
     @property
     def agreement(self) -> tuple[Agreement, ...]:
@@ -119,7 +137,18 @@ def summarise(
         for metric in experiment.metrics
         for (method, place), runs in values.items()
     )
-    return Summary(experiment, preset, version, lines, _differences(experiment, values, places), panels, missing)
+    differences = _differences(experiment, values, places)
+    return Summary(experiment, preset, version, lines, differences, panels, missing, _pictures(values))
+
+
+def _pictures(values: Mapping[tuple[str, tuple[Any, ...]], Mapping[int, Mapping[str, Any]]]) -> dict[str, list[float]]:
+    """Mean picture of each method at the last point of the axes that it has runs at."""
+    found = {}
+    for (method, _), runs in values.items():
+        pictures = [result["picture"] for result in runs.values() if "picture" in result]
+        if pictures:
+            found[method] = np.mean(pictures, axis=0).tolist()
+    return found
 
 
 def _line(
@@ -161,6 +190,9 @@ def _differences(
 
 def _mean(values: list[float]) -> tuple[float, float | None]:
     """Mean and its standard error."""
+    values = [value for value in values if not math.isnan(value)]  # runs in which there was nothing to measure
+    if not values:
+        return math.nan, None
     if len(values) < 2:
         return float(np.mean(values)), None
     return float(np.mean(values)), float(np.std(values, ddof=1) / math.sqrt(len(values)))

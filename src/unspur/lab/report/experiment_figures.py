@@ -21,6 +21,7 @@ from unspur.lab.experiments.summary import Line, Summary
 from unspur.lab.report import figures
 from unspur.lab.report.experiment_sheet import GREY, PANEL, STYLE, axis_name_of, handle, sheet, write_figure
 from unspur.lab.report.illustration import illustration
+from unspur.lab.report.pictures import pictures
 
 #: Colours that the common kinds of colour blindness keep apart (Okabe and Ito; Tol), the same in every figure.
 METHOD_COLOURS = {
@@ -54,7 +55,7 @@ def draw(
     reference: Mapping[str, float] | None = None,
     reference_label: str = "Bayes accuracy",
 ) -> list[Path]:
-    """Draw `stem`, and `stem`-illustration where rows were kept, as SVG and PNG into `folder`; return the files.
+    """Draw `stem`, and `stem`-illustration or -pictures where those were kept, as SVG and PNG; return the files.
 
     `reference` gives metrics a dotted line, in their own units, that the legend calls `reference_label`. A method
     without runs is left out, and an experiment without any has no figure.
@@ -72,6 +73,8 @@ def draw(
         mpl.rcParams.update(STYLE)
         if summary.lines:
             written += write_figure(_LAYOUTS[summary.experiment.figure](summary, marks), folder / stem)
+        if summary.pictures:
+            written += write_figure(pictures(summary), folder / f"{stem}-pictures")
         if summary.panels:
             written += write_figure(illustration(summary), folder / f"{stem}-illustration")
     return written
@@ -257,7 +260,7 @@ def _curve(
 
 def _half(line: Line) -> float:
     """Half the width of the 95 % interval; zero for a single run, which has none."""
-    return BAND * (line.error or 0.0)
+    return line.half or 0.0
 
 
 def _band(axis: Any, curve: Curve, look: Look, *, shift: float = 0.0) -> None:

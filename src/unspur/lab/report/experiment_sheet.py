@@ -17,6 +17,8 @@ GREY = "0.42"
 _AXES = {
     "rho": ("ρ", "ρ, correlation of the two features in training"),
     "n": ("n", "n, rows of the training pool"),
+    "p": ("p", "p, share of training rows whose concept agrees with the main label"),
+    "labelled": ("labelled rows", "training rows whose concept is known"),
     "angle": ("angle", "angle between the label vectors, degrees"),
 }
 #: Inches. At 100 pixels an inch, 800 in all, every text is readable.

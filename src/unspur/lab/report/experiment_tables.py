@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import csv
 import json
+import math
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from unspur.io import atomic
 from unspur.lab.experiments.metrics import TITLES
-from unspur.lab.experiments.presets import PRESETS
-from unspur.lab.experiments.summary import APART, EXPECTED, Agreement, Line, Summary
+from unspur.lab.experiments.presets import preset_words
+from unspur.lab.experiments.summary import APART, EXPECTED, Agreement, Difference, Line, Summary
 
 #: Metrics whose differences run by run are shown.
-_COMPARED = ("average", "worst_group")
+_COMPARED = (
+    "average", "worst_group", "worst_group(sex)", "worst_group(glasses)", "mouth_share", "eyes_share",
+)  # fmt: skip
 #: What marks a summary among other JSON files.
 _KIND = "unspur experiment"
 
@@ -45,6 +49,7 @@ def write_tables(
 
 def digest(summary: Summary) -> dict[str, Any]:
     """What the index shows of an experiment."""
+    held = any(method.counted for method in summary.experiment.methods)
     return {
         "kind": _KIND,
         "experiment": summary.experiment.name,
@@ -53,14 +58,16 @@ def digest(summary: Summary) -> dict[str, Any]:
         "version": summary.version,
         "runs": max((line.runs for line in summary.lines), default=0),
         "missing": summary.missing,
-        "agreement": {a.method: [a.within, a.total] for a in summary.agreement},
-        "apart": [_apart(line) for line in summary.lines if abs(line.distance or 0.0) > APART],
+        "agreement": {a.method: [a.within, a.total] for a in summary.agreement if a.counted or held},
+        "apart": [_apart(line) for line in summary.lines if held and abs(line.distance or 0.0) > APART],
     }
 
 
 def agreement_lines(summary: Summary) -> list[str]:
     """How many published values agree, one line per method and one for all, beside what to expect."""
     rows = _with_total(summary.agreement)
+    if rows and not any(row.counted for row in rows):
+        return ["Published values are of other data; they stand beside ours and are not compared."]
     if not rows:
         single = any(line.published is not None for line in summary.lines)
         return [
@@ -78,10 +85,11 @@ def markdown(summary: Summary, references: Mapping[str, tuple[str, float]], figu
     """The page of one experiment under one preset."""
     experiment = summary.experiment
     runs = max((line.runs for line in summary.lines), default=0)
+    words = preset_words(summary.preset, experiment.dataset["name"])
     parts = [
         f"# {experiment.title}",
-        f"Preset `{summary.preset}`: {PRESETS[summary.preset]}. {runs} runs, version {summary.version}. Written from "
-        f"the records beside it by `unspur reproduce {experiment.name} --preset {summary.preset} --runs {runs}`.",
+        f"Preset `{summary.preset}`: {words}. {runs} runs, version {summary.version}. Written from the records beside it "
+        f"by `{_command(summary, runs)}`.",
     ]
     if experiment.answers:
         parts.append("In the paper: " + ", ".join(f"`{label}`" for label in experiment.answers) + ".")
@@ -90,12 +98,18 @@ def markdown(summary: Summary, references: Mapping[str, tuple[str, float]], figu
     if summary.missing:
         parts.append(f"**{summary.missing} cells have no record yet.**")
     parts += [f"![{Path(name).stem}]({name})" for name in figures]
-    if summary.agreement:
+    if any(a.counted for a in summary.agreement):
         parts += ["## Agreement with the paper", _agreement_table(summary.agreement)]
     parts += [_metric_section(summary, metric, references.get(metric)) for metric in experiment.metrics]
     if summary.differences and set(experiment.metrics) & set(_COMPARED):
         parts.append(_difference_section(summary))
     return "\n\n".join(parts) + "\n"
+
+
+def _command(summary: Summary, runs: int) -> str:
+    """What computes the page again."""
+    settings = "".join(f" --set {shlex.quote(f'{key}={value}')}" for key, value in summary.experiment.changes.items())
+    return f"unspur reproduce {summary.experiment.name} --preset {summary.preset} --runs {runs}{settings}"
 
 
 def write_index(folder: Path) -> Path:
@@ -189,25 +203,30 @@ def _metric_section(summary: Summary, metric: str, reference: tuple[str, float] 
     lines = [line for line in summary.lines if line.metric == metric]
     methods = [m.name for m in summary.experiment.methods if any(line.method == m.name for line in lines)]
     published = any(line.published is not None for line in lines)
+    held = any(line.published is not None and summary.experiment.method(line.method).counted for line in lines)
     head = f"## {TITLES.get(metric, metric)}"
     says = "Mean (standard error)"
-    if published:
+    if held:
         says += "; published; distance in combined standard errors, **bold** beyond 2"
+    elif published:
+        says += "; published, with other data"
     text = [head, "", f"{says}." + ("" if reference is None else f" {reference[0]}: {reference[1]:.2f}."), ""]
     axes = summary.experiment.axes
     text.append("| " + " | ".join([*axes, *map(_escaped, methods)]) + " |")
     text.append("|" + " ---: |" * len(axes) + " --- |" * len(methods))
     for place in dict.fromkeys(tuple(line.at.values()) for line in lines):
         here = {line.method: line for line in lines if tuple(line.at.values()) == place}
-        cells = [_cell(here[method]) if method in here else "" for method in methods]
+        cells = [_cell(here[method], held=held) if method in here else "" for method in methods]
         text.append("| " + " | ".join([*map(str, place), *cells]) + " |")
     return "\n".join(text)
 
 
-def _cell(line: Line) -> str:
+def _cell(line: Line, *, held: bool) -> str:
     text = _number(line.mean, line.error)
     if line.published is None:
         return text
+    if not held:
+        return f"{text}; {_number(line.published.mean, line.published.error)}"
     distance = line.distance
     apart = "" if distance is None else f"{distance:+.1f}"
     if distance is not None and abs(distance) > APART:
@@ -216,24 +235,37 @@ def _cell(line: Line) -> str:
 
 
 def _number(mean: float, error: float | None) -> str:
+    if math.isnan(mean):
+        return "–"
     digits = 4 if 0 < abs(mean) < 2 else 2
     return f"{mean:.{digits}f}" + ("" if error is None else f" ({error:.{digits}f})")
 
 
 def _difference_section(summary: Summary) -> str:
     first = summary.experiment.methods[0].name
-    text = ["## Differences run by run", "", f"{first} minus the others on the same data: mean (standard error).", ""]
-    others = list(dict.fromkeys(difference.other for difference in summary.differences))
+    text = [
+        "## Differences run by run", "",
+        f"{first} minus the others, and pairs as named, on the same data: mean [95 % interval by Student's t].", "",
+    ]  # fmt: skip
+    pairs = list(dict.fromkeys((d.method, d.other) for d in summary.differences))
+    names = [other if method == first else f"{method} − {other}" for method, other in pairs]
     axes = summary.experiment.axes
-    text.append("| metric | " + " | ".join([*axes, *map(_escaped, others)]) + " |")
-    text.append("| --- |" + " ---: |" * (len(axes) + len(others)))
+    text.append("| metric | " + " | ".join([*axes, *map(_escaped, names)]) + " |")
+    text.append("| --- |" + " ---: |" * (len(axes) + len(pairs)))
     for metric in (m for m in summary.experiment.metrics if m in _COMPARED):
         lines = [d for d in summary.differences if d.metric == metric]
         for place in dict.fromkeys(tuple(d.at.values()) for d in lines):
-            here = {d.other: d for d in lines if tuple(d.at.values()) == place}
-            cells = [f"{here[o].mean:+.2f} ({here[o].error or 0:.2f})" if o in here else "" for o in others]
+            here = {(d.method, d.other): d for d in lines if tuple(d.at.values()) == place}
+            cells = [_interval(here[pair]) if pair in here else "" for pair in pairs]
             text.append("| " + " | ".join([TITLES.get(metric, metric), *map(str, place), *cells]) + " |")
     return "\n".join(text)
+
+
+def _interval(difference: Difference) -> str:
+    if difference.half is None:
+        return f"{difference.mean:+.2f}"
+    low, high = difference.mean - difference.half, difference.mean + difference.half
+    return f"{difference.mean:+.2f} [{low:+.2f}, {high:+.2f}]"
 
 
 def _flat(summary: Summary, line: Line) -> dict[str, Any]:

@@ -1,0 +1,144 @@
+"""Rows with their labels, whatever they were read from."""
+
+from __future__ import annotations
+
+import tokenize
+import warnings
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+from unspur._typing import Array, BoolArray, IntArray
+from unspur.exceptions import InputError
+from unspur.removers import Remover
+
+KINDS = (".npy", ".npz", ".csv", ".parquet")
+#: What reading a damaged or foreign NumPy file can raise.
+DAMAGED = (ValueError, EOFError, OSError, TypeError, NotImplementedError, BadZipFile, zlib.error, tokenize.TokenError)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows Z with the names of their features (None for unnamed arrays) and the columns that are not features."""
+
+    path: Path
+    Z: Array
+    features: list[str] | None
+    columns: dict[str, Array]
+    #: Which rows of the file these are, in its order; None for all.
+    kept: IntArray | None = None
+
+    def label(self, name: str) -> Array:
+        """A label: a column or array of this file, or a one-dimensional ``.npy`` file of its own."""
+        if name in self.columns:
+            return self.columns[name]
+        if name.endswith(".npy") and Path(name).is_file():
+            column = load_npy(Path(name), "labels")
+            return column if self.kept is None else _taken(column, self.kept, name)
+        known = ", ".join(self.columns) or "none"
+        hint = "Labels of a .npy file are .npy files themselves." if self.path.suffix.lower() == ".npy" else ""
+        raise InputError(f"{self.path} has no label {name!r} (it has: {known}). {hint}".rstrip())
+
+    def where(self, name: str, value: str) -> Table:
+        """The rows whose label `name` is `value`, as it is written; an empty value means rows without the label."""
+        column = self.label(name)
+        if column.shape != (len(self.Z),):
+            raise InputError(f"{name} of {self.path} has shape {column.shape}; {len(self.Z)} values are needed.")
+        chosen = np.flatnonzero(_is(column, value))
+        if not len(chosen):
+            there = sorted(set(_words(column)))
+            more = f", … ({len(there)} values)" if len(there) > 10 else ""
+            raise InputError(
+                f"{self.path} has no rows left where {name} is {value!r}; what there is: "
+                f"{', '.join(map(repr, there[:10]))}{more}."
+            )
+        if len(chosen) == len(column):
+            return self
+        per_row = column.shape
+        columns = {
+            key: values[chosen] if values.shape[:1] == per_row else values for key, values in self.columns.items()
+        }
+        kept = chosen if self.kept is None else self.kept[chosen]
+        # Rows in a row need no copy.
+        together = chosen[-1] - chosen[0] + 1 == len(chosen)
+        z = self.Z[chosen[0] : chosen[-1] + 1] if together else self.Z[chosen]
+        return replace(self, Z=z, columns=columns, kept=kept)
+
+    def like(self, names: Sequence[str] | None, n_features: int) -> Table:
+        """The features that a removal was fitted on, in its order; by name where both sides have names."""
+        if names is not None and self.features is not None:
+            missing = [name for name in names if name not in self.features]
+            if missing:
+                raise InputError(f"{self.path} lacks the columns {some(missing)} that the removal was fitted on.")
+            strange = [name for name in self.features if name not in set(names)]
+            if strange:
+                raise InputError(
+                    f"{self.path} has columns {some(strange)} that the removal does not know. Name labels with "
+                    "--label, and other columns with --ignore."
+                )
+            order = [self.features.index(name) for name in names]
+            z = self.Z if order == list(range(len(order))) else self.Z[:, order]
+            return replace(self, Z=z, features=list(names))
+        if self.Z.shape[1] != n_features:
+            raise InputError(f"{self.path} has {self.Z.shape[1]} features; the removal was fitted on {n_features}.")
+        return self
+
+
+def _taken(column: Array, rows: IntArray, name: str) -> Array:
+    if column.ndim == 0 or rows[-1] >= len(column):
+        raise InputError(f"{name} has {column.size} labels, too few for the rows. Each row needs one.")
+    return column[rows]
+
+
+def _is(column: Array, value: str) -> BoolArray:
+    """Which values are written like this or, for numbers, are this number."""
+    same = np.array([word == value for word in _words(column)], dtype=bool)
+    if same.any() or column.dtype.kind not in "iuf":
+        return same
+    try:
+        return np.asarray(column == float(value), dtype=bool)
+    except ValueError:
+        return same
+
+
+def _words(column: Array) -> list[str]:
+    """Values as they are written, gaps as empty words."""
+    return ["" if value is None or value != value else str(value) for value in column.tolist()]
+
+
+def apply_removal(remover: Remover, table: Table) -> Table:
+    """The table with its rows cleaned."""
+    names = getattr(remover, "feature_names_in_", None)
+    table = table.like(names, remover.n_features_in_)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "X does not have valid feature names")  # they were matched above
+        return replace(table, Z=remover.transform(table.Z))
+
+
+def some(names: list[str]) -> str:
+    """The first few of many names."""
+    return ", ".join(map(repr, names[:5])) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def load_npy(path: Path, what: str, **options: Any) -> Array:
+    """A plain array; a damaged or foreign file is an error in words."""
+    try:
+        array = np.load(path, allow_pickle=False, **options)
+    except DAMAGED as error:
+        raise InputError(f"{path} cannot be read as a .npy file of {what}: {first_sentence(error)}") from error
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"{path} is named .npy but is another kind of file. Write it with numpy.save.")
+    return array
+
+
+def first_sentence(error: BaseException) -> str:
+    """What NumPy says went wrong, without its advice to unpickle."""
+    text = str(error).split("\n")[0]
+    if "pickle" in text.lower():
+        return "it holds Python objects, or is no NumPy file at all. Write plain arrays with numpy.save or numpy.savez."
+    return text[:200].rstrip(".") + "."

@@ -1,0 +1,86 @@
+"""Pages of pictures that are made where the data are: one HTML file each, nothing else needed to look at it."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unspur._typing import FloatArray
+from unspur.io import atomic
+from unspur.lab.experiments.changed_pictures import Changed
+
+_STYLE = """
+:root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif; }
+body { margin: 2rem auto; max-width: 72rem; padding: 0 1rem; }
+table { border-collapse: collapse; } th, td { padding: .3rem .5rem; text-align: center; vertical-align: top; }
+th[scope=row] { text-align: left; font-weight: 600; } img { display: block; image-rendering: auto; width: 6.5rem; }
+.scroll { overflow-x: auto; } figure { margin: 0; display: inline-block; } figcaption { font-size: .8rem; max-width: 11rem; }
+figure img { width: 11rem; }
+"""
+
+
+def write_changed(changed: Changed, path: Path, title: str, *, overwrite: bool = False) -> Path:
+    """Faces before and after every method, and the difference: light where a pixel became lighter, dark where darker."""
+    head = "<th scope=col>before</th>" + "".join(f"<th scope=col>{html.escape(name)}</th>" for name in changed.after)
+    body = []
+    for i, name in enumerate(changed.names):
+        before, alt = changed.before[i], html.escape(name)
+        after = [f"<td>{_img(pictures[i], f'{alt} after {method}')}</td>" for method, pictures in changed.after.items()]
+        body.append(f"<tr><th scope=row>{alt}</th><td>{_img(before, alt)}</td>{''.join(after)}</tr>")
+        apart = [
+            f"<td>{_img(_difference(pictures[i] - before), f'change by {method}')}</td>"
+            for method, pictures in changed.after.items()
+        ]
+        body.append(f"<tr><th scope=row>change, enlarged</th><td></td>{''.join(apart)}</tr>")
+    table = f"<div class=scroll><table><tr><th></th>{head}</tr>{''.join(body)}</table></div>"
+    return _write(path, title, table, overwrite=overwrite)
+
+
+def write_gallery(
+    groups: dict[str, Sequence[tuple[str, Any]]], path: Path, title: str, *, overwrite: bool = False
+) -> Path:
+    """Pictures (PIL) with their names, group by group."""
+    parts = []
+    for group, pictures in groups.items():
+        figures = "".join(
+            f"<figure>{_encoded(picture, name)}<figcaption>{html.escape(name)}</figcaption></figure> "
+            for name, picture in pictures
+        )
+        parts.append(f"<h2>{html.escape(group)}</h2><div>{figures}</div>")
+    return _write(path, title, "".join(parts), overwrite=overwrite)
+
+
+def _write(path: Path, title: str, content: str, *, overwrite: bool) -> Path:
+    text = (
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>{html.escape(title)}</title>"
+        f"<meta name=viewport content='width=device-width'><style>{_STYLE}</style><h1>{html.escape(title)}</h1>{content}"
+        "<p>Made from a research dataset on this machine: for looking at, not for passing on.</p></html>\n"
+    )
+    with atomic(path, overwrite=overwrite) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return path
+
+
+def _difference(change: FloatArray) -> FloatArray:
+    """Around middle grey, the largest change of the picture at black or white."""
+    largest = float(np.abs(change).max()) or 1.0
+    return np.asarray(0.5 + 0.5 * change / largest)
+
+
+def _img(grey: FloatArray, alt: str) -> str:
+    from PIL import Image
+
+    return _encoded(Image.fromarray(np.uint8(255 * np.clip(grey, 0.0, 1.0))), alt)
+
+
+def _encoded(picture: Any, alt: str) -> str:
+    buffer = io.BytesIO()
+    picture.save(buffer, "PNG")
+    data = base64.b64encode(buffer.getvalue()).decode()
+    return f'<img alt="{html.escape(alt, quote=True)}" src="data:image/png;base64,{data}">'
