@@ -26,5 +26,5 @@ def main(debug: bool) -> None:
     """Remove a spurious concept from embeddings. Keep the task."""
 
 
-for verb in (demo, fit, apply, evaluate, compare_command, data, embed_command, reproduce_command):
+for verb in (demo, fit, apply, evaluate, compare_command, data, embed_command, reproduce_command, pictures):
     main.add_command(verb)

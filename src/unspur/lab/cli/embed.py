@@ -10,7 +10,6 @@ from typing import Any, get_args
 import click
 import numpy as np
 
-from unspur.exceptions import InputError
 from unspur.lab.cli.common import echo_json, force_option, json_option, seed_option
 from unspur.lab.datasets.celeba import CelebA
 from unspur.lab.datasets.examples import Examples
@@ -62,7 +61,7 @@ def _sizes(ctx: click.Context, parameter: click.Parameter, given: str | None) ->
               help="Folder of all stores, in which this one gets its place.")  # fmt: skip
 @click.option("--output", type=click.Path(path_type=Path), help="Folder of this store instead.")
 @click.option("--pca", type=click.IntRange(1), metavar="K", help="Keep K principal components of the training rows.")
-@click.option("--device", default="auto", show_default=True, help="cpu, cuda or auto.")
+@click.option("--device", default="auto", show_default=True, metavar="auto|cpu|cuda", help="What the network runs on.")
 @click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision)))
 @click.option("--batch", default=BATCH, show_default=True, type=click.IntRange(1), help="Examples at a time.")
 @click.option("--workers", default=2, show_default=True, type=click.IntRange(1), help="Threads that load examples.")
@@ -87,9 +86,10 @@ def embed_command(
 ) -> None:
     """Show every example of SOURCE to a frozen network and keep its embeddings in a store.
 
-    SOURCE is waterbirds (pasted from CUB and scenes), waterbirds-published, celeba, multinli, or a table of one's own: a
-    .csv file with a column image (paths inside of --root) or text (and text_pair); its other columns are labels. A run
-    that is stopped goes on where it was when the command is given again.
+    SOURCE is waterbirds (pasted from CUB and scenes), waterbirds-published, celeba, multinli, or a table of one's own:
+    a .csv file with a column image (paths inside of --root) or text (and text_pair); its other columns are labels.
+
+    A run that is stopped goes on where it was when the command is given again.
 
     Example: unspur embed waterbirds --root data --encoder efficientnet-lite0 --seed 0
     """
@@ -98,6 +98,8 @@ def embed_command(
         return
     if source is None or encoder_name is None:
         raise click.UsageError("Name a SOURCE and an --encoder, or --list the encoders.")
+    if source not in LABELS and Path(source).suffix.lower() != ".csv":
+        raise click.UsageError(f"There is no source {source!r}. Known are {', '.join(LABELS)}, or a .csv file.")
     for option, sources in ONLY_FOR.items():
         if special[option] is not None and source not in sources:
             raise click.UsageError(f"--{option} is for {' and '.join(sources)} only.")
@@ -129,8 +131,6 @@ def _examples(
     limit: int | None,
 ) -> Examples:
     if source not in LABELS:
-        if Path(source).suffix.lower() != ".csv":
-            raise InputError(f"There is no source {source!r}. Known are {', '.join(LABELS)}, or a .csv file.")
         return Own.read(source, root)
     if root is None:
         raise click.UsageError(f"{source} needs --root, the folder of its data; unspur data fetches some.")
@@ -152,10 +152,9 @@ def _known_as(name: str, encoder: Encoder) -> str:
 
 
 def _binary(store: EmbeddingStore) -> tuple[str, str]:
-    """The first two labels with two values."""
-    two = [name for name, column in store.labels.items() if len(np.unique(column)) == 2]
-    main, concept = (*two, "LABEL", "CONCEPT")[:2] if len(two) != 1 else (two[0], "CONCEPT")
-    return main, concept
+    """The first two labels with two values, or words that say what is to be put there."""
+    two = [name for name, column in store.labels.items() if name != "split" and len(np.unique(column)) == 2]
+    return (two[0], two[1]) if len(two) > 1 else (two[0] if two else "LABEL", "CONCEPT")
 
 
 def _tell(store: EmbeddingStore, labels: Sequence[str], *, found: bool, as_json: bool) -> None:
@@ -194,7 +193,6 @@ def _list(as_json: bool) -> None:
     wide = max(map(len, ENCODERS))
     for name, entry in ENCODERS.items():
         width = "width of its own" if entry.width is None else f"{entry.width} numbers"
-        click.echo(
-            f"{name:<{wide}}  {entry.kind}s, {width}: {entry.words}\n{'':<{wide}}  needs {', '.join(entry.needs)}"
-        )
+        click.echo(f"{name:<{wide}}  {entry.kind}s, {width}: {entry.words}")
+        click.echo(f"{'':<{wide}}  needs {', '.join(entry.needs)}")
     click.echo("Or a model of the Hugging Face hub as owner/model, or its folder.")

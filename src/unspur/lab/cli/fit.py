@@ -86,8 +86,9 @@ def fit(
     missing_concept: str | None,
     **options: Any,
 ) -> None:
-    """Find the concept in the embeddings of FILE (.npy, .npz, .csv, .parquet, or a store of unspur embed) and save its
-    removal.
+    """Find the concept in the embeddings of FILE and save its removal.
+
+    FILE is .npy, .npz, .csv or .parquet, or the folder of a store that unspur embed made.
 
     Example: unspur fit birds.npz --main bird --concept background --output background.safetensors
     """

@@ -62,8 +62,10 @@ class Where:
         """Call a network on inputs that are on the device, without gradients, in this precision."""
         import torch
 
-        kind = torch.device(self.device).type
-        with torch.inference_mode(), torch.autocast(kind, torch.bfloat16, enabled=self.precision == "bfloat16"):
+        kind, full = torch.device(self.device).type, self.precision == "float32"
+        # GPUs round the inputs of float32 convolutions to ten bits unless told not to.
+        convolutions = torch.backends.cudnn.flags(enabled=True, allow_tf32=not full)
+        with torch.inference_mode(), convolutions, torch.autocast(kind, torch.bfloat16, enabled=not full):
             return network(*inputs, **named)
 
 

@@ -30,7 +30,7 @@ INDEPENDENT = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """Rows of the three splits, reduced; which training rows have a known concept; a second concept, if there is one."""
+    """Rows of the three splits, reduced; which training rows have a known concept; a second concept, if any."""
 
     train: Rows
     validation: Rows

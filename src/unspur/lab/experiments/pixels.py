@@ -22,8 +22,7 @@ def picture_change(before: FloatArray, after: FloatArray) -> dict[str, Any]:
     total = float(squared.sum())
     inside = {name: box_mask(box, side).ravel() for name, box in (("mouth", MOUTH), ("eyes", EYES))}
     shares = {name: float(squared[mask].sum() / total) if total > 0 else None for name, mask in inside.items()}
-    # Six digits of the root mean square: the picture is to be looked at.
+    # Three digits of the root mean square: the picture is to be looked at.
     picture = [float(f"{value:.3g}") for value in np.sqrt(squared)]
-    return {
-        "mouth_share": shares["mouth"], "eyes_share": shares["eyes"], "change": total / squared.size, "picture": picture,
-    }  # fmt: skip
+    change = total / squared.size
+    return {"mouth_share": shares["mouth"], "eyes_share": shares["eyes"], "change": change, "picture": picture}

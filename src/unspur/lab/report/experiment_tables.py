@@ -88,8 +88,8 @@ def markdown(summary: Summary, references: Mapping[str, tuple[str, float]], figu
     words = preset_words(summary.preset, experiment.dataset["name"])
     parts = [
         f"# {experiment.title}",
-        f"Preset `{summary.preset}`: {words}. {runs} runs, version {summary.version}. Written from the records beside it "
-        f"by `{_command(summary, runs)}`.",
+        f"Preset `{summary.preset}`: {words}. {runs} runs, version {summary.version}. Written from the records beside "
+        f"it by `{_command(summary, runs)}`.",
     ]
     if experiment.answers:
         parts.append("In the paper: " + ", ".join(f"`{label}`" for label in experiment.answers) + ".")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,13 @@ _STYLE = """
 body { margin: 2rem auto; max-width: 72rem; padding: 0 1rem; }
 table { border-collapse: collapse; } th, td { padding: .3rem .5rem; text-align: center; vertical-align: top; }
 th[scope=row] { text-align: left; font-weight: 600; } img { display: block; image-rendering: auto; width: 6.5rem; }
-.scroll { overflow-x: auto; } figure { margin: 0; display: inline-block; } figcaption { font-size: .8rem; max-width: 11rem; }
-figure img { width: 11rem; }
+.scroll { overflow-x: auto; } figure { margin: 0; display: inline-block; } figure img { width: 11rem; }
+figcaption { font-size: .8rem; max-width: 11rem; }
 """
 
 
 def write_changed(changed: Changed, path: Path, title: str, *, overwrite: bool = False) -> Path:
-    """Faces before and after every method, and the difference: light where a pixel became lighter, dark where darker."""
+    """Pictures before and after every method, and the change: light where a pixel became lighter, dark where darker."""
     head = "<th scope=col>before</th>" + "".join(f"<th scope=col>{html.escape(name)}</th>" for name in changed.after)
     body = []
     for i, name in enumerate(changed.names):
@@ -43,7 +43,7 @@ def write_changed(changed: Changed, path: Path, title: str, *, overwrite: bool =
 
 
 def write_gallery(
-    groups: dict[str, Sequence[tuple[str, Any]]], path: Path, title: str, *, overwrite: bool = False
+    groups: Mapping[str, Sequence[tuple[str, Any]]], path: Path, title: str, *, overwrite: bool = False
 ) -> Path:
     """Pictures (PIL) with their names, group by group."""
     parts = []
@@ -59,7 +59,8 @@ def write_gallery(
 def _write(path: Path, title: str, content: str, *, overwrite: bool) -> Path:
     text = (
         f"<!doctype html><html lang=en><meta charset=utf-8><title>{html.escape(title)}</title>"
-        f"<meta name=viewport content='width=device-width'><style>{_STYLE}</style><h1>{html.escape(title)}</h1>{content}"
+        f"<meta name=viewport content='width=device-width'><style>{_STYLE}</style><h1>{html.escape(title)}</h1>"
+        f"{content}"
         "<p>Made from a research dataset on this machine: for looking at, not for passing on.</p></html>\n"
     )
     with atomic(path, overwrite=overwrite) as temporary:
