@@ -58,6 +58,13 @@ def made_up(cell, rng):
         "rows": [100] * 4,
         "mse_spurious": rng.random(),
         "mse_main": rng.random(),
+        "right_second": rng.integers(20, 90, 4).tolist(),
+        "rows_second": [100] * 4,
+        **(
+            {"mouth_share": 0.3, "eyes_share": 0.1, "change": 0.01, "picture": rng.random(256).tolist()}
+            if "pixels" in cell.spec["dataset"].get("encoder", "") or cell.spec["dataset"].get("encoder") == "grey-50"
+            else {}
+        ),
         "d_spurious": int(rng.integers(3)),
         "d_main": 1,
     }

@@ -187,7 +187,7 @@ class _Embedding:
         folder, part, final = self.folder, self.folder / layout.PART, self.folder / layout.ROWS
         layout.write_labels(folder / layout.LABELS, self.examples.ids, self.examples.labels)
         ids, labels = layout.read_labels(folder / layout.LABELS)  # as they will be read
-        rows = np.load(part, mmap_mode="r", allow_pickle=False)
+        rows = np.lib.format.open_memmap(part, mode="r")
         if self.wanted["pca"] is not None:
             rows = _reduce(rows, _training(self.examples), self.wanted["pca"], folder)
         shape, digest = rows.shape, layout.content_digest(rows, ids, labels)
@@ -222,9 +222,9 @@ def _require_empty(folder: Path) -> None:
 
 def _is_part(path: Path, shape: tuple[int, int]) -> bool:
     try:
-        rows = np.load(path, mmap_mode="r", allow_pickle=False)
+        rows = np.lib.format.open_memmap(path, mode="r")
         return bool(rows.shape == shape and rows.dtype == np.float32)
-    except (OSError, ValueError, EOFError, AttributeError):
+    except (OSError, ValueError, EOFError):
         return False
 
 

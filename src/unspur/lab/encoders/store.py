@@ -60,21 +60,15 @@ class EmbeddingStore:
         folder = Path(folder)
         manifest = read_manifest(folder)
         try:
-            rows = np.load(folder / ROWS, mmap_mode="r", allow_pickle=False)
+            rows = np.lib.format.open_memmap(folder / ROWS, mode="r")
             ids, labels = read_labels(folder / LABELS)
         except (OSError, ValueError, EOFError, csv.Error) as error:
             raise ArtifactError(f"{folder} is damaged: {error}. {AGAIN}") from error
         wanted = (manifest.get("rows"), manifest.get("width"))
-        if (
-            not isinstance(rows, np.ndarray)
-            or rows.dtype != np.float32
-            or rows.shape != wanted
-            or len(ids) != len(rows)
-        ):
+        if rows.dtype != np.float32 or rows.shape != wanted or len(ids) != len(rows):
             raise ArtifactError(
-                f"{folder} is damaged: its manifest promises {wanted} numbers, {ROWS} has "
-                f"{getattr(rows, 'shape', 'none')} of {getattr(rows, 'dtype', 'another kind')} and {LABELS} "
-                f"{len(ids)} lines. {AGAIN}"
+                f"{folder} is damaged: its manifest promises {wanted} numbers, {ROWS} has {rows.shape} of {rows.dtype} "
+                f"and {LABELS} {len(ids)} lines. {AGAIN}"
             )
         # Labels are read anyway, so that they can be held against their digest; rows are not: `verify` reads them.
         if manifest.get("labels_digest", seen := file_digest(folder / LABELS)) != seen:

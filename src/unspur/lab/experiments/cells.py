@@ -8,14 +8,15 @@ from typing import Any
 
 from unspur.lab.experiments.embedded import embedded_cell, embedded_digest
 from unspur.lab.experiments.registry import EMBEDDED
+from unspur.lab.experiments.stores import EMBEDDINGS
 from unspur.lab.experiments.toy import toy_cell, toy_digest
 
 
-def run_cell(spec: Mapping[str, Any], embeddings: Path) -> dict[str, Any]:
+def run_cell(spec: Mapping[str, Any], embeddings: Path = EMBEDDINGS) -> dict[str, Any]:
     """Result of one cell: plain numbers, ready for JSON."""
     return embedded_cell(spec, embeddings) if spec["dataset"]["name"] in EMBEDDED else toy_cell(spec)
 
 
-def data_digest(spec: Mapping[str, Any], embeddings: Path) -> str:
+def data_digest(spec: Mapping[str, Any], embeddings: Path = EMBEDDINGS) -> str:
     """What the data of a cell are besides its spec; part of the key of its record."""
     return embedded_digest(spec, embeddings) if spec["dataset"]["name"] in EMBEDDED else toy_digest()

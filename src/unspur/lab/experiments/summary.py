@@ -137,7 +137,8 @@ def summarise(
         for metric in experiment.metrics
         for (method, place), runs in values.items()
     )
-    differences = _differences(experiment, values, places)
+    lines = tuple(line for line in lines if not math.isnan(line.mean))
+    differences = tuple(d for d in _differences(experiment, values, places) if not math.isnan(d.mean))
     return Summary(experiment, preset, version, lines, differences, panels, missing, _pictures(values))
 
 
@@ -190,7 +191,7 @@ def _differences(
 
 def _mean(values: list[float]) -> tuple[float, float | None]:
     """Mean and its standard error."""
-    values = [value for value in values if not math.isnan(value)]  # runs in which there was nothing to measure
+    values = [value for value in values if not math.isnan(value)]  # not runs in which there was nothing to measure
     if not values:
         return math.nan, None
     if len(values) < 2:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -235,8 +234,6 @@ def _cell(line: Line, *, held: bool) -> str:
 
 
 def _number(mean: float, error: float | None) -> str:
-    if math.isnan(mean):
-        return "–"
     digits = 4 if 0 < abs(mean) < 2 else 2
     return f"{mean:.{digits}f}" + ("" if error is None else f" ({error:.{digits}f})")
 

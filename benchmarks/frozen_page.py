@@ -1,0 +1,164 @@
+"""The page on frozen networks: prose from a template, every number from the records in results/.
+
+    python benchmarks/frozen_page.py                          # write docs/frozen-networks.md
+    python benchmarks/frozen_page.py --embeddings DIR         # first note what embedding cost, from the stores in DIR
+
+In the template, ``{{value EXPERIMENT | METHOD | METRIC | STRENGTH}}`` is a mean with its standard error,
+``{{difference EXPERIMENT | METHOD | OTHER | METRIC | STRENGTH}}`` a paired difference with its 95 % interval, and
+``{{table EXPERIMENT | METRIC, … | STRENGTH}}`` a table of all methods, with the published worst group where there is one.
+"""
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+from unspur.lab.experiments.metrics import TITLES
+from unspur.lab.experiments.records import unpack
+from unspur.lab.experiments.reproduce import find_experiments, reproduce
+from unspur.lab.experiments.summary import Summary
+
+ROOT = Path(__file__).parents[1]
+RESULTS, COST = ROOT / "results", ROOT / "results" / "frozen-cost.json"
+TEMPLATE, PAGE = ROOT / "benchmarks" / "frozen-networks.template.md", ROOT / "docs" / "frozen-networks.md"
+#: Everything whose time is counted.
+GRID = ("waterbirds", "celeba")
+#: One cell of the slowest kind, in a process of its own; what it prints is its peak memory in bytes.
+_ONE_CELL = """
+import resource, sys
+from pathlib import Path
+from unspur.lab.experiments.cells import run_cell
+from unspur.lab.experiments.reproduce import find_experiments
+(experiment,) = find_experiments(["waterbirds-ood"])
+cell = next(c for c in experiment.cells("exact") if c.method == "JSE" and c.at == {"p": 0.9})
+run_cell(cell.spec, Path(sys.argv[1]))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+
+
+@cache
+def summary(name: str) -> Summary:
+    (experiment,) = [e for e in find_experiments([name]) if e.name == name]
+    nowhere = Path("not-there")  # records know what data they are of
+    return reproduce(experiment, "exact", RESULTS, compute=False, embeddings=nowhere).summary
+
+
+def line(name: str, method: str, metric: str, at: str):
+    wanted = float(at)
+    found = [
+        li for li in summary(name).lines
+        if li.method == method and li.metric == metric and li.at[summary(name).experiment.strength] == wanted
+    ]  # fmt: skip
+    if len(found) != 1:
+        raise SystemExit(f"{len(found)} values for {name} | {method} | {metric} | {at}")
+    return found[0]
+
+
+def value(name: str, method: str, metric: str, at: str) -> str:
+    found = line(name, method, metric, at)
+    return f"{found.mean:.1f} ({found.error:.1f})"
+
+
+def mean(name: str, method: str, metric: str, at: str) -> str:
+    return f"{line(name, method, metric, at).mean:.1f}"
+
+
+def published(name: str, method: str, metric: str, at: str) -> str:
+    there = line(name, method, metric, at).published
+    return "–" if there is None else f"{there.mean:.1f} ({there.error:.1f})"
+
+
+def difference(name: str, method: str, other: str, metric: str, at: str) -> str:
+    strength = summary(name).experiment.strength
+    found = [
+        d for d in summary(name).differences
+        if (d.method, d.other, d.metric) == (method, other, metric) and d.at[strength] == float(at)
+    ]  # fmt: skip
+    if len(found) != 1:
+        raise SystemExit(f"{len(found)} differences for {name} | {method} | {other} | {metric} | {at}")
+    (d,) = found
+    return f"{d.mean:+.1f} [{d.mean - d.half:+.1f}, {d.mean + d.half:+.1f}]"
+
+
+def table(name: str, metrics: str, at: str) -> str:
+    wanted = [metric.strip() for metric in metrics.split(",")]
+    lines = ["| method | " + " | ".join(TITLES.get(m, m) for m in wanted) + " | first minus it, " +
+             TITLES.get(wanted[0], wanted[0]) + " | published |", "| --- |" + " ---: |" * (len(wanted) + 2)]  # fmt: skip
+    first = summary(name).experiment.methods[0].name
+    for method in (m.name for m in summary(name).experiment.methods):
+        cells = [value(name, method, metric, at) for metric in wanted]
+        apart = "" if method == first else difference(name, first, method, wanted[0], at)
+        lines.append("| " + " | ".join([method, *cells, apart, published(name, method, wanted[0], at)]) + " |")
+    return "\n".join(lines)
+
+
+def reweighting(pairs: str) -> str:
+    """Remove, then reweight, against reweighting alone: one line an experiment and strength."""
+    lines = ["| experiment | strength | JSE + GW-ERM | GW-ERM | difference of the worst group |",
+             "| --- | ---: | ---: | ---: | ---: |"]  # fmt: skip
+    for pair in pairs.split(","):
+        name, at = pair.split()
+        both, alone = (value(name, method, "worst_group", at) for method in ("JSE + GW-ERM", "GW-ERM"))
+        apart = difference(name, "JSE + GW-ERM", "GW-ERM", "worst_group", at)
+        lines.append(f"| `{name}` | {at} | {both} | {alone} | {apart} |")
+    return "\n".join(lines)
+
+
+def cost(what: str) -> str:
+    noted = json.loads(COST.read_text(encoding="utf-8"))
+    if what == "embedding":
+        lines = ["| store | rows | seconds | rows a second | peak memory, MB |", "| --- | ---: | ---: | ---: | ---: |"]
+        for store in noted["stores"]:
+            rate = store["rows"] / store["seconds"]
+            lines.append(f"| {store['store']} ({store['device']}) | {store['rows']:,} | {store['seconds']:.0f} | "
+                         f"{rate:.0f} | {store['peak_memory_mb']:,} |")  # fmt: skip
+        return "\n".join(lines)
+    if what == "memory":
+        return f"{noted['cell_peak_bytes'] / 2**20:.0f} MB"
+    lines = ["| experiment | cells | seconds of one core |", "| --- | ---: | ---: |"]
+    packs = sorted(path for kind in GRID for path in RESULTS.glob(f"{kind}-*/exact.jsonl.xz"))
+    seen, total = set(), 0.0
+    for path in packs:
+        records = {r.key: r for r in unpack(path) if r.key not in seen}
+        seen |= set(records)
+        seconds = sum(r.seconds for r in records.values())
+        total += seconds
+        lines.append(f"| `{path.parent.name}` | {len(records)} | {seconds:.0f} |")
+    return "\n".join([*lines, f"| all, cells in two experiments counted once | {len(seen)} | {total:.0f} |"])
+
+
+_FILLERS = {f.__name__: f for f in (value, mean, published, difference, table, reweighting, cost)}
+
+
+def rendered() -> str:
+    def fill(match: re.Match[str]) -> str:
+        name, _, arguments = match[1].strip().partition(" ")
+        return _FILLERS[name](*(part.strip() for part in arguments.split("|")))
+
+    return re.sub(r"\{\{(.+?)\}\}", fill, TEMPLATE.read_text(encoding="utf-8"), flags=re.S)
+
+
+def note_costs(embeddings: Path) -> None:
+    stores = []
+    for path in sorted(embeddings.glob("*/**/manifest.json")):
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        kept = {key: manifest[key] for key in ("rows", "width", "seconds", "peak_memory_mb", "digest")}
+        stores.append(
+            {"store": str(path.parent.relative_to(embeddings)), "device": manifest["encoder"]["device"], **kept}
+        )
+    ran = subprocess.run([sys.executable, "-c", _ONE_CELL, str(embeddings)], check=True, capture_output=True, text=True)
+    noted = {"stores": stores, "cell_peak_bytes": int(ran.stdout.split()[-1])}
+    COST.write_text(json.dumps(noted, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--embeddings", type=Path)
+    options = parser.parse_args()
+    if options.embeddings is not None:
+        note_costs(options.embeddings)
+    PAGE.write_text(rendered(), encoding="utf-8")
+    print(PAGE)

@@ -1,0 +1,114 @@
+"""Rows of a file or store by what they are labelled."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_array_equal
+
+pytest.importorskip("PIL")
+
+from tests.lab.encoders.strips import N, Pictures, Strips
+from unspur.exceptions import ArtifactError, InputError
+from unspur.lab.encoders.embedding import embed
+from unspur.lab.files import read_table, write_rows
+
+Z = np.random.default_rng(0).standard_normal((6, 2))
+SPLIT = np.array(["train", "test", "train", "train", "test", "none"])
+Y = np.array([0, 1, 1, 0, 1, 0])
+
+
+@pytest.fixture(params=["npz", "csv", "parquet", "npy"])
+def table(request, tmp_path, monkeypatch):
+    """The same six rows in every kind of file, and the names of its labels."""
+    monkeypatch.chdir(tmp_path)
+    frame = pd.DataFrame({"f0": Z[:, 0], "f1": Z[:, 1], "split": SPLIT, "y": Y})
+    if request.param == "npy":
+        for name, array in (("rows", Z), ("split", SPLIT), ("y", Y)):
+            np.save(f"{name}.npy", array)
+        return read_table("rows.npy"), "split.npy", "y.npy"
+    if request.param == "npz":
+        np.savez("rows.npz", Z=Z, split=SPLIT, y=Y, note=np.array("of no row"))
+    elif request.param == "csv":
+        frame.to_csv("rows.csv", index=False)
+    else:
+        frame.to_parquet("rows.parquet")
+    return read_table(f"rows.{request.param}", ("split", "y")), "split", "y"
+
+
+def test_rows_are_chosen_by_the_value_of_a_column(table):
+    table, split, y = table
+    chosen = table.where(split, "train")
+    assert_array_equal(chosen.Z, Z[[0, 2, 3]])
+    assert_array_equal(chosen.label(y), [0, 1, 0])
+    both = chosen.where(y, "0")
+    assert_array_equal(both.Z, Z[[0, 3]])
+    assert_array_equal(both.label(split), ["train", "train"])
+    assert_array_equal(table.where(y, "0").where(split, "train").Z, both.Z)
+    assert_array_equal(table.Z, Z)  # control: the table is as it was
+
+
+def test_values_and_columns_that_are_not_there_list_what_is(table):
+    table, split, y = table
+    with pytest.raises(InputError, match=r"no rows left where split\S* is 'validation'; .*'none', 'test', 'train'"):
+        table.where(split, "validation")
+    with pytest.raises(InputError, match=r"no rows left where y\S* is '1'; what there is: '0'"):
+        table.where(split, "none").where(y, "1")
+    with pytest.raises(InputError, match="has no label 'season'"):
+        table.where("season", "summer")
+
+
+def test_numbers_gaps_and_yes_or_no_are_chosen_as_they_are_written(tmp_path):
+    columns = {"share": np.array([1.0, 0.5, np.nan]), "sure": np.array([True, False, True])}
+    np.savez(tmp_path / "rows.npz", Z=Z[:3], name=np.array(["a", "", "c"]), **columns)
+    table = read_table(tmp_path / "rows.npz")
+    assert_array_equal(table.where("share", "1").Z, Z[[0]])
+    assert_array_equal(table.where("share", "0.5").Z, Z[[1]])
+    assert_array_equal(table.where("share", "").Z, Z[[2]])
+    assert_array_equal(table.where("name", "").Z, Z[[1]])
+    assert_array_equal(table.where("sure", "True").Z, Z[[0, 2]])
+
+
+def test_labels_in_files_of_their_own_must_be_long_enough(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("rows.npy", Z)
+    np.save("split.npy", SPLIT)
+    np.save("short.npy", Y[:3])
+    table = read_table("rows.npy")
+    with pytest.raises(InputError, match=r"short\.npy .*\(3,\); 6 values are needed"):
+        table.where("short.npy", "1")
+    with pytest.raises(InputError, match=r"short\.npy has 3 labels, too few"):
+        table.where("split.npy", "test").label("short.npy")
+
+
+@pytest.fixture
+def store(tmp_path):
+    pictures = Pictures()
+    pictures.labels["seen"] = np.array(["1", "0", ""] * (N // 3))
+    return embed(pictures, Strips(), tmp_path / "store", progress=False)
+
+
+def test_a_store_is_a_table_whose_rows_stay_in_their_file(store, tmp_path):
+    table = read_table(store.folder)
+    assert isinstance(table.Z, np.memmap)
+    assert table.features is None
+    assert_array_equal(table.Z, store.rows)
+    assert list(table.columns) == ["id", "odd", "split", "seen"]
+    assert list(table.columns["seen"][:3]) == [1, 0, None]  # what is empty is not known
+    assert isinstance(table.where("split", "train").Z, np.memmap)  # rows in a row
+    assert_array_equal(table.where("odd", "1").Z, store.rows[1::2])
+    write_rows(table.where("id", "digit 7"), tmp_path / "one.csv")
+    assert pd.read_csv(tmp_path / "one.csv").loc[0, ["id", "odd"]].tolist() == ["digit 7", 1]
+
+
+def test_columns_of_a_store_can_be_left_out(store):
+    assert list(read_table(store.folder, ignore=("seen", "id")).columns) == ["odd", "split"]
+    with pytest.raises(InputError, match="has no 'season' to ignore"):
+        read_table(store.folder, ignore=("season",))
+
+
+def test_folders_that_are_no_store_and_damaged_stores_are_refused(store, tmp_path):
+    with pytest.raises(InputError, match="not an embedding store"):
+        read_table(tmp_path)
+    (store.folder / "rows.npy").write_bytes(b"cut")
+    with pytest.raises(ArtifactError, match="is damaged"):
+        read_table(store.folder)
