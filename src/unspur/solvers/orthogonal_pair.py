@@ -6,10 +6,10 @@
     over        w_s, w_y in the allowed subspace,  w_s · w_y = 0,  b_s, b_y free
 
 In whitened coordinates w = T a. One label leads: its coordinates a are free, and the other label follows,
-``a_follow = u − q (q·u) / (q·q)`` with ``q = Tᵀ w_lead`` and u free, which is the constraint solved and leaves the
-Hessian close to the identity. L-BFGS then needs a few dozen evaluations, each one pass over the rows for both labels.
-The label with the larger weights leads: the direction of weights near zero turns wildly, and would turn the other with
-it.
+``a_follow = u − q (q·u) / (q·q)`` with ``q = Tᵀ w_lead`` and u free, which is the constraint solved; half the square
+of what is taken off u is added, so that it stays at zero and the Hessian close to the identity. L-BFGS then needs a few
+dozen evaluations, each one pass over the rows for both labels. The label with the larger weights leads: the direction
+of weights near zero turns wildly, and would turn the other with it.
 """
 
 from __future__ import annotations
@@ -72,9 +72,12 @@ class PairObjective:
         # The follower depends on the lead through q, and q = c Π TᵀT a is a symmetric map of a.
         along = float(q @ g_follow) / max(float(q @ q), TINY)
         g_q = -k * g_follow - along * (u - 2.0 * k * q)
+        # What u has along q changes nothing. Left alone it grows, until steps of the lead are dominated by it: ½ k² q·q
+        # on top, which is zero at the best of the equivalent u, keeps it where it starts, at zero.
+        g_q = g_q + k * (u - k * q)
         g_lead = g_lead + self._unit * self.whitening.pull_back(self.whitening.weights(g_q))
-        value = loss + 0.5 * decay * float(np.sum(weights**2))
-        return value, np.concatenate([g_lead, g_follow - along * q, gradient_b])
+        value = loss + 0.5 * decay * float(np.sum(weights**2)) + 0.5 * k * k * float(q @ q)
+        return value, np.concatenate([g_lead, g_follow - along * q + k * q, gradient_b])
 
     def weights(self, x: FloatArray) -> FloatArray:
         """Weights (2, d) at x, concept first."""
