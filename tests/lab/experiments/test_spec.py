@@ -129,6 +129,12 @@ class TestCells:
         ("runs = 3", 'strength = "size"', "to draw over ('strength') in mine.toml: 'size'"),
         ("runs = 3", 'figure = "pie"', "There are: curves, sizes"),
         ("runs = 3", 'published = { source = "removal" }', "needs a source and a dataset"),
+        ("runs = 3", 'compare = ["JSE"]', "a list of pairs of methods"),
+        ("runs = 3", 'compare = [["JSE", "INLP"]]', "There are: ERM, JSE"),
+        ("runs = 3", 'comparable = "no"', "true or false"),
+        ('name = "ERM"', 'name = "ERM"\ndataset = { rho = 0.5 }', "Unknown setting of a method in mine.toml: 'rho'"),
+        ('name = "ERM"', 'name = "ERM"\npublished = { source = "removal" }', "a name, or a source and a method"),
+        ('name = "toy"', 'name = "waterbirds"', "Unknown key of dataset 'waterbirds' in mine.toml: 'rho'"),
     ],
 )
 def test_what_is_not_known_is_an_error_that_lists_what_is(tmp_path, old, new, says):
@@ -139,11 +145,47 @@ def test_what_is_not_known_is_an_error_that_lists_what_is(tmp_path, old, new, sa
     assert says in str(caught.value)
 
 
+BIRDS = """
+title = "Birds"
+presets = ["exact"]
+metrics = ["average"]
+
+[dataset]
+name = "waterbirds"
+p = [0.9]
+
+[[methods]]
+name = "JSE"
+remover = "JSE"
+dataset = { pca = 0 }
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('"exact"', '"released"', "Unknown preset on waterbirds in mine.toml: 'released'"),
+        ("pca = 0", "n = 500", "Unknown setting of a method in mine.toml: 'n'"),
+        ("pca = 0", "pca = -1", "pca of mine.toml must be"),
+        ("p = [0.9]", "p = [0.9]\npca = [0, 300]", "pca of mine.toml is an axis"),
+        ("p = [0.9]", "p = [1.2]", "must be the share of rows whose concept agrees"),
+        ("p = [0.9]", "p = [0.9]\nencoder = 3", "must be the name of an encoder; got 3"),
+        ("p = [0.9]", "p = [0.9]\nlabelled = 5", "20 at least, or 0 for all"),
+    ],
+)
+def test_what_cannot_be_done_with_embeddings_is_refused(tmp_path, old, new, says):
+    good = read_experiment(written(tmp_path, BIRDS))
+    assert good.cells("exact", 1)[0].spec["dataset"]["pca"] == 0
+    with pytest.raises(InputError) as caught:
+        read_experiment(written(tmp_path, BIRDS.replace(old, new, 1)))
+    assert says in str(caught.value)
+
+
 def test_unknown_methods_experiments_and_files(tmp_path):
     experiment = read_experiment(written(tmp_path, GOOD))
-    with pytest.raises(InputError, match="There are: ERM, JSE"):
+    with pytest.raises(InputError, match="There are: JSE, ERM"):
         experiment.cells("exact", only=["jse"])
-    with pytest.raises(InputError, match="There are: toy-delta"):
+    with pytest.raises(InputError, match=r"There are: .*toy-delta"):
         find_experiments(["toys"])
     with pytest.raises(InputError, match="another experiment called 'toy-ood'"):
         find_experiments([str(written(tmp_path, GOOD).rename(tmp_path / "toy-ood.toml"))])

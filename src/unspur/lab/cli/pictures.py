@@ -52,5 +52,10 @@ def _groups(birds: Composites, each: int) -> dict[str, list[tuple[str, object]]]
         for concept, where in enumerate(BACKGROUNDS):
             members = np.flatnonzero((y == main) & (background == concept) & (split == "train"))
             chosen = np.random.default_rng(0).permutation(members)[:each]
-            groups[f"{kind} on {where}"] = [(birds.ids[i], birds[int(i)]) for i in chosen]
+            groups[f"{kind} on {where}"] = [(_species(birds.ids[i]), birds[int(i)]) for i in chosen]
     return groups
+
+
+def _species(name: str) -> str:
+    """Of an id such as ``141.Artic_Tern/Artic_Tern_0001@land``."""
+    return name.split("/")[0].split(".", 1)[-1].replace("_", " ")

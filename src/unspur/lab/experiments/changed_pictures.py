@@ -38,8 +38,9 @@ def changed_pictures(experiment: Experiment, embeddings: Path, *, each: int = 2,
     after = {}
     for name, spec in cells.items():
         drawn, removal = fitted_removal(spec, embeddings)
-        clean = removal(drawn.test.select(chosen))
-        after[name] = _square(drawn.unreduced(clean.Z))
+        seen = drawn.test.select(chosen)
+        # The change, and not what principal components leave out besides.
+        after[name] = _square(test.Z[chosen] + drawn.unreduced(removal(seen).Z) - drawn.unreduced(seen.Z))
     return Changed(tuple(names), _square(test.Z[chosen]), after)
 
 

@@ -21,7 +21,7 @@ body { margin: 2rem auto; max-width: 72rem; padding: 0 1rem; }
 table { border-collapse: collapse; } th, td { padding: .3rem .5rem; text-align: center; vertical-align: top; }
 th[scope=row] { text-align: left; font-weight: 600; } img { display: block; image-rendering: auto; width: 6.5rem; }
 .scroll { overflow-x: auto; } figure { margin: 0; display: inline-block; } figure img { width: 11rem; }
-figcaption { font-size: .8rem; max-width: 11rem; }
+figcaption { font-size: .8rem; max-width: 11rem; overflow-wrap: anywhere; }
 """
 
 
