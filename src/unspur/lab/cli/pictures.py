@@ -58,4 +58,4 @@ def _groups(birds: Composites, each: int) -> dict[str, list[tuple[str, object]]]
 
 def _species(name: str) -> str:
     """Of an id such as ``141.Artic_Tern/Artic_Tern_0001@land``."""
-    return name.split("/")[0].split(".", 1)[-1].replace("_", " ")
+    return name.split("/", maxsplit=1)[0].split(".", 1)[-1].replace("_", " ")

@@ -37,13 +37,14 @@ def experiment_names() -> list[str]:
 
 
 def find_experiments(names: Sequence[str]) -> list[Experiment]:
-    """Experiments by name, by the first part of their names ("toy": all on Toy), or by the path of a TOML file."""
+    """Experiments by name, by the first part of several names ("toy": all on Toy), or by the path of a TOML file."""
     known, found = experiment_names(), dict[str, Experiment]()
     for name in names:
         if name.endswith(".toml"):
             matching = [Path(name)]
         else:
-            matching = [experiments_folder() / f"{k}.toml" for k in known if k == name or k.startswith(f"{name}-")]
+            chosen = [name] if name in known else [k for k in known if k.startswith(f"{name}-")]
+            matching = [experiments_folder() / f"{k}.toml" for k in chosen]
         if not matching:
             raise InputError(f"There is no experiment {name!r}. There are: {', '.join(known)}; or name a .toml file.")
         for path in matching:
