@@ -4,6 +4,7 @@ import csv
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from click.testing import CliRunner
 from unspur.lab.cli import main
 from unspur.lab.datasets.toy import bayes_accuracy
 from unspur.lab.experiments.records import unpack
+from unspur.lab.experiments.reproduce import find_experiments, reproduce
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -30,8 +32,12 @@ def mean(lines, method, metric, rho):
     return next(float(li["mean"]) for li in lines if (li["method"], li["metric"], li["rho"]) == (method, metric, rho))
 
 
-@pytest.mark.parametrize(("experiment", "preset"), [("toy-ood", "released"), ("toy-delta", "released")])
-def test_tables_are_drawn_from_the_packed_records(experiment, preset, tmp_path):
+@pytest.mark.parametrize(
+    ("experiment", "preset"),
+    [("toy-ood", "released"), ("toy-delta", "released"), ("waterbirds-ood", "exact"), ("celeba-pixels", "exact")],
+)
+def test_tables_are_drawn_from_the_packed_records(experiment, preset, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where there are no embeddings
     (tmp_path / experiment).mkdir()
     packed = f"{experiment}/{preset}.jsonl.xz"
     shutil.copy(RESULTS / packed, tmp_path / packed)
@@ -86,3 +92,44 @@ def test_the_picture_of_the_readme_is_there():
     pictures = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", (ROOT / "README.md").read_text(encoding="utf-8"))
     assert "results/toy-ood/released.svg" in pictures
     assert all((ROOT / name).stat().st_size > 1000 for name in pictures)
+
+
+def test_the_page_on_frozen_networks_says_what_the_records_say():
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    try:
+        import frozen_page
+    finally:
+        sys.path.pop(0)
+    assert frozen_page.rendered() == (ROOT / "docs" / "frozen-networks.md").read_text(encoding="utf-8")
+
+
+def difference(experiment, method, other, metric, at):
+    found = reproduce(
+        next(e for e in find_experiments([experiment]) if e.name == experiment), "exact", RESULTS, compute=False,
+        embeddings=Path("not-there"),
+    ).summary.differences  # fmt: skip
+    return next(
+        d for d in found if (d.method, d.other, d.metric, d.at["p"]) == (method, other, metric, at) and d.runs == 5
+    )
+
+
+def test_on_birds_jse_keeps_its_worst_group_above_every_remover_balanced_as_the_paper_does():
+    for other in ("INLP", "LEACE", "RLACE", "SPLINCE", "SAL"):
+        apart = difference("waterbirds-ood", "JSE", other, "worst_group", 0.9)
+        assert apart.mean - apart.half > 5.0
+    balanced = difference("waterbirds-ood-group", "JSE", "SAL", "worst_group", 0.9)
+    assert balanced.mean - balanced.half < 0.0  # and not where all removers balance the groups
+
+
+def test_on_pixels_jse_alone_changes_mouths_more_than_eyes():
+    lines = {(li["method"], li["metric"]): float(li["mean"]) for li in table("celeba-pixels", "exact")}
+    assert lines["JSE", "mouth_share"] > 1.5 * lines["JSE", "eyes_share"]
+    for other in ("INLP", "LEACE", "RLACE", "SAL", "SPLINCE"):
+        assert lines[other, "mouth_share"] < 1.5 * lines[other, "eyes_share"]
+
+
+def test_no_picture_of_a_research_dataset_is_in_the_repository():
+    """Drawings and aggregates only."""
+    drawn = {path.stem for path in RESULTS.rglob("*.svg")}
+    assert {path.stem for path in RESULTS.rglob("*.png")} <= drawn
+    assert not [p for folder in ("docs", "results", "src", "tests") for p in (ROOT / folder).rglob("*.jp*g")]

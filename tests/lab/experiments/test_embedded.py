@@ -21,6 +21,7 @@ from unspur.lab.experiments.pixels import picture_change
 from unspur.lab.experiments.reproduce import find_experiments, reproduce
 from unspur.lab.experiments.spec_file import with_settings
 from unspur.lab.experiments.stores import open_embedded, store_folder
+from unspur.lab.selection import Rows
 
 NOWHERE = Path("not-there")
 
@@ -87,7 +88,7 @@ class TestDraws:
         shares = [np.bincount(group, minlength=4) / len(group) for group in (
             drawn.train.group, drawn.train.group[drawn.known])]  # fmt: skip
         assert np.abs(shares[0] - shares[1]).max() <= 1.5 / 150
-        assert rows_of("waterbirds-ood").known.all()
+        assert rows_of("waterbirds-ood").known is None
 
     def test_the_label_rule_is_applied_to_species(self):
         drawn = rows_of("waterbirds-circulated-labels")
@@ -136,18 +137,29 @@ class TestCells:
     def test_last_layers_that_need_the_concept_never_see_rows_without_it(self, monkeypatch):
         from unspur.lab.experiments import embedded
 
-        seen = {}
-        real = embedded.select_head
+        seen = []
+        real = embedded._cross_selected
 
-        def watch(head, grid, train, deciding, **more):
-            seen[type(head).__name__] = len(train), len(deciding)
-            return real(head, grid, train, deciding, **more)
+        def watch(head, decays, train, known, allowed):
+            seen.append((type(head).__name__, int(known.sum()), int(allowed.sum()), bool(allowed[known].all())))
+            return real(head, decays, train, known, allowed)
 
-        monkeypatch.setattr(embedded, "select_head", watch)
+        monkeypatch.setattr(embedded, "_cross_selected", watch)
         for method in ("GW-ERM", "JSE"):
             run_cell(cell("waterbirds-limited-labels", method, labelled=[150], p=[0.8]), NOWHERE)
-        assert seen["GroupWeighted"][0] + seen["GroupWeighted"][1] == 150
-        assert seen["ERM"][0] + seen["ERM"][1] == 400
+        assert seen == [("GroupWeighted", 150, 150, True), ("ERM", 150, 400, True)]
+
+    def test_weight_decay_chosen_in_folds_is_the_one_that_predicts_rows_it_was_not_fitted_on(self):
+        from unspur import GroupWeighted
+        from unspur.lab.experiments.embedded import _cross_selected
+
+        rng = np.random.default_rng(0)
+        z, y = rng.standard_normal((200, 150)), np.arange(200) % 2  # nothing to learn: the more decay, the better
+        rows = Rows(z, y, np.arange(200) // 2 % 2)
+        everything = np.ones(200, dtype=bool)
+        assert _cross_selected(GroupWeighted(), (1e-4, 1.0), rows, everything, everything)[1] == 1.0
+        z[:, 0] += 8.0 * y
+        assert _cross_selected(GroupWeighted(), (1e-4, 100.0), rows, everything, everything)[1] == 1e-4
 
     def test_two_concepts_are_counted_both(self):
         both, neither = (run_cell(cell("celeba-two-concepts", m, p=[0.8]), NOWHERE) for m in ("JSE both", "ERM"))
@@ -155,6 +167,8 @@ class TestCells:
         assert both["d_spurious"] >= 1 > neither["d_spurious"]
         with pytest.raises(InputError, match="no second concept"):
             run_cell(cell("celeba-two-concepts", "JSE both", second="none"), NOWHERE)
+        with pytest.raises(InputError, match="needs a 'second' concept"):
+            with_settings(experiment("celeba-two-concepts"), {"second": "none"})
 
     def test_the_preset_of_the_paper_trains_by_sgd_with_its_parameters(self):
         small = replace(smoke("waterbirds-ood"), presets=("paper",))
@@ -278,15 +292,15 @@ class TestSettings:
         ("change", "words"),
         [
             ({"rho": "0.5"}, "Unknown setting of 'waterbirds'"),
-            ({"p": "2.0"}, "p of waterbirds-ood must be"),
-            ({"p": "0.9"}, "axis to draw over"),
-            ({"encoder": "3"}, "encoder of waterbirds-ood must be"),
+            ({"p": "2.0"}, "p of waterbirds-variants must be"),
+            ({"pca": "[100, 300]"}, "figure of 'curves' needs 1|pca of waterbirds-variants is an axis"),
+            ({"encoder": "3"}, "encoder of waterbirds-variants must be"),
             ({"rule": "guess"}, "'species' or 'circulated'"),
         ],
     )
     def test_settings_that_cannot_be_are_refused(self, change, words):
         with pytest.raises(InputError, match=words):
-            with_settings(experiment("waterbirds-ood"), change)
+            with_settings(experiment("waterbirds-variants"), change)
 
     def test_published_values_of_other_data_are_shown_and_not_counted(self, tmp_path):
         small = replace(experiment("waterbirds-ood"), dataset=smoke("waterbirds-ood", p=[0.9]).dataset, runs=2)

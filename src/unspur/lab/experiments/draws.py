@@ -35,8 +35,8 @@ class Draw:
     train: Rows
     validation: Rows
     test: Rows
-    #: Shape (n,), over the training rows.
-    known: BoolArray
+    #: Shape (n,), over the training rows; None if all of them have.
+    known: BoolArray | None
     #: Second concept of each split.
     second: Mapping[str, Array]
     reduction: Reduction | None
@@ -71,7 +71,11 @@ def _draw(text: str, run: int, embeddings: Path) -> Draw:
     embedded = open_embedded(data, run, embeddings)
     rows, y, concept = (_birds if data["name"] == "waterbirds" else _faces)(data, embedded, rng)
     z = {split: np.asarray(embedded.rows[rows[split]], dtype=np.float32) for split in SPLITS}
-    reduction = Reduction.fit(z["train"], data["pca"]) if data["pca"] else None
+    # Of more features than rows, only those in the span of the training rows take part in any fit or removal: turned
+    # into that span, the same comes out, and much sooner.
+    n, width = z["train"].shape
+    components = data["pca"] or (n - 1 if width >= n else 0)
+    reduction = Reduction.fit(z["train"], components) if components else None
     if reduction is not None:
         z = {split: reduction(part).astype(np.float32) for split, part in z.items()}
     parts = {split: Rows(z[split], y[rows[split]], concept[rows[split]]) for split in SPLITS}
@@ -115,11 +119,10 @@ def _faces(
     return dict(rows), y, concept
 
 
-def _known(train: Rows, labelled: int, rng: np.random.Generator) -> BoolArray:
-    """Which training rows have a known concept: all, or some of each group in proportion to its size."""
-    known = np.ones(len(train), dtype=bool)
+def _known(train: Rows, labelled: int, rng: np.random.Generator) -> BoolArray | None:
+    """Which training rows have a known concept, if not all: some of each group in proportion to its size."""
     if not labelled:
-        return known
+        return None
     if labelled > len(train):
         raise GroupSizeError(f"{labelled} labelled rows are asked for and {len(train)} are there to train on.")
     return _proportional(train.group, labelled, rng)

@@ -1,19 +1,20 @@
 """One cell on embeddings: draw rows at a strength, remove the concept, train a last layer, measure on test rows.
 
 Training rows train, validation rows decide (the tests of JSE and INLP, the weight decay of last layers), test rows
-measure. Where only some training rows have a known concept, removers see those alone and cross-fit; last layers that
-need the concept see them too, and the others all rows.
+measure. Where only some training rows have a known concept, removers see those alone and cross-fit, and weight decay is
+chosen in folds of them; last layers that need the concept see them alone too, and the others all rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sklearn.base import clone
 
-from unspur._typing import Array
+from unspur._typing import Array, BoolArray
 from unspur.exceptions import InputError
 from unspur.lab.compare import HEADS
 from unspur.lab.experiments.draws import Draw, draw, entropy
@@ -22,13 +23,13 @@ from unspur.lab.experiments.pixels import picture_change
 from unspur.lab.experiments.presets import ON_VALIDATION_ROWS
 from unspur.lab.experiments.registry import PIXELS
 from unspur.lab.experiments.stores import store_digest
-from unspur.lab.selection import GRIDS, Rows, select_head
+from unspur.lab.selection import GRIDS, Rows, group_loss, select_head
 from unspur.metrics import GroupAccuracy
 
 #: Last layers that do not look at the concept of training rows.
 WITHOUT_CONCEPT = ("ERM", "JTT")
-#: Share of the rows with a known concept that decides, where those are few.
-DECIDING = 0.2
+#: Folds in which rows with a known concept decide, where those are few.
+FOLDS = 5
 
 
 def embedded_digest(spec: Mapping[str, Any], embeddings: Path) -> str:
@@ -38,10 +39,9 @@ def embedded_digest(spec: Mapping[str, Any], embeddings: Path) -> str:
 
 def embedded_cell(spec: Mapping[str, Any], embeddings: Path) -> dict[str, Any]:
     """Evaluate one cell: right predictions and rows of each group, dimensions, and what happened to pictures."""
-    data, rng = spec["dataset"], _training_numbers(spec, "head")
+    data = spec["dataset"]
     drawn, removal = fitted_removal(spec, embeddings)
-    seen = _seen_by_head(drawn, data.get("concepts", "first"), spec["head"]["name"], removal)
-    last, decay = _last_layer(spec["head"], seen, rng)
+    last, decay = _last_layer(spec, drawn, removal, _training_numbers(spec, "head"))
     result = {**_measure(last, removal, drawn), "head_weight_decay": decay}
     if data["encoder"] in PIXELS:
         after = removal(drawn.test)
@@ -53,21 +53,23 @@ def fitted_removal(spec: Mapping[str, Any], embeddings: Path) -> tuple[Draw, Rem
     """The rows of a cell, and its removal, fitted."""
     data = spec["dataset"]
     drawn = draw(data, spec["run"], embeddings)
-    rows = _seen_by_remover(drawn, data.get("concepts", "first"))
-    return drawn, fit_removal(spec["remover"], *rows, _training_numbers(spec, "remover"))
+    return drawn, fit_removal(spec["remover"], *_seen_by_remover(drawn, data), _training_numbers(spec, "remover"))
 
 
 def _training_numbers(spec: Mapping[str, Any], what: str) -> np.random.Generator:
     """Random numbers of a fit: folds of cross-fitting, subsamples of last layers."""
-    which = {"remover": 2, "head": 3}[what]  # 0 and 1 are those of the draw
+    which = {"remover": 2, "head": 3}[what]  # the draw has the first two of its own settings
     return np.random.default_rng(np.random.SeedSequence(entropy(spec["dataset"], spec["run"])).spawn(4)[which])
 
 
-def _seen_by_remover(drawn: Draw, which: str) -> tuple[Rows, Rows | None]:
+def _seen_by_remover(drawn: Draw, data: Mapping[str, Any]) -> tuple[Rows, Rows | None]:
     """Rows to fit on and rows to judge on; None where those are to be made of the former."""
+    which = data.get("concepts", "first")
     train = _with_concepts(drawn.train, drawn.second.get("train"), which)
-    if not drawn.known.all():
+    if drawn.known is not None:
         return train.select(drawn.known), None
+    if data.get("judged") == "cross-fitting":
+        return train, None
     return train, _with_concepts(drawn.validation, drawn.second.get("validation"), which)
 
 
@@ -81,46 +83,62 @@ def _with_concepts(rows: Rows, second: Array | None, which: str) -> Rows:
     return Rows(rows.Z, rows.y, concept)
 
 
-def _seen_by_head(drawn: Draw, which: str, name: str, removal: Removal) -> tuple[Rows, Rows]:
-    """Rows to train on and rows to decide on, without the concept."""
-    train = removal(_in_one_column(drawn.train, drawn.second.get("train"), which))
-    validation = removal(_in_one_column(drawn.validation, drawn.second.get("validation"), which))
-    if drawn.known.all():
-        return train, validation
-    deciding = np.zeros(len(train), dtype=bool)
-    members = np.flatnonzero(drawn.known)
-    group = train.group[members]
-    for g in np.unique(group):  # the first of each group: their order is random
-        mine = members[group == g]
-        deciding[mine[: max(1, round(DECIDING * len(mine)))]] = True
-    training = ~deciding if name in WITHOUT_CONCEPT else drawn.known & ~deciding
-    return train.select(training), train.select(deciding)
-
-
-def _in_one_column(rows: Rows, second: Array | None, which: str) -> Rows:
-    """The rows with one concept, whose classes are the combinations of both where both count."""
-    if which != "both" or second is None:
-        return _with_concepts(rows, second, which)
-    return Rows(rows.Z, rows.y, 2 * rows.concept + second)
+def _in_one_column(rows: Rows, second: Array | None) -> Rows:
+    """The rows with one concept, whose classes are the combinations of both where there are two."""
+    return rows if second is None else Rows(rows.Z, rows.y, 2 * rows.concept + second)
 
 
 def _last_layer(
-    named: Mapping[str, Any], rows: tuple[Rows, Rows], rng: np.random.Generator
+    spec: Mapping[str, Any], drawn: Draw, removal: Removal, rng: np.random.Generator
 ) -> tuple[LinearHead, float]:
-    """The last layer and its weight decay, which the paper's rule chooses if the spec leaves it open."""
-    train, deciding = rows
+    """The last layer on what the removal leaves, and its weight decay, chosen by the paper's rule if left open.
+
+    With two concepts, every method is chosen by the same loss, that of all their combinations; and last layers that
+    weigh groups weigh those.
+    """
+    named = spec["head"]
+    train, deciding = (
+        removal(_in_one_column(rows, drawn.second.get(split)))
+        for split, rows in (("train", drawn.train), ("validation", drawn.validation))
+    )
     if named.get("weight_decay") != ON_VALIDATION_ROWS:
-        return fit_last_layer(named, train, deciding, rng), float(named["weight_decay"])
-    name = named["name"]
+        head = estimator(HEADS, named, rng)
+        return fit_last_layer(named, train, deciding, rng), float(head.weight_decay)
     head = estimator(HEADS, {key: value for key, value in named.items() if key != "weight_decay"}, rng)
-    grid = {"weight_decay": GRIDS[name]["weight_decay"]}
-    if name != "DFR":
+    grid = {"weight_decay": GRIDS[named["name"]]["weight_decay"]}
+    if drawn.known is not None:
+        seen = np.ones(len(train), dtype=bool) if named["name"] in WITHOUT_CONCEPT else drawn.known
+        return _cross_selected(head, grid["weight_decay"], train, drawn.known, seen)
+    if named["name"] != "DFR":
         chosen = select_head(head, grid, train, deciding)
         return LinearHead.of(chosen.head), chosen.parameters["weight_decay"]
     # It trains on held-out rows: one half of them for the choice, all of them in the end.
     half, other = deciding.split(0.5, 0)
     decay = select_head(head, grid, train, other, held_out=half).parameters["weight_decay"]
     return fit_last_layer({**named, "weight_decay": decay}, train, deciding, rng), decay
+
+
+def _cross_selected(
+    head: Any, decays: Sequence[float], train: Rows, known: BoolArray, seen: BoolArray
+) -> tuple[LinearHead, float]:
+    """Choose the weight decay in folds of the rows with a `known` concept, then fit on all rows that may be `seen`."""
+    fold = np.full(len(train), -1)
+    members = np.flatnonzero(known)
+    # One after the other inside each group; the order of rows is random.
+    fold[members[np.argsort(train.group[members], kind="stable")]] = np.arange(len(members)) % FOLDS
+    losses = []
+    for decay in decays:
+        total = 0.0
+        for k in range(FOLDS):
+            fitted = clone(head).set_params(weight_decay=decay)
+            part = train.select(seen & (fold != k))
+            fitted.fit(part.Z, part.y, concept=part.concept)
+            total += group_loss(fitted, train.select(fold == k))
+        losses.append(total)
+    best = decays[int(np.argmin(losses))]
+    rows = train.select(seen)
+    final = clone(head).set_params(weight_decay=best)
+    return LinearHead.of(final.fit(rows.Z, rows.y, concept=rows.concept)), float(best)
 
 
 def _measure(last: LinearHead, removal: Removal, drawn: Draw) -> dict[str, Any]:

@@ -32,7 +32,7 @@ def made_up_rows(data: Mapping[str, Any], run: int) -> Rows:
 
 
 def _birds(rng: np.random.Generator) -> Rows:
-    """Every bird on land and on water, with a fifth of waterbirds."""
+    """Every bird on land and on water; one in four is a waterbird."""
     split = np.repeat(list(_BIRDS), list(_BIRDS.values()))
     y = (rng.random(len(split)) < 0.25).astype(np.int64)
     bird = rng.standard_normal((len(split), _WIDTH))

@@ -19,7 +19,11 @@ def _group(g: int) -> Callable[[Result], float]:
 
 
 def _group_of_second(g: int) -> Callable[[Result], float]:
-    return lambda result: float(100.0 * result["right_second"][g] / result["rows_second"][g])
+    def accuracy(result: Result) -> float:
+        rows = result["rows_second"][g]
+        return float(100.0 * result["right_second"][g] / rows) if rows else math.nan
+
+    return accuracy
 
 
 def _share(name: str) -> Callable[[Result], float]:

@@ -97,6 +97,8 @@ def has_method(preset: str, name: str) -> bool:
     """Whether a preset has a remover or last layer of this name."""
     if preset.startswith("released"):
         return name == "none" or name in _RELEASED
+    if preset == "paper" and name == "DFR":  # later than the paper, and never trained by SGD
+        return False
     return name in (*REMOVERS, *HEADS, "none") or (name == "true axis" and preset == "exact")
 
 

@@ -67,6 +67,12 @@ DATASETS: dict[str, dict[str, Setting]] = {
         "main": Setting("Blond_Hair", "an attribute, or 'not' and an attribute", _word),
         "concept": Setting("not Male", "an attribute, or 'not' and an attribute", _word),
         "second": Setting("none", "an attribute, 'not' and an attribute, or 'none'", _word, False),
+        "judged": Setting(
+            "validation rows",
+            "'validation rows' or 'cross-fitting'",
+            lambda how: how in ("validation rows", "cross-fitting"),
+            False,
+        ),
         "concepts": Setting(
             "first", "'first', 'second' or 'both'", lambda which: which in ("first", "second", "both"), False
         ),

@@ -45,9 +45,14 @@ def with_settings(experiment: Experiment, changes: Mapping[str, str]) -> Experim
     """The same with other settings of its dataset, given as in TOML: ``{"encoder": "resnet50", "p": "[0.5, 0.9]"}``."""
     reader = _Reader(experiment.name)
     values = {key: _toml_value(text) for key, text in changes.items()}
-    for key in values:
+    for key, value in values.items():
         reader.known(key, DATASETS[experiment.dataset["name"]], f"setting of {experiment.dataset['name']!r}")
+        if key == experiment.strength and not isinstance(value, list):
+            values[key] = [value]
     dataset = reader.dataset({**experiment.dataset, **values})
+    for method in experiment.methods:
+        reader.own_settings({"dataset": dict(method.dataset)}, dataset)
+    reader.measurable(experiment.metrics, dataset)
     axes = [key for key, value in dataset.items() if isinstance(value, list)]
     reader.known(experiment.strength, axes, "axis to draw over ('strength')")
     comparable = any(method.counted for method in experiment.methods)
@@ -96,6 +101,7 @@ class _Reader:
         methods = self.methods(text["methods"], presets, dataset, comparable)
         wanted = self.names(text["metrics"], [*METRICS, *BUNDLES], "metrics")
         metrics = [m for metric in wanted for m in BUNDLES.get(metric, (metric,))]
+        self.measurable(metrics, dataset)
         return Experiment(
             name=name,
             title=self.text(text["title"], "title"),
@@ -194,6 +200,12 @@ class _Reader:
             if isinstance(dataset[key], list):
                 raise InputError(f"{key} of {self.where} is an axis; a method cannot have a value of its own.")
         return {key: self.value(dataset["name"], key, value) for key, value in own.items()}
+
+    def measurable(self, metrics: Iterable[str], dataset: Mapping[str, Any]) -> None:
+        """Metrics of a second concept need one."""
+        second = [metric for metric in metrics if "glasses" in metric]
+        if second and dataset.get("second", "none") == "none":
+            raise InputError(f"{self.where} measures {second[0]!r}, for which its dataset needs a 'second' concept.")
 
     def pairs(self, entry: Any, methods: Sequence[Method]) -> tuple[tuple[str, str], ...]:
         """Pairs of methods to compare."""

@@ -146,7 +146,7 @@ def _pictures(values: Mapping[tuple[str, tuple[Any, ...]], Mapping[int, Mapping[
     """Mean picture of each method at the last point of the axes that it has runs at."""
     found = {}
     for (method, _), runs in values.items():
-        pictures = [result["picture"] for result in runs.values() if "picture" in result]
+        pictures = [result["picture"] for result in runs.values() if any(result.get("picture", ()))]
         if pictures:
             found[method] = np.mean(pictures, axis=0).tolist()
     return found
@@ -155,8 +155,8 @@ def _pictures(values: Mapping[tuple[str, tuple[Any, ...]], Mapping[int, Mapping[
 def _line(
     experiment: Experiment, method: str, at: Mapping[str, Any], metric: str, runs: Mapping[int, Mapping[str, Any]]
 ) -> Line:
-    mean, error = _mean([METRICS[metric](result) for result in runs.values()])
-    return Line(method, at, metric, mean, error, len(runs), _published(experiment, method, at, metric))
+    mean, error, measured = _mean([METRICS[metric](result) for result in runs.values()])
+    return Line(method, at, metric, mean, error, measured, _published(experiment, method, at, metric))
 
 
 def _published(experiment: Experiment, method: str, at: Mapping[str, Any], metric: str) -> Published | None:
@@ -184,16 +184,14 @@ def _differences(
                 ours = values.get((minuend, place), {})
                 runs = sorted(set(ours) & set(theirs))
                 if other != minuend and runs:
-                    mean, error = _mean([METRICS[metric](ours[r]) - METRICS[metric](theirs[r]) for r in runs])
-                    found.append(Difference(minuend, other, places[place], metric, mean, error, len(runs)))
+                    values_of = [METRICS[metric](ours[r]) - METRICS[metric](theirs[r]) for r in runs]
+                    found.append(Difference(minuend, other, places[place], metric, *_mean(values_of)))
     return tuple(found)
 
 
-def _mean(values: list[float]) -> tuple[float, float | None]:
-    """Mean and its standard error."""
-    values = [value for value in values if not math.isnan(value)]  # not runs in which there was nothing to measure
-    if not values:
-        return math.nan, None
+def _mean(values: list[float]) -> tuple[float, float | None, int]:
+    """Mean, its standard error, and how many runs had something to measure."""
+    values = [value for value in values if not math.isnan(value)]
     if len(values) < 2:
-        return float(np.mean(values)), None
-    return float(np.mean(values)), float(np.std(values, ddof=1) / math.sqrt(len(values)))
+        return (values[0] if values else math.nan), None, len(values)
+    return float(np.mean(values)), float(np.std(values, ddof=1) / math.sqrt(len(values))), len(values)

@@ -27,6 +27,7 @@ from unspur.lab.report.pictures import pictures
 METHOD_COLOURS = {
     **figures.METHOD_COLOURS, "INLP": "#D55E00", "LEACE": "#0072B2", "RLACE": "#CC79A7", "true axis": "#000000",
     "GW-ERM": "#E69F00", "SUBG": "#56B4E9", "GDRO": "#882255", "GDRO as released": "#CC79A7", "JTT": "#332288",
+    "SPLINCE": "#56B4E9", "SAL": "#882255", "DFR": "#332288", "JSE + GW-ERM": "#000000",
 }  # fmt: skip
 _CYCLE = ("#00795A", "#E69F00", "#0072B2", "#CC79A7", "#56B4E9", "#D55E00", "#882255", "#332288")
 _MARKERS = "os^Dv<>ph*"
@@ -73,7 +74,7 @@ def draw(
         mpl.rcParams.update(STYLE)
         if summary.lines:
             written += write_figure(_LAYOUTS[summary.experiment.figure](summary, marks), folder / stem)
-        if summary.pictures:
+        if any(any(picture) for picture in summary.pictures.values()):
             written += write_figure(pictures(summary), folder / f"{stem}-pictures")
         if summary.panels:
             written += write_figure(illustration(summary), folder / f"{stem}-illustration")
@@ -111,9 +112,9 @@ def _curves(summary: Summary, marks: Marks) -> Any:
     for axis, metric in zip(grid.flat, metrics, strict=False):
         for k, (name, look) in enumerate(looks.items()):
             curve = _curve(summary, places, name, metric)
-            if single:
+            if single and curve:
                 _point(axis, k, curve[0][1], look, with_published=name in bearers)
-            else:
+            elif not single:
                 _band(axis, curve, look, shift=_SHIFT * ((len(looks) - 1) / 2 - k) if metric in _COUNTS else 0.0)
                 _published(axis, curve if name in bearers else [], look)
         apart = " (lines set slightly apart)" if metric in _COUNTS and not single and len(looks) > 1 else ""
@@ -135,7 +136,7 @@ def _method_looks(summary: Summary) -> dict[str, Look]:
     """Colour, marker and width of each method that has runs. Later lines are thinner, so that equal ones all show."""
     colours, present = method_colours(summary.experiment.methods), _present(summary)
     markers = dict(zip(colours, _MARKERS * len(colours), strict=False))
-    widths = 1.3 + 0.35 * np.arange(len(present))[::-1]
+    widths = 1.3 + min(0.35, 1.8 / len(present)) * np.arange(len(present))[::-1]
     return {
         name: {"color": colours[name], "marker": markers[name], "linewidth": float(width)}
         for name, width in zip(present, widths, strict=True)

@@ -92,7 +92,10 @@ def markdown(summary: Summary, references: Mapping[str, tuple[str, float]], figu
     ]
     if experiment.answers:
         parts.append("In the paper: " + ", ".join(f"`{label}`" for label in experiment.answers) + ".")
-    if experiment.note:
+    if experiment.changes:
+        changed = ", ".join(f"{key} = {value}" for key, value in experiment.changes.items())
+        parts.append(f"Settings that are not those of the spec: {changed}. Title and names are the spec's.")
+    elif experiment.note:
         parts.append(experiment.note.strip())
     if summary.missing:
         parts.append(f"**{summary.missing} cells have no record yet.**")
@@ -215,13 +218,14 @@ def _metric_section(summary: Summary, metric: str, reference: tuple[str, float] 
     text.append("|" + " ---: |" * len(axes) + " --- |" * len(methods))
     for place in dict.fromkeys(tuple(line.at.values()) for line in lines):
         here = {line.method: line for line in lines if tuple(line.at.values()) == place}
-        cells = [_cell(here[method], held=held) if method in here else "" for method in methods]
+        most = max(line.runs for line in lines)
+        cells = [_cell(here[method], held=held, most=most) if method in here else "" for method in methods]
         text.append("| " + " | ".join([*map(str, place), *cells]) + " |")
     return "\n".join(text)
 
 
-def _cell(line: Line, *, held: bool) -> str:
-    text = _number(line.mean, line.error)
+def _cell(line: Line, *, held: bool, most: int) -> str:
+    text = _number(line.mean, line.error) + ("" if line.runs == most else f" in {line.runs} runs")
     if line.published is None:
         return text
     if not held:
