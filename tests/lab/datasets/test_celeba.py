@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from unspur.exceptions import InputError
-from unspur.lab.datasets.celeba import EYES, MOUTH, PRESETS, SIZES, CelebA, box_mask, grey_pixels, label
+from unspur.exceptions import GroupSizeError, InputError
+from unspur.lab.datasets.celeba import EYES, MOUTH, PRESETS, SIZES, CelebA, box_mask, draw, grey_pixels, label
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -194,3 +194,17 @@ def test_boxes_are_disjoint_and_lie_where_eyes_and_mouth_are():
 def test_boxes_that_are_none_are_refused(box):
     with pytest.raises(InputError, match="top, left, bottom, right"):
         box_mask(box, 50)
+
+
+def test_a_preset_is_drawn_balanced_at_its_strength():
+    rng = np.random.default_rng(0)
+    labels = {name: rng.integers(2, size=4000) for name in ("Blond_Hair", "Male", "Smiling", "Eyeglasses")}
+    main, (concept,) = PRESETS["blond-sex"]
+    drawn = draw(labels, main, concept, rng, p=0.9, sizes={"train": 400, "validation": 100, "test": 200})
+    y, other = label(labels, main), label(labels, concept)
+    for split, p in (("train", 0.9), ("validation", 0.9), ("test", 0.5)):
+        rows = drawn[split]
+        assert y[rows].mean() == 0.5
+        assert (y[rows] == other[rows]).mean() == pytest.approx(p)
+    with pytest.raises(GroupSizeError, match=r"4500 / 2000 / 2000 .* would fit"):
+        draw(labels, main, concept, rng)

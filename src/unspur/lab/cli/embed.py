@@ -29,6 +29,8 @@ LABELS = {
     "celeba": ("Smiling", "Male"),
     "multinli": ("y", "concept"),
 }
+#: Sources whose examples are there twice, once with each value of the concept; and what to do with them.
+TWINS = {"waterbirds": "unspur reproduce waterbirds-ood --runs 1 --embeddings", "multinli": None}
 #: Options that only some sources have.
 ONLY_FOR = {
     "scenes": ("waterbirds",),
@@ -105,7 +107,12 @@ def embed_command(
             raise click.UsageError(f"--{option} is for {' and '.join(sources)} only.")
     if source not in LABELS and output is None:
         raise click.UsageError(f"{source} needs --output, the folder of the store.")
+    for option, given in (("pca", pca), ("limit", special["limit"]), ("sizes", special["sizes"])):
+        if given is not None and output is None:
+            raise click.UsageError(f"--{option} needs --output: the place of {source} is for all of its rows.")
     examples = _examples(source, root, seed, **special)
+    if pca is not None and "train" not in examples.labels.get("split", ()):
+        raise click.UsageError(f"--pca is fitted on training rows: {source} needs a label split with the value train.")
     encoder = load_encoder(encoder_name, device=device, precision=precision, kind=_kind(encoder_name, examples))
     folder = output or store_folder(embeddings, source, _known_as(encoder_name, encoder), seed)
     if not as_json:
@@ -117,7 +124,9 @@ def embed_command(
     store = embed(
         examples, encoder, folder, pca=pca, batch=batch, workers=workers, overwrite=force, progress=not as_json
     )
-    _tell(store, LABELS.get(source) or _binary(store), found=found, as_json=as_json)
+    place = embeddings if output is None and seed == 0 else None
+    following = _following(store, source, LABELS.get(source) or _binary(store), place)
+    _tell(store, following, found=found, as_json=as_json)
 
 
 def _examples(
@@ -157,13 +166,20 @@ def _binary(store: EmbeddingStore) -> tuple[str, str]:
     return (two[0], two[1]) if len(two) > 1 else (two[0] if two else "LABEL", "CONCEPT")
 
 
-def _tell(store: EmbeddingStore, labels: Sequence[str], *, found: bool, as_json: bool) -> None:
-    about, (main, concept) = store.manifest, labels
+def _following(store: EmbeddingStore, source: str, labels: Sequence[str], embeddings: Path | None) -> str | None:
+    """A command to try on a store, if there is one. A fit is not, where rows would judge their twins."""
+    if source in TWINS:
+        return f"{TWINS[source]} {shlex.quote(str(embeddings))}" if TWINS[source] and embeddings else None
+    main, concept = labels
     train = " --where split=train" if "train" in store.labels.get("split", ()) else ""
-    following = (
+    return (
         f"unspur fit {shlex.quote(str(store.folder))}{train} --main {shlex.quote(main)} --concept "
         f"{shlex.quote(concept)} --output {shlex.quote(concept)}.safetensors"
     )
+
+
+def _tell(store: EmbeddingStore, following: str | None, *, found: bool, as_json: bool) -> None:
+    about = store.manifest
     rate = len(store) / about["seconds"] if about.get("seconds") else None
     rows, width = store.rows.shape
     if as_json:
@@ -180,7 +196,8 @@ def _tell(store: EmbeddingStore, labels: Sequence[str], *, found: bool, as_json:
     memory = "" if not about.get("peak_memory_mb") else f"at most {about['peak_memory_mb']} MB of memory"
     if speed or memory:
         click.echo(f"  {', '.join(filter(None, (speed, memory)))}")
-    click.echo(f"Next: {following}")
+    if following is not None:
+        click.echo(f"Next: {following}")
 
 
 def _list(as_json: bool) -> None:

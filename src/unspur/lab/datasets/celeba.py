@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from unspur._typing import Array, BoolArray, IntArray
 from unspur.exceptions import InputError
 from unspur.lab.datasets.examples import Kind, digest_of, open_image, required
+from unspur.lab.datasets.resampling import draw_splits
 
 #: Main label and concepts. With two concepts, splits are drawn balanced in the main label and at strength p for the
 #: first; the second comes as it is in the data, as in the paper (there P(blond | glasses) = 0.18 by itself).
@@ -138,6 +139,26 @@ def _cells(listing: Path) -> Iterator[tuple[int, list[str]]]:
                     yield number, [cell.strip() for cell in line.strip().split(comma)]
     except UnicodeDecodeError as error:
         raise InputError(f"{listing} is not text in UTF-8: {error.reason}.") from error
+
+
+def draw(
+    labels: Mapping[str, Array],
+    main: str,
+    concept: str,
+    rng: np.random.Generator,
+    *,
+    p: float = 0.9,
+    sizes: Mapping[str, int] | None = None,
+) -> dict[str, IntArray]:
+    """Rows of training, validation and test split, each balanced in the main label, no row in two.
+
+    The concept agrees with the main label in a share `p` of training and validation rows, and in half of the test rows.
+    Labels are names of attributes, such as those of `PRESETS`; `sizes` are the paper's unless given. Too few faces in
+    a group are a GroupSizeError that says how many there are, and which sizes would fit.
+    """
+    strengths = {"train": p, "validation": p, "test": 0.5}
+    wanted = dict(SIZES if sizes is None else sizes)
+    return draw_splits(label(labels, main), label(labels, concept), wanted, strengths, rng, names=(main, concept))
 
 
 def label(labels: Mapping[str, Array], name: str) -> IntArray:

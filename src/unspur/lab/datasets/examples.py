@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
+from tqdm import tqdm
 
 from unspur._typing import Array
 from unspur.exceptions import InputError
@@ -64,7 +65,7 @@ def digest_of(name: str, settings: Mapping[str, Any], labels: Mapping[str, Array
     total = hashlib.sha256(json.dumps([name, settings], sort_keys=True, default=str).encode())
     for column in sorted(labels):
         total.update(f"{column}:{','.join(map(str, labels[column].tolist()))}\n".encode())
-    for path in files:
+    for path in tqdm(files, desc="reading", unit=" files", delay=2, leave=False, disable=None):
         try:
             total.update(hashlib.sha256(path.read_bytes()).digest())
         except OSError as error:

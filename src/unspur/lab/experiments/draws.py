@@ -14,8 +14,8 @@ import numpy as np
 
 from unspur._typing import Array, BoolArray, FloatArray
 from unspur.exceptions import GroupSizeError, InputError
-from unspur.lab.datasets.celeba import label
-from unspur.lab.datasets.resampling import agreeing, draw_splits
+from unspur.lab.datasets import celeba
+from unspur.lab.datasets.resampling import agreeing
 from unspur.lab.datasets.waterbirds import is_waterbird
 from unspur.lab.encoders.reduction import Reduction
 from unspur.lab.experiments.records import canonical
@@ -85,7 +85,7 @@ def _draw(text: str, run: int, embeddings: Path) -> Draw:
         validation=parts["validation"],
         test=parts["test"],
         known=_known(parts["train"], data["labelled"], choice),
-        second={} if second == "none" else {s: label(embedded.labels, second)[rows[s]] for s in SPLITS},
+        second={} if second == "none" else {s: celeba.label(embedded.labels, second)[rows[s]] for s in SPLITS},
         reduction=reduction,
     )
 
@@ -112,11 +112,9 @@ def _faces(
     data: Mapping[str, Any], embedded: Embedded, rng: np.random.Generator
 ) -> tuple[dict[str, Array], Array, Array]:
     """Faces drawn balanced in the main label, at strength p for the first concept."""
-    y, concept = label(embedded.labels, data["main"]), label(embedded.labels, data["concept"])
-    sizes = {"train": data["n"], "validation": data["n_validation"], "test": data["n_test"]}
-    strengths = {"train": data["p"], "validation": data["p"], "test": INDEPENDENT}
-    rows = draw_splits(y, concept, sizes, strengths, rng, names=(data["main"], data["concept"]))
-    return dict(rows), y, concept
+    labels, sizes = embedded.labels, {"train": data["n"], "validation": data["n_validation"], "test": data["n_test"]}
+    rows = celeba.draw(labels, data["main"], data["concept"], rng, p=data["p"], sizes=sizes)
+    return dict(rows), celeba.label(labels, data["main"]), celeba.label(labels, data["concept"])
 
 
 def _known(train: Rows, labelled: int, rng: np.random.Generator) -> BoolArray | None:
