@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo picture test lint types bench defaults results check clean
+.PHONY: demo picture test lint types bench defaults results frozen check clean
 
 demo: $(READY)  ## remove the photograph behind the digits, end to end
 	$(BIN)/unspur demo --output unspur-demo.png --force
@@ -30,6 +30,10 @@ defaults: $(READY)  ## the evidence behind the default parameters, docs/defaults
 
 results: $(READY)  ## every experiment on Toy beside the published values, into results/ (an hour and a half on two cores)
 	$(BIN)/unspur reproduce toy --output results
+
+frozen: $(READY)  ## birds and faces, from the stores in unspur-embeddings/ (docs/datasets.md), and their page
+	$(BIN)/unspur reproduce waterbirds celeba --output results
+	$(BIN)/python benchmarks/frozen_page.py --embeddings unspur-embeddings
 
 check: lint types test
 

@@ -16,6 +16,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
+from unspur._version import __version__
 from unspur.lab.experiments.metrics import TITLES
 from unspur.lab.experiments.records import unpack
 from unspur.lab.experiments.reproduce import find_experiments, reproduce
@@ -59,7 +60,7 @@ def line(name: str, method: str, metric: str, at: str):
 
 def value(name: str, method: str, metric: str, at: str) -> str:
     found = line(name, method, metric, at)
-    return f"{found.mean:.1f} ({found.error:.1f})"
+    return f"{found.mean:.1f}" + ("" if found.error is None else f" ({found.error:.1f})")
 
 
 def mean(name: str, method: str, metric: str, at: str) -> str:
@@ -77,7 +78,7 @@ def difference(name: str, method: str, other: str, metric: str, at: str) -> str:
         d for d in summary(name).differences
         if (d.method, d.other, d.metric) == (method, other, metric) and d.at[strength] == float(at)
     ]  # fmt: skip
-    if len(found) != 1:
+    if len(found) != 1 or found[0].half is None:
         raise SystemExit(f"{len(found)} differences for {name} | {method} | {other} | {metric} | {at}")
     (d,) = found
     return f"{d.mean:+.1f} [{d.mean - d.half:+.1f}, {d.mean + d.half:+.1f}]"
@@ -87,8 +88,9 @@ def table(name: str, metrics: str, at: str) -> str:
     wanted = [metric.strip() for metric in metrics.split(",")]
     lines = ["| method | " + " | ".join(TITLES.get(m, m) for m in wanted) + " | first minus it, " +
              TITLES.get(wanted[0], wanted[0]) + " | published |", "| --- |" + " ---: |" * (len(wanted) + 2)]  # fmt: skip
-    first = summary(name).experiment.methods[0].name
-    for method in (m.name for m in summary(name).experiment.methods):
+    first, strength = summary(name).experiment.methods[0].name, summary(name).experiment.strength
+    measured = {li.method for li in summary(name).lines if li.metric == wanted[0] and li.at[strength] == float(at)}
+    for method in (m.name for m in summary(name).experiment.methods if m.name in measured):
         cells = [value(name, method, metric, at) for metric in wanted]
         apart = "" if method == first else difference(name, first, method, wanted[0], at)
         lines.append("| " + " | ".join([method, *cells, apart, published(name, method, wanted[0], at)]) + " |")
@@ -122,7 +124,7 @@ def cost(what: str) -> str:
     packs = sorted(path for kind in GRID for path in RESULTS.glob(f"{kind}-*/exact.jsonl.xz"))
     seen, total = set(), 0.0
     for path in packs:
-        records = {r.key: r for r in unpack(path) if r.key not in seen}
+        records = {r.key: r for r in unpack(path) if r.key not in seen and r.version == __version__}
         seen |= set(records)
         seconds = sum(r.seconds for r in records.values())
         total += seconds

@@ -12,6 +12,8 @@
     ├── OutputExistsError (FileExistsError)   a result would overwrite a file
     └── RunStoppedError                  experiments ended early; what was finished is stored
 
+    Downloads have more of their own, in `lab.datasets.downloads.errors`.
+
     NotConvergedWarning (sklearn's ConvergenceWarning)   a solver stopped early; the message says why
     NothingRemovedWarning (UserWarning)                  no spurious direction was found: transform changes nothing
     IllConditionedWarning (UserWarning)                  a removal amplifies noise; the message says by how much
