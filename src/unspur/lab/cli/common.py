@@ -37,7 +37,9 @@ class Program(click.Group):
         except (UnspurError, OSError, ValueError) as error:  # scikit-learn's complaints about input are ValueErrors
             if ctx.params.get("debug"):
                 raise
-            raise click.ClickException(str(error).replace("pass overwrite=True", "pass --force")) from error
+            raise click.ClickException(
+                str(error).replace("pass overwrite=True", "pass --force").replace("pass limit=", "pass --limit")
+            ) from error
 
 
 def label_options(function: F) -> F:
