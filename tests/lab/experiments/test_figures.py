@@ -14,12 +14,14 @@ from matplotlib.figure import Figure
 from unspur.exceptions import InputError
 from unspur.lab.experiments.cells import run_cell
 from unspur.lab.experiments.folder import experiments_folder
-from unspur.lab.experiments.published import BAND
 from unspur.lab.experiments.spec_file import read_experiment
 from unspur.lab.experiments.summary import summarise
 from unspur.lab.report.experiment_figures import METHOD_COLOURS, draw, method_colours
 
-SPECS = sorted(path.stem for path in experiments_folder().glob("*.toml") if path.stem != "hyperparameters")
+#: On embeddings two stand for all: a smoke run of every spec, with its figure, is in test_reproduce.py.
+SPECS = [
+    *sorted(path.stem for path in experiments_folder().glob("toy-*.toml")), "celeba-pixels", "celeba-limited-labels",
+]  # fmt: skip
 
 
 def read(name):
@@ -105,7 +107,11 @@ def gallery(tmp_path_factory):
 @pytest.mark.parametrize("name", SPECS)
 def test_every_experiment_can_be_drawn(name, gallery):
     summary, files = smoke_summary(name), gallery(name)
-    stems = ["figure", "figure-illustration"] if summary.panels else ["figure"]
+    stems = [
+        "figure",
+        *(["figure-pictures"] if summary.pictures else []),
+        *(["figure-illustration"] if summary.panels else []),
+    ]
     assert [file.name for file in files] == [f"{stem}.{kind}" for stem in stems for kind in ("svg", "png")]
     assert sorted(files[0].parent.iterdir()) == sorted(files)
     assert all(file.read_bytes().startswith(b"\x89PNG") for file in files[1::2])
@@ -156,8 +162,8 @@ def test_curves_show_means_bands_and_published_values(tmp_path, monkeypatch):
     assert solid.get_ydata() == pytest.approx([line.mean for line in ours])
     assert dashed.get_ydata() == pytest.approx([line.published.mean for line in ours])
     band = average.collections[0].get_paths()[0].vertices[:, 1]
-    assert band.max() == pytest.approx(max(line.mean + BAND * line.error for line in ours))
-    assert band.min() == pytest.approx(min(line.mean - BAND * line.error for line in ours))
+    assert band.max() == pytest.approx(max(line.mean + line.half for line in ours))
+    assert band.min() == pytest.approx(min(line.mean - line.half for line in ours))
 
 
 def test_sizes_show_one_line_per_number_of_rows(tmp_path, monkeypatch):
