@@ -16,7 +16,7 @@ from unspur.lab.encoders import store as layout
 from unspur.lab.experiments.cells import data_digest, run_cell
 from unspur.lab.experiments.changed_pictures import changed_pictures
 from unspur.lab.experiments.draws import draw
-from unspur.lab.experiments.made_up import made_up_rows
+from unspur.lab.experiments.made_up import SIDE, made_up_rows
 from unspur.lab.experiments.pixels import picture_change
 from unspur.lab.experiments.reproduce import find_experiments, reproduce
 from unspur.lab.experiments.spec_file import with_settings
@@ -199,14 +199,14 @@ class TestPixels:
 
     def test_a_removal_in_components_is_shown_in_pixels(self):
         result = run_cell(cell("celeba-pixels", "RLACE"), NOWHERE)
-        assert len(result["picture"]) == 16 * 16
+        assert len(result["picture"]) == SIDE * SIDE
         assert result["mouth_share"] > result["eyes_share"]
 
     def test_pictures_before_and_after_for_every_remover(self):
         small = experiment("celeba-pixels").smoke()
         changed = changed_pictures(small, NOWHERE, each=1)
         assert set(changed.after) == {m.name for m in small.methods} - {"ERM"}
-        assert changed.before.shape == (4, 16, 16)
+        assert changed.before.shape == (4, SIDE, SIDE)
         assert all(np.abs(after - changed.before).max() > 0.01 for after in changed.after.values())
         with pytest.raises(InputError, match="pictures need 'grey-50'"):
             changed_pictures(experiment("celeba-ood").smoke(), NOWHERE)

@@ -17,7 +17,7 @@ from unspur.lab.experiments.registry import MADE_UP_PIXELS
 
 #: Changes when the rows do.
 DIGEST = "made-up-1"
-SIDE = 16
+SIDE = 12
 _WIDTH, _BIRDS, _FACES = 40, {"train": 400, "validation": 200, "test": 400}, 3000
 #: Distance of the two classes of a label, in standard deviations of a feature.
 _APART = 3.0
@@ -54,7 +54,7 @@ def _faces(data: Mapping[str, Any], rng: np.random.Generator) -> Rows:
     if data["encoder"] == MADE_UP_PIXELS:
         rows = 0.5 + 0.08 * rng.standard_normal((_FACES, SIDE * SIDE))
         for column, place in zip(labels.values(), (EYES, MOUTH), strict=False):
-            rows += 0.05 * np.outer(column - 0.5, _flat(box_mask(place, SIDE)))
+            rows += 0.07 * np.outer(column - 0.5, _flat(box_mask(place, SIDE)))
     else:
         rows = rng.standard_normal((_FACES, _WIDTH))
         rows[:, : len(labels)] += _APART * (np.column_stack(list(labels.values())) - 0.5)

@@ -129,6 +129,8 @@ class Experiment:
         dataset = smaller(self.dataset)
         if "encoder" in dataset:
             dataset["encoder"] = MADE_UP_PIXELS if dataset["encoder"] in PIXELS else MADE_UP
+        if "judged" in dataset:
+            dataset["judged"] = "validation rows"  # six times as fast
         methods = tuple(replace(method, dataset=smaller(method.dataset)) for method in self.methods)
         return replace(self, dataset=dataset, methods=methods, runs=2, published=None)
 
