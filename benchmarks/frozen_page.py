@@ -47,12 +47,16 @@ def summary(name: str) -> Summary:
     return reproduce(experiment, "exact", RESULTS, compute=False, embeddings=nowhere).summary
 
 
+def place(name: str, at: str) -> dict[str, float]:
+    """Where on the axes "0.9" or "0.9, labelled=500" is."""
+    strength, *others = (part.strip() for part in at.split(","))
+    pairs = [other.split("=") for other in others]
+    return {summary(name).experiment.strength: float(strength), **{key: float(number) for key, number in pairs}}
+
+
 def line(name: str, method: str, metric: str, at: str):
-    wanted = float(at)
-    found = [
-        li for li in summary(name).lines
-        if li.method == method and li.metric == metric and li.at[summary(name).experiment.strength] == wanted
-    ]  # fmt: skip
+    wanted = place(name, at)
+    found = [li for li in summary(name).lines if (li.method, li.metric, li.at) == (method, metric, wanted)]
     if len(found) != 1:
         raise SystemExit(f"{len(found)} values for {name} | {method} | {metric} | {at}")
     return found[0]
@@ -73,11 +77,8 @@ def published(name: str, method: str, metric: str, at: str) -> str:
 
 
 def difference(name: str, method: str, other: str, metric: str, at: str) -> str:
-    strength = summary(name).experiment.strength
-    found = [
-        d for d in summary(name).differences
-        if (d.method, d.other, d.metric) == (method, other, metric) and d.at[strength] == float(at)
-    ]  # fmt: skip
+    wanted = method, other, metric, place(name, at)
+    found = [d for d in summary(name).differences if (d.method, d.other, d.metric, d.at) == wanted]
     if len(found) != 1 or found[0].half is None:
         raise SystemExit(f"{len(found)} differences for {name} | {method} | {other} | {metric} | {at}")
     (d,) = found
@@ -88,8 +89,8 @@ def table(name: str, metrics: str, at: str) -> str:
     wanted = [metric.strip() for metric in metrics.split(",")]
     lines = ["| method | " + " | ".join(TITLES.get(m, m) for m in wanted) + " | first minus it, " +
              TITLES.get(wanted[0], wanted[0]) + " | published |", "| --- |" + " ---: |" * (len(wanted) + 2)]  # fmt: skip
-    first, strength = summary(name).experiment.methods[0].name, summary(name).experiment.strength
-    measured = {li.method for li in summary(name).lines if li.metric == wanted[0] and li.at[strength] == float(at)}
+    first, here = summary(name).experiment.methods[0].name, place(name, at)
+    measured = {li.method for li in summary(name).lines if (li.metric, li.at) == (wanted[0], here)}
     for method in (m.name for m in summary(name).experiment.methods if m.name in measured):
         cells = [value(name, method, metric, at) for metric in wanted]
         apart = "" if method == first else difference(name, first, method, wanted[0], at)
