@@ -166,7 +166,7 @@ class TestRuns:
         told = unspur("--list")
         assert all(name in told for name in experiment_names())
         assert "Name an experiment" in unspur(expect=2)
-        assert "There are: toy-delta" in unspur("tou", "--output", tmp_path, expect=1)
+        assert "toy-delta" in unspur("tou", "--output", tmp_path, expect=1)
         assert "There are: exact" in unspur("toy-power", "--preset", "paper", "--output", tmp_path, expect=1)
         assert "There are: ERM, INLP" in unspur("toy-ood", "--only", "jse", "--output", tmp_path, expect=1)
         for pair in (("--smoke", "--runs", 5), ("--draw", "--fresh"), ("--draw", "--only", "JSE")):
