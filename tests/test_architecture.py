@@ -24,6 +24,7 @@ ROOMS = [
     ("heads",),
     ("surgery",),
     ("",),  # the public names
+    ("lab.disk", "lab.locks"),
     ("lab.datasets", "lab.evaluation", "lab.selection", "lab.compare"),
     ("lab.encoders",),
     ("lab.files",),

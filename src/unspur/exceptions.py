@@ -12,7 +12,7 @@
     ├── OutputExistsError (FileExistsError)   a result would overwrite a file
     └── RunStoppedError                  experiments ended early; what was finished is stored
 
-    Downloads have more of their own, in `lab.datasets.downloads.errors`.
+    Files and downloads have more of their own, in `lab.disk` and `lab.datasets.downloads.errors`.
 
     NotConvergedWarning (sklearn's ConvergenceWarning)   a solver stopped early; the message says why
     NothingRemovedWarning (UserWarning)                  no spurious direction was found: transform changes nothing

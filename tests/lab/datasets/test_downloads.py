@@ -17,7 +17,6 @@ from unspur.lab.datasets.downloads import (
     SOURCES,
     Archive,
     ArchiveError,
-    BusyError,
     ChecksumError,
     DownloadError,
     Part,
@@ -25,7 +24,8 @@ from unspur.lab.datasets.downloads import (
     obtain,
 )
 from unspur.lab.datasets.downloads.fetch import fetch
-from unspur.lab.datasets.downloads.locks import hold
+from unspur.lab.disk import BusyError
+from unspur.lab.locks import hold
 
 CONTENT = random.Random(0).randbytes(700_000)
 SHA = hashlib.sha256(CONTENT).hexdigest()

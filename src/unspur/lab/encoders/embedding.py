@@ -25,14 +25,14 @@ from unspur._typing import Array, BoolArray
 from unspur._version import __version__
 from unspur.exceptions import InputError, OutputExistsError
 from unspur.io import atomic
-from unspur.lab.datasets.downloads.errors import disk_error
-from unspur.lab.datasets.downloads.locks import hold
 from unspur.lab.datasets.examples import Examples
+from unspur.lab.disk import disk_error
 from unspur.lab.encoders import store as layout
 from unspur.lab.encoders.base import Encoder
 from unspur.lab.encoders.memory import keep_freed_memory, peak_memory
 from unspur.lab.encoders.reduction import Reduction
 from unspur.lab.encoders.store import EmbeddingStore, new_rows
+from unspur.lab.locks import hold
 
 BATCH = 16
 #: Rows, and seconds, after which it is noted how far we are, whichever comes first.

@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unspur.lab.datasets.downloads.errors import ArchiveError, disk_error
+from unspur.lab.datasets.downloads.errors import ArchiveError
 from unspur.lab.datasets.downloads.names import parts_of, refused
+from unspur.lab.disk import disk_error
 
 _BLOCK = 1 << 20
 _SMALL = 16 << 20  # below this no ratio is suspicious, and no header or end of a tar is larger

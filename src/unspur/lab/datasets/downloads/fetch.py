@@ -15,8 +15,9 @@ from pathlib import Path
 from tqdm import tqdm
 
 from unspur.lab.datasets.downloads.checksums import checked
-from unspur.lab.datasets.downloads.errors import ChecksumError, DownloadError, disk_error
+from unspur.lab.datasets.downloads.errors import ChecksumError, DownloadError
 from unspur.lab.datasets.downloads.web import InterruptedTransfer, ask, body, check_url
+from unspur.lab.disk import disk_error
 
 _BLOCK = 1 << 18
 

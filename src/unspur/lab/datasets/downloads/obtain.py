@@ -15,13 +15,14 @@ from unspur.exceptions import InputError
 from unspur.io import atomic
 from unspur.lab.datasets.downloads.archives import unpack
 from unspur.lab.datasets.downloads.checksums import checked
-from unspur.lab.datasets.downloads.errors import ArchiveError, disk_error
+from unspur.lab.datasets.downloads.errors import ArchiveError
 from unspur.lab.datasets.downloads.fetch import fetch, forget
 from unspur.lab.datasets.downloads.layout import Found, look, missing
-from unspur.lab.datasets.downloads.locks import hold
 from unspur.lab.datasets.downloads.place import move_into, private
 from unspur.lab.datasets.downloads.sources import Archive, Part, Source
 from unspur.lab.datasets.downloads.web import check_url
+from unspur.lab.disk import disk_error
+from unspur.lab.locks import hold
 
 #: Folder of the root for what is not a dataset yet.
 WORKSHOP = ".downloads"

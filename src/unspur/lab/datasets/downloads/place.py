@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from unspur.exceptions import OutputExistsError
-from unspur.lab.datasets.downloads.errors import disk_error
+from unspur.lab.disk import disk_error
 
 
 @contextmanager

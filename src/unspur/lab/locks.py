@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from unspur.lab.datasets.downloads.errors import BusyError
+from unspur.lab.disk import BusyError
 
 #: What this process holds: its own number in a lock of somebody else is a number that was used again.
 _held: set[str] = set()
