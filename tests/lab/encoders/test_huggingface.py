@@ -50,13 +50,15 @@ def test_a_classifier_without_trained_pooling_gives_its_first_token(pictures, tm
     network = ViTForImageClassification.from_pretrained(folder).eval()
     with torch.inference_mode():
         logits = network.classifier(torch.from_numpy(one(pictures[:2])))
-        assert_allclose(logits, network(one._prepare(pictures[:2])).logits, atol=1e-5)
+        assert_allclose(
+            logits, network(one.batch([one.prepare(picture) for picture in pictures[:2]])).logits, atol=1e-5
+        )
 
 
 def test_a_fixed_preparation_takes_the_place_of_the_models_own(tiny_resnet, pictures):
     own, fixed = (HubVision(str(tiny_resnet), "cpu", preparation=p, known_as="x") for p in (None, IMAGENET))
-    assert fixed._prepare(pictures[:2]).shape == (2, 3, 224, 224)
-    assert own._prepare(pictures[:2]).shape == (2, 3, 32, 32)
+    shapes = [tuple(e.batch([e.prepare(picture) for picture in pictures[:2]]).shape) for e in (fixed, own)]
+    assert shapes == [(2, 3, 224, 224), (2, 3, 32, 32)]
     assert own.digest != fixed.digest
     assert (own.name, own.width) == (fixed.name, fixed.width) == ("x", 16)
 
@@ -92,14 +94,14 @@ def test_without_the_mask_rows_would_depend_on_the_batch(tiny_bert):
     """The control of the test above: the tiny network does look at padding that it is not told of."""
     encoder = HubText(str(tiny_bert), "cpu")
     tokens = encoder._tokenizer(TEXTS, padding=True, return_tensors="pt")
-    unmasked = encoder._where.run(encoder._network, input_ids=tokens["input_ids"]).last_hidden_state[:, 0].numpy()
+    unmasked = encoder.where.run(encoder.network, input_ids=tokens["input_ids"]).last_hidden_state[:, 0].numpy()
     assert np.abs(unmasked[0] - encoder(TEXTS[:1])[0]).max() > 0.1
 
 
 def test_pooling_is_over_the_tokens_of_the_text(tiny_bert):
     cls, mean = (HubText(str(tiny_bert), "cpu", pooling=pooling) for pooling in ("cls", "mean"))
     tokens = cls._tokenizer(TEXTS[:1], return_tensors="pt")
-    states = cls._where.run(cls._network, **tokens).last_hidden_state[0].numpy()
+    states = cls.where.run(cls.network, **tokens).last_hidden_state[0].numpy()
     assert_allclose(cls(TEXTS)[0], states[0], atol=1e-5)
     assert_allclose(mean(TEXTS)[0], states.mean(axis=0), atol=1e-5)
     assert cls.digest != mean.digest
@@ -122,9 +124,9 @@ def test_long_texts_are_cut_where_the_network_ends(tiny_bert):
         HubText(str(tiny_bert), "cpu", max_length=500)
 
 
-@pytest.mark.parametrize("batch", [["a", ("a", "b")], [("a", "b", "c")], [3], ["a", None]])
+@pytest.mark.parametrize("batch", [[("a", "b", "c")], [()], [3], ["a", None]])
 def test_what_is_no_text_is_refused(tiny_bert, batch):
-    with pytest.raises(InputError, match="strings, or pairs of strings"):
+    with pytest.raises(InputError, match="a string or a pair of strings"):
         HubText(str(tiny_bert), "cpu")(batch)
 
 

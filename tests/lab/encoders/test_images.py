@@ -7,9 +7,13 @@ from PIL import Image
 from sklearn.datasets import load_sample_image
 
 from unspur.lab.encoders.grey import Grey
-from unspur.lab.encoders.images import IMAGENET, Preparation, pixels
+from unspur.lab.encoders.images import IMAGENET, Preparation, square, standardised
 
 PLAIN = Preparation(resize=256, crop=224, mean=(0.0,) * 3, scale=(1.0,) * 3)
+
+
+def pixels(image, preparation):
+    return standardised([square(image, preparation)], preparation, "cpu")[0].numpy()
 
 
 @pytest.mark.parametrize("size", [(640, 427), (100, 301), (31, 17)])

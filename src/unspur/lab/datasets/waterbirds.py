@@ -105,7 +105,12 @@ def paste(bird: Path, mask: Path, scene: Path) -> Any:
             "must match."
         )
     behind = ImageOps.fit(open_image(scene), photograph.size, Image.Resampling.BICUBIC)
-    return Image.composite(photograph, behind, cut.point([min(255, value * 255 // OPAQUE) for value in range(256)]))
+    return Image.composite(photograph, behind, _opacity(cut))
+
+
+def _opacity(mask: Any) -> Any:
+    """A segmentation (PIL, L) as it is pasted: 255 where nothing of the scene is seen."""
+    return mask.point([min(255, value * 255 // OPAQUE) for value in range(256)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +181,10 @@ class Composites:
         """Compose one picture."""
         bird = index // 2
         return paste(self.birds.image(bird), self.birds.mask(bird), self.scenes_root / self.scenes[index])
+
+    def mask(self, index: int) -> Any:
+        """How much of each pixel of a picture is bird: PIL, L, of the picture's size, from 0 to 255."""
+        return _opacity(open_image(self.birds.mask(index // 2), "L"))
 
     def digest(self) -> str:
         """Of birds, masks and scenes."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -58,15 +59,78 @@ class Where:
     def __str__(self) -> str:
         return f"{self.device}, {self.precision}"
 
-    def run(self, network: Any, *inputs: Any, **named: Any) -> Any:
-        """Call a network on inputs that are on the device, without gradients, in this precision."""
+    def autocast(self) -> Any:
+        """A context in which a network computes in this precision."""
         import torch
 
-        kind, full = torch.device(self.device).type, self.precision == "float32"
+        return torch.autocast(torch.device(self.device).type, torch.bfloat16, enabled=self.precision != "float32")
+
+    def kernels(self) -> Any:
+        """A context in which convolutions are computed in the same way every time, as far as the device can."""
+        import torch
+
         # GPUs round the inputs of float32 convolutions to ten bits unless told not to.
-        convolutions = torch.backends.cudnn.flags(enabled=True, allow_tf32=not full)
-        with torch.inference_mode(), convolutions, torch.autocast(kind, torch.bfloat16, enabled=not full):
+        rounding = self.precision != "float32"
+        return torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=rounding)
+
+    def run(self, network: Any, *inputs: Any, **named: Any) -> Any:
+        """Call a network on inputs that are on the device, without gradients."""
+        import torch
+
+        with torch.inference_mode(), self.kernels(), self.autocast():
             return network(*inputs, **named)
+
+
+class NetworkEncoder(ABC):
+    """An encoder that is a torch network: it can be fine-tuned, and looked into.
+
+    ::
+
+        example ──prepare──▶ array ──batch──▶ inputs on the device ──features──▶ (batch, width)
+                 in threads                                        ──feature_maps──▶ (batch, width, h, w)
+    """
+
+    kind: Kind
+    width: int
+
+    def __init__(self, network: Any, where: Where, name: str, preparation: str) -> None:
+        self.network, self.where, self.name = network, where, name
+        self.device = str(where)
+        self._preparation = preparation
+        #: How it was fine-tuned, for the manifest; empty if it was not.
+        self.training: Mapping[str, Any] = {}
+        self.weights_changed()
+
+    def weights_changed(self) -> None:
+        """Take the digest anew."""
+        self.digest = weights_digest(self.network, self._preparation)
+
+    @abstractmethod
+    def prepare(self, example: Any) -> Any:
+        """One example as small arrays; safe to call from several threads."""
+
+    @abstractmethod
+    def batch(self, prepared: Sequence[Any]) -> Any:
+        """Prepared examples as inputs of the network, on its device."""
+
+    @abstractmethod
+    def features(self, inputs: Any) -> Any:
+        """Embeddings of a batch, a float32 tensor of shape (batch, width), with gradients where they are recorded."""
+
+    def feature_maps(self, inputs: Any) -> Any:  # noqa: ARG002
+        """What is averaged over positions to give the features, a float32 tensor of shape (batch, width, h, w)."""
+        raise InputError(
+            f"{self.name} has no feature maps whose mean is the embedding; use a network that averages over positions, "
+            "such as efficientnet-lite0 or resnet50."
+        )
+
+    def rows(self, prepared: Sequence[Any]) -> NDArray[np.float32]:
+        """Embed a batch of prepared examples."""
+        return np.asarray(self.where.run(self.features, self.batch(prepared)).cpu().numpy())
+
+    def __call__(self, examples: Sequence[Any]) -> NDArray[np.float32]:
+        """Embed a batch of examples, shape (batch, width)."""
+        return self.rows([self.prepare(example) for example in examples])
 
 
 def weights_digest(network: Any, preparation: str) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,7 @@ from unspur.io import atomic
 from unspur.lab.datasets.examples import Examples
 from unspur.lab.disk import disk_error
 from unspur.lab.encoders import store as layout
-from unspur.lab.encoders.base import Encoder
+from unspur.lab.encoders.base import Encoder, NetworkEncoder
 from unspur.lab.encoders.memory import keep_freed_memory, peak_memory
 from unspur.lab.encoders.reduction import Reduction
 from unspur.lab.encoders.store import EmbeddingStore, new_rows
@@ -47,6 +47,7 @@ def embed(
     folder: str | Path,
     *,
     pca: int | None = None,
+    half: bool = False,
     batch: int = BATCH,
     workers: int = 2,
     overwrite: bool = False,
@@ -55,15 +56,19 @@ def embed(
     """Embed all examples into the store `folder`, which is created, continued, or found finished and left alone.
 
     With `pca`, rows are reduced to that many principal components of the rows whose split is "train" (of all, if there
-    is no such column). A store with other rows in it is an error unless `overwrite`; a folder with other files in it
-    always is.
+    is no such column). `half` keeps them in float16, whose rounding is far below that of a network in bfloat16. A store
+    with other rows in it is an error unless `overwrite`; a folder with other files in it always is.
     """
     _check(examples, encoder, pca, batch)
-    wanted = {
+    wanted: dict[str, Any] = {
         "dataset": {"name": examples.name, "settings": dict(examples.settings), "digest": examples.digest()},
         "encoder": {"name": encoder.name, "digest": encoder.digest, "device": encoder.device},
         "pca": pca,
     }  # fmt: skip
+    if half:
+        wanted["half"] = True
+    if isinstance(encoder, NetworkEncoder) and encoder.training:
+        wanted["encoder"]["training"] = dict(encoder.training)
     work = _Embedding(Path(folder), examples, encoder, wanted, overwrite)
     found = work.finished()
     if found is not None:
@@ -164,8 +169,8 @@ class _Embedding:
         noted, last = done, start
         shown = None if progress else True  # None: only on a terminal
         with tqdm(total=len(examples), initial=done, unit=examples.kind, disable=shown) as bar:
-            for at, loaded in _batches(examples, done, batch, workers):
-                made = np.asarray(self.encoder(loaded))
+            for at, loaded in _batches(self._load, len(examples), done, batch, workers):
+                made = np.asarray(self._run(loaded))
                 if made.shape != (len(loaded), self.encoder.width):
                     raise InputError(
                         f"{self.encoder.name} made {made.shape} of {len(loaded)} examples; it promises "
@@ -182,17 +187,26 @@ class _Embedding:
                     noted, last = done, now
         return spent + time.perf_counter() - start
 
+    def _load(self, index: int) -> Any:
+        """One example, prepared where the encoder can do so in a thread of its own."""
+        example = self.examples[index]
+        return self.encoder.prepare(example) if isinstance(self.encoder, NetworkEncoder) else example
+
+    def _run(self, loaded: list[Any]) -> Array:
+        return self.encoder.rows(loaded) if isinstance(self.encoder, NetworkEncoder) else self.encoder(loaded)
+
     def finish(self, seconds: float) -> EmbeddingStore:
         """Reduce, write labels, give the rows their name, and write the manifest."""
         folder, part, final = self.folder, self.folder / layout.PART, self.folder / layout.ROWS
         layout.write_labels(folder / layout.LABELS, self.examples.ids, self.examples.labels)
         ids, labels = layout.read_labels(folder / layout.LABELS)  # as they will be read
         rows = np.lib.format.open_memmap(part, mode="r")
-        if self.wanted["pca"] is not None:
-            rows = _reduce(rows, _training(self.examples), self.wanted["pca"], folder)
+        half = "half" in self.wanted
+        if self.wanted["pca"] is not None or half:
+            rows = _rewritten(rows, _training(self.examples), self.wanted["pca"], folder, half=half)
         shape, digest = rows.shape, layout.content_digest(rows, ids, labels)
         del rows  # some systems rename no file that is open
-        if self.wanted["pca"] is None:
+        if self.wanted["pca"] is None and not half:
             part.replace(final)
         _write(
             folder / layout.MANIFEST,
@@ -228,13 +242,15 @@ def _is_part(path: Path, shape: tuple[int, int]) -> bool:
         return False
 
 
-def _batches(examples: Examples, start: int, batch: int, workers: int) -> Iterator[tuple[int, list[Any]]]:
+def _batches(
+    load: Callable[[int], Any], count: int, start: int, batch: int, workers: int
+) -> Iterator[tuple[int, list[Any]]]:
     """Batches from `start` on, the next one being loaded while one is in use."""
     with ThreadPoolExecutor(max(1, workers)) as pool:
         ahead = None
-        for at in range(start, len(examples), batch):
-            members = range(at, min(at + batch, len(examples)))
-            coming = at, [pool.submit(examples.__getitem__, i) for i in members]
+        for at in range(start, count, batch):
+            members = range(at, min(at + batch, count))
+            coming = at, [pool.submit(load, i) for i in members]
             if ahead is not None:
                 yield ahead[0], [loading.result() for loading in ahead[1]]
             ahead = coming
@@ -251,18 +267,17 @@ def _require_finite(rows: Array, start: int, stop: int, examples: Examples) -> N
         )
 
 
-def _reduce(rows: Array, training: BoolArray, k: int, folder: Path) -> Array:
-    """Write reduced rows and how they were reduced; return the rows."""
-    from safetensors.numpy import save
-
-    reduction = Reduction.fit(rows[training], k)
-    reduced = new_rows(folder / layout.ROWS, (len(rows), k))
+def _rewritten(rows: Array, training: BoolArray, k: int | None, folder: Path, *, half: bool) -> Array:
+    """Write the rows reduced to `k` components, in half precision, or both; return them."""
+    reduction = None if k is None else Reduction.fit(rows[training], k)
+    made = new_rows(folder / layout.ROWS, (len(rows), rows.shape[1] if k is None else k), half=half)
     for at in range(0, len(rows), 4096):
-        reduced[at : at + 4096] = reduction(rows[at : at + 4096])
-    reduced.flush()
-    with atomic(folder / layout.REDUCTION, overwrite=True) as temporary:
-        temporary.write_bytes(save({"mean": reduction.mean, "components": reduction.components}))
-    return reduced
+        part = rows[at : at + 4096]
+        made[at : at + 4096] = part if reduction is None else reduction(part)
+    made.flush()
+    if reduction is not None:
+        reduction.write(folder / layout.REDUCTION)
+    return made
 
 
 def _same(there: dict[str, Any], wanted: dict[str, Any]) -> bool:

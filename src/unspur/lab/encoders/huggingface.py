@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from threading import Lock
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -11,16 +12,16 @@ from numpy.typing import NDArray
 
 from unspur.exceptions import InputError
 from unspur.lab.datasets.examples import Kind
-from unspur.lab.encoders.base import Precision, Where, weights_digest
+from unspur.lab.encoders.base import NetworkEncoder, Precision, Where
 from unspur.lab.encoders.hub import first_line, load_network, model_folder, quietly, settings_of
-from unspur.lab.encoders.images import Preparation, pixels
+from unspur.lab.encoders.images import Preparation, square, standardised
 
 Pooling = Literal["cls", "mean"]
 #: No text is cut before this many tokens, unless the network takes fewer.
 LONGEST = 512
 
 
-class HubVision:
+class HubVision(NetworkEncoder):
     """A vision model up to its pooled features.
 
     The features are what the model itself pools (`pooler_output`). A model without trained pooling gives its first
@@ -49,30 +50,41 @@ class HubVision:
         import torch
         from PIL import Image
 
-        self._where = Where.choose(device, precision)
+        where = Where.choose(device, precision)
         folder = model_folder(name, revision)
-        self.name = known_as or _short(name)
         network = load_network(folder, name)
         # Models of pictures and texts have two halves.
         network = getattr(network, "vision_model", network)
         if preparation is None:
-            self._prepare, words = _own_preparation(folder, name), settings_of(folder, "image")
+            self._processor, words = _own_processor(folder, name), settings_of(folder, "image")
         else:
-            self._prepare, words = _fixed_preparation(preparation), f"{settings_of(folder, None)}\n{preparation}"
-        self.digest = weights_digest(network, words)
+            words = f"{settings_of(folder, None)}\n{preparation}"
+        self.preparation = preparation
         self._stands_for_all = any(
             key.endswith(("cls_token", "class_embedding")) for key, _ in network.named_parameters()
         )
-        self._network = network.to(self._where.device, memory_format=torch.channels_last)
-        self.device = str(self._where)
+        network = network.to(where.device, memory_format=torch.channels_last)
+        super().__init__(network, where, known_as or _short(name), words)
         self.width = _probed_width(self, Image.new("RGB", (64, 64), "grey"))
 
-    def __call__(self, examples: Sequence[Any]) -> NDArray[np.float32]:
-        """Pooled features, shape (batch, width)."""
+    def prepare(self, example: Any) -> Any:
+        """As the model's own image processor does, or as was asked."""
+        if self.preparation is not None:
+            return square(example, self.preparation)
+        return self._processor(images=[example], return_tensors="np")["pixel_values"][0]
+
+    def batch(self, prepared: Sequence[Any]) -> Any:
+        """Pictures on the device."""
         import torch
 
-        batch = self._prepare(examples).to(self._where.device, memory_format=torch.channels_last)
-        output = self._where.run(self._network, pixel_values=batch)
+        if self.preparation is not None:
+            return standardised(prepared, self.preparation, self.where.device)
+        batch = torch.from_numpy(np.stack(prepared))
+        return batch.to(self.where.device, memory_format=torch.channels_last)
+
+    def features(self, inputs: Any) -> Any:
+        """Pooled features."""
+        output = self.network(pixel_values=inputs)
         features = getattr(output, "pooler_output", None)
         if features is None:
             features = output.last_hidden_state.float()
@@ -80,10 +92,21 @@ class HubVision:
                 features = features.mean(dim=(2, 3))
             else:
                 features = features[:, 0] if self._stands_for_all else features.mean(dim=1)
-        return np.asarray(features.float().flatten(1).cpu().numpy())
+        return features.float().flatten(1)
+
+    def feature_maps(self, inputs: Any) -> Any:
+        """The last feature map of a convolutional network that pools by averaging, such as ResNet."""
+        output = self.network(pixel_values=inputs)
+        maps, pooled = output.last_hidden_state, getattr(output, "pooler_output", None)
+        if maps.ndim == 4:
+            maps = maps.float()
+            mean = maps.mean(dim=(2, 3))
+            if pooled is None or _close(pooled.float().flatten(1), mean):
+                return maps
+        return super().feature_maps(inputs)
 
 
-class HubText:
+class HubText(NetworkEncoder):
     """A text model up to the features of a whole text.
 
     A batch is padded to its longest text, and the padding is masked: no row depends on the others of its batch.
@@ -110,12 +133,12 @@ class HubText:
     ) -> None:
         if pooling not in get_args(Pooling):
             raise InputError(f"pooling is 'cls' or 'mean'; got {pooling!r}.")
-        self._where = Where.choose(device, precision)
+        where = Where.choose(device, precision)
         folder = model_folder(name, revision)
-        self.name = known_as or _short(name)
         network = load_network(folder, name)
         network = getattr(network, "text_model", network)
         self._tokenizer = _tokenizer(folder, name)
+        self._one_at_a_time = Lock()  # a tokenizer keeps settings that threads must not change under each other
         taken = min(
             self._tokenizer.model_max_length, getattr(network.config, "max_position_embeddings", LONGEST), LONGEST
         )
@@ -123,23 +146,39 @@ class HubText:
         if not 3 <= self._max_length <= taken:
             raise InputError(f"max_length is a number of tokens from 3 to {taken} for {name}; got {max_length}.")
         self._pooling = pooling
-        self.digest = weights_digest(network, f"{settings_of(folder, 'text')}\n{pooling}, {self._max_length} tokens")
-        self._network = network.to(self._where.device)
-        self.device = str(self._where)
+        words = f"{settings_of(folder, 'text')}\n{pooling}, {self._max_length} tokens"
+        super().__init__(network.to(where.device), where, known_as or _short(name), words)
         self.width = _probed_width(self, "grey")
 
-    def __call__(self, examples: Sequence[Any]) -> NDArray[np.float32]:
-        """Features of strings or of pairs of strings, shape (batch, width)."""
-        tokens = self._tokenizer(
-            *_columns(examples), padding=True, truncation=True, max_length=self._max_length, return_tensors="pt"
-        ).to(self._where.device)
-        states = self._where.run(self._network, **tokens).last_hidden_state.float()
+    def prepare(self, example: Any) -> dict[str, list[int]]:
+        """Tokens of a string, or of a pair of strings."""
+        texts = example if isinstance(example, tuple) else (example,)
+        if len(texts) not in (1, 2) or not all(isinstance(text, str) for text in texts):
+            raise InputError(f"A text is a string or a pair of strings; got {example!r}.")
+        with self._one_at_a_time:
+            return dict(self._tokenizer(*texts, truncation=True, max_length=self._max_length))
+
+    def batch(self, prepared: Sequence[dict[str, list[int]]]) -> Any:
+        """Tokens on the device, padded on the right to the longest text."""
+        import torch
+
+        longest = max(len(tokens["input_ids"]) for tokens in prepared)
+        padding = {"input_ids": self._tokenizer.pad_token_id, "token_type_ids": self._tokenizer.pad_token_type_id}
+        inputs = {}
+        for key in prepared[0]:
+            table = np.full((len(prepared), longest), padding.get(key, 0), dtype=np.int64)
+            for line, tokens in zip(table, prepared, strict=True):
+                line[: len(tokens[key])] = tokens[key]
+            inputs[key] = torch.from_numpy(table).to(self.where.device)
+        return inputs
+
+    def features(self, inputs: Any) -> Any:
+        """The first token, or the mean over the tokens of each text."""
+        states = self.network(**inputs).last_hidden_state.float()
         if self._pooling == "cls":
-            features = states[:, 0]
-        else:
-            mask = tokens["attention_mask"][:, :, None]
-            features = (states * mask).sum(dim=1) / mask.sum(dim=1)
-        return np.asarray(features.cpu().numpy())
+            return states[:, 0]
+        mask = inputs["attention_mask"][:, :, None]
+        return (states * mask).sum(dim=1) / mask.sum(dim=1)
 
 
 def _short(name: str) -> str:
@@ -148,25 +187,23 @@ def _short(name: str) -> str:
     return folder.resolve().name if folder.is_dir() else name
 
 
-def _own_preparation(folder: Path, name: str) -> Callable[[Sequence[Any]], Any]:
-    """What the model's own image processor does."""
+def _own_processor(folder: Path, name: str) -> Any:
+    """The model's own image processor."""
     from transformers import AutoImageProcessor
 
     try:
         with quietly():
             # PIL's resizing: the other backend needs torchvision and scales a little differently.
-            processor = AutoImageProcessor.from_pretrained(
+            return AutoImageProcessor.from_pretrained(
                 folder, backend="pil", trust_remote_code=False, local_files_only=True
             )
     except Exception as error:  # of a library that raises nearly every kind
         raise InputError(f"{name} has no image processor that could be used: {first_line(error)}") from error
-    return lambda images: processor(images=list(images), return_tensors="pt")["pixel_values"]
 
 
-def _fixed_preparation(preparation: Preparation) -> Callable[[Sequence[Any]], Any]:
-    import torch
-
-    return lambda images: torch.from_numpy(np.stack([pixels(image, preparation) for image in images]))
+def _close(one: Any, other: Any) -> bool:
+    """Whether two batches of features are the same up to rounding in bfloat16."""
+    return bool((one - other).norm() <= 0.02 * other.norm())
 
 
 def _tokenizer(folder: Path, name: str) -> Any:
@@ -183,15 +220,6 @@ def _tokenizer(folder: Path, name: str) -> Any:
     if tokenizer.pad_token is None:
         raise InputError(f"{name} has no padding token, so texts cannot be batched; use an encoder such as BERT.")
     return tokenizer
-
-
-def _columns(examples: Sequence[Any]) -> list[list[str]]:
-    """One column of strings, or two for pairs."""
-    columns = list(zip(*(text if isinstance(text, tuple) else (text,) for text in examples), strict=False))
-    alike = len({len(text) if isinstance(text, tuple) else 1 for text in examples}) == 1
-    if not alike or len(columns) > 2 or not all(isinstance(text, str) for column in columns for text in column):
-        raise InputError("A batch holds strings, or pairs of strings, but not both and nothing else.")
-    return [list(column) for column in columns]
 
 
 def _probed_width(encoder: Callable[[Sequence[Any]], NDArray[np.float32]], example: Any) -> int:

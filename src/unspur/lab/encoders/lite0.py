@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from unspur.exceptions import InputError
 from unspur.lab.datasets.examples import Kind
-from unspur.lab.encoders.base import Precision, Where, weights_digest
-from unspur.lab.encoders.images import Preparation, pixels
+from unspur.lab.encoders.base import NetworkEncoder, Precision, Where
+from unspur.lab.encoders.images import Preparation, square, standardised
 
 #: As the network was trained: (x - 127) / 128.
 PREPARATION = Preparation(resize=256, crop=224, mean=(127.0,) * 3, scale=(128.0,) * 3)
@@ -20,31 +17,36 @@ _MISSING = (
 )
 
 
-class Lite0:
+class Lite0(NetworkEncoder):
     """The network up to its pooled features."""
 
-    name = "efficientnet-lite0"
     kind: Kind = "image"
     width = 1280
+    preparation = PREPARATION
 
     def __init__(self, device: str = "auto", precision: Precision = "auto") -> None:
         import torch
 
-        self._where = Where.choose(device, precision)
-        network = _network()
-        self.digest = weights_digest(network, str(PREPARATION))
+        where = Where.choose(device, precision)
         # Depthwise convolutions are half as slow again in the default layout, on CPUs and GPUs alike.
-        self._network = network.to(self._where.device, memory_format=torch.channels_last)
-        self.device = str(self._where)
+        network = _network().to(where.device, memory_format=torch.channels_last)
+        super().__init__(network, where, "efficientnet-lite0", str(PREPARATION))
 
-    def __call__(self, examples: Sequence[Any]) -> NDArray[np.float32]:
-        """Mean over the last feature map, shape (batch, 1280)."""
-        import torch
+    def prepare(self, example: Any) -> Any:
+        """The middle of the picture, 224 × 224."""
+        return square(example, PREPARATION)
 
-        batch = torch.from_numpy(np.stack([pixels(image, PREPARATION) for image in examples]))
-        batch = batch.to(self._where.device, memory_format=torch.channels_last)
-        maps = self._where.run(self._network.extract_features, batch)
-        return np.asarray(maps.float().mean(dim=(2, 3)).cpu().numpy())
+    def batch(self, prepared: Sequence[Any]) -> Any:
+        """Pictures as the network was trained on."""
+        return standardised(prepared, PREPARATION, self.where.device)
+
+    def features(self, inputs: Any) -> Any:
+        """Mean over the last feature map."""
+        return self.feature_maps(inputs).mean(dim=(2, 3))
+
+    def feature_maps(self, inputs: Any) -> Any:
+        """After the last convolution, its normalisation and its activation."""
+        return self.network.extract_features(inputs).float()
 
 
 def _network() -> Any:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save
 from sklearn.decomposition import PCA
 
 from unspur._typing import Array, FloatArray
-from unspur.exceptions import InputError
+from unspur.exceptions import ArtifactError, InputError
+from unspur.io import atomic
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,22 @@ class Reduction:
         solver = "covariance_eigh" if len(rows) > rows.shape[1] else "full"
         fitted = PCA(k, svd_solver=solver).fit(np.asarray(rows, dtype=np.float64))
         return cls(fitted.mean_, fitted.components_.T.copy())
+
+    def write(self, path: Path) -> None:
+        """Keep it in a file."""
+        with atomic(path, overwrite=True) as temporary:
+            temporary.write_bytes(save({"mean": self.mean, "components": self.components}))
+
+    @classmethod
+    def read(cls, path: Path) -> Reduction:
+        """From a file that `write` made."""
+        try:
+            found = load_file(path)
+            return cls(found["mean"], found["components"])
+        except (OSError, KeyError, SafetensorError) as error:
+            raise ArtifactError(
+                f"{path} cannot be read as a reduction ({error!r}). Embed again with --force."
+            ) from error
 
     def __call__(self, rows: Array) -> FloatArray:
         """Reduced rows, shape (n, k)."""

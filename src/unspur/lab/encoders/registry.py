@@ -11,7 +11,8 @@ from typing import get_args
 
 from unspur.exceptions import InputError
 from unspur.lab.datasets.examples import Kind
-from unspur.lab.encoders.base import Encoder, Precision
+from unspur.lab.encoders.base import Encoder, NetworkEncoder, Precision
+from unspur.lab.encoders.finetuning import RECORD, read_record, tuned
 from unspur.lab.encoders.grey import Grey
 from unspur.lab.encoders.hub import kind_of, model_folder
 from unspur.lab.encoders.huggingface import HubText, HubVision
@@ -61,7 +62,9 @@ ENCODERS: dict[str, Entry] = {
 def load_encoder(
     name: str, *, device: str = "auto", precision: Precision = "auto", kind: Kind | None = None
 ) -> Encoder:
-    """An encoder of the registry, a model of the hub (owner/model or owner/model@revision), or a model's folder.
+    """An encoder of the registry, a model of the hub (owner/model or owner/model@revision), or a folder.
+
+    A folder holds a model of Hugging Face, or a network that `unspur finetune` made.
 
     Parameters
     ----------
@@ -82,7 +85,12 @@ def load_encoder(
 
 def _by_address(name: str, device: str, precision: Precision, kind: Kind | None) -> Encoder:
     address, revision = name, None
-    if not Path(name).expanduser().is_dir():
+    folder = Path(name).expanduser()
+    if (folder / RECORD).is_file():
+        base = load_encoder(read_record(folder)["base"]["address"], device=device, precision=precision, kind=kind)
+        assert isinstance(base, NetworkEncoder)  # nothing else was ever trained
+        return tuned(folder, base)
+    if not folder.is_dir():
         address, _, revision = name.partition("@")
         if not _could_be_on_the_hub(address):
             raise InputError(_unknown(name))

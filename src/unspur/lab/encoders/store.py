@@ -2,7 +2,7 @@
 
 ::
 
-    rows.npy        float32 (n, d), opened as a memory map
+    rows.npy        float32 or float16 (n, d), opened as a memory map
     labels.csv      id and labels of each row
     manifest.json   dataset and encoder with their digests, device, seconds; written last: a store that has one is whole
     reduction.safetensors   mean and components, if rows were reduced
@@ -65,7 +65,7 @@ class EmbeddingStore:
         except (OSError, ValueError, EOFError, csv.Error) as error:
             raise ArtifactError(f"{folder} is damaged: {error}. {AGAIN}") from error
         wanted = (manifest.get("rows"), manifest.get("width"))
-        if rows.dtype != np.float32 or rows.shape != wanted or len(ids) != len(rows):
+        if rows.dtype not in (np.float32, np.float16) or rows.shape != wanted or len(ids) != len(rows):
             raise ArtifactError(
                 f"{folder} is damaged: its manifest promises {wanted} numbers, {ROWS} has {rows.shape} of {rows.dtype} "
                 f"and {LABELS} {len(ids)} lines. {AGAIN}"
@@ -126,9 +126,10 @@ def content_digest(rows: Array, ids: Sequence[str], labels: Mapping[str, Array])
     return total.hexdigest()[:16]
 
 
-def new_rows(path: Path, shape: tuple[int, int]) -> Array:
+def new_rows(path: Path, shape: tuple[int, ...], *, half: bool = False) -> Array:
     """Rows of zeros in a new file, open for writing; its place on the disk is taken now, not when it is filled."""
-    rows = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
+    dtype = np.float16 if half else np.float32
+    rows = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
     try:
         if hasattr(os, "posix_fallocate"):
             # Without it, a disk that becomes full ends the process by a signal instead of an error.

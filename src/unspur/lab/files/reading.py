@@ -57,7 +57,8 @@ def _read_store(folder: Path, ignore: tuple[str, ...]) -> Table:
         for name, column in columns.items()
         if name not in ignore
     }
-    return Table(folder, store.rows, None, wanted)
+    half = store.rows.dtype == np.float16  # kept in memory as float32; others stay on the disk
+    return Table(folder, store.rows.astype(np.float32) if half else store.rows, None, wanted)
 
 
 def _read_npy(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> Table:

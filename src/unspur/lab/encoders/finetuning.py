@@ -1,0 +1,408 @@
+"""Fine-tune an encoder on the main label of its training examples; a run that is killed goes on where it was.
+
+::
+
+    examples ─▶ network ─▶ z ─▶ last layer ─▶ loss of the main label
+                            └─▶ gradient reversal ─▶ adversary ─▶ loss of the concept           (adversary > 0)
+
+    checkpoint.safetensors      while it runs: weights, optimiser, how far; replaced every round, and every minute
+    network.safetensors         the network, its last layer and its adversary
+    training.json               what it was trained on and how, and how it went; written last
+
+Random numbers of a step are drawn from the seed and the number of the step, and those of a round from its number. So a
+run that goes on from a checkpoint does what it would have done; on a CPU to the last bit.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from unspur._typing import Array, IntArray
+from unspur._version import __version__
+from unspur.exceptions import ArtifactError, InputError, OutputExistsError
+from unspur.io import atomic
+from unspur.lab.datasets.examples import Examples
+from unspur.lab.disk import disk_error
+from unspur.lab.encoders.adversary import reverse
+from unspur.lab.encoders.base import NetworkEncoder
+from unspur.lab.encoders.checkpoint import (
+    load_checkpoint,
+    optimizer_tensors,
+    restore,
+    restore_optimizer,
+    save_checkpoint,
+)
+from unspur.lab.encoders.memory import keep_freed_memory
+from unspur.lab.encoders.prepared import Prepared
+from unspur.lab.encoders.training import Training
+from unspur.lab.locks import hold
+
+FORMAT = 1
+CHECKPOINT, NETWORK, RECORD, LOCK = "checkpoint.safetensors", "network.safetensors", "training.json", ".lock"
+#: Seconds after which it is noted how far we are, besides at the end of each round.
+NOTE_SECONDS = 60.0
+#: Examples at a time where nothing is learned.
+JUDGED = 64
+
+
+def finetune(
+    examples: Examples,
+    encoder: NetworkEncoder,
+    folder: str | Path,
+    training: Training,
+    *,
+    main: str = "y",
+    concept: str = "concept",
+    base: str | None = None,
+    workers: int = 2,
+    overwrite: bool = False,
+    progress: bool = True,
+) -> NetworkEncoder:
+    """Train on the examples whose split is "train", judge on those of "validation", and keep the network in `folder`.
+
+    `encoder` itself is trained and returned. A folder that holds the finished network is read instead; one that holds
+    the beginning of the same training is continued; another training is an error unless `overwrite`.
+
+    Parameters
+    ----------
+    main, concept : labels 0 and 1 of `examples`. The concept is needed by an adversary or for its balance only.
+    base : what `load_encoder` knows the encoder by; by default its name.
+    """
+    if not isinstance(encoder, NetworkEncoder):
+        raise InputError(f"{encoder.name} is no network that could be trained; choose another encoder.")
+    if examples.kind != encoder.kind:
+        raise InputError(f"{encoder.name} takes {encoder.kind}s; {examples.name} has {examples.kind}s.")
+    data = _Data.of(examples, training, main, concept)
+    wanted = {
+        "base": {"address": base or encoder.name, "digest": encoder.digest, "device": encoder.device},
+        "dataset": {"name": examples.name, "settings": dict(examples.settings), "digest": examples.digest()},
+        "main": main, "concept": concept, "settings": training.to_dict(),
+    }  # fmt: skip
+    place = Path(folder)
+    place.mkdir(parents=True, exist_ok=True)
+    keep_freed_memory()
+    try:
+        with hold(place / LOCK):
+            if overwrite:
+                for name in (RECORD, NETWORK, CHECKPOINT):
+                    (place / name).unlink(missing_ok=True)
+            if (place / RECORD).exists():
+                _require_same(read_record(place), wanted, place)
+            else:
+                run = _Run(place, wanted, encoder, data, training)
+                run.train(examples, workers, progress=progress)
+    except OSError as error:
+        raise disk_error(error, place, "Make room and give the same command again.") from error
+    return tuned(place, encoder)
+
+
+def read_record(folder: Path) -> dict[str, Any]:
+    """What ``training.json`` says."""
+    path = folder / RECORD
+    if not path.exists():
+        begun = (folder / CHECKPOINT).exists()
+        raise InputError(
+            f"{folder} holds a training that is not finished; give the same command again."
+            if begun
+            else f"{folder} holds no fine-tuned network: it has no {RECORD}. `unspur finetune` makes one."
+        )
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        version, _ = int(record["format"]), (record["base"]["address"], record["history"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ArtifactError(f"{path} is damaged ({error!r}). Train again with --force.") from error
+    if version != FORMAT:
+        raise ArtifactError(f"{path} has format {version}; this version reads {FORMAT}.")
+    return dict(record)
+
+
+def tuned(folder: Path, encoder: NetworkEncoder) -> NetworkEncoder:
+    """The encoder with the weights of a fine-tuned network; it must be the one that training began from."""
+    record, path = read_record(folder), folder / NETWORK
+    parts, _ = load_checkpoint(path)
+    restore(encoder.network, parts.get("network", {}), path)
+    encoder.network.eval()
+    encoder.weights_changed()
+    if encoder.digest != record["digest"]:
+        raise ArtifactError(f"{path} is not the network of {RECORD}, or was trained from another version of the base.")
+    encoder.name = f"{record['base']['address']} fine-tuned"
+    encoder.training = {key: record[key] for key in ("settings", "history", "kept_epoch", "dataset", "seconds")}
+    return encoder
+
+
+@dataclass(frozen=True, slots=True)
+class _Data:
+    """Numbers of the examples to train and to judge on, and both labels of all."""
+
+    train: IntArray
+    validation: IntArray
+    main: Array
+    concept: Array | None
+
+    @classmethod
+    def of(cls, examples: Examples, training: Training, main: str, concept: str) -> _Data:
+        split = examples.labels.get("split")
+        if split is None:
+            raise InputError(f"{examples.name} has no label split; mark examples as train, validation or test.")
+        train, validation = (np.flatnonzero(split == name) for name in ("train", "validation"))
+        if not len(train) or not len(validation):
+            raise InputError(
+                f"{examples.name} has {len(train)} examples of split train and {len(validation)} of validation; some "
+                "of each are needed."
+            )
+        needed = training.adversary > 0 or training.balance == "concept" or concept in examples.labels
+        return cls(
+            train, validation, _binary(examples, main), _binary(examples, concept) if needed else None
+        )  # fmt: skip
+
+    def order(self, training: Training, epoch: int) -> IntArray:
+        """The examples of one round."""
+        rng = np.random.default_rng([training.seed, epoch, 0x0DE])
+        if training.balance == "none":
+            return rng.permutation(self.train)
+        labels = (self.main if training.balance == "main" else self.concept)[self.train]  # type: ignore[index]
+        share = np.bincount(labels, minlength=2) / len(labels)
+        if not share.all():
+            raise InputError(f"All training examples have the same {training.balance} label; nothing can be balanced.")
+        chances = 1.0 / share[labels]
+        return rng.choice(self.train, size=len(self.train), p=chances / chances.sum())
+
+
+def _binary(examples: Examples, name: str) -> Array:
+    if name not in examples.labels:
+        raise InputError(f"{examples.name} has no label {name!r}; it has {', '.join(examples.labels)}.")
+    column = np.asarray(examples.labels[name])
+    if column.dtype.kind not in "biu" or not np.isin(column, (0, 1)).all():
+        raise InputError(f"{name} must be 0 or 1 for every example; found {np.unique(column)[:4].tolist()}.")
+    return column.astype(np.int64)
+
+
+class _Run:
+    """One training: network, last layer, adversary, optimiser, and how far it is."""
+
+    def __init__(
+        self, folder: Path, wanted: Mapping[str, Any], encoder: NetworkEncoder, data: _Data, training: Training
+    ) -> None:
+        import torch
+
+        self.folder, self.wanted, self.encoder, self.data, self.training = folder, wanted, encoder, data, training
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(training.seed)
+            layers = [torch.nn.Linear(encoder.width, 1) for _ in range(2)]
+        self.head, self.adversary = (layer.to(encoder.where.device) for layer in layers)
+        modules = [encoder.network, self.head, *([self.adversary] if training.adversary else [])]
+        self.parameters = [p for module in modules for p in module.requires_grad_(True).parameters()]
+        if training.optimizer == "sgd":
+            self.optimizer: Any = torch.optim.SGD(
+                self.parameters, training.learning_rate, momentum=training.momentum, weight_decay=training.weight_decay
+            )
+        else:
+            self.optimizer = torch.optim.Adam(
+                self.parameters, training.learning_rate, weight_decay=training.weight_decay
+            )
+        #: Rounds that are finished, and steps of the one that is not; sum of its losses, and examples in them.
+        self.epoch, self.step, self.lost, self.seen = 0, 0, 0.0, 0
+        self.history: list[dict[str, float]] = []
+        self.best: tuple[int, dict[str, Any]] | None = None
+        self.spent = 0.0
+
+    def train(self, examples: Examples, workers: int, *, progress: bool) -> None:
+        """Train to the end and write the network."""
+        import torch
+
+        self._resume()
+        prepared = Prepared(examples, self.encoder, workers)
+        steps = -(-len(self.data.train) // self.training.batch)
+        bar = tqdm(total=self.training.epochs * steps, initial=self.epoch * steps + self.step, unit="step",
+                   disable=None if progress else True)  # fmt: skip
+        self._began = self._noted = time.perf_counter()
+        devices = [self.encoder.where.device] if self.encoder.where.device != "cpu" else []
+        try:
+            with torch.random.fork_rng(devices=devices), bar:
+                while not self._finished():
+                    self._round(prepared, bar)
+                    self.history.append(self._judge(prepared))
+                    self.epoch, self.step, self.lost, self.seen = self.epoch + 1, 0, 0.0, 0
+                    self._remember_best()
+                    self._note()
+                    bar.set_postfix({k: f"{v:.3f}" for k, v in self.history[-1].items() if k.startswith("validation")})
+        finally:
+            prepared.close()
+        self._write()
+
+    def _round(self, prepared: Prepared, bar: Any) -> None:
+        """The steps of a round that are not done yet."""
+        import torch
+
+        order = self.data.order(self.training, self.epoch)
+        chunks = np.array_split(order, -(-len(order) // self.training.batch))[self.step :]
+        self.encoder.network.train()
+        total = torch.tensor(self.lost, device=self.encoder.where.device, dtype=torch.float64)
+        for chunk, batch in zip(chunks, prepared.batches(chunks), strict=True):
+            state = np.random.SeedSequence([self.training.seed, self.epoch, self.step]).generate_state(1, np.uint64)
+            torch.manual_seed(int(state[0]))
+            total += self._learn(batch, chunk) * len(chunk)
+            self.step, self.seen = self.step + 1, self.seen + len(chunk)
+            bar.update()
+            if time.perf_counter() - self._noted > NOTE_SECONDS:
+                self.lost = float(total)
+                self._note()
+        self.lost = float(total)
+        if not math.isfinite(self.lost):
+            raise InputError(
+                f"The loss became {self.lost} in round {self.epoch + 1}: training diverged. Try a smaller learning "
+                "rate, or --precision float32."
+            )
+
+    def _learn(self, batch: list[Any], chunk: IntArray) -> Any:
+        """One step; the loss of the main label."""
+        import torch
+        from torch.nn.functional import binary_cross_entropy_with_logits as loss_of
+
+        where = self.encoder.where
+        inputs = self.encoder.batch(batch)
+        self.optimizer.zero_grad(set_to_none=True)
+        with where.kernels():
+            with where.autocast():
+                z = self.encoder.features(inputs)
+            loss = loss_of(self.head(z)[:, 0], self._labels(self.data.main, chunk))
+            total: Any = loss
+            if self.training.adversary:
+                hidden = self.adversary(reverse(z, self.training.adversary))[:, 0]
+                total = loss + loss_of(hidden, self._labels(self.data.concept, chunk))
+            total.backward()
+        self.optimizer.step()
+        return loss.detach().to(torch.float64)
+
+    def _labels(self, column: Any, chunk: IntArray) -> Any:
+        import torch
+
+        return torch.from_numpy(column[chunk].astype(np.float32)).to(self.encoder.where.device)
+
+    def _judge(self, prepared: Prepared) -> dict[str, float]:
+        """How the round went: losses, and accuracies on validation examples."""
+        import torch
+
+        self.encoder.network.eval()
+        rows = self.data.validation
+        chunks = np.array_split(rows, -(-len(rows) // JUDGED))
+        with torch.inference_mode():
+            z = [
+                self.encoder.where.run(self.encoder.features, self.encoder.batch(batch))
+                for batch in prepared.batches(chunks)
+            ]
+            features = torch.cat(z).float()
+            found = {"epoch": float(self.epoch + 1), "train_loss": self.lost / max(1, self.seen)}
+            found |= _scores("validation", self.head(features)[:, 0].cpu().numpy(), self.data.main[rows])
+            if self.training.adversary:
+                assert self.data.concept is not None
+                logits = self.adversary(features)[:, 0].cpu().numpy()
+                found |= _scores("adversary", logits, self.data.concept[rows])
+        return found
+
+    def _finished(self) -> bool:
+        if self.epoch >= self.training.epochs:
+            return True
+        patience = self.training.patience
+        return patience is not None and self.best is not None and self.epoch - self.best[0] >= patience
+
+    def _remember_best(self) -> None:
+        if self.training.patience is None:
+            return
+        losses = [line["validation_loss"] for line in self.history]
+        if losses[-1] <= min(losses):
+            self.best = (self.epoch, {k: v.detach().cpu().clone() for k, v in self._weights().items()})
+
+    def _weights(self) -> dict[str, Any]:
+        parts = {"network": self.encoder.network, "head": self.head, "adversary": self.adversary}
+        return {
+            f"{part}.{name}": value for part, module in parts.items() for name, value in module.state_dict().items()
+        }
+
+    def _note(self) -> None:
+        """Write the checkpoint."""
+        now = time.perf_counter()
+        self.spent, self._began = self.spent + now - self._began, now
+        parts = {"now": self._weights(), "optimizer": optimizer_tensors(self.optimizer)}
+        if self.best is not None:
+            parts["best"] = self.best[1]
+        note = {
+            "wanted": self.wanted, "epoch": self.epoch, "step": self.step, "lost": self.lost, "seen": self.seen,
+            "history": self.history, "best": None if self.best is None else self.best[0], "seconds": self.spent,
+        }  # fmt: skip
+        save_checkpoint(self.folder / CHECKPOINT, parts, note)
+        self._noted = time.perf_counter()
+
+    def _resume(self) -> None:
+        """Go on from the checkpoint, if there is one of the same training."""
+        import torch
+
+        path = self.folder / CHECKPOINT
+        if not path.exists():
+            return
+        parts, note = load_checkpoint(path)
+        _require_same(note["wanted"], self.wanted, self.folder)
+        self._set_weights(parts["now"], path)
+        restore_optimizer(self.optimizer, parts.get("optimizer", {}), self.parameters)
+        self.epoch, self.step, self.seen = int(note["epoch"]), int(note["step"]), int(note["seen"])
+        self.lost, self.spent, self.history = float(note["lost"]), float(note["seconds"]), list(note["history"])
+        if note["best"] is not None:
+            like = self._weights()
+            best = {k: torch.from_numpy(v).reshape(like[k].shape) for k, v in parts["best"].items()}
+            self.best = (int(note["best"]), best)
+
+    def _set_weights(self, found: Mapping[str, Array], path: Path) -> None:
+        for part, module in (("network", self.encoder.network), ("head", self.head), ("adversary", self.adversary)):
+            restore(module, {k.removeprefix(f"{part}."): v for k, v in found.items() if k.startswith(f"{part}.")}, path)
+
+    def _write(self) -> None:
+        """Write the network that is kept, and the record."""
+        kept = self.epoch
+        if self.best is not None:
+            kept, weights = self.best
+            self._set_weights({k: v.numpy() for k, v in weights.items()}, self.folder / CHECKPOINT)
+        self.encoder.network.requires_grad_(False).eval()
+        self.encoder.weights_changed()
+        modules = {"network": self.encoder.network, "head": self.head}
+        if self.training.adversary:
+            modules["adversary"] = self.adversary
+        save_checkpoint(self.folder / NETWORK, {part: m.state_dict() for part, m in modules.items()}, {"epoch": kept})
+        record = {
+            "format": FORMAT, "unspur": __version__, **self.wanted, "history": self.history, "kept_epoch": kept,
+            "digest": self.encoder.digest, "seconds": round(self.spent, 1),
+        }  # fmt: skip
+        with atomic(self.folder / RECORD, overwrite=True) as temporary:
+            temporary.write_text(json.dumps(record, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        (self.folder / CHECKPOINT).unlink(missing_ok=True)
+
+
+def _scores(name: str, logits: Array, labels: Array) -> dict[str, float]:
+    """Mean log loss, accuracy, and the mean of the two classes' accuracies where there are two."""
+    signed = np.where(labels == 1, logits, -logits).astype(np.float64)
+    right = signed > 0
+    classes = [float(right[labels == value].mean()) for value in (0, 1) if np.any(labels == value)]
+    return {
+        f"{name}_loss": float(np.logaddexp(0.0, -signed).mean()),
+        f"{name}_accuracy": float(right.mean()),
+        f"{name}_balanced_accuracy": float(np.mean(classes)),
+    }
+
+
+def _require_same(there: Mapping[str, Any], wanted: Mapping[str, Any], folder: Path) -> None:
+    """Whether what is there was trained in the way that is wanted."""
+    plain = json.loads(json.dumps(wanted))
+    other = [key for key in plain if there.get(key) != plain[key]]
+    if other:
+        raise OutputExistsError(
+            f"{folder} holds a network of another training: it differs in {other[0]}, {there.get(other[0])} instead of "
+            f"{plain[other[0]]}. Choose another folder, or pass overwrite=True."
+        )
