@@ -12,6 +12,7 @@ from unspur.lab.cli.data import data
 from unspur.lab.cli.demo import demo
 from unspur.lab.cli.embed import embed_command
 from unspur.lab.cli.evaluate import evaluate
+from unspur.lab.cli.finetune import finetune_command
 from unspur.lab.cli.fit import fit
 from unspur.lab.cli.pictures import pictures
 from unspur.lab.cli.reproduce import reproduce_command
@@ -26,5 +27,16 @@ def main(debug: bool) -> None:
     """Remove a spurious concept from embeddings. Keep the task."""
 
 
-for verb in (demo, fit, apply, evaluate, compare_command, data, embed_command, reproduce_command, pictures):
+for verb in (
+    demo,
+    fit,
+    apply,
+    evaluate,
+    compare_command,
+    data,
+    embed_command,
+    finetune_command,
+    reproduce_command,
+    pictures,
+):
     main.add_command(verb)

@@ -15,6 +15,7 @@ import numpy as np
 
 from unspur._typing import Array
 from unspur.exceptions import InputError, UnspurError
+from unspur.lab.datasets.selected import SPLITS
 from unspur.lab.files import Table, read_table
 
 #: Columns and the values they must have.
@@ -98,6 +99,20 @@ def other_file(file: str, other: str | None, where: Conditions, other_where: Con
     if not where:
         raise click.UsageError(f"--{option}-where takes rows of FILE; say with --where which rows are the others.")
     return file
+
+
+def _sizes(ctx: click.Context, parameter: click.Parameter, given: str | None) -> dict[str, int] | None:  # noqa: ARG001
+    if given is None:
+        return None
+    try:
+        return dict(zip(SPLITS, map(int, given.split(",")), strict=True))
+    except ValueError:
+        raise click.BadParameter(f"{given!r} is not three whole numbers, {','.join(SPLITS).upper()}.") from None
+
+
+def sizes_option(text: str) -> Callable[[F], F]:
+    """The option that says how large the three splits are."""
+    return click.option("--sizes", metavar="TRAIN,VALIDATION,TEST", callback=_sizes, help=text)
 
 
 def refuse_input_as_output(output: str, *inputs: str | None) -> None:

@@ -10,12 +10,12 @@ from typing import Any, get_args
 import click
 import numpy as np
 
-from unspur.lab.cli.common import echo_json, force_option, json_option, seed_option
+from unspur.lab.cli.common import echo_json, force_option, json_option, seed_option, sizes_option
 from unspur.lab.datasets.celeba import CelebA
 from unspur.lab.datasets.examples import Examples
 from unspur.lab.datasets.multinli import MultiNLI
 from unspur.lab.datasets.own import Own
-from unspur.lab.datasets.waterbirds import SIZES, Composites, LabelRule, read_published
+from unspur.lab.datasets.waterbirds import Composites, LabelRule, read_published
 from unspur.lab.encoders import ENCODERS, load_encoder
 from unspur.lab.encoders.base import Encoder, Precision
 from unspur.lab.encoders.embedding import BATCH, embed
@@ -40,15 +40,6 @@ ONLY_FOR = {
 }
 
 
-def _sizes(ctx: click.Context, parameter: click.Parameter, given: str | None) -> dict[str, int] | None:  # noqa: ARG001
-    if given is None:
-        return None
-    try:
-        return dict(zip(SIZES, map(int, given.split(",")), strict=True))
-    except ValueError:
-        raise click.BadParameter(f"{given!r} is not three whole numbers, {','.join(SIZES).upper()}.") from None
-
-
 @click.command("embed")
 @click.argument("source", required=False)
 @click.option("--encoder", "encoder_name", metavar="NAME", help="One of --list, owner/model of the hub, or a folder.")
@@ -57,7 +48,7 @@ def _sizes(ctx: click.Context, parameter: click.Parameter, given: str | None) ->
 @click.option("--scenes", type=click.Path(path_type=Path), help="Folder of the scenes, if it is not --root.")
 @seed_option
 @click.option("--rule", type=click.Choice(get_args(LabelRule)), help="Which birds are waterbirds (species).")
-@click.option("--sizes", metavar="TRAIN,VALIDATION,TEST", callback=_sizes, help="Birds in each split (the paper's).")
+@sizes_option("Birds in each split (the paper's).")
 @click.option("--limit", type=click.IntRange(1), help="Only the first so many images.")
 @click.option("--embeddings", default=str(EMBEDDINGS), show_default=True, type=click.Path(path_type=Path),
               help="Folder of all stores, in which this one gets its place.")  # fmt: skip

@@ -116,19 +116,11 @@ def draw(
     """
     y = binary(pairs_y, "pairs_y")
     check_plan(sizes, strengths)
-    have = (int(np.sum(y == 0)), int(np.sum(y == 1)))
-
-    def wanted(plan: Mapping[str, int]) -> tuple[int, int]:
-        return sum(size - size // 2 for size in plan.values()), sum(size // 2 for size in plan.values())
-
-    def fits(plan: Mapping[str, int]) -> bool:
-        return all(need <= there for need, there in zip(wanted(plan), have, strict=True))
-
-    if not fits(sizes):
-        need = wanted(sizes)
+    if not _fits(sizes, y):
+        have, need = _have(y), _needed(sizes)
         raise GroupSizeError(
             f"Too few pairs for splits of {' / '.join(map(str, sizes.values()))}: there are {have[1]} contradictions "
-            f"and {have[0]} others; {need[1]} and {need[0]} are wanted. {advice(sizes, shrink(sizes, fits))}"
+            f"and {have[0]} others; {need[1]} and {need[0]} are wanted. {advice(sizes, largest_sizes(y, sizes))}"
         )
     orders = [rng.permutation(np.flatnonzero(y == value)) for value in (0, 1)]
     starts = [0, 0]
@@ -141,6 +133,25 @@ def draw(
         pairs = rng.permutation(np.concatenate(chosen))
         splits[name] = 2 * pairs + agreeing(y[pairs], strengths[name], rng)
     return splits
+
+
+def largest_sizes(pairs_y: ArrayLike, sizes: Mapping[str, int] = SIZES) -> dict[str, int] | None:
+    """The sizes, scaled down by one factor if that is necessary for `draw` to succeed; None if no factor is enough."""
+    y = binary(pairs_y, "pairs_y")
+    return dict(sizes) if _fits(sizes, y) else shrink(sizes, lambda smaller: _fits(smaller, y))
+
+
+def _have(y: IntArray) -> tuple[int, int]:
+    return int(np.sum(y == 0)), int(np.sum(y == 1))
+
+
+def _needed(sizes: Mapping[str, int]) -> tuple[int, int]:
+    """Pairs of either class."""
+    return sum(size - size // 2 for size in sizes.values()), sum(size // 2 for size in sizes.values())
+
+
+def _fits(sizes: Mapping[str, int], y: IntArray) -> bool:
+    return all(need <= there for need, there in zip(_needed(sizes), _have(y), strict=True))
 
 
 def _why_not(gold: str, premise: str, hypothesis: str) -> str | None:

@@ -1,0 +1,246 @@
+"""`unspur finetune`: train a network on data with the spurious correlation, and keep its embeddings."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import click
+import numpy as np
+
+from unspur.exceptions import InputError
+from unspur.lab.cli.common import echo_json, force_option, json_option, seed_option, sizes_option
+from unspur.lab.datasets.celeba import SIZES as FACES
+from unspur.lab.datasets.celeba import CelebA
+from unspur.lab.datasets.examples import Examples
+from unspur.lab.datasets.multinli import MultiNLI
+from unspur.lab.datasets.own import Own
+from unspur.lab.datasets.selected import Selected, birds_at, faces_at, pairs_at, unmarked_pairs
+from unspur.lab.datasets.waterbirds import Composites
+from unspur.lab.encoders import load_encoder
+from unspur.lab.encoders.base import NetworkEncoder, Precision
+from unspur.lab.encoders.embedding import embed
+from unspur.lab.encoders.finetuning import finetune
+from unspur.lab.encoders.images import opacity
+from unspur.lab.encoders.maps import write_maps
+from unspur.lab.encoders.reduction import Reduction
+from unspur.lab.encoders.store import REDUCTION, EmbeddingStore
+from unspur.lab.encoders.training import Balance, Optimizer, Training, paper_training
+from unspur.lab.experiments.stores import EMBEDDINGS, tuned_folder
+
+F = TypeVar("F", bound=Callable[..., Any])
+#: Main label and concept of each source, and the principal components that the paper keeps.
+LABELS = {"waterbirds": ("y", "background", 300), "celeba": ("y", "concept", 300), "multinli": ("y", "concept", 100)}
+#: Pictures at a time where nothing is learned.
+BATCH = 64
+
+
+def _training_options(function: F) -> F:
+    """Options that replace the paper's settings of a training."""
+    for option in reversed((
+        click.option("--optimizer", type=click.Choice(get_args(Optimizer))),
+        click.option("--learning-rate", type=float),
+        click.option("--momentum", type=float, help="Of SGD."),
+        click.option("--weight-decay", type=float),
+        click.option("--batch", type=int, help="Examples a step."),
+        click.option("--epochs", type=int, help="Rounds through the training examples."),
+        click.option("--patience", type=int, help="Stop after so many rounds without a lower loss; 0: never."),
+        click.option("--balance", type=click.Choice(get_args(Balance)), help="Label whose classes are shown equally "
+                     "often."),
+    )):  # fmt: skip
+        function = option(function)
+    return function
+
+
+@click.command("finetune")
+@click.argument("source")
+@click.option("--encoder", "encoder_name", metavar="NAME", required=True,
+              help="A network of `unspur embed --list`, owner/model of the hub, or a folder.")  # fmt: skip
+@click.option("--root", type=click.Path(path_type=Path), help="Folder of the data (a table's own folder).")
+@click.option("--p", default=0.9, show_default=True, type=click.FloatRange(0.0, 1.0),
+              help="Strength of the correlation.")  # fmt: skip
+@seed_option
+@sizes_option("Examples in each split (the paper's, or as near as the data allow).")
+@click.option("--main", metavar="NAME", help="Main label, of celeba or a table of one's own.")
+@click.option("--concept", metavar="NAME", help="Concept, likewise.")
+@click.option("--unmarked", is_flag=True, help="Train on pairs without the mark only; multinli.")
+@click.option("--adversary", default=0.0, show_default=True, type=click.FloatRange(0.0),
+              help="Weight of an adversary that is to find no concept.")  # fmt: skip
+@_training_options
+@click.option("--pca", type=click.IntRange(0), metavar="K", help="Principal components to keep (the paper's); 0: all.")
+@click.option("--maps", default=0, metavar="N", type=click.IntRange(0),
+              help="Keep feature maps of N test pictures of each group, for Grad-CAM; waterbirds.")  # fmt: skip
+@click.option("--embeddings", default=str(EMBEDDINGS), show_default=True, type=click.Path(path_type=Path),
+              help="Folder of all stores, in which this one gets its place.")  # fmt: skip
+@click.option("--output", type=click.Path(path_type=Path), help="Folder of this store instead.")
+@click.option("--device", default="auto", show_default=True, metavar="auto|cpu|cuda", help="What the network runs on.")
+@click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision)))
+@click.option("--workers", default=2, show_default=True, type=click.IntRange(1), help="Threads that load examples.")
+@force_option
+@json_option
+def finetune_command(
+    source: str,
+    encoder_name: str,
+    root: Path | None,
+    p: float,
+    seed: int,
+    sizes: dict[str, int] | None,
+    main: str | None,
+    concept: str | None,
+    unmarked: bool,
+    adversary: float,
+    pca: int | None,
+    maps: int,
+    embeddings: Path,
+    output: Path | None,
+    device: str,
+    precision: Precision,
+    workers: int,
+    force: bool,
+    as_json: bool,
+    **settings: Any,
+) -> None:
+    """Train a network on SOURCE, at a strength of the correlation, and keep its embeddings in a store.
+
+    SOURCE is waterbirds, celeba, multinli, or a table of one's own: a .csv file as for `unspur embed`, with a column
+    split (train, validation, test). All weights are trained, by the paper's settings for that dataset unless others are
+    given. The network itself is kept beside the store, and `--encoder` of other commands takes its folder.
+
+    A run that is stopped goes on where it was when the command is given again.
+
+    Example: unspur finetune waterbirds --root data --encoder efficientnet-lite0 --p 0.9 --epochs 20
+    """
+    own = Path(source).suffix.lower() == ".csv"
+    if not own and source not in LABELS:
+        raise click.UsageError(f"There is no source {source!r}. Known are {', '.join(LABELS)}, or a .csv file.")
+    if own and (output is None or main is None or concept is None):
+        raise click.UsageError(f"{source} needs --output, the folder of the store, and --main and --concept.")
+    if unmarked and source != "multinli":
+        raise click.UsageError("--unmarked is for multinli only.")
+    if maps and source != "waterbirds":
+        raise click.UsageError("--maps is for waterbirds only: the others have no masks of what is to be looked at.")
+    plan = _plan(source, root, p, seed, sizes, main, concept, unmarked=unmarked)
+    training = paper_training(source, adversary=adversary).with_settings(
+        {**settings, "seed": seed, "adversary": adversary}
+    )
+    folder = output or tuned_folder(
+        embeddings, source, encoder_name, seed, p=p, adversary=adversary, unmarked=unmarked
+    )  # fmt: skip
+    kept = plan.pca if pca is None else pca
+    encoder = _network(encoder_name, device, precision, plan.trained_on)
+    if not as_json:
+        _announce(plan, training, encoder, source)
+    network = Path(f"{folder}-network")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    encoder = finetune(
+        plan.trained_on, encoder, network, training, main=plan.main, concept=plan.concept, base=encoder_name,
+        workers=workers, overwrite=force, progress=not as_json,
+    )  # fmt: skip
+    store = embed(
+        plan.embedded, encoder, folder, pca=kept or None, half=True, batch=BATCH, workers=workers, overwrite=force,
+        progress=not as_json,
+    )  # fmt: skip
+    if maps:
+        _keep_maps(plan.embedded, encoder, store, maps, workers)
+    _tell(store, network, encoder.training, as_json=as_json)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What a network is trained on, and what is embedded by it afterwards."""
+
+    trained_on: Examples
+    embedded: Examples
+    main: str
+    concept: str
+    pca: int
+
+
+def _plan(
+    source: str,
+    root: Path | None,
+    p: float,
+    seed: int,
+    sizes: dict[str, int] | None,
+    main: str | None,
+    concept: str | None,
+    *,
+    unmarked: bool,
+) -> _Plan:
+    if source not in LABELS:
+        table = Own.read(source, root)
+        return _Plan(table, table, str(main), str(concept), 0)
+    if root is None:
+        raise click.UsageError(f"{source} needs --root, the folder of its data; unspur data fetches some.")
+    if source == "multinli" and unmarked:
+        trained_on, both = unmarked_pairs(MultiNLI.read(root), seed, sizes)
+        return _Plan(trained_on, both, *LABELS[source])
+    if source == "multinli":
+        chosen = pairs_at(MultiNLI.read(root), p, seed, sizes)
+    elif source == "waterbirds":
+        chosen = birds_at(Composites.draw(root, root, seed, sizes), p, seed)
+    else:
+        faces = CelebA.read(root)
+        chosen = faces_at(faces, p, seed, main or "Blond_Hair", concept or "not Male", sizes or FACES)
+    return _Plan(chosen, chosen, *LABELS[source])
+
+
+def _network(name: str, device: str, precision: Precision, examples: Examples) -> NetworkEncoder:
+    encoder = load_encoder(name, device=device, precision=precision, kind=examples.kind)
+    if not isinstance(encoder, NetworkEncoder):
+        raise InputError(f"{name} is no network, so there is nothing to train; see `unspur embed --list` for others.")
+    return encoder
+
+
+def _keep_maps(examples: Examples, encoder: NetworkEncoder, store: EmbeddingStore, each: int, workers: int) -> None:
+    """Feature maps of some test pictures of every group."""
+    assert isinstance(examples, Selected)
+    birds, preparation = examples.whole, getattr(encoder, "preparation", None)
+    assert isinstance(birds, Composites)
+    if preparation is None:
+        raise InputError(f"{encoder.name} prepares pictures in its own way, so masks cannot be laid over its maps.")
+    y, background, split = (examples.labels[name] for name in ("y", "background", "split"))
+    rng = np.random.default_rng(0)
+    chosen = np.concatenate([
+        rng.permutation(np.flatnonzero((split == "test") & (y == a) & (background == b)))[:each]
+        for a in (0, 1)
+        for b in (0, 1)
+    ])  # fmt: skip
+    write_maps(
+        examples, chosen, encoder, Reduction.read(store.folder / REDUCTION),
+        lambda i: opacity(birds.mask(int(examples.members[i])), preparation), store.folder, workers=workers,
+    )  # fmt: skip
+
+
+def _announce(plan: _Plan, training: Training, encoder: NetworkEncoder, source: str) -> None:
+    """Sizes, and where the training departs from the paper's."""
+    split = plan.trained_on.labels.get("split", np.array([]))
+    sizes = ", ".join(f"{np.sum(split == name)} to {what}" for name, what in (("train", "train on"),
+                                                                              ("validation", "judge by")))  # fmt: skip
+    click.echo(f"{encoder.name} on {encoder.device}; {sizes}")
+    if source in LABELS:
+        paper = paper_training(source, adversary=training.adversary).to_dict()
+        other = {k: v for k, v in training.to_dict().items() if v != paper[k] and k != "seed"}
+        told = ", ".join(f"{name} {value} (paper: {paper[name]})" for name, value in other.items())
+        click.echo(f"Settings of the paper{f', but {told}' if told else ''}.")
+
+
+def _tell(store: EmbeddingStore, network: Path, training: Mapping[str, Any], *, as_json: bool) -> None:
+    history, kept = training["history"], training["kept_epoch"]
+    last = history[kept - 1]
+    if as_json:
+        echo_json({
+            "folder": str(store.folder), "network": str(network), "rows": len(store), "width": store.rows.shape[1],
+            "digest": store.digest, "kept_epoch": kept, "history": history, "seconds": training["seconds"],
+        })  # fmt: skip
+        return
+    click.echo(
+        f"{len(history)} rounds in {training['seconds']:.0f} s; kept is round {kept}: validation accuracy "
+        f"{100 * last['validation_accuracy']:.1f} %"
+        + (f", adversary {100 * last['adversary_balanced_accuracy']:.1f} %" if "adversary_loss" in last else "")
+    )
+    click.echo(f"Network: {network}\nStore:   {store.folder}\n  {len(store)} rows × {store.rows.shape[1]}")
+    click.echo(f"Next: unspur embed … --encoder {shlex.quote(str(network))}, or unspur reproduce")
