@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -19,13 +19,15 @@ from unspur.lab.datasets.resampling import agreeing
 from unspur.lab.datasets.waterbirds import is_waterbird
 from unspur.lab.encoders.reduction import Reduction
 from unspur.lab.experiments.records import canonical
-from unspur.lab.experiments.registry import drawn_settings
+from unspur.lab.experiments.registry import CONCEPT, FINETUNED, drawn_settings, without_marks
 from unspur.lab.experiments.stores import Embedded, open_embedded
 from unspur.lab.selection import Rows
 
 SPLITS = ("train", "validation", "test")
 #: Strength in the test rows: none of the correlation is left.
 INDEPENDENT = 0.5
+#: Rows of each split; main label and concept of all rows of the store.
+Chosen: TypeAlias = tuple[dict[str, Array], Array, Array]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +71,9 @@ def _draw(text: str, run: int, embeddings: Path) -> Draw:
         for child in np.random.SeedSequence(entropy(drawn_settings(data), run)).spawn(2)
     )  # fmt: skip
     embedded = open_embedded(data, run, embeddings)
-    rows, y, concept = (_birds if data["name"] == "waterbirds" else _faces)(data, embedded, rng)
+    rows, y, concept = _chosen(data, embedded, rng)
     z = {split: np.asarray(embedded.rows[rows[split]], dtype=np.float32) for split in SPLITS}
-    # Of more features than rows, only those in the span of the training rows take part in any fit or removal: turned
-    # into that span, the same comes out, and much sooner.
-    n, width = z["train"].shape
-    components = data["pca"] or (n - 1 if width >= n else 0)
-    reduction = Reduction.fit(z["train"], components) if components else None
+    reduction = _reduction(z["train"], data["pca"])
     if reduction is not None:
         z = {split: reduction(part).astype(np.float32) for split, part in z.items()}
     parts = {split: Rows(z[split], y[rows[split]], concept[rows[split]]) for split in SPLITS}
@@ -90,27 +88,88 @@ def _draw(text: str, run: int, embeddings: Path) -> Draw:
     )
 
 
-def _birds(
-    data: Mapping[str, Any], embedded: Embedded, rng: np.random.Generator
-) -> tuple[dict[str, Array], Array, Array]:
+def _reduction(train: Array, pca: int) -> Reduction | None:
+    """The principal components of training rows; None where rows are to stay as they are, or have just so many."""
+    n, width = train.shape
+    if pca > width:
+        raise InputError(
+            f"Rows of the store have {width} features; pca is {pca}. Set pca to {width} or less, or to 0 for the rows "
+            "as they are."
+        )
+    if pca == width:
+        return None
+    # Of more features than rows, only those in the span of the training rows take part in any fit or removal: turned
+    # into that span, the same comes out, and much sooner.
+    components = pca or (n - 1 if width >= n else 0)
+    return Reduction.fit(train, components) if components else None
+
+
+def _chosen(data: Mapping[str, Any], embedded: Embedded, rng: np.random.Generator) -> Chosen:
+    """What a run of the dataset sees."""
+    if data["name"] in FINETUNED:
+        return _pairs(data, embedded, rng) if without_marks(data) else _all(data, embedded)
+    return _birds(data, embedded, rng) if data["name"] == "waterbirds" else _faces(data, embedded, rng)
+
+
+def _birds(data: Mapping[str, Any], embedded: Embedded, rng: np.random.Generator) -> Chosen:
     """One of the two pictures of each bird, so that a share p of either class is on its own background."""
     labels = embedded.labels
     y = np.array([is_waterbird(name.split("/")[0], data["rule"]) for name in embedded.ids[::2]], dtype=np.int64)
-    split, chosen = labels["split"][::2], {}
-    for name in SPLITS:
-        birds = np.flatnonzero(split == name)
-        if name == "train":
-            if len(birds) < data["n"]:
-                raise InputError(f"The store has {len(birds)} birds to train on; n is {data['n']}.")
-            birds = rng.permutation(birds)[: data["n"]]
-        background = agreeing(y[birds], INDEPENDENT if name == "test" else data["p"], rng)
-        chosen[name] = 2 * birds + background
-    return chosen, np.repeat(y, 2), labels["background"]
+    birds = _members(labels["split"][::2])
+    if len(birds["train"]) < data["n"]:
+        raise InputError(f"The store has {len(birds['train'])} birds to train on; n is {data['n']}.")
+    birds["train"] = rng.permutation(birds["train"])[: data["n"]]
+    return _one_of_two(birds, y, data["p"], rng), np.repeat(y, 2), labels["background"]
 
 
-def _faces(
-    data: Mapping[str, Any], embedded: Embedded, rng: np.random.Generator
-) -> tuple[dict[str, Array], Array, Array]:
+def _pairs(data: Mapping[str, Any], embedded: Embedded, rng: np.random.Generator) -> Chosen:
+    """One of the two versions of each pair of sentences, so that a share p of either class has its own."""
+    y, concept, split = _columns(data, embedded)
+    if len(y) % 2 or np.any(concept != np.arange(len(y)) % 2) or np.any(y[::2] != y[1::2]):
+        raise InputError(
+            "A store of a network trained on unmarked pairs has every pair twice, first without and then with the "
+            "mark; this one has not. Fine-tune again."
+        )
+    return _one_of_two(_members(split[::2]), y[::2], data["p"], rng), y, concept
+
+
+def _all(data: Mapping[str, Any], embedded: Embedded) -> Chosen:
+    """All rows: the network was trained on them, at their strength, so there is nothing left to draw."""
+    y, concept, split = _columns(data, embedded)
+    return _members(split), y, concept
+
+
+def _columns(data: Mapping[str, Any], embedded: Embedded) -> tuple[Array, Array, Array]:
+    """Main label, concept and split of all rows of a fine-tuned network's store."""
+    names = ("y", CONCEPT[data["name"]], "split")
+    missing = [name for name in names if name not in embedded.labels]
+    if missing:
+        raise InputError(
+            f"A store of {data['name']} needs the labels {', '.join(names)}; this one has none called "
+            f"{', '.join(missing)}. Fine-tune again."
+        )
+    y, concept, split = (embedded.labels[name] for name in names)
+    return y, concept, split
+
+
+def _members(split: Array) -> dict[str, Array]:
+    """Where each split is."""
+    found = {name: np.flatnonzero(split == name) for name in SPLITS}
+    empty = [name for name, members in found.items() if not len(members)]
+    if empty:
+        raise InputError(f"The store has no rows in the split {empty[0]!r}; {', '.join(SPLITS)} are needed.")
+    return found
+
+
+def _one_of_two(examples: Mapping[str, Array], y: Array, p: float, rng: np.random.Generator) -> dict[str, Array]:
+    """Rows of examples that are there twice, 2i without and 2i + 1 with the concept: one each, at strength p."""
+    return {
+        name: 2 * members + agreeing(y[members], INDEPENDENT if name == "test" else p, rng)
+        for name, members in examples.items()
+    }
+
+
+def _faces(data: Mapping[str, Any], embedded: Embedded, rng: np.random.Generator) -> Chosen:
     """Faces drawn balanced in the main label, at strength p for the first concept."""
     labels, sizes = embedded.labels, {"train": data["n"], "validation": data["n_validation"], "test": data["n_test"]}
     rows = celeba.draw(labels, data["main"], data["concept"], rng, p=data["p"], sizes=sizes)

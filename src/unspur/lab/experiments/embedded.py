@@ -19,12 +19,13 @@ from unspur.exceptions import InputError
 from unspur.lab.compare import HEADS
 from unspur.lab.experiments.draws import Draw, draw, entropy
 from unspur.lab.experiments.fitting import LinearHead, Removal, estimator, fit_last_layer, fit_removal
+from unspur.lab.experiments.gradcam import Layer, looked_at
 from unspur.lab.experiments.pixels import picture_change
 from unspur.lab.experiments.presets import ON_VALIDATION_ROWS
-from unspur.lab.experiments.registry import PIXELS
-from unspur.lab.experiments.stores import store_digest
+from unspur.lab.experiments.registry import FINETUNED, PIXELS
+from unspur.lab.experiments.stores import kept_epoch, store_digest
 from unspur.lab.selection import GRIDS, Rows, group_loss, select_head
-from unspur.metrics import GroupAccuracy
+from unspur.metrics import GroupAccuracy, leakage
 
 #: Last layers that do not look at the concept of training rows.
 WITHOUT_CONCEPT = ("ERM", "JTT")
@@ -38,15 +39,28 @@ def embedded_digest(spec: Mapping[str, Any], embeddings: Path) -> str:
 
 
 def embedded_cell(spec: Mapping[str, Any], embeddings: Path) -> dict[str, Any]:
-    """Evaluate one cell: right predictions and rows of each group, dimensions, and what happened to pictures."""
+    """Evaluate one cell: right predictions and rows of each group, dimensions, and what happened to pictures.
+
+    Of a network that was trained for the run also how it was trained, what a probe finds after the removal, and, where
+    its maps were kept, how much of them lies on the bird.
+    """
     data = spec["dataset"]
-    drawn, removal = fitted_removal(spec, embeddings)
-    last, decay = _last_layer(spec, drawn, removal, _training_numbers(spec, "head"))
+    drawn, removal, last, decay = fitted_cell(spec, embeddings)
     result = {**_measure(last, removal, drawn), "head_weight_decay": decay}
     if data["encoder"] in PIXELS:
         after = removal(drawn.test)
         result |= picture_change(drawn.unreduced(drawn.test.Z), drawn.unreduced(after.Z))
+    if data["name"] in FINETUNED:
+        result |= {"probe": _probe(removal, drawn, _training_numbers(spec, "probe")),
+                   "training": kept_epoch(data, spec["run"], embeddings),
+                   **looked_at(Layer.of(last, removal, drawn.reduction), data, spec["run"], embeddings)}  # fmt: skip
     return result
+
+
+def fitted_cell(spec: Mapping[str, Any], embeddings: Path) -> tuple[Draw, Removal, LinearHead, float]:
+    """The rows of a cell, its removal, and its last layer with the weight decay of that."""
+    drawn, removal = fitted_removal(spec, embeddings)
+    return drawn, removal, *_last_layer(spec, drawn, removal, _training_numbers(spec, "head"))
 
 
 def fitted_removal(spec: Mapping[str, Any], embeddings: Path) -> tuple[Draw, Removal]:
@@ -57,9 +71,9 @@ def fitted_removal(spec: Mapping[str, Any], embeddings: Path) -> tuple[Draw, Rem
 
 
 def _training_numbers(spec: Mapping[str, Any], what: str) -> np.random.Generator:
-    """Random numbers of a fit: folds of cross-fitting, subsamples of last layers."""
-    which = {"remover": 2, "head": 3}[what]  # the draw has the first two of its own settings
-    return np.random.default_rng(np.random.SeedSequence(entropy(spec["dataset"], spec["run"])).spawn(4)[which])
+    """Random numbers of a fit: folds of cross-fitting, subsamples of last layers, rows that a probe sets aside."""
+    which = {"remover": 2, "head": 3, "probe": 4}[what]  # the draw has the first two of its own settings
+    return np.random.default_rng(np.random.SeedSequence(entropy(spec["dataset"], spec["run"])).spawn(5)[which])
 
 
 def _seen_by_remover(drawn: Draw, data: Mapping[str, Any]) -> tuple[Rows, Rows | None]:
@@ -155,3 +169,17 @@ def _measure(last: LinearHead, removal: Removal, drawn: Draw) -> dict[str, Any]:
         counts = GroupAccuracy.of(right, test.y, drawn.second["test"])
         result |= {"right_second": counts.correct.ravel().tolist(), "rows_second": counts.rows.ravel().tolist()}
     return result
+
+
+def _probe(removal: Removal, drawn: Draw, rng: np.random.Generator) -> float:
+    """Class-balanced accuracy, on test rows, of a fresh linear probe of the concept after the removal.
+
+    It is trained on training rows, whose groups count the same: else it would learn the main label, which goes with the
+    concept there and not in test rows, and find less than there is.
+    """
+    train, test = removal(drawn.train), removal(drawn.test)
+    weight = 1.0 / np.bincount(train.group)[train.group]
+    found = leakage(
+        train.Z, train.concept, Z_test=test.Z, concept_test=test.concept, sample_weight=weight, random_state=rng
+    )  # fmt: skip
+    return found.accuracy

@@ -1,4 +1,4 @@
-"""Rows that look like embeddings of Waterbirds and CelebA, and are drawn in a moment: for smoke runs and tests.
+"""Rows that look like embeddings of the datasets, and are drawn in a moment: for smoke runs and tests.
 
 Main label, concept and, for faces, a second concept lie along directions of their own; pictures have them at the places
 where glasses and smiles are.
@@ -13,14 +13,15 @@ import numpy as np
 
 from unspur._typing import Array, BoolArray
 from unspur.lab.datasets.celeba import EYES, MOUTH, box_mask
-from unspur.lab.experiments.registry import MADE_UP_PIXELS
+from unspur.lab.datasets.resampling import agreeing
+from unspur.lab.experiments.registry import CONCEPT, FINETUNED, MADE_UP_PIXELS, without_marks
 
 #: Changes when the rows do.
 DIGEST = "made-up-1"
 SIDE = 12
 _WIDTH, _BIRDS, _FACES = 40, {"train": 400, "validation": 200, "test": 400}, 3000
-#: Distance of the two classes of a label, in standard deviations of a feature.
-_APART = 3.0
+#: Distance of the two classes of a label, in standard deviations of a feature; and what an adversary leaves of it.
+_APART, _LEFT = 3.0, 0.3
 
 Rows = tuple[Array, tuple[str, ...], dict[str, Array]]
 
@@ -28,23 +29,60 @@ Rows = tuple[Array, tuple[str, ...], dict[str, Array]]
 def made_up_rows(data: Mapping[str, Any], run: int) -> Rows:
     """Rows, ids and labels for a dataset of the registry."""
     rng = np.random.default_rng([run, 0xFACE])
+    if data["name"] in FINETUNED:
+        return _pairs(rng) if without_marks(data) else _trained_on(data, rng)
     return _birds(rng) if data["name"] == "waterbirds" else _faces(data, rng)
+
+
+def made_up_training(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What the store of a trained network says of its training: one epoch."""
+    adversary = {"adversary_accuracy": 0.6} if data["adversary"] else {}
+    return {"history": [{"epoch": 1, "validation_accuracy": 0.9, **adversary}], "kept_epoch": 1}
 
 
 def _birds(rng: np.random.Generator) -> Rows:
     """Every bird on land and on water; one in four is a waterbird."""
-    split = np.repeat(list(_BIRDS), list(_BIRDS.values()))
-    y = (rng.random(len(split)) < 0.25).astype(np.int64)
-    bird = rng.standard_normal((len(split), _WIDTH))
-    bird[:, 0] += _APART * (y - 0.5)
-    rows = np.repeat(bird, 2, axis=0) + 0.3 * rng.standard_normal((2 * len(split), _WIDTH))
-    background = np.tile(np.arange(2), len(split))
-    rows[:, 1] += _APART * (background - 0.5)
+    rows, y, background, split = _twins(0.25, rng)
     species = np.where(y == 1, "001.Some_Gull", "002.Some_Wren")
-    ids = tuple(f"{species[i // 2]}/{i // 2}@{i % 2}" for i in range(len(rows)))
-    labels = {"y": np.repeat(y, 2), "background": background, "split": np.repeat(split, 2),
-              "bird": np.repeat(np.arange(len(split)), 2)}  # fmt: skip
-    return rows.astype(np.float32), ids, labels
+    ids = tuple(f"{species[i]}/{i // 2}@{i % 2}" for i in range(len(rows)))
+    return rows, ids, {"y": y, "background": background, "split": split, "bird": np.arange(len(rows)) // 2}
+
+
+def _pairs(rng: np.random.Generator) -> Rows:
+    """Every pair of sentences without and with the mark."""
+    rows, y, concept, split = _twins(0.5, rng)
+    ids = tuple(f"pair {i // 2}{'!!' * (i % 2)}" for i in range(len(rows)))
+    return rows, ids, {"y": y, "concept": concept, "split": split, "pair": np.arange(len(rows)) // 2}
+
+
+def _twins(share: float, rng: np.random.Generator) -> tuple[Array, Array, Array, Array]:
+    """Rows, main label (1 for a `share` of examples), concept and split of examples that are there with either concept.
+
+    Twins are neighbours, and alike but for the concept and a little noise.
+    """
+    split = np.repeat(list(_BIRDS), list(_BIRDS.values()))
+    y = (rng.random(len(split)) < share).astype(np.int64)
+    example = rng.standard_normal((len(split), _WIDTH))
+    example[:, 0] += _APART * (y - 0.5)
+    rows = np.repeat(example, 2, axis=0) + 0.3 * rng.standard_normal((2 * len(split), _WIDTH))
+    concept = np.tile(np.arange(2), len(split))
+    rows[:, 1] += _APART * (concept - 0.5)
+    return rows.astype(np.float32), np.repeat(y, 2), concept, np.repeat(split, 2)
+
+
+def _trained_on(data: Mapping[str, Any], rng: np.random.Generator) -> Rows:
+    """Every example once, at strength p but in test rows; with an adversary the concept is harder to see."""
+    share = 0.25 if FINETUNED[data["name"]] == "waterbirds" else 0.5
+    split = np.repeat(list(_BIRDS), list(_BIRDS.values()))
+    y = (rng.random(len(split)) < share).astype(np.int64)
+    concept = np.concatenate(
+        [agreeing(y[split == name], 0.5 if name == "test" else data["p"], rng) for name in _BIRDS]
+    )  # fmt: skip
+    rows = rng.standard_normal((len(split), _WIDTH))
+    rows[:, 0] += _APART * (y - 0.5)
+    rows[:, 1] += _APART * (_LEFT if data["adversary"] else 1.0) * (concept - 0.5)
+    labels = {"y": y, CONCEPT[data["name"]]: concept, "split": split}
+    return rows.astype(np.float32), tuple(f"example {i}" for i in range(len(rows))), labels
 
 
 def _faces(data: Mapping[str, Any], rng: np.random.Generator) -> Rows:

@@ -31,6 +31,23 @@ def _share(name: str) -> Callable[[Result], float]:
     return lambda result: math.nan if result[name] is None else 100.0 * result[name]
 
 
+def _of_groups(name: str, g: int | None = None) -> Callable[[Result], float]:
+    """Mean over groups, or the value of one, in %; not a number where it was not measured."""
+
+    def mean(result: Result) -> float:
+        found = result.get(name) or [None]
+        wanted = found if g is None or len(found) == 1 else [found[g]]
+        return math.nan if None in wanted else float(100.0 * np.mean(wanted))
+
+    return mean
+
+
+def _adversary(result: Result) -> float:
+    """In %; not a number where the network was trained without one."""
+    accuracy = result["training"]["adversary_accuracy"]
+    return math.nan if accuracy is None else 100.0 * accuracy
+
+
 def _found(result: Result) -> float:
     return 100.0 * bool(result["d_spurious"] == 1 and result["d_main"] == 1)
 
@@ -54,7 +71,16 @@ METRICS: dict[str, Callable[[Result], float]] = {
     "eyes_share": _share("eyes_share"),
     "change": lambda result: 100.0 * math.sqrt(result["change"]),
     "any_spurious": lambda result: 100.0 * (result["d_spurious"] > 0),
+    "probe": lambda result: 100.0 * result["probe"],
+    "adversary": _adversary,
+    "inside": _of_groups("inside"),
+    **{f"inside {name}": _of_groups("inside", g) for g, name in enumerate(GROUPS)},
+    "area": _of_groups("inside_area"),
 }
+#: What "inside per group" in a spec stands for.
+INSIDE_GROUPS = tuple(f"inside {name}" for name in GROUPS)
+#: Those of networks that were trained for the run.
+OF_TRAINED = ("probe", "adversary", "inside", *INSIDE_GROUPS, "area")
 
 #: What "accuracy" in a spec stands for: the paper's six.
 ACCURACIES = (*GROUPS, "worst_group", "average")
@@ -65,7 +91,7 @@ TWO_ACCURACIES = (
     *(name.replace("spurious", "glasses") for name in GROUPS), "worst_group(glasses)",
 )  # fmt: skip
 #: Names in a spec that stand for several metrics.
-BUNDLES = {"accuracy": ACCURACIES, "two accuracies": TWO_ACCURACIES}
+BUNDLES = {"accuracy": ACCURACIES, "two accuracies": TWO_ACCURACIES, "inside per group": INSIDE_GROUPS}
 
 #: How a metric is called in headings.
 TITLES = {
@@ -75,4 +101,7 @@ TITLES = {
     "mouth_share": "share of the change around the mouth, %", "eyes_share": "share of the change around the eyes, %",
     "change": "change of a pixel (root mean square), % of white",
     "found": "one direction each found, %", "any_spurious": "any spurious direction found, %",
+    "probe": "concept read off test rows by a fresh probe, %", "adversary": "concept read off by the adversary, %",
+    "inside": "share of the map on the bird, %", "area": "share of the picture that is bird, %",
+    **{f"inside {name}": f"on the bird, {name}, %" for name in GROUPS},
 }  # fmt: skip

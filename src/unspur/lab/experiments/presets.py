@@ -13,7 +13,7 @@ from typing import Any
 from unspur.lab.compare import HEADS
 from unspur.lab.experiments.fitting import REMOVERS
 from unspur.lab.experiments.folder import experiments_folder
-from unspur.lab.experiments.registry import EMBEDDED
+from unspur.lab.experiments.registry import EMBEDDED, FINETUNED
 
 #: How a cell is evaluated.
 PRESETS: dict[str, str] = {
@@ -63,7 +63,7 @@ def _tables() -> dict[str, Any]:
 
 def hyperparameters(table: str, dataset: str, method: str) -> dict[str, Any]:
     """Values that the paper, or the authors' program ("released"), has for a method; empty where it has none."""
-    return dict(_tables()[table].get(dataset, {}).get(method, {}))
+    return dict(_tables()[table].get(FINETUNED.get(dataset, dataset), {}).get(method, {}))
 
 
 def complete_remover(preset: str, dataset: str, named: Mapping[str, Any]) -> dict[str, Any]:

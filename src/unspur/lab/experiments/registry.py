@@ -1,12 +1,13 @@
 """Datasets that a spec may name: their settings, with defaults and what they may be.
 
-Toy is drawn when it is needed. Waterbirds and CelebA are read from embedding stores (`lab.encoders`).
+Toy is drawn when it is needed. Waterbirds and CelebA are read from embedding stores (`lab.encoders`); those called
+"-finetuned" from stores of networks that were trained on the very rows of a run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 
@@ -45,6 +46,14 @@ _EMBEDDED: dict[str, Setting] = {
     ),
 }  # fmt: skip
 
+#: The same where the network was trained for the run, and more of how.
+_TUNED: dict[str, Setting] = {
+    **_EMBEDDED,
+    "adversary": Setting(
+        0.0, "the weight of an adversary in training, or 0 for none", lambda weight: 0.0 <= weight < 1e6, False
+    ),
+}  # fmt: skip
+
 DATASETS: dict[str, dict[str, Setting]] = {
     "toy": {
         "n": Setting(2000, "a whole number of at least 50", lambda n: n >= 50),
@@ -77,17 +86,35 @@ DATASETS: dict[str, dict[str, Setting]] = {
             "first", "'first', 'second' or 'both'", lambda which: which in ("first", "second", "both"), False
         ),
     },
+    "waterbirds-finetuned": _TUNED,
+    "multinli-finetuned": {
+        **_TUNED,
+        "encoder": Setting("bert-base-uncased", "the name of an encoder", _word),
+        "pca": replace(_EMBEDDED["pca"], default=100),
+        "trained_on": Setting(
+            "drawn",
+            "'drawn' (the rows of the run) or 'unmarked' (pairs without the mark)",
+            lambda rows: rows in ("drawn", "unmarked"),
+        ),
+    },
 }
 
 #: Those that are read from embedding stores.
 EMBEDDED = frozenset(name for name, settings in DATASETS.items() if "encoder" in settings)
 
-#: Settings, besides the strength, that published values are for; all others are the defaults.
-PUBLISHED: dict[str, tuple[str, dict[str, Any]]] = {
-    "toy": ("toy", {}),
-    "toy gamma_sp=6 gamma_mt=2": ("toy", {"separability_concept": 6.0, "separability_main": 2.0}),
-    "waterbirds": ("waterbirds", {}),
-    "celeba": ("celeba", {}),
+#: Those whose network was trained for the run, and the data that it was trained on.
+FINETUNED = {"waterbirds-finetuned": "waterbirds", "multinli-finetuned": "multinli"}
+#: What their stores call the concept.
+CONCEPT = {"waterbirds-finetuned": "background", "multinli-finetuned": "concept"}
+
+#: Datasets that published values can be set beside, and settings, besides the strength, that those are for; all others
+#: are the defaults.
+PUBLISHED: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+    "toy": (("toy",), {}),
+    "toy gamma_sp=6 gamma_mt=2": (("toy",), {"separability_concept": 6.0, "separability_main": 2.0}),
+    "waterbirds": (("waterbirds", "waterbirds-finetuned"), {}),
+    "celeba": (("celeba",), {}),
+    "multinli": (("multinli-finetuned",), {}),
 }
 
 
@@ -95,3 +122,8 @@ def drawn_settings(dataset: Mapping[str, Any]) -> dict[str, Any]:
     """Those settings of a cell's dataset that decide which rows are drawn."""
     known = DATASETS[dataset["name"]]
     return {key: value for key, value in dataset.items() if key == "name" or known[key].drawn}
+
+
+def without_marks(dataset: Mapping[str, Any]) -> bool:
+    """Whether the network was trained on examples without the concept, so that rows of either concept are there."""
+    return dataset.get("trained_on") == "unmarked"

@@ -13,10 +13,10 @@ from typing import Any
 from unspur.exceptions import InputError
 from unspur.lab.compare import HEADS
 from unspur.lab.experiments.fitting import REMOVERS
-from unspur.lab.experiments.metrics import BUNDLES, METRICS
+from unspur.lab.experiments.metrics import BUNDLES, METRICS, OF_TRAINED
 from unspur.lab.experiments.presets import ON_EMBEDDINGS, PRESETS, has_method, known_options
 from unspur.lab.experiments.published import published_values
-from unspur.lab.experiments.registry import DATASETS, EMBEDDED, PUBLISHED
+from unspur.lab.experiments.registry import DATASETS, EMBEDDED, FINETUNED, PUBLISHED
 from unspur.lab.experiments.spec import Experiment, Method
 
 #: Figures that `lab.report` can draw, and how many axes they need.
@@ -201,8 +201,14 @@ class _Reader:
                 raise InputError(f"{key} of {self.where} is an axis; a method cannot have a value of its own.")
         return {key: self.value(dataset["name"], key, value) for key, value in own.items()}
 
-    def measurable(self, metrics: Iterable[str], dataset: Mapping[str, Any]) -> None:
-        """Metrics of a second concept need one."""
+    def measurable(self, metrics: Sequence[str], dataset: Mapping[str, Any]) -> None:
+        """Metrics of a second concept need one, and those of a trained network such a network."""
+        trained = [metric for metric in metrics if metric in OF_TRAINED]
+        if trained and dataset["name"] not in FINETUNED:
+            raise InputError(
+                f"{self.where} measures {trained[0]!r}, which is for networks that were trained for a run: datasets "
+                f"{', '.join(FINETUNED)}."
+            )
         second = [metric for metric in metrics if "glasses" in metric]
         if second and dataset.get("second", "none") == "none":
             raise InputError(f"{self.where} measures {second[0]!r}, for which its dataset needs a 'second' concept.")
@@ -240,7 +246,8 @@ class _Reader:
             line = (method.source, entry["dataset"], method.published)
             if method.source is not None and line not in {k[:3] for k in values}:
                 raise InputError(f"{method.name!r} of {self.where}: there are no published values {line}.")
-        name, settings = PUBLISHED[entry["dataset"]]
+        names, settings = PUBLISHED[entry["dataset"]]
+        name = dataset["name"] if dataset["name"] in names else names[0]
         paper = {"name": name} | {k: settings.get(k, v.default) for k, v in DATASETS[name].items()}
         other = {key: dataset[key] for key in paper if key != strength and dataset.get(key) != paper[key]}
         if other and comparable:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from unspur.exceptions import InputError
-from unspur.lab.experiments.metrics import GROUPS, TITLES, TWO_ACCURACIES
+from unspur.lab.experiments.metrics import GROUPS, INSIDE_GROUPS, TITLES, TWO_ACCURACIES
 from unspur.lab.experiments.published import BAND
 from unspur.lab.experiments.spec import Experiment, Method
 from unspur.lab.experiments.summary import Line, Summary
@@ -39,7 +39,9 @@ _METRICS = {
 }  # fmt: skip
 #: Metrics whose lines lie on each other so often that they are drawn this far apart.
 _COUNTS, _SHIFT = {"d_spurious", "d_main"}, 0.035
-_PERCENT = {*GROUPS, *TWO_ACCURACIES, "average", "worst_group", "found", "any_spurious"}
+_PERCENT = {
+    *GROUPS, *TWO_ACCURACIES, "average", "worst_group", "found", "any_spurious", "inside", *INSIDE_GROUPS, "area",
+}  # fmt: skip
 #: Rows of panels under "sizes": more are not readable.
 _SIZE_METRICS = 3
 #: Keywords of a matplotlib line; metric -> value and name of its dotted line; points of a curve: where, and what.

@@ -7,7 +7,7 @@ import html
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -39,7 +39,7 @@ def write_changed(changed: Changed, path: Path, title: str, *, overwrite: bool =
         ]
         body.append(f"<tr><th scope=row>change, enlarged</th><td></td>{''.join(apart)}</tr>")
     table = f"<div class=scroll><table><tr><th></th>{head}</tr>{''.join(body)}</table></div>"
-    return _write(path, title, table, overwrite=overwrite)
+    return write_page(path, title, table, overwrite=overwrite)
 
 
 def write_gallery(
@@ -49,17 +49,18 @@ def write_gallery(
     parts = []
     for group, pictures in groups.items():
         figures = "".join(
-            f"<figure>{_encoded(picture, name)}<figcaption>{html.escape(name)}</figcaption></figure> "
+            f"<figure>{encoded(picture, name)}<figcaption>{html.escape(name)}</figcaption></figure> "
             for name, picture in pictures
         )
         parts.append(f"<h2>{html.escape(group)}</h2><div>{figures}</div>")
-    return _write(path, title, "".join(parts), overwrite=overwrite)
+    return write_page(path, title, "".join(parts), overwrite=overwrite)
 
 
-def _write(path: Path, title: str, content: str, *, overwrite: bool) -> Path:
+def write_page(path: Path, title: str, content: str, *, style: str = "", overwrite: bool = False) -> Path:
+    """One HTML file of a title and content that is HTML itself; `style` is added to that of all pages."""
     text = (
         f"<!doctype html><html lang=en><meta charset=utf-8><title>{html.escape(title)}</title>"
-        f"<meta name=viewport content='width=device-width'><style>{_STYLE}</style><h1>{html.escape(title)}</h1>"
+        f"<meta name=viewport content='width=device-width'><style>{_STYLE}{style}</style><h1>{html.escape(title)}</h1>"
         f"{content}"
         "<p>Made from a research dataset on this machine: for looking at, not for passing on.</p></html>\n"
     )
@@ -77,11 +78,17 @@ def _difference(change: FloatArray) -> FloatArray:
 def _img(grey: FloatArray, alt: str) -> str:
     from PIL import Image
 
-    return _encoded(Image.fromarray(np.uint8(255 * np.clip(grey, 0.0, 1.0))), alt)
+    return encoded(Image.fromarray(np.uint8(255 * np.clip(grey, 0.0, 1.0))), alt)
 
 
-def _encoded(picture: Any, alt: str) -> str:
+def species(name: str) -> str:
+    """Of an id such as ``141.Artic_Tern/Artic_Tern_0001@land``."""
+    return name.split("/", maxsplit=1)[0].split(".", 1)[-1].replace("_", " ")
+
+
+def encoded(picture: Any, alt: str, kind: Literal["PNG", "JPEG"] = "PNG") -> str:
+    """A picture (PIL) as an element of a page."""
     buffer = io.BytesIO()
-    picture.save(buffer, "PNG")
+    picture.save(buffer, kind)
     data = base64.b64encode(buffer.getvalue()).decode()
-    return f'<img alt="{html.escape(alt, quote=True)}" src="data:image/png;base64,{data}">'
+    return f'<img alt="{html.escape(alt, quote=True)}" src="data:image/{kind.lower()};base64,{data}">'
