@@ -19,6 +19,7 @@ from unspur.criteria import DirectionTests, Role
 from unspur.exceptions import EmptySubspaceError
 from unspur.labels import class_label
 from unspur.removers.base import Remover
+from unspur.removers.frame import Frame
 from unspur.removers.inputs import LabelledRows, Sample, Splitting, labelled_rows
 from unspur.removers.joint import (
     ExactSolver,
@@ -61,6 +62,12 @@ class JSE(Remover):
         others should be scaled down first. "auto" tries 1, 0.1, 0.01, 0.001 and 0.0001 until held-out losses clearly
         rise, and takes the largest whose first pair predicts held-out rows as well as the best, within one standard
         error.
+    orthogonality : {"weights", "scores"}, default="weights"
+        What is orthogonal: the weights of the two labels, ``w_sp · w_mt = 0``, as in the paper; or their scores over
+        the training rows, ``w_spᵀ Σ w_mt = 0``, which is the method on whitened rows. Then one oblique direction takes
+        what would take many, and a concept that is far easier than the task does not swallow it: better after an
+        encoder that was fine-tuned on the correlation, worse where features of concept and task are correlated but
+        separate. Takes a copy of the rows in memory.
     solver : {"exact", "sgd"}, default="exact"
         Solve each pair to `tol`, or by the paper's minibatch SGD with early stopping.
     inner : {"main", "spurious"}, default="main"
@@ -97,7 +104,7 @@ class JSE(Remover):
     Attributes
     ----------
     spurious_, main_ : Subspace
-        The two orthogonal subspaces.
+        The two subspaces, orthogonal to each other unless ``orthogonality="scores"``.
     removal_ : AffineMap
         What `transform` applies.
     trace_ : Trace
@@ -123,10 +130,12 @@ class JSE(Remover):
     story = Trace
     trace_: Trace | Traces
     _centre: FloatArray
+    _frame: Frame
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012 — scikit-learn's protocol
         **TESTED,
         "delta": [StrOptions({"auto"}), Interval(Real, None, None, closed="neither")],
+        "orthogonality": [StrOptions({"weights", "scores"})],
         "inner": [StrOptions({"main", "spurious"})],
         "output": [StrOptions({"off_spurious", "onto_main"})],
         "candidate": [StrOptions({"last_accepted", "failing"})],
@@ -142,6 +151,7 @@ class JSE(Remover):
         tests: str = "group",
         balance: str = "group",
         weight_decay: Any = "auto",
+        orthogonality: str = "weights",
         solver: str = "exact",
         inner: str = "main",
         output: str = "off_spurious",
@@ -167,6 +177,7 @@ class JSE(Remover):
         self.tests = tests
         self.balance = balance
         self.weight_decay = weight_decay
+        self.orthogonality = orthogonality
         self.solver = solver
         self.inner = inner
         self.output = output
@@ -231,12 +242,20 @@ class JSE(Remover):
                     "No main-task direction was found, so there is none to project onto: every row would become the "
                     f"same point. Use output='off_spurious'. The tests were:\n{self.trace_}"
                 )
-            keep = self.output == "onto_main"
-            make, subspace = (AffineMap.keeping, self.main_) if keep else (AffineMap.removing, self.spurious_)
-            self.removal_ = make(subspace, self._centre)
-            del self._centre
+            self._set_removal()
             self.warn_if_nothing_removed(self.max_spurious)
         return self
+
+    def _set_removal(self) -> None:
+        """The map that `transform` applies, in the coordinates of the rows that came."""
+        keep, frame = self.output == "onto_main", self.__dict__.pop("_frame", None)
+        if frame is None:
+            make, subspace = (AffineMap.keeping, self.main_) if keep else (AffineMap.removing, self.spurious_)
+            self.removal_ = make(subspace, self._centre)
+        else:
+            self.removal_ = frame.keeping(self.main_) if keep else frame.removing(self.spurious_)
+            self.spurious_, self.main_ = frame.scores(self.spurious_), frame.scores(self.main_)
+        del self._centre
 
     def _fit_one(
         self, train: Sample, validation: Sample | None, gone: Subspace | None
@@ -253,6 +272,11 @@ class JSE(Remover):
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1, size=4))
         splitting = Splitting(self.cv, self.validation_fraction, rng)
         data = labelled_rows(self, train, validation, splitting, self.missing_concept, by_group=self.tests == "group")
+        if self.orthogonality == "scores":
+            if not hasattr(self, "_frame"):  # one for all concepts and classes, whose directions are to be orthogonal
+                all_alike = data.counts.weighting(data.counts.without(1 if data.counts.n_folds == 1 else None), "none")
+                self._frame = Frame.of_rows(data.rows, all_alike)
+            data = replace(data, rows=self._frame.rows(data.rows))
         with self._progress() as report:
             away = Subspace.empty(data.rows.n_features) if gone is None else gone
             return *self._estimate(data, rng, report, away, main_only), data

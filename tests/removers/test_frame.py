@@ -1,0 +1,109 @@
+"""JSE with orthogonal scores: the same as on whitened rows, in the coordinates of the user."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.decomposition import PCA
+
+from unspur import JSE, SAL, load, surgery
+from unspur.exceptions import EmptySubspaceError
+from unspur.lab.datasets import make_toy
+
+
+def stretched(n=1500, seed=0, rho=0.4):
+    """Toy seen through a map that makes its features correlated and of very different size."""
+    rng = np.random.default_rng(7)
+    turn = np.linalg.qr(rng.standard_normal((12, 12)))[0] * np.geomspace(0.1, 10.0, 12)
+    toy = make_toy(n, d=12, rho=rho, random_state=seed)
+    return toy.Z @ turn + 3.0, toy.y, toy.concept
+
+
+def fitted(Z, y, c, **options):
+    return JSE(random_state=0, cv=None, **options).fit(Z, y, concept=c)
+
+
+class TestScores:
+    Z, y, c = stretched()
+
+    def test_equals_the_method_on_whitened_rows(self):
+        here = fitted(self.Z, self.y, self.c, orthogonality="scores")
+        # Rows that are held out do not decide how rows are whitened; which they are does not depend on Z.
+        pca = PCA(whiten=True).fit(self.Z)
+        there = fitted(pca.transform(self.Z), self.y, self.c)
+        assert (here.spurious_.dim, here.main_.dim) == (there.spurious_.dim, there.main_.dim) == (1, 1)
+        scores = [
+            f.removal_.right[:, 0] @ (z - z.mean(axis=0)).T for f, z in ((here, self.Z), (there, pca.transform(self.Z)))
+        ]
+        assert abs(np.corrcoef(*scores)[0, 1]) > 0.999
+
+    def test_scores_are_uncorrelated_over_the_rows_and_the_weights_need_not_be_orthogonal(self):
+        here = fitted(self.Z, self.y, self.c, orthogonality="scores")
+        weights = fitted(self.Z, self.y, self.c)
+        for jse, uncorrelated in ((here, True), (weights, False)):
+            spurious, main = (self.Z @ part.basis[:, 0] for part in (jse.spurious_, jse.main_))
+            assert (abs(np.corrcoef(spurious, main)[0, 1]) < 0.08) == uncorrelated
+        assert abs(weights.spurious_.basis[:, 0] @ weights.main_.basis[:, 0]) < 1e-9
+
+    def test_what_is_left_does_not_vary_along_the_removed_score(self):
+        jse = fitted(self.Z, self.y, self.c, orthogonality="scores")
+        left = (jse.transform(self.Z) - jse.removal_.centre) @ jse.removal_.right
+        assert np.abs(left).max() < 1e-9 * np.abs((self.Z - jse.removal_.centre) @ jse.removal_.right).max()
+        assert_allclose(jse.transform(jse.transform(self.Z)), jse.transform(self.Z), atol=1e-9)
+
+    def test_any_invertible_map_of_the_rows_gives_the_same_removal(self):
+        """Which orthogonal weights do not: they depend on the units of the features."""
+        shape = np.diag(np.geomspace(1.0, 50.0, 12))
+        same, other = (
+            [fitted(Z, self.y, self.c, weight_decay=0.01, max_spurious=1, orthogonality=kind).removal_(Z) @ back
+             for Z, back in ((self.Z, np.eye(12)), (self.Z @ shape, np.linalg.inv(shape)))]
+            for kind in ("scores", "weights")
+        )  # fmt: skip
+        assert np.abs(same[0] - same[1]).max() < 1e-3 * np.abs(self.Z).max()
+        assert np.abs(other[0] - other[1]).max() > 1e-2 * np.abs(self.Z).max()
+
+    def test_onto_the_main_task(self):
+        jse = fitted(self.Z, self.y, self.c, orthogonality="scores", output="onto_main")
+        clean = jse.transform(self.Z)
+        assert np.linalg.matrix_rank(clean - clean.mean(axis=0), tol=1e-6) == jse.main_.dim
+        rng = np.random.default_rng(0)
+        with pytest.raises(EmptySubspaceError):
+            fitted(self.Z, rng.permutation(self.y), self.c, orthogonality="scores", output="onto_main")
+
+    def test_rows_without_full_rank(self):
+        doubled = np.hstack([self.Z, self.Z[:, :3]])
+        jse = fitted(doubled, self.y, self.c, orthogonality="scores")
+        assert jse.spurious_.dim == 1
+        assert np.isfinite(jse.transform(doubled)).all()
+
+    def test_several_concepts(self):
+        both = np.column_stack([self.c, (self.Z[:, -1] > np.median(self.Z[:, -1])).astype(int)])
+        jse = fitted(self.Z, self.y, both, orthogonality="scores")
+        assert jse.spurious_.dim >= 2
+        assert_allclose(jse.transform(jse.transform(self.Z)), jse.transform(self.Z), atol=1e-8)
+
+    def test_is_saved_and_folded(self, tmp_path):
+        from sklearn.linear_model import LogisticRegression
+
+        jse = fitted(self.Z, self.y, self.c, orthogonality="scores")
+        jse.save(tmp_path / "jse.safetensors")
+        assert_allclose(load(tmp_path / "jse.safetensors").transform(self.Z), jse.transform(self.Z))
+        head = LogisticRegression(solver="newton-cholesky").fit(jse.transform(self.Z), self.y)
+        assert_allclose(surgery.fold(jse, head).decision_function(self.Z),
+                        head.decision_function(jse.transform(self.Z)), atol=1e-8)  # fmt: skip
+
+
+def test_the_frame_turns_sal_into_leace():
+    """An oracle for the coordinates: LEACE is SAL on whitened rows."""
+    from unspur import LEACE
+    from unspur.removers.frame import Frame
+    from unspur.subspace import Subspace
+
+    Z, y, c = stretched()
+    centred = Z - Z.mean(axis=0)
+    values, vectors = np.linalg.eigh(centred.T @ centred / len(Z))
+    frame = Frame(
+        Z.mean(axis=0), (vectors / np.sqrt(values)) @ vectors.T, (vectors * np.sqrt(values)) @ vectors.T
+    )  # fmt: skip
+    sal = SAL().fit(centred @ frame.whiten, y, concept=c)
+    leace = LEACE().fit(Z, y, concept=c)
+    assert_allclose(frame.removing(Subspace(sal.spurious_.basis))(Z), leace.transform(Z), atol=1e-8)
