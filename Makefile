@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo picture test lint types bench defaults results frozen check clean
+.PHONY: demo picture test lint types bench defaults results frozen finetuned check clean
 
 demo: $(READY)  ## remove the photograph behind the digits, end to end
 	$(BIN)/unspur demo --output unspur-demo.png --force
@@ -33,7 +33,11 @@ results: $(READY)  ## every experiment on Toy beside the published values, into 
 
 frozen: $(READY)  ## birds and faces, from the stores in unspur-embeddings/ (docs/datasets.md), and their page
 	$(BIN)/unspur reproduce waterbirds celeba --output results
-	$(BIN)/python benchmarks/frozen_page.py --embeddings unspur-embeddings
+	$(BIN)/python benchmarks/result_pages.py --frozen unspur-embeddings
+
+finetuned: $(READY)  ## networks trained with the correlation, from the stores of benchmarks/finetuned_networks.py, and their page
+	$(BIN)/unspur reproduce waterbirds-finetuned waterbirds-finetuned-group waterbirds-gradcam multinli --output results
+	$(BIN)/python benchmarks/result_pages.py --finetuned unspur-embeddings
 
 check: lint types test
 

@@ -94,13 +94,14 @@ def test_the_picture_of_the_readme_is_there():
     assert all((ROOT / name).stat().st_size > 1000 for name in pictures)
 
 
-def test_the_page_on_frozen_networks_says_what_the_records_say():
+@pytest.mark.parametrize("page", ["frozen-networks", "finetuned-networks"])
+def test_a_page_says_what_the_records_say(page):
     sys.path.insert(0, str(ROOT / "benchmarks"))
     try:
-        import frozen_page
+        import result_pages
     finally:
         sys.path.pop(0)
-    assert frozen_page.rendered() == (ROOT / "docs" / "frozen-networks.md").read_text(encoding="utf-8")
+    assert result_pages.rendered(page) == (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
 
 
 def difference(experiment, method, other, metric, at):

@@ -59,6 +59,10 @@ class OutputExistsError(UnspurError, FileExistsError):
     """A result would overwrite an existing file."""
 
 
+class DataMissingError(InputError):
+    """Data that an experiment reads are not there; the message says how to make them."""
+
+
 class RunStoppedError(UnspurError):
     """A run of experiments ended before its last cell; what it had finished is stored."""
 
@@ -69,6 +73,10 @@ class NotConvergedWarning(ConvergenceWarning):
 
 class NothingRemovedWarning(UserWarning):
     """No spurious direction was accepted, so that `transform` leaves rows as they are; the message says why."""
+
+
+class TaskLostWarning(UserWarning):
+    """Main-task directions were found at first and none at the end, so that the task may be removed as well."""
 
 
 class IllConditionedWarning(UserWarning):

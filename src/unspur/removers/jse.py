@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,7 +17,7 @@ from tqdm.auto import tqdm
 
 from unspur._typing import Array, FloatArray
 from unspur.criteria import DirectionTests, Role
-from unspur.exceptions import EmptySubspaceError
+from unspur.exceptions import EmptySubspaceError, TaskLostWarning
 from unspur.labels import class_label
 from unspur.removers.base import Remover
 from unspur.removers.frame import Frame
@@ -38,6 +39,8 @@ from unspur.solvers.sgd import SGDSettings
 from unspur.solvers.whitening import Geometry, Whitening
 from unspur.subspace import AffineMap, Subspace
 from unspur.trace import Trace, Traces
+
+_KEEP_IT = "Try orthogonality='scores', or delta='auto', which shifts the test by how much easier the concept is."
 
 
 class JSE(Remover):
@@ -228,7 +231,9 @@ class JSE(Remover):
             Rows to judge directions on; else rows of X are held out. Best are rows that the encoder has not seen.
 
         A fit that fails leaves the estimator as it was. One that accepts no spurious direction issues a
-        NothingRemovedWarning: `transform` then changes nothing.
+        NothingRemovedWarning: `transform` then changes nothing. One that ends without a main-task direction, after some
+        were accepted, issues a TaskLostWarning: the concept is then so much easier to predict that it is found in every
+        direction.
         """
         validation = Sample(X_val, y_val, concept_val, sample_weight_val, "_val")
         with self._all_or_nothing():
@@ -244,7 +249,22 @@ class JSE(Remover):
                 )
             self._set_removal()
             self.warn_if_nothing_removed(self.max_spurious)
+            if self._task_lost():
+                warnings.warn(f"{self._task_lost()} {_KEEP_IT}", TaskLostWarning, stacklevel=2)
         return self
+
+    def _task_lost(self) -> str:
+        """What to say where the concept was so much easier that all directions of the task were taken for it."""
+        found_at_first = any(step.verdict.role == "main" and step.verdict.proper for step in self.trace_)
+        if self.main_.dim or not self.spurious_.dim or not found_at_first:
+            return ""
+        return (
+            f"After {self.spurious_.dim} spurious directions none is left that predicts the main label better than the "
+            "concept, as some did at first: removing them may remove the task."
+        )
+
+    def _notes(self) -> list[str]:
+        return [*super()._notes(), *filter(None, [self._task_lost()])]
 
     def _set_removal(self) -> None:
         """The map that `transform` applies, in the coordinates of the rows that came."""

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, get_args
 import click
 import numpy as np
 
-from unspur.exceptions import InputError
+from unspur.exceptions import InputError, OutputExistsError
 from unspur.lab.cli.common import echo_json, force_option, json_option, seed_option, sizes_option
 from unspur.lab.datasets.celeba import SIZES as FACES
 from unspur.lab.datasets.celeba import CelebA
@@ -20,14 +20,14 @@ from unspur.lab.datasets.multinli import MultiNLI
 from unspur.lab.datasets.own import Own
 from unspur.lab.datasets.selected import Selected, birds_at, faces_at, pairs_at, unmarked_pairs
 from unspur.lab.datasets.waterbirds import Composites
-from unspur.lab.encoders import load_encoder
+from unspur.lab.encoders import ENCODERS, load_encoder
 from unspur.lab.encoders.base import NetworkEncoder, Precision
 from unspur.lab.encoders.embedding import embed
 from unspur.lab.encoders.finetuning import finetune
 from unspur.lab.encoders.images import opacity
 from unspur.lab.encoders.maps import write_maps
 from unspur.lab.encoders.reduction import Reduction
-from unspur.lab.encoders.store import REDUCTION, EmbeddingStore
+from unspur.lab.encoders.store import MANIFEST, PROGRESS, REDUCTION, EmbeddingStore
 from unspur.lab.encoders.training import Balance, Optimizer, Training, paper_training
 from unspur.lab.experiments.stores import EMBEDDINGS, tuned_folder
 
@@ -118,25 +118,33 @@ def finetune_command(
         raise click.UsageError(f"There is no source {source!r}. Known are {', '.join(LABELS)}, or a .csv file.")
     if own and (output is None or main is None or concept is None):
         raise click.UsageError(f"{source} needs --output, the folder of the store, and --main and --concept.")
-    if unmarked and source != "multinli":
-        raise click.UsageError("--unmarked is for multinli only.")
+    if unmarked and (source != "multinli" or adversary):
+        raise click.UsageError("--unmarked is for multinli only, and without an adversary: it would have no concept "
+                               "to find.")  # fmt: skip
+    if not own and source != "celeba" and (main is not None or concept is not None):
+        raise click.UsageError(f"--main and --concept are for celeba and tables of one's own; {source} has its own.")
+    if own and sizes is not None:
+        raise click.UsageError(f"--sizes is for known sources; the column split of {source} says what is what.")
     if maps and source != "waterbirds":
         raise click.UsageError("--maps is for waterbirds only: the others have no masks of what is to be looked at.")
     plan = _plan(source, root, p, seed, sizes, main, concept, unmarked=unmarked)
     training = paper_training(source, adversary=adversary).with_settings(
         {**settings, "seed": seed, "adversary": adversary}
     )
-    folder = output or tuned_folder(
-        embeddings, source, encoder_name, seed, p=p, adversary=adversary, unmarked=unmarked
-    )  # fmt: skip
-    kept = plan.pca if pca is None else pca
     encoder = _network(encoder_name, device, precision, plan.trained_on)
+    # A folder is found again by its place, wherever a later command is given; its name alone goes into results.
+    known_as, address = encoder_name, encoder_name
+    if encoder_name not in ENCODERS and Path(encoder_name).expanduser().is_dir():
+        known_as, address = encoder.name, str(Path(encoder_name).expanduser().resolve())
+    folder = output or tuned_folder(embeddings, source, known_as, seed, p=p, adversary=adversary, unmarked=unmarked)
+    kept = plan.pca if pca is None else pca
+    _require_possible(plan.embedded, encoder, kept, folder, maps=bool(maps))
     if not as_json:
         _announce(plan, training, encoder, source)
     network = Path(f"{folder}-network")
     folder.parent.mkdir(parents=True, exist_ok=True)
     encoder = finetune(
-        plan.trained_on, encoder, network, training, main=plan.main, concept=plan.concept, base=encoder_name,
+        plan.trained_on, encoder, network, training, main=plan.main, concept=plan.concept, base=address,
         workers=workers, overwrite=force, progress=not as_json,
     )  # fmt: skip
     store = embed(
@@ -195,13 +203,34 @@ def _network(name: str, device: str, precision: Precision, examples: Examples) -
     return encoder
 
 
+def _require_possible(
+    examples: Examples, encoder: NetworkEncoder, components: int, folder: Path, *, maps: bool
+) -> None:  # fmt: skip
+    """Whatever would be found wrong after the training is found wrong before it."""
+    rows = int(np.sum(examples.labels.get("split", np.array([])) == "train"))
+    if components > min(rows, encoder.width):
+        raise InputError(
+            f"{rows} training rows of {encoder.width} features have no {components} principal components; pass --pca "
+            f"with {min(rows, encoder.width)} at most, or 0 to keep all features."
+        )
+    store = any((folder / name).exists() for name in (MANIFEST, PROGRESS))
+    if folder.is_dir() and not store and any(not path.name.startswith(".") for path in folder.iterdir()):
+        raise OutputExistsError(f"{folder} is no embedding store and holds other files. Name a folder of its own.")
+    if not maps:
+        return
+    if not components:
+        raise click.UsageError("--maps belong to principal components; leave out --pca 0.")
+    if getattr(encoder, "preparation", None) is None:
+        raise InputError(f"{encoder.name} prepares pictures in its own way, so masks cannot be laid over its maps.")
+    encoder.where.run(encoder.feature_maps, encoder.batch([encoder.prepare(examples[0])]))  # says if it has none
+
+
 def _keep_maps(examples: Examples, encoder: NetworkEncoder, store: EmbeddingStore, each: int, workers: int) -> None:
     """Feature maps of some test pictures of every group."""
     assert isinstance(examples, Selected)
     birds, preparation = examples.whole, getattr(encoder, "preparation", None)
     assert isinstance(birds, Composites)
-    if preparation is None:
-        raise InputError(f"{encoder.name} prepares pictures in its own way, so masks cannot be laid over its maps.")
+    assert preparation is not None
     y, background, split = (examples.labels[name] for name in ("y", "background", "split"))
     rng = np.random.default_rng(0)
     chosen = np.concatenate([

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from unspur.exceptions import InputError, UnspurError
+from unspur.exceptions import DataMissingError, InputError, UnspurError
 from unspur.lab.cli.common import echo_json, json_option
 from unspur.lab.datasets.toy import bayes_accuracy
 from unspur.lab.experiments.presets import PRESETS, preset_words
@@ -90,10 +90,16 @@ def reproduce_command(
                 cells = len(chosen.cells(preset, None if smoke else runs, methods))
                 words = preset_words(preset, chosen.dataset["name"])
                 click.echo(f"\n{chosen.title}\n  {chosen.name}, {cells} cells, preset {preset}: {words}")
-            result = reproduce(
-                chosen, preset, folder, runs=None if smoke else runs, only=methods, jobs=jobs, dask=dask,
-                progress=not as_json, reuse=not fresh, compute=not draw, embeddings=Path(embeddings),
-            )  # fmt: skip
+            try:
+                result = reproduce(
+                    chosen, preset, folder, runs=None if smoke else runs, only=methods, jobs=jobs, dask=dask,
+                    progress=not as_json, reuse=not fresh, compute=not draw, embeddings=Path(embeddings),
+                )  # fmt: skip
+            except DataMissingError as error:
+                if len(experiments) == 1:
+                    raise
+                click.echo(f"  left out: {error}", err=True)
+                continue
             files = _write(result, chosen, folder)
             failures += len(result.report.failures)
             done.append({**digest(result.summary), "files": [str(path) for path in files],
@@ -158,6 +164,8 @@ def _references(experiment: Experiment) -> dict[str, tuple[str, float]]:
 def _tell(result: Reproduction, files: list[Path]) -> None:
     report = result.report
     click.echo(f"  {report.computed} cells computed, {report.reused} found, in {report.seconds:.0f} s")
+    if result.waiting:
+        click.echo(f"  {len(result.waiting)} cells wait for their data. {result.waiting[0]}")
     for path, reason in result.damaged:
         click.echo(f"  {path.name} could not be used: {reason}")
     for failure in report.failures[:SHOWN]:

@@ -5,15 +5,20 @@ A tensor is called by its part and its name there: ``network.conv.weight``, ``op
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError
 
 from unspur._typing import Array
 from unspur.exceptions import ArtifactError
 from unspur.io import read_artifact, write_artifact
+
+AGAIN = "Train again with --force."
 
 
 def save_checkpoint(path: Path, parts: Mapping[str, Mapping[str, Any]], note: Mapping[str, Any]) -> None:
@@ -23,14 +28,23 @@ def save_checkpoint(path: Path, parts: Mapping[str, Mapping[str, Any]], note: Ma
         for part, tensors in parts.items()
         for name, tensor in tensors.items()
     }
-    write_artifact(path, arrays, {"note": dict(note)}, overwrite=True)
+    try:
+        write_artifact(path, arrays, {"note": dict(note)}, overwrite=True)
+    except SafetensorError as error:  # has the number of what the system said, such as a full disk, in its words only
+        number = re.search(r"os error (\d+)", str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, dict[str, Array]], dict[str, Any]]:
     """Parts and note of a file."""
-    arrays, metadata = read_artifact(path)
+    try:
+        arrays, metadata = read_artifact(path)
+    except ArtifactError as error:
+        raise ArtifactError(f"{error} {AGAIN}") from error
     if not isinstance(metadata.get("note"), dict):
-        raise ArtifactError(f"{path} is not a network that unspur saved; make it again.")
+        raise ArtifactError(f"{path} is not a network that unspur saved. {AGAIN}")
     parts: dict[str, dict[str, Array]] = {}
     for key, array in arrays.items():
         part, _, name = key.partition(".")

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,12 +35,14 @@ from unspur.lab.disk import disk_error
 from unspur.lab.encoders.adversary import reverse
 from unspur.lab.encoders.base import NetworkEncoder
 from unspur.lab.encoders.checkpoint import (
+    AGAIN,
     load_checkpoint,
     optimizer_tensors,
     restore,
     restore_optimizer,
     save_checkpoint,
 )
+from unspur.lab.encoders.embedding import FULL
 from unspur.lab.encoders.memory import keep_freed_memory
 from unspur.lab.encoders.prepared import Prepared
 from unspur.lab.encoders.training import Training
@@ -52,6 +54,8 @@ CHECKPOINT, NETWORK, RECORD, LOCK = "checkpoint.safetensors", "network.safetenso
 NOTE_SECONDS = 60.0
 #: Examples at a time where nothing is learned.
 JUDGED = 64
+#: What an encoder tells of its training.
+_TOLD = ("settings", "history", "kept_epoch", "dataset", "seconds")
 
 
 def finetune(
@@ -69,8 +73,9 @@ def finetune(
 ) -> NetworkEncoder:
     """Train on the examples whose split is "train", judge on those of "validation", and keep the network in `folder`.
 
-    `encoder` itself is trained and returned. A folder that holds the finished network is read instead; one that holds
-    the beginning of the same training is continued; another training is an error unless `overwrite`.
+    `encoder` itself is trained and returned; where training stops early, load it anew before the next attempt. A folder
+    that holds the finished network is read instead; one that holds the beginning of the same training is continued;
+    another training is an error unless `overwrite`.
 
     Parameters
     ----------
@@ -82,25 +87,33 @@ def finetune(
     if examples.kind != encoder.kind:
         raise InputError(f"{encoder.name} takes {encoder.kind}s; {examples.name} has {examples.kind}s.")
     data = _Data.of(examples, training, main, concept)
+    address = base or encoder.name
     wanted = {
-        "base": {"address": base or encoder.name, "digest": encoder.digest, "device": encoder.device},
+        "base": {"address": address, "digest": encoder.digest, "device": encoder.device},
         "dataset": {"name": examples.name, "settings": dict(examples.settings), "digest": examples.digest()},
         "main": main, "concept": concept, "settings": training.to_dict(),
     }  # fmt: skip
     place = Path(folder)
-    place.mkdir(parents=True, exist_ok=True)
+    if encoder.training and Path(address).expanduser().resolve() == place.resolve():
+        raise InputError(f"{place} holds the network that training would begin from; choose another folder.")
     keep_freed_memory()
     try:
+        place.mkdir(parents=True, exist_ok=True)
         with hold(place / LOCK):
+            for part in place.glob(f".{Path(CHECKPOINT).stem}-*"):
+                part.unlink()  # of a process that was killed while it wrote
             if overwrite:
                 for name in (RECORD, NETWORK, CHECKPOINT):
                     (place / name).unlink(missing_ok=True)
             if (place / RECORD).exists():
                 _require_same(read_record(place), wanted, place)
+                (place / CHECKPOINT).unlink(missing_ok=True)
             else:
                 run = _Run(place, wanted, encoder, data, training)
                 run.train(examples, workers, progress=progress)
     except OSError as error:
+        if error.errno not in FULL:
+            raise
         raise disk_error(error, place, "Make room and give the same command again.") from error
     return tuned(place, encoder)
 
@@ -117,9 +130,9 @@ def read_record(folder: Path) -> dict[str, Any]:
         )
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
-        version, _ = int(record["format"]), (record["base"]["address"], record["history"])
+        version, _ = int(record["format"]), (record["base"]["address"], *(record[key] for key in ("digest", *_TOLD)))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ArtifactError(f"{path} is damaged ({error!r}). Train again with --force.") from error
+        raise ArtifactError(f"{path} is damaged ({error!r}). {AGAIN}") from error
     if version != FORMAT:
         raise ArtifactError(f"{path} has format {version}; this version reads {FORMAT}.")
     return dict(record)
@@ -134,8 +147,8 @@ def tuned(folder: Path, encoder: NetworkEncoder) -> NetworkEncoder:
     encoder.weights_changed()
     if encoder.digest != record["digest"]:
         raise ArtifactError(f"{path} is not the network of {RECORD}, or was trained from another version of the base.")
-    encoder.name = f"{record['base']['address']} fine-tuned"
-    encoder.training = {key: record[key] for key in ("settings", "history", "kept_epoch", "dataset", "seconds")}
+    encoder.name = f"{encoder.name} fine-tuned"
+    encoder.training = {key: record[key] for key in _TOLD}
     return encoder
 
 
@@ -159,10 +172,8 @@ class _Data:
                 f"{examples.name} has {len(train)} examples of split train and {len(validation)} of validation; some "
                 "of each are needed."
             )
-        needed = training.adversary > 0 or training.balance == "concept" or concept in examples.labels
-        return cls(
-            train, validation, _binary(examples, main), _binary(examples, concept) if needed else None
-        )  # fmt: skip
+        needed = training.adversary > 0 or training.balance == "concept"
+        return cls(train, validation, _binary(examples, main), _binary(examples, concept) if needed else None)
 
     def order(self, training: Training, epoch: int) -> IntArray:
         """The examples of one round."""
@@ -195,7 +206,7 @@ class _Run:
         import torch
 
         self.folder, self.wanted, self.encoder, self.data, self.training = folder, wanted, encoder, data, training
-        with torch.random.fork_rng(devices=[]):
+        with self._own_numbers():
             torch.manual_seed(training.seed)
             layers = [torch.nn.Linear(encoder.width, 1) for _ in range(2)]
         self.head, self.adversary = (layer.to(encoder.where.device) for layer in layers)
@@ -217,17 +228,14 @@ class _Run:
 
     def train(self, examples: Examples, workers: int, *, progress: bool) -> None:
         """Train to the end and write the network."""
-        import torch
-
-        self._resume()
         prepared = Prepared(examples, self.encoder, workers)
         steps = -(-len(self.data.train) // self.training.batch)
-        bar = tqdm(total=self.training.epochs * steps, initial=self.epoch * steps + self.step, unit="step",
-                   disable=None if progress else True)  # fmt: skip
         self._began = self._noted = time.perf_counter()
-        devices = [self.encoder.where.device] if self.encoder.where.device != "cpu" else []
         try:
-            with torch.random.fork_rng(devices=devices), bar:
+            self._resume()
+            bar = tqdm(total=self.training.epochs * steps, initial=self.epoch * steps + self.step, unit="step",
+                       disable=None if progress else True)  # fmt: skip
+            with self._own_numbers(), bar:
                 while not self._finished():
                     self._round(prepared, bar)
                     self.history.append(self._judge(prepared))
@@ -235,9 +243,25 @@ class _Run:
                     self._remember_best()
                     self._note()
                     bar.set_postfix({k: f"{v:.3f}" for k, v in self.history[-1].items() if k.startswith("validation")})
+            self._write()
+        except BaseException:
+            self._settle()  # so that what is left does not pass for the network that training began from
+            raise
         finally:
             prepared.close()
-        self._write()
+
+    def _own_numbers(self) -> Any:
+        """A context after which the caller's random numbers go on as if nothing had been drawn."""
+        import torch
+
+        device = self.encoder.where.device
+        return torch.random.fork_rng(devices=[] if device == "cpu" else [device])
+
+    def _settle(self) -> None:
+        """Have the encoder embed again, and say by its digest what it is now."""
+        self.optimizer.zero_grad(set_to_none=True)
+        self.encoder.network.requires_grad_(False).eval()
+        self.encoder.weights_changed()
 
     def _round(self, prepared: Prepared, bar: Any) -> None:
         """The steps of a round that are not done yet."""
@@ -255,12 +279,19 @@ class _Run:
             bar.update()
             if time.perf_counter() - self._noted > NOTE_SECONDS:
                 self.lost = float(total)
+                self._require_finite([self.lost])
                 self._note()
         self.lost = float(total)
-        if not math.isfinite(self.lost):
+        self._require_finite([self.lost])
+
+    def _require_finite(self, losses: Iterable[float]) -> None:
+        """Stop a training that has diverged, and forget its checkpoint, whose weights may be broken already."""
+        odd = [loss for loss in losses if not math.isfinite(loss)]
+        if odd:
+            (self.folder / CHECKPOINT).unlink(missing_ok=True)
             raise InputError(
-                f"The loss became {self.lost} in round {self.epoch + 1}: training diverged. Try a smaller learning "
-                "rate, or --precision float32."
+                f"The loss became {odd[0]} in round {self.epoch + 1}: training diverged. Try a smaller learning rate, "
+                "or --precision float32."
             )
 
     def _learn(self, batch: list[Any], chunk: IntArray) -> Any:
@@ -307,6 +338,7 @@ class _Run:
                 assert self.data.concept is not None
                 logits = self.adversary(features)[:, 0].cpu().numpy()
                 found |= _scores("adversary", logits, self.data.concept[rows])
+        self._require_finite(found.values())
         return found
 
     def _finished(self) -> bool:
@@ -319,7 +351,7 @@ class _Run:
         if self.training.patience is None:
             return
         losses = [line["validation_loss"] for line in self.history]
-        if losses[-1] <= min(losses):
+        if losses[-1] < min(losses[:-1], default=math.inf):
             self.best = (self.epoch, {k: v.detach().cpu().clone() for k, v in self._weights().items()})
 
     def _weights(self) -> dict[str, Any]:
@@ -344,13 +376,22 @@ class _Run:
 
     def _resume(self) -> None:
         """Go on from the checkpoint, if there is one of the same training."""
-        import torch
-
         path = self.folder / CHECKPOINT
         if not path.exists():
             return
         parts, note = load_checkpoint(path)
-        _require_same(note["wanted"], self.wanted, self.folder)
+        try:
+            _require_same(note["wanted"], self.wanted, self.folder)
+            self._take_up(parts, note, path)
+        except ArtifactError:
+            raise
+        except (AttributeError, LookupError, TypeError, ValueError, RuntimeError) as error:
+            raise ArtifactError(f"{path} is damaged ({error!r}). {AGAIN}") from error
+
+    def _take_up(self, parts: Mapping[str, Mapping[str, Array]], note: Mapping[str, Any], path: Path) -> None:
+        """Weights, optimiser and counts of a checkpoint."""
+        import torch
+
         self._set_weights(parts["now"], path)
         restore_optimizer(self.optimizer, parts.get("optimizer", {}), self.parameters)
         self.epoch, self.step, self.seen = int(note["epoch"]), int(note["step"]), int(note["seen"])
@@ -370,8 +411,7 @@ class _Run:
         if self.best is not None:
             kept, weights = self.best
             self._set_weights({k: v.numpy() for k, v in weights.items()}, self.folder / CHECKPOINT)
-        self.encoder.network.requires_grad_(False).eval()
-        self.encoder.weights_changed()
+        self._settle()
         modules = {"network": self.encoder.network, "head": self.head}
         if self.training.adversary:
             modules["adversary"] = self.adversary
@@ -390,8 +430,10 @@ def _scores(name: str, logits: Array, labels: Array) -> dict[str, float]:
     signed = np.where(labels == 1, logits, -logits).astype(np.float64)
     right = signed > 0
     classes = [float(right[labels == value].mean()) for value in (0, 1) if np.any(labels == value)]
+    with np.errstate(invalid="ignore"):  # of a training that has diverged
+        loss = float(np.logaddexp(0.0, -signed).mean())
     return {
-        f"{name}_loss": float(np.logaddexp(0.0, -signed).mean()),
+        f"{name}_loss": loss,
         f"{name}_accuracy": float(right.mean()),
         f"{name}_balanced_accuracy": float(np.mean(classes)),
     }

@@ -34,8 +34,8 @@ class Prepared:
     def batches(self, chunks: Sequence[IntArray]) -> Iterator[list[Any]]:
         """The examples of each chunk, the next chunk being prepared while one is in use."""
         coming = self._ask(chunks[0]) if len(chunks) else []
-        for following in (*chunks[1:], np.array([], dtype=np.int64)):
-            here, coming = coming, self._ask(following)
+        for following in range(1, len(chunks) + 1):
+            here, coming = coming, self._ask(chunks[following]) if following < len(chunks) else []
             yield [self._take(number, asked) for number, asked in here]
 
     def _ask(self, chunk: IntArray) -> list[tuple[int, Future[Any] | None]]:

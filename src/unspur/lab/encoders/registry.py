@@ -12,7 +12,7 @@ from typing import get_args
 from unspur.exceptions import InputError
 from unspur.lab.datasets.examples import Kind
 from unspur.lab.encoders.base import Encoder, NetworkEncoder, Precision
-from unspur.lab.encoders.finetuning import RECORD, read_record, tuned
+from unspur.lab.encoders.finetuning import CHECKPOINT, RECORD, read_record, tuned
 from unspur.lab.encoders.grey import Grey
 from unspur.lab.encoders.hub import kind_of, model_folder
 from unspur.lab.encoders.huggingface import HubText, HubVision
@@ -86,7 +86,7 @@ def load_encoder(
 def _by_address(name: str, device: str, precision: Precision, kind: Kind | None) -> Encoder:
     address, revision = name, None
     folder = Path(name).expanduser()
-    if (folder / RECORD).is_file():
+    if (folder / RECORD).is_file() or (folder / CHECKPOINT).is_file():
         base = load_encoder(read_record(folder)["base"]["address"], device=device, precision=precision, kind=kind)
         assert isinstance(base, NetworkEncoder)  # nothing else was ever trained
         return tuned(folder, base)

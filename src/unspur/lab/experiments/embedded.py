@@ -58,9 +58,26 @@ def embedded_cell(spec: Mapping[str, Any], embeddings: Path) -> dict[str, Any]:
 
 
 def fitted_cell(spec: Mapping[str, Any], embeddings: Path) -> tuple[Draw, Removal, LinearHead, float]:
-    """The rows of a cell, its removal, and its last layer with the weight decay of that."""
-    drawn, removal = fitted_removal(spec, embeddings)
-    return drawn, removal, *_last_layer(spec, drawn, removal, _training_numbers(spec, "head"))
+    """The rows of a cell, its removal, and its last layer with the weight decay of that.
+
+    What is to be orthogonal in JSE is chosen like a weight decay, if left open: by the validation loss of the last
+    layer, with groups of equal weight.
+    """
+    best: tuple[float, tuple[Draw, Removal, LinearHead, float]] | None = None
+    for remover in _alternatives(spec["remover"]):
+        drawn, removal = fitted_removal({**spec, "remover": remover}, embeddings)
+        last, decay = _last_layer(spec, drawn, removal, _training_numbers(spec, "head"))
+        loss = group_loss(last, removal(drawn.validation))
+        if best is None or loss < best[0]:
+            best = (loss, (drawn, removal, last, decay))
+    assert best is not None
+    return best[1]
+
+
+def _alternatives(remover: Mapping[str, Any]) -> list[dict[str, Any]]:
+    if remover.get("orthogonality") != ON_VALIDATION_ROWS:
+        return [dict(remover)]
+    return [{**remover, "orthogonality": kind} for kind in ("weights", "scores")]
 
 
 def fitted_removal(spec: Mapping[str, Any], embeddings: Path) -> tuple[Draw, Removal]:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
 
 from unspur import AffineMap, Subspace
-from unspur._typing import FloatArray
+from unspur._typing import FloatArray, IntArray
 from unspur.exceptions import InputError
 from unspur.lab import compare
 from unspur.lab.compare import HEADS, fit_remover
@@ -52,6 +53,16 @@ class LinearHead:
     def of(cls, head: Any) -> LinearHead:
         """Of a fitted last layer for two classes."""
         return cls(head.coef_[0], float(head.intercept_[0]))
+
+    @property
+    def classes_(self) -> IntArray:
+        """The two classes."""
+        return np.arange(2)
+
+    def predict_proba(self, Z: FloatArray) -> FloatArray:
+        """Chances of either class, shape (n, 2)."""
+        chance = expit(Z @ self.weights + self.bias)
+        return np.column_stack([1.0 - chance, chance])
 
     def right(self, rows: Rows) -> FloatArray:
         """Which rows are predicted right, shape (n,)."""

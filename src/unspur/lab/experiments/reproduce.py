@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from unspur._version import __version__
-from unspur.exceptions import ArtifactError, InputError
+from unspur.exceptions import ArtifactError, DataMissingError, InputError
 from unspur.lab.experiments.cells import data_digest, run_cell
 from unspur.lab.experiments.folder import experiments_folder
 from unspur.lab.experiments.records import Record, RecordStore, canonical, pack, record_key, unpack
@@ -24,11 +24,15 @@ _TABLES = {"hyperparameters"}
 
 @dataclass(frozen=True, slots=True)
 class Reproduction:
-    """What the records say, what this run did, and record files that could not be used, with the reason."""
+    """What the records say, what this run did, and record files that could not be used, with the reason.
+
+    `waiting` says for each cell that was not computed for want of its data what is missing.
+    """
 
     summary: Summary
     report: RunReport
     damaged: tuple[tuple[Path, str], ...]
+    waiting: tuple[str, ...] = ()
 
 
 def experiment_names() -> list[str]:
@@ -79,25 +83,19 @@ def reproduce(
     before, damaged = _unpacked(packed)
     store = RecordStore(folder / "records", packed=before)
     report = RunReport(0, 0, (), 0.0)
-    try:
-        digests = [data_digest(cell.spec, embeddings) for cell in cells]
-    except InputError:
-        if compute:
-            raise
-        records = _of_any_data(cells, before)  # tables can be drawn where the data are not
-    else:
-        tasks = [
-            Task(dict(cell.spec), record_key(dict(cell.spec), digest, __version__), digest)
-            for cell, digest in zip(cells, digests, strict=True)
-        ]
-        if compute:
-            wanted = {cell.method for cell in experiment.cells(preset, runs, only)}
-            chosen = [task for cell, task in zip(cells, tasks, strict=True) if cell.method in wanted]
-            report = run(
-                chosen, store, partial(run_cell, embeddings=embeddings), version=__version__, jobs=jobs, dask=dask,
-                progress=progress, reuse=reuse,
-            )  # fmt: skip
-        records = [store.get(task.key) for task in tasks]
+    tasks, missing = _tasks(cells, embeddings)
+    wanted = {cell.method for cell in experiment.cells(preset, runs, only)}
+    here = [task for cell, task in zip(cells, tasks, strict=True) if task is not None and cell.method in wanted]
+    if compute and not here:
+        raise next(iter(missing.values()))
+    if compute:
+        report = run(
+            here, store, partial(run_cell, embeddings=embeddings), version=__version__, jobs=jobs, dask=dask,
+            progress=progress, reuse=reuse,
+        )  # fmt: skip
+    # Tables can be drawn where the data are not.
+    others = _of_any_data(cells, before) if missing else [None] * len(cells)
+    records = [other if task is None else store.get(task.key) for task, other in zip(tasks, others, strict=True)]
     found = [record for record in records if record is not None]
     if not found and not report.failures:
         versions = sorted({record.version for record in before}) or ["no"]
@@ -108,7 +106,24 @@ def reproduce(
     _pack(packed, before, found)
     results = [None if record is None else record.result for record in records]
     summary = summarise(experiment, preset, __version__, cells, results)
-    return Reproduction(summary, report, (*damaged, *store.damaged))
+    waiting = tuple(str(missing[i]) for i in missing if compute and records[i] is None and cells[i].method in wanted)
+    return Reproduction(summary, report, (*damaged, *store.damaged), waiting)
+
+
+def _tasks(cells: Sequence[Cell], embeddings: Path) -> tuple[list[Task | None], dict[int, DataMissingError]]:
+    """What there is to compute; None, and why, for cells whose data are not here."""
+    tasks: list[Task | None] = []
+    missing = {}
+    for number, cell in enumerate(cells):
+        spec = dict(cell.spec)
+        try:
+            digest = data_digest(spec, embeddings)
+        except DataMissingError as error:
+            missing[number] = error
+            tasks.append(None)
+        else:
+            tasks.append(Task(spec, record_key(spec, digest, __version__), digest))
+    return tasks, missing
 
 
 def _of_any_data(cells: Sequence[Cell], packed: Sequence[Record]) -> list[Record | None]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from unspur._typing import Array
-from unspur.exceptions import InputError
+from unspur.exceptions import DataMissingError, InputError
 from unspur.lab.encoders.maps import read_maps
 from unspur.lab.encoders.store import EmbeddingStore, read_manifest
 from unspur.lab.experiments.made_up import DIGEST, made_up_rows, made_up_training
@@ -112,7 +112,7 @@ def found_folder(data: Mapping[str, Any], run: int, embeddings: Path) -> Path:
     """The folder of the store of a run, which must be there."""
     folder, command = (_of_tuned if data["name"] in FINETUNED else _of_frozen)(data, run, embeddings)
     if not folder.is_dir():
-        raise InputError(
+        raise DataMissingError(
             f"There are no embeddings in {folder}. Make them with: unspur {command} --embeddings {embeddings}"
         )
     return folder

@@ -1,9 +1,10 @@
-"""The page on frozen networks: prose from a template, every number from the records in results/.
+"""The pages on frozen and on fine-tuned networks: prose from templates, every number from the records in results/.
 
-    python benchmarks/frozen_page.py                          # write docs/frozen-networks.md
-    python benchmarks/frozen_page.py --embeddings DIR         # first note what embedding cost, from the stores in DIR
+    python benchmarks/result_pages.py                         # write docs/frozen-networks.md, docs/finetuned-networks.md
+    python benchmarks/result_pages.py --frozen DIR            # first note what embedding cost, from the stores in DIR
+    python benchmarks/result_pages.py --finetuned DIR         # first note how networks were trained, likewise
 
-In the template, ``{{value EXPERIMENT | METHOD | METRIC | STRENGTH}}`` is a mean with its standard error,
+In a template, ``{{value EXPERIMENT | METHOD | METRIC | STRENGTH}}`` is a mean with its standard error,
 ``{{difference EXPERIMENT | METHOD | OTHER | METRIC | STRENGTH}}`` a paired difference with its 95 % interval, and
 ``{{table EXPERIMENT | METRIC, … | STRENGTH}}`` a table of all methods, with the published worst group where there is one.
 """
@@ -24,9 +25,10 @@ from unspur.lab.experiments.summary import Summary
 
 ROOT = Path(__file__).parents[1]
 RESULTS, COST = ROOT / "results", ROOT / "results" / "frozen-cost.json"
-TEMPLATE, PAGE = ROOT / "benchmarks" / "frozen-networks.template.md", ROOT / "docs" / "frozen-networks.md"
-#: Everything whose time is counted.
-GRID = ("waterbirds", "celeba")
+NETWORKS = ROOT / "results" / "finetuned-networks.json"
+PAGES = ("frozen-networks", "finetuned-networks")
+#: Experiments on frozen networks, whose time is counted; and those among them by name that are not.
+GRID, TRAINED = ("waterbirds", "celeba"), ("finetuned", "gradcam")
 #: One cell of the slowest kind, in a process of its own; what it prints is its peak memory in bytes.
 _ONE_CELL = """
 import resource, sys
@@ -79,9 +81,11 @@ def published(name: str, method: str, metric: str, at: str) -> str:
 def difference(name: str, method: str, other: str, metric: str, at: str) -> str:
     wanted = method, other, metric, place(name, at)
     found = [d for d in summary(name).differences if (d.method, d.other, d.metric, d.at) == wanted]
-    if len(found) != 1 or found[0].half is None:
+    if len(found) != 1:
         raise SystemExit(f"{len(found)} differences for {name} | {method} | {other} | {metric} | {at}")
     (d,) = found
+    if d.half is None:
+        return f"{d.mean:+.1f} (one run)"
     return f"{d.mean:+.1f} [{d.mean - d.half:+.1f}, {d.mean + d.half:+.1f}]"
 
 
@@ -110,6 +114,51 @@ def reweighting(pairs: str) -> str:
     return "\n".join(lines)
 
 
+def networks(source: str) -> str:
+    """Of the networks trained on a source, one line a strength and adversary: rounds, accuracies, seconds."""
+    found: dict[str, list[dict]] = {}
+    for network in json.loads(NETWORKS.read_text(encoding="utf-8")):
+        if network["store"].startswith(f"{source}-finetuned/"):
+            found.setdefault(network["store"].split("/")[2], []).append(network)
+    lines = ["| networks | how many | trained on | rounds kept | accuracy on validation rows, % | adversary, % | seconds each |",
+             "| --- | ---: | --- | ---: | ---: | ---: | ---: |"]  # fmt: skip
+    for name, group in found.items():
+        kept = [network["history"][network["kept_epoch"] - 1] for network in group]
+        adversary = _range([100 * k["adversary_balanced_accuracy"] for k in kept if "adversary_loss" in k])
+        lines.append(f"| {name} | {len(group)} | {group[0]['device']} | {_range([n['kept_epoch'] for n in group], 0)} | "
+                     f"{_range([100 * k['validation_accuracy'] for k in kept])} | {adversary} | "
+                     f"{_range([n['seconds'] for n in group], 0)} |")  # fmt: skip
+    return "\n".join(lines)
+
+
+def _range(numbers: list[float], digits: int = 1) -> str:
+    if not numbers:
+        return "–"
+    low, high = (f"{number:.{digits}f}" for number in (min(numbers), max(numbers)))
+    return low if low == high else f"{low} to {high}"
+
+
+def adversaries() -> str:
+    """Round by round: the main label and the adversary on validation rows."""
+    lines = ["| network | round | main label, % | adversary, % |", "| --- | ---: | ---: | ---: |"]
+    for network in json.loads(NETWORKS.read_text(encoding="utf-8")):
+        store = network["store"].replace("-finetuned", "")
+        lines += [f"| {store} | {k['epoch']:.0f} | {100 * k['validation_accuracy']:.1f} | "
+                  f"{100 * k['adversary_balanced_accuracy']:.1f} |"
+                  for k in network["history"] if "adversary_loss" in k]  # fmt: skip
+    return "\n".join(lines)
+
+
+def differences(rows: str) -> str:
+    """Paired differences of the worst group: a line for each "EXPERIMENT, METHOD, OTHER, STRENGTH" between semicolons."""
+    lines = ["| experiment | p | method | minus | worst group | average |", "| --- | ---: | --- | --- | ---: | ---: |"]
+    for row in rows.split(";"):
+        name, method, other, at = (part.strip() for part in row.split("/"))
+        apart = " | ".join(difference(name, method, other, metric, at) for metric in ("worst_group", "average"))
+        lines.append(f"| `{name}` | {at} | {method} | {other} | {apart} |")
+    return "\n".join(lines)
+
+
 def cost(what: str) -> str:
     noted = json.loads(COST.read_text(encoding="utf-8"))
     if what == "embedding":
@@ -122,7 +171,8 @@ def cost(what: str) -> str:
     if what == "memory":
         return f"{noted['cell_peak_bytes'] / 2**20:.0f} MB"
     lines = ["| experiment | cells | seconds of one core |", "| --- | ---: | ---: |"]
-    packs = sorted(path for kind in GRID for path in RESULTS.glob(f"{kind}-*/exact.jsonl.xz"))
+    packs = sorted(path for kind in GRID for path in RESULTS.glob(f"{kind}-*/exact.jsonl.xz")
+                   if not any(word in path.parent.name for word in TRAINED))  # fmt: skip
     seen, total = set(), 0.0
     for path in packs:
         records = {r.key: r for r in unpack(path) if r.key not in seen and r.version == __version__}
@@ -133,15 +183,29 @@ def cost(what: str) -> str:
     return "\n".join([*lines, f"| all, cells in two experiments counted once | {len(seen)} | {total:.0f} |"])
 
 
-_FILLERS = {f.__name__: f for f in (value, mean, published, difference, table, reweighting, cost)}
+_FILLERS = {f.__name__: f for f in (value, mean, published, difference, differences, table, reweighting, cost, networks,
+                                    adversaries)}  # fmt: skip
 
 
-def rendered() -> str:
+def rendered(page: str) -> str:
     def fill(match: re.Match[str]) -> str:
         name, _, arguments = match[1].strip().partition(" ")
-        return _FILLERS[name](*(part.strip() for part in arguments.split("|")))
+        return _FILLERS[name](*(part.strip() for part in arguments.split("|") if part.strip()))
 
-    return re.sub(r"\{\{(.+?)\}\}", fill, TEMPLATE.read_text(encoding="utf-8"), flags=re.S)
+    template = ROOT / "benchmarks" / f"{page}.template.md"
+    return re.sub(r"\{\{(.+?)\}\}", fill, template.read_text(encoding="utf-8"), flags=re.S)
+
+
+def note_networks(embeddings: Path) -> None:
+    noted = []
+    for path in sorted(embeddings.glob("*-finetuned/**/manifest.json")):
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        training = manifest["encoder"]["training"]
+        kept = {key: training[key] for key in ("settings", "history", "kept_epoch", "seconds")}
+        noted.append(
+            {"store": str(path.parent.relative_to(embeddings)), "device": manifest["encoder"]["device"], **kept}
+        )
+    NETWORKS.write_text(json.dumps(noted, indent=1) + "\n", encoding="utf-8")
 
 
 def note_costs(embeddings: Path) -> None:
@@ -159,9 +223,14 @@ def note_costs(embeddings: Path) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--embeddings", type=Path)
+    parser.add_argument("--frozen", type=Path)
+    parser.add_argument("--finetuned", type=Path)
     options = parser.parse_args()
-    if options.embeddings is not None:
-        note_costs(options.embeddings)
-    PAGE.write_text(rendered(), encoding="utf-8")
-    print(PAGE)
+    if options.frozen is not None:
+        note_costs(options.frozen)
+    if options.finetuned is not None:
+        note_networks(options.finetuned)
+    for name in PAGES:
+        written = ROOT / "docs" / f"{name}.md"
+        written.write_text(rendered(name), encoding="utf-8")
+        print(written)
