@@ -18,8 +18,8 @@ from functools import cache
 from pathlib import Path
 
 from unspur._version import __version__
-from unspur.lab.experiments.metrics import TITLES
-from unspur.lab.experiments.records import unpack
+from unspur.lab.experiments.metrics import INSIDE_GROUPS, METRICS, TITLES
+from unspur.lab.experiments.records import canonical, unpack
 from unspur.lab.experiments.reproduce import find_experiments, reproduce
 from unspur.lab.experiments.summary import Summary
 
@@ -159,6 +159,49 @@ def differences(rows: str) -> str:
     return "\n".join(lines)
 
 
+def inside(name: str, at: str) -> str:
+    """Shares of the maps on the bird, in all and group by group, and how far the first method is from each other."""
+    who = [f"{kind} on {where}" for kind in ("landbirds", "waterbirds") for where in ("land", "water")]
+    lines = [f"| method | on the bird, % | {' | '.join(who)} | first minus it |", "| --- |" + " ---: |" * 6]
+    first = summary(name).experiment.methods[0].name
+    for method in (m.name for m in summary(name).experiment.methods):
+        cells = [value(name, method, "inside", at), *(mean(name, method, metric, at) for metric in INSIDE_GROUPS)]
+        cells.append("" if method == first else difference(name, first, method, "inside", at))
+        lines.append(f"| {method} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def runs_of(name: str, method: str) -> dict[tuple, dict]:
+    """Results of a method, by place on the axes and run."""
+    (experiment,) = [e for e in find_experiments([name]) if e.name == name]
+    records = unpack(RESULTS / name / "exact.jsonl.xz")
+    known = {canonical(r.spec, "spec"): r.result for r in records if r.version == __version__}
+    found = {}
+    for cell in experiment.cells("exact"):
+        result = known.get(canonical(dict(cell.spec), "spec"))
+        if cell.method == method and result is not None:
+            found[(*cell.at.values(), cell.spec["run"])] = result
+    return found
+
+
+def lost(rows: str) -> str:
+    """What another method does for the runs in which JSE loses the task, and for the others.
+
+    A line for each "EXPERIMENT / METHOD / OTHER" between semicolons: OTHER minus METHOD.
+    """
+    lines = ["| experiment | instead of it | task | runs | worst group | average |",
+             "| --- | --- | --- | ---: | ---: | ---: |"]  # fmt: skip
+    for row in rows.split(";"):
+        name, method, other = (part.strip() for part in row.split("/"))
+        mine, theirs = runs_of(name, method), runs_of(name, other)
+        for word, is_lost in (("lost", True), ("kept", False)):
+            keys = [k for k in mine if k in theirs and (not mine[k]["d_main"] and mine[k]["d_spurious"] > 0) == is_lost]
+            apart = [f"{sum(METRICS[m](theirs[k]) - METRICS[m](mine[k]) for k in keys) / len(keys):+.1f}" if keys else "–"
+                     for m in ("worst_group", "average")]  # fmt: skip
+            lines.append(f"| `{name}` | {other} | {word} | {len(keys)} | {' | '.join(apart)} |")
+    return "\n".join(lines)
+
+
 def cost(what: str) -> str:
     noted = json.loads(COST.read_text(encoding="utf-8"))
     if what == "embedding":
@@ -183,7 +226,7 @@ def cost(what: str) -> str:
     return "\n".join([*lines, f"| all, cells in two experiments counted once | {len(seen)} | {total:.0f} |"])
 
 
-_FILLERS = {f.__name__: f for f in (value, mean, published, difference, differences, table, reweighting, cost, networks,
+_FILLERS = {f.__name__: f for f in (value, mean, published, difference, differences, table, reweighting, cost, networks, lost, inside,
                                     adversaries)}  # fmt: skip
 
 

@@ -34,7 +34,13 @@ def mean(lines, method, metric, rho):
 
 @pytest.mark.parametrize(
     ("experiment", "preset"),
-    [("toy-ood", "released"), ("toy-delta", "released"), ("waterbirds-ood", "exact"), ("celeba-pixels", "exact")],
+    [
+        ("toy-ood", "released"),
+        ("toy-delta", "released"),
+        ("waterbirds-ood", "exact"),
+        ("celeba-pixels", "exact"),
+        ("multinli-ood", "exact"),
+    ],
 )
 def test_tables_are_drawn_from_the_packed_records(experiment, preset, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # where there are no embeddings
@@ -104,13 +110,13 @@ def test_a_page_says_what_the_records_say(page):
     assert result_pages.rendered(page) == (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
 
 
-def difference(experiment, method, other, metric, at):
+def difference(experiment, method, other, metric, at, runs=5):
     found = reproduce(
         next(e for e in find_experiments([experiment]) if e.name == experiment), "exact", RESULTS, compute=False,
         embeddings=Path("not-there"),
     ).summary.differences  # fmt: skip
     return next(
-        d for d in found if (d.method, d.other, d.metric, d.at["p"]) == (method, other, metric, at) and d.runs == 5
+        d for d in found if (d.method, d.other, d.metric, d.at["p"]) == (method, other, metric, at) and d.runs == runs
     )
 
 
@@ -120,6 +126,41 @@ def test_on_birds_jse_keeps_its_worst_group_above_every_remover_balanced_as_the_
         assert apart.mean - apart.half > 5.0
     balanced = difference("waterbirds-ood-group", "JSE", "SAL", "worst_group", 0.9)
     assert balanced.mean - balanced.half < 0.0  # and not where all removers balance the groups
+
+
+def test_after_fine_tuning_jse_finds_the_task_and_keeps_its_worst_group_above_the_removers():
+    for other in ("ERM", "LEACE", "RLACE", "INLP"):
+        apart = difference("waterbirds-finetuned", "JSE", other, "worst_group", 0.9, runs=3)
+        assert apart.mean - apart.half > 0.0
+    found = [
+        r.result["d_main"]
+        for r in unpack(RESULTS / "waterbirds-finetuned" / "exact.jsonl.xz")
+        if r.spec["remover"] == {"name": "JSE", "balance": "concept"} and r.spec["dataset"]["p"] == 0.9
+    ]
+    assert len(found) >= 3
+    assert min(found) > 0
+
+
+def test_on_pairs_orthogonal_scores_do_what_orthogonal_weights_do_not():
+    for p in (0.7, 0.9):
+        for other in ("ERM", "LEACE", "LEACE, groups"):
+            apart = difference("multinli-ood", "JSE, scores", other, "worst_group", p, runs=3)
+            assert apart.mean - apart.half > 0.0
+        assert difference("multinli-ood", "JSE", "LEACE", "worst_group", p, runs=3).mean < 0.0
+
+
+@pytest.mark.parametrize("p", [0.5, 0.6, 0.7, 0.8, 0.9])
+def test_on_a_clean_encoder_jse_costs_less_than_a_point(p):
+    for metric in ("average", "worst_group"):
+        assert difference("multinli-clean-encoder", "JSE", "ERM", metric, p, runs=3).mean > -1.0
+    if p >= 0.7:
+        assert difference("multinli-clean-encoder", "LEACE", "ERM", "average", p, runs=3).mean < -1.0
+
+
+def test_jse_looks_more_at_the_bird_than_erm_and_the_other_removers():
+    for other in ("ERM", "INLP", "LEACE", "RLACE", "SPLINCE", "SAL"):
+        apart = difference("waterbirds-gradcam", "JSE", other, "inside", 0.9, runs=3)
+        assert apart.mean - apart.half > 0.0
 
 
 def test_on_pixels_jse_alone_changes_mouths_more_than_eyes():

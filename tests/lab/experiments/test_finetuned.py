@@ -6,12 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
+from numpy.testing import assert_array_equal
 
 from tests.lab.experiments.test_embedded import cell, experiment, smoke, write_store
-from unspur.exceptions import InputError
+from unspur.exceptions import DataMissingError, InputError
+from unspur.lab.cli import main
 from unspur.lab.encoders import store as layout
 from unspur.lab.experiments.cells import data_digest, run_cell
 from unspur.lab.experiments.draws import draw
+from unspur.lab.experiments.embedded import fitted_cell
 from unspur.lab.experiments.made_up import made_up_rows
 from unspur.lab.experiments.metrics import METRICS
 from unspur.lab.experiments.presets import hyperparameters
@@ -263,3 +267,59 @@ name = "ERM"
         assert line.published.mean == 84.0
         assert line.published.error == pytest.approx((84.46 - 83.54) / 3.92, rel=1e-4)  # published as a band
         assert not any(a.counted for a in done.summary.agreement)
+
+
+class TestChoiceOfOrthogonality:
+    """Like a weight decay, it is chosen by the validation loss of the last layer."""
+
+    def spec(self, kind, p=0.9):
+        of_jse = next(c for c in smoke("waterbirds-finetuned").cells("exact") if c.method == "JSE").spec
+        data = {**of_jse["dataset"], "p": p}
+        return {**of_jse, "dataset": data, "remover": {"name": "JSE", "orthogonality": kind}}
+
+    def loss(self, kind):
+        from unspur.lab.selection import group_loss
+
+        drawn, removal, last, _ = fitted_cell(self.spec(kind), NOWHERE)
+        return group_loss(last, removal(drawn.validation)), removal.map
+
+    def test_the_lower_loss_wins(self):
+        losses = {kind: self.loss(kind) for kind in ("weights", "scores")}
+        assert losses["weights"][0] != losses["scores"][0]
+        chosen, found = self.loss("validation")
+        assert chosen == min(loss for loss, _ in losses.values())
+        best = min(losses.values(), key=lambda pair: pair[0])[1]
+        assert_array_equal(found.right, best.right)
+
+
+class TestMissingData:
+    """What is there is computed; what is not is named."""
+
+    def test_cells_whose_store_is_missing_wait(self, tmp_path, monkeypatch):
+        from unspur.lab.experiments import reproduce as module
+
+        small = replace(smoke("waterbirds-finetuned"), runs=1)
+
+        def digest(spec, embeddings):
+            if spec["dataset"]["adversary"]:
+                raise DataMissingError("no network was trained against an adversary")
+            return "made-up"
+
+        monkeypatch.setattr(module, "data_digest", digest)
+        done = module.reproduce(small, "exact", tmp_path, only=["ERM", "ADV"], progress=False)
+        assert done.report.computed == 1
+        assert done.waiting == ("no network was trained against an adversary",)
+        assert {line.method for line in done.summary.lines} == {"ERM"}
+        with pytest.raises(DataMissingError, match="no network was trained"):
+            module.reproduce(small, "exact", tmp_path, only=["ADV"], progress=False)
+
+    def test_one_experiment_of_several_is_left_out(self, tmp_path):
+        where = ["--embeddings", str(tmp_path), "--output", str(tmp_path / "out")]
+        two = ["waterbirds-finetuned", "toy-exact", "--runs", "1", "--only", "ERM"]
+        done = CliRunner().invoke(main, ["reproduce", *two, *where])
+        assert done.exit_code == 0, done.output
+        assert "left out: There are no embeddings" in done.output
+        assert (tmp_path / "out" / "toy-exact" / "exact.md").exists()
+        alone = CliRunner().invoke(main, ["reproduce", "waterbirds-finetuned", *where])
+        assert alone.exit_code == 1
+        assert "unspur finetune waterbirds" in alone.output

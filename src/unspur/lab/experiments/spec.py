@@ -22,7 +22,8 @@
 
 Where the published values were made with other data (another network), ``comparable = false`` shows them beside ours
 without counting agreement. ``compare = [["A", "B"]]`` adds differences A − B to those of the first method from all
-others. A method may have ``dataset = { pca = 0 }``, settings of its own that leave the drawn rows the same.
+others. ``shown = ["A", "B"]`` are the methods that figures show, if not all. A method may have
+``dataset = { pca = 0 }``, settings of its own that leave the drawn rows the same.
 
 Its cells are the product of all axes, methods and runs. A cell's spec is plain JSON and all that its evaluation may
 depend on.
@@ -91,6 +92,8 @@ class Experiment:
     note: str
     #: Pairs of methods whose differences are shown besides those of the first from all others.
     compare: tuple[tuple[str, str], ...] = ()
+    #: Methods that figures show, where all would be too many; none for all.
+    shown: tuple[str, ...] = ()
     #: Settings of the dataset that are not those of the file, as they were given.
     changes: Mapping[str, str] = field(default_factory=dict)
 

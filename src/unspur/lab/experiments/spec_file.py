@@ -25,7 +25,7 @@ FIGURES = {"curves": 1, "sizes": 2}
 RESERVED = {"records", "smoke", "hyperparameters"}
 _KEYS = {
     "title", "answers", "published", "comparable", "compare", "presets", "runs", "strength", "metrics", "figure",
-    "dataset", "methods", "note", "illustration",
+    "dataset", "methods", "note", "illustration", "shown",
 }  # fmt: skip
 _METHOD_KEYS = {"name", "remover", "head", "published", "counted", "presets", "dataset"}
 
@@ -117,6 +117,9 @@ class _Reader:
             methods=methods,
             note=self.text(text.get("note", ""), "note"),
             compare=self.pairs(text.get("compare", []), methods),
+            shown=tuple(self.names(text["shown"], [method.name for method in methods], "shown"))
+            if "shown" in text
+            else (),
         )
 
     def dataset(self, entry: Any) -> dict[str, Any]:

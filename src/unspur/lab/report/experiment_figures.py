@@ -6,6 +6,7 @@ summary gives the same bytes.
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -102,7 +103,9 @@ def _curves(summary: Summary, marks: Marks) -> Any:
         raise InputError(
             f"'curves' vary {experiment.strength} only; {experiment.name} also varies {', '.join(others)}."
         )
-    metrics, looks, places = _metrics(experiment), _method_looks(summary), _places(summary)
+    looks, places = _method_looks(summary), _places(summary)
+    measured = {line.metric for line in summary.lines if line.method in looks and not math.isnan(line.mean)}
+    metrics = [metric for metric in _metrics(experiment) if metric in measured]
     # Of methods that share a published line (one of them repeats a fault of the authors' program), the last carries it.
     bearers = {experiment.method(name).published: name for name in looks}.values()
     single, columns = len(places) == 1, min(len(metrics), 2)
@@ -136,7 +139,8 @@ def _curves(summary: Summary, marks: Marks) -> Any:
 
 def _method_looks(summary: Summary) -> dict[str, Look]:
     """Colour, marker and width of each method that has runs. Later lines are thinner, so that equal ones all show."""
-    colours, present = method_colours(summary.experiment.methods), _present(summary)
+    present = _present(summary)
+    colours = method_colours([method for method in summary.experiment.methods if method.name in present])
     markers = dict(zip(colours, _MARKERS * len(colours), strict=False))
     widths = 1.3 + min(0.35, 1.8 / len(present)) * np.arange(len(present))[::-1]
     return {
@@ -232,9 +236,10 @@ def _metrics(experiment: Experiment, most: int | None = None) -> list[str]:
 
 
 def _present(summary: Summary) -> list[str]:
-    """Methods that have runs, in the order of the spec."""
+    """Methods that have runs and are to be shown, in the order of the spec."""
     measured = {line.method for line in summary.lines}
-    return [method.name for method in summary.experiment.methods if method.name in measured]
+    shown = summary.experiment.shown or [method.name for method in summary.experiment.methods]
+    return [method.name for method in summary.experiment.methods if method.name in measured and method.name in shown]
 
 
 def _strength(experiment: Experiment, line: Line) -> float:
