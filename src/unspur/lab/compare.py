@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from unspur import DFR, ERM, INLP, JSE, JTT, LEACE, RLACE, SAL, SPLINCE, SUBG, GroupDRO, GroupWeighted
@@ -13,9 +14,10 @@ from unspur.exceptions import InputError, UnspurError
 from unspur.lab.selection import GRIDS, Rows, select_head
 from unspur.metrics import GroupAccuracy, group_accuracy
 
-#: What can be compared, by name. "none" leaves the rows as they are.
-REMOVERS: dict[str, type[Any] | None] = {
-    "none": None, "JSE": JSE, "INLP": INLP, "RLACE": RLACE, "LEACE": LEACE, "SAL": SAL, "SPLINCE": SPLINCE,
+#: What can be compared, by name. "none" leaves the rows as they are; "JSE-s" has orthogonal scores.
+REMOVERS: dict[str, Callable[..., Any] | None] = {
+    "none": None, "JSE": JSE, "JSE-s": partial(JSE, orthogonality="scores"), "INLP": INLP, "RLACE": RLACE,
+    "LEACE": LEACE, "SAL": SAL, "SPLINCE": SPLINCE,
 }  # fmt: skip
 HEADS: dict[str, type[Any]] = {
     "ERM": ERM, "GroupWeighted": GroupWeighted, "SUBG": SUBG, "GroupDRO": GroupDRO, "JTT": JTT, "DFR": DFR,
@@ -33,6 +35,8 @@ class Comparison:
     parameters: dict[str, Any]
     seconds: float
     problem: str = ""
+    #: Of the head on validation rows, with groups of equal weight: what a choice between methods may go by.
+    validation_loss: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and words, ready for JSON."""
@@ -43,6 +47,7 @@ class Comparison:
         return {
             "remover": self.remover, "head": self.head, "removed": self.removed, "parameters": self.parameters,
             "seconds": self.seconds, "accuracy": measured, "problem": self.problem,
+            "validation_loss": self.validation_loss,
         }  # fmt: skip
 
 
@@ -90,19 +95,19 @@ def compare(
 def _with_head(
     remover_name: str, remover: Any, head_name: str, clean: list[Rows], problem: str, spent: float, seed: int
 ) -> Comparison:
-    start, accuracy, parameters = time.perf_counter(), None, {}
+    start, accuracy, parameters, loss = time.perf_counter(), None, {}, None
     if not problem:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 chosen = select_head(HEADS[head_name](random_state=seed), GRIDS[head_name], clean[0], clean[1])
-            parameters = chosen.parameters
+            parameters, loss = chosen.parameters, min(tried for _, tried in chosen.table)
             accuracy = group_accuracy(clean[2].y, chosen.head.predict(clean[2].Z), clean[2].concept)
         except UnspurError as error:
             problem = str(error)
     removed = 0 if remover is None or problem else remover.spurious_.dim
     return Comparison(
-        remover_name, head_name, removed, accuracy, parameters, spent + time.perf_counter() - start, problem
+        remover_name, head_name, removed, accuracy, parameters, spent + time.perf_counter() - start, problem, loss
     )
 
 

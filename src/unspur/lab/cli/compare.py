@@ -125,7 +125,8 @@ def _labels(rows: Rows | None) -> tuple[Any, Any]:
 
 
 def _write_csv(results: Sequence[Comparison], path: str, force: bool) -> None:
-    names = ["remover", "head", "removed", "worst", "worst_low95", "worst_high95", "group_average", "average"]
+    names = ["remover", "head", "removed", "worst", "worst_low95", "worst_high95", "group_average", "average",
+             "validation_loss"]  # fmt: skip
     with atomic(Path(path), overwrite=force) as temporary, temporary.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.DictWriter(stream, [*names, "seconds", "problem"])
         writer.writeheader()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from unspur.lab import compare
 from unspur.lab.compare import HEADS, fit_remover
 from unspur.lab.selection import Rows
 
-REMOVERS: dict[str, type[Any]] = {name: kind for name, kind in compare.REMOVERS.items() if kind is not None}
+REMOVERS: dict[str, Callable[..., Any]] = {name: kind for name, kind in compare.REMOVERS.items() if kind is not None}
 
 
 @dataclass(frozen=True, slots=True)

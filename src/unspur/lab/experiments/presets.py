@@ -108,5 +108,6 @@ def known_options(preset: str, name: str) -> set[str]:
         return set()
     if preset.startswith("released"):
         return _RELEASED[name]
-    made: Any = {**REMOVERS, **HEADS}[name]()
+    kinds: dict[str, Any] = {**REMOVERS, **HEADS}
+    made = kinds[name]()
     return set(made.get_params()) - {"random_state", "verbose"}

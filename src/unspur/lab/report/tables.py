@@ -47,19 +47,21 @@ def _single(share: float) -> str:
 
 
 def comparison_table(results: Sequence[Comparison]) -> str:
-    """One line per remover and head: worst group with its interval, the averages, directions removed, seconds."""
-    head = f"{'remover':<9}{'head':<15}{'removed':>7}{'worst group (95 %)':>26}{'groups':>8}{'rows':>8}{'s':>7}"
-    lines = ["accuracy, %: worst group, average over groups, average over rows", head, "─" * len(head)]
+    """One line per remover and head: directions removed, accuracies, validation loss, seconds."""
+    wide = {"worst group (95 %)": 22, "groups": 7, "rows": 7, "loss": 7, "s": 7}
+    head = f"{'remover':<8}{'head':<14}{'removed':>7}" + "".join(f"{name:>{n}}" for name, n in wide.items())
+    lines = ["accuracy, %: worst group, average over groups, over rows; validation loss", head, "─" * len(head)]
     previous = ""
     for result in results:
         name = "" if result.remover == previous else result.remover
         previous = result.remover
-        start = f"{name:<9}{result.head:<15}"
+        start = f"{name:<8}{result.head:<14}"
         if result.accuracy is None:
             lines.append(f"{start}  {result.problem}")
             continue
         low, high = (100 * bound for bound in result.accuracy.worst_interval())
         worst = f"{100 * result.accuracy.worst:.1f} ({low:.1f} – {high:.1f})"
-        averages = f"{100 * result.accuracy.group_average:>8.1f}{100 * result.accuracy.average:>8.1f}"
-        lines.append(f"{start}{result.removed:>7}{worst:>26}{averages}{result.seconds:>7.1f}")
+        averages = f"{100 * result.accuracy.group_average:>7.1f}{100 * result.accuracy.average:>7.1f}"
+        loss = "" if result.validation_loss is None else f"{result.validation_loss:.3f}"
+        lines.append(f"{start}{result.removed:>7}{worst:>22}{averages}{loss:>7}{result.seconds:>7.1f}")
     return "\n".join(lines)
