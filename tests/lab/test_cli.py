@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+from tests.entangled import entangled_rows
 from unspur import load
 from unspur.lab.cli import main
 from unspur.lab.datasets import make_toy
@@ -298,3 +299,15 @@ def test_last_layers_do_not_depend_on_scale_or_offset(toy, fitted):
 def test_a_figure_needs_a_known_kind(tmp_path):
     assert "a figure is one of" in invoke("demo", "--output", tmp_path / "noext")
     assert not list(tmp_path.iterdir())
+
+
+def test_fit_says_in_its_own_words_when_the_task_is_lost_and_how_to_keep_it(tmp_path):
+    z, y, c = entangled_rows()
+    np.savez(tmp_path / "rows.npz", Z=z, y=y, c=c)
+    command = ["fit", str(tmp_path / "rows.npz"), "--main", "y", "--concept", "c", "--cv", "0", "--output"]
+    lost = CliRunner().invoke(main, [*command, str(tmp_path / "lost.safetensors")])
+    assert lost.exit_code == 0, lost.output
+    assert "--orthogonality scores" in lost.output
+    kept = CliRunner().invoke(main, [*command, str(tmp_path / "kept.safetensors"), "--orthogonality", "scores"])
+    assert "--orthogonality scores" not in kept.output
+    assert "1 carry y" in kept.output

@@ -10,6 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
+from tests.entangled import entangled_rows
 from unspur import JSE, AffineMap, Subspace
 from unspur.exceptions import (
     EmptySubspaceError,
@@ -449,16 +450,7 @@ def test_found_on_fifty_fresh_toy_sets_and_close_to_the_truth():
 
 
 def test_a_task_that_is_lost_to_an_easy_concept_is_said_and_kept_by_orthogonal_scores():
-    """A network that was trained on the correlation writes concept and task along the same few directions."""
-    rng, n = np.random.default_rng(0), 4000
-    y = rng.integers(2, size=n)
-    c = np.where(rng.random(n) < 0.9, y, 1 - y)
-    main, spurious = 2 * y - 1, 2 * c - 1
-    shared = np.tanh(spurious + 0.6 * main + 0.9 * rng.standard_normal(n))
-    z = rng.standard_normal((n, 12)) + 3.0 * np.outer(shared, np.linspace(1.0, 0.2, 12))
-    z[:, 0] += 0.5 * main
-    z[:, 1] += spurious * np.abs(rng.standard_normal(n))
-    z[:, 2:8] += 0.8 * spurious[:, None] * (1.0 + 0.5 * rng.standard_normal((n, 6)))
+    z, y, c = entangled_rows()
     with pytest.warns(TaskLostWarning, match="as some did at first"):
         lost = JSE(random_state=0, cv=None).fit(z, y, concept=c)
     assert lost.main_.dim == 0 < lost.spurious_.dim

@@ -249,12 +249,13 @@ class JSE(Remover):
                 )
             self._set_removal()
             self.warn_if_nothing_removed(self.max_spurious)
-            if self._task_lost():
-                warnings.warn(f"{self._task_lost()} {_KEEP_IT}", TaskLostWarning, stacklevel=2)
+            if self.task_lost:
+                warnings.warn(f"{self.task_lost} {_KEEP_IT}", TaskLostWarning, stacklevel=2)
         return self
 
-    def _task_lost(self) -> str:
-        """What to say where the concept was so much easier that all directions of the task were taken for it."""
+    @property
+    def task_lost(self) -> str:
+        """What to say where the concept is so much easier that all directions of the task are taken for it, or "" ."""
         found_at_first = any(step.verdict.role == "main" and step.verdict.proper for step in self.trace_)
         if self.main_.dim or not self.spurious_.dim or not found_at_first:
             return ""
@@ -264,7 +265,7 @@ class JSE(Remover):
         )
 
     def _notes(self) -> list[str]:
-        return [*super()._notes(), *filter(None, [self._task_lost()])]
+        return [*super()._notes(), *filter(None, [self.task_lost])]
 
     def _set_removal(self) -> None:
         """The map that `transform` applies, in the coordinates of the rows that came."""

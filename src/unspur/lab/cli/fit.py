@@ -11,7 +11,7 @@ import click
 import numpy as np
 
 from unspur import JSE
-from unspur.exceptions import NothingRemovedWarning
+from unspur.exceptions import NothingRemovedWarning, TaskLostWarning
 from unspur.io import refuse_existing
 from unspur.lab.cli.common import (
     Conditions,
@@ -65,6 +65,8 @@ def _number_or_auto(ctx: click.Context, parameter: click.Parameter, value: str) 
 )
 @click.option("--weight-decay", default="auto", show_default=True, callback=_number_or_auto, help="Penalty, or auto.")
 @click.option("--balance", default="group", show_default=True, type=click.Choice(["none", "concept", "main", "group"]))
+@click.option("--orthogonality", default="weights", show_default=True, type=click.Choice(["weights", "scores"]),
+              help="What of the two labels is orthogonal; scores after fine-tuning.")  # fmt: skip
 @click.option("--solver", default="exact", show_default=True, type=click.Choice(["exact", "sgd"]))
 @click.option("--max-spurious", type=click.IntRange(0), help="Most directions to remove.")
 @seed_option
@@ -111,14 +113,15 @@ def fit(
         verbose=not as_json and sys.stderr.isatty(), **options,
     )  # fmt: skip
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NothingRemovedWarning)  # said below, in the words of the command line
+        for said_below in (NothingRemovedWarning, TaskLostWarning):
+            warnings.simplefilter("ignore", said_below)
         jse.fit(table.Z, table.label(main), concept=table.label(concept), **held_out)
     if table.features is not None:
         jse.feature_names_in_ = np.array(table.features, dtype=object)
     jse.save(output, overwrite=force)
     if as_json:
         dims = {"spurious": jse.spurious_.dim, "main": jse.main_.dim, "ambient": jse.n_features_in_}
-        echo_json({"output": output, **dims, "trace": jse.trace_.to_dict()})  # fmt: skip
+        echo_json({"output": output, **dims, "task_lost": bool(jse.task_lost), "trace": jse.trace_.to_dict()})
         return
     click.echo(jse.trace_)
     click.echo(
@@ -126,4 +129,6 @@ def fit(
     )
     if not jse.spurious_.dim:
         click.echo("Nothing would be removed: the saved removal leaves rows as they are.")
+    if jse.task_lost:
+        click.echo(f"{jse.task_lost} Try --orthogonality scores, or --delta auto.")
     click.echo(f"Removal: {output}")
