@@ -213,7 +213,7 @@ A level of 5 % per test; a direction must pass two.
 - **`candidate='last_accepted'`**: the spurious direction of the pair whose main-task direction was accepted. After the main task
   is gone (`'failing'`) the spurious direction is estimated with the wrong partner, and on Toy more of z_sp stays.
 - **Δ = 0**: "auto" makes up for a label that is easier to predict. On Toy neither is, and it changes nothing; on photodigits it
-  stops far too early. A rule for when to use it is still to be found.
+  stops far too early. Its place is where Δ = 0 loses the task (finetuned-networks.md has the runs).
 - **Off the spurious subspace.** On photodigits, projecting onto the main-task subspace does even better; on Toy it keeps less of
   z_mt. Removal is the default because it is the smaller intervention: what no test was about stays.
 """

@@ -115,12 +115,12 @@ def reweighting(pairs: str) -> str:
 
 
 def networks(source: str) -> str:
-    """Of the networks trained on a source, one line a strength and adversary: rounds, accuracies, seconds."""
+    """Of the networks trained on a source, one line a strength and adversary: epochs, accuracies, seconds."""
     found: dict[str, list[dict]] = {}
     for network in json.loads(NETWORKS.read_text(encoding="utf-8")):
         if network["store"].startswith(f"{source}-finetuned/"):
             found.setdefault(network["store"].split("/")[2], []).append(network)
-    lines = ["| networks | how many | trained on | rounds kept | accuracy on validation rows, % | adversary, % | seconds each |",
+    lines = ["| networks | how many | trained on | epochs kept | accuracy on validation rows, % | adversary, % | seconds each |",
              "| --- | ---: | --- | ---: | ---: | ---: | ---: |"]  # fmt: skip
     for name, group in found.items():
         kept = [network["history"][network["kept_epoch"] - 1] for network in group]
@@ -139,12 +139,12 @@ def _range(numbers: list[float], digits: int = 1) -> str:
 
 
 def adversaries() -> str:
-    """Round by round: the main label and the adversary on validation rows."""
-    lines = ["| network | round | main label, % | adversary, % |", "| --- | ---: | ---: | ---: |"]
+    """Epoch by epoch: the main label and the adversary on validation rows."""
+    lines = ["| network | epoch | main label, % | adversary, % | its loss |", "| --- | ---: | ---: | ---: | ---: |"]
     for network in json.loads(NETWORKS.read_text(encoding="utf-8")):
         store = network["store"].replace("-finetuned", "")
         lines += [f"| {store} | {k['epoch']:.0f} | {100 * k['validation_accuracy']:.1f} | "
-                  f"{100 * k['adversary_balanced_accuracy']:.1f} |"
+                  f"{100 * k['adversary_balanced_accuracy']:.1f} | {k['adversary_loss']:.2f} |"
                   for k in network["history"] if "adversary_loss" in k]  # fmt: skip
     return "\n".join(lines)
 

@@ -311,3 +311,6 @@ def test_fit_says_in_its_own_words_when_the_task_is_lost_and_how_to_keep_it(tmp_
     kept = CliRunner().invoke(main, [*command, str(tmp_path / "kept.safetensors"), "--orthogonality", "scores"])
     assert "--orthogonality scores" not in kept.output
     assert "1 carry y" in kept.output
+    chosen = CliRunner().invoke(main, [*command, str(tmp_path / "auto.safetensors"), "--orthogonality", "auto"])
+    assert "Orthogonal scores; loss of a last layer on rows held out: weights " in chosen.output
+    assert load(tmp_path / "auto.safetensors").orthogonality == "scores"

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from unspur import JSE
+from unspur import ERM, JSE
 from unspur._typing import Array, FloatArray, IntArray
-from unspur.exceptions import InputError, NotConvergedWarning
+from unspur.exceptions import InputError, NotConvergedWarning, NothingRemovedWarning, TaskLostWarning
 from unspur.rows import CONCEPT, MAIN
 
 #: The grids of the paper; weight decay relative to the variance of the rows, its 0 replaced by a value that separable
@@ -141,6 +141,38 @@ def select_first_pair(
     if not table:
         raise InputError("The grid is empty; there is nothing to choose from.")
     return FirstPairSelection(min(table, key=lambda line: line[1])[0], strength, tuple(table))
+
+
+def select_orthogonality(
+    jse: JSE, train: Rows, validation: Rows | None = None, seed: int = 0
+) -> tuple[JSE, dict[str, float]]:
+    """Fit JSE with orthogonal weights and with orthogonal scores; return the better one, and the loss of each.
+
+    The loss is that of a plain last layer on what is left, on validation rows and with groups of equal weight: the rule
+    that the paper chooses hyper-parameters by. Without validation rows, on a fifth of each group of the training rows,
+    which then take no part in either fit; the better one is fitted again on all of them.
+    """
+    fit_on, judged_on = (train, validation) if validation is not None else train.split(0.2, seed)
+    fitted, losses = {}, {}
+    for kind in ("weights", "scores"):
+        tried = fitted[kind] = clone(jse).set_params(orthogonality=kind)
+        with warnings.catch_warnings():
+            for expected in (TaskLostWarning, NothingRemovedWarning):
+                warnings.simplefilter("ignore", expected)
+            _fit(tried, fit_on, judged_on if validation is not None else None)
+        left = [Rows(tried.transform(rows.Z), rows.y, rows.concept) for rows in (fit_on, judged_on)]
+        losses[kind] = min(loss for _, loss in select_head(ERM(), GRIDS["ERM"], *left).table)
+    best = min(losses, key=lambda kind: losses[kind])
+    if validation is None:
+        _fit(fitted[best], train, None)
+    return fitted[best], losses
+
+
+def _fit(jse: JSE, train: Rows, validation: Rows | None) -> None:
+    held_out: dict[str, Any] = {}
+    if validation is not None:
+        held_out = {"X_val": validation.Z, "y_val": validation.y, "concept_val": validation.concept}
+    jse.fit(train.Z, train.y, concept=train.concept, **held_out)
 
 
 def group_loss(head: Any, rows: Rows) -> float:

@@ -32,7 +32,8 @@ WIDTH = 40
 HISTORY = [
     {"epoch": 1.0, "train_loss": 0.5, "validation_loss": 0.4, "validation_accuracy": 0.8, "adversary_accuracy": 0.7,
      "adversary_balanced_accuracy": 0.65},
-    {"epoch": 2.0, "train_loss": 0.3, "validation_loss": 0.5, "validation_accuracy": 0.7, "adversary_accuracy": 0.6},
+    {"epoch": 2.0, "train_loss": 0.3, "validation_loss": 0.5, "validation_accuracy": 0.7, "adversary_accuracy": 0.6,
+     "adversary_balanced_accuracy": 0.6},
 ]  # fmt: skip
 
 
@@ -173,10 +174,6 @@ class TestProbe:
         assert min(found("ERM", 0.9)) > 0.85
         assert max(found("JSE", 0.9)) < 0.6 < min(found("LEACE", 0.9))
 
-    def test_an_adversary_leaves_less_of_the_concept(self):
-        plain, adversary = (run_cell(cell("waterbirds-finetuned", m), NOWHERE)["probe"] for m in ("ERM", "ADV"))
-        assert adversary < plain - 0.1
-
     def test_a_cell_is_a_function_of_its_spec(self):
         spec = cell("waterbirds-finetuned", "JSE")
         assert json.dumps(run_cell(spec, NOWHERE)) == json.dumps(run_cell(spec, NOWHERE))
@@ -312,6 +309,14 @@ class TestMissingData:
         assert {line.method for line in done.summary.lines} == {"ERM"}
         with pytest.raises(DataMissingError, match="no network was trained"):
             module.reproduce(small, "exact", tmp_path, only=["ADV"], progress=False)
+
+    def test_a_store_that_is_not_finished_is_missing(self, tmp_path):
+        data = data_of("waterbirds-finetuned")
+        folder = tuned_folder(tmp_path, "waterbirds", "small", 0, p=data["p"])
+        folder.mkdir(parents=True)
+        (folder / layout.PROGRESS).write_text("{}")
+        with pytest.raises(DataMissingError, match=r"not finished in .*: unspur finetune waterbirds"):
+            open_embedded(data, 0, tmp_path)
 
     def test_one_experiment_of_several_is_left_out(self, tmp_path):
         where = ["--embeddings", str(tmp_path), "--output", str(tmp_path / "out")]

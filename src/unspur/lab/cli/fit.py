@@ -26,6 +26,7 @@ from unspur.lab.cli.common import (
     seed_option,
     where_option,
 )
+from unspur.lab.selection import Rows, select_orthogonality
 from unspur.labels import binary_label
 
 
@@ -65,8 +66,8 @@ def _number_or_auto(ctx: click.Context, parameter: click.Parameter, value: str) 
 )
 @click.option("--weight-decay", default="auto", show_default=True, callback=_number_or_auto, help="Penalty, or auto.")
 @click.option("--balance", default="group", show_default=True, type=click.Choice(["none", "concept", "main", "group"]))
-@click.option("--orthogonality", default="weights", show_default=True, type=click.Choice(["weights", "scores"]),
-              help="What of the two labels is orthogonal; scores after fine-tuning.")  # fmt: skip
+@click.option("--orthogonality", default="weights", show_default=True, type=click.Choice(["weights", "scores", "auto"]),
+              help="What of the two labels is orthogonal; auto: the lower loss on rows held out.")  # fmt: skip
 @click.option("--solver", default="exact", show_default=True, type=click.Choice(["exact", "sgd"]))
 @click.option("--max-spurious", type=click.IntRange(0), help="Most directions to remove.")
 @seed_option
@@ -107,23 +108,36 @@ def fit(
         held_out = {"X_val": other.Z, "y_val": other.label(main), "concept_val": other.label(concept)}
     missing = missing_value(missing_concept, table.label(concept))
     binary_label(table.label(main), main, len(table.Z))  # complains by the name that was given
-    binary_label(table.label(concept), concept, len(table.Z), missing=missing)
+    known = binary_label(table.label(concept), concept, len(table.Z), missing=missing).present
+    chosen = options.pop("orthogonality")
     jse = JSE(
         cv=None if cv == 0 else cv, missing_concept=missing, random_state=seed,
-        verbose=not as_json and sys.stderr.isatty(), **options,
+        verbose=not as_json and sys.stderr.isatty(), orthogonality="weights" if chosen == "auto" else chosen, **options,
     )  # fmt: skip
+    losses: dict[str, float] = {}
     with warnings.catch_warnings():
         for said_below in (NothingRemovedWarning, TaskLostWarning):
             warnings.simplefilter("ignore", said_below)
-        jse.fit(table.Z, table.label(main), concept=table.label(concept), **held_out)
+        if chosen == "auto":
+            judged_on = Rows(*held_out.values()) if held_out else None
+            train = Rows(table.Z, table.label(main), table.label(concept)).select(known)
+            jse, losses = select_orthogonality(jse, train, judged_on, seed)
+        else:
+            jse.fit(table.Z, table.label(main), concept=table.label(concept), **held_out)
     if table.features is not None:
         jse.feature_names_in_ = np.array(table.features, dtype=object)
     jse.save(output, overwrite=force)
     if as_json:
         dims = {"spurious": jse.spurious_.dim, "main": jse.main_.dim, "ambient": jse.n_features_in_}
-        echo_json({"output": output, **dims, "task_lost": bool(jse.task_lost), "trace": jse.trace_.to_dict()})
+        echo_json({
+            "output": output, **dims, "orthogonality": jse.orthogonality, "losses": losses,
+            "task_lost": bool(jse.task_lost), "trace": jse.trace_.to_dict(),
+        })  # fmt: skip
         return
     click.echo(jse.trace_)
+    if losses:
+        told = ", ".join(f"{kind} {loss:.4f}" for kind, loss in losses.items())
+        click.echo(f"\nOrthogonal {jse.orthogonality}; loss of a last layer on rows held out: {told}.")
     click.echo(
         f"\n{jse.spurious_.dim} of {jse.n_features_in_} directions carry {concept}, {jse.main_.dim} carry {main}."
     )

@@ -16,6 +16,7 @@ from unspur._typing import Array, BoolArray, FloatArray
 from unspur.exceptions import GroupSizeError, InputError
 from unspur.lab.datasets import celeba
 from unspur.lab.datasets.resampling import agreeing
+from unspur.lab.datasets.selected import INDEPENDENT, SPLITS
 from unspur.lab.datasets.waterbirds import is_waterbird
 from unspur.lab.encoders.reduction import Reduction
 from unspur.lab.experiments.records import canonical
@@ -23,9 +24,6 @@ from unspur.lab.experiments.registry import CONCEPT, FINETUNED, drawn_settings, 
 from unspur.lab.experiments.stores import Embedded, open_embedded
 from unspur.lab.selection import Rows
 
-SPLITS = ("train", "validation", "test")
-#: Strength in the test rows: none of the correlation is left.
-INDEPENDENT = 0.5
 #: Rows of each split; main label and concept of all rows of the store.
 Chosen: TypeAlias = tuple[dict[str, Array], Array, Array]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ from scipy.special import expit
 
 from unspur import AffineMap, Subspace
 from unspur._typing import FloatArray, IntArray
-from unspur.exceptions import InputError
+from unspur.exceptions import InputError, TaskLostWarning
 from unspur.lab import compare
 from unspur.lab.compare import HEADS, fit_remover
 from unspur.lab.selection import Rows
@@ -74,7 +75,9 @@ def fit_removal(named: Mapping[str, Any], train: Rows, validation: Rows | None, 
     if named["name"] == "none":
         return Removal.none(train.Z.shape[1])
     remover = estimator(REMOVERS, named, rng)
-    fit_remover(remover, train, validation)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TaskLostWarning)  # the record has the dimensions that tell
+        fit_remover(remover, train, validation)
     return Removal(remover.removal_, remover.spurious_, remover.main_)
 
 

@@ -19,7 +19,7 @@ from unspur.lab.experiments.registry import CONCEPT, FINETUNED, MADE_UP_PIXELS, 
 #: Changes when the rows do.
 DIGEST = "made-up-1"
 SIDE = 12
-_WIDTH, _BIRDS, _FACES = 40, {"train": 400, "validation": 200, "test": 400}, 3000
+_WIDTH, _SIZES, _FACES = 40, {"train": 400, "validation": 200, "test": 400}, 3000
 #: Distance of the two classes of a label, in standard deviations of a feature; and what an adversary leaves of it.
 _APART, _LEFT = 3.0, 0.3
 
@@ -36,7 +36,7 @@ def made_up_rows(data: Mapping[str, Any], run: int) -> Rows:
 
 def made_up_training(data: Mapping[str, Any]) -> dict[str, Any]:
     """What the store of a trained network says of its training: one epoch."""
-    adversary = {"adversary_accuracy": 0.6} if data["adversary"] else {}
+    adversary = {"adversary_balanced_accuracy": 0.6} if data["adversary"] else {}
     return {"history": [{"epoch": 1, "validation_accuracy": 0.9, **adversary}], "kept_epoch": 1}
 
 
@@ -60,7 +60,7 @@ def _twins(share: float, rng: np.random.Generator) -> tuple[Array, Array, Array,
 
     Twins are neighbours, and alike but for the concept and a little noise.
     """
-    split = np.repeat(list(_BIRDS), list(_BIRDS.values()))
+    split = np.repeat(list(_SIZES), list(_SIZES.values()))
     y = (rng.random(len(split)) < share).astype(np.int64)
     example = rng.standard_normal((len(split), _WIDTH))
     example[:, 0] += _APART * (y - 0.5)
@@ -73,10 +73,10 @@ def _twins(share: float, rng: np.random.Generator) -> tuple[Array, Array, Array,
 def _trained_on(data: Mapping[str, Any], rng: np.random.Generator) -> Rows:
     """Every example once, at strength p but in test rows; with an adversary the concept is harder to see."""
     share = 0.25 if FINETUNED[data["name"]] == "waterbirds" else 0.5
-    split = np.repeat(list(_BIRDS), list(_BIRDS.values()))
+    split = np.repeat(list(_SIZES), list(_SIZES.values()))
     y = (rng.random(len(split)) < share).astype(np.int64)
     concept = np.concatenate(
-        [agreeing(y[split == name], 0.5 if name == "test" else data["p"], rng) for name in _BIRDS]
+        [agreeing(y[split == name], 0.5 if name == "test" else data["p"], rng) for name in _SIZES]
     )  # fmt: skip
     rows = rng.standard_normal((len(split), _WIDTH))
     rows[:, 0] += _APART * (y - 0.5)

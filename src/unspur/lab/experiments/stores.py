@@ -23,7 +23,7 @@ from typing import Any
 from unspur._typing import Array
 from unspur.exceptions import DataMissingError, InputError
 from unspur.lab.encoders.maps import read_maps
-from unspur.lab.encoders.store import EmbeddingStore, read_manifest
+from unspur.lab.encoders.store import MANIFEST, PROGRESS, EmbeddingStore, read_manifest
 from unspur.lab.experiments.made_up import DIGEST, made_up_rows, made_up_training
 from unspur.lab.experiments.registry import FINETUNED, MADE_UP, MADE_UP_PIXELS, without_marks
 
@@ -98,7 +98,7 @@ def kept_epoch(data: Mapping[str, Any], run: int, embeddings: Path) -> dict[str,
         "epochs": kept,
         "validation_accuracy": told.get("validation_accuracy"),
         # Both classes of the concept count the same: by guessing, the more frequent one would be right too often.
-        "adversary_accuracy": told.get("adversary_balanced_accuracy", told.get("adversary_accuracy")),
+        "adversary_accuracy": told.get("adversary_balanced_accuracy"),
     }
 
 
@@ -111,10 +111,9 @@ def _digest(folder: Path) -> str:
 def found_folder(data: Mapping[str, Any], run: int, embeddings: Path) -> Path:
     """The folder of the store of a run, which must be there."""
     folder, command = (_of_tuned if data["name"] in FINETUNED else _of_frozen)(data, run, embeddings)
-    if not folder.is_dir():
-        raise DataMissingError(
-            f"There are no embeddings in {folder}. Make them with: unspur {command} --embeddings {embeddings}"
-        )
+    if not (folder / MANIFEST).exists():
+        begun = "The embeddings are not finished" if (folder / PROGRESS).exists() else "There are no embeddings"
+        raise DataMissingError(f"{begun} in {folder}. Make them with: unspur {command} --embeddings {embeddings}")
     return folder
 
 

@@ -17,6 +17,7 @@ from unspur.lab.experiments.summary import APART, EXPECTED, Agreement, Differenc
 #: Metrics whose differences run by run are shown.
 _COMPARED = (
     "average", "worst_group", "worst_group(sex)", "worst_group(glasses)", "mouth_share", "eyes_share",
+    "inside",
 )  # fmt: skip
 #: What marks a summary among other JSON files.
 _KIND = "unspur experiment"
