@@ -1,6 +1,7 @@
 """From pictures to a network of one's own, its embeddings and a removal, as a user types it."""
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -16,7 +17,8 @@ from tests.lab.encoders.conftest import tiny_bert, tiny_resnet  # noqa: F401 —
 from tests.lab.encoders.tuning import coloured
 from tests.lab.test_embed_command import unspur
 from unspur import load
-from unspur.lab.encoders import ENCODERS, Entry, load_encoder
+from unspur.lab.encoders import ENCODERS, Entry, finetuning, load_encoder
+from unspur.lab.encoders.finetuning import CHECKPOINT
 from unspur.lab.encoders.huggingface import HubVision
 from unspur.lab.encoders.images import Preparation
 from unspur.lab.encoders.maps import read_maps
@@ -24,18 +26,23 @@ from unspur.lab.encoders.store import EmbeddingStore
 
 PREPARATION = Preparation(resize=36, crop=32, mean=(127.0,) * 3, scale=(64.0,) * 3)
 LABELS = ("--main", "y", "--concept", "concept")
+WORDS = ("--main", "colour", "--concept", "light")
 QUICK = ("--device", "cpu", "--epochs", 1, "--batch", 8, "--learning-rate", 0.05)
 
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
-    """A table of pictures: main label and concept in columns of 0 and 1, and their split; and a column of words."""
+    """A table of pictures: main label and concept in columns of 0 and 1, the same in words, and their split.
+
+    Other columns have three values, and one.
+    """
     root, examples = tmp_path_factory.mktemp("pictures"), coloured(90)
-    lines = ["image,y,concept,colour,split"]
+    lines = ["image,y,concept,colour,light,third,camera,split"]
     for i, image in enumerate(examples.images):
         image.save(root / f"{i}.png")
         y, concept, split = (examples.labels[name][i] for name in ("y", "concept", "split"))
-        lines.append(f"{i}.png,{y},{concept},{'red' if y else 'green'},{split if i % 3 or i < 60 else 'test'}")
+        words = f"{'red' if y else 'green'},{'lit' if concept else 'dim'},{i % 3},mine"
+        lines.append(f"{i}.png,{y},{concept},{words},{split if i % 3 != 1 or i < 60 else 'test'}")
     (root / "pictures.csv").write_text("\n".join(lines) + "\n")
     return root / "pictures.csv"
 
@@ -69,7 +76,7 @@ def test_a_table_of_pictures_becomes_a_network_a_store_and_a_removal(table, tiny
     command = ["finetune", table, "--encoder", tiny_resnet, *LABELS, *QUICK, "--output", folder, "--pca", 0]
     said = unspur(*command)
     assert "tiny-resnet on cpu, float32; 60 to train on, 20 to judge by" in said
-    assert "1 rounds in" in said
+    assert "1 epoch in" in said
     assert f"Network: {folder}-network" in said
     store = EmbeddingStore.open(folder)
     assert (store.rows.shape, store.rows.dtype) == ((90, 16), np.float16)
@@ -89,10 +96,26 @@ def test_a_table_of_pictures_becomes_a_network_a_store_and_a_removal(table, tiny
     assert found["network"] == f"{folder}-network"
     # Another training needs a word.
     again = [*command[: command.index("--epochs")], "--epochs", 2, *command[command.index("--epochs") + 2 :]]
-    assert "differs in settings" in (said := unspur(*again, code=1))
-    assert "pass --force" in said
-    assert "2 rounds" in unspur(*again, "--force")
+    said = unspur(*again, code=1)
+    assert "it differs in settings: epochs 1 instead of 2. Choose another folder, or pass --force" in said
+    assert "2 epochs in" in unspur(*again, "--force")
     assert EmbeddingStore.open(folder).digest != store.digest
+
+
+def test_labels_may_be_words_from_the_table_to_the_comparison(table, tiny_resnet, tmp_path):  # noqa: F811
+    """As in the README."""
+    made = {}
+    for name, labels in (("numbers", LABELS), ("words", WORDS)):
+        command = ["finetune", table, "--encoder", tiny_resnet, *labels, *QUICK, "--output", tmp_path / name]
+        made[name] = json.loads(unspur(*command, "--adversary", 0.5, "--json"))
+    assert made["words"]["digest"] == made["numbers"]["digest"]  # in both columns the smaller value is the same class
+    rows = ["--where", "split=train", "--validation-where", "split=validation", "--test-where", "split=test"]
+    found = json.loads(unspur("compare", tmp_path / "words", *rows, *WORDS, "--json"))
+    assert {line["remover"] for line in found} >= {"none", "JSE", "INLP", "LEACE"}
+    assert not any(line["problem"] for line in found)
+    groups = [(group["main"], group["concept"], group["rows"]) for group in found[0]["accuracy"]["groups"]]
+    assert groups == [("green", "dim", 2), ("green", "lit", 4), ("red", "dim", 1), ("red", "lit", 3)]
+    assert "JSE" in unspur("compare", tmp_path / "words", *rows, *WORDS, "--remover", "JSE")
 
 
 def test_birds_are_trained_on_at_a_strength_and_mapped(birds, tiny, tmp_path):
@@ -100,7 +123,7 @@ def test_birds_are_trained_on_at_a_strength_and_mapped(birds, tiny, tmp_path):
     maps = [*command, "--maps", 2, "--pca", 4, "--sizes", "24,8,8", "--p", 0.75]
     said = unspur(*maps, "--adversary", 0.5, "--workers", 1)
     assert "but learning_rate 0.05 (paper: 0.001), batch 8 (paper: 32), epochs 1 (paper: 100)" in said
-    assert "adversary" in said.split("kept is round 1")[1]
+    assert "adversary" in said.split("kept is epoch 1")[1]
     folder = tmp_path / "waterbirds-finetuned" / "tiny" / "p-0.75-adversary-0.5" / "seed-0"
     store, kept = EmbeddingStore.open(folder), read_maps(folder)
     assert store.rows.shape == (40, 4)
@@ -141,6 +164,7 @@ def test_texts_are_trained_on_without_a_mark(tiny_bert, tmp_path):  # noqa: F811
     assert store.labels["concept"].tolist() == [0, 1] * 56
     said = unspur(*command, "--unmarked", "--adversary", 1, code=2)
     assert "it would have no concept to find" in said
+    assert "with --unmarked there is none to train on" in unspur(*command, "--unmarked", "--p", 0.9, code=2)
 
 
 @pytest.mark.parametrize(
@@ -155,6 +179,7 @@ def test_texts_are_trained_on_without_a_mark(tiny_bert, tmp_path):  # noqa: F811
         (["mine.csv", "--encoder", "tiny", "--main", "y", "--concept", "c"], "mine.csv needs --output"),
         (["mine.csv", "--encoder", "tiny", "--output", "o", "--main", "y"], "and --main and --concept"),
         (["mine.csv", "--encoder", "tiny", "--output", "o", *LABELS, "--sizes", "4,4,4"], "--sizes is for known"),
+        (["mine.csv", "--encoder", "tiny", "--output", "o", *LABELS, "--p", 0.9], "rows of mine.csv are taken as they"),
         (["waterbirds", "--encoder", "tiny", "--optimizer", "sdg"], "'sdg' is not one of 'sgd', 'adam'"),
     ],
 )
@@ -176,8 +201,10 @@ def test_what_cannot_be_trained_is_said_in_a_line_before_anything_is_made(table,
     own = [table, "--encoder", tiny_resnet, *out]
     assert "grey-50 is no network" in one_line(table, "--encoder", "grey-50", *LABELS, *out)
     assert "Did you mean resnet50" in one_line(table, "--encoder", "resnet5", *LABELS, *out)
-    assert "colour must be 0 or 1" in one_line(*own, "--main", "colour", "--concept", "concept")
-    assert "has no label 'kind'; it has y, concept" in one_line(*own, "--main", "kind", "--concept", "concept")
+    assert "third has 3 classes (0, 1, 2)" in one_line(*own, "--main", "third", "--concept", "concept")
+    assert "camera has one class only (mine)" in one_line(*own, "--main", "camera", "--concept", "concept")
+    for labels in (("--main", "kind", "--concept", "concept"), ("--main", "y", "--concept", "kind")):
+        assert "has no label 'kind'; it has y, concept" in one_line(*own, *labels)
     for option, message in (
         (["--epochs", 0], "epochs is a whole number from 1"), (["--learning-rate", -1], "learning_rate is a positive"),
         (["--pca", 17], "have no 17 principal components; pass --pca with 16 at most"),
@@ -202,3 +229,103 @@ def test_a_picture_that_cannot_be_read_is_not_taken_for_a_full_disk(table, tiny_
     (root / "7.png").write_bytes(b"no picture")
     said = one_line(root / table.name, "--encoder", tiny_resnet, *LABELS, *QUICK, "--output", tmp_path / "store")
     assert "7.png cannot be read as an image" in said
+
+
+@pytest.fixture
+def untrained(monkeypatch):
+    """Nothing may be trained."""
+
+    def trains(*_, **__):
+        raise AssertionError("It was trained.")
+
+    monkeypatch.setattr(finetuning._Run, "train", trains)
+
+
+def test_a_place_that_cannot_be_written_to_is_found_before_training(table, tiny_resnet, tmp_path, untrained):  # noqa: F811
+    own = [table, "--encoder", tiny_resnet, *LABELS, *QUICK, "--output"]
+    (tmp_path / "thesis").touch()
+    (tmp_path / "store-network").touch()
+    for output, message in (
+        ("thesis", f"{tmp_path / 'thesis'} is a file; the store needs a folder {tmp_path / 'thesis'}. Choose another"),
+        ("thesis/store", f"{tmp_path / 'thesis'} is a file; the store needs a folder {tmp_path / 'thesis/store'}"),
+        ("store", f"{tmp_path / 'store-network'} is a file; the network needs a folder {tmp_path / 'store-network'}"),
+    ):
+        for force in ((), ("--force",)):
+            assert message in one_line(*own, tmp_path / output, *force)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["store-network", "thesis"]
+
+
+@pytest.fixture(scope="module")
+def trained(table, tiny_resnet, tmp_path_factory):  # noqa: F811
+    """A store and, beside it, its network."""
+    folder = tmp_path_factory.mktemp("trained") / "store"
+    unspur("finetune", table, "--encoder", tiny_resnet, *LABELS, *QUICK, "--output", folder)
+    return folder
+
+
+def copied(trained, tmp_path, *, network=True):
+    if network:
+        shutil.copytree(f"{trained}-network", tmp_path / "store-network")
+    return shutil.copytree(trained, tmp_path / "store")
+
+
+@pytest.mark.parametrize("other", [(), ("--epochs", 3)])
+@pytest.mark.parametrize("finished", [True, False])
+def test_rows_without_their_network_are_found_before_training(
+    trained, table, tiny_resnet, tmp_path, untrained, other, finished  # noqa: F811
+):  # fmt: skip
+    folder = copied(trained, tmp_path, network=False)
+    if not finished:
+        progress = {**json.loads((folder / "manifest.json").read_text()), "done": 20}
+        (folder / "manifest.json").unlink()
+        (folder / "progress.json").write_text(json.dumps(progress))
+    own = [table, "--encoder", tiny_resnet, *LABELS, *QUICK, *other, "--output", folder]
+    said = one_line(*own)
+    assert f"{folder} holds embeddings, and {folder}-network holds no finished network that they could be of" in said
+    assert "Put back their network, choose another --output, or pass --force to train and embed from the start." in said
+    assert not (tmp_path / "store-network").exists()
+    (tmp_path / "store-network").mkdir()
+    (tmp_path / "store-network" / CHECKPOINT).touch()
+    assert f"or delete {folder} to go on with the training that was begun." in one_line(*own)
+
+
+def test_rows_of_another_network_are_told_from_those_of_the_one_that_is_there(
+    trained, table, tiny_resnet, tmp_path, untrained  # noqa: F811
+):  # fmt: skip
+    folder = copied(trained, tmp_path)
+    own = [table, "--encoder", tiny_resnet, *LABELS, *QUICK, "--output", folder]
+    assert json.loads(unspur("finetune", *own, "--json"))["rows"] == 90
+    manifest = json.loads((folder / "manifest.json").read_text())
+    digest, manifest["encoder"]["digest"] = manifest["encoder"]["digest"], "0123456789abcdef"
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    said = one_line(*own)
+    assert f"{folder} holds embeddings of another network than the one in {folder}-network: tiny-resnet" in said
+    assert f"0123456789abcdef instead of {digest}. Choose another --output, or pass --force." in said
+
+
+def test_rows_without_their_network_are_replaced_if_told(trained, table, tiny_resnet, tmp_path):  # noqa: F811
+    folder = copied(trained, tmp_path, network=False)
+    unspur("finetune", table, "--encoder", tiny_resnet, *LABELS, *QUICK, "--output", folder, "--force")
+    assert (
+        load_encoder(f"{folder}-network", device="cpu").digest
+        == EmbeddingStore.open(folder).manifest["encoder"]["digest"]
+    )
+
+
+@pytest.mark.parametrize("output", [".", "..", "../here"])
+def test_the_network_lies_beside_the_store_whatever_that_is_called(
+    table, tiny_resnet, tmp_path, monkeypatch, output  # noqa: F811
+):  # fmt: skip
+    (tmp_path / "here" / "below").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "here" / "below" if output == ".." else tmp_path / "here")
+    (tmp_path / "here" / "below").rename(tmp_path / "here" / ".below")  # is no file in the way
+    unspur("finetune", table, "--encoder", tiny_resnet, *LABELS, *QUICK, "--output", output)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["here", "here-network"]
+    assert EmbeddingStore.open(tmp_path / "here").rows.shape == (90, 16)
+    assert load_encoder(str(tmp_path / "here-network"), device="cpu").width == 16
+
+
+def test_the_help_speaks_of_epochs_and_shows_the_strength():
+    said = " ".join(unspur("finetune", "--help").split())
+    assert "Strength of the correlation (0.9)." in said
+    assert not re.search(r"\brounds?\b", said, re.IGNORECASE)

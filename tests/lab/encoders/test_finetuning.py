@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -37,11 +38,11 @@ from unspur.lab.encoders.training import Training
 
 REPOSITORY = Path(__file__).parents[3]
 STEPS = 5
-#: When it dies, and how many steps are left to do then: in the middle of a round, when a round is trained but not
-#: judged, between rounds, while a checkpoint is written, and when only the record is missing.
+#: When it dies, and how many steps are left to do then: in the middle of an epoch, when an epoch is trained but not
+#: judged, between epochs, while a checkpoint is written, while the network is, and when only the record is missing.
 MOMENTS = {
-    "image": {"_learn 3": 7, "_judge 0": 5, "_round 1": 5, "save_file 7": 4, "atomic 0": 0},
-    "text": {"_learn 7": 3, "_judge 1": 0, "_round 1": 5},
+    "image": {"_learn 3": 7, "_judge 0": 5, "_epoch 1": 5, "save_file 7": 4, "save_file 12": 0, "atomic 0": 0},
+    "text": {"_learn 7": 3, "_judge 1": 0, "_epoch 1": 5},
 }
 CASES = [(kind, moment) for kind, moments in MOMENTS.items() for moment in moments]
 
@@ -121,7 +122,7 @@ def test_a_killed_training_goes_on_to_the_last_bit(models, undisturbed, killed, 
     assert sorted(path.name for path in folder.iterdir()) == [NETWORK, RECORD]  # nor half a file
 
 
-@pytest.mark.parametrize(("kind", "moment"), [("image", "_learn 3"), ("text", "_round 1")])
+@pytest.mark.parametrize(("kind", "moment"), [("image", "_learn 3"), ("text", "_epoch 1")])
 def test_what_the_optimiser_knows_and_the_seed_matter_to_it(
     models, undisturbed, killed, kind, moment, tmp_path, monkeypatch
 ):
@@ -216,7 +217,7 @@ def test_it_learns_what_can_be_seen_and_nothing_else(models, tmp_path):
     assert "adversary_accuracy" not in last
 
 
-def test_every_round_says_what_the_adversary_sees(models, tmp_path):
+def test_every_epoch_says_what_the_adversary_sees(models, tmp_path):
     training, seen, shuffled = replace(TRAININGS["image"], epochs=5, adversary=0.001), coloured(p=1), coloured(p=1)
     shuffled.labels["concept"] = np.random.default_rng(5).permutation(shuffled.labels["concept"])
     for name, examples in (("seen", seen), ("shuffled", shuffled)):
@@ -246,7 +247,7 @@ def test_scores_are_those_of_the_network_that_is_kept(models, undisturbed):
         )  # fmt: skip
 
 
-def test_stopping_early_keeps_the_best_round(models, undisturbed, steps, tmp_path):
+def test_stopping_early_keeps_the_best_epoch(models, undisturbed, steps, tmp_path):
     about, training = record(undisturbed["text"]), TRAININGS["text"]
     assert (about["kept_epoch"], len(about["history"]), training.epochs) == (1, 2, 3)
     losses = [line["validation_loss"] for line in about["history"]]
@@ -274,7 +275,7 @@ def made_up(n=4000):
 
 
 @pytest.mark.parametrize("balance", ["main", "concept"])
-def test_balanced_rounds_show_both_classes_equally_often(balance):
+def test_balanced_epochs_show_both_classes_equally_often(balance):
     data, training = made_up(), Training(balance=balance)
     other = "concept" if balance == "main" else "main"
     order = data.order(training, 0)
@@ -291,18 +292,18 @@ def test_balanced_rounds_show_both_classes_equally_often(balance):
 
 def test_a_class_without_examples_cannot_be_balanced(models, tmp_path):
     examples = coloured()
-    examples.labels["concept"] = np.zeros(N, dtype=int)
+    examples.labels["concept"] = (examples.labels["split"] == "train").astype(int)
     with pytest.raises(InputError, match="same concept label; nothing can be balanced"):
         tune("image", models["image"], tmp_path / "net", Training(balance="concept", epochs=1), examples)
 
 
-def test_plain_rounds_show_every_example_once_in_steps_of_nearly_equal_size(models, steps, tmp_path):
+def test_plain_epochs_show_every_example_once_in_steps_of_nearly_equal_size(models, steps, tmp_path):
     tune("image", models["image"], tmp_path / "net", replace(TRAININGS["image"], batch=7))
-    rounds = [np.concatenate(steps[:6]), np.concatenate(steps[6:])]
+    epochs = [np.concatenate(steps[:6]), np.concatenate(steps[6:])]
     sizes = [len(step) for step in steps]
     assert (len(sizes), min(sizes), max(sizes)) == (12, 6, 7)
-    assert all(sorted(order.tolist()) == list(range(40)) for order in rounds)
-    assert rounds[0].tolist() != rounds[1].tolist()
+    assert all(sorted(order.tolist()) == list(range(40)) for order in epochs)
+    assert epochs[0].tolist() != epochs[1].tolist()
 
 
 def test_the_seed_decides_and_nothing_else_does(models, undisturbed, tmp_path, monkeypatch):
@@ -366,11 +367,17 @@ def test_a_folder_with_another_training_is_kept_unless_told_otherwise(models, un
     folder = copy_of(undisturbed["image"], tmp_path)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     fewer, changed = replace(TRAININGS["image"], epochs=1), coloured(seed=4)
+    digests, given = [each.digest() for each in (coloured(), changed)], {"training": fewer, "main": "concept"}
     for wrong, what in (
-        ({"training": fewer}, "settings"), ({"examples": changed}, "dataset"), ({"main": "concept"}, "main"),
-        ({"precision": "bfloat16"}, "base"),
-    ):  # fmt: skip
-        with pytest.raises(OutputExistsError, match=rf"another training: it differs in {what}.*pass overwrite=True"):
+        ({"training": fewer}, "settings: epochs 2 instead of 1"),
+        ({"training": replace(fewer, patience=3)}, "settings: epochs 2 instead of 1, patience none instead of 3"),
+        ({"examples": changed}, "dataset: digest {} instead of {}".format(*digests)),
+        ({"main": "concept"}, "main: y instead of concept"),
+        (given, "main: y instead of concept; in settings: epochs 2 instead of 1"),
+        ({"precision": "bfloat16"}, "base: device cpu, float32 instead of cpu, bfloat16"),
+    ):
+        message = f"another training: it differs in {what}. Choose another folder, or pass overwrite=True."
+        with pytest.raises(OutputExistsError, match=re.escape(message)):
             tune("image", models["image"], folder, **wrong)
     assert not steps
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
@@ -394,6 +401,29 @@ def test_a_base_that_has_changed_is_noticed(tmp_path):
         load_encoder(str(folder), device="cpu")
 
 
+def test_a_base_that_was_moved_is_named_and_can_be_told(tmp_path):
+    base, folder = tiny_vision("ResNet", tmp_path / "base"), tmp_path / "net"
+    made = tune("image", base, folder)
+    moved = base.rename(tmp_path / "moved")
+    message = (
+        f"{folder} holds a network that was trained from {base}, which is needed and is not there any more. Put it"
+    )
+    with pytest.raises(InputError, match=re.escape(message)) as said:
+        load_encoder(str(folder), device="cpu")
+    assert f"write its new place into {folder / RECORD}, as the address of the base" in str(said.value)
+    base.mkdir()
+    with pytest.raises(
+        InputError, match=re.escape(f"from {base}, which is needed and cannot be loaded: {base} has no")
+    ):
+        load_encoder(str(folder), device="cpu")
+    with pytest.raises(InputError, match=r"^device is 'auto', 'cpu' or 'cuda'; got 'gpu'"):
+        load_encoder(str(folder), device="gpu")
+    about = json.loads((folder / RECORD).read_text())
+    about["base"]["address"] = str(moved)
+    (folder / RECORD).write_text(json.dumps(about))
+    assert load_encoder(str(folder), device="cpu").digest == made.digest
+
+
 def test_a_network_cannot_replace_the_one_it_begins_from(models, undisturbed, tmp_path):
     folder = copy_of(undisturbed["image"], tmp_path)
     with pytest.raises(InputError, match="choose another folder"):
@@ -406,11 +436,13 @@ def test_a_network_cannot_replace_the_one_it_begins_from(models, undisturbed, tm
 def test_a_finished_network_is_found_and_not_trained_again(models, undisturbed, steps, tmp_path):
     folder = copy_of(undisturbed["image"], tmp_path)
     (folder / CHECKPOINT).write_bytes(b"left by a process that was killed at the very end")
+    for name in (".network-1a_b2c3d.safetensors", ".training-1a_b2c3d.json"):
+        (folder / name).write_bytes(b"half a file")
     before = (folder / NETWORK).stat().st_mtime_ns
     encoder = tune("image", models["image"], folder)
     assert (encoder.digest, (folder / NETWORK).stat().st_mtime_ns) == (record(folder)["digest"], before)
     assert not steps
-    assert not (folder / CHECKPOINT).exists()
+    assert sorted(path.name for path in folder.iterdir()) == [NETWORK, RECORD]
 
 
 def cut(path):
@@ -490,8 +522,8 @@ def test_a_damaged_checkpoint_is_refused_in_words(models, killed, tmp_path, dama
 def test_a_training_that_diverges_says_so_and_leaves_nothing(models, tmp_path, monkeypatch, noted):
     monkeypatch.setattr(finetuning, "NOTE_SECONDS", noted)
     wild, folder = replace(TRAININGS["image"], learning_rate=1e30), tmp_path / "net"
-    for batch in (8, N):  # the second is one step a round, whose own loss is finite
-        with pytest.raises(InputError, match=r"loss became (nan|inf) in round \d: training diverged. Try a smaller"):
+    for batch in (8, N):  # the second is one step an epoch, whose own loss is finite
+        with pytest.raises(InputError, match=r"loss became (nan|inf) in epoch \d: training diverged. Try a smaller"):
             tune("image", models["image"], folder, replace(wild, batch=batch, epochs=1))
         assert not any(path.is_file() for path in folder.iterdir())
     tune("image", models["image"], folder)
@@ -596,7 +628,7 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_made(models, tmp_p
     for column in (np.arange(N), np.full(N, 0.5), np.full(N, "bird"), np.full(N, -1)):
         examples = coloured()
         examples.labels["y"] = column
-        with pytest.raises(InputError, match="y must be 0 or 1 for every example"):
+        with pytest.raises(InputError, match=r"y has .* class"):
             tune("image", models["image"], folder, examples=examples)
     for column in (np.full(N, "train"), np.full(N, "validation"), np.arange(N)):
         examples = coloured()
@@ -606,10 +638,18 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_made(models, tmp_p
     assert not folder.exists()
 
 
-def test_a_concept_that_is_not_needed_may_be_anything(models, tmp_path):
+def test_labels_may_be_words_and_a_concept_that_is_not_needed_anything(models, tmp_path):
     examples = coloured()
     examples.labels["concept"] = np.where(labels(N, 0.5, 0)["concept"], "water", "land")
     training = replace(TRAININGS["image"], adversary=0.0, epochs=1)
+    words = tune("image", models["image"], tmp_path / "words", replace(training, adversary=1.0), examples)
+    examples.labels["concept"] = labels(N, 0.5, 0)["concept"]  # the same as numbers: "land" is the smaller word
+    numbers = tune("image", models["image"], tmp_path / "numbers", replace(training, adversary=1.0), examples)
+    assert words.digest == numbers.digest
+    examples.labels["concept"] = np.arange(N) % 3
     tune("image", models["image"], tmp_path / "net", training, examples)
-    with pytest.raises(InputError, match="concept must be 0 or 1"):
+    with pytest.raises(InputError, match="concept has 3 classes"):
         tune("image", models["image"], tmp_path / "other", replace(training, adversary=1.0), examples)
+    examples.labels["y"] = np.where(np.arange(N) < 3, "", np.where(np.arange(N) % 2, "bird", "fish"))
+    with pytest.raises(InputError, match=f"y is missing for 3 of {N} examples; leave those out"):
+        tune("image", models["image"], tmp_path / "other", training, examples)

@@ -23,19 +23,19 @@ from unspur.lab.datasets.waterbirds import Composites
 from unspur.lab.encoders import ENCODERS, load_encoder
 from unspur.lab.encoders.base import NetworkEncoder, Precision
 from unspur.lab.encoders.embedding import embed
-from unspur.lab.encoders.finetuning import finetune
+from unspur.lab.encoders.finetuning import AT_ONCE, CHECKPOINT, RECORD, finetune, label_of, read_record, told
 from unspur.lab.encoders.images import opacity
 from unspur.lab.encoders.maps import write_maps
 from unspur.lab.encoders.reduction import Reduction
-from unspur.lab.encoders.store import MANIFEST, PROGRESS, REDUCTION, EmbeddingStore
+from unspur.lab.encoders.store import MANIFEST, PROGRESS, REDUCTION, EmbeddingStore, read_manifest
 from unspur.lab.encoders.training import Balance, Optimizer, Training, paper_training
 from unspur.lab.experiments.stores import EMBEDDINGS, tuned_folder
 
 F = TypeVar("F", bound=Callable[..., Any])
 #: Main label and concept of each source, and the principal components that the paper keeps.
 LABELS = {"waterbirds": ("y", "background", 300), "celeba": ("y", "concept", 300), "multinli": ("y", "concept", 100)}
-#: Pictures at a time where nothing is learned.
-BATCH = 64
+#: Strength of the correlation unless another is asked for.
+P = 0.9
 
 
 def _training_options(function: F) -> F:
@@ -46,8 +46,8 @@ def _training_options(function: F) -> F:
         click.option("--momentum", type=float, help="Of SGD."),
         click.option("--weight-decay", type=float),
         click.option("--batch", type=int, help="Examples a step."),
-        click.option("--epochs", type=int, help="Rounds through the training examples."),
-        click.option("--patience", type=int, help="Stop after so many rounds without a lower loss; 0: never."),
+        click.option("--epochs", type=int, help="Times that as many examples are shown as there are to train on."),
+        click.option("--patience", type=int, help="Stop after so many epochs without a lower loss; 0: never."),
         click.option("--balance", type=click.Choice(get_args(Balance)), help="Label whose classes are shown equally "
                      "often."),
     )):  # fmt: skip
@@ -60,8 +60,7 @@ def _training_options(function: F) -> F:
 @click.option("--encoder", "encoder_name", metavar="NAME", required=True,
               help="A network of `unspur embed --list`, owner/model of the hub, or a folder.")  # fmt: skip
 @click.option("--root", type=click.Path(path_type=Path), help="Folder of the data (a table's own folder).")
-@click.option("--p", default=0.9, show_default=True, type=click.FloatRange(0.0, 1.0),
-              help="Strength of the correlation.")  # fmt: skip
+@click.option("--p", type=click.FloatRange(0.0, 1.0), help=f"Strength of the correlation ({P}).")
 @seed_option
 @sizes_option("Examples in each split (the paper's, or as near as the data allow).")
 @click.option("--main", metavar="NAME", help="Main label, of celeba or a table of one's own.")
@@ -85,7 +84,7 @@ def finetune_command(
     source: str,
     encoder_name: str,
     root: Path | None,
-    p: float,
+    p: float | None,
     seed: int,
     sizes: dict[str, int] | None,
     main: str | None,
@@ -125,8 +124,12 @@ def finetune_command(
         raise click.UsageError(f"--main and --concept are for celeba and tables of one's own; {source} has its own.")
     if own and sizes is not None:
         raise click.UsageError(f"--sizes is for known sources; the column split of {source} says what is what.")
+    if p is not None and (own or unmarked):
+        why = f"the rows of {source} are taken as they are" if own else "with --unmarked there is none to train on"
+        raise click.UsageError(f"--p is the strength of a correlation that is made here; {why}.")
     if maps and source != "waterbirds":
         raise click.UsageError("--maps is for waterbirds only: the others have no masks of what is to be looked at.")
+    p = P if p is None else p
     plan = _plan(source, root, p, seed, sizes, main, concept, unmarked=unmarked)
     training = paper_training(source, adversary=adversary).with_settings(
         {**settings, "seed": seed, "adversary": adversary}
@@ -138,17 +141,18 @@ def finetune_command(
         known_as, address = encoder.name, str(Path(encoder_name).expanduser().resolve())
     folder = output or tuned_folder(embeddings, source, known_as, seed, p=p, adversary=adversary, unmarked=unmarked)
     kept = plan.pca if pca is None else pca
-    _require_possible(plan.embedded, encoder, kept, folder, maps=bool(maps))
+    # "." and ".." have no name that one beside them could be made of.
+    network = Path(f"{folder.resolve() if folder.name in ('', '..') else folder}-network")
+    _require_possible(plan, encoder, kept, folder, network, maps=bool(maps), overwrite=force)
     if not as_json:
         _announce(plan, training, encoder, source)
-    network = Path(f"{folder}-network")
     folder.parent.mkdir(parents=True, exist_ok=True)
     encoder = finetune(
         plan.trained_on, encoder, network, training, main=plan.main, concept=plan.concept, base=address,
         workers=workers, overwrite=force, progress=not as_json,
     )  # fmt: skip
     store = embed(
-        plan.embedded, encoder, folder, pca=kept or None, half=True, batch=BATCH, workers=workers, overwrite=force,
+        plan.embedded, encoder, folder, pca=kept or None, half=True, batch=AT_ONCE, workers=workers, overwrite=force,
         progress=not as_json,
     )  # fmt: skip
     if maps:
@@ -204,18 +208,25 @@ def _network(name: str, device: str, precision: Precision, examples: Examples) -
 
 
 def _require_possible(
-    examples: Examples, encoder: NetworkEncoder, components: int, folder: Path, *, maps: bool
-) -> None:  # fmt: skip
+    plan: _Plan, encoder: NetworkEncoder, components: int, folder: Path, network: Path, *, maps: bool, overwrite: bool
+) -> None:
     """Whatever would be found wrong after the training is found wrong before it."""
+    examples = plan.embedded
+    for name in (plan.main, plan.concept):
+        label_of(examples, name)  # training may need no concept; whoever uses the store does
     rows = int(np.sum(examples.labels.get("split", np.array([])) == "train"))
     if components > min(rows, encoder.width):
         raise InputError(
             f"{rows} training rows of {encoder.width} features have no {components} principal components; pass --pca "
             f"with {min(rows, encoder.width)} at most, or 0 to keep all features."
         )
+    _require_folder(folder, "the store")
+    _require_folder(network, "the network")
     store = any((folder / name).exists() for name in (MANIFEST, PROGRESS))
     if folder.is_dir() and not store and any(not path.name.startswith(".") for path in folder.iterdir()):
         raise OutputExistsError(f"{folder} is no embedding store and holds other files. Name a folder of its own.")
+    if store and not overwrite:
+        _require_rows_of(network, folder)
     if not maps:
         return
     if not components:
@@ -223,6 +234,33 @@ def _require_possible(
     if getattr(encoder, "preparation", None) is None:
         raise InputError(f"{encoder.name} prepares pictures in its own way, so masks cannot be laid over its maps.")
     encoder.where.run(encoder.feature_maps, encoder.batch([encoder.prepare(examples[0])]))  # says if it has none
+
+
+def _require_folder(folder: Path, what: str) -> None:
+    """A folder that is there, or one that can be made."""
+    there = next(path for path in (folder, *folder.resolve().parents) if path.exists())
+    if not there.is_dir():
+        raise OutputExistsError(f"{there} is a file; {what} needs a folder {folder}. Choose another --output.")
+
+
+def _require_rows_of(network: Path, folder: Path) -> None:
+    """Rows that are there already must be of the network that is; those of one yet to be trained would be others."""
+    if not (network / RECORD).exists():
+        begun = (network / CHECKPOINT).exists()
+        go_on = f", or delete {folder} to go on with the training that was begun" if begun else ""
+        raise OutputExistsError(
+            f"{folder} holds embeddings, and {network} holds no finished network that they could be of; one that is "
+            "trained now would not be theirs. Put back their network, choose another --output, or pass overwrite=True "
+            f"to train and embed from the start{go_on}."
+        )
+    if not (folder / MANIFEST).exists():
+        return  # rows that are begun
+    record, encoder = read_record(network), read_manifest(folder).get("encoder", {})
+    if encoder.get("digest") != record["digest"] or encoder.get("training") != told(record):
+        raise OutputExistsError(
+            f"{folder} holds embeddings of another network than the one in {network}: {encoder.get('name')} "
+            f"{encoder.get('digest')} instead of {record['digest']}. Choose another --output, or pass overwrite=True."
+        )
 
 
 def _keep_maps(examples: Examples, encoder: NetworkEncoder, store: EmbeddingStore, each: int, workers: int) -> None:
@@ -267,8 +305,8 @@ def _tell(store: EmbeddingStore, network: Path, training: Mapping[str, Any], *, 
         })  # fmt: skip
         return
     click.echo(
-        f"{len(history)} rounds in {training['seconds']:.0f} s; kept is round {kept}: validation accuracy "
-        f"{100 * last['validation_accuracy']:.1f} %"
+        f"{len(history)} epoch{'s' if len(history) > 1 else ''} in {training['seconds']:.0f} s; kept is epoch {kept}: "
+        f"validation accuracy {100 * last['validation_accuracy']:.1f} %"
         + (f", adversary {100 * last['adversary_balanced_accuracy']:.1f} %" if "adversary_loss" in last else "")
     )
     click.echo(f"Network: {network}\nStore:   {store.folder}\n  {len(store)} rows × {store.rows.shape[1]}")

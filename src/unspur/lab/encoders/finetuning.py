@@ -5,11 +5,11 @@
     examples ─▶ network ─▶ z ─▶ last layer ─▶ loss of the main label
                             └─▶ gradient reversal ─▶ adversary ─▶ loss of the concept           (adversary > 0)
 
-    checkpoint.safetensors      while it runs: weights, optimiser, how far; replaced every round, and every minute
+    checkpoint.safetensors      while it runs: weights, optimiser, how far; replaced every epoch, and every minute
     network.safetensors         the network, its last layer and its adversary
     training.json               what it was trained on and how, and how it went; written last
 
-Random numbers of a step are drawn from the seed and the number of the step, and those of a round from its number. So a
+Random numbers of a step are drawn from the seed and the number of the step, and those of an epoch from its number. So a
 run that goes on from a checkpoint does what it would have done; on a CPU to the last bit.
 """
 
@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,13 +47,14 @@ from unspur.lab.encoders.memory import keep_freed_memory
 from unspur.lab.encoders.prepared import Prepared
 from unspur.lab.encoders.training import Training
 from unspur.lab.locks import hold
+from unspur.labels import binary_label
 
 FORMAT = 1
 CHECKPOINT, NETWORK, RECORD, LOCK = "checkpoint.safetensors", "network.safetensors", "training.json", ".lock"
-#: Seconds after which it is noted how far we are, besides at the end of each round.
+#: Seconds after which it is noted how far we are, besides at the end of each epoch.
 NOTE_SECONDS = 60.0
-#: Examples at a time where nothing is learned.
-JUDGED = 64
+#: Examples at a time where nothing is learned: when the network is judged, and when it embeds.
+AT_ONCE = 64
 #: What an encoder tells of its training.
 _TOLD = ("settings", "history", "kept_epoch", "dataset", "seconds")
 
@@ -79,7 +80,7 @@ def finetune(
 
     Parameters
     ----------
-    main, concept : labels 0 and 1 of `examples`. The concept is needed by an adversary or for its balance only.
+    main, concept : labels of two values. The concept is needed by an adversary or for its balance only.
     base : what `load_encoder` knows the encoder by; by default its name.
     """
     if not isinstance(encoder, NetworkEncoder):
@@ -100,8 +101,9 @@ def finetune(
     try:
         place.mkdir(parents=True, exist_ok=True)
         with hold(place / LOCK):
-            for part in place.glob(f".{Path(CHECKPOINT).stem}-*"):
-                part.unlink()  # of a process that was killed while it wrote
+            for written in map(Path, (CHECKPOINT, NETWORK, RECORD)):
+                for part in place.glob(f".{written.stem}-*{written.suffix}"):
+                    part.unlink()  # of a process that was killed while it wrote
             if overwrite:
                 for name in (RECORD, NETWORK, CHECKPOINT):
                     (place / name).unlink(missing_ok=True)
@@ -148,8 +150,13 @@ def tuned(folder: Path, encoder: NetworkEncoder) -> NetworkEncoder:
     if encoder.digest != record["digest"]:
         raise ArtifactError(f"{path} is not the network of {RECORD}, or was trained from another version of the base.")
     encoder.name = f"{encoder.name} fine-tuned"
-    encoder.training = {key: record[key] for key in _TOLD}
+    encoder.training = told(record)
     return encoder
+
+
+def told(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What a network tells of its training, in the manifest of a store: part of the record."""
+    return {key: record[key] for key in _TOLD}
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +183,7 @@ class _Data:
         return cls(train, validation, _binary(examples, main), _binary(examples, concept) if needed else None)
 
     def order(self, training: Training, epoch: int) -> IntArray:
-        """The examples of one round."""
+        """The examples of one epoch."""
         rng = np.random.default_rng([training.seed, epoch, 0x0DE])
         if training.balance == "none":
             return rng.permutation(self.train)
@@ -188,13 +195,22 @@ class _Data:
         return rng.choice(self.train, size=len(self.train), p=chances / chances.sum())
 
 
-def _binary(examples: Examples, name: str) -> Array:
+def label_of(examples: Examples, name: str) -> Array:
+    """A label by name."""
     if name not in examples.labels:
         raise InputError(f"{examples.name} has no label {name!r}; it has {', '.join(examples.labels)}.")
-    column = np.asarray(examples.labels[name])
-    if column.dtype.kind not in "biu" or not np.isin(column, (0, 1)).all():
-        raise InputError(f"{name} must be 0 or 1 for every example; found {np.unique(column)[:4].tolist()}.")
-    return column.astype(np.int64)
+    return examples.labels[name]
+
+
+def _binary(examples: Examples, name: str) -> Array:
+    """A label of two values, numbers or words, as 0 for the smaller and 1."""
+    column = np.asarray(label_of(examples, name))
+    label = binary_label(column, name, len(examples), missing="" if column.dtype.kind == "U" else None)
+    if not label.present.all():
+        raise InputError(
+            f"{name} is missing for {np.sum(~label.present)} of {len(examples)} examples; leave those out."
+        )
+    return label.codes
 
 
 class _Run:
@@ -220,7 +236,7 @@ class _Run:
             self.optimizer = torch.optim.Adam(
                 self.parameters, training.learning_rate, weight_decay=training.weight_decay
             )
-        #: Rounds that are finished, and steps of the one that is not; sum of its losses, and examples in them.
+        #: Epochs that are finished, and steps of the one that is not; sum of its losses, and examples in them.
         self.epoch, self.step, self.lost, self.seen = 0, 0, 0.0, 0
         self.history: list[dict[str, float]] = []
         self.best: tuple[int, dict[str, Any]] | None = None
@@ -237,7 +253,7 @@ class _Run:
                        disable=None if progress else True)  # fmt: skip
             with self._own_numbers(), bar:
                 while not self._finished():
-                    self._round(prepared, bar)
+                    self._epoch(prepared, bar)
                     self.history.append(self._judge(prepared))
                     self.epoch, self.step, self.lost, self.seen = self.epoch + 1, 0, 0.0, 0
                     self._remember_best()
@@ -263,8 +279,8 @@ class _Run:
         self.encoder.network.requires_grad_(False).eval()
         self.encoder.weights_changed()
 
-    def _round(self, prepared: Prepared, bar: Any) -> None:
-        """The steps of a round that are not done yet."""
+    def _epoch(self, prepared: Prepared, bar: Any) -> None:
+        """The steps of an epoch that are not done yet."""
         import torch
 
         order = self.data.order(self.training, self.epoch)
@@ -290,7 +306,7 @@ class _Run:
         if odd:
             (self.folder / CHECKPOINT).unlink(missing_ok=True)
             raise InputError(
-                f"The loss became {odd[0]} in round {self.epoch + 1}: training diverged. Try a smaller learning rate, "
+                f"The loss became {odd[0]} in epoch {self.epoch + 1}: training diverged. Try a smaller learning rate, "
                 "or --precision float32."
             )
 
@@ -320,12 +336,12 @@ class _Run:
         return torch.from_numpy(column[chunk].astype(np.float32)).to(self.encoder.where.device)
 
     def _judge(self, prepared: Prepared) -> dict[str, float]:
-        """How the round went: losses, and accuracies on validation examples."""
+        """How the epoch went: losses, and accuracies on validation examples."""
         import torch
 
         self.encoder.network.eval()
         rows = self.data.validation
-        chunks = np.array_split(rows, -(-len(rows) // JUDGED))
+        chunks = np.array_split(rows, -(-len(rows) // AT_ONCE))
         with torch.inference_mode():
             z = [
                 self.encoder.where.run(self.encoder.features, self.encoder.batch(batch))
@@ -442,9 +458,22 @@ def _scores(name: str, logits: Array, labels: Array) -> dict[str, float]:
 def _require_same(there: Mapping[str, Any], wanted: Mapping[str, Any], folder: Path) -> None:
     """Whether what is there was trained in the way that is wanted."""
     plain = json.loads(json.dumps(wanted))
-    other = [key for key in plain if there.get(key) != plain[key]]
+    other = [f"{key}: {', '.join(found)}" for key in plain if (found := list(_differences(there.get(key), plain[key])))]
     if other:
         raise OutputExistsError(
-            f"{folder} holds a network of another training: it differs in {other[0]}, {there.get(other[0])} instead of "
-            f"{plain[other[0]]}. Choose another folder, or pass overwrite=True."
+            f"{folder} holds a network of another training: it differs in {'; in '.join(other)}. Choose another "
+            "folder, or pass overwrite=True."
         )
+
+
+def _differences(there: Any, wanted: Any, name: str = "") -> Iterator[str]:
+    """What differs in two settings, or in two tables of them, in words: "epochs 2 instead of 20"."""
+    if isinstance(there, Mapping) and isinstance(wanted, Mapping):
+        for key in dict.fromkeys((*wanted, *there)):
+            yield from _differences(there.get(key), wanted.get(key), f"{name}{key} ")
+    elif there != wanted:
+        yield f"{name}{_value(there)} instead of {_value(wanted)}"
+
+
+def _value(value: Any) -> str:
+    return "none" if value is None else str(value)

@@ -11,7 +11,7 @@ from typing import get_args
 
 from unspur.exceptions import InputError
 from unspur.lab.datasets.examples import Kind
-from unspur.lab.encoders.base import Encoder, NetworkEncoder, Precision
+from unspur.lab.encoders.base import Encoder, NetworkEncoder, Precision, Where
 from unspur.lab.encoders.finetuning import CHECKPOINT, RECORD, read_record, tuned
 from unspur.lab.encoders.grey import Grey
 from unspur.lab.encoders.hub import kind_of, model_folder
@@ -87,9 +87,7 @@ def _by_address(name: str, device: str, precision: Precision, kind: Kind | None)
     address, revision = name, None
     folder = Path(name).expanduser()
     if (folder / RECORD).is_file() or (folder / CHECKPOINT).is_file():
-        base = load_encoder(read_record(folder)["base"]["address"], device=device, precision=precision, kind=kind)
-        assert isinstance(base, NetworkEncoder)  # nothing else was ever trained
-        return tuned(folder, base)
+        return tuned(folder, _base(folder, device, precision, kind))
     if not folder.is_dir():
         address, _, revision = name.partition("@")
         if not _could_be_on_the_hub(address):
@@ -99,6 +97,31 @@ def _by_address(name: str, device: str, precision: Precision, kind: Kind | None)
     _require(name, ("PIL",) if found == "image" else ())
     make = HubVision if found == "image" else HubText
     return make(address, device, precision, revision or None)
+
+
+def _base(folder: Path, device: str, precision: Precision, kind: Kind | None) -> NetworkEncoder:
+    """The network that the one in `folder` was trained from; its settings and code are needed, whatever the weights."""
+    address = str(read_record(folder)["base"]["address"])
+    _require(str(folder), ("torch",))
+    Where.choose(device, precision)  # what is wrong with these is not wrong with the base
+    try:
+        base = load_encoder(address, device=device, precision=precision, kind=kind)
+    except InputError as error:
+        raise InputError(
+            f"{folder} holds a network that was trained from {address}, {_why(address, folder, error)}"
+        ) from error
+    assert isinstance(base, NetworkEncoder)  # nothing else was ever trained
+    return base
+
+
+def _why(address: str, folder: Path, error: InputError) -> str:
+    """Why a base cannot be loaded, and what to do."""
+    if address in ENCODERS or Path(address).expanduser().is_dir() or _could_be_on_the_hub(address.partition("@")[0]):
+        return f"which is needed and cannot be loaded: {error}"
+    return (
+        "which is needed and is not there any more. Put it back; or, if it was moved, write its new place into "
+        f"{folder / RECORD}, as the address of the base: whether it is the same network is checked."
+    )
 
 
 def _could_be_on_the_hub(address: str) -> bool:

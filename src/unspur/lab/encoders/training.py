@@ -1,4 +1,4 @@
-"""How a network is fine-tuned: optimiser, rounds, stopping and, where a concept is to be unlearned, the adversary.
+"""How a network is fine-tuned: optimiser, epochs, stopping and, where a concept is to be unlearned, the adversary.
 
 ::
 
@@ -26,12 +26,12 @@ class Training:
     ----------
     momentum : of SGD; Adam has its own.
     weight_decay : added to the gradient as ``weight_decay · weights``.
-    batch : examples a step. Rounds are cut into steps of nearly equal size, none larger than this.
-    epochs : rounds through as many examples as there are to train on.
-    patience : rounds without a lower loss on the main label of validation examples after which it stops, keeping the
+    batch : examples a step. Epochs are cut into steps of nearly equal size, none larger than this.
+    epochs : epochs through as many examples as there are to train on.
+    patience : epochs without a lower loss on the main label of validation examples after which it stops, keeping the
         best; None goes to the end and keeps that.
     balance : "main" or "concept" draws examples with replacement so that the classes of that label are equally
-        frequent; "none" shows each example once a round.
+        frequent; "none" shows each example once a epoch.
     adversary : λ, the weight of the reversed gradient; 0 for no adversary.
     seed : of the last layer's start, the order of examples, and what the network itself draws (dropout).
     """
@@ -82,7 +82,7 @@ PAPER: dict[str, Training] = {
     "multinli": Training(optimizer="adam", learning_rate=1e-5, weight_decay=1e-4, epochs=10, patience=1),
 }
 #: What it changes for adversarial removal: Adam; for pictures the rates of its last table, on batches balanced in the
-#: concept. It has none for texts, where it saw no convergence; here all rounds are run, to see what becomes of it.
+#: concept. It has none for texts, where it saw no convergence; here all epochs are run, to see what becomes of it.
 ADVERSARIAL: dict[str, dict[str, Any]] = {
     "waterbirds": {"optimizer": "adam", "learning_rate": 1e-3, "weight_decay": 1e-4, "balance": "concept"},
     "celeba": {"optimizer": "adam", "learning_rate": 1e-3, "weight_decay": 1e-4, "balance": "concept"},
