@@ -212,7 +212,9 @@ class AffineMap:
         centre, right, left, offset = (
             np.asarray(a, dtype=work) for a in (self.centre, self.right, self.left, self.offset)
         )
-        moved = ((x.astype(work, copy=False) - centre) @ right) @ left.T
+        # BLAS may raise the flag for rows that are all finite: it computes past the ends of small matrices.
+        with np.errstate(invalid="ignore"):
+            moved = ((x.astype(work, copy=False) - centre) @ right) @ left.T
         if self.form == "remove":
             np.subtract(x, moved, out=moved)
         moved += offset

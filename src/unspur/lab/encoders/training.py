@@ -27,11 +27,11 @@ class Training:
     momentum : of SGD; Adam has its own.
     weight_decay : added to the gradient as ``weight_decay · weights``.
     batch : examples a step. Epochs are cut into steps of nearly equal size, none larger than this.
-    epochs : epochs through as many examples as there are to train on.
+    epochs : passes through as many examples as there are to train on.
     patience : epochs without a lower loss on the main label of validation examples after which it stops, keeping the
         best; None goes to the end and keeps that.
     balance : "main" or "concept" draws examples with replacement so that the classes of that label are equally
-        frequent; "none" shows each example once a epoch.
+        frequent; "none" shows each example once an epoch.
     adversary : λ, the weight of the reversed gradient; 0 for no adversary.
     seed : of the last layer's start, the order of examples, and what the network itself draws (dropout).
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,8 @@ from unspur.lab import compare
 from unspur.lab.compare import HEADS, fit_remover
 from unspur.lab.selection import Rows
 
-REMOVERS: dict[str, Callable[..., Any]] = {name: kind for name, kind in compare.REMOVERS.items() if kind is not None}
+#: Classes only: variants are options in a spec.
+REMOVERS: dict[str, type[Any]] = {name: kind for name, kind in compare.REMOVERS.items() if isinstance(kind, type)}
 
 
 @dataclass(frozen=True, slots=True)
