@@ -12,8 +12,8 @@ demo: $(READY)  ## remove the photograph behind the digits, end to end
 picture: $(READY)  ## the picture of the README
 	$(BIN)/unspur demo --output docs/images/demo.png --force
 
-test: $(READY)  ## the whole test suite
-	$(BIN)/python -m pytest -q
+test: $(READY)  ## the whole test suite, a file to each core in turn
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n logical --dist loadfile
 
 lint: $(READY)
 	$(BIN)/ruff check src tests benchmarks
