@@ -184,6 +184,11 @@ def runs_of(name: str, method: str) -> dict[tuple, dict]:
     return found
 
 
+def of_run(name: str, method: str, metric: str, at: str, run: str) -> str:
+    """One run alone."""
+    return f"{METRICS[metric](runs_of(name, method)[(float(at), int(run))]):.1f}"
+
+
 def lost(rows: str) -> str:
     """What another method does for the runs in which JSE loses the task, and for the others.
 
@@ -226,7 +231,7 @@ def cost(what: str) -> str:
     return "\n".join([*lines, f"| all, cells in two experiments counted once | {len(seen)} | {total:.0f} |"])
 
 
-_FILLERS = {f.__name__: f for f in (value, mean, published, difference, differences, table, reweighting, cost, networks, lost, inside,
+_FILLERS = {f.__name__: f for f in (value, mean, published, difference, differences, table, reweighting, cost, networks, lost, inside, of_run,
                                     adversaries)}  # fmt: skip
 
 

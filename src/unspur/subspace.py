@@ -212,7 +212,7 @@ class AffineMap:
         centre, right, left, offset = (
             np.asarray(a, dtype=work) for a in (self.centre, self.right, self.left, self.offset)
         )
-        # BLAS may raise the flag for rows that are all finite: it computes past the ends of small matrices.
+        # The flag was seen raised, once and not again, for rows and factors that were all finite.
         with np.errstate(invalid="ignore"):
             moved = ((x.astype(work, copy=False) - centre) @ right) @ left.T
         if self.form == "remove":

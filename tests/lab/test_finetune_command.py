@@ -18,11 +18,11 @@ from tests.lab.encoders.tuning import coloured
 from tests.lab.test_embed_command import unspur
 from unspur import load
 from unspur.lab.encoders import ENCODERS, Entry, finetuning, load_encoder
-from unspur.lab.encoders.finetuning import CHECKPOINT
 from unspur.lab.encoders.huggingface import HubVision
 from unspur.lab.encoders.images import Preparation
 from unspur.lab.encoders.maps import read_maps
 from unspur.lab.encoders.store import EmbeddingStore
+from unspur.lab.encoders.tuned import CHECKPOINT
 
 PREPARATION = Preparation(resize=36, crop=32, mean=(127.0,) * 3, scale=(64.0,) * 3)
 LABELS = ("--main", "y", "--concept", "concept")

@@ -123,7 +123,7 @@ def fit_remover(remover: Any, train: Rows, validation: Rows | None) -> None:
     """Fit a remover; validation rows go to those that judge directions on them."""
     held_out = {}
     if validation is not None and isinstance(remover, JSE | INLP):
-        held_out = {"X_val": validation.Z, "y_val": validation.y, "concept_val": validation.concept}
+        held_out = validation.held_out()
     remover.fit(train.Z, train.y, concept=train.concept, **held_out)
 
 

@@ -51,6 +51,10 @@ class Rows:
         codes = [np.unique(labels, return_inverse=True)[1] for labels in (self.y, self.concept)]
         return np.asarray(np.unique(np.stack(codes), axis=1, return_inverse=True)[1]).reshape(-1)
 
+    def held_out(self) -> dict[str, Array]:
+        """These rows as those to judge on: the arguments of `fit` that say so."""
+        return {"X_val": self.Z, "y_val": self.y, "concept_val": self.concept}
+
     def split(self, share: float, seed: int) -> tuple[Rows, Rows]:
         """The rows without, and with only, a share of each group (one row at least)."""
         rng, group = np.random.default_rng(seed), self.group
@@ -81,7 +85,7 @@ def select_head(
 
     `held_out` rows go to the fit itself, for heads that train on such.
     """
-    more = {} if held_out is None else {"X_val": held_out.Z, "y_val": held_out.y, "concept_val": held_out.concept}
+    more = {} if held_out is None else held_out.held_out()
     tried: list[tuple[dict[str, Any], float]] = []
     best: tuple[float, Any, dict[str, Any]] | None = None
     for values in product(*grid.values()):
@@ -118,7 +122,7 @@ def select_first_pair(
     """
     strength = max(sets)
     train, validation = sets[strength]
-    held_out = {"X_val": validation.Z, "y_val": validation.y, "concept_val": validation.concept}
+    held_out = validation.held_out()
 
     def loss(parameters: dict[str, Any]) -> float:
         total = 0.0
@@ -169,9 +173,7 @@ def select_orthogonality(
 
 
 def _fit(jse: JSE, train: Rows, validation: Rows | None) -> None:
-    held_out: dict[str, Any] = {}
-    if validation is not None:
-        held_out = {"X_val": validation.Z, "y_val": validation.y, "concept_val": validation.concept}
+    held_out = {} if validation is None else validation.held_out()
     jse.fit(train.Z, train.y, concept=train.concept, **held_out)
 
 

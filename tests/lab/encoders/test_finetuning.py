@@ -32,9 +32,11 @@ from unspur.lab.encoders import finetuning, load_encoder
 from unspur.lab.encoders.adversary import reverse
 from unspur.lab.encoders.checkpoint import load_checkpoint, save_checkpoint
 from unspur.lab.encoders.embedding import embed
-from unspur.lab.encoders.finetuning import CHECKPOINT, NETWORK, RECORD, _Data, finetune
+from unspur.lab.encoders.finetuning import finetune
 from unspur.lab.encoders.prepared import Prepared
 from unspur.lab.encoders.training import Training
+from unspur.lab.encoders.training_data import TrainingData
+from unspur.lab.encoders.tuned import CHECKPOINT, NETWORK, RECORD
 
 REPOSITORY = Path(__file__).parents[3]
 STEPS = 5
@@ -271,7 +273,7 @@ def test_a_loss_that_is_not_lower_is_no_better(models, tmp_path, monkeypatch):
 def made_up(n=4000):
     """A quarter of the training examples has the main label and, independently, a fifth the concept."""
     number = np.arange(n)
-    return _Data(number[::2], number[1::2], (number % 8 == 0).astype(int), (number % 10 == 2).astype(int))
+    return TrainingData(number[::2], number[1::2], (number % 8 == 0).astype(int), (number % 10 == 2).astype(int))
 
 
 @pytest.mark.parametrize("balance", ["main", "concept"])

@@ -23,12 +23,14 @@ from unspur.lab.datasets.waterbirds import Composites
 from unspur.lab.encoders import ENCODERS, load_encoder
 from unspur.lab.encoders.base import NetworkEncoder, Precision
 from unspur.lab.encoders.embedding import embed
-from unspur.lab.encoders.finetuning import AT_ONCE, CHECKPOINT, RECORD, finetune, label_of, read_record, told
+from unspur.lab.encoders.finetuning import AT_ONCE, finetune
 from unspur.lab.encoders.images import opacity
 from unspur.lab.encoders.maps import write_maps
 from unspur.lab.encoders.reduction import Reduction
 from unspur.lab.encoders.store import MANIFEST, PROGRESS, REDUCTION, EmbeddingStore, read_manifest
 from unspur.lab.encoders.training import Balance, Optimizer, Training, paper_training
+from unspur.lab.encoders.training_data import label_of
+from unspur.lab.encoders.tuned import CHECKPOINT, RECORD, read_record, told
 from unspur.lab.experiments.stores import EMBEDDINGS, tuned_folder
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -18,8 +18,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from tqdm import tqdm
 
 from unspur._typing import Array, IntArray
 from unspur._version import __version__
-from unspur.exceptions import ArtifactError, InputError, OutputExistsError
+from unspur.exceptions import ArtifactError, InputError
 from unspur.io import atomic
 from unspur.lab.datasets.examples import Examples
 from unspur.lab.disk import disk_error
@@ -46,17 +45,14 @@ from unspur.lab.encoders.embedding import FULL
 from unspur.lab.encoders.memory import keep_freed_memory
 from unspur.lab.encoders.prepared import Prepared
 from unspur.lab.encoders.training import Training
+from unspur.lab.encoders.training_data import TrainingData
+from unspur.lab.encoders.tuned import CHECKPOINT, FORMAT, LOCK, NETWORK, RECORD, read_record, require_same, tuned
 from unspur.lab.locks import hold
-from unspur.labels import binary_label
 
-FORMAT = 1
-CHECKPOINT, NETWORK, RECORD, LOCK = "checkpoint.safetensors", "network.safetensors", "training.json", ".lock"
 #: Seconds after which it is noted how far we are, besides at the end of each epoch.
 NOTE_SECONDS = 60.0
 #: Examples at a time where nothing is learned: when the network is judged, and when it embeds.
 AT_ONCE = 64
-#: What an encoder tells of its training.
-_TOLD = ("settings", "history", "kept_epoch", "dataset", "seconds")
 
 
 def finetune(
@@ -87,7 +83,7 @@ def finetune(
         raise InputError(f"{encoder.name} is no network that could be trained; choose another encoder.")
     if examples.kind != encoder.kind:
         raise InputError(f"{encoder.name} takes {encoder.kind}s; {examples.name} has {examples.kind}s.")
-    data = _Data.of(examples, training, main, concept)
+    data = TrainingData.of(examples, training, main, concept)
     address = base or encoder.name
     wanted = {
         "base": {"address": address, "digest": encoder.digest, "device": encoder.device},
@@ -108,7 +104,7 @@ def finetune(
                 for name in (RECORD, NETWORK, CHECKPOINT):
                     (place / name).unlink(missing_ok=True)
             if (place / RECORD).exists():
-                _require_same(read_record(place), wanted, place)
+                require_same(read_record(place), wanted, place)
                 (place / CHECKPOINT).unlink(missing_ok=True)
             else:
                 run = _Run(place, wanted, encoder, data, training)
@@ -120,104 +116,11 @@ def finetune(
     return tuned(place, encoder)
 
 
-def read_record(folder: Path) -> dict[str, Any]:
-    """What ``training.json`` says."""
-    path = folder / RECORD
-    if not path.exists():
-        begun = (folder / CHECKPOINT).exists()
-        raise InputError(
-            f"{folder} holds a training that is not finished; give the same command again."
-            if begun
-            else f"{folder} holds no fine-tuned network: it has no {RECORD}. `unspur finetune` makes one."
-        )
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        version, _ = int(record["format"]), (record["base"]["address"], *(record[key] for key in ("digest", *_TOLD)))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ArtifactError(f"{path} is damaged ({error!r}). {AGAIN}") from error
-    if version != FORMAT:
-        raise ArtifactError(f"{path} has format {version}; this version reads {FORMAT}.")
-    return dict(record)
-
-
-def tuned(folder: Path, encoder: NetworkEncoder) -> NetworkEncoder:
-    """The encoder with the weights of a fine-tuned network; it must be the one that training began from."""
-    record, path = read_record(folder), folder / NETWORK
-    parts, _ = load_checkpoint(path)
-    restore(encoder.network, parts.get("network", {}), path)
-    encoder.network.eval()
-    encoder.weights_changed()
-    if encoder.digest != record["digest"]:
-        raise ArtifactError(f"{path} is not the network of {RECORD}, or was trained from another version of the base.")
-    encoder.name = f"{encoder.name} fine-tuned"
-    encoder.training = told(record)
-    return encoder
-
-
-def told(record: Mapping[str, Any]) -> dict[str, Any]:
-    """What a network tells of its training, in the manifest of a store: part of the record."""
-    return {key: record[key] for key in _TOLD}
-
-
-@dataclass(frozen=True, slots=True)
-class _Data:
-    """Numbers of the examples to train and to judge on, and both labels of all."""
-
-    train: IntArray
-    validation: IntArray
-    main: Array
-    concept: Array | None
-
-    @classmethod
-    def of(cls, examples: Examples, training: Training, main: str, concept: str) -> _Data:
-        split = examples.labels.get("split")
-        if split is None:
-            raise InputError(f"{examples.name} has no label split; mark examples as train, validation or test.")
-        train, validation = (np.flatnonzero(split == name) for name in ("train", "validation"))
-        if not len(train) or not len(validation):
-            raise InputError(
-                f"{examples.name} has {len(train)} examples of split train and {len(validation)} of validation; some "
-                "of each are needed."
-            )
-        needed = training.adversary > 0 or training.balance == "concept"
-        return cls(train, validation, _binary(examples, main), _binary(examples, concept) if needed else None)
-
-    def order(self, training: Training, epoch: int) -> IntArray:
-        """The examples of one epoch."""
-        rng = np.random.default_rng([training.seed, epoch, 0x0DE])
-        if training.balance == "none":
-            return rng.permutation(self.train)
-        labels = (self.main if training.balance == "main" else self.concept)[self.train]  # type: ignore[index]
-        share = np.bincount(labels, minlength=2) / len(labels)
-        if not share.all():
-            raise InputError(f"All training examples have the same {training.balance} label; nothing can be balanced.")
-        chances = 1.0 / share[labels]
-        return rng.choice(self.train, size=len(self.train), p=chances / chances.sum())
-
-
-def label_of(examples: Examples, name: str) -> Array:
-    """A label by name."""
-    if name not in examples.labels:
-        raise InputError(f"{examples.name} has no label {name!r}; it has {', '.join(examples.labels)}.")
-    return examples.labels[name]
-
-
-def _binary(examples: Examples, name: str) -> Array:
-    """A label of two values, numbers or words, as 0 for the smaller and 1."""
-    column = np.asarray(label_of(examples, name))
-    label = binary_label(column, name, len(examples), missing="" if column.dtype.kind == "U" else None)
-    if not label.present.all():
-        raise InputError(
-            f"{name} is missing for {np.sum(~label.present)} of {len(examples)} examples; leave those out."
-        )
-    return label.codes
-
-
 class _Run:
     """One training: network, last layer, adversary, optimiser, and how far it is."""
 
     def __init__(
-        self, folder: Path, wanted: Mapping[str, Any], encoder: NetworkEncoder, data: _Data, training: Training
+        self, folder: Path, wanted: Mapping[str, Any], encoder: NetworkEncoder, data: TrainingData, training: Training
     ) -> None:
         import torch
 
@@ -397,7 +300,7 @@ class _Run:
             return
         parts, note = load_checkpoint(path)
         try:
-            _require_same(note["wanted"], self.wanted, self.folder)
+            require_same(note["wanted"], self.wanted, self.folder)
             self._take_up(parts, note, path)
         except ArtifactError:
             raise
@@ -453,27 +356,3 @@ def _scores(name: str, logits: Array, labels: Array) -> dict[str, float]:
         f"{name}_accuracy": float(right.mean()),
         f"{name}_balanced_accuracy": float(np.mean(classes)),
     }
-
-
-def _require_same(there: Mapping[str, Any], wanted: Mapping[str, Any], folder: Path) -> None:
-    """Whether what is there was trained in the way that is wanted."""
-    plain = json.loads(json.dumps(wanted))
-    other = [f"{key}: {', '.join(found)}" for key in plain if (found := list(_differences(there.get(key), plain[key])))]
-    if other:
-        raise OutputExistsError(
-            f"{folder} holds a network of another training: it differs in {'; in '.join(other)}. Choose another "
-            "folder, or pass overwrite=True."
-        )
-
-
-def _differences(there: Any, wanted: Any, name: str = "") -> Iterator[str]:
-    """What differs in two settings, or in two tables of them, in words: "epochs 2 instead of 20"."""
-    if isinstance(there, Mapping) and isinstance(wanted, Mapping):
-        for key in dict.fromkeys((*wanted, *there)):
-            yield from _differences(there.get(key), wanted.get(key), f"{name}{key} ")
-    elif there != wanted:
-        yield f"{name}{_value(there)} instead of {_value(wanted)}"
-
-
-def _value(value: Any) -> str:
-    return "none" if value is None else str(value)

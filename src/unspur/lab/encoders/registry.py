@@ -12,13 +12,13 @@ from typing import get_args
 from unspur.exceptions import InputError
 from unspur.lab.datasets.examples import Kind
 from unspur.lab.encoders.base import Encoder, NetworkEncoder, Precision, Where
-from unspur.lab.encoders.finetuning import CHECKPOINT, RECORD, read_record, tuned
 from unspur.lab.encoders.grey import Grey
 from unspur.lab.encoders.hub import kind_of, model_folder
 from unspur.lab.encoders.huggingface import HubText, HubVision
 from unspur.lab.encoders.images import IMAGENET
 from unspur.lab.encoders.lite0 import Lite0
 from unspur.lab.encoders.minilm import minilm
+from unspur.lab.encoders.tuned import CHECKPOINT, RECORD, read_record, tuned
 
 
 @dataclass(frozen=True, slots=True)

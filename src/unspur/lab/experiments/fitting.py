@@ -87,7 +87,8 @@ def fit_last_layer(
 ) -> LinearHead:
     """Fit one of the library's last layers."""
     head = estimator(HEADS, named, rng)
-    head.fit(train.Z, train.y, concept=train.concept, **_held_out(validation))
+    held_out = {} if validation is None else validation.held_out()
+    head.fit(train.Z, train.y, concept=train.concept, **held_out)
     return LinearHead.of(head)
 
 
@@ -107,9 +108,3 @@ def estimator(kinds: Mapping[str, Any], named: Mapping[str, Any], rng: np.random
 def seed(rng: np.random.Generator) -> int:
     """A seed for code that wants an integer."""
     return int(rng.integers(2**31 - 1))
-
-
-def _held_out(validation: Rows | None) -> dict[str, Any]:
-    if validation is None:
-        return {}
-    return {"X_val": validation.Z, "y_val": validation.y, "concept_val": validation.concept}
