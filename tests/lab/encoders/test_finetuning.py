@@ -133,7 +133,7 @@ def test_what_the_optimiser_knows_and_the_seed_matter_to_it(
         tune(kind, models[kind], folder, replace(TRAININGS[kind], seed=2))
     expected = record(undisturbed[kind])["history"]
     with monkeypatch.context() as other:
-        other.setattr(finetuning, "_require_same", lambda *_: None)
+        other.setattr(finetuning, "require_same", lambda *_: None)
         tune(kind, models[kind], shutil.copytree(folder, tmp_path / "seed"), replace(TRAININGS[kind], seed=2))
     monkeypatch.setattr(finetuning, "restore_optimizer", lambda *_: None)
     tune(kind, models[kind], folder)
