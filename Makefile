@@ -22,8 +22,9 @@ lint: $(READY)
 types: $(READY)
 	$(BIN)/mypy
 
-bench: $(READY)  ## speed and memory, as ratios within one run; writes docs/benchmarks.md
+bench: $(READY)  ## speed, as ratios within one run, and docs/benchmarks.md; its other figures have commands of their own
 	$(BIN)/python -W ignore benchmarks/bench.py
+	$(BIN)/python benchmarks/speed_page.py
 
 defaults: $(READY)  ## the evidence behind the default parameters, docs/defaults.md
 	$(BIN)/python benchmarks/defaults.py

@@ -1,4 +1,4 @@
-"""Speed and memory of the core, each figure a ratio or a time within this one run; writes docs/benchmarks.md.
+"""Speed and memory of the core, each figure a ratio or a time within this one run; for the last table of docs/benchmarks.md.
 
 Run with ``make bench``. Nothing here is a test: machines differ and are noisy; ratios travel better than seconds.
 """
@@ -6,11 +6,11 @@ Run with ``make bench``. Nothing here is a test: machines differ and are noisy; 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import time
-import tracemalloc
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -24,13 +24,13 @@ from unspur import JSE, LEACE, RLACE
 from unspur._threads import one_scipy_thread
 from unspur._typing import FloatArray
 from unspur.lab.datasets import make_toy
-from unspur.rows import Columns, MemoryRows, Weighting
-from unspur.solvers.orthogonal_pair import solve_pair
+from unspur.rows import Columns, MemoryRows
+from unspur.solvers.orthogonal_pair import PairLosses, solve_pair
 from unspur.solvers.outcome import Pair
-from unspur.solvers.whitening import Geometry, Whitening
+from unspur.solvers.pair_model import QUARTER, PairModel
+from unspur.solvers.spectrum import PairSpace, Spectrum
+from unspur.solvers.whitening import Geometry
 from unspur.sums.counts import CellCounts
-from unspur.sums.logistic import PairLoss
-from unspur.sums.moments import Moments
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,32 +75,32 @@ def pair_against_two_regressions(n: int = 10_000, d: int = 768, weight_decay: fl
     rows = MemoryRows(z, Columns.of(y, concept))
     counts = CellCounts.of(rows)
     weighting = counts.weighting(counts.without(None), "none")
-    geometry = Geometry.of(Moments.of(rows, weighting), z.dtype.itemsize)
-    whitening = Whitening.of(geometry, weight_decay)
+    space = PairSpace.of(Spectrum.of(Geometry.of_rows(rows, weighting)), weight_decay)
+    spectrum, model = space.spectrum, PairModel(space, np.full(2, QUARTER))
+    losses = PairLosses(rows, spectrum, (weighting,))
 
-    def gradient_norm(label: int, weights: FloatArray, intercept: float) -> float:
-        """Of one label's loss with decay, in whitened coordinates."""
+    def gradient_norm(models: list[LogisticRegression]) -> float:
+        """Of both losses with decay, under the inverse Hessian at zero."""
         both, b = np.zeros((2, d)), np.zeros(2)
-        both[label], b[label] = weights, intercept + geometry.centre @ weights
-        sums = rows.sum(PairLoss(both, b, geometry.centre, weighting))
-        gradient = sums[3:].reshape(2, d)[label] + whitening.decay * weights
-        return float(np.hypot(np.linalg.norm(whitening.pull_back(gradient)), 2 * sums[1 + label]))
+        for label, fitted in enumerate(models):
+            both[label], b[label] = fitted.coef_[0], fitted.intercept_[0] + spectrum.centre @ fitted.coef_[0]
+        x = np.concatenate([space.coordinates(both).ravel(), b])
+        gradient = losses(x[None], [0])[1][0]
+        gradient[:-2] += space.decay * x[:-2]
+        return float(np.sqrt(gradient @ model.solve(gradient)))
 
     def regressions(tol: float) -> list[LogisticRegression]:
-        C = 1 / (whitening.decay * n)
+        C = 1 / (space.decay * spectrum.unit**2 * n)
         return [LogisticRegression(C=C, tol=tol, max_iter=5000).fit(z, label) for label in (concept, y)]
 
     def reached(tol: float) -> float:
         """Gradient of the two regressions together, relative to zero weights."""
-        models = regressions(tol)
-        there = [gradient_norm(k, model.coef_[0], model.intercept_[0]) for k, model in enumerate(models)]
-        zero = [gradient_norm(k, np.zeros(d), 0.0) for k in range(2)]
-        return float(np.linalg.norm(there) / np.linalg.norm(zero))
+        return gradient_norm(regressions(tol)) / gradient_norm([])
 
     def pair(tol: float) -> Pair:
-        """All that it takes, from the rows: moments, whitening, search, solution."""
-        geometry = Geometry.of(Moments.of(rows, weighting), z.dtype.itemsize)
-        return solve_pair(rows, weighting, Whitening.of(geometry, weight_decay), tol=tol)
+        """All that it takes, from the rows: moments, coordinates, start, solution."""
+        geometry = Geometry.of_rows(rows, weighting)
+        return solve_pair(rows, weighting, PairSpace.of(Spectrum.of(geometry), weight_decay), tol=tol)
 
     figures = []
     for tol in (1e-4, 1e-6):
@@ -113,21 +113,6 @@ def pair_against_two_regressions(n: int = 10_000, d: int = 768, weight_decay: fl
         name = "the same, with scikit-learn given our remedy for the two thread pools (last line)"
         figures.append(Figure(name, f"{ours:.2f} s / {theirs:.2f} s = {ours / theirs:.2f}", "≤ 1.5"))
     return figures
-
-
-def one_evaluation(n: int = 100_000, d: int = 768) -> list[Figure]:
-    z, y, concept = correlated_rows(n, d, 3)
-    rows = MemoryRows(z, Columns.of(y, concept))
-    loss = PairLoss(np.full((2, d), 1e-3), np.zeros(2), np.zeros(d), Weighting(np.full(4, 1.0 / n)))
-    target = np.empty_like(z)
-    np.copyto(target, z)
-    evaluation, copy = seconds(lambda: rows.sum(loss)), seconds(lambda: np.copyto(target, z))
-    return [
-        Figure(
-            f"both losses and gradients / a copy of Z, n = {n:,}, d = {d}",
-            f"{1e3 * evaluation:.0f} ms / {1e3 * copy:.0f} ms = {evaluation / copy:.1f}",
-        )
-    ]
 
 
 def toy_fit() -> list[Figure]:
@@ -152,16 +137,6 @@ def ten_directions(n: int = 4000, d: int = 300) -> list[Figure]:
     pairs = sum(step.inner > 0 for step in jse.trace_)
     name = f"{jse.spurious_.dim} spurious and {jse.main_.dim} main-task directions, n = {n:,}, d = {d}: {pairs} pairs"
     return [Figure(name, f"{spent:.2f} s, {1e3 * spent / pairs:.0f} ms a pair", "about 1 s")]
-
-
-def memory(n: int = 100_000, d: int = 768) -> list[Figure]:
-    z, y, concept = correlated_rows(n, d, 3)
-    tracemalloc.start()
-    JSE(cv=None, weight_decay=0.01, max_spurious=1, random_state=0).fit(z, y, concept=concept)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    measured = f"{peak / 1e6:.0f} MB / {z.nbytes / 1e6:.0f} MB = {peak / z.nbytes:.3f}"
-    return [Figure(f"peak memory above Z / Z, n = {n:,}, d = {d}, float32", measured, "≤ 0.1")]
 
 
 def leace_and_its_peer(n: int, d: int, repeats: int) -> tuple[float, float]:
@@ -223,29 +198,10 @@ def thread_pools() -> list[Figure]:
     return [Figure(name, f"{1e3 * plain:.0f} ms / {1e3 * limited:.0f} ms = {plain / limited:.1f}")]
 
 
-def page(figures: list[Figure]) -> str:
-    """The table as Markdown."""
-    versions = f"NumPy {np.__version__}, SciPy {scipy.__version__}, scikit-learn {sklearn.__version__}"
-    lines = [
-        "# Speed and memory",
-        "",
-        f"Written by `make bench` (`benchmarks/bench.py`) on {os.cpu_count()} cores with {versions}. Best of several repeats.",
-        "Machines are noisy: trust ratios more than seconds. The two thread pools are explained in",
-        "[architecture.md](architecture.md) under *Threads*.",
-        "",
-        "| what | measured | goal |",
-        "| --- | ---: | ---: |",
-        *(f"| {figure.name} | {figure.measured} | {figure.goal} |" for figure in figures),
-    ]
-    return "\n".join(lines) + "\n"
-
-
 BENCHMARKS = [
     toy_fit,
     ten_directions,
     pair_against_two_regressions,
-    one_evaluation,
-    memory,
     erasers,
     minimax,
     thread_pools,
@@ -254,7 +210,7 @@ BENCHMARKS = [
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     names = {benchmark.__name__: benchmark for benchmark in BENCHMARKS}
-    parser.add_argument("only", nargs="*", choices=[[], *names], help="names of benchmarks (all, and write the page)")
+    parser.add_argument("only", nargs="*", choices=[[], *names], help="names of benchmarks (all, and keep the figures)")
     only = parser.parse_args().only
     figures = []
     for name in only or names:
@@ -264,4 +220,8 @@ if __name__ == "__main__":
                 f"{figure.name}: {figure.measured}" + (f"   (goal: {figure.goal})" if figure.goal else ""), flush=True
             )
     if not only:
-        (Path(__file__).parents[1] / "docs" / "benchmarks.md").write_text(page(figures), encoding="utf-8")
+        versions = f"NumPy {np.__version__}, SciPy {scipy.__version__}, scikit-learn {sklearn.__version__}"
+        measured = {"cores": os.cpu_count(), "versions": versions, "figures": [asdict(figure) for figure in figures]}
+        output = Path(__file__).parents[1] / "results" / "benchmarks" / "core.json"
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")

@@ -12,7 +12,7 @@ import unspur
 SOURCE = Path(unspur.__file__).parent
 #: Rooms from the ground up; a module may import from its own room and from those below.
 ROOMS = [
-    ("_version", "_typing", "exceptions", "_threads", "_products"),
+    ("_version", "_typing", "exceptions", "_threads", "_products", "_arrays"),
     ("subspace", "rows", "labels", "io"),
     ("sums",),
     ("solvers",),
@@ -24,7 +24,7 @@ ROOMS = [
     ("heads",),
     ("surgery",),
     ("",),  # the public names
-    ("lab.disk", "lab.locks"),
+    ("lab.disk", "lab.locks", "lab.clusters"),
     ("lab.datasets", "lab.evaluation", "lab.selection", "lab.compare"),
     ("lab.encoders",),
     ("lab.files",),
@@ -84,7 +84,7 @@ def test_importing_the_package_loads_nothing_heavy():
 
 def test_public_names_are_written_out_and_exist():
     assert set(unspur.__all__) == {
-        "INLP", "JSE", "LEACE", "RLACE", "SAL", "SPLINCE", "load",
+        "INLP", "JSE", "LEACE", "RLACE", "SAL", "SPLINCE", "load", "open_rows",
         "DFR", "ERM", "JTT", "SUBG", "GroupDRO", "GroupWeighted",
         "AffineMap", "Subspace", "__version__", "surgery",
     }  # fmt: skip

@@ -4,6 +4,7 @@ from unspur import surgery
 from unspur._version import __version__
 from unspur.heads import DFR, ERM, JTT, SUBG, GroupDRO, GroupWeighted
 from unspur.removers import INLP, JSE, LEACE, RLACE, SAL, SPLINCE, load
+from unspur.rows import open_rows
 from unspur.subspace import AffineMap, Subspace
 
 __all__ = [
@@ -23,5 +24,6 @@ __all__ = [
     "Subspace",
     "__version__",
     "load",
+    "open_rows",
     "surgery",
 ]

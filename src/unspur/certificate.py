@@ -8,19 +8,25 @@ from typing import Any
 
 import numpy as np
 
+from unspur._arrays import is_tensor
 from unspur._typing import Array, FloatArray
 from unspur.exceptions import InputError
 from unspur.metrics import Leakage, leakage
 from unspur.subspace import AffineMap
 
-#: Numbers hashed at once: bounds the temporary copies.
-BLOCK = 2**17
+#: Numbers hashed at once, on the host and on a device: bounds the temporary copies.
+BLOCK, DEVICE_BLOCK = 2**17, 2**24
 
 
 def row_hashes(z: Array) -> Any:
-    """A 64-bit hash of each row's values, shape (n,); the same for the same numbers in any float type."""
+    """A 64-bit hash of each row's values, shape (n,); the same for the same numbers in any float type.
+
+    Rows of a tensor are hashed where they are, and only the hashes come to the host.
+    """
     odd = np.random.default_rng(0).integers(2**63, size=z.shape[1], dtype=np.uint64)
     odd = odd * np.uint64(2) + np.uint64(1)
+    if is_tensor(z):
+        return _device_hashes(z.detach(), odd)
     hashes = np.empty(len(z), dtype=np.uint64)
     step = max(1, BLOCK // z.shape[1])
     for start in range(0, len(z), step):
@@ -29,6 +35,21 @@ def row_hashes(z: Array) -> Any:
         bits *= odd
         hashes[start : start + step] = bits.sum(axis=1, dtype=np.uint64)
     return hashes
+
+
+def _device_hashes(z: Array, odd: Any) -> Any:
+    """The same hashes in the signed integers of torch, whose sums and products wrap to the same bits."""
+    import torch
+
+    factor = torch.from_numpy(odd.view(np.int64)).to(z.device)
+    hashes = torch.empty(len(z), dtype=torch.int64, device=z.device)
+    step = max(1, DEVICE_BLOCK // z.shape[1])
+    for start in range(0, len(z), step):
+        bits = (z[start : start + step].to(torch.float64) + 0.0).view(torch.int64)
+        bits ^= (bits >> 29) & (2**35 - 1)  # shifted in are copies of the sign, which an unsigned shift has not
+        bits *= factor
+        hashes[start : start + step] = bits.sum(1)
+    return hashes.cpu().numpy().view(np.uint64)
 
 
 def fingerprint(hashes: Any) -> str:

@@ -26,7 +26,7 @@ from scipy.special import ndtr, ndtri
 
 from unspur._typing import FloatArray
 from unspur.exceptions import GroupSizeError, NotConvergedWarning
-from unspur.rows import CONCEPT, MAIN, RowSource, Weighting
+from unspur.rows import CONCEPT, MAIN, RowSource, Weighting, held_out
 from unspur.solvers.scalars import ScalarFit, fit_scalars
 from unspur.sums.counts import GROUPS, Balance, CellCounts
 from unspur.sums.group_losses import (
@@ -112,6 +112,8 @@ class DirectionTests:
 
     def losses(self, rows: RowSource, counts: CellCounts, directions: FloatArray, centre: FloatArray) -> GroupLosses:
         """Held-out losses of both labels along `directions`, shape (folds, d): line k − 1 for the rows of fold k."""
+        if self.scalars == "held_out":  # training rows given beside a validation set need not be looked at
+            rows = held_out(rows)
         scores = rows.project(directions.T, centre)
         chance = self._chance(counts)
         if self.scalars == "held_out":

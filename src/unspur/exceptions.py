@@ -10,6 +10,7 @@
     ├── EmptySubspaceError (ValueError)  nothing to project onto
     ├── ArtifactError (ValueError)       a saved removal is damaged, foreign or too new
     ├── OutputExistsError (FileExistsError)   a result would overwrite a file
+    ├── ClusterLostError (ConnectionError)    the Dask cluster that holds the rows did not finish
     └── RunStoppedError                  experiments ended early; what was finished is stored
 
     Files and downloads have more of their own, in `lab.disk` and `lab.datasets.downloads.errors`.
@@ -61,6 +62,10 @@ class OutputExistsError(UnspurError, FileExistsError):
 
 class DataMissingError(InputError):
     """Data that an experiment reads are not there; the message says how to make them."""
+
+
+class ClusterLostError(UnspurError, ConnectionError):
+    """The Dask cluster that holds the rows did not finish what it was asked."""
 
 
 class RunStoppedError(UnspurError):

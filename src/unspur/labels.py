@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from unspur._arrays import on_numpy
 from unspur._typing import Array, BoolArray, IntArray
 from unspur.exceptions import LabelError
 
@@ -45,7 +46,7 @@ def class_label(
     present = ~_missing(array, missing)
     known = array[present]
     try:
-        seen = np.unique(known) if classes is None else np.array(sorted(set(known.tolist())), dtype=known.dtype)
+        seen = _different(known, sort=classes is None)
     except TypeError:
         kinds = sorted({type(value).__name__ for value in known.tolist()})
         raise LabelError(
@@ -57,9 +58,19 @@ def class_label(
     elif strange := [value for value in seen.tolist() if value not in classes]:
         raise LabelError(f"{name} has the value {strange[0]!r}, which the training rows do not have ({list(classes)}).")
     codes = np.zeros(n_rows, dtype=np.intp)
-    for code, value in enumerate(classes):
-        codes[np.flatnonzero(present)[known == value]] = code
+    where = None if len(known) == n_rows else np.flatnonzero(present)
+    for code, value in enumerate(classes[1:], start=1):
+        codes[known == value if where is None else where[known == value]] = code
     return ClassLabel(codes, present, classes)
+
+
+def _different(known: Array, *, sort: bool) -> Array:
+    """The values that occur, in order; of a few integers by counting, which is far quicker than sorting them all."""
+    if known.dtype.kind in "biu" and len(known):
+        low = int(known.min())
+        if int(known.max()) - low < 256 and abs(low) < 2**62:
+            return (np.flatnonzero(np.bincount(known.astype(np.intp) - low)) + low).astype(known.dtype)
+    return np.unique(known) if sort else np.array(sorted(set(known.tolist())), dtype=known.dtype)
 
 
 def binary_label(
@@ -123,7 +134,7 @@ def _as_array(values: Array) -> Array:
         return array
     if isinstance(values, list | tuple) and len({isinstance(value, str) for value in values}) == 2:
         return np.array(values, dtype=object)
-    return np.asarray(values)
+    return np.asarray(on_numpy(values))
 
 
 def _missing(array: Array, code: Any) -> BoolArray:

@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 import scipy.linalg
 
+from unspur._arrays import by_rows, exact_products, is_tensor, like
 from unspur._typing import Array, FloatArray
 from unspur.exceptions import EmptySubspaceError, InputError
 
@@ -202,7 +203,12 @@ class AffineMap:
         return int(np.linalg.matrix_rank(small))
 
     def __call__(self, x: Array) -> Array:
-        """Image of one row (d,) or of many (..., d), in the dtype it came in (integers become float64)."""
+        """Image of one row (d,) or of many (..., d), in the dtype it came in (integers become float64).
+
+        A tensor gives a tensor on its device, detached; half precision is computed in float32, block by block.
+        """
+        if is_tensor(x):
+            return self._of_tensor(x.detach())
         x = np.asarray(x)
         if x.shape[-1:] != (self.ambient,):
             raise InputError(f"Rows have {self.ambient} features; got an array of shape {x.shape}.")
@@ -219,6 +225,21 @@ class AffineMap:
             np.subtract(x, moved, out=moved)
         moved += offset
         return moved.astype(dtype, copy=False)
+
+    def _of_tensor(self, x: Array) -> Array:
+        if tuple(x.shape[-1:]) != (self.ambient,):
+            raise InputError(f"Rows have {self.ambient} features; got a tensor of shape {tuple(x.shape)}.")
+        x = x if x.is_floating_point() else x.double()
+
+        def image(rows: Array) -> Array:
+            centre, right, left, offset = (like(a, rows) for a in (self.centre, self.right, self.left, self.offset))
+            moved = ((rows - centre) @ right) @ left.T
+            return (rows - moved if self.form == "remove" else moved) + offset
+
+        out = x.new_empty(x.shape)
+        with exact_products(x):
+            by_rows(image, x.reshape(-1, self.ambient), out.view(-1, self.ambient))
+        return out
 
     def compose(self, first: AffineMap) -> AffineMap:
         """The map `x ↦ self(first(x))`, again with thin factors."""

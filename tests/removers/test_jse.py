@@ -277,7 +277,7 @@ def test_trace_tells_the_whole_story(toy):
 def test_a_solver_that_stops_early_warns_and_is_in_the_trace(toy):
     with pytest.warns(NotConvergedWarning, match="max_iter"):
         jse = fitted(toy, max_iter=1, cv=None, weight_decay=0.01)
-    assert any("LIMIT" in step.solver for step in jse.trace_)
+    assert any("limit of 1 iterations" in step.solver for step in jse.trace_)
 
 
 def test_fewer_rows_than_features_and_flat_rows_work():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from unspur._arrays import on_numpy
 from unspur.rows import Block, Columns, RowSource, Weighting
 
 N, D, N_FOLDS = 47, 5, 2
@@ -17,9 +18,14 @@ CELLS = 4 * (N_FOLDS + 1)
 TRAINING = Weighting(np.repeat([1.0, 1.0, 0.0], 4))
 
 
+def array(values) -> np.ndarray:
+    """What a block holds, wherever it is, as NumPy sees it."""
+    return np.asarray(on_numpy(values))
+
+
 def row_numbers(block: Block) -> np.ndarray:
     """The first feature of row i is i."""
-    return np.asarray(block.z)[:, 0].astype(np.intp)
+    return array(block.z)[:, 0].astype(np.intp)
 
 
 def visits(block: Block) -> np.ndarray:
@@ -31,11 +37,11 @@ def table(block: Block) -> np.ndarray:
     columns = np.column_stack(
         [
             np.ones(len(block.cell)),
-            np.asarray(block.z, dtype=np.float64),
-            np.asarray(block.targets, dtype=np.float64).T,
-            np.asarray(block.weight, dtype=np.float64),
-            np.asarray(block.fold, dtype=np.float64),
-            np.eye(CELLS)[np.asarray(block.cell)],
+            array(block.z).astype(np.float64),
+            array(block.targets).astype(np.float64).T,
+            array(block.weight).astype(np.float64),
+            array(block.fold).astype(np.float64),
+            np.eye(CELLS)[array(block.cell)],
         ]
     )
     return columns.T @ columns
@@ -45,7 +51,7 @@ def placed(shift: float):
     """Statistic that puts each row where it belongs, whatever the order of visits; its first feature is i − shift."""
 
     def place(block: Block) -> np.ndarray:
-        z = np.asarray(block.z, dtype=np.float64)
+        z = array(block.z).astype(np.float64)
         out = np.zeros((N, z.shape[1]))
         np.add.at(out, np.rint(z[:, 0] + shift).astype(np.intp), z)
         return out
@@ -126,17 +132,17 @@ class RowSourceContract:
     def test_blocks_hold_stored_rows_in_the_promised_shapes(self, source, z):
         def faults(block: Block) -> int:
             m = block.z.shape[0]
-            as_stored = block.z.shape[1] == D and np.asarray(block.z).dtype == z.dtype
-            labels = block.targets.shape == (2, m) and np.all(np.isin(np.asarray(block.targets), (0, 1)))
+            as_stored = block.z.shape[1] == D and array(block.z).dtype == z.dtype
+            labels = block.targets.shape == (2, m) and np.all(np.isin(array(block.targets), (0, 1)))
             return int(not (as_stored and labels and block.cell.shape == block.weight.shape == (m,)))
 
         assert source.sum(faults) == 0
 
     def test_cell_is_fold_then_main_label_then_concept(self, source, columns, fold):
         def differences(block: Block) -> np.ndarray:
-            concept, main = np.asarray(block.targets)
-            from_fold = np.abs(np.asarray(block.fold) - fold[row_numbers(block)]).sum()
-            return np.array([from_fold, np.abs(np.asarray(block.cell) - (4 * block.fold + 2 * main + concept)).sum()])
+            concept, main = array(block.targets)
+            from_fold = np.abs(array(block.fold) - fold[row_numbers(block)]).sum()
+            return np.array([from_fold, np.abs(array(block.cell) - (4 * array(block.fold) + 2 * main + concept)).sum()])
 
         np.testing.assert_array_equal(source.sum(differences), [0, 0])
         assert not np.array_equal(*columns.targets)  # control: the two labels can be told apart
@@ -226,10 +232,10 @@ class RowSourceContract:
     def test_drawn_rows_arrive_with_their_own_labels_cell_and_weight(self, source, z, columns):
         for block in source.minibatches(6, np.random.default_rng(9), TRAINING):
             rows = row_numbers(block)
-            np.testing.assert_array_equal(np.asarray(block.z), z[rows])
-            np.testing.assert_array_equal(np.asarray(block.targets), columns.targets[:, rows])
-            np.testing.assert_array_equal(np.asarray(block.cell), columns.cell[rows])
-            np.testing.assert_array_equal(np.asarray(block.weight), columns.weight[rows])
+            np.testing.assert_array_equal(array(block.z), z[rows])
+            np.testing.assert_array_equal(array(block.targets), columns.targets[:, rows])
+            np.testing.assert_array_equal(array(block.cell), columns.cell[rows])
+            np.testing.assert_array_equal(array(block.weight), columns.weight[rows])
 
     @pytest.mark.parametrize("which", ["columns", "alike"])
     def test_same_seed_gives_the_same_minibatches(self, z, tmp_path, request, which):

@@ -15,6 +15,7 @@ from unspur.solvers.sgd import (
     solve_logistic_by_sgd,
     solve_pair_by_sgd,
 )
+from unspur.solvers.spectrum import PairSpace, Spectrum
 from unspur.solvers.whitening import Geometry, Whitening
 from unspur.subspace import Subspace
 from unspur.sums.counts import CellCounts
@@ -39,7 +40,7 @@ def run(seed=0, removed=None, settings=SGDSettings(), **options):  # noqa: B008 
 
 def test_sgd_finds_the_directions_of_the_exact_solver():
     rows, train, _, moments = setting()
-    exact = solve_pair(rows, train, Whitening.of(Geometry.of(moments, 8), 0.0))
+    exact = solve_pair(rows, train, PairSpace.of(Spectrum.of(Geometry.of(moments, 8)), 0.0))
     by_sgd = directions(run())
     assert np.all(np.abs(np.sum(by_sgd * directions(exact), axis=1)) > 0.99)
     barely = directions(run(settings=SGDSettings(learning_rate=1e-4, max_epochs=1)))

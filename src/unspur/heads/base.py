@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from contextlib import closing
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
@@ -13,9 +14,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, Options, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from unspur._arrays import by_rows, exact_products, is_tensor, like, on_numpy
 from unspur._typing import Array, FloatArray
 from unspur.heads.inputs import HeadData, LabelledRows, head_data
 from unspur.removers.inputs import Sample, checked_z, require_finite
+from unspur.rows import StoredRows
 from unspur.solvers.sgd import SGDSettings
 from unspur.solvers.softmax import FitOutcome, LinearModel, cell_losses, solve_softmax, whitening_of
 from unspur.solvers.softmax_sgd import BatchWeights, Watch, alike, solve_softmax_by_sgd
@@ -123,32 +126,63 @@ class Head(ClassifierMixin, BaseEstimator):
         whitening = whitening_of(source, weighting, self.weight_decay)
         return solve_softmax(source, weighting, whitening, rows.n_classes, tol=self.tol, max_iter=self.max_iter)
 
-    def decision_function(self, X: Array) -> FloatArray:
-        """Logits: shape (n,) for two classes, positive for the second; else (n, n_classes)."""
+    def decision_function(self, X: Array) -> Array:
+        """Logits: shape (n,) for two classes, positive for the second; else (n, n_classes).
+
+        Logits and probabilities of a tensor are tensors on its device, in float32 for half precision; `predict` gives
+        classes, which need not be numbers, as a NumPy array.
+        """
         check_is_fitted(self, "coef_")
         z = checked_z(self, X, reset=False)
         require_finite(self, z)
-        logits = np.asarray(z @ self.coef_.T + self.intercept_)
+        if isinstance(z, StoredRows):
+            with closing(z.blocks()) as blocks:
+                logits = np.concatenate([block @ self.coef_.T + self.intercept_ for _, block in blocks])
+        elif is_tensor(z):
+            logits = self._logits_of_tensor(z.detach())
+        else:
+            logits = np.asarray(z @ self.coef_.T + self.intercept_)
         return logits[:, 0] if len(self.coef_) == 1 else logits
+
+    def _logits_of_tensor(self, z: Array) -> Array:
+        def of(rows: Array) -> Array:
+            return rows @ like(self.coef_.T, rows) + like(self.intercept_, rows)
+
+        with exact_products(z):
+            wide = z[:0].float().dtype if z.dtype.itemsize < 4 else z.dtype
+            return by_rows(of, z, z.new_empty((len(z), len(self.coef_)), dtype=wide))
+
+    def score(self, X: Array, y: Array, sample_weight: Array | None = None) -> float:
+        """Share of rows whose class is predicted right."""
+        return float(super().score(X, on_numpy(y), on_numpy(sample_weight)))
 
     def predict(self, X: Array) -> Array:
         """Most likely class of each row, shape (n,)."""
-        logits = self.decision_function(X)
+        logits = on_numpy(self.decision_function(X))
         return self.classes_[(logits > 0).astype(np.intp) if logits.ndim == 1 else logits.argmax(axis=1)]
 
-    def predict_proba(self, X: Array) -> FloatArray:
+    def predict_proba(self, X: Array) -> Array:
         """Probabilities of the classes in the order of `classes_`, shape (n, n_classes)."""
         logits = self.decision_function(X)
+        if is_tensor(logits):
+            return _one_per_class(logits).softmax(1)
         if logits.ndim == 1:
             return np.column_stack([expit(-logits), expit(logits)])
         return np.asarray(softmax(logits, axis=1))
 
-    def predict_log_proba(self, X: Array) -> FloatArray:
+    def predict_log_proba(self, X: Array) -> Array:
         """Logarithms of `predict_proba`, finite where those are zero, shape (n, n_classes)."""
         logits = self.decision_function(X)
+        if is_tensor(logits):
+            return _one_per_class(logits).log_softmax(1)
         if logits.ndim == 1:
             return -np.column_stack([np.logaddexp(0.0, logits), np.logaddexp(0.0, -logits)])
         return np.asarray(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True))
+
+
+def _one_per_class(logits: Array) -> Array:
+    """Logits of a tensor with one column per class: the first of two has zero."""
+    return logits if logits.ndim == 2 else (logits[:, None] * logits.new_tensor([0.0, 1.0]))
 
 
 class TrainedHead(Head):

@@ -10,12 +10,13 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import assert_all_finite, column_or_1d
 
+from unspur._arrays import rows_at
 from unspur._typing import Array, FloatArray, IntArray
 from unspur.exceptions import InputError, LabelError
 from unspur.labels import ClassLabel, class_label
 from unspur.removers.concepts import concept_columns, read_concepts
 from unspur.removers.inputs import Sample, checked_weights, checked_z, require_finite
-from unspur.rows import Columns, RowSource, Weighting, rows_of
+from unspur.rows import Columns, RowSource, Weighting, at_hand, home_of, rows_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +86,11 @@ class LabelledRows:
         """The rows as a source whose cells are the groups."""
         live = np.flatnonzero(self.weight > 0)
         # Copied only when less than half of them count: a few subsampled rows are cheaper to copy than all to visit.
-        rows: Any = live if 2 * len(live) < len(self.y) else slice(None)
+        copied = home_of(self.z) in ("memory", "torch") and 2 * len(live) < len(self.y)
+        rows: Any = live if copied else slice(None)
         targets = np.stack([self.concept[rows], self.y[rows]]).astype(np.float64)
-        return rows_of(self.z[rows], Columns(targets, self.group[rows], self.weight[rows], 0))
+        z = rows_at(self.z, rows) if copied else self.z
+        return rows_of(z, Columns(targets, self.group[rows], self.weight[rows], 0))
 
     def split(self, share: float, rng: np.random.Generator) -> tuple[Self, Self]:
         """The rows, and `share` of every group held out; groups of two rows and more are in both."""
@@ -162,7 +165,7 @@ def head_data(
 
 
 def _rows(estimator: BaseEstimator, sample: Sample, *, reset: bool) -> Array:
-    z = checked_z(estimator, sample.X, reset=reset)
+    z = at_hand(checked_z(estimator, sample.X, reset=reset))
     require_finite(estimator, z)
     return z
 

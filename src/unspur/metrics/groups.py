@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from scipy.stats import norm
 
+from unspur._arrays import on_numpy
 from unspur._typing import Array, FloatArray, IntArray
 from unspur.exceptions import InputError, LabelError
 from unspur.labels import ClassLabel, class_label
@@ -31,7 +32,7 @@ def group_accuracy(
     missing_concept : besides NaN and None, the value that stands for "not known"; such rows are in no group.
     empty : "error", or "nan" where combinations without rows are expected.
     """
-    truth = class_label(y, "main", len(np.asarray(y)))
+    truth = class_label(y, "main", len(y))
     if not truth.present.all():
         raise LabelError(f"y is missing in {np.sum(~truth.present)} rows; predictions cannot be judged there.")
     right = _right(y, predicted)
@@ -176,7 +177,7 @@ class GroupAccuracy:
     def count(self, y: Array, concept: Array) -> IntArray:
         """Number of other labelled rows (say, training rows) in each of these groups, in the shape of `rows`."""
         columns = {self.names[0]: y, **dict(zip(self.names[1:], _columns(concept).values(), strict=True))}
-        n = len(np.asarray(y))
+        n = len(y)
         labels = [class_label(values, name, n) for name, values in columns.items()]
         known = np.all([label.present for label in labels], axis=0)
         codes = [
@@ -294,7 +295,7 @@ def _require_rows(result: GroupAccuracy, empty: Empty) -> None:
 
 def _right(y: Array, predicted: Array) -> Array:
     """Which predictions equal the truth; an error where the two are not even of a kind."""
-    truth, guess = np.asarray(y).ravel(), np.asarray(predicted).ravel()
+    truth, guess = np.asarray(on_numpy(y)).ravel(), np.asarray(on_numpy(predicted)).ravel()
     if truth.shape != guess.shape:
         raise LabelError(f"There are {len(guess)} predictions for {len(truth)} rows. Each row needs one.")
     right = np.asarray(truth == guess, dtype=bool)
@@ -315,7 +316,7 @@ def _columns(concept: Array) -> dict[str, Array]:
     """Concepts by name, from one column, a mapping, a DataFrame or an array (n, m)."""
     if isinstance(concept, Mapping) or hasattr(concept, "columns"):
         return {str(name): concept[name] for name in concept}
-    values = np.asarray(concept)
+    values = np.asarray(on_numpy(concept))
     if values.ndim == 2 and values.shape[1] > 1:
         return dict(zip(_axis_names(values.shape[1])[1:], values.T, strict=True))
     return {"concept": concept}

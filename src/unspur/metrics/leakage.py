@@ -11,6 +11,7 @@ import numpy as np
 from scipy.stats import norm
 from sklearn.model_selection import StratifiedKFold
 
+from unspur._arrays import on_numpy
 from unspur._typing import Array, FloatArray, IntArray
 from unspur.exceptions import GroupSizeError, InputError
 from unspur.labels import class_label
@@ -171,7 +172,7 @@ def _labelled(
     """Rows, codes and weights where the label is known and the weight is positive; the values behind the codes."""
     rows = checked_rows(Z)
     label = class_label(concept, "concept", len(rows), missing=missing, classes=classes)
-    weight = np.ones(len(rows)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+    weight = np.ones(len(rows)) if sample_weight is None else np.asarray(on_numpy(sample_weight), dtype=np.float64)
     if weight.shape != (len(rows),) or not np.all(weight >= 0) or not np.all(np.isfinite(weight)):
         raise InputError(f"sample_weight must be {len(rows)} finite numbers ≥ 0, one per row; got {weight.shape}.")
     known = label.present & (weight > 0)

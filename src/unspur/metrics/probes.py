@@ -13,6 +13,7 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 from sklearn.neural_network import MLPClassifier
 
+from unspur._arrays import on_numpy
 from unspur._threads import one_scipy_thread
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError, NotFiniteError
@@ -53,8 +54,8 @@ def fit_probe(
 
 
 def checked_rows(Z: Array, name: str = "Z") -> Array:
-    """Rows as a finite two-dimensional array of float32 or float64."""
-    rows = np.asarray(Z)
+    """Rows as a finite two-dimensional array of float32 or float64, on the host wherever they were."""
+    rows = np.asarray(on_numpy(Z))
     if rows.ndim != 2 or rows.dtype.kind not in "fiub":
         raise InputError(f"{name} must be numbers in an array (n, d); got shape {rows.shape} of {rows.dtype}.")
     if rows.dtype not in (np.float32, np.float64):

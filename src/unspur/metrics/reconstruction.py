@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from unspur._arrays import on_numpy
 from unspur._typing import Array, FloatArray
 from unspur.exceptions import InputError
 from unspur.metrics.probes import checked_rows
@@ -27,8 +28,9 @@ def reconstruction_error(rows: Array, feature: Array) -> float:
 
 
 def _residual(rows: Array, feature: Array) -> tuple[FloatArray, FloatArray]:
+    rows = on_numpy(rows)
     z = checked_rows(rows, "rows")
-    values = np.asarray(feature, dtype=np.float64)
+    values = np.asarray(on_numpy(feature), dtype=np.float64)
     if values.shape != (len(z),) or not np.all(np.isfinite(values)):
         raise InputError(f"feature must be {len(z)} finite numbers, one per row; got shape {values.shape}.")
     if not values.std() > 1e-13 * np.abs(values).max(initial=0.0):

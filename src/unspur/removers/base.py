@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from os import PathLike
 from typing import Any, ClassVar, Self
 
@@ -14,14 +15,19 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from unspur import io
+from unspur._arrays import on_numpy
 from unspur._typing import Array
 from unspur._version import __version__
 from unspur.certificate import Certificate, certify, fingerprint, row_hashes
-from unspur.exceptions import LabelError, NothingRemovedWarning, UsedRowsWarning
+from unspur.exceptions import InputError, LabelError, NothingRemovedWarning, UsedRowsWarning
 from unspur.labels import class_label
 from unspur.removers.concepts import concept_columns, read_concepts
-from unspur.removers.inputs import require_finite
+from unspur.removers.inputs import checked_z, require_finite
+from unspur.rows import StoredRows, home_of
 from unspur.subspace import AffineMap, Subspace
+
+#: Rows of a Dask array whose hashes, 8 bytes each, are brought here and kept.
+MOST_HASHES = 50_000_000
 
 
 class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -41,14 +47,19 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     classes_: tuple[Any, ...]
     concept_classes_: tuple[Any, ...]
     training_hash_: str
+    _training_rows: Any  # hashes (n,), or None where they are too many to keep
     certificate_: Certificate
 
     def _remember(self, z: Array) -> None:
         """Keep a hash of every row of the fit, so that a certificate can tell rows it must not be measured on."""
-        hashes = row_hashes(z)
-        earlier = getattr(self, "_training_rows", hashes[:0])
-        self._training_rows = np.concatenate([earlier, hashes])
-        self.training_hash_ = fingerprint(self._training_rows)
+        self._add_to_memory(*_hashes(z))
+
+    def _add_to_memory(self, hashes: Any, mark: str) -> None:
+        """Rows by their hashes (None: too many to keep) and their fingerprint, beside those kept before."""
+        if hasattr(self, "_training_rows"):
+            mark, earlier = _both(self.training_hash_, mark), self._training_rows
+            hashes = None if earlier is None or hashes is None else np.concatenate([earlier, hashes])
+        self._training_rows, self.training_hash_ = hashes, mark
 
     def certificate(
         self, X: Array, y: Array | None = None, concept: Array | None = None, *, random_state: Any = 0
@@ -58,13 +69,15 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         Parameters
         ----------
         X : array of shape (n, d)
+            The rows of a tensor come to the host, where the probes are: a part of a large one is enough.
         y : array of shape (n,), optional
             Main-task label, to see how much of it is kept.
         concept : array of shape (n,) or (n, m), or DataFrame
             What was to be removed; rows where it is missing are left out.
         """
         check_is_fitted(self, "removal_")
-        z = validate_data(self, X, reset=False, dtype=[np.float64, np.float32], ensure_all_finite=False)
+        _require_array(X, "some thousand rows are enough: pass those of a block, or of X.select(…)")
+        z = validate_data(self, on_numpy(X), reset=False, dtype=[np.float64, np.float32], ensure_all_finite=False)
         require_finite(self, z)
         kind: Any = getattr(self, "concept_type", "class")
         missing = getattr(self, "missing_concept", None)
@@ -74,6 +87,8 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         notes = tuple(self._notes())
         if not hasattr(self, "_training_rows"):
             notes = (*notes, "read from a file: whether some of these rows were used in the fit cannot be told")
+        elif self._training_rows is None:
+            notes = (*notes, "fitted on too many rows to tell whether some of these are among them")
         if seen > 0:
             text = (
                 f"{100 * seen:.0f} % of these rows were used in the fit; what is measured on them flatters the removal"
@@ -96,10 +111,10 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return self.certificate_
 
     def _seen_before(self, z: Array) -> float:
-        """Share of rows used in the fit; of a remover read from a file, 1 if the rows are exactly those."""
-        hashes = row_hashes(z)
-        if hasattr(self, "_training_rows"):
-            return float(np.isin(hashes, self._training_rows).mean())
+        """Share of rows used in the fit; where only their fingerprint is known, 1 if the rows are exactly those."""
+        hashes, used = row_hashes(z), getattr(self, "_training_rows", None)
+        if used is not None:
+            return float(np.isin(hashes, used).mean())
         return float(fingerprint(hashes) == getattr(self, "training_hash_", None))
 
     def _notes(self) -> list[str]:
@@ -128,17 +143,18 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             )
 
     def transform(self, X: Array) -> Array:
-        """Rows with the concept removed, in the dtype they came in; a torch tensor comes back as one."""
+        """Rows with the concept removed, in the dtype they came in; a torch tensor gives one on the same device.
+
+        A Dask array comes back as one that is computed when it is asked for, with the same chunks. Its rows are not
+        looked at before, so that NaN and infinity in it are not refused: they stay in their rows.
+        """
         check_is_fitted(self, "removal_")
-        if type(X).__module__.split(".")[0] == "torch":
-            # numpy has no bfloat16; float32 holds all of its values
-            plain = X.detach().cpu()
-            if not plain.is_floating_point():
-                plain = plain.double()
-            clean = self.transform((plain.float() if plain.element_size() < 4 else plain).numpy())
-            return plain.new_tensor(clean, dtype=plain.dtype).to(X.device)
-        kinds = [np.float64, np.float32, np.float16]
-        z = validate_data(self, X, reset=False, dtype=kinds, ensure_all_finite=False)
+        _require_array(X, "`unspur apply` cleans files, or loop over X.blocks() and transform one at a time")
+        z = checked_z(self, X, reset=False)
+        if home_of(z) == "dask":
+            from unspur.rows.dask import applied
+
+            return applied(z, self.removal_)
         require_finite(self, z)
         return self.removal_(z)
 
@@ -192,6 +208,39 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         tags.target_tags.required = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32", "float16"]
         return tags
+
+
+def _require_array(X: Array, how: str) -> None:
+    """Rows in files can be fitted on; what returns or compares all of them at once needs an array."""
+    if isinstance(X, StoredRows):
+        raise InputError(f"X is {X!r}, which are not held in memory as a whole; {how}.")
+
+
+def _hashes(z: Array) -> tuple[Any, str]:
+    """Hash of each row and the fingerprint of all; no hashes of a Dask array too long to bring them here."""
+    if isinstance(z, StoredRows):
+        with closing(z.blocks()) as blocks:
+            hashes = np.concatenate([row_hashes(block) for _, block in blocks])
+        return hashes, fingerprint(hashes)
+    if home_of(z) != "dask":
+        hashes = row_hashes(z)
+        return hashes, fingerprint(hashes)
+    from unspur.rows.dask import per_chunk
+
+    if len(z) > MOST_HASHES:
+        return None, functools.reduce(_both, per_chunk(z, _fingerprint))
+    hashes = np.concatenate(per_chunk(z, row_hashes))
+    return hashes, fingerprint(hashes)
+
+
+def _fingerprint(z: Array) -> str:
+    return fingerprint(row_hashes(z))
+
+
+def _both(one: str, other: str) -> str:
+    """The fingerprint of two sets of rows together, from theirs."""
+    counts, sums = zip(*(mark.split("-") for mark in (one, other)), strict=True)
+    return f"{sum(map(int, counts))}-{sum(int(text, 16) for text in sums) % 2**64:016x}"
 
 
 def _plain(value: Any) -> Any:

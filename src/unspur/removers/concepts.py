@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from unspur._arrays import on_numpy
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError, LabelError
 from unspur.labels import ClassLabel, class_label
@@ -86,6 +87,7 @@ def concept_columns(values: Array, n_rows: int, name: str) -> dict[str, Array]:
     """The concepts by name; one column keeps the plain name."""
     if values is None:
         raise LabelError(f"{name} is missing: it is what is to be removed.")
+    values = on_numpy(values)
     if hasattr(values, "columns") and hasattr(values, "iloc"):  # a DataFrame, without importing pandas
         return {str(column): values[column].to_numpy() for column in values.columns}
     array = values if hasattr(values, "ndim") else np.asarray(values, dtype=object if _mixed(values) else None)
@@ -102,7 +104,7 @@ def _mixed(values: Any) -> bool:
 
 def _numbers(column: Array, name: str, n_rows: int, missing: Any) -> FloatArray:
     try:
-        numbers = np.array(column, dtype=np.float64).reshape(-1)
+        numbers = np.array(on_numpy(column), dtype=np.float64).reshape(-1)
     except (TypeError, ValueError):
         raise LabelError(f"{name} is not a column of numbers; use concept_type='class'.") from None
     if len(numbers) != n_rows:

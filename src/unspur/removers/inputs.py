@@ -11,11 +11,12 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
+from unspur._arrays import on_numpy
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.criteria import require_testable
 from unspur.exceptions import InputError, LabelError, NotFiniteError
 from unspur.labels import BinaryLabel, binary_label
-from unspur.rows import Columns, MemoryRows, RowSource, StackedRows, rows_of
+from unspur.rows import Columns, FileRows, RowSource, StackedRows, home_of, rows_of
 from unspur.sums.counts import CellCounts, group_names
 from unspur.sums.moments import ColumnFaults
 
@@ -32,13 +33,17 @@ class LabelledRows:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What was passed for one set of rows, named as the user named it."""
+    """What was passed for one set of rows, named as the user named it; labels and weights come to the host."""
 
     X: Array
     y: Array
     concept: Array
     sample_weight: Array | None
     suffix: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("y", "concept", "sample_weight"):
+            object.__setattr__(self, name, on_numpy(getattr(self, name)))
 
     @property
     def empty(self) -> bool:
@@ -138,7 +143,9 @@ def labelled_rows(
 
 
 def checked_z(estimator: BaseEstimator, X: Array, *, reset: bool) -> Array:
-    """Two-dimensional floating-point rows; arrays that already are pass through uncopied."""
+    """Two-dimensional floating-point rows; arrays that already are pass through uncopied and stay where they are."""
+    if home_of(X) != "memory":
+        return _checked_elsewhere(estimator, X, reset=reset)
     if isinstance(X, str | PathLike):
         raise InputError(f"Z is a path, {str(X)!r}; pass its rows: numpy.load({str(X)!r}, mmap_mode='r').")
     if np.ma.isMaskedArray(X) and np.ma.getmaskarray(X).any():
@@ -149,7 +156,45 @@ def checked_z(estimator: BaseEstimator, X: Array, *, reset: bool) -> Array:
     return X if isinstance(X, np.memmap) and X.dtype == z.dtype else z
 
 
+def _checked_elsewhere(estimator: BaseEstimator, X: Array, *, reset: bool) -> Array:
+    """Rows on a device, a cluster or in files: what scikit-learn would check of an array, without a look at them."""
+    if home_of(X) == "dask" and type(X).__name__ != "Array":
+        raise InputError(
+            f"Z is a {type(X).__name__} of Dask; pass an array, of a DataFrame Z.to_dask_array(lengths=True)."
+        )
+    if home_of(X) == "torch" and not X.is_floating_point() and not X.is_complex():
+        X = X.double()  # as scikit-learn does with integers and booleans
+    shape, kind = tuple(X.shape), str(X.dtype).removeprefix("torch.")
+    if len(shape) != 2 or kind not in ("float64", "float32", "float16", "bfloat16"):
+        raise InputError(f"Z is {kind} of shape {shape}; rows must be floating point of shape (n, d).")
+    n_rows, n_features = shape
+    if not n_rows > 0 or not n_features > 0:  # also of unknown length, which is NaN
+        raise InputError(
+            f"Z has shape {shape}; at least one row and one feature, and a known number of them, are needed."
+            + (" Z.compute_chunk_sizes() counts the rows of a Dask array." if n_rows != n_rows else "")
+        )
+    if reset:
+        estimator.n_features_in_ = n_features
+        estimator.__dict__.pop("feature_names_in_", None)
+        if getattr(X, "feature_names", None) is not None:
+            estimator.feature_names_in_ = np.array(X.feature_names, dtype=object)
+    elif estimator.n_features_in_ != n_features:
+        name = type(estimator).__name__
+        raise InputError(f"Z has {n_features} features, but {name} was fitted on {estimator.n_features_in_}.")
+    elif (names := getattr(X, "feature_names", None)) is not None and hasattr(estimator, "feature_names_in_"):
+        strange = [name for name, known in zip(names, estimator.feature_names_in_, strict=True) if name != known]
+        if strange:
+            raise InputError(
+                f"{strange[0]!r} is not where it was when {type(estimator).__name__} was fitted: features must be the "
+                "same columns in the same order. Name them with features=."
+            )
+    return X
+
+
 def _finite(estimator: BaseEstimator, rows: RowSource, name: str = "Z") -> RowSource:
+    if isinstance(rows, FileRows):
+        rows.check()  # knows file and row group of a fault, and whether it has looked before
+        return rows
     faults = ColumnFaults.of(rows)
     if faults:
         names = getattr(estimator, "feature_names_in_", None)
@@ -160,8 +205,9 @@ def _finite(estimator: BaseEstimator, rows: RowSource, name: str = "Z") -> RowSo
 
 def require_finite(estimator: BaseEstimator, z: Array) -> None:
     """Raise NotFiniteError with columns and counts unless all rows are finite."""
-    none = np.zeros(len(z), dtype=np.intp)
-    _finite(estimator, MemoryRows(z, Columns.of(none, none)))
+    n = len(z)
+    one = np.broadcast_to(np.ones(1), n)  # no label is looked at: one number stands for all
+    _finite(estimator, rows_of(z, Columns(one[None], np.broadcast_to(np.zeros(1, np.intp), n), one, 0)))
 
 
 def finite_rows(estimator: BaseEstimator, z: Array, columns: Columns) -> RowSource:
@@ -186,7 +232,7 @@ def checked_weights(given: Array | None, name: str, n: int, *, relative: bool = 
         return np.ones(n)
     if np.ma.isMaskedArray(given) and np.ma.getmaskarray(given).any():
         raise InputError(f"{name} has masked values. Use zero for rows that should not count.")
-    weight = np.asarray(given)
+    weight = np.asarray(on_numpy(given))
     if weight.shape != (n,) or weight.dtype.kind not in "biuf":
         raise InputError(f"{name} is {weight.dtype} of shape {weight.shape}; {n} real numbers are needed, one per row.")
     weight = weight.astype(np.float64)

@@ -9,7 +9,7 @@ they are.)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
@@ -18,11 +18,11 @@ import numpy as np
 from unspur._typing import FloatArray
 from unspur.criteria import LABEL, DirectionTests, Role, Verdict
 from unspur.rows import RowSource
+from unspur.solvers.orthogonal_pair import PairLosses, solve_pairs
 from unspur.solvers.orthogonal_pair import directions as directions_of
-from unspur.solvers.orthogonal_pair import solve_pair
 from unspur.solvers.outcome import Outcome, Pair
 from unspur.solvers.sgd import SGDSettings, solve_pair_by_sgd
-from unspur.solvers.whitening import Whitening
+from unspur.solvers.spectrum import PairSpace
 from unspur.subspace import Subspace
 from unspur.sums.counts import Balance, CellCounts
 from unspur.trace import Step
@@ -32,37 +32,41 @@ OTHER: dict[Role, Role] = {"spurious": "main", "main": "spurious"}
 
 
 class PairSolver(Protocol):
-    """Solves for a pair away from a subspace, without the rows of one fold (None: with all rows)."""
+    """Solves for a pair in every track, each away from a subspace of its own."""
 
-    def __call__(self, away_from: Subspace, without_fold: int | None) -> Pair:
+    def __call__(self, away_from: Sequence[Subspace]) -> list[Pair]:
         """Solve."""
 
     def room(self, away_from: Subspace) -> int:
         """Free dimensions left for a pair."""
 
 
+def left_out(n_folds: int) -> tuple[int | None, ...]:
+    """Fold that each track does not see: none for the first, then each in turn; one track for one fold."""
+    return (1,) if n_folds == 1 else (None, *range(1, n_folds + 1))
+
+
 @dataclass(frozen=True, slots=True)
 class ExactSolver:
-    """`solvers.orthogonal_pair` on these rows."""
+    """`solvers.orthogonal_pair`, all tracks side by side; `at_zero` is what ``losses.at_zero()`` returned."""
 
-    rows: RowSource
-    counts: CellCounts
-    whitening: Whitening
-    balance: Balance
+    losses: PairLosses
+    at_zero: tuple[FloatArray, FloatArray]
+    space: PairSpace
     tol: float
     max_iter: int
 
-    def __call__(self, away_from: Subspace, without_fold: int | None) -> Pair:
-        """Solve for a pair."""
-        weighting = self.counts.weighting(self.counts.without(without_fold), self.balance)
-        allowed = self.whitening.away_from(away_from)
-        pair = solve_pair(self.rows, weighting, allowed, tol=self.tol, max_iter=self.max_iter)
-        pair.outcome.warn_unless_converged()
-        return pair
+    def __call__(self, away_from: Sequence[Subspace]) -> list[Pair]:
+        """Solve for all pairs."""
+        spaces = [self.space.away_from(subspace) for subspace in away_from]
+        pairs = solve_pairs(self.losses, spaces, self.at_zero, tol=self.tol, max_iter=self.max_iter)
+        for pair in pairs:
+            pair.outcome.warn_unless_converged()
+        return pairs
 
     def room(self, away_from: Subspace) -> int:
         """Free dimensions left for a pair."""
-        return self.whitening.away_from(away_from).freedom
+        return self.space.away_from(away_from).freedom
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,25 +75,28 @@ class SGDSolver:
 
     rows: RowSource
     counts: CellCounts
-    whitening: Whitening
+    space: PairSpace
     balance: Balance
     settings: SGDSettings
     rng: np.random.Generator
 
-    def __call__(self, away_from: Subspace, without_fold: int | None) -> Pair:
-        """Solve for a pair from the paper's first weights."""
-        watched = without_fold or 1
+    def __call__(self, away_from: Sequence[Subspace]) -> list[Pair]:
+        """Solve for one pair after the other from the paper's first weights."""
+        tracks = zip(away_from, left_out(self.counts.n_folds), strict=True)
+        return [self._pair(subspace, fold or 1) for subspace, fold in tracks]
+
+    def _pair(self, away_from: Subspace, watched: int) -> Pair:
         weighting = self.counts.weighting(self.counts.without(watched), self.balance)
         validation = self.counts.weighting(self.counts.only(watched), self.balance)
         pair = solve_pair_by_sgd(
-            self.rows, weighting, validation, self.whitening.geometry.centre, away_from, self.settings, self.rng
+            self.rows, weighting, validation, self.space.spectrum.centre, away_from, self.settings, self.rng
         )
         pair.outcome.warn_unless_converged()
         return pair
 
     def room(self, away_from: Subspace) -> int:
         """Free dimensions left for a pair."""
-        return self.whitening.away_from(away_from).freedom
+        return self.space.away_from(away_from).freedom
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +108,7 @@ class Tracks:
     @classmethod
     def empty(cls, ambient: int, n_folds: int) -> Tracks:
         """No directions yet."""
-        return cls((Subspace.empty(ambient),) * (1 if n_folds == 1 else n_folds + 1))
+        return cls((Subspace.empty(ambient),) * len(left_out(n_folds)))
 
     @property
     def returned(self) -> Subspace:
@@ -147,6 +154,8 @@ class JointEstimation:
     centre: FloatArray
     #: Removed before, for another concept: out of bounds for every pair.
     gone: Subspace
+    #: The pair away from nothing else, where it is known already.
+    first: EstimatedPair | None = None
 
     @property
     def nothing(self) -> Tracks:
@@ -155,15 +164,15 @@ class JointEstimation:
 
     def pair(self, away_from: Tracks) -> EstimatedPair:
         """Estimate a pair in every track, in the complement of what it is to stay away from."""
-        # Folds start afresh: the pair of all rows would save them no evaluations, and it has seen their judges.
+        if self.first is not None and not any(subspace.dim for subspace in away_from.subspaces):
+            return self.first
         forbidden = [self.gone.beside(subspace) for subspace in away_from.subspaces]
-        first = self.solver(forbidden[0], 1 if self.counts.n_folds == 1 else None)
-        pairs = [first, *(self.solver(s, k) for k, s in enumerate(forbidden[1:], start=1))]
+        pairs = self.solver(forbidden)
         found = np.stack([_exactly_orthogonal(p, s) for p, s in zip(pairs, forbidden, strict=True)], axis=1)
         # Where there is no direction to return there is none to judge, whatever the folds found.
         found[~np.any(found[:, 0], axis=1)] = 0.0
-        evaluations = sum(pair.outcome.evaluations for pair in pairs)
-        return EstimatedPair(found, replace(first.outcome, evaluations=evaluations))
+        evaluations = max(pair.outcome.evaluations for pair in pairs)  # all tracks share each visit of the rows
+        return EstimatedPair(found, replace(pairs[0].outcome, evaluations=evaluations))
 
     def room(self, away_from: Tracks) -> int:
         """Free dimensions left for a pair in every track."""

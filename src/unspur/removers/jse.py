@@ -23,6 +23,7 @@ from unspur.removers.base import Remover
 from unspur.removers.frame import Frame
 from unspur.removers.inputs import LabelledRows, Sample, Splitting, labelled_rows
 from unspur.removers.joint import (
+    EstimatedPair,
     ExactSolver,
     JointEstimation,
     Loops,
@@ -30,13 +31,16 @@ from unspur.removers.joint import (
     SGDSolver,
     Subspaces,
     estimate_subspaces,
+    left_out,
 )
 from unspur.removers.parameters import LIMIT, REQUESTED, TESTED
 from unspur.removers.several import one_after_the_other, one_main_class_at_a_time
 from unspur.removers.weight_decay import choose_weight_decay
-from unspur.solvers.orthogonal_pair import require_room
+from unspur.rows import trained_on
+from unspur.solvers.orthogonal_pair import PairLosses, require_room
 from unspur.solvers.sgd import SGDSettings
-from unspur.solvers.whitening import Geometry, Whitening
+from unspur.solvers.spectrum import PairSpace, Spectrum
+from unspur.solvers.whitening import Geometry
 from unspur.subspace import AffineMap, Subspace
 from unspur.trace import Trace, Traces
 
@@ -93,8 +97,8 @@ class JSE(Remover):
         that is judged; or the training rows, as in the paper.
     missing_concept : scalar or None, default=None
         Value of `concept` that means "not known", besides NaN and None.
-    tol : float, default=1e-6
-        Relative gradient norm at which a pair counts as solved.
+    tol : float, default=1e-4
+        Relative gradient norm at which a pair counts as solved. The tests cannot feel less (docs/benchmarks.md).
     max_iter : int, default=1000
         Most iterations for one pair.
     learning_rate, momentum, batch_size, max_epochs, patience :
@@ -165,7 +169,7 @@ class JSE(Remover):
         validation_fraction: float = 0.2,
         scalars: str = "held_out",
         missing_concept: Any = None,
-        tol: float = 1e-6,
+        tol: float = 1e-4,
         max_iter: int = 1000,
         learning_rate: float = 1e-2,
         momentum: float = 0.9,
@@ -312,24 +316,27 @@ class JSE(Remover):
     ) -> tuple[Subspaces, Trace]:
         counts = data.counts
         estimated_on = counts.weighting(counts.without(1 if counts.n_folds == 1 else None), self.balance)  # type: ignore[arg-type]
-        geometry = Geometry.of_rows(data.rows, estimated_on)
-        require_room(geometry.rank, data.rows.n_features)
+        spectrum = Spectrum.of(Geometry.of_rows(data.rows, estimated_on))
+        require_room(len(spectrum.variance), data.rows.n_features)
+        make_solver = self._pair_solver(data, spectrum, rng)
         tests = DirectionTests(self.significance_level, self.tests == "group", 0.0, self.scalars)  # type: ignore[arg-type]
 
         def joint(weight_decay: float) -> JointEstimation:
-            solver = self._pair_solver(data, geometry, weight_decay, rng)
-            return JointEstimation(data.rows, counts, solver, tests, geometry.centre, gone)
+            return JointEstimation(data.rows, counts, make_solver(weight_decay), tests, spectrum.centre, gone)
+
+        first: dict[float, EstimatedPair] = {}
 
         def first_loss(value: float) -> tuple[float, float]:
             report("main", 0, 0)
             estimation = joint(value)
-            return estimation.loss(estimation.pair(estimation.nothing), operator.add)
+            first[value] = estimation.pair(estimation.nothing)
+            return estimation.loss(first[value], operator.add)
 
         scores: dict[float, tuple[float, float]] = {}
         weight_decay = self.weight_decay
         if weight_decay == "auto":
             weight_decay, scores = choose_weight_decay(first_loss)
-        estimation = joint(float(weight_decay))
+        estimation = replace(joint(float(weight_decay)), first=first.get(weight_decay))
         delta = self.delta
         if delta == "auto":
             report("main", 0, 0)
@@ -340,20 +347,28 @@ class JSE(Remover):
         loops = Loops(inner, self.candidate, (0 if main_only else most_spurious, most_main))  # type: ignore[arg-type]
         found = estimate_subspaces(estimation, loops, report)
         if not hasattr(self, "_centre"):
-            self._centre = geometry.centre
+            self._centre = spectrum.centre
         return found, Trace(found.steps, found.stopped, float(delta), float(weight_decay), scores)
 
     def _pair_solver(
-        self, data: LabelledRows, geometry: Geometry, weight_decay: float, rng: np.random.Generator
-    ) -> PairSolver:
+        self, data: LabelledRows, spectrum: Spectrum, rng: np.random.Generator
+    ) -> Callable[[float], PairSolver]:
+        """What makes a solver for a weight decay; all that does not depend on it is done once."""
         balance: Any = self.balance
+        counts = data.counts
         if self.solver == "exact":
-            whitening = Whitening.of(geometry, weight_decay)
-            return ExactSolver(data.rows, data.counts, whitening, balance, self.tol, self.max_iter)
-        settings = SGDSettings(
-            self.learning_rate, self.momentum, weight_decay, self.batch_size, self.max_epochs, self.patience
-        )
-        return SGDSolver(data.rows, data.counts, Whitening.of(geometry, 0.0), balance, settings, rng)
+            weightings = tuple(counts.weighting(counts.without(k), balance) for k in left_out(counts.n_folds))
+            losses = PairLosses(trained_on(data.rows), spectrum, weightings)
+            at_zero = losses.at_zero()
+            return lambda value: ExactSolver(losses, at_zero, PairSpace.of(spectrum, value), self.tol, self.max_iter)
+
+        def by_sgd(value: float) -> PairSolver:
+            settings = SGDSettings(
+                self.learning_rate, self.momentum, value, self.batch_size, self.max_epochs, self.patience
+            )
+            return SGDSolver(data.rows, counts, PairSpace.of(spectrum, 0.0), balance, settings, rng)
+
+        return by_sgd
 
     @contextmanager
     def _progress(self) -> Iterator[Callable[[Role, int, int], None]]:

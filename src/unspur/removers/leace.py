@@ -10,7 +10,6 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from unspur._typing import Array
-from unspur.certificate import fingerprint
 from unspur.exceptions import InputError, LabelError
 from unspur.labels import ClassLabel, class_label
 from unspur.removers.base import Remover
@@ -18,7 +17,7 @@ from unspur.removers.closed_form import ILL, ClosedFormTrace, Form, Whitener, cl
 from unspur.removers.concepts import balanced_weights, indicators, read_concepts
 from unspur.removers.inputs import checked_weights, checked_z, finite_rows
 from unspur.removers.parameters import BALANCE, MISSING
-from unspur.rows import Columns, RowSource
+from unspur.rows import Columns, RowSource, at_hand
 from unspur.sums.covariances import Covariances
 
 
@@ -82,7 +81,7 @@ class ClosedFormRemover(Remover):
         self, X: Array, y: Array | None, concept: Array, sample_weight: Array | None, *, reset: bool
     ) -> tuple[RowSource, int]:
         """Rows whose targets are the concept columns, then those of the task; and how many are the concept's."""
-        z = checked_z(self, X, reset=reset)
+        z = at_hand(checked_z(self, X, reset=reset))
         if self._form == "splince" and z.shape[1] < 2:
             raise InputError(f"Z has {z.shape[1]} feature(s); to remove one and keep another at least 2 are needed.")
         known = None if reset else self.concept_classes_
@@ -225,8 +224,7 @@ class LEACE(ClosedFormRemover):
         merged = LEACE(**self.get_params())
         merged.__dict__.update(self.__dict__)
         merged.__dict__.pop("certificate_", None)
-        merged._training_rows = np.concatenate([self._training_rows, other._training_rows])
-        merged.training_hash_ = fingerprint(merged._training_rows)
+        merged._add_to_memory(other._training_rows, other.training_hash_)
         merged.moments_ = self.moments_.merge(other.moments_)
         merged._solve(merged.moments_)
         return merged

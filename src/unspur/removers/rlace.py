@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from tqdm.auto import tqdm
 
+from unspur._arrays import cast, like
 from unspur._typing import Array, FloatArray
 from unspur.exceptions import InputError, NotConvergedWarning
 from unspur.removers.closed_form import closed_form
@@ -252,10 +253,11 @@ class _BestResponse:
     def accuracy(self, weights: FloatArray, biases: FloatArray) -> float:
         """Share of rows that given weights (d, k) and biases (k,) put right, averaged over the columns."""
         scores = self._rows.project(weights, self._whitening.geometry.centre)
+        weighting = self._weighting  # on its own: a statistic travels to where rows are, and `self` has all of them
 
-        def right(block: Block) -> FloatArray:
-            correct = ((block.z + biases).T > 0) == (block.targets[: len(biases)] > 0.5)
-            return np.asarray(correct @ self._weighting(block))
+        def right(block: Block) -> Array:
+            correct = ((block.z + like(biases, block.z)).T > 0) == (block.targets[: len(biases)] > 0.5)
+            return cast(correct, np.float64) @ weighting(block)
 
         return float(np.mean(scores.sum(right)))
 

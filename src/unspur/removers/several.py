@@ -14,6 +14,7 @@ from unspur.labels import class_label
 from unspur.removers.concepts import concept_columns
 from unspur.removers.inputs import LabelledRows, Sample, checked_z
 from unspur.removers.joint import Subspaces
+from unspur.rows import at_hand
 from unspur.subspace import Subspace
 from unspur.trace import Step, Trace, Traces
 
@@ -45,8 +46,10 @@ def one_after_the_other(
     Each concept, or class against the rest, is fitted away from what was found before; `spurious_` is the span of all,
     and `main_` that of the last fit, which is orthogonal to it.
     """
-    z = checked_z(estimator, train.X, reset=True)
+    z = at_hand(checked_z(estimator, train.X, reset=True))
     n_rows = len(z)
+    if validation is not None:
+        validation = replace(validation, X=at_hand(validation.X))
     columns = concept_columns(train.concept, n_rows, "concept")
     labels = [class_label(values, name, n_rows, missing=estimator.missing_concept) for name, values in columns.items()]
     if len(labels) == 1 and len(labels[0].classes) == 2:

@@ -1,10 +1,12 @@
-"""Where numbers come from: rows in memory, in a file, and (later) on a device or a cluster."""
+"""Where numbers come from: rows in memory, in files, on a device or on a cluster."""
 
-from unspur.rows.choose import rows_of
+from unspur.rows.choose import Home, at_hand, home_of, rows_of
 from unspur.rows.memmap import MemmapRows
 from unspur.rows.memory import MemoryRows
+from unspur.rows.opening import open_rows
 from unspur.rows.source import CONCEPT, FAR, MAIN, Block, Columns, RowSource, Weighting
-from unspur.rows.stacked import StackedRows
+from unspur.rows.stacked import StackedRows, held_out, trained_on
+from unspur.rows.stored import FileRows, StoredRows
 
 __all__ = [
     "CONCEPT",
@@ -12,10 +14,18 @@ __all__ = [
     "MAIN",
     "Block",
     "Columns",
+    "FileRows",
+    "Home",
     "MemmapRows",
     "MemoryRows",
     "RowSource",
     "StackedRows",
+    "StoredRows",
     "Weighting",
+    "at_hand",
+    "held_out",
+    "home_of",
+    "open_rows",
     "rows_of",
+    "trained_on",
 ]

@@ -1,14 +1,56 @@
-"""Which row source serves a given array."""
+"""Which row source serves what a user passed as Z: where its rows live decides."""
 
 from __future__ import annotations
 
+from typing import Any, Literal, TypeAlias
+
+from unspur._arrays import on_numpy
 from unspur._typing import Array
 from unspur.rows.memmap import MemmapRows, file_behind
 from unspur.rows.memory import MemoryRows
 from unspur.rows.source import Columns, RowSource
+from unspur.rows.stored import StoredRows
+
+#: Where rows live: anything NumPy can see, a tensor and its device, a cluster, or files read block by block.
+Home: TypeAlias = Literal["memory", "torch", "dask", "files"]
+
+
+def home_of(z: Any) -> Home:
+    """Where the rows of an array live; looks at its type alone, so that no library is imported for it."""
+    if isinstance(z, StoredRows):
+        return "files"
+    library = type(z).__module__.partition(".")[0]
+    return "torch" if library == "torch" else "dask" if library == "dask" else "memory"
+
+
+def at_hand(z: Array) -> Array:
+    """The same rows, ready to be visited often while the result is kept: chunks of a Dask array stay computed."""
+    if home_of(z) != "dask":
+        return z
+    from unspur.rows.dask import kept
+
+    return kept(z)
 
 
 def rows_of(z: Array, columns: Columns) -> RowSource:
-    """Row source for an array: the file it maps where it maps one, else the array in memory."""
+    """Row source for an array: the file it maps where it maps one, else where its rows are."""
+    home = home_of(z)
+    if home == "torch" and _numpy_sees(z):
+        return MemoryRows(on_numpy(z), columns)
+    if home == "torch":
+        from unspur.rows.torch import TorchRows
+
+        return TorchRows(z, columns)
+    if home == "dask":
+        from unspur.rows.dask import DaskRows
+
+        return DaskRows(z, columns)
+    if isinstance(z, StoredRows):
+        return z.source(columns)
     path = file_behind(z)
     return MemoryRows(z, columns) if path is None else MemmapRows(path, columns, mapped=z)
+
+
+def _numpy_sees(z: Any) -> bool:
+    """Whether a tensor's memory can be an array's: then NumPy is quicker, and there is one pool of threads less."""
+    return bool(z.device.type == "cpu" and str(z.dtype) != "torch.bfloat16")

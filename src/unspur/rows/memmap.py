@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
+from collections.abc import Iterator
+from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -10,8 +13,11 @@ import numpy as np
 
 from unspur._typing import Array
 from unspur.exceptions import InputError
+from unspur.rows.budget import LARGEST_PIECE, Budget, as_bytes
 from unspur.rows.memory import MemoryRows
 from unspur.rows.source import Columns
+from unspur.rows.spool import Spool
+from unspur.rows.stored import StoredRows, Stretches
 
 
 def open_npy(path: str | PathLike[str]) -> np.memmap[Any, Any]:
@@ -43,12 +49,102 @@ class MemmapRows(MemoryRows):
         self.path = Path(path).absolute()
         super().__init__(open_npy(path) if mapped is None else mapped, columns, block_rows=block_rows)
 
+    def _slices(self) -> Iterator[slice]:
+        turn, asked = 0, ask_for(self._z, 0, LARGEST_PIECE)
+        for rows in super()._slices():
+            if rows.start >= turn:
+                turn, asked = asked, ask_for(self._z, asked, LARGEST_PIECE)
+            yield rows
+
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, (str(self.path), self._columns, self._block_rows)
 
 
 def _reopen(path: str, columns: Columns, block_rows: int) -> MemmapRows:
     return MemmapRows(path, columns, block_rows=block_rows)
+
+
+class StoredNpy(StoredRows):
+    """The rows of a ``.npy`` file, with a budget for what is computed from them; the rows themselves stay mapped.
+
+    Mapped pages belong to the system, which takes them back when it needs them: they count as the file's, not as the
+    process's own (anonymous) memory. `spool` is the owner of a temporary file.
+    """
+
+    _decoded = False
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        *,
+        memory: int | str = "1GB",
+        progress: bool = False,
+        scratch: str | PathLike[str] | None = None,
+        block_rows: int | None = None,
+        spool: Spool | None = None,
+    ):
+        self._map: np.memmap[Any, Any] = open_npy(path)
+        n, d = self._map.shape
+        self.shape, self.dtype = (int(n), int(d)), np.promote_types(self._map.dtype, np.float32)
+        self.feature_names, self.column_names = None, []
+        if not n or not d:
+            raise InputError(f"{path} has shape {self._map.shape}; at least one row and one feature are needed.")
+        copied = self._map.dtype != self.dtype  # half precision, a piece at a time
+        row_bytes = d * self.dtype.itemsize
+        self.budget = Budget(as_bytes(memory), self.shape[0], row_bytes if copied else 0)
+        if spool is None:  # what goes to a temporary file does so for want of memory
+            self.budget.require_enough(str(path))
+        if block_rows is None:
+            block_rows = self.budget.piece_rows if copied else max(1, LARGEST_PIECE // row_bytes)
+        self._block_rows = block_rows
+        self._owner = spool
+        super().__init__([Path(path)], progress=progress, scratch=scratch)
+
+    def _pieces(self) -> Stretches:
+        n, size = len(self._map), self._block_rows
+        ask_for(self._map, 0, size * self._map.itemsize * self.shape[1])
+        for start in range(0, n, size):
+            rows = slice(start, min(start + size, n))
+            ask_for(self._map, rows.stop, size * self._map.itemsize * self.shape[1])
+            yield rows, self._map[rows].astype(self.dtype, copy=False)
+
+    def _arriving(self) -> Stretches:
+        return self._pieces()  # the system reads ahead
+
+    def at_random(self) -> Array:
+        """The map itself, unless rows were selected."""
+        return self._map if self._wanted is None else super().at_random()
+
+    def place_of(self, row: int) -> str:
+        """The number of the row."""
+        return f"row {row} of {self._paths[0]}"
+
+    def _whole_column(self, name: str) -> Array:
+        raise NotImplementedError(name)  # there are none
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name not in ("_map", "_owner")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._require_unchanged()
+        self._map, self._owner = open_npy(self._paths[0]), None
+
+
+def ask_for(z: Array, row: int, size: int) -> int:
+    """Have the system read `size` bytes of a map from a row on while others are worked on; the row after them.
+
+    Saves the wait for a slow disk; where pages are in memory already it costs next to nothing.
+    """
+    row_bytes = z.shape[1] * z.itemsize
+    stop = int(min(len(z), row + max(1, size // max(1, row_bytes))))
+    mapped = getattr(z, "_mmap", None)
+    if row < stop and z.flags.c_contiguous and mapped is not None and hasattr(mmap, "MADV_WILLNEED"):
+        before = z.offset % mmap.ALLOCATIONGRANULARITY  # the map begins at a page, its array where the header ends
+        first = (before + row * row_bytes) // mmap.PAGESIZE * mmap.PAGESIZE
+        with suppress(OSError, ValueError):  # a hint, no more
+            mapped.madvise(mmap.MADV_WILLNEED, first, before + stop * row_bytes - first)
+    return stop
 
 
 def file_behind(z: Array) -> str | None:

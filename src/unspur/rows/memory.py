@@ -16,11 +16,11 @@ from unspur.rows.source import FAR, Block, Columns, RowSource, S, Weighting
 
 #: A block is read twice per evaluation (forward, then transposed product), so it should stay in the
 #: cache in between; smaller ones cost more in overhead than they save.
-BLOCK_BYTES = 4 * 2**20
+BLOCK_BYTES = 6 * 2**20
 #: What is summed over a block may be as large as d × d, and should not cost more than the block itself.
 FEWEST_ROWS = 1024
 #: Narrow rows would make blocks of 100,000 rows and temporaries to match.
-MOST_ROWS = 2048
+MOST_ROWS = 8192
 
 
 class MemoryRows(RowSource):

@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from unspur._arrays import place
 from unspur._typing import Array, FloatArray
 from unspur.exceptions import InputError
 
@@ -70,12 +71,13 @@ class Columns:
         lengths = {"y": n, "concept": len(concept), "weight": len(weight), "fold": len(fold)}
         if len(set(lengths.values())) > 1:
             raise InputError(f"Columns must be equally long; got {lengths}.")
-        return cls(
-            np.stack([concept, y]).astype(np.float64),
-            4 * fold + 2 * y + concept,
-            weight,
-            int(fold.max(initial=0)),
-        )
+        targets = np.empty((2, n))
+        targets[CONCEPT], targets[MAIN] = concept, y
+        cell = 4 * fold
+        cell += y
+        cell += y
+        cell += concept
+        return cls(targets, cell, weight, int(fold.max(initial=0)))
 
     def __len__(self) -> int:
         return len(self.cell)
@@ -93,7 +95,7 @@ class Weighting:
 
     def __call__(self, block: Block) -> Array:
         """Weights ω of the rows of a block, shape (m,)."""
-        return block.weight * self.factor[block.cell]
+        return block.weight * place(self.factor, block.weight)[block.cell]
 
 
 class RowSource(Protocol):

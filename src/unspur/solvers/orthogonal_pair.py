@@ -1,154 +1,167 @@
-"""The exact solver for one pair of orthogonal directions (paper eq. 2 and appendix C.1).
+"""The exact solver for one pair of orthogonal directions (paper eq. 2 and appendix C.1), for many pairs at once.
 
 ::
 
     minimise    Σ ω_i [ ℓ(z_i·w_s + b_s, s_i) + ℓ(z_i·w_y + b_y, y_i) ]  +  λ/2 (‖w_s‖² + ‖w_y‖²)
     over        w_s, w_y in the allowed subspace,  w_s · w_y = 0,  b_s, b_y free
 
-In whitened coordinates w = T a. One label leads: its coordinates a are free, and the other label follows,
-``a_follow = u − q (q·u) / (q·q)`` with ``q = Tᵀ w_lead`` and u free, which is the constraint solved; half the square
-of what is taken off u is added, so that it stays at zero and the Hessian close to the identity. L-BFGS then needs a few
-dozen evaluations, each one pass over the rows for both labels. The label with the larger weights leads: the direction
-of weights near zero turns wildly, and would turn the other with it.
+Each problem starts from the global solution of its quadratic model (`pair_model`) and descends (`pair_descent`).
+Problems that differ in their row weights and in what they stay away from are solved side by side: one visit of the rows
+answers all that are still asking, at little more than the price of one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from unspur._threads import one_scipy_thread
 from unspur._typing import BoolArray, FloatArray
 from unspur.exceptions import InputError
 from unspur.rows import CONCEPT, MAIN, RowSource, Weighting
-from unspur.solvers.descent import descend
-from unspur.solvers.outcome import Outcome, Pair, outcome_of
-from unspur.solvers.plane import Start, plane_of_class_means, scan_plane
-from unspur.solvers.whitening import Whitening
-from unspur.sums.logistic import PairLoss
+from unspur.solvers.descent import Descended
+from unspur.solvers.outcome import Outcome, Pair, outcome_of, rounding_error
+from unspur.solvers.pair_descent import Asking, descend_pair
+from unspur.solvers.pair_model import QUARTER, PairModel, best_of_model, retract
+from unspur.solvers.spectrum import PairSpace, Spectrum
+from unspur.sums.logistic import LogisticLosses
 
-#: Minima of a plane whose objective lies within this share of what the best pair gains over chance are followed.
-CLOSE = 0.2
-#: Weights of exactly zero have no direction to be orthogonal to; dividing by this leaves the other label free.
-TINY = float(np.finfo(np.float64).tiny)
-#: Relative gradient to which the starts of different basins are followed before all but the lowest are dropped.
-RACE = 1e-2
-#: Gradient at zero weights, in whitened coordinates, below which a label has no trace in the rows: what there is to
-#: gain, its square, is below the rounding error of the objective.
+#: Gradient at zero weights, under the inverse Hessian there, below which a label has no trace in the rows: what there
+#: is to gain, its square, is below the rounding error of the objective.
 TRACE = 1e-7
+#: Relative gradient to which the two starts of a hard case are followed before one is dropped.
+RACE = 1e-2
+BOTH = np.array([CONCEPT, MAIN])
 
 
-@dataclass
-class PairObjective:
-    """Value and gradient in the unconstrained coordinates ``x = (a, u, b_s, b_y)``, shape (2r + 2,)."""
+@dataclass(frozen=True, slots=True)
+class PairLosses:
+    """Losses of both labels and their gradients in flat coordinates ``(a_s, a_y, b_s, b_y)``, for t weightings."""
 
     rows: RowSource
-    weighting: Weighting
-    whitening: Whitening
-    lead: int = CONCEPT
-    evaluations: int = field(default=0, init=False)
+    spectrum: Spectrum
+    weightings: tuple[Weighting, ...]
 
-    def __post_init__(self) -> None:
-        # Only the direction of q matters; without a unit its length would go with that of the rows to the power −2.
-        self._unit = self.whitening.geometry.mean_variance
+    def __call__(self, x: FloatArray, which: Sequence[int]) -> tuple[FloatArray, FloatArray]:
+        """Losses (m, 2) and gradients (m, 2r + 2) at points x (m, 2r + 2), under the weightings `which`: one visit."""
+        m, r = len(x), len(self.spectrum.variance)
+        weights = self.spectrum.weights(x[:, :-2].reshape(m, 2, r))
+        factors = np.stack([self.weightings[k].factor for k in which])
+        statistic = LogisticLosses(weights, x[:, -2:], BOTH, factors, self.spectrum.centre, self.spectrum.far_from_zero)
+        sums = self.rows.sum(statistic)
+        gradient = self.spectrum.gradient(sums[..., 2:]).reshape(m, 2 * r)
+        return sums[..., 0], np.concatenate([gradient, sums[..., 1]], axis=1)
 
-    def data_term(self, weights: FloatArray, intercepts: FloatArray) -> tuple[float, FloatArray, FloatArray]:
-        """Loss without decay, its gradient in the weights (2, d) and in the intercepts (2,)."""
-        self.evaluations += 1
-        geometry = self.whitening.geometry
-        sums = self.rows.sum(PairLoss(weights, intercepts, geometry.centre, self.weighting, geometry.far_from_zero))
-        return float(sums[0]), sums[3:].reshape(weights.shape), sums[1:3]
-
-    def __call__(self, x: FloatArray) -> tuple[float, FloatArray]:
-        """Objective and gradient at x."""
-        a, u, intercepts = self._split(x)
-        q, k, weights = self._constrain(a, u)
-        decay = self.whitening.decay
-        loss, gradient, gradient_b = self.data_term(weights, intercepts)
-        gradient += decay * weights
-        g_lead, g_follow = self._ordered(self.whitening.pull_back(gradient.T).T)
-        # The follower depends on the lead through q, and q = c Π TᵀT a is a symmetric map of a.
-        along = float(q @ g_follow) / max(float(q @ q), TINY)
-        g_q = -k * g_follow - along * (u - 2.0 * k * q)
-        # What u has along q changes nothing. Left alone it grows, until steps of the lead are dominated by it: ½ k² q·q
-        # on top, which is zero at the best of the equivalent u, keeps it where it starts, at zero.
-        g_q = g_q + k * (u - k * q)
-        g_lead = g_lead + self._unit * self.whitening.pull_back(self.whitening.weights(g_q))
-        value = loss + 0.5 * decay * float(np.sum(weights**2)) + 0.5 * k * k * float(q @ q)
-        return value, np.concatenate([g_lead, g_follow - along * q + k * q, gradient_b])
-
-    def weights(self, x: FloatArray) -> FloatArray:
-        """Weights (2, d) at x, concept first."""
-        a, u, _ = self._split(x)
-        return self._constrain(a, u)[2]
-
-    def at(self, weights: FloatArray, intercepts: FloatArray) -> FloatArray:
-        """The x whose weights and intercepts are these (brought to the allowed subspace); sets who leads."""
-        coordinates = self.whitening.coordinates(weights.T).T
-        self.lead = int(np.argmax(np.linalg.norm(coordinates, axis=1)))
-        return np.concatenate([*self._ordered(coordinates), intercepts])
-
-    def _ordered(self, pair: FloatArray) -> FloatArray:
-        """Lead first, from concept first; and back, since swapping twice changes nothing."""
-        return pair if self.lead == CONCEPT else pair[::-1]
-
-    def _split(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        r = (len(x) - 2) // 2
-        return self.whitening.allow(x[:r]), self.whitening.allow(x[r:-2]), x[-2:]
-
-    def _constrain(self, a: FloatArray, u: FloatArray) -> tuple[FloatArray, float, FloatArray]:
-        """Q (r,), the multiple of q taken off u, and the weights (2, d), concept first."""
-        w_lead = self.whitening.weights(a)
-        q = self._unit * self.whitening.pull_back(w_lead)
-        k = float(q @ u) / max(float(q @ q), TINY)
-        return q, k, self._ordered(np.stack([w_lead, self.whitening.weights(u - k * q)]))
+    def at_zero(self) -> tuple[FloatArray, FloatArray]:
+        """The same at zero weights: chance, and minus the class-mean differences, which every start is made from."""
+        t = len(self.weightings)
+        return self(np.zeros((t, 2 * len(self.spectrum.variance) + 2)), range(t))
 
 
 def solve_pair(
     rows: RowSource,
     weighting: Weighting,
-    whitening: Whitening,
+    space: PairSpace,
     *,
     start: Pair | None = None,
-    search: bool = True,
     tol: float = 1e-6,
     max_iter: int = 1000,
 ) -> Pair:
-    """Orthogonal weights for both labels inside the subspace that `whitening` allows.
+    """Orthogonal weights for both labels inside what `space` allows; see `solve_pairs`."""
+    losses = PairLosses(rows, space.spectrum, (weighting,))
+    return solve_pairs(losses, [space], losses.at_zero(), starts=[start], tol=tol, max_iter=max_iter)[0]
+
+
+def solve_pairs(
+    losses: PairLosses,
+    spaces: Sequence[PairSpace],
+    at_zero: tuple[FloatArray, FloatArray],
+    *,
+    starts: Sequence[Pair | None] | None = None,
+    tol: float = 1e-6,
+    max_iter: int = 1000,
+) -> list[Pair]:
+    """One pair for each weighting of `losses`, inside what its space allows.
 
     Parameters
     ----------
-    start : a solution of a neighbouring problem. With `search` it is followed beside the minima of the plane, so it
-        never makes the answer worse; without, the solver stays in its basin and saves the search.
-    tol : bound on the gradient in whitened coordinates, relative to the gradient at zero weights.
+    at_zero : what ``losses.at_zero()`` returned.
+    starts : where to start instead of at the solution of the quadratic model.
+    tol : bound on the norm of the Lagrangian gradient, relative to the gradient at zero weights.
 
     Non-convergence is an outcome with a reason; the weights are then those of the last iterate.
     """
-    require_room(whitening.freedom, rows.n_features)
-    objective = PairObjective(rows, weighting, whitening)
-    zero = np.zeros((2, rows.n_features))
-    chance, slopes, slope_b = objective.data_term(zero, np.zeros(2))
-    steps = whitening.pull_back(slopes.T)
-    descent = _Descent(
-        objective, chance, float(np.hypot(np.linalg.norm(steps), 2.0 * np.linalg.norm(slope_b))), max_iter
-    )
-    traced = np.linalg.norm(steps, axis=0) > TRACE
-    with one_scipy_thread():
-        if not traced.all():
-            best = _solve_traced(descent, -whitening.weights(steps).T, traced, tol)
-        elif start is not None and not search:
-            best = descent.lowest([start], tol)
-        else:
-            given = [] if start is None else [start]
-            means = scan_plane(rows, weighting, whitening, plane_of_class_means(whitening, slopes))
-            best = descent.lowest([*given, *descent.close(means, means[0].objective)], tol)
-            in_its_plane = scan_plane(rows, weighting, whitening, directions(best).T, angles=4)
-            exchanged = [s for s in descent.close(in_its_plane, best.outcome.objective) if s.angle > 0]
-            if exchanged:
-                best = min(best, descent.lowest(exchanged, tol), key=lambda pair: pair.outcome.objective)
-    return replace(best, outcome=replace(best.outcome, evaluations=objective.evaluations))
+    found: list[Pair | None] = [None] * len(spaces)
+    asking: dict[int, tuple[Asking, float]] = {}
+    dtype, d = losses.rows.dtype, losses.rows.n_features
+    rounding = rounding_error(dtype)
+    for k, space in enumerate(spaces):
+        require_room(space.freedom, d)
+        chance, slopes = float(at_zero[0][k].sum()), at_zero[1][k].copy()
+        r = len(space.spectrum.variance)
+        slopes[:-2] = space.allow(slopes[:-2].reshape(2, r)).ravel()
+        downhill = slopes * PairModel(space, np.full(2, QUARTER)).solve(slopes)
+        traced = np.sqrt(downhill[:-2].reshape(2, r).sum(axis=1)) > TRACE
+        if not traced.any():
+            outcome = Outcome(True, "no label has a linear trace in these rows", chance, 0.0, 1)
+            found[k] = Pair(np.zeros((2, d)), np.zeros(2), outcome)
+            continue
+        begin = _starts(space, slopes, traced, None if starts is None else starts[k])
+        scale = float(np.sqrt(downhill.sum()))
+        asking[k] = (_lowest(space, begin, traced, (tol * scale, rounding * scale, RACE * scale), max_iter), scale)
+    for k, (end, evaluations) in _answer_all(losses, {k: descent for k, (descent, _) in asking.items()}).items():
+        scale, space = asking[k][1], spaces[k]
+        outcome = outcome_of(end, tol * scale, scale, dtype, evaluations)
+        weights = space.spectrum.weights(end.x[:-2].reshape(2, -1))
+        found[k] = Pair(weights, end.x[-2:], outcome)
+    return [pair for pair in found if pair is not None]
+
+
+def _starts(space: PairSpace, slopes: FloatArray, traced: BoolArray, given: Pair | None) -> list[FloatArray]:
+    """Flat points that satisfy the constraints; labels without a trace have weights zero."""
+    if given is not None:
+        x = np.concatenate([space.coordinates(given.weights).ravel(), given.intercepts])
+        exact = retract(x, PairModel(space, np.full(2, QUARTER)))
+        if exact is not None:
+            return [exact]
+    if traced.all():
+        return best_of_model(space, slopes)
+    moving = np.concatenate([np.repeat(traced.astype(np.float64), len(slopes) // 2 - 1), np.ones(2)])
+    return [-moving * PairModel(space, np.full(2, QUARTER)).solve(slopes * moving)]
+
+
+def _lowest(
+    space: PairSpace, starts: list[FloatArray], traced: BoolArray, bounds: tuple[float, float, float], max_iter: int
+) -> Asking:
+    """Descend from the start that leads lowest; of two, both are followed until the gradient is below a looser bound.
+
+    `bounds` on the gradient: for the end, of its rounding error, and for the choice.
+    """
+    gtol, rounding, race = bounds
+    if len(starts) > 1:
+        first = yield from descend_pair(space, starts[0], traced, max(race, gtol), rounding, max_iter)
+        second = yield from descend_pair(space, starts[1], traced, max(race, gtol), rounding, max_iter)
+        starts = [first.x if first.value <= second.value else second.x]
+    return (yield from descend_pair(space, starts[0], traced, gtol, rounding, max_iter))
+
+
+def _answer_all(losses: PairLosses, descents: dict[int, Asking]) -> dict[int, tuple[Descended, int]]:
+    """Drive descents side by side to their ends: where each ended, and after how many evaluations."""
+    ends: dict[int, tuple[Descended, int]] = {}
+    questions = {k: next(descent) for k, descent in descents.items()}
+    rounds = 0
+    while questions:
+        rounds += 1
+        which = list(questions)
+        values, gradients = losses(np.stack(list(questions.values())), which)
+        questions = {}
+        for k, value, gradient in zip(which, values, gradients, strict=True):
+            try:
+                questions[k] = descents[k].send((value, gradient))
+            except StopIteration as done:
+                ends[k] = (done.value, rounds)
+    return ends
 
 
 def require_room(freedom: int, n_features: int) -> None:
@@ -159,42 +172,6 @@ def require_room(freedom: int, n_features: int) -> None:
             "are constant or sums of others count for nothing, and so do those so much smaller than the largest that "
             "they cannot be told from rounding: rescale Z if that is the case."
         )
-
-
-def _solve_traced(descent: _Descent, steps: FloatArray, traced: BoolArray, tol: float) -> Pair:
-    """Labels whose class means are equal keep zero weights, which are best for them; the other is free of them."""
-    if not traced.any():
-        found = Outcome(True, "no label has a linear trace in these rows", descent.chance, 0.0, 1)
-        return Pair(np.zeros_like(steps), np.zeros(2), found)
-    pair = descent.lowest([Start(steps * traced[:, None], np.zeros(2), descent.chance, 0.0)], tol)
-    return replace(pair, weights=pair.weights * traced[:, None])
-
-
-@dataclass(frozen=True, slots=True)
-class _Descent:
-    """Descents of one objective; `chance` is its value at zero weights and `scale` its gradient there."""
-
-    objective: PairObjective
-    chance: float
-    scale: float
-    max_iter: int
-
-    def close(self, starts: list[Start], best: float) -> list[Start]:
-        """Starts that are worth following beside a pair with objective `best`."""
-        return [start for start in starts if start.objective <= best + CLOSE * max(0.0, self.chance - best)]
-
-    def lowest(self, starts: Sequence[Start | Pair], tol: float) -> Pair:
-        """Solve from the start that leads lowest; the others are given up at a gradient of RACE."""
-        if len(starts) > 1:
-            starts = [min((self.run(start, RACE) for start in starts), key=lambda pair: pair.outcome.objective)]
-        return self.run(starts[0], tol)
-
-    def run(self, start: Start | Pair, tol: float) -> Pair:
-        """L-BFGS until the gradient norm is below `tol`, relative to zero weights."""
-        gtol = tol * self.scale
-        end = descend(self.objective, self.objective.at(start.weights, start.intercepts), gtol, self.max_iter)
-        outcome = outcome_of(end, gtol, self.scale, self.objective.rows.dtype, self.objective.evaluations)
-        return Pair(self.objective.weights(end.x), end.x[-2:], outcome)
 
 
 def directions(pair: Pair) -> FloatArray:

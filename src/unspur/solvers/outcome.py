@@ -37,10 +37,14 @@ class Outcome:
             )
 
 
+def rounding_error(dtype: np.dtype[Any]) -> float:
+    """Gradient, relative to the one at zero weights, below which sums over rows of this type may have no digits."""
+    return 100.0 * float(np.finfo(dtype).eps)
+
+
 def outcome_of(end: Descended, gtol: float, scale: float, dtype: np.dtype[Any], evaluations: int) -> Outcome:
     """Judge a descent: solved when the gradient is below `gtol`, or as small as rows of this type let it become."""
-    floor = 100.0 * float(np.finfo(dtype).eps) * scale
-    converged = end.gradient <= max(gtol, floor)
+    converged = end.gradient <= max(gtol, rounding_error(dtype) * scale)
     reason = end.reason
     if converged and end.gradient > gtol:
         reason = "gradient at the rounding error of the rows"

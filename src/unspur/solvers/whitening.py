@@ -118,7 +118,7 @@ class Whitening:
 
     def away_from(self, subspace: Subspace) -> Whitening:
         """The same coordinates with weights kept orthogonal to `subspace`."""
-        forbidden = _orthonormal_range(self.transform.T @ subspace.basis)
+        forbidden = orthonormal_range(self.transform.T @ subspace.basis)
         return Whitening(self.transform, self.geometry, self.decay, forbidden)
 
     @property
@@ -153,7 +153,7 @@ def _smallest_pivot(correlation: FloatArray) -> float:
         return 0.0
 
 
-def _orthonormal_range(matrix: FloatArray) -> FloatArray:
+def orthonormal_range(matrix: FloatArray) -> FloatArray:
     """Orthonormal basis of the column space, dependent columns dropped (they lie outside the rows' span)."""
     if not matrix.shape[1]:
         return matrix

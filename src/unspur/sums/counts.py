@@ -7,7 +7,8 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from unspur._typing import BoolArray, FloatArray
+from unspur._arrays import cast, namespace, sum_by
+from unspur._typing import Array, BoolArray, FloatArray
 from unspur.exceptions import GroupSizeError
 from unspur.rows import Block, RowSource, Weighting
 
@@ -37,11 +38,9 @@ class CellCounts:
         """Count the cells of a row source without reading Z."""
         cells = 4 * (rows.n_folds + 1)
 
-        def count(block: Block) -> FloatArray:
-            present = np.asarray(block.weight > 0, dtype=np.float64)
-            return np.stack(
-                [np.bincount(block.cell, weights=column, minlength=cells) for column in (present, block.weight)]
-            )
+        def count(block: Block) -> Array:
+            present = cast(block.weight > 0, np.float64)
+            return sum_by(block.cell, namespace(present).stack([present, block.weight]), cells)
 
         labels = rows.project(np.empty((rows.n_features, 0)), np.zeros(rows.n_features))
         present, weight = labels.sum(count).reshape(2, -1, 2, 2)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unspur._typing import FloatArray
+from unspur._arrays import cast, like, namespace, place
+from unspur._typing import Array, FloatArray
 from unspur.exceptions import InputError
 from unspur.rows import Block, RowSource
 
@@ -42,9 +43,9 @@ class Covariances:
         """
         kind = np.dtype(np.float64) if exact else rows.dtype
 
-        def first(block: Block) -> FloatArray:
-            z = np.asarray(block.z, dtype=np.float64)
-            return np.concatenate([[block.weight.sum()], block.weight @ z, block.targets @ block.weight])
+        def first(block: Block) -> Array:
+            z, weight = cast(block.z, np.float64), block.weight
+            return namespace(z).concat([weight.sum().reshape(1), weight @ z, block.targets @ weight])
 
         sums = rows.sum(first)
         weight, d = float(sums[0]), rows.n_features
@@ -53,13 +54,13 @@ class Covariances:
         mean_x, mean_t = sums[1 : d + 1] / weight, sums[d + 1 :] / weight
 
         def second(block: Block) -> _Second:
-            root = np.sqrt(block.weight)
-            x = block.z - mean_x.astype(kind)
-            x *= root[:, None].astype(kind)
-            t = (block.targets - mean_t[:, None]) * root
+            root = block.weight**0.5
+            x = block.z - place(mean_x.astype(kind), block.z)
+            x *= cast(root[:, None], kind)
+            t = (block.targets - like(mean_t[:, None], root)) * root
             with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused where it is used
-                xx, xt = x.T @ x, (t.astype(kind) @ x).T
-            return _Second(xx.astype(np.float64, copy=False), xt.astype(np.float64), np.sum(t * t, axis=1))
+                xx, xt = x.T @ x, (cast(t, kind) @ x).T
+            return _Second(cast(xx, np.float64), cast(xt, np.float64), (t * t).sum(1))
 
         moments = rows.sum(second)
         noise, rounding = 100.0 * float(np.finfo(kind).eps), float(np.finfo(rows.dtype).eps)
@@ -99,9 +100,9 @@ class Covariances:
 class _Second:
     """Second moments of a block, fresh arrays of its own; adding up in place spares a d × d copy for every block."""
 
-    xx: FloatArray
-    xt: FloatArray
-    tt: FloatArray
+    xx: Array
+    xt: Array
+    tt: Array
 
     def __add__(self, other: _Second) -> _Second:
         self.xx += other.xx

@@ -6,13 +6,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unspur._typing import FloatArray, IntArray
+from unspur._arrays import at_least, like, lines, namespace, one_hot, place
+from unspur._typing import Array, FloatArray, IntArray
 from unspur.rows import CONCEPT, MAIN, Block, Weighting
 from unspur.sums.logistic import loss_and_probability
 from unspur.sums.scalars import Score, Standardisation
 
 #: The series that are averaged, in the order of the first axis of `GroupLosses.first`.
 SERIES = ("concept", "main", "concept over chance", "main over chance", "concept over main")
+
+#: Smallest positive number: a determinant of zero leaves a row where it is.
+TINY = float(np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +40,21 @@ class LeaveOneOut:
     group: FloatArray
     total: FloatArray
 
-    def shift(self, x: FloatArray, residual: FloatArray, curvature: FloatArray, block: Block) -> FloatArray:
+    def shift(self, x: Array, residual: Array, curvature: Array, block: Block) -> Array:
         """Change of the logits of each row, shape (q, m), when the scalars are refitted without it."""
         omega, group = self.weighting(block), block.cell & 3
-        share = omega / self.weight[group]
-        rest = 1.0 / np.maximum(1.0 - share, 1e-12)
-        of_group = self.group[group].transpose(1, 2, 0)  # (5, q, m)
+        share = omega / place(self.weight, omega)[group]
+        rest = 1.0 / at_least(1.0 - share, 1e-12)
+        of_group = place(self.group.transpose(1, 2, 0), omega)[..., group]  # (5, q, m)
+        of_all = place(self.total[:, :, None], omega)
         g, b = (rest * (share * of_group[0] - omega * residual * x), rest * (share * of_group[1] - omega * residual))
         own = omega * curvature
         gg, gb, bb = (
-            total[:, None] - mean + rest * (mean - row)
-            for total, mean, row in zip(self.total[2:], of_group[2:], (own * x * x, own * x, own), strict=True)
+            total - mean + rest * (mean - row)
+            for total, mean, row in zip(of_all[2:], of_group[2:], (own * x * x, own * x, own), strict=True)
         )
-        determinant = np.maximum(gg * bb - gb**2, np.finfo(np.float64).tiny)
-        return np.asarray(-(x * (bb * g - gb * b) + gg * b - gb * g) / determinant)
+        determinant = at_least(gg * bb - gb**2, TINY)
+        return -(x * (bb * g - gb * b) + gg * b - gb * g) / determinant
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +68,15 @@ class ScalarModel:
     label: IntArray
     without: LeaveOneOut | None = None
 
-    def losses(self, block: Block) -> FloatArray:
+    def logits(self, x: Array) -> Array:
+        """Logits along standardised scores, shape (2, m)."""
+        return like(self.gamma[:, None], x) * x + like(self.intercept[:, None], x)
+
+    def losses(self, block: Block) -> Array:
         """Loss of each label for each row, shape (2, m)."""
         x = self.standardise(self.score(block))
-        logits = self.gamma[:, None] * x + self.intercept[:, None]
-        targets = block.targets[self.label]
+        logits = self.logits(x)
+        targets = lines(block.targets, self.label)
         losses, p = loss_and_probability(logits, targets)
         if self.without is None:
             return losses
@@ -82,16 +91,17 @@ class GroupDerivatives:
     model: ScalarModel
     weighting: Weighting
 
-    def __call__(self, block: Block) -> FloatArray:
+    def __call__(self, block: Block) -> Array:
         """Sums of ∂γ, ∂b, ∂γγ, ∂γb and ∂bb over one block."""
         model = self.model
         x = model.standardise(model.score(block))
-        targets = block.targets[model.label]
-        _, p = loss_and_probability(model.gamma[:, None] * x + model.intercept[:, None], targets)
+        targets = lines(block.targets, model.label)
+        _, p = loss_and_probability(model.logits(x), targets)
         omega = self.weighting(block)
         residual, curvature = (p - targets) * omega, p * (1.0 - p) * omega
-        rows = np.stack([residual * x, residual, curvature * x * x, curvature * x, curvature])  # (5, q, m)
-        return np.moveaxis(rows @ np.eye(4)[block.cell & 3], -1, 0)
+        xp = namespace(omega)
+        rows = xp.stack([residual * x, residual, curvature * x * x, curvature * x, curvature])  # (5, q, m)
+        return xp.moveaxis(rows @ one_hot(block.cell & 3, 4, omega), -1, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +155,12 @@ class HeldOutLosses:
 
     def __call__(self, block: Block) -> GroupLosses:
         """Sums over one block."""
-        held_out = block.fold >= 1 if self.fold is None else block.fold == self.fold
-        weight = np.where(held_out, block.weight, 0.0)
+        xp = namespace(block.weight)
+        weight = block.weight * (block.fold >= 1 if self.fold is None else block.fold == self.fold)
         losses = self.model.losses(block)
-        chance = self.chance[np.arange(2)[:, None], block.targets.astype(np.intp)]
-        series = np.concatenate([losses, losses - chance, losses[[CONCEPT]] - losses[[MAIN]]])
-        group = np.eye(4)[block.cell & 3]
+        of_zero, of_one = place(self.chance[:, :1], losses), place(self.chance[:, 1:], losses)
+        chance = xp.where(block.targets > 0.5, of_one, of_zero)
+        series = xp.concat([losses, losses - chance, losses[CONCEPT : CONCEPT + 1] - losses[MAIN : MAIN + 1]])
+        group = one_hot(block.cell & 3, 4, weight)
         weighted = series * weight
-        return GroupLosses(np.stack([weight, weight**2]) @ group, weighted @ group, (weighted * series) @ group)
+        return GroupLosses(xp.stack([weight, weight**2]) @ group, weighted @ group, (weighted * series) @ group)

@@ -6,17 +6,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unspur._arrays import empty, empty64, like, lines, matching, namespace, place, total
 from unspur._products import backward, forward
-from unspur._typing import Array, FloatArray
+from unspur._typing import Array, FloatArray, IntArray
 from unspur.rows import Block, Weighting
 
-#: Largest logit for which ``log(1 + e⁻ᵗ) + t`` still gives the loss without overflow or visible cancellation.
-LARGE = 300.0
+#: Largest logit, by the size of its type, for which ``log(1 + e⁻ᵗ) + t`` gives the loss without overflow or visible
+#: cancellation.
+LARGE = {4: 80.0, 8: 300.0}
 
 
-def loss_and_probability(logits: FloatArray, targets: Array) -> tuple[FloatArray, FloatArray]:
-    """``ℓ(t, y) = log(1 + eᵗ) − y t`` and ``p = 1 / (1 + e⁻ᵗ)`` elementwise, to an absolute 1e-13, without overflow."""
-    if logits.size and max(logits.max(), -logits.min()) > LARGE:
+def loss_and_probability(logits: Array, targets: Array) -> tuple[FloatArray, FloatArray]:
+    """``ℓ(t, y) = log(1 + eᵗ) − y t`` and ``p = 1 / (1 + e⁻ᵗ)`` elementwise, without overflow.
+
+    To an absolute 1e-13 for float64 logits, to the rounding of the logit for float32.
+    """
+    if not isinstance(logits, np.ndarray):  # a look at the largest would wait for the device
+        xp = namespace(logits)
+        return xp.logaddexp(logits, xp.zeros_like(logits)) - targets * logits, 1.0 / (1.0 + xp.exp(-logits))
+    if logits.size and max(logits.max(), -logits.min()) > LARGE[logits.itemsize]:
         small = np.exp(-np.abs(logits))
         probability = np.where(logits >= 0, 1.0, small) / (1.0 + small)
         return np.maximum(logits, 0.0) + np.log1p(small) - targets * logits, probability
@@ -51,23 +59,94 @@ class PairLoss:
     centred: bool = False
     only: int | None = None
 
+    @property
+    def thin(self) -> bool:
+        """Whether no copy of a block is made."""
+        return not self.centred
+
     def __call__(self, block: Block) -> FloatArray:
         """Value and gradient over one block."""
-        z = block.z - self.centre.astype(block.z.dtype) if self.centred else block.z
-        logits = np.empty((len(self.weights), len(z)))
-        forward(z, self.weights.astype(z.dtype, copy=False), logits)
-        logits += (self.intercepts if self.centred else self.intercepts - self.weights @ self.centre)[:, None]
-        targets = block.targets if self.only is None else block.targets[[self.only]]
+        z = block.z - like(self.centre, block.z) if self.centred else block.z
+        logits = empty64((len(self.weights), len(z)), z)
+        forward(z, like(self.weights, z), logits)
+        shift = self.intercepts if self.centred else self.intercepts - self.weights @ self.centre
+        logits += like(shift[:, None], logits)
+        targets = block.targets if self.only is None else block.targets[self.only : self.only + 1]
         losses, residual = loss_and_probability(logits, targets)
         omega = self.weighting(block)
         residual -= targets
         residual *= omega
         q = len(self.intercepts)
-        out = np.empty(1 + q + self.weights.size)
+        out = empty64(1 + q + self.weights.size, z)
         out[0] = (losses @ omega).sum()
-        out[1 : q + 1] = residual.sum(axis=1)
+        out[1 : q + 1] = residual.sum(1)
         gradient = out[q + 1 :].reshape(self.weights.shape)
-        backward(z, residual.astype(z.dtype, copy=False), gradient)
+        backward(z, matching(residual, z), gradient)
         if not self.centred:
-            gradient -= out[1 : q + 1, None] * self.centre
+            gradient -= out[1 : q + 1, None] * like(self.centre, out)
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class LogisticLosses:
+    """Σ ω ℓ(z·w + b, label) with its gradient, for several labels under several weightings, in one visit of the rows.
+
+    Parameters
+    ----------
+    weights : shape (t, q, d), acting on centred rows: for each of t weightings and q labels.
+    intercepts : shape (t, q).
+    labels : shape (q,), CONCEPT or MAIN.
+    factors : shape (t, cells), of the t weightings: ω = weight · factor[cell].
+    centre : shape (d,).
+    centred : subtract `centre` from every block instead of from the logits; needed when rows lie so far from
+        zero that their products would lose the signal.
+
+    A call returns shape (t, q, 2 + d): loss, gradient in the intercept, gradient in the weights. Losses are computed in
+    the type of the rows and added up in float64.
+    """
+
+    weights: FloatArray
+    intercepts: FloatArray
+    labels: IntArray
+    factors: FloatArray
+    centre: FloatArray
+    centred: bool = False
+
+    @property
+    def thin(self) -> bool:
+        """Whether no copy of a block is made."""
+        return not self.centred
+
+    def fused(self, block: Block) -> FloatArray | None:
+        """The same over all rows of a tensor, as they are stored, in one pass; None where there is no such way."""
+        from unspur.sums.fused import fused_losses, runs_on
+
+        return fused_losses(self, block) if runs_on(block.z.device) else None
+
+    @property
+    def shift(self) -> FloatArray:
+        """What is added to the products with the rows as they are, shape (t, q)."""
+        return self.intercepts if self.centred else self.intercepts - self.weights @ self.centre
+
+    def __call__(self, block: Block) -> FloatArray:
+        """Values and gradients over one block."""
+        t, q, d = self.weights.shape
+        z = block.z - like(self.centre, block.z) if self.centred else block.z
+        logits = empty((t * q, len(z)), z)
+        forward(z, like(self.weights.reshape(t * q, d), z), logits)
+        logits += like(self.shift.reshape(-1, 1), z)
+        targets = matching(lines(block.targets, self.labels), z)  # (q, m)
+        losses, residual = loss_and_probability(logits.reshape(t, q, -1), targets)
+        omega = matching(place(self.factors, block.weight)[:, block.cell] * block.weight, z)[:, None]  # (t, 1, m)
+        residual -= targets
+        residual *= omega
+        losses *= omega
+        out = empty64((t, q, 2 + d), z)
+        out[..., 0] = total(losses, 2)
+        out[..., 1] = total(residual, 2)
+        gradient = empty64((t * q, d), z)
+        backward(z, residual.reshape(t * q, -1), gradient)
+        out[..., 2:] = gradient.reshape(t, q, d)
+        if not self.centred:
+            out[..., 2:] -= out[..., 1, None] * like(self.centre, out)
         return out

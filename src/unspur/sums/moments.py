@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unspur._arrays import cast, namespace, place
 from unspur._typing import Array, FloatArray
 from unspur.rows import Block, RowSource, Weighting
 
@@ -30,25 +31,27 @@ class Moments:
         """
         kind = np.dtype(np.float64) if exact else rows.dtype
 
-        def total(block: Block) -> FloatArray:
+        def total(block: Block) -> Array:
             weight = weighting(block)
-            return np.append(weight @ _as_float64(block.z), weight.sum())
+            return namespace(weight).concat([weight @ cast(block.z, np.float64), weight.sum().reshape(1)])
 
         sums = rows.sum(total)
         mean = sums[:-1] / sums[-1]
 
-        def scatter(block: Block) -> FloatArray:
-            scaled = block.z - mean.astype(kind)
-            scaled *= np.sqrt(weighting(block))[:, None].astype(kind)
+        def scatter(block: Block) -> Array:
+            scaled = block.z - place(mean.astype(kind), block.z)
+            scaled *= cast((weighting(block) ** 0.5)[:, None], kind)
             with np.errstate(over="ignore", invalid="ignore"):  # rows too large for it are refused by `Geometry`
-                return np.asarray(scaled.T @ scaled, dtype=np.float64)
+                return cast(scaled.T @ scaled, np.float64)
 
         noise = 0.0 if kind == np.float64 else 100.0 * float(np.finfo(kind).eps)
         return cls(mean, rows.sum(scatter) / sums[-1], noise)
 
 
-def _as_float64(z: Array) -> FloatArray:
-    return np.asarray(z, dtype=np.float64)
+def _not_finite(block: Block) -> Array:
+    """1 for a block whose sum is not finite, else 0."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return 1.0 * ~namespace(block.z).isfinite(block.z.sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +62,13 @@ class ColumnFaults:
 
     @classmethod
     def of(cls, rows: RowSource) -> ColumnFaults:
-        """One pass; a block is looked at closely only when its sum is not finite."""
-        none = np.zeros((2, rows.n_features))
+        """One pass; rows are looked at closely, in a second, only when the sum of a block is not finite."""
+        if not rows.sum(_not_finite):
+            return cls(np.zeros((2, rows.n_features)))
 
-        def faults(block: Block) -> FloatArray:
-            with np.errstate(over="ignore", invalid="ignore"):
-                if np.isfinite(block.z.sum()):
-                    return none
-            return np.stack([np.isnan(block.z).sum(axis=0), np.isinf(block.z).sum(axis=0)]).astype(np.float64)
+        def faults(block: Block) -> Array:
+            xp = namespace(block.z)
+            return cast(xp.stack([xp.isnan(block.z).sum(0), xp.isinf(block.z).sum(0)]), np.float64)
 
         return cls(rows.sum(faults))
 

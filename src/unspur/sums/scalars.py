@@ -10,13 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-import numpy as np
-
-from unspur._typing import FloatArray, IntArray
+from unspur._arrays import at_least, empty64, like, lines, namespace, one_of_each, place
+from unspur._typing import Array, FloatArray, IntArray
 from unspur.rows import Block, Weighting
 from unspur.sums.logistic import loss_and_probability
 
-Score: TypeAlias = Callable[[Block], FloatArray]
+Score: TypeAlias = Callable[[Block], Array]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +24,9 @@ class LinearScore:
 
     directions: FloatArray
 
-    def __call__(self, block: Block) -> FloatArray:
+    def __call__(self, block: Block) -> Array:
         """Scores of shape (q, m)."""
-        return np.asarray(self.directions @ block.z.T)
+        return like(self.directions, block.z) @ block.z.T
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +36,10 @@ class FoldScore:
     offset: int
     copies: int = 2
 
-    def __call__(self, block: Block) -> FloatArray:
+    def __call__(self, block: Block) -> Array:
         """Scores of shape (copies, m)."""
-        column = self.offset + np.maximum(block.fold - 1, 0)
-        return np.broadcast_to(block.z[np.arange(len(column)), column], (self.copies, len(column)))
+        column = self.offset + at_least(block.fold - 1, 0)
+        return namespace(column).broadcast_to(one_of_each(block.z, column), (self.copies, len(column)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +49,9 @@ class Standardisation:
     mean: FloatArray
     deviation: FloatArray
 
-    def __call__(self, scores: FloatArray) -> FloatArray:
+    def __call__(self, scores: Array) -> Array:
         """Scores with mean zero and unit variance."""
-        return (scores - self.mean[:, None]) / self.deviation[:, None]
+        return (scores - like(self.mean[:, None], scores)) / like(self.deviation[:, None], scores)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +66,13 @@ class ScoreMoments:
         """Moments over one block."""
         x, omega = self.score(block), self.weighting(block)
         positive = block.targets * omega  # (2, m)
-        moments = np.empty((5, len(x)))
+        label = place(self.label, omega)
+        moments = empty64((5, len(x)), omega)
         moments[0] = omega.sum()
         moments[1] = x @ omega
         moments[2] = (x * x) @ omega
-        moments[3] = positive.sum(axis=1)[self.label]
-        moments[4] = (x @ positive.T)[np.arange(len(x)), self.label]
+        moments[3] = positive.sum(1)[label]
+        moments[4] = one_of_each(x @ positive.T, label)
         return moments
 
 
@@ -93,14 +93,15 @@ class ScalarLoss:
     def __call__(self, block: Block) -> FloatArray:
         """Sums over one block."""
         x, omega = self.standardise(self.score(block)), self.weighting(block)
-        logits = self.gamma[:, None] * x
-        logits += self.intercept[:, None]
-        targets = block.targets[self.label]
+        logits = like(self.gamma[:, None], x) * x
+        logits += like(self.intercept[:, None], x)
+        targets = lines(block.targets, self.label)
         losses, p = loss_and_probability(logits, targets)
-        sums = np.empty((6, len(x)))
+        sums = empty64((6, len(x)), omega)
         sums[0] = losses @ omega
         curvature = p * (1.0 - p)
-        residual = np.subtract(p, targets, out=p)
+        p -= targets
+        residual = p
         sums[2] = residual @ omega
         sums[5] = curvature @ omega
         residual *= x

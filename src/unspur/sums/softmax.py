@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unspur._arrays import cast, counting, empty64, like, matching, namespace, sum_by
 from unspur._products import backward, forward
 from unspur._typing import Array, FloatArray
 from unspur.rows import MAIN, Block, Weighting
@@ -25,16 +26,17 @@ def n_logits(n_classes: int) -> int:
     return 1 if n_classes == 2 else n_classes
 
 
-def loss_and_residual(logits: FloatArray, codes: Array) -> tuple[FloatArray, FloatArray]:
+def loss_and_residual(logits: Array, codes: Array) -> tuple[FloatArray, FloatArray]:
     """Loss of each row, shape (m,), and its derivative in the logits ``p − [y = c]``, shape (k, m)."""
     if len(logits) == 1:
         loss, probability = loss_and_probability(logits, codes)
         return loss[0], probability - codes
-    own = (np.asarray(codes, dtype=np.intp), np.arange(logits.shape[1]))
-    shifted = logits - logits.max(axis=0)  # the largest exponential is one: no overflow
-    residual = np.exp(shifted)
-    total = residual.sum(axis=0)
-    loss = np.log(total) - shifted[own]
+    xp = namespace(logits)
+    own = (cast(codes, np.int64), counting(logits.shape[1], logits))
+    shifted = logits - xp.max(logits, axis=0)  # the largest exponential is one: no overflow
+    residual = xp.exp(shifted)
+    total = residual.sum(0)
+    loss = xp.log(total) - shifted[own]
     residual /= total
     residual[own] -= 1.0
     return loss, residual
@@ -62,15 +64,21 @@ class LinearLogits:
 
     def rows(self, block: Block) -> Array:
         """The rows that products are taken with, shape (m, d)."""
-        z = block.z.astype(np.float64, copy=False) if self.precise else block.z
-        return z - self.centre.astype(z.dtype) if self.centred else z
+        z = cast(block.z, np.float64) if self.precise else block.z
+        return z - like(self.centre, z) if self.centred else z
 
-    def of(self, z: Array) -> FloatArray:
+    def of(self, z: Array) -> Array:
         """Logits of what `rows` gave."""
-        logits = np.empty((len(self.weights), len(z)))
-        forward(z, self.weights.astype(z.dtype, copy=False), logits)
-        logits += (self.intercepts if self.centred else self.intercepts - self.weights @ self.centre)[:, None]
+        logits = empty64((len(self.weights), len(z)), z)
+        forward(z, like(self.weights, z), logits)
+        shift = self.intercepts if self.centred else self.intercepts - self.weights @ self.centre
+        logits += like(shift[:, None], logits)
         return logits
+
+    @property
+    def thin(self) -> bool:
+        """Whether rows are read as they are, so that no copy of a block is made."""
+        return not self.centred and not self.precise
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +98,19 @@ class SoftmaxLoss:
         omega = self.weighting(block)
         residual *= omega
         k = len(residual)
-        out = np.empty(1 + k + self.logits.weights.size)
+        out = empty64(1 + k + self.logits.weights.size, z)
         out[0] = losses @ omega
-        out[1 : 1 + k] = residual.sum(axis=1)
+        out[1 : 1 + k] = residual.sum(1)
         gradient = out[1 + k :].reshape(self.logits.weights.shape)
-        backward(z, residual.astype(z.dtype, copy=False), gradient)
+        backward(z, matching(residual, z), gradient)
         if not self.logits.centred:
-            gradient -= out[1 : 1 + k, None] * self.logits.centre
+            gradient -= out[1 : 1 + k, None] * like(self.logits.centre, out)
         return out
+
+    @property
+    def thin(self) -> bool:
+        """Whether no copy of a block is made."""
+        return self.logits.thin
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +120,7 @@ class CellLosses:
     logits: LinearLogits
     n_cells: int
 
-    def __call__(self, block: Block) -> FloatArray:
+    def __call__(self, block: Block) -> Array:
         """Loss per cell over one block."""
         losses, _ = loss_and_residual(self.logits.of(self.logits.rows(block)), block.targets[MAIN])
-        sums = np.bincount(block.cell, weights=block.weight * losses, minlength=self.n_cells)
-        return np.asarray(sums, dtype=np.float64)
+        return sum_by(block.cell, (block.weight * losses)[None], self.n_cells)[0]

@@ -19,13 +19,15 @@ from unspur.lab.cli.common import (
     refuse_input_as_output,
     where_option,
 )
-from unspur.lab.files import apply_removal, write_rows
+from unspur.lab.files import KINDS, apply_removal, clean_parquet, is_parquet, write_rows
 
 
 @click.command()
 @click.argument("removal", type=click.Path())
-@click.argument("file", type=click.Path())
-@click.option("--output", required=True, help="Where the rows go (.npy, .npz, .csv or .parquet).")
+@click.argument("files", type=click.Path(), nargs=-1, required=True, metavar="FILE...")
+@click.option(
+    "--output", required=True, help="Where the rows go: .npy, .npz, .csv or .parquet, or a folder for Parquet files."
+)
 @click.option("--label", "labels", multiple=True, metavar="NAME", help="A label column to carry along unchanged.")
 @click.option("--ignore", multiple=True, metavar="NAME", help="A column to leave out.")
 @where_option()
@@ -33,7 +35,7 @@ from unspur.lab.files import apply_removal, write_rows
 @json_option
 def apply(
     removal: str,
-    file: str,
+    files: tuple[str, ...],
     output: str,
     labels: tuple[str, ...],
     ignore: tuple[str, ...],
@@ -43,20 +45,36 @@ def apply(
 ) -> None:
     """Apply the saved REMOVAL to the rows of FILE, a file or an embedding store.
 
+    Parquet files (several, a folder or a quoted pattern) go to a folder, a piece at a time: files of the same names and
+    columns, in which the features are cleaned.
+
     Example: unspur apply background.safetensors new.npz --output new-clean.npz
+
+    Example: unspur apply background.safetensors big/*.parquet --output big-clean
     """
-    refuse_input_as_output(output, file, removal)
+    if Path(output).suffix.lower() not in KINDS and is_parquet(files):
+        if where:
+            raise click.UsageError("--where chooses rows for one file; a folder gets all rows of its files.")
+        remover = load(removal)
+        rows = clean_parquet(remover, files, output, labels, ignore, overwrite=force)
+        _report(output, rows, remover.n_features_in_, remover.spurious_.dim, as_json)
+        return
+    refuse_input_as_output(output, *files, removal)
     refuse_existing(output, overwrite=force)
     remover = load(removal)
-    table = read_rows(file, labels, ignore, where)
+    table = read_rows(files, labels, ignore, where)
     of_files = {Path(name).stem: table.label(name) for name in labels if name not in table.columns}
     table = replace(table, columns=table.columns | of_files)
     if table.columns and Path(output).suffix.lower() == ".npy":
         raise InputError(f"{output} can hold no labels; write .npz, .csv or .parquet, or use --ignore for them.")
     clean = apply_removal(remover, table)
     write_rows(clean, output, overwrite=force)
+    rows, features = clean.Z.shape
+    _report(output, rows, features, remover.spurious_.dim, as_json)
+
+
+def _report(output: str, rows: int, features: int, removed: int, as_json: bool) -> None:
     if as_json:
-        rows, features = clean.Z.shape
-        echo_json({"output": output, "rows": rows, "features": features, "removed": remover.spurious_.dim})
+        echo_json({"output": output, "rows": rows, "features": features, "removed": removed})
         return
-    click.echo(f"{len(clean.Z)} rows, {remover.spurious_.dim} of {clean.Z.shape[1]} directions removed: {output}")
+    click.echo(f"{rows} rows, {removed} of {features} directions removed: {output}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -16,11 +16,15 @@ import numpy as np
 from unspur._typing import Array
 from unspur.exceptions import InputError, UnspurError
 from unspur.lab.datasets.selected import SPLITS
+from unspur.lab.encoders.store import MANIFEST
 from unspur.lab.files import Table, read_table
+from unspur.rows.budget import as_bytes
 
 #: Columns and the values they must have.
 Conditions: TypeAlias = tuple[tuple[str, str], ...]
 F = TypeVar("F", bound=Callable[..., Any])
+#: One file, or several.
+Named = TypeVar("Named", str, tuple[str, ...])
 
 
 class Program(click.Group):
@@ -82,17 +86,38 @@ def where_option(of: str | None = None) -> Callable[[F], F]:
     )  # fmt: skip
 
 
-def read_rows(file: str, labels: tuple[str, ...], ignore: tuple[str, ...], where: Conditions) -> Table:
-    """The rows of a file or store that meet the conditions, whose columns are no features."""
+def read_rows(
+    file: str | Sequence[str],
+    labels: tuple[str, ...],
+    ignore: tuple[str, ...],
+    where: Conditions,
+    *,
+    memory: str | None = None,
+    scratch: str | None = None,
+    progress: bool = False,
+    cluster: Any = None,
+) -> Table:
+    """The rows of a file, of several, or of a store that meet the conditions, whose columns are no features.
+
+    With a Dask client as `cluster` its workers read them.
+    """
     deciding = [name for name, _ in where if name not in labels]
-    table = read_table(file, (*labels, *deciding), tuple(name for name in ignore if name not in deciding))
+    names, unwanted = (*labels, *deciding), tuple(name for name in ignore if name not in deciding)
+    if cluster is None:
+        table = read_table(file, names, unwanted, memory=memory, scratch=scratch, progress=progress)
+    else:
+        from unspur.lab.files.clustered import read_clustered
+
+        table = read_clustered([file] if isinstance(file, str) else file, names, unwanted, cluster)
     for name, value in where:
         table = table.where(name, value)
     dropped = [name for name in deciding if name in ignore]
     return replace(table, columns={name: column for name, column in table.columns.items() if name not in dropped})
 
 
-def other_file(file: str, other: str | None, where: Conditions, other_where: Conditions, option: str) -> str | None:
+def other_file(
+    file: Named, other: str | None, where: Conditions, other_where: Conditions, option: str
+) -> Named | str | None:
     """Where test or validation rows come from: the file that was named, or other rows of FILE."""
     if other is not None or not other_where:
         return other
@@ -118,10 +143,11 @@ def sizes_option(text: str) -> Callable[[F], F]:
 def refuse_input_as_output(output: str, *inputs: str | None) -> None:
     """Results never replace what they were made from."""
     for name in inputs:
-        if name is not None and Path(output).exists() and Path(output).samefile(name):
+        if name is not None and Path(name).exists() and Path(output).exists() and Path(output).samefile(name):
             raise InputError(f"--output {output} is an input file; choose another name.")
         if name is not None and Path(name).is_dir() and Path(output).resolve().parent == Path(name).resolve():
-            raise InputError(f"--output {output} lies in the embedding store {name}; choose another place.")
+            kind = "embedding store" if (Path(name) / MANIFEST).exists() else "folder of the rows,"
+            raise InputError(f"--output {output} lies in the {kind} {name}; choose another place.")
 
 
 def echo_json(value: Any) -> None:
@@ -135,6 +161,23 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
+def _memory(ctx: click.Context, parameter: click.Parameter, given: str | None) -> str | None:  # noqa: ARG001
+    if given is not None:
+        try:
+            as_bytes(given)
+        except InputError as error:
+            raise click.BadParameter(str(error)) from None
+    return given
+
+
+memory_option = click.option(
+    "--memory", metavar="SIZE", callback=_memory,
+    help="Leave rows in their files (.npy, Parquet, stores) and use this much memory for them, such as 1GB.",
+)  # fmt: skip
+scratch_option = click.option(
+    "--scratch", type=click.Path(), metavar="FOLDER",
+    help="With --memory: where temporary files go, and a decoded copy of Parquet rows, which makes passes faster.",
+)  # fmt: skip
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 force_option = click.option("--force", is_flag=True, help="Replace the output if it exists.")
 seed_option = click.option(

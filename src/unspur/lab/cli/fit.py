@@ -19,13 +19,16 @@ from unspur.lab.cli.common import (
     force_option,
     json_option,
     label_options,
+    memory_option,
     missing_value,
     other_file,
     read_rows,
     refuse_input_as_output,
+    scratch_option,
     seed_option,
     where_option,
 )
+from unspur.lab.clusters import connected
 from unspur.lab.selection import Rows, select_orthogonality
 from unspur.labels import binary_label
 
@@ -43,9 +46,15 @@ def _number_or_auto(ctx: click.Context, parameter: click.Parameter, value: str) 
 
 
 @click.command()
-@click.argument("file", type=click.Path())
+@click.argument("files", type=click.Path(), nargs=-1, required=True, metavar="FILE...")
 @label_options
 @where_option()
+@memory_option
+@scratch_option
+@click.option(
+    "--dask", metavar="ADDRESS", help="Rows on a Dask cluster: tcp://HOST:PORT, a scheduler file, or local for one of "
+    "this machine's cores. FILE may be a Zarr group as well."
+)  # fmt: skip
 @click.option("--output", required=True, help="Where the removal goes (a .safetensors file).")
 @click.option(
     "--validation", type=click.Path(), help="File with rows to test directions on; else folds of FILE are used."
@@ -74,11 +83,14 @@ def _number_or_auto(ctx: click.Context, parameter: click.Parameter, value: str) 
 @force_option
 @json_option
 def fit(
-    file: str,
+    files: tuple[str, ...],
     main: str,
     concept: str,
     ignore: tuple[str, ...],
     where: Conditions,
+    memory: str | None,
+    scratch: str | None,
+    dask: str | None,
     output: str,
     validation: str | None,
     validation_where: Conditions,
@@ -91,28 +103,43 @@ def fit(
 ) -> None:
     """Find the concept in the embeddings of FILE and save its removal.
 
-    FILE is .npy, .npz, .csv or .parquet, or the folder of a store that unspur embed made.
+    FILE is .npy, .npz, .csv or .parquet, or the folder of a store that unspur embed made; or several Parquet files, a
+    folder of them or a quoted pattern. Parquet files have one column of lists, or a column for each feature.
 
     Example: unspur fit birds.npz --main bird --concept background --output background.safetensors
+
+    Example: unspur fit big.zarr --dask tcp://host:8786 --main bird --concept background --output b.safetensors
+
+    Example: unspur fit big/*.parquet --memory 1GB --main bird --concept background --output background.safetensors
     """
     if cv == 1:
         raise click.BadParameter("one fold cannot be cross-fitted; use 0 or at least 2.", param_hint="--cv")
-    refuse_input_as_output(output, file, validation)
+    chosen = options.pop("orthogonality")
+    if memory is not None and dask is not None:
+        raise click.UsageError("--memory is for rows in the files of one machine; a cluster has its own. Give one.")
+    if (memory is not None or dask is not None) and chosen == "auto":
+        option = "--memory" if dask is None else "--dask"
+        raise click.UsageError(f"--orthogonality auto transforms all rows; with {option} choose weights or scores.")
+    if scratch is not None and memory is None:
+        raise click.UsageError("--scratch is for rows that stay in their files; say with --memory that they shall.")
+    refuse_input_as_output(output, *files, validation)
     refuse_existing(output, overwrite=force)
-    table = read_rows(file, (main, concept), ignore, where)
+    watched = not as_json and sys.stderr.isatty()
+    cluster = None if dask is None else click.get_current_context().with_resource(connected(dask))
+    reading: Any = {"memory": memory, "scratch": scratch, "progress": watched, "cluster": cluster}
+    table = read_rows(files, (main, concept), ignore, where, **reading)
     held_out = {}
-    validation = other_file(file, validation, where, validation_where, "validation")
-    if validation is not None:
-        other = read_rows(validation, (main, concept), ignore, validation_where)
+    others = other_file(files, validation, where, validation_where, "validation")
+    if others is not None:
+        other = read_rows(others, (main, concept), ignore, validation_where, **reading)
         other = other.like(table.features, table.Z.shape[1])
         held_out = {"X_val": other.Z, "y_val": other.label(main), "concept_val": other.label(concept)}
     missing = missing_value(missing_concept, table.label(concept))
     binary_label(table.label(main), main, len(table.Z))  # complains by the name that was given
     known = binary_label(table.label(concept), concept, len(table.Z), missing=missing).present
-    chosen = options.pop("orthogonality")
     jse = JSE(
         cv=None if cv == 0 else cv, missing_concept=missing, random_state=seed,
-        verbose=not as_json and sys.stderr.isatty(), orthogonality="weights" if chosen == "auto" else chosen, **options,
+        verbose=watched, orthogonality="weights" if chosen == "auto" else chosen, **options,
     )  # fmt: skip
     losses: dict[str, float] = {}
     with warnings.catch_warnings():

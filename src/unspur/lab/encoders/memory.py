@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from pathlib import Path
 
 #: Parameters of glibc's `mallopt`: how many blocks may come straight from the kernel, and how much is given back to it.
 _MMAP_MAX, _TRIM_THRESHOLD = -4, -1
@@ -32,3 +33,12 @@ def peak_memory() -> int | None:
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
+
+
+def available_memory() -> int | None:
+    """Memory that programs can still have, in bytes, without others being pushed out; None if it cannot be told."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, ValueError, StopIteration):
+        return None

@@ -7,7 +7,6 @@ by this process only, so workers need no disk in common, and a run that is kille
 from __future__ import annotations
 
 import copy
-import re
 import sys
 import threading
 import time
@@ -23,8 +22,8 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 from tqdm.auto import tqdm
 
-from unspur._version import __version__
 from unspur.exceptions import InputError, RunStoppedError
+from unspur.lab.clusters import connected, worker_command
 from unspur.lab.experiments.records import Record, RecordStore, canonical
 
 Compute = Callable[[dict[str, Any]], dict[str, Any]]
@@ -194,13 +193,10 @@ def _on_cores(compute: Compute, tasks: Sequence[Task], jobs: int) -> Generator[_
 
 def _on_cluster(compute: Compute, tasks: Sequence[Task], address: str) -> Generator[_Outcome, None, None]:
     """Cells on the workers of a Dask scheduler, which looks after workers that are lost."""
-    try:
+    with connected(address, patience=PATIENCE, default=False) as client:
         from distributed import as_completed
-    except ImportError as error:
-        raise InputError("A Dask cluster needs distributed; pip install 'unspur[dask]'.") from error
-    with _client(address) as client:
-        _expect_workers(client, address)
-        _expect_this_version(client, address)
+
+        _expect_single_threads(client, address)
         waiting, sent = iter(tasks), dict[Any, str]()
         arriving = as_completed(loop=client.loop)
 
@@ -219,50 +215,13 @@ def _on_cluster(compute: Compute, tasks: Sequence[Task], address: str) -> Genera
             fill()
 
 
-def _client(address: str) -> Any:
-    from distributed import Client
-
-    if not re.fullmatch(r"(tcp|tls|ws|wss|ucx|inproc)://\S+", address):
-        raise InputError(
-            f"{address!r} is no address of a Dask scheduler; pass what it prints, such as tcp://host:8786."
-        )
-    try:
-        return Client(address, timeout=PATIENCE, set_as_default=False)
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"No Dask scheduler answers at {address} ({error}). Start one with `dask scheduler`, and pass the address "
-            "it prints (tcp://host:port)."
-        ) from error
-
-
-def _expect_workers(client: Any, address: str) -> None:
-    command = f"`dask worker {address} --nworkers auto --nthreads 1`"
-    try:
-        client.wait_for_workers(1, timeout=PATIENCE)
-    except TimeoutError as error:
-        raise InputError(
-            f"The Dask scheduler at {address} has no workers after {PATIENCE:g} s. Start some with {command}."
-        ) from error
+def _expect_single_threads(client: Any, address: str) -> None:
     if max(client.nthreads().values(), default=1) > 1:
         warnings.warn(
             "Some Dask workers have several threads and will use one, for cells run one at a time in each process. "
-            f"Start workers with {command}.",
+            f"Start workers with {worker_command(address)}.",
             stacklevel=2,
         )
-
-
-def _expect_this_version(client: Any, address: str) -> None:
-    """Records carry the version of this process, so the workers must have it, too."""
-    versions = sorted(set(client.run(_version).values()) | {__version__})
-    if len(versions) > 1:
-        raise InputError(
-            f"The workers of {address} and this process have different versions of unspur: {', '.join(versions)}. "
-            "Install the same everywhere."
-        )
-
-
-def _version() -> str:
-    return __version__
 
 
 def _landed(future: Any, key: str) -> _Outcome:

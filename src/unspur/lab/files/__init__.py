@@ -6,10 +6,12 @@
                              ├─ reading.py ──▶ Table ── table.py: labels by name, some of the rows, a removal applied
     embedding store ─────────┘                   │
                                                  └──▶ writing.py ──▶ .npy .npz .csv .parquet
+    Parquet files ── streaming.py: a removal applied, a piece at a time ──▶ Parquet files
 """
 
-from unspur.lab.files.reading import read_table
+from unspur.lab.files.reading import is_parquet, read_table
+from unspur.lab.files.streaming import clean_parquet
 from unspur.lab.files.table import KINDS, Table, apply_removal
 from unspur.lab.files.writing import write_rows
 
-__all__ = ["KINDS", "Table", "apply_removal", "read_table", "write_rows"]
+__all__ = ["KINDS", "Table", "apply_removal", "clean_parquet", "is_parquet", "read_table", "write_rows"]

@@ -1,45 +1,80 @@
-"""Tables from files (``.npy``, ``.npz``, ``.csv``, ``.parquet``) and from embedding stores."""
+"""Tables from files (``.npy``, ``.npz``, ``.csv``, ``.parquet``), folders of them, and from embedding stores."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable
+import glob
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from unspur._typing import Array, FloatArray
 from unspur.exceptions import InputError, NotFiniteError
 from unspur.lab.datasets.examples import label_column
-from unspur.lab.encoders.store import EmbeddingStore
-from unspur.lab.files.table import DAMAGED, KINDS, Table, first_sentence, load_npy, some
-from unspur.rows import Columns, MemoryRows
+from unspur.lab.encoders.store import MANIFEST, PROGRESS, ROWS, EmbeddingStore
+from unspur.lab.files.parquet import read_parquet, stored_parquet
+from unspur.lab.files.table import (
+    DAMAGED,
+    KINDS,
+    Table,
+    first_sentence,
+    load_npy,
+    require_distinct,
+    require_known,
+    some,
+)
+from unspur.rows import Columns, MemoryRows, StoredRows
+from unspur.rows.memmap import StoredNpy
+from unspur.rows.opening import find_files
 from unspur.sums.moments import ColumnFaults
 
 
-def read_table(path: str | Path, labels: tuple[str, ...] = (), ignore: tuple[str, ...] = ()) -> Table:
+def read_table(
+    paths: str | Path | Sequence[str | Path],
+    labels: tuple[str, ...] = (),
+    ignore: tuple[str, ...] = (),
+    *,
+    memory: str | None = None,
+    scratch: str | None = None,
+    progress: bool = False,
+) -> Table:
     """Read rows and labels; `labels` and `ignore` name columns that are not features.
 
-    A folder is an embedding store: its rows stay in their file, and its ids and labels become columns.
+    A folder with a manifest is an embedding store: its rows stay in their file, and its ids and labels become columns.
+    Parquet files may be several, a folder of them or a pattern. With a budget of `memory` rows stay in their files (see
+    `unspur.open_rows`, also for `scratch` and `progress`).
     """
-    path = Path(path)
-    if path.is_dir():
-        return _read_store(path, ignore)
-    if not path.is_file():
-        raise InputError(f"There is no file {path}.")
-    if path.stat().st_size == 0:
-        raise InputError(f"{path} is empty.")
-    readers = {".npy": _read_npy, ".npz": _read_npz, ".csv": _read_csv, ".parquet": _read_parquet}
-    if path.suffix.lower() not in readers:
-        raise InputError(f"{path}: unknown kind of file; known are {', '.join(KINDS)}.")
-    table = readers[path.suffix.lower()](path, labels, ignore)
+    given = [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
+    path = given[0]
+    options: dict[str, Any] = {"scratch": scratch, "progress": progress}
+    if len(given) == 1 and path.is_dir() and not _holds_parquet(path):
+        return _read_store(path, ignore, memory, options)
+    files = _files(given)
+    path = files[0]
+    if memory is not None and path.suffix.lower() in (".npz", ".csv"):
+        raise InputError(
+            f"{path} has to be read as a whole; rows of .npy and Parquet files and of stores can stay where they are. "
+            "Write one of these, or leave --memory out."
+        )
+    readers = {".npy": _read_npy, ".npz": _read_npz, ".csv": _read_csv}
+    if memory is None and path.suffix.lower() in readers:
+        table = readers[path.suffix.lower()](path, labels, ignore)
+    elif memory is not None and path.suffix.lower() == ".npy":
+        table = replace(_read_npy(path, labels, ignore), Z=StoredNpy(path, memory=memory, **options))
+    elif memory is None:
+        table = read_parquet(files, labels, ignore)
+    else:
+        table = stored_parquet(files, labels, ignore, memory, options)
     if table.Z.ndim != 2 or table.Z.dtype.kind not in "biuf" or table.Z.shape[1] == 0:
         raise InputError(
             f"{path} holds {table.Z.dtype} of shape {table.Z.shape}; rows must be numbers of shape (n, d)."
         )
     if len(table.Z) == 0:
         raise InputError(f"{path} has no rows.")
-    if table.features is not None:
+    if table.features is not None and not isinstance(table.Z, StoredRows):  # those are looked at where they are used
         none = np.zeros(len(table.Z), dtype=np.intp)
         faults = ColumnFaults.of(MemoryRows(table.Z, Columns.of(none, none)))
         if faults:
@@ -48,15 +83,52 @@ def read_table(path: str | Path, labels: tuple[str, ...] = (), ignore: tuple[str
     return table
 
 
-def _read_store(folder: Path, ignore: tuple[str, ...]) -> Table:
+def is_parquet(paths: Sequence[str | Path]) -> bool:
+    """Whether names, folders and patterns stand for Parquet files."""
+    given = [Path(path) for path in paths]
+    if any(path.is_dir() and not _holds_parquet(path) for path in given):
+        return False
+    return _files(given)[0].suffix.lower() == ".parquet"
+
+
+def _files(given: Sequence[Path]) -> list[Path]:
+    """The files that were named, with folders and patterns of Parquet files put out."""
+    files: list[Path] = []
+    for path in given:
+        if path.is_file():
+            if path.stat().st_size == 0:
+                raise InputError(f"{path} is empty.")
+            if path.suffix.lower() not in KINDS:
+                raise InputError(f"{path}: unknown kind of file; known are {', '.join(KINDS)}.")
+            files.append(path)
+        elif path.is_dir() or glob.has_magic(str(path)):
+            files += find_files(path)
+        else:
+            raise InputError(f"There is no file {path}.")
+    others = [path for path in files if path.suffix.lower() in (".npy", ".npz", ".csv")]
+    if others and len(files) > 1:
+        raise InputError(f"{others[0]} is one of {len(files)} files; only Parquet files can be read together.")
+    return find_files(files)  # which refuses one that is named twice
+
+
+def _holds_parquet(folder: Path) -> bool:
+    """Whether a folder is one of Parquet files, rather than a store or what is left of one."""
+    if (folder / MANIFEST).exists() or (folder / PROGRESS).exists():
+        return False
+    return any(folder.rglob("*.parquet"))
+
+
+def _read_store(folder: Path, ignore: tuple[str, ...], memory: str | None, options: dict[str, Any]) -> Table:
     store = EmbeddingStore.open(folder)
     columns = {"id": np.array(store.ids), **store.labels}
-    _require_known(folder, list(columns), ignore)
+    require_known(folder, list(columns), ignore)
     wanted = {
         name: _with_gaps(column.tolist()) if column.dtype.kind == "U" else column
         for name, column in columns.items()
         if name not in ignore
     }
+    if memory is not None:
+        return Table(folder, StoredNpy(folder / ROWS, memory=memory, **options), None, wanted)
     half = store.rows.dtype == np.float16  # kept in memory as float32; others stay on the disk
     return Table(folder, store.rows.astype(np.float32) if half else store.rows, None, wanted)
 
@@ -71,7 +143,7 @@ def _read_npy(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> T
 def _read_npz(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> Table:
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            _require_known(path, list(archive.files), ignore)
+            require_known(path, list(archive.files), ignore)
             arrays = {name: archive[name] for name in archive.files if name not in ignore}
     except DAMAGED as error:
         if isinstance(error, InputError):
@@ -93,28 +165,13 @@ def _gaps_marked(array: Array) -> Array:
     return np.where(empty, None, array.astype(object))
 
 
-def _require_known(path: Path, names: list[str], ignore: tuple[str, ...]) -> None:
-    """Names to ignore that are not there are slips of the pen."""
-    strange = [name for name in ignore if name not in names]
-    if strange:
-        raise InputError(f"{path} has no {some(strange)} to ignore (it has: {', '.join(names[:20])}).")
-
-
-def _require_distinct(path: Path, header: list[str]) -> None:
-    if "" in header:
-        raise InputError(f"{path}: column {header.index('') + 1} has no name; a row number? Drop it, or name it.")
-    twice = sorted({name for name in header if header.count(name) > 1})
-    if twice:
-        raise InputError(f"{path} has several columns named {some(twice)}. Rename or drop them.")
-
-
 def _read_csv(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> Table:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             lines = csv.reader(file)
             header = next(lines)
-            _require_distinct(path, header)
-            _require_known(path, header, ignore)
+            require_distinct(path, header)
+            require_known(path, header, ignore)
             return _csv_rows(path, header, lines, labels, ignore)
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 text (byte {error.start}). Save it as UTF-8.") from error
@@ -167,32 +224,3 @@ def _with_gaps(fields: list[str]) -> Array:
     column = np.full(len(fields), None, dtype=object)
     column[[field != "" for field in fields]] = known.tolist()
     return column
-
-
-def _read_parquet(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> Table:
-    try:
-        import pyarrow as pa
-        from pyarrow import parquet
-    except ImportError as error:
-        raise InputError("Parquet files need pyarrow: pip install 'unspur[data]'.") from error
-    try:
-        table = parquet.read_table(path)
-    except (pa.ArrowException, OSError) as error:
-        raise InputError(f"{path} cannot be read as Parquet: {str(error)[:200]}.") from error
-    _require_distinct(path, table.column_names)
-    _require_known(path, table.column_names, ignore)
-    # What pandas adds to keep an index is not a feature.
-    index = {name for name in (table.schema.pandas_metadata or {}).get("index_columns", []) if isinstance(name, str)}
-    aside = [name for name in table.column_names if name in labels]
-    features = [name for name in table.column_names if name not in {*labels, *ignore, *index}]
-    text = [
-        name
-        for name in features
-        if not (pa.types.is_floating(t := table.schema.field(name).type) or pa.types.is_integer(t))
-    ]
-    if text:
-        raise InputError(f"{path}: columns {some(text)} are not numbers. Name them with --ignore, or as labels.")
-    if not features:
-        raise InputError(f"{path} has no feature columns besides {', '.join(table.column_names)}.")
-    z = np.column_stack([table[name].to_numpy() for name in features])
-    return Table(path, z, features, {name: np.asarray(table[name].to_pandas()) for name in aside})

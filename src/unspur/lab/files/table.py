@@ -16,6 +16,7 @@ import numpy as np
 from unspur._typing import Array, BoolArray, IntArray
 from unspur.exceptions import InputError
 from unspur.removers import Remover
+from unspur.rows import StoredRows
 
 KINDS = (".npy", ".npz", ".csv", ".parquet")
 #: What reading a damaged or foreign NumPy file can raise.
@@ -64,6 +65,8 @@ class Table:
             key: values[chosen] if values.shape[:1] == per_row else values for key, values in self.columns.items()
         }
         kept = chosen if self.kept is None else self.kept[chosen]
+        if isinstance(self.Z, StoredRows):
+            return replace(self, Z=self.Z.select(chosen), columns=columns, kept=kept)
         # Rows in a row need no copy.
         together = chosen[-1] - chosen[0] + 1 == len(chosen)
         z = self.Z[chosen[0] : chosen[-1] + 1] if together else self.Z[chosen]
@@ -82,6 +85,8 @@ class Table:
                     "--label, and other columns with --ignore."
                 )
             order = [self.features.index(name) for name in names]
+            if isinstance(self.Z, StoredRows) and order != list(range(len(order))):
+                raise InputError(f"{self.path} has its feature columns in another order. Write them alike.")
             z = self.Z if order == list(range(len(order))) else self.Z[:, order]
             return replace(self, Z=z, features=list(names))
         if self.Z.shape[1] != n_features:
@@ -142,3 +147,19 @@ def first_sentence(error: BaseException) -> str:
     if "pickle" in text.lower():
         return "it holds Python objects, or is no NumPy file at all. Write plain arrays with numpy.save or numpy.savez."
     return text[:200].rstrip(".") + "."
+
+
+def require_known(path: Path, names: list[str], ignore: tuple[str, ...]) -> None:
+    """Names to ignore that are not there are slips of the pen."""
+    strange = [name for name in ignore if name not in names]
+    if strange:
+        raise InputError(f"{path} has no {some(strange)} to ignore (it has: {', '.join(names[:20])}).")
+
+
+def require_distinct(path: Path, header: list[str]) -> None:
+    """Columns are known by their names."""
+    if "" in header:
+        raise InputError(f"{path}: column {header.index('') + 1} has no name; a row number? Drop it, or name it.")
+    twice = sorted({name for name in header if header.count(name) > 1})
+    if twice:
+        raise InputError(f"{path} has several columns named {some(twice)}. Rename or drop them.")

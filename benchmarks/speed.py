@@ -1,0 +1,216 @@
+"""How fast fits are: against a copy, against peers as rows and features grow, and with many directions on real birds.
+
+    python benchmarks/speed.py evaluation scaling                    # 6 GB of memory, a quarter of an hour on two cores
+    python benchmarks/speed.py birds --embeddings unspur-embeddings  # needs the store of docs/datasets.md
+
+Every part writes `results/benchmarks/PART.json`; `benchmarks/speed_page.py` makes the page from these. Machines are
+noisy: what counts are ratios within one run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from concept_erasure import LeaceFitter
+from sklearn.linear_model import LogisticRegression
+
+from bench import correlated_rows, seconds
+from unspur import JSE
+from unspur.lab.datasets import make_toy
+from unspur.lab.experiments.draws import draw
+from unspur.lab.experiments.registry import DATASETS
+from unspur.rows import Columns, MemoryRows
+from unspur.sums.logistic import LogisticLosses
+
+RESULTS = Path(__file__).parents[1] / "results" / "benchmarks"
+#: Tolerances whose verdicts are set against those of the tightest.
+TOLERANCES = (1e-2, 1e-3, 1e-4, 1e-5)
+TIGHTEST = 1e-9
+
+
+def evaluation(given: argparse.Namespace) -> dict[str, Any]:
+    """Loss and gradient of both labels, in one track and in the six of five folds, beside a copy of the rows."""
+    n, d = given.rows, 768
+    z, y, concept = correlated_rows(n, d, 3)
+    rows = MemoryRows(z, Columns.of(y, concept))
+    target = np.empty_like(z)
+    np.copyto(target, z)  # touched
+    tracks = {}
+    for t in (1, 6):
+        statistic = LogisticLosses(
+            np.full((t, 2, d), 1e-3), np.zeros((t, 2)), np.arange(2), np.full((t, 4), 1.0 / n), np.zeros(d)
+        )
+        # In turn, so that a slow moment of the machine is one of both.
+        times = [
+            (seconds(lambda: np.copyto(target, z), 1), seconds(lambda s=statistic: rows.sum(s), 1)) for _ in range(5)
+        ]
+        copy, ours = np.median(times, axis=0)
+        tracks[t] = {"copy": float(copy), "evaluation": float(ours), "ratio": float(ours / copy)}
+    return {"n": n, "d": d, "dtype": "float32", "tracks": tracks}
+
+
+def _leace(z: np.ndarray, y: np.ndarray, concept: np.ndarray) -> object:
+    del y
+    fitter = LeaceFitter(z.shape[1], 1, dtype=torch.float32)
+    fitter.update(torch.from_numpy(z), torch.from_numpy(concept)[:, None])
+    return fitter.eraser
+
+
+def _regression(z: np.ndarray, y: np.ndarray, concept: np.ndarray) -> object:
+    del concept
+    return LogisticRegression(max_iter=1000).fit(z, y)
+
+
+def _jse(**parameters: object) -> Callable[[np.ndarray, np.ndarray, np.ndarray], object]:
+    return lambda z, y, concept: JSE(random_state=0, **parameters).fit(z, y, concept=concept)
+
+
+METHODS: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], object]] = {
+    "JSE, one direction each, rows held out once": _jse(cv=None, weight_decay=0.1, max_spurious=1, max_main=1),
+    "JSE, defaults": _jse(),
+    "LEACE of concept-erasure": _leace,
+    "LogisticRegression of scikit-learn": _regression,
+}
+
+
+def scaling(given: argparse.Namespace) -> dict[str, Any]:
+    """Seconds of one fit by n and d, float32 rows with one direction for each label."""
+    points = []
+    for d in (20, 96, 768, 4096):
+        for n in (1000, 10_000, 100_000, 1_000_000):
+            if n * d > given.most or n < d // 4:
+                continue
+            z, y, concept = correlated_rows(n, d, 1)
+            z /= np.geomspace(10.0, 0.1, d, dtype=np.float32)  # as scikit-learn's default penalty expects
+            for name, fit in METHODS.items():
+                spent = _once_or_more(lambda fit=fit, z=z, y=y, c=concept: fit(z, y, c))
+                points.append({"method": name, "n": n, "d": d, "seconds": spent})
+                print(f"n = {n:,}, d = {d}: {name} {spent:.3f} s", flush=True)
+    return {"points": points, "exponents": {name: _exponents(points, name) for name in METHODS}}
+
+
+def _once_or_more(call: Callable[[], object]) -> float:
+    """Seconds of one call; of what is quick, the best of some after one to warm up."""
+    start = time.perf_counter()
+    call()
+    spent = time.perf_counter() - start
+    return spent if spent > 20 else min(spent, seconds(call, 1 if spent > 3 else 3))
+
+
+def _exponents(points: list[dict[str, Any]], method: str) -> dict[str, Any]:
+    """Least squares of log t = a + α log n + β log d over points that take more than a twentieth of a second."""
+    own = [p for p in points if p["method"] == method and p["seconds"] > 0.05]
+    if len(own) < 4:
+        return {}
+    design = np.array([[1.0, math.log(p["n"]), math.log(p["d"])] for p in own])
+    (_, alpha, beta), *_ = np.linalg.lstsq(design, np.log([p["seconds"] for p in own]), rcond=None)
+    return {"n": float(alpha), "d": float(beta), "points": len(own)}
+
+
+def birds(given: argparse.Namespace) -> dict[str, Any]:
+    """Default fits on frozen real birds at agreement 0.9, judged on validation rows and cross-fitted."""
+    fits = []
+    for run in range(given.draws):
+        for balance in ("group", "concept"):
+            for judged in ("validation rows", "five folds"):
+                sample, beside = _birds(given.embeddings, run, judged)
+                jse = JSE(random_state=0, balance=balance)
+                spent = seconds(
+                    lambda jse=jse, s=sample, b=beside: jse.fit(s.Z, s.y, concept=s.concept, **b), given.repeats
+                )
+                pairs = sum(step.inner > 0 for step in jse.trace_)
+                fits.append({
+                    "draw": run, "balance": balance, "judged": judged, "seconds": spent, "pairs": pairs,
+                    "evaluations": sum(step.evaluations for step in jse.trace_ if step.inner > 0),
+                    "tried": len(jse.trace_.weight_decay_scores), "weight_decay": jse.trace_.weight_decay,
+                    "n": len(sample.Z), "d": sample.Z.shape[1], "spurious": jse.spurious_.dim, "main": jse.main_.dim,
+                })  # fmt: skip
+                print(fits[-1], flush=True)
+    return {"fits": fits}
+
+
+def _birds(embeddings: Path, run: int, judged: str) -> tuple[Any, dict[str, Any]]:
+    settings = {key: setting.default for key, setting in DATASETS["waterbirds"].items()}
+    chosen = draw({**settings, "name": "waterbirds", "encoder": "efficientnet-lite0", "p": 0.9}, run, embeddings)
+    val = chosen.validation
+    beside = {"X_val": val.Z, "y_val": val.y, "concept_val": val.concept} if judged == "validation rows" else {}
+    return chosen.train, beside
+
+
+def tolerance(given: argparse.Namespace) -> dict[str, Any]:
+    """How often a looser tolerance changes a verdict, and how far it turns the subspace that is removed."""
+    makers: dict[str, list[Callable[[float], JSE]]] = {"Toy, n = 1,000, agreement ½ and 0.9": []}
+    for seed in range(given.toys):
+        for rho in (0.5, 0.9):
+            toy = make_toy(1000, rho=rho, random_state=seed)
+            makers["Toy, n = 1,000, agreement ½ and 0.9"].append(
+                lambda tol, t=toy: JSE(random_state=0, tol=tol).fit(t.Z, t.y, concept=t.concept)
+            )
+    if given.embeddings.is_dir():
+        for balance in ("group", "concept"):
+            makers[f"frozen birds, {balance}s of equal weight"] = [
+                _fit_in_double(*_birds(given.embeddings, run, "validation rows"), balance) for run in range(5)
+            ]
+    table = []
+    for name, fits in makers.items():
+        exact = [fit(TIGHTEST) for fit in fits]
+        for tol in TOLERANCES:
+            table.append({"data": name, "tol": tol, **_against(exact, [fit(tol) for fit in fits])})
+            print(table[-1], flush=True)
+    return {"reference": TIGHTEST, "table": table}
+
+
+def _fit_in_double(sample: Any, beside: dict[str, Any], balance: str) -> Callable[[float], JSE]:
+    z, beside = np.float64(sample.Z), {**beside, "X_val": np.float64(beside["X_val"])}
+    return lambda tol: JSE(random_state=0, tol=tol, balance=balance).fit(z, sample.y, concept=sample.concept, **beside)
+
+
+def _against(exact: list[JSE], found: list[JSE]) -> dict[str, Any]:
+    def verdicts(jse: JSE) -> list[tuple[Any, ...]]:
+        return [(step.outer, step.inner, step.verdict.role, step.verdict.proper) for step in jse.trace_]
+
+    angles = [
+        float(a.spurious_.angles(b.spurious_).max())
+        for a, b in zip(exact, found, strict=True)
+        if a.spurious_.dim and verdicts(a) == verdicts(b)
+    ]
+    return {
+        "fits": len(found),
+        "verdicts": sum(len(list(jse.trace_)) for jse in exact),
+        "paths_that_differ": sum(verdicts(a) != verdicts(b) for a, b in zip(exact, found, strict=True)),
+        "median_angle": float(np.median(angles)),
+        "largest_angle": float(np.max(angles)),
+        "evaluations": sum(step.evaluations for jse in found for step in jse.trace_ if step.inner > 0),
+    }
+
+
+PARTS = {part.__name__: part for part in (evaluation, scaling, birds, tolerance)}
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("parts", nargs="+", choices=list(PARTS))
+    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of `evaluation`")
+    parser.add_argument("--most", type=int, default=800_000_000, help="most numbers of an array of `scaling`")
+    parser.add_argument("--embeddings", type=Path, default=Path("unspur-embeddings"))
+    parser.add_argument("--draws", type=int, default=3, help="draws of `birds`")
+    parser.add_argument("--repeats", type=int, default=5, help="of each fit of `birds`; the best counts")
+    parser.add_argument("--toys", type=int, default=60, help="sets of `tolerance`, for each agreement")
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    given.output.mkdir(parents=True, exist_ok=True)
+    for name in given.parts:
+        measured = {"cores": os.cpu_count(), "numpy": np.__version__, **PARTS[name](given)}
+        (given.output / f"{name}.json").write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
+        if name == "evaluation":
+            print(json.dumps(measured["tracks"]))

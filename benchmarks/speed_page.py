@@ -1,0 +1,309 @@
+"""docs/benchmarks.md and its picture, from the figures in results/benchmarks; nothing on the page is typed in.
+
+    python benchmarks/speed_page.py
+
+What a part needs that was not measured is named on the page, with the command that measures it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results" / "benchmarks"
+PAGE = ROOT / "docs" / "benchmarks.md"
+PICTURE = ROOT / "docs" / "images" / "scaling.svg"
+#: Colours that are told apart by people who do not see all of them; the same method always has the same.
+COLOURS = ("#0072b2", "#56b4e9", "#d55e00", "#009e73")
+
+COMMANDS = {
+    "core": "make bench",
+    "evaluation": "python benchmarks/speed.py evaluation",
+    "scaling": "python benchmarks/speed.py scaling",
+    "birds": "python benchmarks/speed.py birds --embeddings unspur-embeddings",
+    "tolerance": "python benchmarks/speed.py tolerance --embeddings unspur-embeddings",
+    "gpu": "python benchmarks/gpu.py results/benchmarks/gpu.json",
+    "memory": "python benchmarks/memory.py --output results/benchmarks/memory.json",
+    "dask": "python benchmarks/dask_overhead.py --fit --output results/benchmarks/dask.json",
+    "dask64": "python benchmarks/dask_overhead.py --fit --dtype float64 --output results/benchmarks/dask64.json",
+}
+
+
+def figures(folder: Path = RESULTS) -> dict[str, Any]:
+    """What has been measured, by part."""
+    return {
+        name: json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+        for name in COMMANDS
+        if (folder / f"{name}.json").is_file()
+    }
+
+
+def table(header: str, lines: list[list[str]]) -> list[str]:
+    names = header.split("|")
+    rule = "|".join(" --- " if not k else " ---: " for k in range(len(names)))
+    return ["| " + " | ".join(name.strip() for name in names) + " |", f"|{rule}|",
+            *("| " + " | ".join(line) + " |" for line in lines)]  # fmt: skip
+
+
+def page(measured: dict[str, Any]) -> str:
+    """The page as Markdown."""
+    lines = [
+        "# Speed and memory",
+        "",
+        "Written by `python benchmarks/speed_page.py` from the figures in [results/benchmarks](../results/benchmarks), each of which one command "
+        "measures (named with it). Machines are noisy: trust ratios within one run more than seconds.",
+    ]
+    for name, title, part in (
+        ("evaluation", "One evaluation against a copy", evaluation),
+        ("scaling", "One fit, by rows and features", scaling),
+        ("birds", "Many directions: frozen real birds", birds),
+        ("tolerance", "What the tests can feel", tolerance),
+        ("gpu", "On a GPU", gpu),
+        ("memory", "Memory", memory),
+        ("dask", "On a cluster", dask),
+        ("core", "The rest", core),
+    ):
+        lines += ["", f"## {title}", "", f"`{COMMANDS[name]}`", ""]
+        lines += part(measured) if name in measured else ["Not measured yet."]
+    return "\n".join(lines) + "\n"
+
+
+def evaluation(measured: dict[str, Any]) -> list[str]:
+    given = measured["evaluation"]
+    lines = [
+        [f"{t}", f"{1e3 * line['copy']:.0f} ms", f"{1e3 * line['evaluation']:.0f} ms", f"**{line['ratio']:.2f}**"]
+        for t, line in given["tracks"].items()
+    ]
+    return [
+        f"Loss and gradient of both labels over n = {given['n']:,} rows of d = {given['d']}, {given['dtype']}, beside `np.copyto` of the same array into a "
+        f"touched buffer; {given['cores']} cores, NumPy {given['numpy']}, medians in turn. A track is one set of row weights: one for a validation set, six for "
+        "five folds and all rows together.",
+        "",
+        *table("tracks | copy | evaluation | ratio", lines),
+    ]
+
+
+def scaling(measured: dict[str, Any]) -> list[str]:
+    points, exponents = measured["scaling"]["points"], measured["scaling"]["exponents"]
+    methods = list(exponents)
+    sizes = sorted({(p["d"], p["n"]) for p in points})
+    spent = {(p["method"], p["d"], p["n"]): p["seconds"] for p in points}
+    lines = [
+        [f"{d:,}", f"{n:,}", *(_seconds(spent.get((m, d, n))) for m in methods), _ratio(spent, methods, d, n)]
+        for d, n in sizes
+    ]
+    grown = [
+        f"{name}: t ∝ n^{found['n']:.2f} d^{found['d']:.2f} ({found['points']} points)"
+        for name, found in exponents.items()
+        if found
+    ]
+    return [
+        f"Float32 rows in memory with one direction for each label; {measured['scaling']['cores']} cores. Exponents are fitted to points above 0.05 s: "
+        + "; ".join(grown)
+        + ".",
+        "",
+        "![Seconds of one fit against the number of rows, a panel for each number of features](images/scaling.svg)",
+        "",
+        *table("d | n | " + " | ".join(methods) + " | first / LEACE", lines),
+    ]
+
+
+def _ratio(spent: dict[Any, float], methods: list[str], d: int, n: int) -> str:
+    ours, theirs = (spent.get((method, d, n)) for method in (methods[0], methods[2]))
+    return "" if ours is None or theirs is None else f"{ours / theirs:.2f}"
+
+
+def _seconds(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{1e3 * value:.0f} ms" if value < 1 else f"{value:.1f} s"
+
+
+def birds(measured: dict[str, Any]) -> list[str]:
+    fits = measured["birds"]["fits"]
+    lines = []
+    for balance, judged in dict.fromkeys((f["balance"], f["judged"]) for f in fits):
+        own = [f for f in fits if (f["balance"], f["judged"]) == (balance, judged)]
+        pairs = [
+            f["pairs"] + f["tried"] - 1 for f in own
+        ]  # the first pair of the decay that was chosen is not solved again
+        lines.append([
+            balance, judged, _span([f["seconds"] for f in own], ".2f", " s"), _span(pairs, "d"),
+            _span([1e3 * f["seconds"] / p for f, p in zip(own, pairs, strict=True)], ".1f", " ms"),
+            _span([f["evaluations"] / f["pairs"] for f in own], ".1f"), _span([f["spurious"] for f in own], "d"), _span([f["main"] for f in own], "d"),
+        ])  # fmt: skip
+    n, d = fits[0]["n"], fits[0]["d"]
+    return [
+        f"n = {n:,}, d = {d}, agreement 0.9, default parameters but for `balance`; {len({f['draw'] for f in fits})} draws (smallest to largest), "
+        f"{measured['birds']['cores']} cores, best of some repeats. Pairs include those of the weight decays that were tried. The authors' program takes 239 s "
+        "for 58 pairs on one thread.",
+        "",
+        *table("balance | judged on | fit | pairs | a pair | evaluations a pair | d_spurious | d_main", lines),
+    ]
+
+
+def _span(values: list[Any], form: str, unit: str = "") -> str:
+    low, high = min(values), max(values)
+    return f"{low:{form}}{unit}" if low == high else f"{low:{form}} – {high:{form}}{unit}"
+
+
+def tolerance(measured: dict[str, Any]) -> list[str]:
+    given = measured["tolerance"]
+    lines = [
+        [line["data"], f"{line['tol']:g}", f"{line['fits']}", f"{line['verdicts']}", f"{line['paths_that_differ']}",
+         f"{line['median_angle']:.0e}", f"{line['largest_angle']:.0e}", f"{line['evaluations'] / line['fits']:.0f}"]
+        for line in given["table"]
+    ]  # fmt: skip
+    return [
+        f"Fits at looser tolerances against the same at {given['reference']:g}, all in float64: in how many of them any verdict differs, and the largest angle (radians) "
+        "between what is removed, where all verdicts agree. The default is 1e-4: the loosest that changes none.",
+        "",
+        *table(
+            "data | tol | fits | verdicts | fits that differ | median angle | largest angle | evaluations a fit", lines
+        ),
+    ]
+
+
+def gpu(measured: dict[str, Any]) -> list[str]:
+    given = measured["gpu"]
+    lines = []
+    for kind, part in given["evaluation"].items():
+        if isinstance(part, dict):
+            for name, value in part.items():
+                if isinstance(value, dict) and name != "copy":
+                    lines.append(
+                        [f"{kind}: {name}", f"{1e3 * value['best_s']:.2f} ms", f"{value['best_of_a_copy']:.2f}"]
+                    )
+            lines.append(
+                [f"{kind}: copy of Z ({part['copy_TB_per_s']:.2f} TB/s)", f"{1e3 * part['copy']['best_s']:.2f} ms", "1"]
+            )
+    out = [
+        f"{given['device']}, torch {given['torch']}, triton {given['triton']}; n = {given['n']:,}, d = {given['d']}, rows on the device. Two lines are both labels "
+        'of one track; twelve those of five folds and all rows. "sum" is what a fit calls, from the host and back.',
+        "",
+        *table("evaluation | best | of a copy", lines),
+        "",
+    ]
+    errors = [[name, f"{e['loss']:.0e}", f"{e['gradient']:.0e}"] for name, e in given["error"].items()]
+    out += [
+        "Error against float64 on the same rows, relative to the largest entry:",
+        "",
+        *table("rows, path | loss | gradient", errors),
+        "",
+    ]
+    fits = []
+    for n, kind, part in (
+        (given["n"], "float32", given["fit"]),
+        (None, f"bfloat16, {given['huge']['GB']:.0f} GB", given["huge"]),
+    ):
+        fits += [
+            [f"{kind}, {name}" + (f", n = {n:,}" if n else ", n = 10,000,000"), f"{f['seconds']:.2f} s", f"{f['spurious']} + {f['main']}",
+             f"{f['evaluations']}", f"{f['peak_GB_beside_Z']:.2f} GB"]
+            for name, f in part.items() if isinstance(f, dict)
+        ]  # fmt: skip
+    out += ["Whole fits:", "", *table("fit | time | directions | evaluations | memory beside Z", fits), ""]
+    angles = [
+        [name, f"{a['spurious']:.0e}", f"{a['main']:.0e}"] for name, a in given["angles"].items() if isinstance(a, dict)
+    ]
+    return [
+        *out,
+        "Largest angle (radians) to the fit on float64 rows on the host, n = 100,000:",
+        "",
+        *table("rows | spurious | main", angles),
+    ]
+
+
+def memory(measured: dict[str, Any]) -> list[str]:
+    words = {
+        "array": "array in memory", "memmap": "memory-mapped .npy", "npy": "`open_rows` of the .npy",
+        "parquet": "`open_rows` of Parquet files", "parquet-scratch": "the same, with a decoded copy in a scratch folder",
+    }  # fmt: skip
+    lines = []
+    for r in measured["memory"]["results"]:
+        beside = (
+            f"{r['allocated_peak'] / 1e6:.0f} MB allocated = {r['share_of_Z']:.3f} of Z" if "share_of_Z" in r else ""
+        )
+        lines.append([
+            words[r["rows"]], f"{r['n']:,} × {r['d']}", f"{r['size_of_Z'] / 1e9:.2f} GB", f"{r['budget'] or ''}",
+            f"{r['anonymous_peak'] / 1e9:.2f} GB", f"{r['seconds']:.0f} s", beside,
+        ])  # fmt: skip
+    return [
+        "`JSE(max_spurious=1, max_main=1, cv=None)`, each in a process of its own. Anonymous memory is what a process cannot give back, unlike pages of files it has mapped; of the "
+        "array in memory it includes the array.",
+        "",
+        *table("rows | shape | size of Z | budget | most anonymous memory | fit | beside Z", lines),
+    ]
+
+
+def dask(measured: dict[str, Any]) -> list[str]:
+    out: list[str] = []
+    for name in ("dask", "dask64"):
+        if name not in measured:
+            continue
+        given = measured[name]
+        settings = given["settings"]
+        lines = [
+            [f"{line['chunks']}", f"{line['chunk_mb']:.1f} MB", f"{line['tasks']:.0f}", f"{line['client_kb']:.0f} kB", f"{line['scheduler_kb']:.0f} kB",
+             f"{line['workers_kb']:.0f} kB", f"{line['ms']:.0f} ms", f"{line['empty_ms']:.0f} ms", f"{line['memory_ms']:.0f} ms", f"{line['difference']:.0e}"]
+            for line in given["evaluations"]
+        ]  # fmt: skip
+        out += [
+            f"{settings['rows']:,} × {settings['features']} {settings['dtype']}, {settings['weightings']} weightings × 2 labels, {settings['workers']} workers of one thread on "
+            "this machine; for each evaluation:",
+            "",
+            *table(
+                "chunks | size | tasks | client sends | scheduler sends | workers send | time | of it Dask alone | in memory | difference",
+                lines,
+            ),
+            "",
+        ]
+        fits = [
+            [f["method"], f"{f['chunks']}", f"{f['memory_s']:.1f} s", f"{f['dask_s']:.1f} s", f"{f['difference']:.0e}"]
+            for f in given["fits"]
+        ]
+        if fits:
+            out += ["Whole fits (difference: of the matrix that is applied):", "",
+                    *table("method | chunks | in memory | on the cluster | difference", fits), ""]  # fmt: skip
+    return [*out, "[big-data.md](big-data.md) has the guide, and the arithmetic for a billion rows."]
+
+
+def core(measured: dict[str, Any]) -> list[str]:
+    given = measured["core"]
+    return [
+        f"On {given['cores']} cores with {given['versions']}; best of several repeats. The two thread pools are explained in [architecture.md](architecture.md) under *Threads*.",
+        "",
+        *table("what | measured | goal", [[f["name"], f["measured"], f["goal"]] for f in given["figures"]]),
+    ]
+
+
+def picture(measured: dict[str, Any]) -> None:
+    """Seconds against rows on logarithmic axes, a panel for each number of features."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "unspur"
+    import matplotlib.pyplot as plt
+
+    points, methods = measured["scaling"]["points"], list(measured["scaling"]["exponents"])
+    widths = sorted({p["d"] for p in points})
+    figure, axes = plt.subplots(1, len(widths), figsize=(3.0 * len(widths), 3.4), sharey=True, layout="constrained")
+    for axis, d in zip(axes, widths, strict=True):
+        for method, colour, marker in zip(methods, COLOURS, "os^D", strict=True):
+            own = sorted((p["n"], p["seconds"]) for p in points if p["d"] == d and p["method"] == method)
+            axis.loglog(*zip(*own, strict=True), color=colour, marker=marker, markersize=4, label=method)
+        axis.set_title(f"d = {d:,}", fontsize=10)
+        axis.set_xlabel("rows")
+        axis.grid(alpha=0.3)
+    axes[0].set_ylabel("seconds of one fit")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+    figure.savefig(PICTURE, metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    measured = figures()
+    PAGE.write_text(page(measured), encoding="utf-8")
+    if "scaling" in measured:
+        picture(measured)
+    print(f"{PAGE}; not measured: {', '.join(sorted(COMMANDS.keys() - measured.keys())) or 'nothing'}")

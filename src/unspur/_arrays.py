@@ -1,0 +1,234 @@
+"""One implementation for NumPy arrays and torch tensors: what the two spell differently.
+
+A statistic is written once, on whatever its block holds. Operators, slices and in-place arithmetic are the same in both
+libraries; the few things that are not are here. For NumPy each helper costs a fraction of a microsecond, and nothing
+imports torch: a tensor brings its library along. No helper looks at values on a device, which would wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import array_api_compat
+import array_api_compat.numpy
+import numpy as np
+
+from unspur._typing import Array, FloatArray
+
+#: Looked up once for each type of array: asking takes some microseconds, and a sum asks often.
+_namespaces: dict[type, Any] = {np.ndarray: array_api_compat.numpy}
+
+
+def namespace(x: Array) -> Any:
+    """The functions of the library that an array belongs to, by their array-API names."""
+    try:
+        return _namespaces[type(x)]
+    except KeyError:
+        return _namespaces.setdefault(type(x), array_api_compat.array_namespace(x))
+
+
+def is_tensor(x: Any) -> bool:
+    """Whether something is a torch tensor; imports nothing."""
+    return type(x).__module__.partition(".")[0] == "torch"
+
+
+def on_numpy(x: Any) -> Any:
+    """A tensor on any device as a NumPy array (bfloat16, which NumPy lacks, as float32); the rest as it is."""
+    if not is_tensor(x):
+        return x
+    plain = x.detach().cpu()
+    return (plain.float() if str(plain.dtype) == "torch.bfloat16" else plain).numpy()
+
+
+def place(host: Array, x: Array) -> Array:
+    """A NumPy array where `x` is, in its own type."""
+    if isinstance(x, np.ndarray):
+        return host
+    return namespace(x).asarray(_plain(host), device=x.device)
+
+
+def like(host: Array, x: Array) -> Array:
+    """A NumPy array where `x` is and in its floating-point type; not a copy where that is not needed."""
+    if isinstance(x, np.ndarray):
+        return host.astype(x.dtype, copy=False)
+    return namespace(x).asarray(_plain(host), dtype=x.dtype, device=x.device)
+
+
+def _plain(host: Array) -> Array:
+    """An array that torch takes without a word: strides it knows, and not read-only, though nobody writes to it."""
+    return host if host.flags.c_contiguous and host.flags.writeable else host.copy(order="C")
+
+
+def cast(x: Array, kind: np.dtype[Any] | type) -> Array:
+    """`x` in a type that NumPy names; not a copy where it has it."""
+    if isinstance(x, np.ndarray | np.generic):
+        return x.astype(kind, copy=False)
+    return x.to(getattr(namespace(x), np.dtype(kind).name))
+
+
+def matching(x: Array, other: Array) -> Array:
+    """`x` in the type of `other`, both in the same library; not a copy where it has it."""
+    return x.astype(other.dtype, copy=False) if isinstance(x, np.ndarray) else x.to(other.dtype)
+
+
+def counting(n: int, x: Array) -> Array:
+    """0, 1, …, n − 1, where `x` is."""
+    return np.arange(n) if isinstance(x, np.ndarray) else namespace(x).arange(n, device=x.device)
+
+
+def empty(shape: tuple[int, ...], x: Array) -> Array:
+    """An array to be filled, where `x` is and in its type."""
+    return np.empty(shape, x.dtype) if isinstance(x, np.ndarray) else x.new_empty(shape)
+
+
+def empty64(shape: tuple[int, ...] | int, x: Array) -> FloatArray:
+    """An array of float64 to be filled, where `x` is."""
+    if isinstance(x, np.ndarray):
+        return np.empty(shape)
+    filled: FloatArray = x.new_empty(shape, dtype=namespace(x).float64)  # what it is once it is on the host
+    return filled
+
+
+def total(x: Array, axis: int) -> Array:
+    """Sum along one axis, in float64."""
+    return x.sum(axis, dtype=np.float64 if isinstance(x, np.ndarray) else namespace(x).float64)
+
+
+def at_least(x: Array, least: float) -> Array:
+    """The larger of `x` and a number."""
+    return np.maximum(x, least) if isinstance(x, np.ndarray) else x.clamp(min=least)
+
+
+def lines(x: Array, which: Array) -> Array:
+    """Lines of a matrix by number; `which` is on the host."""
+    if isinstance(x, np.ndarray):
+        return x[which]
+    # Numbers of lines are few: basic indexing sends nothing to the device.
+    return namespace(x).stack([x[int(i)] for i in which])
+
+
+def one_of_each(x: Array, column: Array) -> Array:
+    """Entry ``x[i, column[i]]`` of every row, shape (m,)."""
+    if isinstance(x, np.ndarray):
+        return x[np.arange(len(column)), column]
+    return x.gather(1, column[:, None])[:, 0]
+
+
+def one_hot(codes: Array, width: int, x: Array) -> Array:
+    """Float64 matrix (m, width) with a one in the column that each code names, where `x` is."""
+    return place(np.eye(width), x)[codes]
+
+
+def sum_by(codes: Array, values: Array, width: int) -> Array:
+    """Sums of each line of `values`, (k, m) in float64, over the rows of each code: shape (k, width)."""
+    if isinstance(values, np.ndarray):
+        return np.stack([np.bincount(codes, weights=line, minlength=width) for line in values])
+    # Not bincount, which waits for the device to say how long its result is and adds in no fixed order.
+    return values @ one_hot(codes, width, values)
+
+
+def rows_at(x: Array, rows: Any) -> Array:
+    """Rows of an array by slice or by an index array on the host."""
+    return x[rows] if isinstance(x, np.ndarray) or isinstance(rows, slice) else x[place(rows, x)]
+
+
+@contextmanager
+def exact_products(x: Array) -> Iterator[None]:
+    """Inside, products of float32 tensors like `x` keep all their digits, whatever the user has allowed.
+
+    TF32 and bfloat16 passes, which `torch.set_float32_matmul_precision` and `allow_tf32` turn on for a network's sake,
+    leave ten bits of a product. The user's setting is back when the block ends.
+    """
+    if isinstance(x, np.ndarray):
+        yield
+        return
+    import torch
+
+    backends = (torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None))
+    if hasattr(torch.backends.cuda.matmul, "fp32_precision"):
+        name, exact = "fp32_precision", "ieee"
+    else:  # before torch 2.9
+        name, exact = "allow_tf32", False  # type: ignore[assignment]
+    given = [(backend, getattr(backend, name)) for backend in backends if hasattr(backend, name)]
+    if all(setting == exact for _, setting in given):
+        yield
+        return
+    try:
+        for backend, _ in given:
+            setattr(backend, name, exact)
+        yield
+    finally:
+        for backend, setting in given:
+            setattr(backend, name, setting)
+
+
+def on_host(value: Any) -> Any:
+    """What a statistic returned, on the host: floating-point tensors as float64 arrays, in one transfer for all.
+
+    Takes tensors, numbers, NumPy arrays, and lists, tuples and dataclasses of them; integers and booleans keep their
+    type, and a tensor without axes becomes a number.
+    """
+    tensors: list[Any] = []
+    _collect(value, tensors)
+    if not tensors:
+        return value
+    return _replaced(value, iter(_fetched(tensors)))
+
+
+def _collect(value: Any, tensors: list[Any]) -> None:
+    for part in _parts(value):
+        if is_tensor(part):
+            tensors.append(part)
+        elif part is not value:
+            _collect(part, tensors)
+
+
+def _parts(value: Any) -> list[Any]:
+    """What a value consists of; itself if it is one piece."""
+    if isinstance(value, list | tuple):
+        return list(value)
+    if hasattr(value, "__dataclass_fields__"):
+        return [getattr(value, name) for name in value.__dataclass_fields__]
+    return [value]
+
+
+def _replaced(value: Any, arrays: Iterator[Any]) -> Any:
+    """The same nest with its tensors, in order, replaced."""
+    if is_tensor(value):
+        return next(arrays)
+    if isinstance(value, list | tuple):
+        return type(value)([_replaced(part, arrays) for part in value])
+    if hasattr(value, "__dataclass_fields__"):
+        return type(value)(*(_replaced(part, arrays) for part in _parts(value)))
+    return value
+
+
+def _fetched(tensors: list[Any]) -> list[Any]:
+    """Tensors of one device as NumPy arrays: packed byte by byte, so that there is one transfer and one wait."""
+    xp = namespace(tensors[0])
+    wide = [(tensor.to(xp.float64) if tensor.is_floating_point() else tensor).contiguous() for tensor in tensors]
+    if len(wide) == 1:
+        return [wide[0].cpu().numpy()[()]]
+    packed = xp.concat([tensor.view(-1).view(xp.uint8) for tensor in wide]).cpu().numpy()
+    arrays, start = [], 0
+    for tensor in wide:
+        kind = np.dtype(str(tensor.dtype).removeprefix("torch."))
+        size = tensor.numel() * kind.itemsize
+        arrays.append(packed[start : start + size].copy().view(kind).reshape(tuple(tensor.shape))[()])
+        start += size
+    return arrays
+
+
+def by_rows(function: Any, x: Array, out: Array, numbers: int = 2**25) -> Array:
+    """``out[rows] = function(x[rows])`` over blocks of rows of some `numbers` entries, in at least float32.
+
+    So that a large half-precision tensor never has a copy of its own size in float32.
+    """
+    work = x.dtype if x.dtype.itemsize >= 4 else namespace(x).float32
+    step = max(1, numbers // max(1, x.shape[1]))
+    for start in range(0, len(x), step):
+        rows = slice(start, start + step)
+        out[rows] = function(x[rows].to(work))
+    return out

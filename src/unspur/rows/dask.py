@@ -1,0 +1,333 @@
+"""Rows in a Dask array: summed where their chunks are, on the cores of this machine or on a cluster.
+
+::
+
+    chunk 0 ─ statistic ─┐
+    chunk 1 ─ statistic ─┼─ + ─┐
+    …                    │     ├─ + ──▶ one small result, here
+    chunk 8 ─ statistic ─┼─ + ─┘
+    chunk 9 ─ statistic ─┘
+
+Everything is a task of a graph that Dask keeps: chunks, columns, the statistic itself. So what is lost with a worker is
+computed again from its recipe, and since the tree of sums depends on the chunks alone, to the same bits.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, Self, TypeAlias
+from weakref import WeakValueDictionary
+
+import cloudpickle
+import dask
+import dask.array as da
+import numpy as np
+
+from unspur._typing import Array
+from unspur.exceptions import ClusterLostError, InputError
+from unspur.rows.memory import MemoryRows
+from unspur.rows.source import Block, Columns, RowSource, S, Weighting
+
+#: Results that are added up in one task: few levels, and no worker has to hold many results.
+FAN_IN = 8
+#: Bytes of drawn rows that are fetched at once, so that a minibatch does not cost a journey each.
+AHEAD = 32 * 2**20
+
+#: Bytes of projected rows up to which they are brought here: visiting them on a cluster would take longer, every time.
+HERE = 4 * 2**20
+
+Delayed: TypeAlias = Any
+#: Arrays whose chunks are being kept, by name and cluster, for as long as somebody uses them.
+_kept: WeakValueDictionary[tuple[str, str | None], Any] = WeakValueDictionary()
+
+
+class DaskRows(RowSource):
+    """Rows of a `dask.array` of shape (n, d), computed once and kept by their workers while this source lives.
+
+    A chunk holds whole rows: an array that is cut along the features is put together first. Columns travel once, at
+    two bytes a row where labels are binary and weights 0 or 1. Runs on whatever Dask would use: a cluster where a
+    `distributed.Client` is open, else the cores of this process.
+    """
+
+    def __init__(self, z: Array, columns: Columns):
+        if z.ndim != 2 or z.shape[0] != len(columns):
+            raise InputError(f"Z of shape {z.shape} does not go with {len(columns)} labels.")
+        z = kept(z)
+        self._columns, self._n_features, self._dtype = columns, int(z.shape[1]), z.dtype
+        full, ends = np.flatnonzero(z.chunks[0]), np.cumsum(z.chunks[0])  # a chunk may be empty
+        self._slices = [slice(int(ends[i] - z.chunks[0][i]), int(ends[i])) for i in full]
+        chunks = z.to_delayed(optimize_graph=False)[full, 0]
+        packed = [_Packed.of(columns, rows) for rows in self._slices]
+        # Made from its chunk, so that it is made where the chunk is.
+        beside = [_task(_unpacked)(own, chunk) for own, chunk in zip(packed, chunks, strict=True)]
+        self._parts = list(zip(chunks, _persisted(beside), strict=True))
+        self._z = z  # keeps `kept` from computing the chunks again for another source
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self._columns)
+
+    @property
+    def n_features(self) -> int:
+        """Number of features."""
+        return self._n_features
+
+    @property
+    def n_folds(self) -> int:
+        """Number of folds that are held out in turn."""
+        return self._columns.n_folds
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Floating-point type of the rows of a block."""
+        return np.promote_types(self._dtype, np.float32)
+
+    def sum(self, statistic: Callable[[Block], S]) -> S:
+        """Sum of `statistic` over the blocks of each chunk, then over chunks in a fixed tree.
+
+        `statistic` is pickled (by cloudpickle where need be), travels to the cluster once and between workers from
+        there. It should hold no row source.
+        """
+        sent = _parcel(statistic)
+        sums = [_task(_summed)(chunk, columns, sent) for chunk, columns in self._parts]
+        while len(sums) > 1:
+            sums = [_task(_added)(*sums[i : i + FAN_IN]) for i in range(0, len(sums), FAN_IN)]
+        result: S = _computed(sums)[0]
+        return result
+
+    def project(self, directions: Array, centre: Array) -> RowSource:
+        """Rows ``(z − centre) @ directions`` in float64, each chunk where it is; small ones are brought here."""
+        sent = _parcel((directions, centre))
+        projected = [_task(_projected)(chunk, columns, sent) for chunk, columns in self._parts]
+        if 8 * self.n_rows * max(1, directions.shape[1]) <= HERE:
+            z = np.concatenate([chunk.T for chunk in _computed(projected)], axis=1)
+            return MemoryRows(z.T, self._columns)
+        return self._with(_persisted(projected), directions.shape[1])
+
+    def _with(self, chunks: Sequence[Delayed], n_features: int) -> Self:
+        """Other rows in float64, as many to a chunk, with the same columns."""
+        other = copy.copy(self)
+        other._n_features, other._dtype = n_features, np.dtype(np.float64)
+        other._parts = [(chunk, columns) for chunk, (_, columns) in zip(chunks, self._parts, strict=True)]
+        return other
+
+    def minibatches(self, size: int, rng: np.random.Generator, weighting: Weighting) -> Iterator[Block]:
+        """One epoch of random blocks (see :class:`RowSource`): drawn here, fetched from the chunks, many at a time."""
+        numbers = MemoryRows(np.arange(self.n_rows, dtype=np.float64)[:, None], self._columns)
+        drawn = numbers.minibatches(size, rng, weighting)
+        at_once = max(1, AHEAD // max(1, size * self.n_features * self.dtype.itemsize))
+        while blocks := list(islice(drawn, at_once)):
+            rows = [block.z[:, 0].astype(np.intp) for block in blocks]
+            z = self._fetched(np.concatenate(rows))
+            for block, own in zip(blocks, np.split(z, np.cumsum([len(r) for r in rows])[:-1]), strict=True):
+                yield replace(block, z=own)
+
+    def _fetched(self, rows: Array) -> Array:
+        """Some rows by number, in that order, shape (m, d)."""
+        order = np.argsort(rows, kind="stable")
+        cuts = np.searchsorted(rows[order], [part.start for part in self._slices[1:]])
+        wanted = [
+            (_task(_taken)(chunk, rows[own] - part.start), own)
+            for (chunk, _), part, own in zip(self._parts, self._slices, np.split(order, cuts), strict=True)
+            if len(own)
+        ]
+        out = np.empty((len(rows), self.n_features), dtype=self.dtype)
+        for taken, (_, own) in zip(_computed([task for task, _ in wanted]), wanted, strict=True):
+            out[own] = taken
+        return out
+
+
+def kept(z: Array) -> Array:
+    """The array with whole rows in each chunk, computed once: workers keep the chunks while the result is alive.
+
+    Asked again for an array that is being kept, it gives what there is, so that two sources share their chunks. What
+    is no array of two dimensions is given back as it is, to be refused where rows are checked.
+    """
+    if not isinstance(z, da.Array) or z.ndim != 2:
+        return z
+    cluster = _cluster()
+    there = _kept.get((z.name, cluster))
+    if there is None:
+        there = _whole_rows(z)
+        if cluster is not None and not _computed_before(there):
+            there = there.map_blocks(_aligned, dtype=z.dtype, meta=z._meta)
+        with _cluster_in_words():
+            there = there.persist()
+        _kept[z.name, cluster] = _kept[there.name, cluster] = there
+    return there
+
+
+def applied(z: Array, function: Callable[[Array], Array]) -> Array:
+    """`function` of every chunk of rows, when it is asked for: same shape, type and chunks."""
+    return _whole_rows(z).map_blocks(function, dtype=z.dtype, meta=z._meta).rechunk(z.chunks)
+
+
+def per_chunk(z: Array, function: Callable[[Array], S]) -> list[S]:
+    """What `function` makes of each chunk (m, d), in their order; made where the chunk is, and brought here."""
+    chunks = _whole_rows(_kept.get((z.name, _cluster()), z)).to_delayed()[:, 0]
+    return list(_computed([_task(function)(chunk) for chunk in chunks]))
+
+
+def _whole_rows(z: Array) -> Array:
+    if type(z._meta) is not np.ndarray:
+        kind = f"{type(z._meta).__module__.partition('.')[0]}.{type(z._meta).__name__}"
+        raise InputError(f"Z has chunks of type {kind}; NumPy arrays are needed: Z.map_blocks(…) can turn them.")
+    return z if z.numblocks[1] == 1 else z.rechunk({1: -1})
+
+
+def _cluster() -> str | None:
+    """The client that Dask would send work to; None for the schedulers of this process."""
+    client = getattr(dask.base.get_scheduler(), "__self__", None)
+    return getattr(client, "id", None)
+
+
+def _computed_before(z: Array) -> bool:
+    """Whether a cluster has the chunks already: another copy of them under another name would count twice."""
+    from distributed.client import futures_of
+
+    return bool(futures_of(z))
+
+
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    """The columns of one chunk as they travel, and as the scheduler keeps them should a worker be lost.
+
+    `targets` is None where they are the two lowest bits of the cell.
+    """
+
+    cell: Array
+    targets: Array | None
+    weight: Array
+    n_folds: int
+
+    @classmethod
+    def of(cls, columns: Columns, rows: slice) -> _Packed:
+        """The columns of some rows."""
+        cell, targets = columns.cell[rows], columns.targets[:, rows]
+        known = np.array_equal(targets, _labels(cell))
+        return cls(_small(cell), None if known else _small(targets), _small(columns.weight[rows]), columns.n_folds)
+
+    def unpack(self) -> Columns:
+        """The columns in the types that statistics count on."""
+        cell = self.cell.astype(np.intp)
+        targets = _labels(cell) if self.targets is None else self.targets
+        return Columns(targets.astype(np.float64), cell, self.weight.astype(np.float64), self.n_folds)
+
+
+def _labels(cell: Array) -> Array:
+    """Concept and main label from ``4·fold + 2·y + concept``, shape (2, m)."""
+    return np.stack([cell & 1, cell >> 1 & 1])
+
+
+def _small(numbers: Array) -> Array:
+    """The same numbers, in a byte each if they fit."""
+    with np.errstate(invalid="ignore"):
+        short = numbers.astype(np.uint8)
+    return short if np.array_equal(short, numbers) else numbers
+
+
+@dataclass(frozen=True, slots=True)
+class _Parcel:
+    """Something pickled."""
+
+    content: bytes
+
+
+# What workers do
+
+
+def _unpacked(packed: _Packed, chunk: Array) -> Columns:
+    columns = packed.unpack()
+    if len(chunk) != len(columns):
+        raise InputError(f"A chunk of Z has {len(chunk)} rows where the array says {len(columns)}.")
+    return columns
+
+
+def _aligned(chunk: Array) -> Array:
+    """The chunk at an address that suits its type; what has travelled may lie anywhere.
+
+    NumPy takes other paths through such arrays, slower ones, whose sums differ in the last bits.
+    """
+    return np.require(chunk, requirements="A")
+
+
+def _source(chunk: Array, columns: Columns) -> MemoryRows:
+    targets, cell, weight = (_aligned(column) for column in (columns.targets, columns.cell, columns.weight))
+    return MemoryRows(_aligned(chunk), Columns(targets, cell, weight, columns.n_folds))
+
+
+def _sent(value: Any) -> Any:
+    return value
+
+
+def _opened(sent: Any) -> Any:
+    return cloudpickle.loads(sent.content) if isinstance(sent, _Parcel) else sent
+
+
+def _summed(chunk: Array, columns: Columns, statistic: Any) -> Any:
+    return _source(chunk, columns).sum(_opened(statistic))
+
+
+def _added(first: Any, *others: Any) -> Any:
+    # Sums may add up in place. The first is a result that Dask keeps, and may hand out again when a worker is lost.
+    return functools.reduce(operator.add, others, copy.deepcopy(first))
+
+
+def _projected(chunk: Array, columns: Columns, onto: Any) -> Array:
+    return _source(chunk, columns).project(*_opened(onto))._z
+
+
+def _taken(chunk: Array, rows: Array) -> Array:
+    return chunk[rows]
+
+
+# How they are asked to
+
+
+def _parcel(value: Any) -> Delayed:
+    """What many tasks need, as a task of its own: the scheduler sends it to one worker, and workers to each other.
+
+    For a cluster it is pickled here, once, and unpickled by each task, which puts its arrays where they should lie.
+    """
+    return _task(_sent)(value if _cluster() is None else _Parcel(cloudpickle.dumps(value)))
+
+
+@functools.cache
+def _task(function: Callable[..., Any]) -> Callable[..., Delayed]:
+    """The function as one that makes tasks; not pure to Dask, which would hash all arguments to tell equal ones."""
+    task: Callable[..., Delayed] = dask.delayed(function, pure=False)
+    return task
+
+
+def _persisted(tasks: Sequence[Delayed]) -> tuple[Delayed, ...]:
+    with _cluster_in_words():
+        return tuple(dask.persist(*tasks))
+
+
+def _computed(tasks: Sequence[Delayed]) -> tuple[Any, ...]:
+    with _cluster_in_words():
+        return tuple(dask.compute(*tasks))
+
+
+@contextmanager
+def _cluster_in_words() -> Iterator[None]:
+    """Errors of the cluster as `ClusterLostError`; those of the rows and of their files as they are."""
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, CancelledError) and type(error).__module__.partition(".")[0] != "distributed":
+            raise
+        what = str(error).partition("\n")[0].rstrip(".") or "no reason given"
+        raise ClusterLostError(
+            f"The Dask cluster did not finish ({type(error).__name__}: {what}). Single workers may be lost, not the "
+            "scheduler, nor each worker that tries a chunk: see that it runs, and that a few chunks fit into the "
+            "memory of a worker; then fit again."
+        ) from error

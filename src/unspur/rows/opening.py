@@ -1,0 +1,129 @@
+"""`open_rows`: from names of files to rows that are read when they are needed."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import TypeAlias
+
+from unspur.exceptions import InputError
+from unspur.rows.memmap import StoredNpy
+from unspur.rows.stored import StoredRows
+
+Paths: TypeAlias = str | PathLike[str] | Sequence[str | PathLike[str]]
+
+
+def open_rows(
+    paths: Paths,
+    *,
+    features: str | Sequence[str] | None = None,
+    labels: Sequence[str] = (),
+    memory: int | str = "1GB",
+    progress: bool = False,
+    check: bool = True,
+    scratch: str | PathLike[str] | None = None,
+) -> StoredRows:
+    """Rows in files that need not fit into memory, to be passed to `fit` in place of an array.
+
+    Parameters
+    ----------
+    paths : str, path or list of them
+        Parquet files, folders of them (all below, sorted; names that begin with "_" or "." are left out), patterns such
+        as ``"big/*.parquet"``; or one ``.npy`` file of shape (n, d).
+    features : str or list of str, optional
+        Of Parquet files: a column of lists that all have the same length, or numeric columns, one per feature. By
+        default the only column of lists; where there is none, all columns besides `labels`.
+    labels : list of str
+        Columns that must be there and are no features; ``rows.column(name)`` reads any column.
+    memory : int or str, default="1GB"
+        Budget in bytes for reading, for 128 bytes per row that a fit keeps, and for what it computes from the rows;
+        larger projections go to a temporary file. The interpreter and d × d matrices come on top.
+    progress : bool, default=False
+        Show a bar for each pass over the rows where standard error is a terminal.
+    check : bool, default=True
+        Read all rows once now, so that damaged row groups, nulls, lists of different length, NaN and infinity are
+        refused here, by file and row group. The next `fit` then does without the pass it would have made for this. With
+        False it is `fit` that checks, before it estimates anything.
+    scratch : folder, optional
+        Where temporary files go; by default that of the system. Naming one also asks for a decoded copy of Parquet rows
+        that do not fit into the budget: made in the first pass, as large as Z, removed at the end. Later passes read it
+        several times as fast as Parquet can be decoded, which matters as a fit makes dozens.
+
+    Returns
+    -------
+    StoredRows
+        With `shape`, `dtype` (float32 for half and single precision, else float64), `column`, `select`, `blocks`.
+
+    Notes
+    -----
+    A damaged page is noticed where it has a checksum or cannot be decoded. Of pages without checksums a changed byte
+    may just be another number; write files with checksums (``write_page_checksum=True`` in pyarrow) to be sure.
+
+    Examples
+    --------
+    >>> rows = open_rows("big/*.parquet", memory="1GB")  # doctest: +SKIP
+    >>> JSE().fit(rows, rows.column("bird"), concept=rows.column("background"))  # doctest: +SKIP
+    """
+    files = find_files(paths)
+    if files[0].suffix.lower() == ".npy":
+        if len(files) > 1:
+            raise InputError(f"{files[0]} is one of {len(files)} files; of .npy files one at a time can be opened.")
+        if features is not None or labels:
+            raise InputError(f"{files[0]} has no named columns; features and labels are for Parquet files.")
+        rows: StoredRows = StoredNpy(files[0], memory=memory, progress=progress, scratch=scratch)
+    else:
+        from unspur.rows.parquet import ParquetRows
+
+        rows = ParquetRows(files, features=features, labels=labels, memory=memory, progress=progress, scratch=scratch)
+    if check:
+        rows.check()
+    return rows
+
+
+def find_files(paths: Paths) -> list[Path]:
+    """The files that names, folders and patterns stand for, in order; none, or the same one twice, is an error."""
+    given = [paths] if isinstance(paths, str | PathLike) else list(paths)
+    if not given:
+        raise InputError("No file was named.")
+    found: list[Path] = []
+    for name in given:
+        found += _one(str(name))
+    kinds = {path.suffix.lower() if path.suffix.lower() == ".npy" else ".parquet" for path in found}
+    if len(kinds) > 1:
+        raise InputError(f"{', '.join(map(str, given[:5]))}: .npy and Parquet files cannot be mixed.")
+    seen: dict[Path, Path] = {}
+    for path in found:
+        if (real := path.resolve()) in seen:
+            raise InputError(f"{path} is named twice; its rows would count twice.")
+        seen[real] = path
+    return found
+
+
+def _one(name: str) -> list[Path]:
+    path = Path(name)
+    if path.is_dir():
+        return _below(path)
+    if path.exists():
+        return [path]
+    matches = [Path(match) for match in sorted(glob.glob(name, recursive=True))]
+    if not matches:
+        raise InputError(f"There is no file {name}, and none that matches it as a pattern.")
+    files = [file for match in matches for file in (_below(match) if match.is_dir() else [match])]
+    return [file for file in files if not file.name.startswith(("_", "."))] or files
+
+
+def _below(folder: Path) -> list[Path]:
+    """Parquet files in a folder and below it; ``_SUCCESS``, ``_metadata`` and hidden ones are the writer's own."""
+    files = [
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+        and path.suffix.lower() in (".parquet", ".pq")
+        and not any(part.startswith(("_", ".")) for part in path.relative_to(folder).parts)
+    ]
+    if not files:
+        hint = f" Of an embedding store open {folder / 'rows.npy'}." if (folder / "rows.npy").exists() else ""
+        raise InputError(f"{folder} holds no Parquet files.{hint}")
+    return files

@@ -1,0 +1,408 @@
+"""Rows in Parquet files: one column of lists, or one column per feature.
+
+A file is a sequence of row groups, each of which holds its columns one after the other, in pages. Pages are read
+through small buffers and decoded a piece at a time, so that a row group may be far larger than memory.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unspur._typing import Array
+from unspur.exceptions import InputError
+from unspur.rows.budget import Budget, as_bytes, in_words
+from unspur.rows.stored import StoredRows, Stretches
+
+#: Bytes read from a column at once. Without such a buffer pyarrow reads a whole column of a row group.
+BUFFER = 2**16
+#: Most that is held of a column besides its values: a page of data and one of its dictionary, which writers keep to a
+#: megabyte each, one of them compressed as well.
+PAGES = 3 * 2**20
+#: Whole numbers beyond this are not all different as float64.
+EXACT = 2**53
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """A row group: its file, its number there, its rows, and the number of its first row among those of all files."""
+
+    path: Path
+    number: int
+    rows: int
+    start: int
+
+    def __str__(self) -> str:
+        return f"{self.path}, row group {self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Which columns hold the features, in order, and the type of their values."""
+
+    columns: tuple[str, ...]
+    lists: bool
+    kind: str
+    width: int
+    dtype: np.dtype[Any]
+
+
+class ParquetRows(StoredRows):
+    """The rows of Parquet files, read in order within a memory budget.
+
+    Parameters
+    ----------
+    paths : the files, in the order of their rows.
+    features : name of a column of lists of equal length, or names of numeric columns. None: the only column of lists
+        of numbers or, if `labels` are named, all columns besides those.
+    labels : columns that must be there and are no features.
+    memory : budget, such as "1GB".
+    scratch : folder for a decoded copy, which later passes read instead.
+    block_rows : rows to read at a time, instead of as many as the budget allows.
+
+    `groups` are the row groups that have rows, and `layout` says how features are stored. What a look at the files
+    shows (schemas, sizes, widths) is checked here, what only reading shows by `check`.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        *,
+        features: str | Sequence[str] | None = None,
+        labels: Sequence[str] = (),
+        memory: int | str = "1GB",
+        progress: bool = False,
+        scratch: str | PathLike[str] | None = None,
+        block_rows: int | None = None,
+    ):
+        groups, overhead, start, first = [], 0, 0, None
+        for path in paths:
+            with opened(path) as file:
+                schema = _plain_schema(file.schema_arrow)
+                if first is None:
+                    columns, lists = _feature_columns(path, schema, features, labels)
+                    first = {name: schema[name] for name in columns}
+                    names = dict(schema)
+                else:
+                    _require_same(path, schema, first, paths[0])
+                    names = {name: kind for name, kind in names.items() if name in schema}
+                _require_labels(path, schema, labels)
+                leaves = _leaves(file, columns)
+                for number in range(file.metadata.num_row_groups):
+                    group = file.metadata.row_group(number)
+                    overhead = max(overhead, _pages(group, leaves))
+                    groups.append(RowGroup(Path(path).absolute(), number, group.num_rows, start))
+                    start += group.num_rows
+        if first is None or not start:
+            raise InputError(f"{_files(paths)} no rows.")
+        self.groups = tuple(group for group in groups if group.rows)
+        self.layout = _layout(self.groups[0], columns, lists, first)
+        self.shape, self.dtype = (start, self.layout.width), self.layout.dtype
+        self.feature_names = None if lists else list(columns)
+        self.column_names = [name for name in names if name not in columns]
+        self.budget = Budget(as_bytes(memory), start, self.shape[1] * self.dtype.itemsize, overhead)
+        self.budget.require_enough(f"{paths[0]}" + (f" and {len(paths) - 1} more" if len(paths) > 1 else ""))
+        self._block_rows = self.budget.piece_rows if block_rows is None else block_rows
+        super().__init__(paths, progress=progress, scratch=scratch)
+
+    def _pieces(self) -> Stretches:
+        import pyarrow as pa
+
+        pool, path, file = pa.default_memory_pool(), None, None
+        before = pool.bytes_allocated()
+        try:
+            for group in self.groups:
+                if self._wanted is not None and not self._wanted[group.start : group.start + group.rows].any():
+                    continue
+                if path != group.path:
+                    if file is not None:
+                        file.close()
+                    path, file = group.path, _open(group.path)
+                start = group.start
+                for batch in batches(file, group, list(self.layout.columns), self._block_rows):
+                    self._require_room(group, pool.bytes_allocated() - before)
+                    z = values_of(batch, self.layout, group)
+                    yield slice(start, start + len(z)), z
+                    start += len(z)
+                    del batch, z  # not held while the next is decoded
+                if start - group.start != group.rows:
+                    raise InputError(f"{group} is damaged: it has {start - group.start} rows instead of {group.rows}.")
+        finally:
+            if file is not None:
+                file.close()
+
+    def _require_room(self, group: RowGroup, used: int) -> None:
+        """Pages may be larger than writers usually make them, which nothing says before they are read."""
+        if used > self.budget.total:
+            needed = self.budget.total + used
+            raise InputError(
+                f"{group} has pages so large that reading takes {in_words(used)}, more than memory="
+                f"{in_words(self.budget.total)}. Pass memory='{-(-needed // 10**6)}MB', or write smaller pages."
+            )
+
+    def place_of(self, row: int) -> str:
+        """File, row group and row in it."""
+        group = next(group for group in reversed(self.groups) if group.start <= row)
+        return f"{group} (row {row - group.start} of it)"
+
+    def _whole_column(self, name: str) -> Array:
+        import pyarrow as pa
+
+        parts: list[Any] = []
+        kind = None
+        for path, groups in itertools.groupby(self.groups, key=lambda group: group.path):
+            with opened(path) as file:
+                found = _plain_schema(file.schema_arrow)[name]
+                if kind is not None and found != kind:
+                    raise InputError(
+                        f"{path}: column {name!r} is of type {found}; in {self.groups[0].path} it is {kind}. Write "
+                        "them alike."
+                    )
+                kind = found
+                for group in groups:
+                    parts += [_decoded(batch.column(0)) for batch in batches(file, group, [name], 2**16)]
+        column = pa.chunked_array(parts)
+        if len(column) != self.budget.rows:
+            raise InputError(f"{self.name}: column {name!r} has {len(column)} values for {self.budget.rows} rows.")
+        return _as_labels(column)
+
+
+def _arrow() -> Any:
+    try:
+        from pyarrow import parquet
+    except ImportError as error:
+        raise InputError("Parquet files need pyarrow: pip install 'unspur[data]'.") from error
+    return parquet
+
+
+def _open(path: Path) -> Any:
+    """A file that is read through small buffers, page by page, with the checksums of its pages if it has any."""
+    import pyarrow as pa
+
+    parquet = _arrow()
+    try:
+        return parquet.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False, page_checksum_verification=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read as Parquet: {_said(error)}") from error
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    """A Parquet file, closed at the end."""
+    _arrow()
+    file = _open(path)
+    try:
+        yield file
+    finally:
+        file.close()
+
+
+def _said(error: BaseException) -> str:
+    return f"{' '.join(str(error).split())[:200].rstrip('.')}."
+
+
+def batches(file: Any, group: RowGroup, columns: list[str], rows: int) -> Iterator[Any]:
+    """Record batches of a row group; what is damaged is named."""
+    import pyarrow as pa
+
+    try:
+        yield from file.iter_batches(rows, row_groups=[group.number], columns=columns, use_threads=False)
+    except (pa.ArrowException, OSError, MemoryError, UnicodeError) as error:
+        raise InputError(f"{group} is damaged (column {', '.join(columns[:3])}): {_said(error)}") from error
+
+
+def _plain_schema(schema: Any) -> dict[str, Any]:
+    """Types by name; a dictionary is a way to write its values, and the name of a list's items is of no interest."""
+    import pyarrow as pa
+
+    def plain(kind: Any) -> Any:
+        if pa.types.is_dictionary(kind):
+            return plain(kind.value_type)
+        if pa.types.is_fixed_size_list(kind):
+            return pa.list_(pa.field("item", kind.value_type), kind.list_size)
+        if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            return pa.list_(pa.field("item", kind.value_type))
+        return pa.string() if pa.types.is_large_string(kind) else kind
+
+    return {field.name: plain(field.type) for field in schema}
+
+
+def _is_number(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
+
+
+def _is_list(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind)) and _is_number(kind.value_type)
+
+
+def _feature_columns(
+    path: Path, schema: dict[str, Any], features: str | Sequence[str] | None, labels: Sequence[str]
+) -> tuple[tuple[str, ...], bool]:
+    """Names of the feature columns, and whether it is one of lists."""
+    there = ", ".join(f"{name} ({kind})" for name, kind in list(schema.items())[:20])
+    if features is None:
+        lists = [name for name, kind in schema.items() if _is_list(kind) and name not in labels]
+        if len(lists) > 1:
+            raise InputError(f"{path} has several columns of lists: {', '.join(lists)}. Name one with features=.")
+        if not lists and not labels:
+            raise InputError(
+                f"{path} has no column of lists, so it does not say which columns are features (it has: {there}). Name "
+                "them with features=, or those that are none with labels=."
+            )
+        features = lists or [name for name in schema if name not in labels]
+    names = (features,) if isinstance(features, str) else tuple(features)
+    missing = [name for name in names if name not in schema]
+    if missing:
+        raise InputError(f"{path} has no column {missing[0]!r} to take as a feature (it has: {there}).")
+    if not names or len(set(names)) < len(names):
+        raise InputError(f"{path}: features must be different columns, at least one; got {list(names)[:20]}.")
+    if len(names) == 1 and _is_list(schema[names[0]]):
+        return names, True
+    odd = [name for name in names if not _is_number(schema[name])]
+    if odd:
+        raise InputError(
+            f"{path}: column {odd[0]!r} is of type {schema[odd[0]]}; features are numbers, a column each, or one "
+            "column of lists of numbers. Name other columns as labels, or leave them out."
+        )
+    return names, False
+
+
+def _require_same(path: Path, schema: dict[str, Any], first: dict[str, Any], example: Path) -> None:
+    for name, kind in first.items():
+        if name not in schema:
+            raise InputError(f"{path} has no column {name!r}, which {example} has. All files need the same features.")
+        if schema[name] != kind:
+            raise InputError(
+                f"{path}: column {name!r} is of type {schema[name]}; in {example} it is {kind}. All files need "
+                "features of the same width and type."
+            )
+
+
+def _require_labels(path: Path, schema: dict[str, Any], labels: Sequence[str]) -> None:
+    for name in labels:
+        if name not in schema:
+            there = ", ".join(list(schema)[:20])
+            raise InputError(f"{path} has no label {name!r} (its columns: {there}).")
+
+
+def _leaves(file: Any, columns: tuple[str, ...]) -> list[int]:
+    """Numbers of the stored columns that belong to the features."""
+    wanted = set(columns)
+    paths = [file.schema.column(i).path for i in range(len(file.schema))]
+    return [i for i, path in enumerate(paths) if path in wanted or path.split(".", 1)[0] in wanted]
+
+
+def _pages(group: Any, leaves: list[int]) -> int:
+    """Bytes that reading a row group holds besides the values asked for."""
+    total = 0
+    for leaf in leaves:
+        column = group.column(leaf)
+        total += min(PAGES, column.total_uncompressed_size + column.total_compressed_size) + BUFFER
+    return total
+
+
+def _layout(group: RowGroup, columns: tuple[str, ...], lists: bool, schema: dict[str, Any]) -> Layout:
+    """Width and type of the features; the width of lists that do not say it is that of the first."""
+    import pyarrow as pa
+
+    kinds = [kind.value_type if lists else kind for kind in schema.values()]
+    names = {str(kind) for kind in kinds}
+    single = names <= {"halffloat", "float"}
+    width = len(columns)
+    if lists:
+        kind = next(iter(schema.values()))
+        if pa.types.is_fixed_size_list(kind):
+            width = kind.list_size
+        else:
+            with opened(group.path) as file:
+                first = next(iter(batches(file, group, list(columns), 1))).column(0)
+                width = len(first[0]) if first.null_count == 0 else 0
+                if first.null_count:
+                    raise InputError(f"{group}: column {columns[0]!r} is null in its first row. Drop such rows.")
+    if not width:
+        raise InputError(f"{group}: column {columns[0]!r} holds empty lists; at least one feature is needed.")
+    return Layout(columns, lists, ", ".join(sorted(names)), width, np.dtype(np.float32 if single else np.float64))
+
+
+def values_of(batch: Any, layout: Layout, group: RowGroup) -> Array:
+    """Rows (m, d) of a record batch: without a copy where they are lists of float32 or float64."""
+    if not layout.lists:
+        out = np.empty((layout.width, batch.num_rows), dtype=layout.dtype)
+        # In the order asked for, which need not be that of the file.
+        for line, name in zip(out, layout.columns, strict=True):
+            line[:] = _numbers(batch.column(name), name, group)
+        return out.T
+    column, name = batch.column(layout.columns[0]), layout.columns[0]
+    if column.null_count:
+        raise InputError(f"{group}: column {name!r} is null in {column.null_count} rows. Drop them or fill them in.")
+    if not hasattr(column.type, "list_size"):
+        lengths = np.diff(column.offsets.to_numpy())
+        if np.any(lengths != layout.width):
+            other = int(lengths[lengths != layout.width][0])
+            raise InputError(
+                f"{group}: column {name!r} has a list of {other} numbers; the first row has {layout.width}. All rows "
+                "need the same length."
+            )
+    values = _numbers(column.flatten(), name, group)
+    if len(values) != batch.num_rows * layout.width:
+        raise InputError(f"{group} is damaged: column {name!r} has {len(values)} numbers in {batch.num_rows} rows.")
+    return values.reshape(batch.num_rows, layout.width).astype(layout.dtype, copy=False)
+
+
+def _numbers(column: Any, name: str, group: RowGroup) -> Array:
+    if column.null_count:
+        raise InputError(
+            f"{group}: column {name!r} has {column.null_count} nulls among its numbers. Drop those rows or fill "
+            "them in."
+        )
+    values = column.to_numpy(zero_copy_only=False)
+    if values.dtype.kind in "iu" and values.dtype.itemsize == 8 and len(values):
+        largest = max(int(values.max()), -int(values.min()))
+        if largest > EXACT:
+            raise InputError(
+                f"{group}: column {name!r} holds the whole number {largest}, which float64 cannot tell from its "
+                "neighbours. Is it an identifier? Name it as a label, or rescale it."
+            )
+    return values
+
+
+def _decoded(column: Any) -> Any:
+    """Labels as plain values; texts as a dictionary, which is small however many rows there are."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode() if not pa.types.is_string(column.type.value_type) else column
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        column = column.cast(pa.string()).dictionary_encode()
+    if pa.types.is_dictionary(column.type):
+        return column.cast(pa.dictionary(pa.int32(), pa.string()))
+    return column
+
+
+def _as_labels(column: Any) -> Array:
+    """A label column as an array: texts as objects with None for gaps, numbers with NaN for them."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(column.type):
+        column = column.unify_dictionaries()
+        words = [*column.chunk(0).dictionary.to_pylist(), None]
+        codes = np.concatenate([chunk.indices.fill_null(-1).to_numpy() for chunk in column.chunks])
+        return np.array(words, dtype=object)[codes]
+    if column.null_count and not _is_number(column.type):
+        return np.array(column.to_pylist(), dtype=object)
+    return np.asarray(column.to_numpy())
+
+
+def _files(paths: Sequence[Path]) -> str:
+    return f"{paths[0]} has" if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more have"

@@ -1,0 +1,170 @@
+"""Rows in a torch tensor, on whatever device it is: nothing but the results of sums leaves it."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+
+from unspur._arrays import exact_products, like, on_host
+from unspur._typing import Array
+from unspur.exceptions import InputError
+from unspur.rows.memory import BLOCK_BYTES, FEWEST_ROWS, MOST_ROWS, MemoryRows
+from unspur.rows.source import FAR, Block, Columns, RowSource, S, Weighting
+
+#: Bytes of a block in float64 on a device: large enough that starting kernels is no cost beside running them, and its
+#: temporaries are no cost beside Z.
+DEVICE_BYTES = 2**27
+#: Rows of a block on a device. Temporaries of narrow rows are longer than the rows themselves.
+DEVICE_ROWS = 2**20
+#: Rows of a block that is only multiplied with (see `TorchRows.sum`).
+THIN_ROWS = 2**22
+#: Bytes of drawn rows that come to the host at once.
+AHEAD = 32 * 2**20
+
+
+class TorchRows(RowSource):
+    """Rows of a tensor of shape (n, d), float64, float32, float16 or bfloat16; never copied, never moved.
+
+    float16 and bfloat16 rows become float32 block by block. Columns go to the device once, when they are first needed.
+    A sum is added up on the device and comes to the host when it is complete: the one time that it waits for the
+    device. Products of float32 are products of float32, whatever precision the user allows networks.
+    """
+
+    def __init__(self, z: torch.Tensor, columns: Columns, *, block_rows: int | None = None):
+        if z.ndim != 2 or len(z) != len(columns):
+            raise InputError(f"Z of shape {tuple(z.shape)} does not go with {len(columns)} labels.")
+        self._z = z.detach()
+        self._columns = columns
+        self._placed: Columns | None = None
+        width = max(1, self.n_features)
+        if block_rows is not None:
+            self._block_rows = self._thin_rows = block_rows
+        elif z.device.type == "cpu":
+            fitting = BLOCK_BYTES // (width * self.dtype.itemsize)
+            self._block_rows = self._thin_rows = min(MOST_ROWS, max(FEWEST_ROWS, fitting))
+        else:
+            self._block_rows = min(DEVICE_ROWS, max(FEWEST_ROWS, DEVICE_BYTES // (8 * width)))
+            self._thin_rows = THIN_ROWS if z.dtype.itemsize >= 4 else self._block_rows
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (self._z, self._columns, self._block_rows, self._thin_rows)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return int(self._z.shape[0])
+
+    @property
+    def n_features(self) -> int:
+        """Number of features."""
+        return int(self._z.shape[1])
+
+    @property
+    def n_folds(self) -> int:
+        """Number of folds that are held out in turn."""
+        return self._columns.n_folds
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Floating-point type of the rows of a block, as NumPy calls it."""
+        return np.dtype(np.float64 if self._z.dtype == torch.float64 else np.float32)
+
+    @property
+    def _work(self) -> torch.dtype:
+        return torch.float64 if self._z.dtype == torch.float64 else torch.float32
+
+    @property
+    def _beside(self) -> Columns:
+        """The columns on the device."""
+        if self._placed is None:
+            targets, cell, weight = (
+                _moved(column, self._z.device)
+                for column in (self._columns.targets, self._columns.cell, self._columns.weight)
+            )
+            self._placed = Columns(targets, cell, weight, self.n_folds)  # type: ignore[arg-type]
+        return self._placed
+
+    def _slices(self, size: int) -> Iterator[slice]:
+        for start in range(0, self.n_rows, size):
+            yield slice(start, min(start + size, self.n_rows))
+
+    def _read(self, rows: Any) -> torch.Tensor:
+        return self._z[rows].to(self._work)
+
+    def sum(self, statistic: Callable[[Block], S]) -> S:
+        """Sum of `statistic` over blocks of rows, in row order; added up on the device, one transfer to the host.
+
+        A statistic that is `thin` makes no copy of the rows and gets large blocks. One with a method `fused` is first
+        offered all rows as they are stored, half precision and all; it declines with None.
+        """
+        with exact_products(self._z):
+            fused = getattr(statistic, "fused", None)
+            value = None if fused is None else fused(self._beside.block(self._z, slice(None)))
+            if value is None:
+                size = self._thin_rows if getattr(statistic, "thin", False) else self._block_rows
+                blocks = (self._beside.block(self._read(rows), rows) for rows in self._slices(size))
+                value = functools.reduce(operator.add, map(statistic, blocks))
+            result: S = on_host(value)
+        return result
+
+    def project(self, directions: Array, centre: Array) -> TorchRows:
+        """Rows ``(z − centre) @ directions`` in float64, on the same device."""
+        projected = self._z.new_empty((directions.shape[1], self.n_rows), dtype=torch.float64)
+        if directions.shape[1]:
+            with exact_products(self._z):
+                self._fill(projected, like(directions, projected), like(centre, projected))
+        source = TorchRows(projected.T, self._columns)
+        source._placed = self._beside
+        return source
+
+    def _fill(self, projected: torch.Tensor, directions: torch.Tensor, centre: torch.Tensor) -> None:
+        """Write the projected rows, centred before the product where they lie far from zero, else after."""
+        vectors, shift = directions.to(self._work), centre.to(self._work)
+        offset = (centre @ directions)[:, None]
+
+        def plain(rows: slice) -> torch.Tensor:
+            return (self._read(rows) @ vectors).T.to(torch.float64) - offset
+
+        first = plain(slice(0, min(self._block_rows, self.n_rows)))
+        reach = directions.abs().T @ centre.abs()
+        # Decided once, on the first block, so that there is one wait for the device and not one for every block.
+        far = bool((reach > FAR * first.std(1, correction=0)).any())
+        size = self._block_rows if far else self._thin_rows
+        for rows in self._slices(size):
+            # A large common offset takes digits of the product with it: centre the rows first.
+            projected[:, rows] = ((self._read(rows) - shift) @ vectors).T if far else plain(rows)
+
+    def minibatches(self, size: int, rng: np.random.Generator, weighting: Weighting) -> Iterator[Block]:
+        """One epoch of random blocks (see :class:`RowSource`), on the host: drawn here, fetched many at a time.
+
+        A batch is so small that a device takes longer to be told what to do than a processor takes to do it.
+        """
+        numbers = MemoryRows(np.arange(self.n_rows, dtype=np.float64)[:, None], self._columns)
+        drawn = numbers.minibatches(size, rng, weighting)
+        at_once = max(1, AHEAD // max(1, size * self.n_features * self.dtype.itemsize))
+        while blocks := list(islice(drawn, at_once)):
+            rows = [block.z[:, 0].astype(np.int64) for block in blocks]
+            z = self._read(torch.as_tensor(np.concatenate(rows), device=self._z.device)).cpu().numpy()
+            for block, own in zip(blocks, np.split(z, np.cumsum([len(r) for r in rows])[:-1]), strict=True):
+                yield replace(block, z=own)
+
+
+def _rebuilt(z: torch.Tensor, columns: Columns, block_rows: int, thin_rows: int) -> TorchRows:
+    rows = TorchRows(z, columns, block_rows=block_rows)
+    rows._thin_rows = thin_rows
+    return rows
+
+
+def _moved(column: Array, device: torch.device) -> torch.Tensor:
+    """A column on the device; one number, where it is the same all along and says so by its strides."""
+    same = column.size > 1 and not any(column.strides)
+    values = np.array(column[(slice(1),) * column.ndim] if same else column)  # torch warns of what cannot be written
+    placed = torch.from_numpy(values).to(device)
+    return placed.expand(column.shape) if same else placed

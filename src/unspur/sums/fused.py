@@ -1,0 +1,150 @@
+"""`LogisticLosses` on a GPU in one pass over the rows.
+
+Separate products read Z twice, once for the logits and once for the gradient. Here each program holds a few rows at a
+time, in the type they are stored in, and does both; what it has added up goes to a line of its own, and the lines are
+added in float64: no atomics, so the same bits every time. `LogisticLosses.__call__` says what it must give.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unspur._typing import Array, FloatArray
+from unspur.rows import Block
+
+if TYPE_CHECKING:
+    from unspur.sums.logistic import LogisticLosses
+
+#: Widest rows that fit the registers of a program.
+WIDEST = 4096
+#: Registers of a thread for rows, weights and gradients.
+REGISTERS = 192
+#: Rows that one program adds up in float32; more rows get more programs.
+ROWS_OF_A_PROGRAM = 4096
+#: Passes over rows of 4 and of 2 bytes, of two lines each, up to which this is quicker than separate products. (Those
+#: of half precision need a copy in float32 first.)
+MOST_PASSES = {4: 1, 2: 8}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """How the kernel is run.
+
+    Parameters
+    ----------
+    rows : rows a program holds at a time, a power of two.
+    warps : of 32 threads, of each program.
+    programs : for each multiprocessor.
+    stages : tiles that are being loaded or used at a time.
+    split : hold a row as two pieces, powers of two, instead of one that is padded.
+    """
+
+    rows: int
+    warps: int
+    programs: int
+    stages: int
+    split: bool = True
+
+    @classmethod
+    def of(cls, width: int) -> Setting:
+        """The default for rows of so many features, of two lines.
+
+        As few threads as can hold a row, since what is done once a row is done by all of them; and as many rows as
+        then fit their registers, beside weights and gradients of both lines.
+        """
+        warps = max(1, _power_above(width) // 1024)
+        columns = sum(cls(1, warps, 1, 1).pieces(width)) / (32 * warps)  # of each thread
+        rows = min(16.0, max(1.0, REGISTERS / columns - 4.0))
+        return cls(1 << int(np.log2(rows)), warps, max(1, 8 // warps), 2)
+
+    def pieces(self, width: int) -> tuple[int, int]:
+        """Columns of head and tail."""
+        whole = _power_above(width)
+        tail = max(_power_above(width - whole // 2), 128 * self.warps)  # four columns for every thread
+        return (whole // 2, tail) if self.split and whole // 2 + tail < whole else (whole, 0)
+
+
+class FusedWarning(RuntimeWarning):
+    """The fused kernel cannot be used here; sums take the plain path, which is slower and gives the same."""
+
+
+_failed: str | None = None
+
+
+def fused_losses(statistic: LogisticLosses, block: Block, setting: Setting | None = None) -> FloatArray | None:
+    """Value of the statistic over rows on a GPU, on the host; None where the plain path has to do it."""
+    global _failed
+    z = block.z
+    lines = statistic.weights.shape[0] * statistic.weights.shape[1]
+    passes = -(-lines // 2)
+    size = z.dtype.itemsize
+    if _failed is not None or statistic.centred or z.shape[1] > WIDEST or z.stride(1) != 1 or not lines * len(z):
+        return None
+    if size not in MOST_PASSES or (setting is None and passes > MOST_PASSES[size]):
+        return None
+    try:
+        sums: FloatArray = launched(statistic, block, setting or Setting.of(z.shape[1])).cpu().numpy()
+    except ImportError:
+        _failed = "triton is not installed"
+    except Exception as error:  # no compiler, an architecture it does not know: nothing a fit should fail for
+        _failed = str(error)
+        warnings.warn(f"The fused kernel cannot be run ({error!r}); sums take longer.", FusedWarning, stacklevel=4)
+    else:
+        sums = sums.reshape(*statistic.weights.shape[:2], -1)
+        sums[..., 2:] -= sums[..., 1, None] * statistic.centre
+        return sums
+    return None
+
+
+def runs_on(device: Any) -> bool:
+    """Whether the kernel can be tried on a device (with TRITON_INTERPRET=1 on any, step by step in Python)."""
+    return bool(device.type == "cuda" or os.environ.get("TRITON_INTERPRET") == "1")
+
+
+def launched(statistic: LogisticLosses, block: Block, setting: Setting) -> Array:
+    """Sums over the rows as they are, (t·q, 2 + d) in float64, still on the device: nothing has waited for it."""
+    import torch
+
+    from unspur.sums.kernel import logistic_losses
+
+    t, q, d = statistic.weights.shape
+    z, lines, n = block.z, t * q, len(block.z)
+    head, tail = setting.pieces(d)
+    tiles = -(-n // setting.rows)
+    programs = _multiprocessors(z) * setting.programs
+    programs = min(tiles, programs * -(-n // (programs * ROWS_OF_A_PROGRAM)))
+    constants = np.concatenate([statistic.weights.ravel(), statistic.shift.ravel(), statistic.factors.ravel()])
+    placed = torch.from_numpy(constants.astype(np.float32)).to(z.device, non_blocking=True)  # one small transfer
+    weights, shifts = placed[: lines * d], placed[lines * d : lines * (d + 1)]
+    factors = placed[lines * (d + 1) :].view(t, -1)
+    parts = []
+    with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
+        for first in range(0, lines, 2):
+            both = min(2, lines - first)
+            last = first + both - 1
+            partial = torch.empty((programs, both, 2 + d), dtype=torch.float64, device=z.device)
+            logistic_losses[(programs,)](
+                z, block.targets[int(statistic.labels[first % q])], block.targets[int(statistic.labels[last % q])],
+                block.cell, block.weight, weights[first * d :], shifts[first:],
+                factors[first // q], factors[last // q], partial, n, tiles, programs,
+                WIDTH=d, STRIDE=z.stride(0), LINES=both, ROWS=setting.rows, HEAD=head, TAIL=tail,
+                STAGES=setting.stages, num_warps=setting.warps,
+            )  # fmt: skip
+            parts.append(partial.sum(0))
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _multiprocessors(z: Array) -> int:
+    import torch
+
+    return torch.cuda.get_device_properties(z.device).multi_processor_count if z.is_cuda else 4
+
+
+def _power_above(width: int) -> int:
+    """Smallest power of two that is not below."""
+    return 1 << max(0, width - 1).bit_length()

@@ -1,0 +1,158 @@
+"""Rows in .npy files with a budget."""
+
+import pickle
+import re
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.rows.contract import RowSourceContract
+from unspur import JSE, LEACE, open_rows
+from unspur.exceptions import InputError, NotFiniteError
+from unspur.lab.datasets import make_toy
+from unspur.rows import Columns, MemmapRows
+from unspur.rows.budget import Budget, as_bytes, in_words
+from unspur.rows.memmap import StoredNpy, ask_for
+
+
+def saved(z, folder, name="z.npy"):
+    np.save(folder / name, z)
+    return folder / name
+
+
+class TestStoredNpy(RowSourceContract):
+    def make(self, z, columns, tmp_path):
+        return StoredNpy(saved(z, tmp_path), block_rows=10).source(columns)
+
+
+class TestColumnMajorStoredNpy(RowSourceContract):
+    def make(self, z, columns, tmp_path):
+        return StoredNpy(saved(np.asfortranarray(z), tmp_path), block_rows=7).source(columns)
+
+
+class TestSelectedStoredNpy(RowSourceContract):
+    def make(self, z, columns, tmp_path):
+        wide = np.repeat(z, 2, axis=0)
+        wide[1::2] = np.nan
+        return StoredNpy(saved(wide, tmp_path), block_rows=9).select(np.arange(len(z)) * 2).source(columns)
+
+
+@pytest.fixture(scope="module")
+def toy():
+    return make_toy(1200, d=8, rho=0.6, random_state=0)
+
+
+@pytest.mark.parametrize("remover", [JSE(random_state=0), JSE(random_state=0, orthogonality="scores"), LEACE()])
+def test_a_fit_finds_what_it_finds_in_memory(toy, tmp_path, remover):
+    stored = remover.fit(open_rows(saved(toy.Z, tmp_path)), toy.y, concept=toy.concept).removal_
+    in_memory = remover.fit(toy.Z, toy.y, concept=toy.concept).removal_
+    np.testing.assert_allclose(stored(toy.Z), in_memory(toy.Z), rtol=0, atol=1e-9)
+
+
+def test_half_precision_arrives_as_single_precision(toy, tmp_path):
+    rows = open_rows(saved(toy.Z.astype(np.float16), tmp_path), memory=400_000)
+    assert rows.dtype == np.float32
+    np.testing.assert_array_equal(np.concatenate([z for _, z in rows.blocks()]), toy.Z.astype(np.float16))
+    assert len(list(rows.blocks())) > 1
+
+
+def test_faults_are_named(toy, tmp_path):
+    z = toy.Z.copy()
+    z[700, 2] = np.nan
+    with pytest.raises(NotFiniteError, match=r"1 NaN in column 2, the first in row 700 of .*z\.npy"):
+        open_rows(saved(z, tmp_path))
+    path = saved(toy.Z, tmp_path)
+    with pytest.raises(InputError, match="no named columns"):
+        open_rows(path, labels=["y"])
+    with pytest.raises(InputError, match=r"no column 'y' \(it has: none besides the features\)"):
+        open_rows(path).column("y")
+    rows = open_rows(path)
+    packed = pickle.dumps(rows)
+    path.write_bytes(path.read_bytes()[:-8])
+    for use in (lambda: next(rows.blocks()), lambda: pickle.loads(packed)):
+        with pytest.raises(InputError, match="was changed after it was opened"):
+            use()
+    with pytest.raises(InputError, match=r"z\.npy"):
+        open_rows(path)
+    with pytest.raises(InputError, match="one at a time"):
+        open_rows([path, saved(toy.Z, tmp_path, "other.npy")])
+
+
+def test_a_budget_below_what_columns_need_is_refused_with_the_sum(toy, tmp_path):
+    path = saved(toy.Z, tmp_path)
+    with pytest.raises(InputError, match=r"memory=100 kB .* 1,200 rows × 128 bytes .* are 153.6 kB.*'1MB'"):
+        open_rows(path, memory="100kB")
+    assert open_rows(path, memory="1MB").shape == toy.Z.shape
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("1GB", 10**9), ("1.5 GiB", 3 * 2**29), ("512mb", 512 * 10**6), ("1g", 10**9), ("7", 7), (1000, 1000)],
+)
+def test_amounts_of_memory_are_read_as_written(text, size):
+    assert as_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "GB", "-1GB", "1 furlong", 0, -5, 1.5, None, "0.1", True, "1iB"])
+def test_other_amounts_are_refused(text):
+    with pytest.raises(InputError, match="not an amount of memory"):
+        as_bytes(text)
+
+
+def test_budgets_add_up():
+    for total in (10**6, 10**8, 10**10):
+        budget = Budget(total, rows=2000, row_bytes=3072, overhead=10_000)
+        if total < budget.needed:
+            with pytest.raises(InputError, match=in_words(total)):
+                budget.require_enough("it")
+            continue
+        assert budget.reading + 2 * budget.room + 128 * budget.rows <= total
+    assert in_words(1) == "1 bytes"
+    assert in_words(1_000_001) == "1.1 MB"
+
+
+def test_asking_for_pages_says_which_row_comes_next(tmp_path):
+    mapped = np.load(saved(np.ones((1000, 100)), tmp_path), mmap_mode="r")
+    assert ask_for(mapped, 0, 80_000) == 100
+    assert ask_for(mapped, 950, 80_000) == 1000
+    assert ask_for(mapped, 1000, 80_000) == 1000
+    assert ask_for(np.ones((10, 2)), 0, 32) == 2  # an array in memory needs none
+
+
+def _anonymous() -> int:
+    status = Path("/proc/self/status").read_text()
+    return 1024 * int(re.search(r"RssAnon:\s+(\d+) kB", status).group(1))
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's account of anonymous memory")
+@pytest.mark.parametrize("how", ["stored", "mapped", "loaded"])
+def test_visiting_a_file_takes_no_memory_of_its_own(tmp_path, how):
+    n, d = 100_000, 128  # more than the C library would keep for later
+    path = tmp_path / "z.npy"
+    z = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(n, d))
+    z[:] = 1.0
+    z.flush()
+    del z
+    columns = Columns.of(np.arange(n) % 2, np.arange(n) % 2)
+    before, most, done = _anonymous(), [0], threading.Event()
+
+    def watch():
+        while not done.is_set():
+            most[0] = max(most[0], _anonymous() - before)
+            time.sleep(0.001)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    loaded = np.load(path) if how == "loaded" else None
+    rows = open_rows(path, memory="20MB").source(columns) if how == "stored" else MemmapRows(path, columns)
+    for _ in range(2):
+        assert rows.sum(lambda block: block.z.sum(dtype=np.float64)) == n * d
+    done.set()
+    watcher.join()
+    if how == "loaded":  # control: the measurement sees what an array in memory takes
+        assert most[0] > 0.9 * loaded.nbytes
+    else:
+        assert most[0] < 0.3 * n * d * 4
