@@ -17,8 +17,8 @@ import numpy as np
 
 from unspur._typing import FloatArray
 from unspur.criteria import LABEL, DirectionTests, Role, Verdict
-from unspur.rows import RowSource
-from unspur.solvers.orthogonal_pair import PairLosses, solve_pairs
+from unspur.rows import CONCEPT, MAIN, RowSource
+from unspur.solvers.orthogonal_pair import Near, PairLosses, solve_pairs
 from unspur.solvers.orthogonal_pair import directions as directions_of
 from unspur.solvers.outcome import Outcome, Pair
 from unspur.solvers.sgd import SGDSettings, solve_pair_by_sgd
@@ -34,8 +34,8 @@ OTHER: dict[Role, Role] = {"spurious": "main", "main": "spurious"}
 class PairSolver(Protocol):
     """Solves for a pair in every track, each away from a subspace of its own."""
 
-    def __call__(self, away_from: Sequence[Subspace]) -> list[Pair]:
-        """Solve."""
+    def __call__(self, away_from: Sequence[Subspace], near: Sequence[Near] | None = None) -> list[Pair]:
+        """Solve; solutions of neighbouring problems save time."""
 
     def room(self, away_from: Subspace) -> int:
         """Free dimensions left for a pair."""
@@ -56,10 +56,10 @@ class ExactSolver:
     tol: float
     max_iter: int
 
-    def __call__(self, away_from: Sequence[Subspace]) -> list[Pair]:
+    def __call__(self, away_from: Sequence[Subspace], near: Sequence[Near] | None = None) -> list[Pair]:
         """Solve for all pairs."""
         spaces = [self.space.away_from(subspace) for subspace in away_from]
-        pairs = solve_pairs(self.losses, spaces, self.at_zero, tol=self.tol, max_iter=self.max_iter)
+        pairs = solve_pairs(self.losses, spaces, self.at_zero, near=near, tol=self.tol, max_iter=self.max_iter)
         for pair in pairs:
             pair.outcome.warn_unless_converged()
         return pairs
@@ -80,8 +80,9 @@ class SGDSolver:
     settings: SGDSettings
     rng: np.random.Generator
 
-    def __call__(self, away_from: Sequence[Subspace]) -> list[Pair]:
+    def __call__(self, away_from: Sequence[Subspace], near: Sequence[Near] | None = None) -> list[Pair]:
         """Solve for one pair after the other from the paper's first weights."""
+        del near
         tracks = zip(away_from, left_out(self.counts.n_folds), strict=True)
         return [self._pair(subspace, fold or 1) for subspace, fold in tracks]
 
@@ -132,10 +133,11 @@ class Tracks:
 
 @dataclass(frozen=True, slots=True)
 class EstimatedPair:
-    """Unit directions of both labels in every track, shape (2, tracks, d)."""
+    """Unit directions of both labels in every track, shape (2, tracks, d), and the solutions they come from."""
 
     directions: FloatArray
     outcome: Outcome
+    solved: tuple[Pair, ...] | None = None
 
     def judged(self, role: Role) -> FloatArray:
         """Directions of a role for the rows of each fold to judge, shape (folds, d)."""
@@ -154,25 +156,26 @@ class JointEstimation:
     centre: FloatArray
     #: Removed before, for another concept: out of bounds for every pair.
     gone: Subspace
-    #: The pair away from nothing else, where it is known already.
-    first: EstimatedPair | None = None
+    #: A rough estimate of the first pair, where there is one.
+    rough: EstimatedPair | None = None
 
     @property
     def nothing(self) -> Tracks:
         """Tracks without any direction."""
         return Tracks.empty(self.rows.n_features, self.counts.n_folds)
 
-    def pair(self, away_from: Tracks) -> EstimatedPair:
-        """Estimate a pair in every track, in the complement of what it is to stay away from."""
-        if self.first is not None and not any(subspace.dim for subspace in away_from.subspaces):
-            return self.first
+    def pair(self, away_from: Tracks, near: dict[int, EstimatedPair | None] | None = None) -> EstimatedPair:
+        """Estimate a pair in every track, in the complement of what it is to stay away from.
+
+        `near`, for each label, was estimated with other directions to stay away from, or another weight decay.
+        """
         forbidden = [self.gone.beside(subspace) for subspace in away_from.subspaces]
-        pairs = self.solver(forbidden)
+        pairs = self.solver(forbidden, None if near is None else _for_each_track(near, len(forbidden)))
         found = np.stack([_exactly_orthogonal(p, s) for p, s in zip(pairs, forbidden, strict=True)], axis=1)
         # Where there is no direction to return there is none to judge, whatever the folds found.
         found[~np.any(found[:, 0], axis=1)] = 0.0
         evaluations = max(pair.outcome.evaluations for pair in pairs)  # all tracks share each visit of the rows
-        return EstimatedPair(found, replace(pairs[0].outcome, evaluations=evaluations))
+        return EstimatedPair(found, replace(pairs[0].outcome, evaluations=evaluations), tuple(pairs))
 
     def room(self, away_from: Tracks) -> int:
         """Free dimensions left for a pair in every track."""
@@ -193,6 +196,13 @@ class JointEstimation:
             for role, name in _OWN_SERIES
         )
         return combine(concept[0], main[0]), float(np.hypot(concept[1], main[1]))
+
+
+def _for_each_track(near: dict[int, EstimatedPair | None], tracks: int) -> list[Near]:
+    """Solutions to start near, track by track, for the concept and for the main label."""
+    nothing = (None,) * tracks
+    concept, main = (nothing if (pair := near[k]) is None else pair.solved or nothing for k in (CONCEPT, MAIN))
+    return list(zip(concept, main, strict=True))
 
 
 def _exactly_orthogonal(pair: Pair, away_from: Subspace) -> FloatArray:
@@ -230,6 +240,7 @@ class Peeled:
     accepted: Tracks
     candidate: EstimatedPair | None
     steps: tuple[Step, ...]
+    pairs: tuple[EstimatedPair, ...]
 
 
 def estimate_subspaces(joint: JointEstimation, loops: Loops, report: Callable[[Role, int, int], None]) -> Subspaces:
@@ -238,13 +249,15 @@ def estimate_subspaces(joint: JointEstimation, loops: Loops, report: Callable[[R
     found = {inner: joint.nothing, outer: joint.nothing}
     steps: list[Step] = []
     stopped = f"the limit of {loops.limit(outer)} {outer} directions is reached"
+    pairs: tuple[EstimatedPair, ...] = () if joint.rough is None else (joint.rough,)
     if loops.limit(outer) == 0:  # the inner role is wanted all the same
-        peeled = _peel(joint, loops, found[outer], 1, report)
+        peeled = _peel(joint, loops, found[outer], 1, report, pairs)
         found[inner], steps = peeled.accepted, list(peeled.steps)
     while found[outer].dim < loops.limit(outer):
         turn = found[outer].dim + 1
-        peeled = _peel(joint, loops, found[outer], turn, report)
+        peeled = _peel(joint, loops, found[outer], turn, report, pairs)
         steps += peeled.steps
+        pairs = peeled.pairs
         if turn == 1:
             found[inner] = peeled.accepted
         if peeled.candidate is None:
@@ -267,10 +280,16 @@ def _peel(
     away_from: Tracks,
     turn: int,
     report: Callable[[Role, int, int], None],
+    before: tuple[EstimatedPair, ...],
 ) -> Peeled:
-    """Inner loop: accept directions of the inner role, one pair at a time, until one is not proper."""
+    """Inner loop: accept directions of the inner role, one pair at a time, until one is not proper.
+
+    A pair is near the one of the same place in the loop `before` in the weights of the inner role, and near the one
+    before it in those of the other.
+    """
     accepted = joint.nothing
     candidate: EstimatedPair | None = None
+    pairs: list[EstimatedPair] = []
     steps: list[Step] = []
     forbidden = away_from
     while joint.room(forbidden) >= 2:
@@ -278,7 +297,10 @@ def _peel(
         if full and candidate is not None and loops.candidate == "last_accepted":
             break
         report(loops.inner, turn, accepted.dim + 1)
-        pair = joint.pair(forbidden)
+        earlier = before[len(pairs)] if len(pairs) < len(before) else None
+        own, other = LABEL[loops.inner], LABEL[OTHER[loops.inner]]
+        pair = joint.pair(forbidden, {own: earlier, other: pairs[-1] if pairs else earlier})
+        pairs.append(pair)
         if candidate is None or loops.candidate == "failing":
             candidate = pair
         if full:
@@ -290,7 +312,7 @@ def _peel(
         candidate = pair
         directions = pair.directions[LABEL[loops.inner]]
         accepted, forbidden = accepted.with_directions(directions), forbidden.with_directions(directions)
-    return Peeled(accepted, candidate, tuple(steps))
+    return Peeled(accepted, candidate, tuple(steps), tuple(pairs))
 
 
 def _step(outer: int, inner: int, verdict: Verdict, outcome: Outcome) -> Step:

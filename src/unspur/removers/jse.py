@@ -36,7 +36,7 @@ from unspur.removers.joint import (
 from unspur.removers.parameters import LIMIT, REQUESTED, TESTED
 from unspur.removers.several import one_after_the_other, one_main_class_at_a_time
 from unspur.removers.weight_decay import choose_weight_decay
-from unspur.rows import trained_on
+from unspur.rows import CONCEPT, MAIN, trained_on
 from unspur.solvers.orthogonal_pair import PairLosses, require_room
 from unspur.solvers.sgd import SGDSettings
 from unspur.solvers.spectrum import PairSpace, Spectrum
@@ -44,6 +44,8 @@ from unspur.solvers.whitening import Geometry
 from unspur.subspace import AffineMap, Subspace
 from unspur.trace import Trace, Traces
 
+#: Tolerance that is enough to choose a weight decay by: a loss within one standard error is all that is asked for.
+CHOOSING = 1e-3
 _KEEP_IT = "Try orthogonality='scores', or delta='auto', which shifts the test by how much easier the concept is."
 
 
@@ -321,26 +323,30 @@ class JSE(Remover):
         make_solver = self._pair_solver(data, spectrum, rng)
         tests = DirectionTests(self.significance_level, self.tests == "group", 0.0, self.scalars)  # type: ignore[arg-type]
 
-        def joint(weight_decay: float) -> JointEstimation:
-            return JointEstimation(data.rows, counts, make_solver(weight_decay), tests, spectrum.centre, gone)
+        def joint(weight_decay: float, tol: float = self.tol) -> JointEstimation:
+            solver = make_solver(weight_decay, tol)
+            return JointEstimation(data.rows, counts, solver, tests, spectrum.centre, gone)
 
         first: dict[float, EstimatedPair] = {}
 
         def first_loss(value: float) -> tuple[float, float]:
             report("main", 0, 0)
-            estimation = joint(value)
-            first[value] = estimation.pair(estimation.nothing)
+            last = next(reversed(first.values()), None)
+            estimation = joint(value, max(self.tol, CHOOSING))
+            first[value] = estimation.pair(estimation.nothing, {CONCEPT: last, MAIN: last})
             return estimation.loss(first[value], operator.add)
 
         scores: dict[float, tuple[float, float]] = {}
         weight_decay = self.weight_decay
         if weight_decay == "auto":
             weight_decay, scores = choose_weight_decay(first_loss)
-        estimation = replace(joint(float(weight_decay)), first=first.get(weight_decay))
+        rough = first.get(weight_decay)
+        estimation = replace(joint(float(weight_decay)), rough=rough)
         delta = self.delta
         if delta == "auto":
             report("main", 0, 0)
-            delta = estimation.loss(estimation.pair(estimation.nothing), operator.sub)[0]
+            pair = estimation.pair(estimation.nothing, {CONCEPT: rough, MAIN: rough})
+            delta = estimation.loss(pair, operator.sub)[0]
         estimation = replace(estimation, tests=replace(tests, delta=float(delta)))
         most_spurious, most_main = (2**31 if limit is None else limit for limit in (self.max_spurious, self.max_main))
         inner: Any = "main" if main_only else self.inner
@@ -352,17 +358,18 @@ class JSE(Remover):
 
     def _pair_solver(
         self, data: LabelledRows, spectrum: Spectrum, rng: np.random.Generator
-    ) -> Callable[[float], PairSolver]:
-        """What makes a solver for a weight decay; all that does not depend on it is done once."""
+    ) -> Callable[[float, float], PairSolver]:
+        """What makes a solver for a weight decay and a tolerance; all that does not depend on them is done once."""
         balance: Any = self.balance
         counts = data.counts
         if self.solver == "exact":
             weightings = tuple(counts.weighting(counts.without(k), balance) for k in left_out(counts.n_folds))
             losses = PairLosses(trained_on(data.rows), spectrum, weightings)
             at_zero = losses.at_zero()
-            return lambda value: ExactSolver(losses, at_zero, PairSpace.of(spectrum, value), self.tol, self.max_iter)
+            return lambda value, tol: ExactSolver(losses, at_zero, PairSpace.of(spectrum, value), tol, self.max_iter)
 
-        def by_sgd(value: float) -> PairSolver:
+        def by_sgd(value: float, tol: float) -> PairSolver:
+            del tol
             settings = SGDSettings(
                 self.learning_rate, self.momentum, value, self.batch_size, self.max_epochs, self.patience
             )

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from unspur._typing import BoolArray, FloatArray
 from unspur.exceptions import InputError
 from unspur.rows import CONCEPT, MAIN, RowSource, Weighting
 from unspur.solvers.descent import Descended
-from unspur.solvers.outcome import Outcome, Pair, outcome_of, rounding_error
+from unspur.solvers.outcome import LocalModel, Outcome, Pair, outcome_of, rounding_error
 from unspur.solvers.pair_descent import Asking, descend_pair
 from unspur.solvers.pair_model import QUARTER, PairModel, best_of_model, retract
 from unspur.solvers.spectrum import PairSpace, Spectrum
@@ -33,6 +34,8 @@ TRACE = 1e-7
 #: Relative gradient to which the two starts of a hard case are followed before one is dropped.
 RACE = 1e-2
 BOTH = np.array([CONCEPT, MAIN])
+#: Solutions of neighbouring problems, for the concept and for the main label.
+Near: TypeAlias = tuple[Pair | None, Pair | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,7 @@ def solve_pairs(
     at_zero: tuple[FloatArray, FloatArray],
     *,
     starts: Sequence[Pair | None] | None = None,
+    near: Sequence[Near] | None = None,
     tol: float = 1e-6,
     max_iter: int = 1000,
 ) -> list[Pair]:
@@ -88,6 +92,8 @@ def solve_pairs(
     ----------
     at_zero : what ``losses.at_zero()`` returned.
     starts : where to start instead of at the solution of the quadratic model.
+    near : for each weighting and each label, the solution of a problem that differs in its weight decay or in
+        directions to stay away from; they make the model a better one.
     tol : bound on the norm of the Lagrangian gradient, relative to the gradient at zero weights.
 
     Non-convergence is an outcome with a reason; the weights are then those of the last iterate.
@@ -107,18 +113,22 @@ def solve_pairs(
             outcome = Outcome(True, "no label has a linear trace in these rows", chance, 0.0, 1)
             found[k] = Pair(np.zeros((2, d)), np.zeros(2), outcome)
             continue
-        begin = _starts(space, slopes, traced, None if starts is None else starts[k])
+        models = [None if pair is None else pair.local for pair in (near[k] if near is not None else (None, None))]
+        begin = _starts(space, slopes, traced, None if starts is None else starts[k], models)
         scale = float(np.sqrt(downhill.sum()))
         asking[k] = (_lowest(space, begin, traced, (tol * scale, rounding * scale, RACE * scale), max_iter), scale)
-    for k, (end, evaluations) in _answer_all(losses, {k: descent for k, (descent, _) in asking.items()}).items():
+    answered = _answer_all(losses, {k: descent for k, (descent, _) in asking.items()})
+    for k, ((end, local), evaluations) in answered.items():
         scale, space = asking[k][1], spaces[k]
         outcome = outcome_of(end, tol * scale, scale, dtype, evaluations)
         weights = space.spectrum.weights(end.x[:-2].reshape(2, -1))
-        found[k] = Pair(weights, end.x[-2:], outcome)
+        found[k] = Pair(weights, end.x[-2:], outcome, local)
     return [pair for pair in found if pair is not None]
 
 
-def _starts(space: PairSpace, slopes: FloatArray, traced: BoolArray, given: Pair | None) -> list[FloatArray]:
+def _starts(
+    space: PairSpace, slopes: FloatArray, traced: BoolArray, given: Pair | None, near: Sequence[LocalModel | None]
+) -> list[FloatArray]:
     """Flat points that satisfy the constraints; labels without a trace have weights zero."""
     if given is not None:
         x = np.concatenate([space.coordinates(given.weights).ravel(), given.intercepts])
@@ -126,7 +136,7 @@ def _starts(space: PairSpace, slopes: FloatArray, traced: BoolArray, given: Pair
         if exact is not None:
             return [exact]
     if traced.all():
-        return best_of_model(space, slopes)
+        return best_of_model(space, slopes, near)
     moving = np.concatenate([np.repeat(traced.astype(np.float64), len(slopes) // 2 - 1), np.ones(2)])
     return [-moving * PairModel(space, np.full(2, QUARTER)).solve(slopes * moving)]
 
@@ -140,15 +150,15 @@ def _lowest(
     """
     gtol, rounding, race = bounds
     if len(starts) > 1:
-        first = yield from descend_pair(space, starts[0], traced, max(race, gtol), rounding, max_iter)
-        second = yield from descend_pair(space, starts[1], traced, max(race, gtol), rounding, max_iter)
+        first, _ = yield from descend_pair(space, starts[0], traced, max(race, gtol), rounding, max_iter)
+        second, _ = yield from descend_pair(space, starts[1], traced, max(race, gtol), rounding, max_iter)
         starts = [first.x if first.value <= second.value else second.x]
     return (yield from descend_pair(space, starts[0], traced, gtol, rounding, max_iter))
 
 
-def _answer_all(losses: PairLosses, descents: dict[int, Asking]) -> dict[int, tuple[Descended, int]]:
-    """Drive descents side by side to their ends: where each ended, and after how many evaluations."""
-    ends: dict[int, tuple[Descended, int]] = {}
+def _answer_all(losses: PairLosses, descents: dict[int, Asking]) -> dict[int, tuple[tuple[Descended, LocalModel], int]]:
+    """Drive descents side by side to their ends: what each returned, and after how many evaluations."""
+    ends: dict[int, tuple[tuple[Descended, LocalModel], int]] = {}
     questions = {k: next(descent) for k, descent in descents.items()}
     rounds = 0
     while questions:

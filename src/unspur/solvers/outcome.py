@@ -54,9 +54,23 @@ def outcome_of(end: Descended, gtol: float, scale: float, dtype: np.dtype[Any], 
 
 
 @dataclass(frozen=True, slots=True)
+class LocalModel:
+    """Losses of both labels around a solution: where it is, their slopes there, (2, r) both, and their curvatures (2,).
+
+    In the coordinates of the solver, and without weight decay: so it says something about problems that differ in their
+    weight decay or in what they stay away from.
+    """
+
+    at: FloatArray
+    slopes: FloatArray
+    curvature: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
 class Pair:
     """Orthogonal weights for both labels, shape (2, d): line 0 for the concept, line 1 for the main task."""
 
     weights: FloatArray
     intercepts: FloatArray
     outcome: Outcome
+    local: LocalModel | None = None

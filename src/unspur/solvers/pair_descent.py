@@ -20,11 +20,12 @@ import numpy as np
 
 from unspur._typing import BoolArray, FloatArray
 from unspur.solvers.descent import Descended
+from unspur.solvers.outcome import LocalModel
 from unspur.solvers.pair_model import PairModel, curvature_of, retract, swapped
 from unspur.solvers.spectrum import PairSpace
 
-#: Asks for the losses (2,) and their gradient (2r + 2,) at x (2r + 2,); returns where it ended.
-Asking: TypeAlias = Generator[FloatArray, tuple[FloatArray, FloatArray], Descended]
+#: Asks for the losses (2,) and their gradient (2r + 2,) at x (2r + 2,); returns where it ended, and the losses there.
+Asking: TypeAlias = Generator[FloatArray, tuple[FloatArray, FloatArray], tuple[Descended, LocalModel]]
 
 #: Differences of gradients that are kept.
 MEMORY = 12
@@ -132,6 +133,11 @@ def descend_pair(
         gradient = moving * np.concatenate([space.allow(full).ravel(), gradient[-2:]])
         return _Point(x, float(losses.sum()) + 0.5 * space.decay * float(x[:-2] @ x[:-2]), gradient, losses)
 
+    def ended(reason: str) -> tuple[Descended, LocalModel]:
+        a = here.x[:-2].reshape(2, r)
+        slopes = here.gradient[:-2].reshape(2, r) - space.decay * a
+        return Descended(here.x, here.value, tangent.norm, reason), LocalModel(a, slopes, curvature_of(here.losses))
+
     here = yield from look(start)
     tangent = _Tangent.at(here, PairModel(space, curvature_of(here.losses)), constrained=constrained)
     memory = _Memory()
@@ -139,10 +145,10 @@ def descend_pair(
     for iteration in range(max_iter + 1):
         tangent = _refreshed(tangent, here, space, constrained=constrained)
         if tangent.norm <= gtol:
-            return Descended(here.x, here.value, tangent.norm, "gradient below tolerance")
+            return ended("gradient below tolerance")
         least, waited = (tangent.norm, 0) if tangent.norm <= 0.5 * least else (least, waited + 1)
         if tangent.norm <= rounding and waited > PATIENCE:
-            return Descended(here.x, here.value, tangent.norm, "no step lowers the gradient")
+            return ended("no step lowers the gradient")
         if iteration == max_iter:
             break
         step = memory.step(tangent)
@@ -165,13 +171,13 @@ def descend_pair(
             length *= min(max(-0.5 * slope / bend if bend > 0 else 0.5, 0.1), 0.6)
         if there is None:
             if not len(memory):
-                return Descended(here.x, here.value, tangent.norm, "no step lowers the objective")
+                return ended("no step lowers the objective")
             memory.clear()
             continue
         after = _Tangent.at(there, tangent.model, constrained=constrained)
         memory.add(there.x - here.x, after.gradient - (here.gradient + after.multiplier * tangent.t))
         here, tangent = there, after
-    return Descended(here.x, here.value, tangent.norm, f"the limit of {max_iter} iterations is reached")
+    return ended(f"the limit of {max_iter} iterations is reached")
 
 
 def _refreshed(tangent: _Tangent, point: _Point, space: PairSpace, *, constrained: bool) -> _Tangent:

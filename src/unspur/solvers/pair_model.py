@@ -15,9 +15,12 @@ This is where a pair starts, and the Hessian is what its descent is precondition
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from unspur._typing import FloatArray
+from unspur.solvers.outcome import LocalModel
 from unspur.solvers.spectrum import PairSpace
 
 #: Share of the largest multiplier with a positive definite Hessian that is used: preconditioning must not blow up.
@@ -26,6 +29,8 @@ INSIDE = 0.98
 NEARLY = 1e-2
 #: Curvature of the logistic loss at logit zero.
 QUARTER = 0.25
+#: Share of a label's weights that must still be allowed for the model around them to say more than that at zero.
+KEPT = 0.7
 #: Least curvature, relative to that, that a label is trusted to have.
 FLATTEST = 0.04
 
@@ -107,19 +112,31 @@ def curvature_of(losses: FloatArray) -> FloatArray:
     return np.asarray(QUARTER * np.clip(losses / np.log(2.0), FLATTEST, 1.0))
 
 
-def best_of_model(space: PairSpace, slopes: FloatArray) -> list[FloatArray]:
+def best_of_model(
+    space: PairSpace, slopes: FloatArray, near: Sequence[LocalModel | None] = (None, None)
+) -> list[FloatArray]:
     """Flat solutions, a_s and a_y orthogonal, of the model whose gradient at zero weights is `slopes`.
 
     One, or the two of a hard case, which the model cannot tell apart.
 
     A logistic loss is flatter where it is well predicted than at zero. Were the classes Gaussian, the curvature that
     leads from zero to the minimum would be ``¼ (1 − R²)``, with R² the share of the label that a linear regression
-    explains, here ``−slope · a``. So the model is solved twice.
+    explains, here ``−slope · a``. So the model is solved twice. A label whose solution of a problem `near` (one for
+    each label) is still allowed has the model around that instead.
     """
     r = len(space.spectrum.variance)
     first = global_minima(space, slopes, np.full(2, QUARTER))[0]
     explained = -(slopes[:-2] * first[:-2]).reshape(2, r).sum(axis=1)
-    return global_minima(space, slopes, QUARTER * np.clip(1.0 - explained, FLATTEST, 1.0))
+    curvature = QUARTER * np.clip(1.0 - explained, FLATTEST, 1.0)
+    slopes = slopes.copy()
+    lines = slopes[:-2].reshape(2, r)
+    for label, model in enumerate(near):
+        if model is not None:
+            at, own = model.at[label], model.curvature[label]
+            if np.linalg.norm(space.allow(at)) > KEPT * np.linalg.norm(at):
+                curvature[label] = own
+                lines[label] = space.allow(model.slopes[label] - own * space.spectrum.variance * at)
+    return global_minima(space, slopes, curvature)
 
 
 def global_minima(space: PairSpace, slopes: FloatArray, curvature: FloatArray) -> list[FloatArray]:

@@ -63,7 +63,9 @@ class PairSpace:
         """The same, orthogonal to `subspace` (instead of to what was given before)."""
         axes = self.spectrum.axes
         rotated = axes.T @ subspace.basis  # orthonormal like the basis, unless some of it lies outside the rows' span
-        return PairSpace(self.spectrum, self.decay, rotated if len(axes) == axes.shape[1] else orthonormal_range(rotated))
+        return PairSpace(
+            self.spectrum, self.decay, rotated if len(axes) == axes.shape[1] else orthonormal_range(rotated)
+        )
 
     @property
     def freedom(self) -> int:
