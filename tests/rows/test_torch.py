@@ -22,7 +22,7 @@ from unspur.sums import fused
 from unspur.sums.counts import CellCounts
 from unspur.sums.covariances import Covariances
 from unspur.sums.group_losses import GroupDerivatives, HeldOutLosses, LeaveOneOut, ScalarModel
-from unspur.sums.logistic import LogisticLosses, PairLoss, loss_and_probability
+from unspur.sums.logistic import LogisticLosses, loss_and_probability
 from unspur.sums.moments import ColumnFaults, Moments
 from unspur.sums.scalars import FoldScore, LinearScore, ScalarLoss, ScoreMoments, Standardisation
 from unspur.sums.softmax import CellLosses, LinearLogits, SoftmaxLoss
@@ -113,8 +113,10 @@ STATISTICS = {
     "losses of one label": LogisticLosses(
         np.ones((1, 1, WIDTH)), np.ones((1, 1)), np.array([1]), WEIGHTING.factor[None], CENTRE
     ),
-    "pair": PairLoss(rng.standard_normal((2, WIDTH)), np.ones(2), CENTRE, WEIGHTING),
-    "one label": PairLoss(rng.standard_normal((1, WIDTH)), np.ones(1), CENTRE, WEIGHTING, True, 1),
+    "pair": LogisticLosses.of_one(rng.standard_normal((2, WIDTH)), np.ones(2), CENTRE, WEIGHTING),
+    "one label": LogisticLosses.of_one(
+        rng.standard_normal((1, WIDTH)), np.ones(1), CENTRE, WEIGHTING, centred=True, only=1
+    ),
     "two classes": SoftmaxLoss(logits(1), WEIGHTING),
     "three classes": SoftmaxLoss(logits(3, centred=True, precise=True), WEIGHTING),
     "cells": CellLosses(logits(1), 4 * (FOLDS + 1)),

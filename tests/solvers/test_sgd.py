@@ -19,7 +19,7 @@ from unspur.solvers.spectrum import PairSpace, Spectrum
 from unspur.solvers.whitening import Geometry, Whitening
 from unspur.subspace import Subspace
 from unspur.sums.counts import CellCounts
-from unspur.sums.logistic import PairLoss
+from unspur.sums.logistic import LogisticLosses
 from unspur.sums.moments import Moments
 
 
@@ -68,7 +68,8 @@ def test_it_stops_after_the_epochs_without_improvement_and_keeps_the_best():
 def test_the_weights_returned_are_those_of_the_best_epoch():
     rows, _, validation, moments = setting()
     pair = run(settings=SGDSettings(learning_rate=3.0, patience=4, max_epochs=40))
-    value = rows.sum(PairLoss(pair.weights, pair.intercepts, moments.mean, validation))[0]
+    held_out = LogisticLosses.of_one(pair.weights, pair.intercepts, moments.mean, validation)
+    value = rows.sum(held_out)[..., 0].sum()
     assert_allclose(value, pair.outcome.objective)
     shorter = [run(settings=SGDSettings(learning_rate=3.0, patience=40, max_epochs=k)).outcome for k in range(1, 9)]
     assert np.all(np.diff([outcome.objective for outcome in shorter]) <= 0)

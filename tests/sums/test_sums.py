@@ -7,7 +7,7 @@ from unspur._products import THIN
 from unspur.exceptions import GroupSizeError
 from unspur.rows import CONCEPT, MAIN, Block, Columns, MemoryRows, StackedRows, Weighting
 from unspur.sums.counts import CellCounts
-from unspur.sums.logistic import PairLoss, loss_and_probability
+from unspur.sums.logistic import LogisticLosses, loss_and_probability
 from unspur.sums.moments import ColumnFaults, Moments
 
 BALANCES = ["none", "concept", "main", "group"]
@@ -223,14 +223,20 @@ def naive_loss(parameters, sample: Sample, omega, centre) -> float:
     return float(total)
 
 
-def pair_loss(parameters, centre, weighting, centred=False) -> PairLoss:
-    return PairLoss(parameters[2:].reshape(2, -1), parameters[:2], centre, weighting, centred)
+def pair_loss(parameters, centre, weighting, centred=False):
+    """Statistic that gives the loss of both labels, then its gradient in intercepts and weights."""
+    losses = LogisticLosses.of_one(parameters[2:].reshape(2, -1), parameters[:2], centre, weighting, centred=centred)
+    return lambda block: flat(losses(block))
+
+
+def flat(sums):
+    return np.concatenate([[sums[..., 0].sum()], sums[..., 1].ravel(), sums[..., 2:].ravel()])
 
 
 both_ways = pytest.mark.parametrize("centred", [False, True], ids=["logits shifted", "rows centred"])
 
 
-class TestPairLoss:
+class TestLogisticLosses:
     @pytest.fixture
     def setting(self, sample):
         rng = np.random.default_rng(3)
@@ -309,8 +315,10 @@ class TestPairLoss:
         z = np.ones((2, 3), dtype=dtype)
         weights = np.zeros((2, 3))
         weights[MAIN, 0] = size
-        statistic = PairLoss(weights, np.zeros(2), np.zeros(3), Weighting(np.full(4, 0.5)), centred)
-        seen = MemoryRows(z, Columns.of(y, np.array([0, 1]))).sum(statistic)
+        statistic = LogisticLosses.of_one(
+            weights, np.zeros(2), np.zeros(3), Weighting(np.full(4, 0.5)), centred=centred
+        )
+        seen = flat(MemoryRows(z, Columns.of(y, np.array([0, 1]))).sum(statistic))
         assert np.isfinite(seen).all()
         # One of the two rows is wrong by |t|, the other right; the concept is undecided.
         assert seen[0] == pytest.approx(0.5 * abs(size) + np.log(2))

@@ -45,7 +45,7 @@ from unspur.subspace import AffineMap, Subspace
 from unspur.trace import Trace, Traces
 
 #: Tolerance that is enough to choose a weight decay by: a loss within one standard error is all that is asked for.
-CHOOSING = 1e-3
+CHOOSING = 3e-3
 _KEEP_IT = "Try orthogonality='scores', or delta='auto', which shifts the test by how much easier the concept is."
 
 

@@ -25,7 +25,7 @@ from unspur.solvers.minimax import Response, ascend
 from unspur.solvers.whitening import Geometry, Whitening
 from unspur.subspace import AffineMap, Subspace
 from unspur.sums.covariances import Covariances
-from unspur.sums.logistic import PairLoss
+from unspur.sums.logistic import LogisticLosses
 from unspur.sums.moments import Moments
 
 #: Penalty of the best response, in units of the mean variance: finite weights for separable classes, no more.
@@ -243,9 +243,11 @@ class _BestResponse:
         geometry, loss, gradient = allowed.geometry, 0.0, np.zeros_like(directions)
         for k in self._columns:
             fit = solve_logistic(self._rows, self._weighting, allowed, k, tol=1e-8)
-            at = PairLoss(fit.weights[None], np.array([fit.intercept]), geometry.centre, self._weighting,
-                          geometry.far_from_zero, k)  # fmt: skip
-            slope = self._rows.sum(at)[2:]
+            at = LogisticLosses.of_one(
+                fit.weights[None], np.array([fit.intercept]), geometry.centre, self._weighting,
+                centred=geometry.far_from_zero, only=k,
+            )  # fmt: skip
+            slope = self._rows.sum(at)[0, 0, 2:]
             loss += fit.outcome.objective
             gradient -= np.outer(fit.weights, directions.T @ slope)
         return Response(loss, gradient)

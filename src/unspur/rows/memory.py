@@ -35,7 +35,9 @@ class MemoryRows(RowSource):
         self._z = z
         self._columns = columns
         if block_rows is None:
-            block_rows = min(MOST_ROWS, max(FEWEST_ROWS, BLOCK_BYTES // max(1, z.shape[1] * self.dtype.itemsize)))
+            copied = z.dtype != self.dtype  # what has a copy of its own should be the smaller
+            row_bytes = max(1, z.shape[1] * self.dtype.itemsize) * (2 if copied else 1)
+            block_rows = min(MOST_ROWS, max(FEWEST_ROWS, BLOCK_BYTES // row_bytes))
         self._block_rows = block_rows
 
     @property

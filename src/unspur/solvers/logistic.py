@@ -12,7 +12,7 @@ from unspur.rows import RowSource, Weighting
 from unspur.solvers.descent import descend
 from unspur.solvers.outcome import Outcome, outcome_of
 from unspur.solvers.whitening import Whitening
-from unspur.sums.logistic import PairLoss
+from unspur.sums.logistic import LogisticLosses
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,10 @@ def solve_logistic(
         nonlocal evaluations
         evaluations += 1
         weights = whitening.weights(whitening.allow(x[:-1]))
-        loss = PairLoss(weights[None], x[-1:], geometry.centre, weighting, geometry.far_from_zero, label)
-        sums = rows.sum(loss)
+        loss = LogisticLosses.of_one(
+            weights[None], x[-1:], geometry.centre, weighting, centred=geometry.far_from_zero, only=label
+        )
+        sums = rows.sum(loss)[0, 0]
         gradient = sums[2:] + whitening.decay * weights
         value = float(sums[0]) + 0.5 * whitening.decay * float(weights @ weights)
         return value, np.append(whitening.pull_back(gradient), sums[1])

@@ -50,7 +50,7 @@ class PairLosses:
         """Losses (m, 2) and gradients (m, 2r + 2) at points x (m, 2r + 2), under the weightings `which`: one visit."""
         m, r = len(x), len(self.spectrum.variance)
         weights = self.spectrum.weights(x[:, :-2].reshape(m, 2, r))
-        factors = np.stack([self.weightings[k].factor for k in which])
+        factors = np.array([self.weightings[k].factor for k in which])
         statistic = LogisticLosses(weights, x[:, -2:], BOTH, factors, self.spectrum.centre, self.spectrum.far_from_zero)
         sums = self.rows.sum(statistic)
         gradient = self.spectrum.gradient(sums[..., 2:]).reshape(m, 2 * r)

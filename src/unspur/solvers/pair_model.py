@@ -15,7 +15,7 @@ This is where a pair starts, and the Hessian is what its descent is precondition
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -125,17 +125,18 @@ def best_of_model(
     each label) is still allowed has the model around that instead.
     """
     r = len(space.spectrum.variance)
-    first = global_minima(space, slopes, np.full(2, QUARTER))[0]
-    explained = -(slopes[:-2] * first[:-2]).reshape(2, r).sum(axis=1)
-    curvature = QUARTER * np.clip(1.0 - explained, FLATTEST, 1.0)
-    slopes = slopes.copy()
+    slopes, curvature, known = slopes.copy(), np.full(2, QUARTER), [False, False]
     lines = slopes[:-2].reshape(2, r)
     for label, model in enumerate(near):
         if model is not None:
             at, own = model.at[label], model.curvature[label]
             if np.linalg.norm(space.allow(at)) > KEPT * np.linalg.norm(at):
-                curvature[label] = own
+                curvature[label], known[label] = own, True
                 lines[label] = space.allow(model.slopes[label] - own * space.spectrum.variance * at)
+    if not all(known):
+        first = global_minima(space, slopes, curvature)[0]
+        explained = -(slopes[:-2] * first[:-2]).reshape(2, r).sum(axis=1)
+        curvature = np.where(known, curvature, QUARTER * np.clip(1.0 - explained, FLATTEST, 1.0))
     return global_minima(space, slopes, curvature)
 
 
@@ -154,7 +155,8 @@ def global_minima(space: PairSpace, slopes: FloatArray, curvature: FloatArray) -
     a = -free.solve(slopes)
     value, r = inner(a), (len(a) - 2) // 2
     small = NEARLY * float(np.linalg.norm(a[:r]) * np.linalg.norm(a[r:-2]))
-    if abs(value) > small:
+    found = _by_newton(free, at, a, small)
+    if found is None:  # not within the first steps: between zero and the bound
         low, at_low = 0.0, value
         high = float(np.copysign(free.bound, value))
         a, at_high = at(high)
@@ -170,8 +172,26 @@ def global_minima(space: PairSpace, slopes: FloatArray, curvature: FloatArray) -
             else:
                 at_low *= 0.5
             high, at_high = middle, value
-    exact = retract(a, free)
-    return [a if exact is None else exact]
+        found = a
+    exact = retract(found, free)
+    return [found if exact is None else exact]
+
+
+def _by_newton(free: PairModel, at: Callable[[float], tuple[FloatArray, float]], a: FloatArray, small: float
+               ) -> FloatArray | None:  # fmt: skip
+    """The root by three steps of Newton's method from zero, where it comes that soon and stays inside the bound."""
+    multiplier, value = 0.0, inner(a)
+    gradient = swapped(a)
+    slope = -2.0 * float(gradient @ free.solve(gradient))  # of a_s · a_y in μ
+    for _ in range(3):
+        if abs(value) <= small:
+            return a
+        if slope == 0.0 or abs(multiplier - value / slope) >= free.bound:
+            return None
+        before, earlier, multiplier = multiplier, value, multiplier - value / slope
+        a, value = at(multiplier)
+        slope = (value - earlier) / (multiplier - before)
+    return a if abs(value) <= small else None
 
 
 def _hard_case(space: PairSpace, model: PairModel, a: FloatArray, value: float) -> list[FloatArray]:

@@ -15,7 +15,7 @@ from unspur._typing import FloatArray
 from unspur.rows import CONCEPT, MAIN, RowSource, Weighting
 from unspur.solvers.outcome import Outcome, Pair
 from unspur.subspace import Subspace
-from unspur.sums.logistic import PairLoss
+from unspur.sums.logistic import LogisticLosses
 
 #: All weights start here. Zero would leave the projection off w_s undefined.
 FIRST_WEIGHT = 1e-7
@@ -99,15 +99,17 @@ def _train(
         for block in rows.minibatches(settings.batch_size, rng, weighting):
             # Rows were drawn by weight, so within the batch they count alike.
             batch = replace(block, weight=np.full(len(block.cell), 1.0 / len(block.cell)))
-            mean_gradient = PairLoss(effective(parameters), intercepts, centre, equal, True, only)(batch)[1:]
-            gradient = chain(parameters, mean_gradient[q:].reshape(parameters.shape))
+            mean = LogisticLosses.of_one(effective(parameters), intercepts, centre, equal, centred=True, only=only)(
+                batch
+            )
+            gradient = chain(parameters, mean[0, :, 2:])
             gradient = away_from.reject((gradient + settings.weight_decay * parameters).T).T
             velocity = settings.momentum * velocity + gradient
-            velocity_b = settings.momentum * velocity_b + mean_gradient[:q] + settings.weight_decay * intercepts
+            velocity_b = settings.momentum * velocity_b + mean[0, :, 1] + settings.weight_decay * intercepts
             parameters = parameters - settings.learning_rate * velocity
             intercepts = intercepts - settings.learning_rate * velocity_b
-        held_out = PairLoss(effective(parameters), intercepts, centre, validation, only=only)
-        value = float(rows.sum(held_out)[0])
+        held_out = LogisticLosses.of_one(effective(parameters), intercepts, centre, validation, only=only)
+        value = float(rows.sum(held_out)[0, :, 0].sum())
         if value < best[0]:
             best, waited = (value, effective(parameters), intercepts), 0
         else:
@@ -116,7 +118,8 @@ def _train(
     stopped = waited >= settings.patience
     reason = f"no improvement for {settings.patience} epochs" if stopped else f"{epoch} epochs, still improving"
     # Stopping at the last epoch is how the paper's schedule ends, not a failure of it; never beating chance is one.
-    chance = rows.sum(PairLoss(np.zeros_like(weights), np.zeros(q), centre, validation, only=only))[0]
+    nothing = LogisticLosses.of_one(np.zeros_like(weights), np.zeros(q), centre, validation, only=only)
+    chance = float(rows.sum(nothing)[0, :, 0].sum())
     improved = bool(value <= 1.05 * chance)  # with nothing left to learn it hovers about chance
     if not improved:
         reason = f"diverged: the validation loss is {value:.3g} after {epoch} epochs, and {chance:.3g} at zero weights"

@@ -83,7 +83,14 @@ def fused_losses(statistic: LogisticLosses, block: Block, setting: Setting | Non
     lines = statistic.weights.shape[0] * statistic.weights.shape[1]
     passes = -(-lines // 2)
     size = z.dtype.itemsize
-    if _failed is not None or statistic.centred or z.shape[1] > WIDEST or z.stride(1) != 1 or not lines * len(z):
+    if (
+        _failed is not None
+        or statistic.centred
+        or statistic.precise
+        or z.shape[1] > WIDEST
+        or z.stride(1) != 1
+        or not lines * len(z)
+    ):
         return None
     if size not in MOST_PASSES or (setting is None and passes > MOST_PASSES[size]):
         return None

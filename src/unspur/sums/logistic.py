@@ -1,15 +1,16 @@
-"""Logistic loss of both labels at once, and its gradient: one visit of a block."""
+"""Logistic losses of both labels, under any number of weightings, and their gradients: one visit of a block."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
 from unspur._arrays import empty, empty64, like, lines, matching, namespace, place, total
 from unspur._products import backward, forward
 from unspur._typing import Array, FloatArray, IntArray
-from unspur.rows import Block, Weighting
+from unspur.rows import CONCEPT, MAIN, Block, Weighting
 
 #: Largest logit, by the size of its type, for which ``log(1 + e⁻ᵗ) + t`` gives the loss without overflow or visible
 #: cancellation.
@@ -35,59 +36,6 @@ def loss_and_probability(logits: Array, targets: Array) -> tuple[FloatArray, Flo
 
 
 @dataclass(frozen=True, slots=True)
-class PairLoss:
-    """Σ ω [ℓ(concept) + ℓ(main)] with its gradient; or of one of the two labels alone.
-
-    Parameters
-    ----------
-    weights : shape (q, d), acting on centred rows: for concept and main label (q = 2), or for the label `only`.
-    intercepts : shape (q,).
-    centre : shape (d,).
-    weighting : the row weights ω.
-    centred : subtract `centre` from every block instead of from the logits; needed when rows lie so far from
-        zero that their products would lose the signal.
-
-    only : None for both labels, else CONCEPT or MAIN.
-
-    A call returns a vector of length 1 + q + qd: loss, gradient in the intercepts, gradient in the weights.
-    """
-
-    weights: FloatArray
-    intercepts: FloatArray
-    centre: FloatArray
-    weighting: Weighting
-    centred: bool = False
-    only: int | None = None
-
-    @property
-    def thin(self) -> bool:
-        """Whether no copy of a block is made."""
-        return not self.centred
-
-    def __call__(self, block: Block) -> FloatArray:
-        """Value and gradient over one block."""
-        z = block.z - like(self.centre, block.z) if self.centred else block.z
-        logits = empty64((len(self.weights), len(z)), z)
-        forward(z, like(self.weights, z), logits)
-        shift = self.intercepts if self.centred else self.intercepts - self.weights @ self.centre
-        logits += like(shift[:, None], logits)
-        targets = block.targets if self.only is None else block.targets[self.only : self.only + 1]
-        losses, residual = loss_and_probability(logits, targets)
-        omega = self.weighting(block)
-        residual -= targets
-        residual *= omega
-        q = len(self.intercepts)
-        out = empty64(1 + q + self.weights.size, z)
-        out[0] = (losses @ omega).sum()
-        out[1 : q + 1] = residual.sum(1)
-        gradient = out[q + 1 :].reshape(self.weights.shape)
-        backward(z, matching(residual, z), gradient)
-        if not self.centred:
-            gradient -= out[1 : q + 1, None] * like(self.centre, out)
-        return out
-
-
-@dataclass(frozen=True, slots=True)
 class LogisticLosses:
     """Σ ω ℓ(z·w + b, label) with its gradient, for several labels under several weightings, in one visit of the rows.
 
@@ -101,8 +49,10 @@ class LogisticLosses:
     centred : subtract `centre` from every block instead of from the logits; needed when rows lie so far from
         zero that their products would lose the signal.
 
-    A call returns shape (t, q, 2 + d): loss, gradient in the intercept, gradient in the weights. Losses are computed in
-    the type of the rows and added up in float64.
+    precise : compute losses in float64, not in the type of the rows.
+
+    A call returns shape (t, q, 2 + d): loss, gradient in the intercept, gradient in the weights. Losses are added up in
+    float64 in any case.
     """
 
     weights: FloatArray
@@ -111,6 +61,22 @@ class LogisticLosses:
     factors: FloatArray
     centre: FloatArray
     centred: bool = False
+    precise: bool = False
+
+    @classmethod
+    def of_one(
+        cls,
+        weights: FloatArray,
+        intercepts: FloatArray,
+        centre: FloatArray,
+        weighting: Weighting,
+        *,
+        centred: bool = False,
+        only: int | None = None,
+    ) -> Self:
+        """Of one weighting, for weights (q, d): of both labels, or of the one label `only`."""
+        labels = np.array([CONCEPT, MAIN] if only is None else [only])
+        return cls(weights[None], intercepts[None], labels, weighting.factor[None], centre, centred, precise=True)
 
     @property
     def thin(self) -> bool:
@@ -132,12 +98,12 @@ class LogisticLosses:
         """Values and gradients over one block."""
         t, q, d = self.weights.shape
         z = block.z - like(self.centre, block.z) if self.centred else block.z
-        logits = empty((t * q, len(z)), z)
+        logits = (empty64 if self.precise else empty)((t * q, len(z)), z)
         forward(z, like(self.weights.reshape(t * q, d), z), logits)
-        logits += like(self.shift.reshape(-1, 1), z)
-        targets = matching(lines(block.targets, self.labels), z)  # (q, m)
+        logits += like(self.shift.reshape(-1, 1), logits)
+        targets = matching(lines(block.targets, self.labels), logits)  # (q, m)
         losses, residual = loss_and_probability(logits.reshape(t, q, -1), targets)
-        omega = matching(place(self.factors, block.weight)[:, block.cell] * block.weight, z)[:, None]  # (t, 1, m)
+        omega = matching(place(self.factors, block.weight)[:, block.cell] * block.weight, logits)[:, None]  # (t, 1, m)
         residual -= targets
         residual *= omega
         losses *= omega
@@ -145,7 +111,7 @@ class LogisticLosses:
         out[..., 0] = total(losses, 2)
         out[..., 1] = total(residual, 2)
         gradient = empty64((t * q, d), z)
-        backward(z, residual.reshape(t * q, -1), gradient)
+        backward(z, matching(residual.reshape(t * q, -1), z), gradient)
         out[..., 2:] = gradient.reshape(t, q, d)
         if not self.centred:
             out[..., 2:] -= out[..., 1, None] * like(self.centre, out)
