@@ -100,6 +100,20 @@ def test_the_picture_of_the_readme_is_there():
     assert all((ROOT / name).stat().st_size > 1000 for name in pictures)
 
 
+def test_the_page_of_benchmarks_says_what_was_measured():
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    try:
+        import speed_page
+    finally:
+        sys.path.pop(0)
+    measured = speed_page.figures()
+    text = speed_page.page(measured)
+    assert text == (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    assert "Not measured" not in text
+    fewer = {name: part for name, part in measured.items() if name != "gpu"}
+    assert "Not measured" in speed_page.page(fewer)
+
+
 @pytest.mark.parametrize("page", ["frozen-networks", "finetuned-networks"])
 def test_a_page_says_what_the_records_say(page):
     sys.path.insert(0, str(ROOT / "benchmarks"))

@@ -289,6 +289,33 @@ def test_of_two_starts_the_model_cannot_tell_apart_the_lower_is_followed():
     assert differ > 3  # control: one of the two alone would be wrong
 
 
+def test_solutions_of_neighbouring_problems_save_time_and_change_nothing():
+    """As in the inner loop: one direction of the main task after the other is taken away."""
+    spent = {"cold": 0, "near": 0}
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        y = rng.integers(2, size=1500)
+        concept = np.where(rng.random(1500) < 0.8, y, 1 - y)
+        z = rng.standard_normal((1500, 60))
+        z[:, :5] += 0.7 * (2 * concept - 1)[:, None]
+        z[:, 5:10] += 0.7 * (2 * y - 1)[:, None]
+        rows, weighting, space = problem(z * np.geomspace(3, 0.3, 60), y, concept, balance="group")
+        losses = PairLosses(rows, space.spectrum, (weighting,))
+        pair, gone = solve_pair(rows, weighting, space), Subspace.empty(60)
+        for _ in range(4):
+            gone = gone.with_direction(directions(pair)[MAIN])
+            allowed = space.away_from(gone)
+            cold, near = (
+                solve_pairs(losses, [allowed], losses.at_zero(), near=given)[0] for given in (None, [(pair, pair)])
+            )
+            assert_allclose(near.outcome.objective, cold.outcome.objective, atol=1e-8)
+            assert_allclose(directions(near), directions(cold), atol=1e-4)
+            spent["cold"] += cold.outcome.evaluations
+            spent["near"] += near.outcome.evaluations
+            pair = near
+    assert spent["near"] < 0.9 * spent["cold"]
+
+
 def test_integer_weights_equal_repeated_rows():
     toy = make_toy(300, d=5, rho=0.7, random_state=5)
     weight = np.random.default_rng(0).integers(1, 4, size=300)

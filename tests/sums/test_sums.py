@@ -324,6 +324,34 @@ class TestLogisticLosses:
         assert seen[0] == pytest.approx(0.5 * abs(size) + np.log(2))
         assert seen[1 + MAIN] == pytest.approx(0.5 * np.sign(size))
 
+    @both_ways
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    def test_several_weightings_in_one_visit_are_each_alone(self, sample, setting, centred, dtype):
+        rng = np.random.default_rng(8)
+        counts = CellCounts.of(sample.rows)
+        weightings = [counts.weighting(counts.without(k), "group") for k in (None, 1, 2)]
+        weights, intercepts = 0.5 * rng.standard_normal((3, 2, 6)), rng.standard_normal((3, 2))
+        rows = MemoryRows(sample.z.astype(dtype), sample.columns, block_rows=70)
+        factors = np.stack([weighting.factor for weighting in weightings])
+        together = rows.sum(LogisticLosses(weights, intercepts, np.arange(2), factors, setting[1], centred))
+        alone = [
+            rows.sum(LogisticLosses.of_one(w, b, setting[1], weighting, centred=centred))[0]
+            for w, b, weighting in zip(weights, intercepts, weightings, strict=True)
+        ]
+        error = 500 * np.finfo(dtype).eps
+        np.testing.assert_allclose(together, alone, rtol=error, atol=error * np.abs(alone).max())
+        one = LogisticLosses(weights[:1, 1:], intercepts[:1, 1:], np.array([MAIN]), factors[:1], setting[1], centred)
+        np.testing.assert_allclose(rows.sum(one)[0, 0], alone[0][MAIN], rtol=error, atol=error * np.abs(alone).max())
+        assert np.abs(alone[0] - alone[1]).max() > 1e-3  # control: weightings and weights differ
+
+    @pytest.mark.parametrize("size", [60.0, 85.0, 120.0, 1e30])
+    def test_float32_logits_neither_overflow_nor_lose_the_loss(self, size):
+        t = np.array([-size, size], dtype=np.float32)
+        loss, p = loss_and_probability(t, np.ones(2, dtype=np.float32))
+        assert loss.dtype == p.dtype == np.float32
+        np.testing.assert_allclose(loss, [size, 0.0], rtol=1e-6)
+        np.testing.assert_allclose(p, [0.0, 1.0], atol=1e-20)
+
     def test_loss_and_probability_hold_at_the_ends(self):
         t = np.array([-1e4, -800.0, -40.0, 0.0, 40.0, 800.0, 1e4])
         loss, p = loss_and_probability(t, np.ones(7))

@@ -82,7 +82,8 @@ class Head(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : array of shape (n, d)
-            Embeddings; a memory-mapped array is read block by block.
+            Embeddings: an array or DataFrame, a memory map, a torch tensor on any device, a Dask array, or what
+            `unspur.open_rows` returned. They stay where they are.
         y : array of shape (n,)
             Main-task label, two or more classes.
         concept : array of shape (n,)

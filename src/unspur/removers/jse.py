@@ -224,7 +224,8 @@ class JSE(Remover):
         Parameters
         ----------
         X : array of shape (n, d)
-            Embeddings; a memory-mapped array is read block by block.
+            Embeddings: an array or DataFrame, a memory map, a torch tensor on any device, a Dask array, or what
+            `unspur.open_rows` returned. They stay where they are.
         y : array of shape (n,)
             Main-task label. Of more than two classes each is taken against the rest: what is removed is orthogonal to
             the main-task directions of all of them.

@@ -60,7 +60,8 @@ class ClosedFormRemover(Remover):
         Parameters
         ----------
         X : array of shape (n, d)
-            Embeddings; a memory-mapped array is read block by block.
+            Embeddings: an array or DataFrame, a memory map, a torch tensor on any device, a Dask array, or what
+            `unspur.open_rows` returned. They stay where they are.
         y : array of shape (n,), optional
             Main-task label, of any number of classes; needed for ``balance="main"`` and "group", and by SPLINCE.
         concept : array of shape (n,) or (n, m), or DataFrame
