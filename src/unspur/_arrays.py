@@ -30,12 +30,44 @@ def namespace(x: Array) -> Any:
 
 
 def is_tensor(x: Any) -> bool:
-    """Whether something is a torch tensor; imports nothing."""
-    return type(x).__module__.partition(".")[0] == "torch"
+    """Whether something is a torch tensor, or of a class made from it; imports nothing."""
+    return is_of("torch", x, "Tensor")
+
+
+def is_of(library: str, x: Any, name: str | None = None) -> bool:
+    """Whether something is of a class (of that name) of a library, or of one made from it; imports nothing."""
+    for base in type(x).__mro__:
+        if base.__module__.partition(".")[0] == library and name in (None, base.__name__):
+            return True
+    return False
+
+
+#: What DLPack calls memory of a CUDA device.
+CUDA = 2
+
+
+def as_tensor(x: Any) -> Any:
+    """A CUDA array of another library (CuPy, JAX) as the tensor that shares its memory; the rest as it is."""
+    device = None if is_tensor(x) else getattr(x, "__dlpack_device__", None)
+    if device is None or device()[0] != CUDA:
+        return x
+    try:
+        from torch.utils.dlpack import from_dlpack
+    except ImportError:  # then NumPy is asked, for which the library itself copies, or says why not
+        return x
+    return from_dlpack(x)
+
+
+def as_it_came(result: Any, x: Any) -> Any:
+    """A tensor as an array of the library that `x` is of, if `as_tensor` made one of `x`; the rest as it is."""
+    if not is_tensor(result) or is_tensor(x):
+        return result
+    return array_api_compat.array_namespace(x).from_dlpack(result)
 
 
 def on_numpy(x: Any) -> Any:
-    """A tensor on any device as a NumPy array (bfloat16, which NumPy lacks, as float32); the rest as it is."""
+    """What is on a device as a NumPy array (bfloat16, which NumPy lacks, as float32); the rest as it is."""
+    x = as_tensor(x)
     if not is_tensor(x):
         return x
     plain = x.detach().cpu()

@@ -2,6 +2,7 @@
 
 import json
 import time
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +12,7 @@ import zarr
 from click.testing import CliRunner
 from distributed import Client, LocalCluster
 
-from unspur import load
+from unspur import load, open_rows
 from unspur.exceptions import InputError
 from unspur.lab import clusters
 from unspur.lab.cli import main
@@ -19,6 +20,7 @@ from unspur.lab.clusters import connected
 from unspur.lab.datasets import make_toy
 from unspur.lab.files import clustered
 from unspur.lab.files.clustered import read_clustered
+from unspur.rows.parquet import RowGroup, read_groups
 
 TOY = make_toy(900, rho=0.8, random_state=0)
 Z = TOY.Z.astype(np.float32)
@@ -162,6 +164,79 @@ def test_a_file_that_is_gone_when_a_worker_looks_is_an_error_and_not_zeros(tmp_p
         table.Z.compute()
 
 
+def ragged(folder, width=20):
+    """Three files of lists whose length only they themselves say; that of the last is `width`."""
+    for part, rows in enumerate(np.array_split(np.arange(len(Z)), 3)):
+        z = Z[rows, : width if part == 2 else 20]
+        offsets = pa.array(np.arange(len(z) + 1, dtype=np.int32) * z.shape[1])
+        table = pa.table({
+            "emb": pa.ListArray.from_arrays(offsets, pa.array(z.ravel())),
+            "bird": TOY.y[rows], "background": TOY.concept[rows],
+        })  # fmt: skip
+        pq.write_table(table, folder / f"{part}.parquet", row_group_size=90, use_dictionary=False)
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_files_of_another_width_are_refused_by_name_before_any_work(tmp_path, client):
+    labels = ("bird", "background")
+    ragged(tmp_path)
+    assert read_clustered([tmp_path], labels, (), client).Z.compute().shape == Z.shape  # control
+    ragged(tmp_path, 15)
+    with pytest.raises(InputError, match=r"2\.parquet, row group 0: column 'emb' has lists of 15 numbers; .* have 20"):
+        read_clustered([tmp_path], labels, (), client)
+    parquet(tmp_path)
+    pq.write_table(pq.read_table(tmp_path / "1.parquet").drop(["background"]), tmp_path / "1.parquet")
+    with pytest.raises(InputError, match=r"1\.parquet has no label 'background'"):
+        read_clustered([tmp_path], labels, (), client)
+    pq.write_table(pq.read_table(tmp_path / "0.parquet").drop(["emb"]), tmp_path / "2.parquet")
+    with pytest.raises(InputError, match=r"2\.parquet has no column 'emb'"):
+        read_clustered([tmp_path], ("bird",), (), client)
+    (tmp_path / "2.parquet").write_bytes(b"PAR1" + b"?" * 100 + b"PAR1")
+    with pytest.raises(InputError, match=r"2\.parquet cannot be read as Parquet"):
+        read_clustered([tmp_path], ("bird",), (), client)
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda folder: ragged(folder, 15), r"2\.parquet, row group \d: .* a list of 15 numbers; the first row has 20"),
+        (lambda folder: pq.write_table(pa.table({"emb": [[1.0] * 20]}), folder / "2.parquet"),
+         r"2\.parquet, row group \d has other features than when it was found: 20 of type float"),
+        (lambda folder: pq.write_table(pq.read_table(folder / "2.parquet")[:95], folder / "2.parquet"),
+         r"2\.parquet, row group \d has (95|0) rows; it had (90|30)"),
+        (lambda folder: (folder / "2.parquet").unlink(), r"2\.parquet cannot be read as Parquet"),
+    ],
+    ids=["width", "type", "rows", "gone"],
+)  # fmt: skip
+def test_a_chunk_that_is_not_as_it_was_found_is_named_by_the_worker(tmp_path, client, spoil, said):
+    ragged(tmp_path)
+    table = read_clustered([tmp_path], ("bird", "background"), (), client)
+    spoil(tmp_path)  # several chunks of the last file: whichever is read first speaks
+    with pytest.raises(InputError, match=said):
+        table.Z.compute()
+
+
+def test_a_list_of_another_length_inside_a_file_is_named_by_file_and_row_group(tmp_path, cluster):
+    ragged(tmp_path)
+    table = pq.read_table(tmp_path / "1.parquet")
+    emb = table["emb"].to_pylist()
+    emb[200] = emb[200][:7]
+    pq.write_table(table.set_column(0, "emb", pa.array(emb, pa.list_(pa.float32()))), tmp_path / "1.parquet",
+                   row_group_size=90)  # fmt: skip
+    labels, output = ["--main", "bird", "--concept", "background"], f"{tmp_path}.safetensors"
+    done = run(tmp_path, *labels, *OPTIONS, "--dask", cluster.scheduler_address, "--output", output)
+    assert done.exit_code == 1
+    assert "1.parquet, row group 2: column 'emb' has a list of 7 numbers" in done.output
+    assert not Path(output).exists()
+
+
+def test_row_groups_are_read_as_they_are(tmp_path):
+    ragged(tmp_path)
+    stored = open_rows(tmp_path)
+    np.testing.assert_array_equal(read_groups(stored.groups[2:6], stored.layout), Z[180:480])
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -189,8 +264,15 @@ def test_files_that_have_to_be_read_as_a_whole_are_refused(tmp_path, client):
 
 
 def test_chunks_hold_whole_row_groups():
-    assert list(clustered._whole_groups([90, 90, 90, 30], 200)) == [(0, 180), (180, 300)]
-    assert list(clustered._whole_groups([500, 10], 200)) == [(0, 500), (500, 510)]
+    def together(*sizes):
+        """Rows of the groups of each chunk, if every group is a file of its own."""
+        starts = np.cumsum([0, *sizes])
+        groups = [RowGroup(Path(f"{k}.parquet"), 0, rows, int(starts[k])) for k, rows in enumerate(sizes)]
+        return [[group.rows for group in chunk] for chunk in clustered._together(groups, 200)]
+
+    assert together(90, 90, 90, 30) == [[90, 90], [90, 30]]
+    assert together(500, 10) == [[500], [10]]
+    assert len(together(*[1] * 5000)) == 25  # small files are read together
     assert list(clustered._ranges(7, 3)) == [(0, 3), (3, 6), (6, 7)]
 
 

@@ -12,7 +12,7 @@ from pyarrow import parquet
 from tests.lab.encoders.strips import N, Pictures, Strips
 from tests.lab.test_cli import invoke
 from tests.rows.test_parquet import flip, lists, middle_of, write
-from unspur import load, open_rows
+from unspur import JSE, load, open_rows
 from unspur.exceptions import InputError
 from unspur.lab.datasets import make_toy
 from unspur.lab.encoders.embedding import embed
@@ -79,6 +79,29 @@ def test_some_of_the_rows_are_chosen_and_others_judge(toy, here):
     assert_allclose(stored.removal_(toy.Z), loaded.removal_(toy.Z), rtol=0, atol=1e-9)
     assert stored.training_hash_ == loaded.training_hash_
     assert stored.training_hash_.startswith("600-")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "too_little"),
+    [
+        (["big", *LABELS, "--where", "split=train", "--validation-where", "split=val"], "200kB"),
+        (["wide", *LABELS, "--ignore", "split", "--validation", "wide/part-1.parquet"], "700kB"),
+    ],
+    ids=["other rows", "other files"],
+)
+def test_training_and_validation_rows_share_the_budget(here, monkeypatch, arguments, too_little):
+    budgets = []
+
+    def fitted(_, x, *args, X_val, **options):
+        budgets.extend([x.budget.total, X_val.budget.total])
+        raise InputError("that was all")
+
+    monkeypatch.setattr(JSE, "fit", fitted)
+    assert "that was all" in invoke("fit", *arguments, "--memory", "2MB", "--output", "x.safetensors")
+    assert len(budgets) == 2
+    assert 1.9e6 < sum(budgets) <= 2e6
+    said = invoke("fit", *arguments, "--memory", too_little, "--output", "x.safetensors")
+    assert "too little for training and validation rows together" in said
 
 
 def test_a_scratch_folder_changes_nothing_but_the_time(toy, here):
@@ -199,6 +222,91 @@ def test_apply_writes_the_same_files_with_clean_features(toy, here, name, more):
     # One file of another kind, as before.
     invoke("apply", "r.safetensors", name, "--output", "clean.npz", *more, code=0)
     assert_allclose(np.load("clean.npz")["Z"], removal.removal_(toy.Z), atol=1e-12)
+
+
+def test_apply_does_not_write_among_the_rows(here):
+    fit("big", *LABELS)
+    for rows in ("big", "big/**/*.parquet", "b*g", "."):
+        said = invoke("apply", "r.safetensors", rows, "--output", "big/clean")
+        assert "lies in the folder of the rows" in said, rows
+    Path("big/deep").mkdir()
+    assert "lies in the folder of the rows" in invoke("apply", "r.safetensors", "big", "--output", "big/deep/x.pq")
+    assert not list(Path("big/deep").iterdir())
+    assert not Path("big/clean").exists()
+    # Files that were named one by one, or by a pattern that does not go deeper, are no folder.
+    invoke("apply", "r.safetensors", "big/*.parquet", "--output", "big/clean", code=0)
+
+
+def test_labels_to_carry_along_must_be_there(here):
+    fit("big", *LABELS)
+    said = invoke("apply", "r.safetensors", "big", "--output", "clean", "--label", "brid")
+    assert "has no label 'brid' (its columns: bird, background" in said
+    assert not Path("clean").exists()
+    invoke("apply", "r.safetensors", "big", "--output", "clean", "--label", "bird", code=0)
+
+
+@pytest.mark.parametrize("memory", [[], ["--memory", "1MB"]], ids=["loaded", "stored"])
+@pytest.mark.parametrize("fixed", [True, False])
+def test_files_without_rows_among_others_are_passed_over(toy, here, memory, fixed):
+    Path("some").mkdir()
+    labels = {"bird": toy.y, "background": toy.concept}
+    write(toy.Z, Path("some"), cuts=(0, 400), labels=labels, fixed=fixed, row_group_size=500)
+    assert parquet.read_metadata("some/part-0.parquet").num_rows == 0
+    assert fit("some", *LABELS, *memory).spurious_.dim == 1
+    said = invoke("fit", "some/part-0.parquet", *LABELS, *memory, "--output", "x.safetensors")
+    assert "part-0.parquet has no rows" in said
+    # What is missing is said before anything else that may be wrong.
+    write(toy.Z[:10], Path("some"), labels={"bird": toy.y[:10]}, columns=True)
+    said = invoke("fit", "some", *LABELS, *memory, "--output", "x.safetensors")
+    assert "part-0.parquet has no label 'background'" in said
+
+
+@pytest.mark.parametrize("memory", [[], ["--memory", "1MB"]], ids=["loaded", "stored"])
+def test_columns_of_the_same_name_are_refused(here, memory):
+    fit("wide", *LABELS, "--ignore", "split")
+    columns = [pa.array([0.0, 1.0])] * 3
+    for path in Path("wide").iterdir():
+        parquet.write_table(pa.table([*columns, *columns[:2]], names=["z0", "z1", "z1", "bird", "background"]), path)
+    said = "part-0.parquet has several columns named 'z1'. Rename or drop them."
+    assert said in invoke("fit", "wide", *LABELS, *memory, "--output", "x.safetensors")
+    assert said in invoke("apply", "r.safetensors", "wide", "--output", "clean")
+
+
+def test_names_that_end_in_pq_are_parquet_everywhere(toy, here):
+    expected = fit("big", *LABELS).removal_(toy.Z)
+    for path in list(Path("big").iterdir()):
+        path.rename(path.with_suffix(".pq"))
+    for rows in ("big", "big/*.pq"):
+        for memory in ([], ["--memory", "1MB"]):
+            assert_allclose(fit(rows, *LABELS, *memory).removal_(toy.Z), expected, atol=1e-9)
+        invoke("apply", "r.safetensors", rows, "--output", "clean", "--force", code=0)
+    assert sorted(path.name for path in Path("clean").iterdir()) == [f"part-{k}.pq" for k in range(3)]
+    invoke("apply", "r.safetensors", "big/part-0.pq", "--output", "one.pq", code=0)
+    assert parquet.read_metadata("one.pq").num_rows == 200
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["fit", "s3://bucket/big.zarr", *LABELS, "--dask", "local", "--output", "x"],
+        ["fit", "big", *LABELS, "--validation", "https://host/v.parquet", "--output", "x"],
+        ["fit", "big", *LABELS, "--output", "gs://bucket/x"],
+        ["apply", "r.safetensors", "s3://bucket/big", "--output", "x"],
+        ["apply", "s3://bucket/r.safetensors", "big", "--output", "x"],
+        ["evaluate", "r.safetensors", "s3://bucket/big", *LABELS],
+        ["evaluate", "r.safetensors", "big", "--test", "s3://bucket/big", *LABELS],
+        ["compare", "s3://bucket/big", *LABELS],
+        ["compare", "big", "--test", "s3://bucket/big", *LABELS],
+        ["embed", "s3://bucket/table.csv"],
+        ["finetune", "s3://bucket/table.csv"],
+        ["data", "waterbirds", "--root", "s3://bucket/data"],
+    ],
+    ids=lambda arguments: " ".join(arguments[:2]),
+)
+def test_urls_are_not_taken_for_local_paths(here, arguments):
+    said = " ".join(invoke(*arguments, code=2).split())
+    assert "is a URL; the command line reads and writes local paths" in said
+    assert "da.from_zarr(url)" in said
 
 
 def test_apply_leaves_nothing_behind_when_it_fails(toy, here):

@@ -14,7 +14,8 @@ from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from unspur import INLP, JSE, LEACE, RLACE, SAL, SPLINCE
+from unspur import INLP, JSE, LEACE, RLACE, SAL, SPLINCE, open_rows
+from unspur.exceptions import InputError
 from unspur.lab.datasets import make_toy
 
 
@@ -174,6 +175,17 @@ def test_fit_transform_equals_fit_then_transform(toy):
     both = JSE(random_state=0).fit_transform(toy.Z, toy.y, concept=toy.concept)
     jse = JSE(random_state=0).fit(toy.Z, toy.y, concept=toy.concept)
     np.testing.assert_array_equal(both, jse.transform(toy.Z))
+
+
+@pytest.mark.parametrize("remover", [JSE(), INLP(), RLACE(), LEACE(), SAL(), SPLINCE()], ids=lambda r: type(r).__name__)
+def test_rows_in_files_are_refused_by_fit_transform_before_the_fit(remover, toy, tmp_path, monkeypatch):
+    np.save(tmp_path / "z.npy", toy.Z)
+    rows = open_rows(tmp_path / "z.npy")
+    monkeypatch.setattr(type(remover), "fit", lambda *_, **__: pytest.fail("it was fitted"))
+    with pytest.raises(
+        InputError, match=r"1,200 rows of.*not held in memory.*fit takes them.*unspur apply.*X\.blocks\(\)"
+    ):
+        remover.fit_transform(rows, toy.y, concept=toy.concept)
 
 
 def test_a_wrong_parameter_is_named(toy):

@@ -167,6 +167,80 @@ def test_labels_and_weights_may_be_dask_arrays(here):
         assert np.abs(plain - expected).max() > 1e-6  # control: the weights matter
 
 
+def counted(values: np.ndarray, chunks=CHUNK) -> tuple[da.Array, list[int]]:
+    """A Dask array, and the list of the chunks that were computed of it, which grows."""
+    asked: list[int] = []
+
+    def note(block):
+        asked.append(len(block))
+        return block
+
+    values = np.asarray(values)
+    meta = np.empty((0,) * values.ndim, values.dtype)
+    return da.from_array(values, chunks=(chunks, *[-1] * (values.ndim - 1))).map_blocks(note, meta=meta), asked
+
+
+LABELLED = {
+    "JSE": (JSE(**PLAIN), TOY.y, TOY.concept),
+    "JSE, several": (JSE(max_spurious=1, max_main=1, **PLAIN), TOY.y, np.column_stack([TOY.concept, TOY.Z[:, 3] > 0])),
+    "JSE, three classes": (JSE(max_spurious=1, max_main=1, **PLAIN), np.where(TOY.Z[:, 5] > 1, 2, TOY.y), TOY.concept),
+    "SPLINCE": (SPLINCE(), TOY.y, TOY.concept),
+    "INLP": (INLP(tests="group", max_directions=1, **PLAIN), TOY.y, TOY.concept),
+    "GroupDRO": (GroupDRO(), TOY.y, TOY.concept),
+}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("name", LABELLED)
+def test_labels_and_weights_are_computed_once_in_a_fit(name, here):
+    method, *labels = LABELLED[name]
+    given = [counted(values) for values in (*labels, np.ones(len(TOY.y)))]
+    (y, _), (concept, _), (weight, _) = given
+    method.fit(chunked(TOY.Z), y, concept=concept, sample_weight=weight)
+    for _, asked in given:
+        assert sum(asked) == len(TOY.y)
+
+
+def test_a_label_that_nothing_depends_on_is_not_computed(here):
+    y, asked = counted(TOY.y)
+    LEACE().fit(chunked(TOY.Z), y, concept=TOY.concept)
+    assert not asked
+    LEACE(balance="main").fit(chunked(TOY.Z), y, concept=TOY.concept)
+    assert asked
+
+
+def test_labels_of_unknown_length_are_counted_when_they_are_computed(here):
+    kept = TOY.Z[:, 9] > -1.5
+    y, concept = (da.from_array(np.asarray(a), chunks=99) for a in (TOY.y, TOY.concept))
+    y, concept = y[da.from_array(kept, chunks=99)], concept[da.from_array(kept, chunks=99)]
+    assert np.isnan(y.shape[0])
+    for method in (JSE(**PLAIN), SPLINCE()):
+        expected = method.fit(TOY.Z[kept], TOY.y[kept], concept=TOY.concept[kept]).removal_.matrix()
+        found = method.fit(chunked(TOY.Z[kept]), y, concept=concept).removal_.matrix()
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
+        with pytest.raises(LabelError, match=f"{kept.sum()} labels for 800 rows of Z"):
+            method.fit(chunked(TOY.Z), y, concept=TOY.concept)
+
+
+def test_validation_rows_of_unknown_length_are_refused_as_such(here):
+    several = np.column_stack([OTHER.concept, OTHER.Z[:, 3] > 0])
+    held_out = {"X_val": unknown_length(chunked(OTHER.Z)), "y_val": OTHER.y, "concept_val": several}
+    with pytest.raises(InputError, match="compute_chunk_sizes"):
+        JSE(**PLAIN).fit(TOY.Z, TOY.y, concept=np.column_stack([TOY.concept, TOY.Z[:, 3] > 0]), **held_out)
+
+
+def test_integers_become_float64_as_they_do_in_arrays(here):
+    z = np.random.default_rng(6).integers(-9, 9, (400, 5))
+    y, concept = z[:, 2] + z[:, 3] > 0, z[:, 0] + z[:, 1] > 0
+    for method in (LEACE(), JSE(**PLAIN)):
+        expected = method.fit(z, y, concept=concept).transform(z)
+        lazy, asked = counted(z, 90)
+        found = method.fit(lazy, y, concept=concept).transform(da.from_array(z, chunks=90))
+        assert sum(asked) == 400  # computed once, as integers and as what they become
+        assert found.dtype == np.float64
+        np.testing.assert_allclose(found.compute(), expected, rtol=0, atol=1e-9)
+
+
 @pytest.mark.parametrize("kind", [np.float32, np.float16])
 def test_rows_of_few_digits_give_the_sums_of_the_same_rows_in_memory(kind, here):
     z = TOY.Z.astype(kind)
@@ -469,6 +543,76 @@ def test_transform_is_lazy_and_right_and_keeps_type_and_chunks(here, kind, featu
     assert np.abs(found - z).max() > 0.1
 
 
+ANSWERS = ("decision_function", "predict", "predict_proba", "predict_log_proba")
+WORDS = np.array(["wren", "auk", "kite"])
+
+
+@pytest.mark.parametrize("labels", [TOY.y, WORDS[np.where(TOY.Z[:, 5] > 1, 2, TOY.y)]], ids=["two classes", "three"])
+def test_answers_of_a_head_are_lazy_and_right_and_read_each_row_once(here, labels):
+    head = ERM().fit(TOY.Z, labels)
+    for name in ANSWERS:
+        expected = getattr(head, name)(OTHER.Z)
+        lazy, asked = counted(OTHER.Z)
+        found = getattr(head, name)(lazy.rechunk((CHUNK, 7)))
+        assert isinstance(found, da.Array)
+        assert not asked
+        assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+        values = found.compute()
+        assert sum(asked) == len(OTHER.Z)
+        assert values.dtype == expected.dtype
+        np.testing.assert_array_equal(values, expected) if name == "predict" else np.testing.assert_allclose(
+            values, expected, rtol=0, atol=1e-12
+        )
+    empty = da.from_array(OTHER.Z, chunks=((0, 150, 0, 250), -1))
+    np.testing.assert_array_equal(head.predict(empty), head.predict(OTHER.Z))
+    rows, asked = counted(TOY.Z)
+    y, seen = counted(labels)
+    assert head.score(rows, y) == head.score(TOY.Z, labels)
+    assert sum(asked) == sum(seen) == len(TOY.y)
+
+
+def test_answers_are_those_of_the_head_that_was_asked_and_faults_are_found_in_time(here):
+    head = ERM().fit(TOY.Z, TOY.y)
+    expected, lazy = head.decision_function(OTHER.Z), head.decision_function(chunked(OTHER.Z))
+    head.fit(TOY.Z, TOY.concept)
+    assert np.abs(head.decision_function(OTHER.Z) - expected).max() > 0.1
+    np.testing.assert_allclose(lazy.compute(), expected, rtol=0, atol=1e-12)
+    z = OTHER.Z.copy()
+    z[300, 4] = np.nan
+    answer = head.predict(chunked(z))
+    with pytest.raises(NotFiniteError, match="1 NaN in column 4"):
+        answer.compute()
+
+
+@pytest.mark.usefixtures("client")
+def test_heads_answer_on_a_cluster():
+    head = ERM().fit(TOY.Z, WORDS[TOY.y])
+    np.testing.assert_array_equal(head.predict(chunked(OTHER.Z)).compute(), head.predict(OTHER.Z))
+
+
+@pytest.mark.usefixtures("here")
+def test_a_certificate_takes_small_arrays_and_refuses_large_ones_unread(monkeypatch):
+    leace = LEACE().fit(TOY.Z, concept=TOY.concept)
+    expected = leace.certificate(OTHER.Z, OTHER.y, OTHER.concept)
+    given = [counted(values) for values in (OTHER.Z, OTHER.y, OTHER.concept)]
+    assert leace.certificate(*(array for array, _ in given)) == expected
+    assert [sum(asked) for _, asked in given] == [400, 400, 400]
+    with pytest.raises(InputError, match="compute_chunk_sizes"):
+        leace.certificate(unknown_length(chunked(OTHER.Z)), OTHER.y, OTHER.concept)
+    large = da.zeros((20_000_000, 20), chunks=(10_000, -1))
+    with pytest.raises(
+        InputError, match=r"\(20000000, 20\), 3\.2 GB.* at most 2 GB.* pass X\[::2000\], with y\[::2000\]"
+    ):
+        leace.certificate(large, da.zeros(20_000_000), da.zeros(20_000_000))
+    monkeypatch.setattr(base, "MOST_BYTES", 8 * 400 * 20 - 1)
+    z, asked = counted(OTHER.Z)
+    with pytest.raises(InputError, match="a certificate would bring all of it here"):
+        leace.certificate(z, OTHER.y, OTHER.concept)
+    assert not asked
+    monkeypatch.setattr(base, "MOST_BYTES", 8 * 400 * 20)
+    leace.certificate(z, OTHER.y, OTHER.concept)
+
+
 @pytest.mark.usefixtures("client")
 def test_transform_runs_on_a_cluster():
     leace = LEACE().fit(TOY.Z, concept=TOY.concept)
@@ -487,13 +631,13 @@ def unknown_length(z):
     ("make", "seen"),
     [
         (lambda z: unknown_length(chunked(z)), r"\(nan, 20\).*compute_chunk_sizes"),
-        (lambda z: chunked(z).astype(np.int64), "int64"),
+        (lambda z: chunked(z).astype(np.complex128), "complex128"),
         (lambda z: chunked(z)[:, 0], r"\(800,\)"),
         (lambda z: chunked(z)[:0], r"\(0, 20\)"),
         (lambda z: chunked(z).map_blocks(np.ma.masked_array, meta=np.ma.empty((0, 0))), "MaskedArray.*map_blocks"),
         (lambda z: dask.delayed(z), "Delayed.*to_dask_array"),
     ],
-    ids=["unknown length", "integers", "one column", "no rows", "masked", "no array"],
+    ids=["unknown length", "complex numbers", "one column", "no rows", "masked", "no array"],
 )
 def test_what_cannot_be_used_is_refused_by_what_it_is(here, make, seen):
     for fit in (LEACE().fit, JSE().fit):

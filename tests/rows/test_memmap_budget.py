@@ -14,7 +14,7 @@ from unspur import JSE, LEACE, open_rows
 from unspur.exceptions import InputError, NotFiniteError
 from unspur.lab.datasets import make_toy
 from unspur.rows import Columns, MemmapRows
-from unspur.rows.budget import Budget, as_bytes, in_words
+from unspur.rows.budget import Budget, as_bytes, divide, in_words
 from unspur.rows.memmap import StoredNpy, ask_for
 
 
@@ -112,6 +112,56 @@ def test_budgets_add_up():
         assert budget.reading + 2 * budget.room + 128 * budget.rows <= total
     assert in_words(1) == "1 bytes"
     assert in_words(1_000_001) == "1.1 MB"
+
+
+def test_rows_that_are_used_together_share_a_budget(toy, tmp_path):
+    large = open_rows(saved(toy.Z.astype(np.float16), tmp_path), memory="1MB")
+    small = open_rows(saved(toy.Z[:100], tmp_path, "small.npy"), memory="1MB")
+    shares = divide(10**6, [large.budget, small.budget])
+    assert 0.99e6 < sum(shares) <= 10**6
+    assert shares[0] > 5 * shares[1]
+    fewer = large.within(shares[0])
+    assert fewer.budget.total == shares[0]
+    assert fewer.budget.room < large.budget.room
+    assert fewer._rows_at_once < large._rows_at_once
+    np.testing.assert_array_equal(np.concatenate([z for _, z in fewer.blocks()]), toy.Z.astype(np.float16))
+    assert large.budget.total == 10**6  # control: a view, not a change
+    with pytest.raises(
+        InputError, match=r"memory=160 kB is too little for training and validation .* Pass memory='1MB'"
+    ):
+        divide(160_000, [large.budget, small.budget])
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([3, 1, 2], r"Row 1 was named after row 3; rows of files come in their order, each once"),
+        ([1, 2, 2], "Row 2 was named after row 2"),
+        (np.array([5, 3], dtype=np.uint8), "Row 3 was named after row 5"),
+        ([-1], "Row -1 was named; there are rows 0 to 1,199"),
+        ([0, 1200], "Row 1200 was named"),
+        (slice(None, None, -1), "A slice with step -1"),
+        (np.ones(7, dtype=bool), r"A mask of shape \(7,\) does not go with 1,200 rows"),
+        ([0.0, 1.0], "named by float64"),
+        ([[0, 1]], r"of shape \(1, 2\)"),
+    ],
+)
+def test_rows_in_another_order_are_refused_rather_than_sorted(toy, tmp_path, rows, message):
+    stored = open_rows(saved(toy.Z, tmp_path))
+    with pytest.raises(InputError, match=message):
+        stored.select(rows)
+
+
+def test_masks_slices_and_increasing_indices_name_the_same_rows(toy, tmp_path):
+    stored = open_rows(saved(toy.Z, tmp_path))
+    mask = np.zeros(1200, dtype=bool)
+    mask[10:1100:3] = True
+    for rows in (mask, slice(10, 1100, 3), slice(10, -100, 3), np.arange(10, 1100, 3), list(range(10, 1100, 3))):
+        chosen = stored.select(rows)
+        np.testing.assert_array_equal(np.concatenate([z for _, z in chosen.blocks()]), toy.Z[10:1100:3])
+        with pytest.raises(InputError, match="there are rows 0 to 363"):
+            chosen.select([364])  # of those that are left
+    assert len(stored.select([])) == 0
 
 
 def test_asking_for_pages_says_which_row_comes_next(tmp_path):

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
@@ -577,6 +578,43 @@ def test_projections_that_do_not_fit_go_to_a_file_that_is_removed(toy, tmp_path,
     few = source.project(directions[:, :2], toy.Z.mean(axis=0))
     assert few.n_features == 2
     assert not list(spool.iterdir())  # control: small ones stay in memory
+
+
+def test_a_projection_keeps_the_scratch_folder_and_the_bars(toy, tmp_path, monkeypatch):
+    (tmp_path / "scratch").mkdir()
+    write(toy.Z, tmp_path, row_group_size=100)
+    rows = open_rows(tmp_path, memory=LITTLE, scratch=tmp_path / "scratch", progress=True)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))  # so that only scratch will do
+    directions = np.random.default_rng(0).standard_normal((8, 400))
+    once = rows.source(Columns.of(toy.y, toy.concept)).project(directions, toy.Z.mean(axis=0))
+    twice = once.project(np.eye(400), np.zeros(400))
+    for projected in (once, twice):
+        assert projected._stored._progress
+        assert projected._stored._paths[0].parent == tmp_path / "scratch"
+
+
+def test_an_index_of_pandas_is_no_feature(tmp_path):
+    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "y": [0, 1, 0]}, index=pd.Index([7, 8, 9], name="number"))
+    frame.to_parquet(tmp_path / "x.parquet")
+    rows = open_rows(tmp_path, labels=["y"])
+    assert rows.feature_names == ["a"]
+    np.testing.assert_array_equal(rows.column("number"), [7, 8, 9])
+    assert open_rows(tmp_path, features=["a", "number"]).shape == (3, 2)  # by name it may be one
+
+
+def test_columns_of_the_same_name_are_refused(tmp_path):
+    for number, names in enumerate((["a", "y"], ["a", "a"])):
+        parquet.write_table(pa.table([pa.array([1.0]), pa.array([2.0])], names=names), tmp_path / f"{number}.parquet")
+    with pytest.raises(InputError, match=r"1\.parquet has several columns named 'a'\. Rename or drop them"):
+        open_rows(tmp_path, features=["a"])
+
+
+def test_files_of_lists_of_another_length_are_refused_before_they_are_read(tmp_path):
+    write(np.ones((20, 2)), tmp_path, fixed=False)
+    (tmp_path / "more").mkdir()
+    write(np.ones((20, 3)), tmp_path / "more", fixed=False)
+    with pytest.raises(InputError, match=r"part-0\.parquet, row group 0: .* lists of 2 numbers; .* have 3"):
+        open_rows(tmp_path, check=False)
 
 
 def test_projection_onto_nothing_does_not_read_the_files(toy, tmp_path):

@@ -3,6 +3,7 @@
 
 import importlib.util
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,8 +11,23 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from tests.rows.contract import D, N, RowSourceContract
-from unspur import DFR, ERM, INLP, JSE, JTT, LEACE, RLACE, SAL, SPLINCE, SUBG, AffineMap, GroupDRO, GroupWeighted
-from unspur._arrays import by_rows, exact_products, on_host, on_numpy
+from unspur import (
+    DFR,
+    ERM,
+    INLP,
+    JSE,
+    JTT,
+    LEACE,
+    RLACE,
+    SAL,
+    SPLINCE,
+    SUBG,
+    AffineMap,
+    GroupDRO,
+    GroupWeighted,
+    _arrays,
+)
+from unspur._arrays import by_rows, exact_products, is_tensor, on_host, on_numpy
 from unspur.certificate import row_hashes
 from unspur.exceptions import InputError, NotFiniteError
 from unspur.lab.datasets import make_toy
@@ -492,6 +508,104 @@ class TestResults:
             leace.certificate(z, torch.tensor(TOY.y), torch.tensor(TOY.concept))
 
 
+class Wrapped(torch.Tensor):
+    """A tensor of a class that torch does not have."""
+
+
+class TestOtherClasses:
+    def test_a_tensor_of_another_class_is_a_tensor(self):
+        assert is_tensor(torch.tensor(Z).as_subclass(Wrapped))
+        assert is_tensor(torch.nn.Parameter(torch.tensor(Z)))
+        assert not is_tensor(torch.nn.Linear(2, 2))
+        assert choose.home_of(torch.tensor(Z).as_subclass(Wrapped)) == "torch"
+        assert choose.home_of(torch.nn.Linear(2, 2)) == "memory"
+
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
+    def test_it_is_fitted_and_cleaned_as_any_other(self, dtype):
+        z = torch.tensor(TOY.Z).to(dtype)
+        plain, other = (LEACE().fit(rows, concept=TOY.concept) for rows in (z, z.as_subclass(Wrapped)))
+        np.testing.assert_array_equal(other.removal_.matrix(), plain.removal_.matrix())
+        clean = other.transform(z.as_subclass(Wrapped))
+        assert isinstance(clean, Wrapped)
+        assert torch.equal(clean.as_subclass(torch.Tensor), plain.transform(z))
+
+    @pytest.mark.parametrize("output", ["pandas", "polars"])
+    @pytest.mark.parametrize(("dtype", "kind"), [(torch.bfloat16, "float32"), (torch.float16, "float16")], ids=str)
+    def test_data_frames_of_half_precision_are_asked_for_and_given(self, output, dtype, kind):
+        if output == "polars":
+            pytest.importorskip("polars")
+        z = torch.tensor(TOY.Z).to(dtype)
+        leace = LEACE().fit(z, concept=TOY.concept)
+        expected = on_numpy(leace.transform(z))
+        frame = leace.set_output(transform=output).transform(z)
+        assert type(frame).__module__.startswith(output)
+        assert {str(column).lower() for column in frame.dtypes} == {kind}
+        np.testing.assert_array_equal(frame.to_numpy(), expected)
+
+
+class Foreign:
+    """An array of another library on a device: it speaks DLPack, and NumPy must not look at it."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+        self.shape, self.dtype, self.ndim = tuple(tensor.shape), tensor.dtype, tensor.ndim
+
+    def __dlpack__(self, **options):
+        return self.tensor.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.tensor.__dlpack_device__()
+
+    def __array_namespace__(self, api_version=None):
+        return SimpleNamespace(__name__="foreign", from_dlpack=lambda other: Foreign(torch.from_dlpack(other)))
+
+    def __array__(self, *given, **options):
+        raise TypeError("Implicit conversion to a NumPy array is not allowed.")
+
+    def __len__(self):
+        return len(self.tensor)
+
+
+class TestArraysOfOtherLibraries:
+    @pytest.fixture(params=DEVICES)
+    def foreign(self, request, monkeypatch):
+        """Makes them, on a GPU or on the host, which then passes for one."""
+        monkeypatch.setattr(_arrays, "CUDA", int(torch.zeros(1, device=request.param).__dlpack_device__()[0]))
+        return lambda values: Foreign(torch.tensor(values, device=request.param))
+
+    def test_rows_labels_and_results_stay_with_their_library(self, foreign):
+        z, y, concept = (foreign(values) for values in (TOY.Z, TOY.y, TOY.concept))
+        for method in (LEACE(), JSE(cv=None, weight_decay=0.01, random_state=0)):
+            expected = method.fit(TOY.Z, TOY.y, concept=TOY.concept).transform(TOY.Z)
+            clean = method.fit(z, y, concept=concept, sample_weight=foreign(np.ones(800))).transform(z)
+            assert type(clean) is Foreign
+            assert clean.tensor.device == z.tensor.device
+            np.testing.assert_allclose(on_numpy(clean), expected, rtol=0, atol=1e-9)
+        held_out = {"X_val": foreign(JUDGES.Z), "y_val": foreign(JUDGES.y), "concept_val": foreign(JUDGES.concept)}
+        assert JSE(weight_decay=0.1).fit(z, y, concept=concept, **held_out).spurious_.dim
+        assert method.certificate(*held_out.values()).rows == 500
+
+    def test_heads_answer_in_the_library_of_the_rows_and_classes_in_numpy(self, foreign):
+        z, head = foreign(TOY.Z), ERM().fit(TOY.Z, TOY.y)
+        assert np.abs(ERM().fit(z, foreign(TOY.y)).coef_ - head.coef_).max() < 1e-6
+        for name in ("decision_function", "predict_proba"):
+            answer = getattr(head, name)(z)
+            assert type(answer) is Foreign
+            np.testing.assert_allclose(on_numpy(answer), getattr(head, name)(TOY.Z), rtol=0, atol=1e-9)
+        np.testing.assert_array_equal(head.predict(z), head.predict(TOY.Z))
+        assert head.score(z, foreign(TOY.y)) == head.score(TOY.Z, TOY.y)
+
+    def test_memory_is_shared(self, foreign):
+        z = foreign(Z)
+        assert _arrays.as_tensor(z).data_ptr() == z.tensor.data_ptr()
+
+    def test_arrays_on_the_host_are_left_to_numpy(self):
+        z = Foreign(torch.tensor(TOY.Z))
+        assert _arrays.as_tensor(z) is z
+        with pytest.raises(TypeError, match="not allowed"):
+            LEACE().fit(z, concept=TOY.concept)
+
+
 class TestFusedKernel:
     @pytest.fixture
     def place(self, monkeypatch):
@@ -573,6 +687,25 @@ class TestFusedKernel:
         with pytest.warns(fused.FusedWarning, match="no compiler"):
             first = rows.sum(lines(1))
         np.testing.assert_array_equal(rows.sum(lines(1)), first)
+
+    @pytest.mark.parametrize(
+        "error", [torch.cuda.OutOfMemoryError("no room"), RuntimeError("Triton Error [CUDA]: out of memory")], ids=repr
+    )
+    def test_a_device_that_is_full_for_a_moment_does_not_end_its_use(self, monkeypatch, error):
+        def full(*given):
+            raise error
+
+        monkeypatch.setattr(fused, "_failed", None)
+        monkeypatch.setattr(fused, "runs_on", lambda _: True)
+        monkeypatch.setattr(fused, "launched", full)
+        rows = TorchRows(torch.tensor(Z).float(), COLUMNS)
+        with pytest.warns(fused.FusedWarning, match="No memory is left on the device"):
+            found = rows.sum(lines(1))
+        np.testing.assert_allclose(found, MemoryRows(Z, COLUMNS).sum(lines(1)), rtol=1e-4, atol=1e-3)
+        seen = []
+        monkeypatch.setattr(fused, "launched", lambda *given: seen.append(given) or torch.zeros(2, 2 + WIDTH))
+        rows.sum(lines(1))
+        assert seen
 
     @pytest.mark.parametrize("width", [1, 20, 128, 300, 512, 640, 768, 1000, 1024, 1536, 4096])
     def test_pieces_hold_every_column_and_are_powers_of_two(self, width):

@@ -357,6 +357,18 @@ def test_decay_is_relative_to_the_variance_of_the_rows():
     assert np.abs(other.weights - plain.weights).max() > 0.05
 
 
+@pytest.mark.parametrize("power", [4, 8, 8.5, 9, 11])
+def test_a_column_that_dwarfs_the_others_takes_nothing_from_them(power):
+    """Without weight decay; variances of the others are below the rounding error of the largest eigenvalue."""
+    toy = make_toy(600, d=6, rho=0.6, random_state=0)
+    z = toy.Z.copy()
+    z[:, 5] *= 10.0**power
+    pair = solve_pair(*problem(z, toy.y, toy.concept, weight_decay=0.0))
+    known = directions(solve_pair(*problem(toy.Z[:, :5], toy.y, toy.concept, weight_decay=0.0)))
+    assert pair.outcome.converged
+    assert_allclose(np.abs(np.sum(directions(pair)[:, :5] * known, axis=1)), 1.0, atol=0.02)
+
+
 def test_float32_rows_far_from_zero_give_the_float64_answer():
     toy = make_toy(2000, d=10, rho=0.8, random_state=4)
     exact = directions(solve_pair(*problem(toy.Z, toy.y, toy.concept)))

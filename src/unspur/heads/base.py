@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
+from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, Options, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from unspur._arrays import by_rows, exact_products, is_tensor, like, on_numpy
+from unspur._arrays import as_it_came, by_rows, exact_products, is_tensor, like, on_numpy
 from unspur._typing import Array, FloatArray
 from unspur.heads.inputs import HeadData, LabelledRows, head_data
 from unspur.removers.inputs import Sample, checked_z, require_finite
-from unspur.rows import StoredRows
+from unspur.rows import StoredRows, fetched, home_of
 from unspur.solvers.sgd import SGDSettings
 from unspur.solvers.softmax import FitOutcome, LinearModel, cell_losses, solve_softmax, whitening_of
 from unspur.solvers.softmax_sgd import BatchWeights, Watch, alike, solve_softmax_by_sgd
@@ -131,10 +135,30 @@ class Head(ClassifierMixin, BaseEstimator):
         """Logits: shape (n,) for two classes, positive for the second; else (n, n_classes).
 
         Logits and probabilities of a tensor are tensors on its device, in float32 for half precision; `predict` gives
-        classes, which need not be numbers, as a NumPy array.
+        classes, which need not be numbers, as a NumPy array. A CUDA array of another library gives arrays of that.
+
+        Of a Dask array all answers are Dask arrays, computed chunk by chunk when they are asked for, by the head as it
+        is now. Values that are not finite are refused then.
         """
+        n_logits = len(self._fitted().coef_)
+        return self._answer(X, _unchanged, None if n_logits == 1 else n_logits)
+
+    def _fitted(self) -> Self:
         check_is_fitted(self, "coef_")
-        z = checked_z(self, X, reset=False)
+        return self
+
+    def _answer(self, X: Array, of_logits: Callable[[Array], Array], width: int | None, kind: Any = float) -> Array:
+        """What becomes of the logits of each row, shape (n, width), or (n,) for None; `kind` is its type for Dask."""
+        z = checked_z(self._fitted(), X, reset=False)
+        if home_of(z) == "dask":
+            from unspur.rows.dask import answered
+
+            # A copy, since this head may have been fitted again by the time that the answer is computed.
+            return answered(z, partial(_answer_of, copy.copy(self), of_logits), width, np.dtype(kind))
+        return as_it_came(of_logits(self._logits(z)), X)
+
+    def _logits(self, z: Array) -> Array:
+        """Logits of rows that are here or on a device, shape (n,) or (n, n_classes)."""
         require_finite(self, z)
         if isinstance(z, StoredRows):
             with closing(z.blocks()) as blocks:
@@ -155,30 +179,50 @@ class Head(ClassifierMixin, BaseEstimator):
 
     def score(self, X: Array, y: Array, sample_weight: Array | None = None) -> float:
         """Share of rows whose class is predicted right."""
-        return float(super().score(X, on_numpy(y), on_numpy(sample_weight)))
+        guess, truth, weight = fetched(self.predict(X), y, sample_weight)
+        return float(accuracy_score(truth, guess, sample_weight=weight))
 
     def predict(self, X: Array) -> Array:
         """Most likely class of each row, shape (n,)."""
-        logits = on_numpy(self.decision_function(X))
-        return self.classes_[(logits > 0).astype(np.intp) if logits.ndim == 1 else logits.argmax(axis=1)]
+        classes = self._fitted().classes_
+        return self._answer(X, partial(_likeliest, classes), None, classes.dtype)
 
     def predict_proba(self, X: Array) -> Array:
         """Probabilities of the classes in the order of `classes_`, shape (n, n_classes)."""
-        logits = self.decision_function(X)
-        if is_tensor(logits):
-            return _one_per_class(logits).softmax(1)
-        if logits.ndim == 1:
-            return np.column_stack([expit(-logits), expit(logits)])
-        return np.asarray(softmax(logits, axis=1))
+        return self._answer(X, _probabilities, len(self._fitted().classes_))
 
     def predict_log_proba(self, X: Array) -> Array:
         """Logarithms of `predict_proba`, finite where those are zero, shape (n, n_classes)."""
-        logits = self.decision_function(X)
-        if is_tensor(logits):
-            return _one_per_class(logits).log_softmax(1)
-        if logits.ndim == 1:
-            return -np.column_stack([np.logaddexp(0.0, logits), np.logaddexp(0.0, -logits)])
-        return np.asarray(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True))
+        return self._answer(X, _log_probabilities, len(self._fitted().classes_))
+
+
+def _answer_of(head: Head, of_logits: Callable[[Array], Array], rows: Array) -> Array:
+    return of_logits(head._logits(rows))
+
+
+def _unchanged(logits: Array) -> Array:
+    return logits
+
+
+def _likeliest(classes: Array, logits: Array) -> Array:
+    logits = on_numpy(logits)
+    return classes[(logits > 0).astype(np.intp) if logits.ndim == 1 else logits.argmax(axis=1)]
+
+
+def _probabilities(logits: Array) -> Array:
+    if is_tensor(logits):
+        return _one_per_class(logits).softmax(1)
+    if logits.ndim == 1:
+        return np.column_stack([expit(-logits), expit(logits)])
+    return np.asarray(softmax(logits, axis=1))
+
+
+def _log_probabilities(logits: Array) -> Array:
+    if is_tensor(logits):
+        return _one_per_class(logits).log_softmax(1)
+    if logits.ndim == 1:
+        return -np.column_stack([np.logaddexp(0.0, logits), np.logaddexp(0.0, -logits)])
+    return np.asarray(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True))
 
 
 def _one_per_class(logits: Array) -> Array:

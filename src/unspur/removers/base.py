@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -12,10 +13,11 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from unspur import io
-from unspur._arrays import on_numpy
+from unspur._arrays import as_it_came, on_numpy
 from unspur._typing import Array
 from unspur._version import __version__
 from unspur.certificate import Certificate, certify, fingerprint, row_hashes
@@ -23,11 +25,15 @@ from unspur.exceptions import InputError, LabelError, NothingRemovedWarning, Use
 from unspur.labels import class_label
 from unspur.removers.concepts import concept_columns, read_concepts
 from unspur.removers.inputs import checked_z, require_finite
-from unspur.rows import StoredRows, home_of
+from unspur.rows import StoredRows, fetched, home_of
 from unspur.subspace import AffineMap, Subspace
 
 #: Rows of a Dask array whose hashes, 8 bytes each, are brought here and kept.
 MOST_HASHES = 50_000_000
+#: Bytes, as float64, of a Dask array up to which a certificate brings its rows here.
+MOST_BYTES = 2 * 10**9
+#: Rows that are enough for a certificate.
+ENOUGH = 10_000
 
 
 class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -69,7 +75,8 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         Parameters
         ----------
         X : array of shape (n, d)
-            The rows of a tensor come to the host, where the probes are: a part of a large one is enough.
+            The rows of a tensor or of a Dask array come to the host, where the probes are: some thousand are enough.
+            Rows in files, and a Dask array above 2 GB as float64, are refused.
         y : array of shape (n,), optional
             Main-task label, to see how much of it is kept.
         concept : array of shape (n,) or (n, m), or DataFrame
@@ -77,7 +84,8 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self, "removal_")
         _require_array(X, "some thousand rows are enough: pass those of a block, or of X.select(…)")
-        z = validate_data(self, on_numpy(X), reset=False, dtype=[np.float64, np.float32], ensure_all_finite=False)
+        X, y, concept = fetched(self._small_enough(X), y, concept)
+        z = validate_data(self, X, reset=False, dtype=[np.float64, np.float32], ensure_all_finite=False)
         require_finite(self, z)
         kind: Any = getattr(self, "concept_type", "class")
         missing = getattr(self, "missing_concept", None)
@@ -109,6 +117,21 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             concepts.by_name(known), notes, random_state,
         )  # fmt: skip
         return self.certificate_
+
+    def _small_enough(self, X: Array) -> Array:
+        """The rows, unless they are a Dask array too large to bring here."""
+        if home_of(X) != "dask":
+            return X
+        X = checked_z(self, X, reset=False)
+        size = 8 * X.shape[0] * X.shape[1]
+        if size > MOST_BYTES:
+            k = math.ceil(X.shape[0] / ENOUGH)
+            raise InputError(
+                f"X is a Dask array of shape {X.shape}, {size / 1e9:.1f} GB as float64, and a certificate would bring "
+                f"all of it here; at most {MOST_BYTES / 1e9:g} GB come. Some thousand rows are enough: pass X[::{k}], "
+                f"with y[::{k}] and concept[::{k}]."
+            )
+        return X
 
     def _seen_before(self, z: Array) -> float:
         """Share of rows used in the fit; where only their fingerprint is known, 1 if the rows are exactly those."""
@@ -142,21 +165,31 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 stacklevel=4,
             )
 
+    def fit_transform(self, X: Array, y: Array | None = None, **fit_params: Any) -> Array:
+        """`fit` with its keywords, then `transform` of the same rows; what cannot be transformed is not fitted."""
+        _require_array(X, f"fit takes them; {_IN_PARTS}")
+        return super().fit_transform(X, y, **fit_params)
+
     def transform(self, X: Array) -> Array:
         """Rows with the concept removed, in the dtype they came in; a torch tensor gives one on the same device.
+
+        A CUDA array of another library that speaks DLPack (CuPy, JAX) comes back as one of that library. With
+        `set_output` to a DataFrame rows come to the host, bfloat16 as float32.
 
         A Dask array comes back as one that is computed when it is asked for, with the same chunks. Its rows are not
         looked at before, so that NaN and infinity in it are not refused: they stay in their rows.
         """
         check_is_fitted(self, "removal_")
-        _require_array(X, "`unspur apply` cleans files, or loop over X.blocks() and transform one at a time")
+        _require_array(X, _IN_PARTS)
         z = checked_z(self, X, reset=False)
         if home_of(z) == "dask":
             from unspur.rows.dask import applied
 
             return applied(z, self.removal_)
         require_finite(self, z)
-        return self.removal_(z)
+        clean = self.removal_(z)
+        framed = _get_output_config("transform", self)["dense"] != "default"
+        return on_numpy(clean) if framed else as_it_came(clean, X)
 
     def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
         """Write the fitted remover to one safetensors file (no pickle); `unspur.load` reads it back."""
@@ -208,6 +241,9 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         tags.target_tags.required = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32", "float16"]
         return tags
+
+
+_IN_PARTS = "`unspur apply` cleans files, or loop over X.blocks() and transform one at a time"
 
 
 def _require_array(X: Array, how: str) -> None:

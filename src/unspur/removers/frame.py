@@ -41,7 +41,7 @@ class Frame:
         return cls(geometry.centre, (basis / deviation) @ basis.T, (basis * deviation) @ basis.T)
 
     def rows(self, rows: RowSource) -> RowSource:
-        """The rows in these coordinates: a copy, in memory."""
+        """The rows in these coordinates: a copy where they live (memory, a temporary file, the device, the workers)."""
         return rows.project(self.whiten, self.centre)
 
     def removing(self, subspace: Subspace) -> AffineMap:

@@ -11,12 +11,12 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
-from unspur._arrays import on_numpy
+from unspur._arrays import as_tensor, is_of, on_numpy
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.criteria import require_testable
 from unspur.exceptions import InputError, LabelError, NotFiniteError
 from unspur.labels import BinaryLabel, binary_label
-from unspur.rows import Columns, FileRows, RowSource, StackedRows, home_of, rows_of
+from unspur.rows import Columns, FileRows, RowSource, StackedRows, fetched, home_of, rows_of
 from unspur.sums.counts import CellCounts, group_names
 from unspur.sums.moments import ColumnFaults
 
@@ -33,7 +33,7 @@ class LabelledRows:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What was passed for one set of rows, named as the user named it; labels and weights come to the host."""
+    """What was passed for one set of rows, named as the user named it; labels and weights come to the host, once."""
 
     X: Array
     y: Array
@@ -42,8 +42,9 @@ class Sample:
     suffix: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("y", "concept", "sample_weight"):
-            object.__setattr__(self, name, on_numpy(getattr(self, name)))
+        names = ("y", "concept", "sample_weight")
+        for name, value in zip(names, fetched(*(getattr(self, name) for name in names)), strict=True):
+            object.__setattr__(self, name, value)
 
     @property
     def empty(self) -> bool:
@@ -143,7 +144,11 @@ def labelled_rows(
 
 
 def checked_z(estimator: BaseEstimator, X: Array, *, reset: bool) -> Array:
-    """Two-dimensional floating-point rows; arrays that already are pass through uncopied and stay where they are."""
+    """Two-dimensional floating-point rows; arrays that already are pass through uncopied and stay where they are.
+
+    CUDA arrays of other libraries than torch become tensors that share their memory.
+    """
+    X = as_tensor(X)
     if home_of(X) != "memory":
         return _checked_elsewhere(estimator, X, reset=reset)
     if isinstance(X, str | PathLike):
@@ -158,12 +163,15 @@ def checked_z(estimator: BaseEstimator, X: Array, *, reset: bool) -> Array:
 
 def _checked_elsewhere(estimator: BaseEstimator, X: Array, *, reset: bool) -> Array:
     """Rows on a device, a cluster or in files: what scikit-learn would check of an array, without a look at them."""
-    if home_of(X) == "dask" and type(X).__name__ != "Array":
+    if home_of(X) == "dask" and not is_of("dask", X, "Array"):
         raise InputError(
             f"Z is a {type(X).__name__} of Dask; pass an array, of a DataFrame Z.to_dask_array(lengths=True)."
         )
+    # Integers and booleans become float64, as scikit-learn makes them.
     if home_of(X) == "torch" and not X.is_floating_point() and not X.is_complex():
-        X = X.double()  # as scikit-learn does with integers and booleans
+        X = X.double()
+    if home_of(X) == "dask" and X.dtype.kind in "biu":
+        X = X.astype(np.float64)
     shape, kind = tuple(X.shape), str(X.dtype).removeprefix("torch.")
     if len(shape) != 2 or kind not in ("float64", "float32", "float16", "bfloat16"):
         raise InputError(f"Z is {kind} of shape {shape}; rows must be floating point of shape (n, d).")
@@ -206,6 +214,8 @@ def _finite(estimator: BaseEstimator, rows: RowSource, name: str = "Z") -> RowSo
 def require_finite(estimator: BaseEstimator, z: Array) -> None:
     """Raise NotFiniteError with columns and counts unless all rows are finite."""
     n = len(z)
+    if not n:  # a chunk of a Dask array may be empty
+        return
     one = np.broadcast_to(np.ones(1), n)  # no label is looked at: one number stands for all
     _finite(estimator, rows_of(z, Columns(one[None], np.broadcast_to(np.zeros(1, np.intp), n), one, 0)))
 

@@ -247,7 +247,7 @@ class JSE(Remover):
             self._validate_params()
             train = Sample(X, y, concept, sample_weight)
             one_after_the_other(self, train, None if validation.empty else validation, self._fit_one)
-            self.classes_ = class_label(y, "y", np.shape(y)[0]).classes
+            self.classes_ = class_label(train.y, "y", np.shape(train.y)[0]).classes
             self.n_iter_ = self.trace_.most_evaluations
             if self.output == "onto_main" and not self.main_.dim:
                 raise EmptySubspaceError(

@@ -17,7 +17,7 @@ from unspur.removers.closed_form import ILL, ClosedFormTrace, Form, Whitener, cl
 from unspur.removers.concepts import balanced_weights, indicators, read_concepts
 from unspur.removers.inputs import checked_weights, checked_z, finite_rows
 from unspur.removers.parameters import BALANCE, MISSING
-from unspur.rows import Columns, RowSource, at_hand
+from unspur.rows import Columns, RowSource, at_hand, fetched
 from unspur.sums.covariances import Covariances
 
 
@@ -85,6 +85,8 @@ class ClosedFormRemover(Remover):
         z = at_hand(checked_z(self, X, reset=reset))
         if self._form == "splince" and z.shape[1] < 2:
             raise InputError(f"Z has {z.shape[1]} feature(s); to remove one and keep another at least 2 are needed.")
+        # Of a label that nothing depends on, nothing is computed.
+        y, concept, sample_weight = fetched(y if self._needs_y else None, concept, sample_weight)
         known = None if reset else self.concept_classes_
         if known and not isinstance(known[0], tuple):
             known = (known,)  # of one concept the classes are kept without the nest
@@ -102,16 +104,18 @@ class ClosedFormRemover(Remover):
         self._remember(z)
         return rows, len(concepts.columns)
 
+    @property
+    def _needs_y(self) -> bool:
+        return self._form == "splince" or self.balance in ("main", "group")
+
     def _main_label(self, y: Array | None, n_rows: int, classes: tuple[Any, ...] | None) -> ClassLabel | None:
         if y is None:
-            if self._form == "splince" or self.balance in ("main", "group"):
+            if self._needs_y:
                 raise LabelError(
                     f"{type(self).__name__} requires y to be passed, but the target y is None"
                     + ("." if self._form == "splince" else f": balance={self.balance!r} needs it.")
                 )
             return None
-        if self._form != "splince" and self.balance in ("none", "concept"):
-            return None  # nothing depends on it
         label = class_label(y, "y", n_rows, classes=classes or None)
         if not label.present.all():
             raise LabelError(f"y is missing in {np.sum(~label.present)} rows; only concept may have gaps.")

@@ -14,7 +14,7 @@ from unspur.labels import class_label
 from unspur.removers.concepts import concept_columns
 from unspur.removers.inputs import LabelledRows, Sample, checked_z
 from unspur.removers.joint import Subspaces
-from unspur.rows import at_hand
+from unspur.rows import at_hand, home_of
 from unspur.subspace import Subspace
 from unspur.trace import Step, Trace, Traces
 
@@ -48,8 +48,8 @@ def one_after_the_other(
     """
     z = at_hand(checked_z(estimator, train.X, reset=True))
     n_rows = len(z)
-    if validation is not None:
-        validation = replace(validation, X=at_hand(validation.X))
+    if validation is not None and home_of(validation.X) == "dask":  # checked first: its length may not be known
+        validation = replace(validation, X=at_hand(checked_z(estimator, validation.X, reset=False)))
     columns = concept_columns(train.concept, n_rows, "concept")
     labels = [class_label(values, name, n_rows, missing=estimator.missing_concept) for name, values in columns.items()]
     if len(labels) == 1 and len(labels[0].classes) == 2:

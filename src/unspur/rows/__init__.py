@@ -1,6 +1,6 @@
 """Where numbers come from: rows in memory, in files, on a device or on a cluster."""
 
-from unspur.rows.choose import Home, at_hand, home_of, rows_of
+from unspur.rows.choose import Home, at_hand, fetched, home_of, rows_of
 from unspur.rows.memmap import MemmapRows
 from unspur.rows.memory import MemoryRows
 from unspur.rows.opening import open_rows
@@ -23,6 +23,7 @@ __all__ = [
     "StoredRows",
     "Weighting",
     "at_hand",
+    "fetched",
     "held_out",
     "home_of",
     "open_rows",

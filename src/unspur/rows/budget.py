@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from unspur.exceptions import InputError
@@ -86,3 +87,16 @@ class Budget:
             + f". Pass memory='{-(-self.needed // 10**6)}MB' or more"
             + (", or write the file with smaller row groups." if self.overhead > self.needed / 2 else ".")
         )
+
+
+def divide(total: int, budgets: Sequence[Budget]) -> list[int]:
+    """Shares of a total for rows that are used together: what each needs, and of the rest in proportion to its rows."""
+    needed = [budget.needed for budget in budgets]
+    rest = total - sum(needed)
+    if rest < 0:
+        raise InputError(
+            f"memory={in_words(total)} is too little for training and validation rows together, which need "
+            f"{' and '.join(map(in_words, needed))}. Pass memory='{-(-sum(needed) // 10**6)}MB' or more."
+        )
+    rows = sum(budget.rows for budget in budgets)
+    return [least + rest * budget.rows // rows for least, budget in zip(needed, budgets, strict=True)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypeAlias
 
-from unspur._arrays import on_numpy
+from unspur._arrays import is_of, is_tensor, on_numpy
 from unspur._typing import Array
 from unspur.rows.memmap import MemmapRows, file_behind
 from unspur.rows.memory import MemoryRows
@@ -19,8 +19,7 @@ def home_of(z: Any) -> Home:
     """Where the rows of an array live; looks at its type alone, so that no library is imported for it."""
     if isinstance(z, StoredRows):
         return "files"
-    library = type(z).__module__.partition(".")[0]
-    return "torch" if library == "torch" else "dask" if library == "dask" else "memory"
+    return "torch" if is_tensor(z) else "dask" if is_of("dask", z) else "memory"
 
 
 def at_hand(z: Array) -> Array:
@@ -30,6 +29,18 @@ def at_hand(z: Array) -> Array:
     from unspur.rows.dask import kept
 
     return kept(z)
+
+
+def fetched(*given: Any) -> tuple[Any, ...]:
+    """Labels, weights or answers on the host: those of Dask computed once and together; the rest as `on_numpy` has it.
+
+    What is not known of a Dask array before, such as its length, is known of the result.
+    """
+    if any(home_of(value) == "dask" for value in given):
+        from unspur.rows.dask import computed
+
+        given = computed(given)
+    return tuple(map(on_numpy, given))
 
 
 def rows_of(z: Array, columns: Columns) -> RowSource:

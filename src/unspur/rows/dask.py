@@ -170,6 +170,20 @@ def applied(z: Array, function: Callable[[Array], Array]) -> Array:
     return _whole_rows(z).map_blocks(function, dtype=z.dtype, meta=z._meta).rechunk(z.chunks)
 
 
+def answered(z: Array, function: Callable[[Array], Array], width: int | None, dtype: np.dtype[Any]) -> Array:
+    """`function` of every chunk of rows, when it is asked for: shape (n, width), or (n,) for None."""
+    if width is None:
+        return _whole_rows(z).map_blocks(function, drop_axis=1, dtype=dtype, meta=np.empty(0, dtype))
+    shape = (z.chunks[0], (width,))
+    return _whole_rows(z).map_blocks(function, chunks=shape, dtype=dtype, meta=np.empty((0, 0), dtype))
+
+
+def computed(given: Sequence[Any]) -> tuple[Any, ...]:
+    """What is of Dask among some values, computed at once, so that what they share is computed once; the rest as is."""
+    with _cluster_in_words():
+        return tuple(dask.compute(*given, traverse=False))
+
+
 def per_chunk(z: Array, function: Callable[[Array], S]) -> list[S]:
     """What `function` makes of each chunk (m, d), in their order; made where the chunk is, and brought here."""
     chunks = _whole_rows(_kept.get((z.name, _cluster()), z)).to_delayed()[:, 0]

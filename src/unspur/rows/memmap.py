@@ -94,19 +94,24 @@ class StoredNpy(StoredRows):
         self.budget = Budget(as_bytes(memory), self.shape[0], row_bytes if copied else 0)
         if spool is None:  # what goes to a temporary file does so for want of memory
             self.budget.require_enough(str(path))
-        if block_rows is None:
-            block_rows = self.budget.piece_rows if copied else max(1, LARGEST_PIECE // row_bytes)
         self._block_rows = block_rows
         self._owner = spool
         super().__init__([Path(path)], progress=progress, scratch=scratch)
 
     def _pieces(self) -> Stretches:
-        n, size = len(self._map), self._block_rows
+        n, size = len(self._map), self._rows_at_once
         ask_for(self._map, 0, size * self._map.itemsize * self.shape[1])
         for start in range(0, n, size):
             rows = slice(start, min(start + size, n))
             ask_for(self._map, rows.stop, size * self._map.itemsize * self.shape[1])
             yield rows, self._map[rows].astype(self.dtype, copy=False)
+
+    @property
+    def _rows_at_once(self) -> int:
+        if self._block_rows is not None:
+            return self._block_rows
+        copied = self.budget.row_bytes > 0
+        return self.budget.piece_rows if copied else max(1, LARGEST_PIECE // (self.shape[1] * self.dtype.itemsize))
 
     def _arriving(self) -> Stretches:
         return self._pieces()  # the system reads ahead

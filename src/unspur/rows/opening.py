@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TypeAlias
 
 from unspur.exceptions import InputError
 from unspur.rows.memmap import StoredNpy
+from unspur.rows.names import PARQUET
 from unspur.rows.stored import StoredRows
 
 Paths: TypeAlias = str | PathLike[str] | Sequence[str | PathLike[str]]
@@ -34,7 +35,7 @@ def open_rows(
         as ``"big/*.parquet"``; or one ``.npy`` file of shape (n, d).
     features : str or list of str, optional
         Of Parquet files: a column of lists that all have the same length, or numeric columns, one per feature. By
-        default the only column of lists; where there is none, all columns besides `labels`.
+        default the only column of lists; where there is none, all columns besides `labels` and an index of pandas.
     labels : list of str
         Columns that must be there and are no features; ``rows.column(name)`` reads any column.
     memory : int or str, default="1GB"
@@ -114,15 +115,16 @@ def _one(name: str) -> list[Path]:
     return [file for file in files if not file.name.startswith(("_", "."))] or files
 
 
-def _below(folder: Path) -> list[Path]:
+def parquet_below(folder: Path) -> Iterator[Path]:
     """Parquet files in a folder and below it; ``_SUCCESS``, ``_metadata`` and hidden ones are the writer's own."""
-    files = [
-        path
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-        and path.suffix.lower() in (".parquet", ".pq")
-        and not any(part.startswith(("_", ".")) for part in path.relative_to(folder).parts)
-    ]
+    for path in folder.rglob("*"):
+        own = any(part.startswith(("_", ".")) for part in path.relative_to(folder).parts)
+        if path.suffix.lower() in PARQUET and not own and path.is_file():
+            yield path
+
+
+def _below(folder: Path) -> list[Path]:
+    files = sorted(parquet_below(folder))
     if not files:
         hint = f" Of an embedding store open {folder / 'rows.npy'}." if (folder / "rows.npy").exists() else ""
         raise InputError(f"{folder} holds no Parquet files.{hint}")

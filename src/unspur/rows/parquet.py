@@ -18,7 +18,8 @@ import numpy as np
 
 from unspur._typing import Array
 from unspur.exceptions import InputError
-from unspur.rows.budget import Budget, as_bytes, in_words
+from unspur.rows.budget import LARGEST_PIECE, Budget, as_bytes, in_words
+from unspur.rows.names import index_columns, require_distinct, require_labels
 from unspur.rows.stored import StoredRows, Stretches
 
 #: Bytes read from a column at once. Without such a buffer pyarrow reads a whole column of a row group.
@@ -61,7 +62,7 @@ class ParquetRows(StoredRows):
     ----------
     paths : the files, in the order of their rows.
     features : name of a column of lists of equal length, or names of numeric columns. None: the only column of lists
-        of numbers or, if `labels` are named, all columns besides those.
+        of numbers or, if `labels` are named, all columns besides those and an index of pandas.
     labels : columns that must be there and are no features.
     memory : budget, such as "1GB".
     scratch : folder for a decoded copy, which later passes read instead.
@@ -82,39 +83,51 @@ class ParquetRows(StoredRows):
         scratch: str | PathLike[str] | None = None,
         block_rows: int | None = None,
     ):
-        groups, overhead, start, first = [], 0, 0, None
+        groups: list[RowGroup] = []
+        overhead, start, width, first = 0, 0, 0, None
         for path in paths:
             with opened(path) as file:
+                require_distinct(path, file.schema_arrow.names)
                 schema = _plain_schema(file.schema_arrow)
+                require_labels(path, schema, labels)
                 if first is None:
-                    columns, lists = _feature_columns(path, schema, features, labels)
+                    apart = {*labels, *index_columns(file.schema_arrow)}
+                    columns, lists = _feature_columns(path, schema, features, labels, apart)
                     first = {name: schema[name] for name in columns}
                     names = dict(schema)
                 else:
                     _require_same(path, schema, first, paths[0])
                     names = {name: kind for name, kind in names.items() if name in schema}
-                _require_labels(path, schema, labels)
-                leaves = _leaves(file, columns)
+                leaves, before = _leaves(file, columns), len(groups)
                 for number in range(file.metadata.num_row_groups):
                     group = file.metadata.row_group(number)
                     overhead = max(overhead, _pages(group, leaves))
                     groups.append(RowGroup(Path(path).absolute(), number, group.num_rows, start))
                     start += group.num_rows
+                for any_row in [group for group in groups[before:] if group.rows][:1]:
+                    found = _width(file, any_row, columns, lists, first)
+                    width = width or found
+                    if found != width:
+                        raise InputError(
+                            f"{any_row}: column {columns[0]!r} has lists of {found} numbers; in files before it they "
+                            f"have {width}. All files need features of the same width and type."
+                        )
         if first is None or not start:
             raise InputError(f"{_files(paths)} no rows.")
         self.groups = tuple(group for group in groups if group.rows)
-        self.layout = _layout(self.groups[0], columns, lists, first)
+        self.layout = _layout(columns, lists, first, width)
         self.shape, self.dtype = (start, self.layout.width), self.layout.dtype
         self.feature_names = None if lists else list(columns)
         self.column_names = [name for name in names if name not in columns]
         self.budget = Budget(as_bytes(memory), start, self.shape[1] * self.dtype.itemsize, overhead)
         self.budget.require_enough(f"{paths[0]}" + (f" and {len(paths) - 1} more" if len(paths) > 1 else ""))
-        self._block_rows = self.budget.piece_rows if block_rows is None else block_rows
+        self._block_rows = block_rows
         super().__init__(paths, progress=progress, scratch=scratch)
 
     def _pieces(self) -> Stretches:
         import pyarrow as pa
 
+        size = self.budget.piece_rows if self._block_rows is None else self._block_rows
         pool, path, file = pa.default_memory_pool(), None, None
         before = pool.bytes_allocated()
         try:
@@ -126,7 +139,7 @@ class ParquetRows(StoredRows):
                         file.close()
                     path, file = group.path, _open(group.path)
                 start = group.start
-                for batch in batches(file, group, list(self.layout.columns), self._block_rows):
+                for batch in batches(file, group, list(self.layout.columns), size):
                     self._require_room(group, pool.bytes_allocated() - before)
                     z = values_of(batch, self.layout, group)
                     yield slice(start, start + len(z)), z
@@ -247,12 +260,12 @@ def _is_list(kind: Any) -> bool:
 
 
 def _feature_columns(
-    path: Path, schema: dict[str, Any], features: str | Sequence[str] | None, labels: Sequence[str]
+    path: Path, schema: dict[str, Any], features: str | Sequence[str] | None, labels: Sequence[str], apart: set[str]
 ) -> tuple[tuple[str, ...], bool]:
-    """Names of the feature columns, and whether it is one of lists."""
+    """Names of the feature columns, and whether it is one of lists; those set apart are features only by name."""
     there = ", ".join(f"{name} ({kind})" for name, kind in list(schema.items())[:20])
     if features is None:
-        lists = [name for name, kind in schema.items() if _is_list(kind) and name not in labels]
+        lists = [name for name, kind in schema.items() if _is_list(kind) and name not in apart]
         if len(lists) > 1:
             raise InputError(f"{path} has several columns of lists: {', '.join(lists)}. Name one with features=.")
         if not lists and not labels:
@@ -260,7 +273,7 @@ def _feature_columns(
                 f"{path} has no column of lists, so it does not say which columns are features (it has: {there}). Name "
                 "them with features=, or those that are none with labels=."
             )
-        features = lists or [name for name in schema if name not in labels]
+        features = lists or [name for name in schema if name not in apart]
     names = (features,) if isinstance(features, str) else tuple(features)
     missing = [name for name in names if name not in schema]
     if missing:
@@ -289,13 +302,6 @@ def _require_same(path: Path, schema: dict[str, Any], first: dict[str, Any], exa
             )
 
 
-def _require_labels(path: Path, schema: dict[str, Any], labels: Sequence[str]) -> None:
-    for name in labels:
-        if name not in schema:
-            there = ", ".join(list(schema)[:20])
-            raise InputError(f"{path} has no label {name!r} (its columns: {there}).")
-
-
 def _leaves(file: Any, columns: tuple[str, ...]) -> list[int]:
     """Numbers of the stored columns that belong to the features."""
     wanted = set(columns)
@@ -312,27 +318,71 @@ def _pages(group: Any, leaves: list[int]) -> int:
     return total
 
 
-def _layout(group: RowGroup, columns: tuple[str, ...], lists: bool, schema: dict[str, Any]) -> Layout:
-    """Width and type of the features; the width of lists that do not say it is that of the first."""
+def _width(file: Any, group: RowGroup, columns: tuple[str, ...], lists: bool, schema: dict[str, Any]) -> int:
+    """Number of features; of lists that do not say it, that of the first row of a file."""
     import pyarrow as pa
 
-    kinds = [kind.value_type if lists else kind for kind in schema.values()]
-    names = {str(kind) for kind in kinds}
-    single = names <= {"halffloat", "float"}
-    width = len(columns)
-    if lists:
-        kind = next(iter(schema.values()))
-        if pa.types.is_fixed_size_list(kind):
-            width = kind.list_size
-        else:
-            with opened(group.path) as file:
-                first = next(iter(batches(file, group, list(columns), 1))).column(0)
-                width = len(first[0]) if first.null_count == 0 else 0
-                if first.null_count:
-                    raise InputError(f"{group}: column {columns[0]!r} is null in its first row. Drop such rows.")
+    if not lists:
+        return len(columns)
+    kind = schema[columns[0]]
+    if pa.types.is_fixed_size_list(kind):
+        width = int(kind.list_size)
+    else:
+        first = next(iter(batches(file, group, list(columns), 1))).column(0)
+        if first.null_count:
+            raise InputError(f"{group}: column {columns[0]!r} is null in its first row. Drop such rows.")
+        width = len(first[0])
     if not width:
         raise InputError(f"{group}: column {columns[0]!r} holds empty lists; at least one feature is needed.")
+    return width
+
+
+def _layout(columns: tuple[str, ...], lists: bool, schema: dict[str, Any], width: int) -> Layout:
+    names = _kinds(columns, lists, schema)
+    single = names <= {"halffloat", "float"}
     return Layout(columns, lists, ", ".join(sorted(names)), width, np.dtype(np.float32 if single else np.float64))
+
+
+def _kinds(columns: tuple[str, ...], lists: bool, schema: dict[str, Any]) -> set[str]:
+    """Types of the features' values, in words."""
+    return {str(schema[name].value_type if lists else schema[name]) for name in columns}
+
+
+def read_groups(groups: Sequence[RowGroup], layout: Layout) -> Array:
+    """Rows (m, d) of some row groups, read as a whole; those that are not as they were found are named."""
+    z = np.empty((sum(group.rows for group in groups), layout.width), layout.dtype)
+    step = max(1, LARGEST_PIECE // (layout.width * layout.dtype.itemsize))
+    start = 0
+    for path, here in itertools.groupby(groups, key=lambda group: group.path):
+        with opened(path) as file:
+            schema = _plain_schema(file.schema_arrow)
+            for group in here:
+                _require_as_found(file, schema, group, layout)
+                before = start
+                for batch in batches(file, group, list(layout.columns), step):
+                    part = values_of(batch, layout, group)
+                    z[start : start + len(part)] = part
+                    start += len(part)
+                if start - before != group.rows:
+                    raise InputError(f"{group} is damaged: it has {start - before} rows instead of {group.rows}.")
+    return z
+
+
+def _require_as_found(file: Any, schema: dict[str, Any], group: RowGroup, layout: Layout) -> None:
+    """A file may have been written anew since its columns and row groups were looked at."""
+    metadata = file.metadata
+    there = all(name in schema and _is_list(schema[name]) == layout.lists for name in layout.columns)
+    if there:
+        there = ", ".join(sorted(_kinds(layout.columns, layout.lists, schema))) == layout.kind
+    sized = [getattr(schema[name], "list_size", layout.width) for name in layout.columns if there and layout.lists]
+    if not there or any(size != layout.width for size in sized):
+        raise InputError(
+            f"{group} has other features than when it was found: {layout.width} of type {layout.kind}. "
+            "Open the rows again."
+        )
+    rows = metadata.row_group(group.number).num_rows if group.number < metadata.num_row_groups else 0
+    if rows != group.rows:
+        raise InputError(f"{group} has {rows} rows; it had {group.rows} when it was found. Open the rows again.")
 
 
 def values_of(batch: Any, layout: Layout, group: RowGroup) -> Array:

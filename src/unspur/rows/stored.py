@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, NoReturn, Self, TypeAlias
@@ -18,7 +19,7 @@ from tqdm import tqdm
 from unspur._typing import Array, BoolArray, FloatArray
 from unspur.exceptions import InputError, NotFiniteError
 from unspur.rows.ahead import read_ahead
-from unspur.rows.budget import Budget
+from unspur.rows.budget import Budget, as_bytes
 from unspur.rows.memory import MemoryRows
 from unspur.rows.source import Block, Columns, RowSource, S, Weighting
 from unspur.rows.spool import Spool
@@ -27,6 +28,9 @@ from unspur.rows.spool import Spool
 PROJECTED = 4 * 2**20
 #: Stretches of rows in order: which rows, and their values (m, d). To be closed where one stops early.
 Stretches: TypeAlias = Generator[tuple[slice, Array], None, None]
+
+#: Why an index may be refused, and what to do.
+_ORDERED = "rows of files come in their order, each once. Sort the index with numpy.unique, and the labels with it."
 
 
 class StoredRows(ABC):
@@ -96,10 +100,12 @@ class StoredRows(ABC):
         column = self._whole_column(name)
         return column if self._wanted is None else column[self._wanted]
 
-    def select(self, rows: Array) -> Self:
-        """Some of the rows, in the order of the files, by mask or increasing index; what is left out is skipped."""
-        chosen = np.zeros(len(self), dtype=bool)
-        chosen[rows] = True
+    def select(self, rows: Array | slice) -> Self:
+        """Some of the rows by mask, slice or increasing index; what is left out is skipped.
+
+        Rows come in the order of the files, so an index that asks for another one, or for a row twice, is refused.
+        """
+        chosen = _mask(rows, len(self))
         index = chosen if self._wanted is None else np.flatnonzero(self._wanted)[chosen]
         there = np.zeros(self.budget.rows, dtype=bool)
         there[index] = True
@@ -108,6 +114,15 @@ class StoredRows(ABC):
         some.shape, some._wanted, some._copy = (int(there.sum()), self.shape[1]), there, None
         some._spool, some._cuts = None, []
         return some
+
+    def within(self, memory: int | str) -> Self:
+        """The same rows with another budget."""
+        same = object.__new__(type(self))
+        same.__dict__.update(self.__dict__)
+        same.budget = replace(self.budget, total=as_bytes(memory))
+        same.budget.require_enough(self.name)
+        same._copy, same._spool, same._cuts = None, None, []
+        return same
 
     def source(self, columns: Columns) -> RowSource:
         """The rows with their columns, for the algorithms."""
@@ -302,7 +317,9 @@ class FileRows(RowSource):
             return MemoryRows(out, self._columns)
         from unspur.rows.memmap import StoredNpy
 
-        return FileRows(StoredNpy(spool.path, memory=self._stored.budget.total, spool=spool), self._columns)
+        options: dict[str, Any] = {"progress": self._stored._progress, "scratch": self._stored._scratch}
+        total = self._stored.budget.total
+        return FileRows(StoredNpy(spool.path, memory=total, spool=spool, **options), self._columns)
 
     def minibatches(self, size: int, rng: np.random.Generator, weighting: Weighting) -> Iterator[Block]:
         """One epoch of random blocks (see :class:`RowSource`), drawn as rows in memory are, with a copy of the rows."""
@@ -311,3 +328,31 @@ class FileRows(RowSource):
 
 def _part(columns: Columns, rows: slice) -> Columns:
     return Columns(columns.targets[:, rows], columns.cell[rows], columns.weight[rows], columns.n_folds)
+
+
+def _mask(rows: Any, n: int) -> BoolArray:
+    """Which of n rows a mask, a slice with a positive step or an increasing index names."""
+    chosen = np.zeros(n, dtype=bool)
+    if isinstance(rows, slice):
+        if rows.step is not None and rows.step < 1:
+            raise InputError(f"A slice with step {rows.step} was given; {_ORDERED}")
+        chosen[rows] = True
+        return chosen
+    given = np.asarray(rows)
+    if given.dtype == bool:
+        if given.shape != (n,):
+            raise InputError(f"A mask of shape {given.shape} does not go with {n:,} rows; it needs one value for each.")
+        return given
+    if given.ndim != 1 or (given.dtype.kind not in "iu" and len(given)):
+        raise InputError(f"Rows were named by {given.dtype} of shape {given.shape}; a mask, a slice or an index works.")
+    if not len(given):
+        return chosen
+    low, high = int(given.min()), int(given.max())
+    if low < 0 or high >= n:
+        raise InputError(f"Row {low if low < 0 else high} was named; there are rows 0 to {n - 1:,}.")
+    falls = np.flatnonzero(given[1:] <= given[:-1])
+    if len(falls):
+        before, after = given[falls[0]], given[falls[0] + 1]
+        raise InputError(f"Row {after} was named after row {before}; {_ORDERED}")
+    chosen[given] = True
+    return chosen

@@ -17,7 +17,8 @@ from unspur.solvers.descent import Descended
 class Outcome:
     """Whether a solver converged, why it stopped, and what it cost.
 
-    `gradient` is the norm of the gradient in whitened coordinates relative to the one at zero weights.
+    `gradient` is the norm of the gradient under the inverse of an approximate Hessian, relative to the one at zero
+    weights.
     """
 
     converged: bool

@@ -16,6 +16,9 @@ from unspur._typing import FloatArray
 from unspur.solvers.whitening import Geometry, orthonormal_range
 from unspur.subspace import Subspace
 
+#: Eigenvalues below this share of the largest have lost half of their digits or more.
+SWALLOWED = 1e-8
+
 
 @dataclass(frozen=True, slots=True)
 class Spectrum:
@@ -33,7 +36,7 @@ class Spectrum:
         if geometry.range_basis is not None and geometry.range_variance is not None:
             axes, variance = geometry.range_basis, geometry.range_variance
         else:
-            variance, axes = np.linalg.eigh(geometry.second)
+            variance, axes = _eigen(geometry.second)
         unit = float(np.sqrt(variance.mean()))
         return cls(geometry.centre, np.ascontiguousarray(axes), unit, variance / unit**2, geometry.far_from_zero)
 
@@ -44,6 +47,22 @@ class Spectrum:
     def gradient(self, slopes: FloatArray) -> FloatArray:
         """A gradient in the weights, shape (..., d), as one in the coordinates, (..., r)."""
         return np.asarray(slopes @ self.axes) / self.unit
+
+
+def _eigen(second: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Eigenvalues and eigenvectors of a matrix that is positive definite, down to eigenvalues that rounding swallows.
+
+    Beside a large eigenvalue, those sixteen orders below have no digits left; in the complement of its eigenvector they
+    do. So the small ones are looked for again among themselves.
+    """
+    values, axes = np.linalg.eigh(second)
+    count = len(values)
+    while (small := int(np.sum(values[:count] < SWALLOWED * values[count - 1]))) and small < count:
+        kept = axes[:, :small]
+        values[:small], turn = np.linalg.eigh(kept.T @ second @ kept)
+        axes[:, :small] = kept @ turn
+        count = small
+    return np.maximum(values, np.finfo(np.float64).tiny), axes
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,13 +99,23 @@ def fused_losses(statistic: LogisticLosses, block: Block, setting: Setting | Non
     except ImportError:
         _failed = "triton is not installed"
     except Exception as error:  # no compiler, an architecture it does not know: nothing a fit should fail for
-        _failed = str(error)
-        warnings.warn(f"The fused kernel cannot be run ({error!r}); sums take longer.", FusedWarning, stacklevel=4)
+        if _out_of_memory(error):  # which may pass: the next sum tries again
+            text = "No memory is left on the device for the fused kernel; this sum takes longer."
+        else:
+            _failed, text = str(error), f"The fused kernel cannot be run ({error!r}); sums take longer."
+        warnings.warn(text, FusedWarning, stacklevel=4)
     else:
         sums = sums.reshape(*statistic.weights.shape[:2], -1)
         sums[..., 2:] -= sums[..., 1, None] * statistic.centre
         return sums
     return None
+
+
+def _out_of_memory(error: Exception) -> bool:
+    """Whether there was no room for the results (torch says it by a class of its own, Triton in words)."""
+    import torch
+
+    return isinstance(error, torch.cuda.OutOfMemoryError) or "out of memory" in str(error)
 
 
 def runs_on(device: Any) -> bool:

@@ -12,6 +12,7 @@ from unspur.exceptions import InputError
 from unspur.io import refuse_existing
 from unspur.lab.cli.common import (
     Conditions,
+    LocalPath,
     echo_json,
     force_option,
     json_option,
@@ -23,11 +24,12 @@ from unspur.lab.files import KINDS, apply_removal, clean_parquet, is_parquet, wr
 
 
 @click.command()
-@click.argument("removal", type=click.Path())
-@click.argument("files", type=click.Path(), nargs=-1, required=True, metavar="FILE...")
+@click.argument("removal", type=LocalPath())
+@click.argument("files", type=LocalPath(), nargs=-1, required=True, metavar="FILE...")
 @click.option(
-    "--output", required=True, help="Where the rows go: .npy, .npz, .csv or .parquet, or a folder for Parquet files."
-)
+    "--output", required=True, type=LocalPath(),
+    help="Where the rows go: .npy, .npz, .csv or .parquet, or a folder for Parquet files.",
+)  # fmt: skip
 @click.option("--label", "labels", multiple=True, metavar="NAME", help="A label column to carry along unchanged.")
 @click.option("--ignore", multiple=True, metavar="NAME", help="A column to leave out.")
 @where_option()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -19,6 +20,7 @@ from unspur.lab.datasets.selected import SPLITS
 from unspur.lab.encoders.store import MANIFEST
 from unspur.lab.files import Table, read_table
 from unspur.rows.budget import as_bytes
+from unspur.rows.names import PARQUET
 
 #: Columns and the values they must have.
 Conditions: TypeAlias = tuple[tuple[str, str], ...]
@@ -45,6 +47,20 @@ class Program(click.Group):
             raise click.ClickException(
                 str(error).replace("pass overwrite=True", "pass --force").replace("pass limit=", "pass --limit")
             ) from error
+
+
+class LocalPath(click.Path):
+    """A file or folder of this machine; a URL, which would be taken for one, is refused."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path as click gives it."""
+        if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", str(value)):
+            self.fail(
+                f"{value} is a URL; the command line reads and writes local paths. Copy or mount it, or use Python, "
+                "where rows may come from URLs: JSE().fit(da.from_zarr(url), …) with import dask.array as da.",
+                param, ctx,
+            )  # fmt: skip
+        return super().convert(value, param, ctx)
 
 
 def label_options(function: F) -> F:
@@ -141,11 +157,14 @@ def sizes_option(text: str) -> Callable[[F], F]:
 
 
 def refuse_input_as_output(output: str, *inputs: str | None) -> None:
-    """Results never replace what they were made from."""
+    """Results never replace what they were made from, nor get among it."""
     for name in inputs:
         if name is not None and Path(name).exists() and Path(output).exists() and Path(output).samefile(name):
             raise InputError(f"--output {output} is an input file; choose another name.")
-        if name is not None and Path(name).is_dir() and Path(output).resolve().parent == Path(name).resolve():
+        above = Path(output).resolve().parents
+        # Parquet files are found at any depth, others only where they lie.
+        above = above if Path(output).suffix.lower() in PARQUET else above[:1]
+        if name is not None and Path(name).is_dir() and Path(name).resolve() in above:
             kind = "embedding store" if (Path(name) / MANIFEST).exists() else "folder of the rows,"
             raise InputError(f"--output {output} lies in the {kind} {name}; choose another place.")
 
@@ -175,7 +194,7 @@ memory_option = click.option(
     help="Leave rows in their files (.npy, Parquet, stores) and use this much memory for them, such as 1GB.",
 )  # fmt: skip
 scratch_option = click.option(
-    "--scratch", type=click.Path(), metavar="FOLDER",
+    "--scratch", type=LocalPath(), metavar="FOLDER",
     help="With --memory: where temporary files go, and a decoded copy of Parquet rows, which makes passes faster.",
 )  # fmt: skip
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")

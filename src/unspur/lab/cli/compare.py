@@ -15,6 +15,7 @@ from tqdm.auto import tqdm
 from unspur.io import atomic, refuse_existing
 from unspur.lab.cli.common import (
     Conditions,
+    LocalPath,
     echo_json,
     force_option,
     json_option,
@@ -34,16 +35,16 @@ from unspur.labels import class_label
 
 
 @click.command("compare")
-@click.argument("file", type=click.Path())
+@click.argument("file", type=LocalPath())
 @label_options
 @where_option()
-@click.option("--validation", type=click.Path(), help="File with rows to choose on; else a fifth of FILE.")
+@click.option("--validation", type=LocalPath(), help="File with rows to choose on; else a fifth of FILE.")
 @where_option("validation")
-@click.option("--test", "test_file", type=click.Path(), help="File with test rows; else 30 % of each group of FILE.")
+@click.option("--test", "test_file", type=LocalPath(), help="File with test rows; else 30 % of each group of FILE.")
 @where_option("test")
 @click.option("--remover", "removers", multiple=True, type=click.Choice(list(REMOVERS)), help="Only these (all).")
 @click.option("--head", "heads", multiple=True, type=click.Choice(list(HEADS)), help="Default: ERM, GroupWeighted.")
-@click.option("--csv", "csv_file", type=click.Path(), help="Also write the table as CSV.")
+@click.option("--csv", "csv_file", type=LocalPath(), help="Also write the table as CSV.")
 @click.option("--balance", default="group", show_default=True, type=click.Choice(["none", "concept", "main", "group"]),
               help="Classes that get equal weight in every remover.")  # fmt: skip
 @seed_option

@@ -7,16 +7,16 @@ from typing import Any
 
 import click
 
-from unspur.lab.cli.common import echo_json, json_option
+from unspur.lab.cli.common import LocalPath, echo_json, json_option
 from unspur.lab.datasets.downloads import SOURCES, Found, Outcome, Source, obtain
 
 
 @click.command()
 @click.argument("name", type=click.Choice(list(SOURCES)), required=False)
-@click.option("--root", type=click.Path(path_type=Path), help="Folder that holds the datasets; made if needed.")
+@click.option("--root", type=LocalPath(path_type=Path), help="Folder that holds the datasets; made if needed.")
 @click.option("--list", "as_list", is_flag=True, help="List the datasets, their sizes, terms and pages.")
 @click.option(
-    "--archive", "archives", multiple=True, metavar="FILE", type=click.Path(path_type=Path),
+    "--archive", "archives", multiple=True, metavar="FILE", type=LocalPath(path_type=Path),
     help="A published file that is already here; used instead of the network, and kept.",
 )  # fmt: skip
 @click.option("--url", "urls", multiple=True, help="Another address of a published file.")

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import click
 import numpy as np
 
-from unspur.lab.cli.common import echo_json, force_option, json_option, seed_option, sizes_option
+from unspur.lab.cli.common import LocalPath, echo_json, force_option, json_option, seed_option, sizes_option
 from unspur.lab.datasets.celeba import CelebA
 from unspur.lab.datasets.examples import Examples
 from unspur.lab.datasets.multinli import MultiNLI
@@ -41,18 +41,18 @@ ONLY_FOR = {
 
 
 @click.command("embed")
-@click.argument("source", required=False)
+@click.argument("source", type=LocalPath(), required=False)
 @click.option("--encoder", "encoder_name", metavar="NAME", help="One of --list, owner/model of the hub, or a folder.")
 @click.option("--list", "list_only", is_flag=True, help="List the encoders and stop.")
-@click.option("--root", type=click.Path(path_type=Path), help="Folder of the data (a table's own folder).")
-@click.option("--scenes", type=click.Path(path_type=Path), help="Folder of the scenes, if it is not --root.")
+@click.option("--root", type=LocalPath(path_type=Path), help="Folder of the data (a table's own folder).")
+@click.option("--scenes", type=LocalPath(path_type=Path), help="Folder of the scenes, if it is not --root.")
 @seed_option
 @click.option("--rule", type=click.Choice(get_args(LabelRule)), help="Which birds are waterbirds (species).")
 @sizes_option("Birds in each split (the paper's).")
 @click.option("--limit", type=click.IntRange(1), help="Only the first so many images.")
-@click.option("--embeddings", default=str(EMBEDDINGS), show_default=True, type=click.Path(path_type=Path),
+@click.option("--embeddings", default=str(EMBEDDINGS), show_default=True, type=LocalPath(path_type=Path),
               help="Folder of all stores, in which this one gets its place.")  # fmt: skip
-@click.option("--output", type=click.Path(path_type=Path), help="Folder of this store instead.")
+@click.option("--output", type=LocalPath(path_type=Path), help="Folder of this store instead.")
 @click.option("--pca", type=click.IntRange(1), metavar="K", help="Keep K principal components of the training rows.")
 @click.option("--device", default="auto", show_default=True, metavar="auto|cpu|cuda", help="What the network runs on.")
 @click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision)))

@@ -9,6 +9,7 @@ from unspur import load
 from unspur.exceptions import InputError
 from unspur.lab.cli.common import (
     Conditions,
+    LocalPath,
     echo_json,
     json_option,
     label_options,
@@ -25,11 +26,11 @@ from unspur.labels import BinaryLabel, binary_label
 
 
 @click.command()
-@click.argument("removal", type=click.Path())
-@click.argument("file", type=click.Path())
+@click.argument("removal", type=LocalPath())
+@click.argument("file", type=LocalPath())
 @label_options
 @where_option()
-@click.option("--test", "test_file", type=click.Path(), help="File with test rows; else 30 % of each group of FILE.")
+@click.option("--test", "test_file", type=LocalPath(), help="File with test rows; else 30 % of each group of FILE.")
 @where_option("test")
 @seed_option
 @json_option

@@ -12,7 +12,7 @@ import click
 import numpy as np
 
 from unspur.exceptions import InputError, OutputExistsError
-from unspur.lab.cli.common import echo_json, force_option, json_option, seed_option, sizes_option
+from unspur.lab.cli.common import LocalPath, echo_json, force_option, json_option, seed_option, sizes_option
 from unspur.lab.datasets.celeba import SIZES as FACES
 from unspur.lab.datasets.celeba import CelebA
 from unspur.lab.datasets.examples import Examples
@@ -58,10 +58,10 @@ def _training_options(function: F) -> F:
 
 
 @click.command("finetune")
-@click.argument("source")
+@click.argument("source", type=LocalPath())
 @click.option("--encoder", "encoder_name", metavar="NAME", required=True,
               help="A network of `unspur embed --list`, owner/model of the hub, or a folder.")  # fmt: skip
-@click.option("--root", type=click.Path(path_type=Path), help="Folder of the data (a table's own folder).")
+@click.option("--root", type=LocalPath(path_type=Path), help="Folder of the data (a table's own folder).")
 @click.option("--p", type=click.FloatRange(0.0, 1.0), help=f"Strength of the correlation ({P}).")
 @seed_option
 @sizes_option("Examples in each split (the paper's, or as near as the data allow).")
@@ -74,9 +74,9 @@ def _training_options(function: F) -> F:
 @click.option("--pca", type=click.IntRange(0), metavar="K", help="Principal components to keep (the paper's); 0: all.")
 @click.option("--maps", default=0, metavar="N", type=click.IntRange(0),
               help="Keep feature maps of N test pictures of each group, for Grad-CAM; waterbirds.")  # fmt: skip
-@click.option("--embeddings", default=str(EMBEDDINGS), show_default=True, type=click.Path(path_type=Path),
+@click.option("--embeddings", default=str(EMBEDDINGS), show_default=True, type=LocalPath(path_type=Path),
               help="Folder of all stores, in which this one gets its place.")  # fmt: skip
-@click.option("--output", type=click.Path(path_type=Path), help="Folder of this store instead.")
+@click.option("--output", type=LocalPath(path_type=Path), help="Folder of this store instead.")
 @click.option("--device", default="auto", show_default=True, metavar="auto|cpu|cuda", help="What the network runs on.")
 @click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision)))
 @click.option("--workers", default=2, show_default=True, type=click.IntRange(1), help="Threads that load examples.")

@@ -15,6 +15,7 @@ from unspur.exceptions import NothingRemovedWarning, TaskLostWarning
 from unspur.io import refuse_existing
 from unspur.lab.cli.common import (
     Conditions,
+    LocalPath,
     echo_json,
     force_option,
     json_option,
@@ -29,6 +30,7 @@ from unspur.lab.cli.common import (
     where_option,
 )
 from unspur.lab.clusters import connected
+from unspur.lab.files import within
 from unspur.lab.selection import Rows, select_orthogonality
 from unspur.labels import binary_label
 
@@ -46,7 +48,7 @@ def _number_or_auto(ctx: click.Context, parameter: click.Parameter, value: str) 
 
 
 @click.command()
-@click.argument("files", type=click.Path(), nargs=-1, required=True, metavar="FILE...")
+@click.argument("files", type=LocalPath(), nargs=-1, required=True, metavar="FILE...")
 @label_options
 @where_option()
 @memory_option
@@ -55,9 +57,9 @@ def _number_or_auto(ctx: click.Context, parameter: click.Parameter, value: str) 
     "--dask", metavar="ADDRESS", help="Rows on a Dask cluster: tcp://HOST:PORT, a scheduler file, or local for one of "
     "this machine's cores. FILE may be a Zarr group as well."
 )  # fmt: skip
-@click.option("--output", required=True, help="Where the removal goes (a .safetensors file).")
+@click.option("--output", required=True, type=LocalPath(), help="Where the removal goes (a .safetensors file).")
 @click.option(
-    "--validation", type=click.Path(), help="File with rows to test directions on; else folds of FILE are used."
+    "--validation", type=LocalPath(), help="File with rows to test directions on; else folds of FILE are used."
 )
 @where_option("validation")
 @click.option(
@@ -133,6 +135,8 @@ def fit(
     if others is not None:
         other = read_rows(others, (main, concept), ignore, validation_where, **reading)
         other = other.like(table.features, table.Z.shape[1])
+        if memory is not None:
+            table, other = within(memory, table, other)
         held_out = {"X_val": other.Z, "y_val": other.label(main), "concept_val": other.label(concept)}
     missing = missing_value(missing_concept, table.label(concept))
     binary_label(table.label(main), main, len(table.Z))  # complains by the name that was given

@@ -11,7 +11,7 @@
 
 from unspur.lab.files.reading import is_parquet, read_table
 from unspur.lab.files.streaming import clean_parquet
-from unspur.lab.files.table import KINDS, Table, apply_removal
+from unspur.lab.files.table import KINDS, Table, apply_removal, within
 from unspur.lab.files.writing import write_rows
 
-__all__ = ["KINDS", "Table", "apply_removal", "clean_parquet", "is_parquet", "read_table", "write_rows"]
+__all__ = ["KINDS", "Table", "apply_removal", "clean_parquet", "is_parquet", "read_table", "within", "write_rows"]

@@ -20,7 +20,7 @@ from unspur.exceptions import InputError
 from unspur.lab.files.reading import read_table
 from unspur.lab.files.table import Table, require_known
 from unspur.rows.memmap import StoredNpy, open_npy
-from unspur.rows.parquet import ParquetRows
+from unspur.rows.parquet import RowGroup, read_groups
 
 #: Bytes of rows in a chunk: so many that a task is worth its journey, so few that some fit into a worker.
 SMALLEST, LARGEST = 4 * 2**20, 128 * 2**20
@@ -65,9 +65,8 @@ def read_clustered(paths: Sequence[str | Path], labels: tuple[str, ...], ignore:
         dtype = stored.dtype
         size = _rows_per_chunk(stored.shape, dtype.itemsize, threads)
         tasks = [
-            (_parquet_rows, (str(path), stored.layout.columns, *part), part)
-            for path in files
-            for part in _whole_groups([group.rows for group in stored.groups if group.path == path], size)
+            (read_groups, (groups, stored.layout), (groups[0].start, groups[-1].start + groups[-1].rows))
+            for groups in _together(stored.groups, size)
         ]
     return replace(table, Z=_array(tasks, stored.shape[1], dtype))
 
@@ -98,15 +97,18 @@ def _ranges(n: int, size: int) -> Iterator[tuple[int, int]]:
         yield start, min(start + size, n)
 
 
-def _whole_groups(groups: Sequence[int], size: int) -> Iterator[tuple[int, int]]:
-    """Row groups in ranges of about `size` rows, none of them cut: each would be read for both halves."""
-    start = stop = 0
-    for rows in groups:
-        if stop > start and stop - start + rows > size:
-            yield start, stop
-            start = stop
-        stop += rows
-    yield start, stop
+def _together(groups: Sequence[RowGroup], size: int) -> Iterator[list[RowGroup]]:
+    """Row groups that follow each other, also in several files, of about `size` rows in all.
+
+    None of them is cut: it would be read for both halves.
+    """
+    here: list[RowGroup] = []
+    for group in groups:
+        if here and group.start + group.rows - here[0].start > size:
+            yield here
+            here = []
+        here.append(group)
+    yield here
 
 
 def _require_visible(client: Any, paths: Sequence[Path]) -> None:
@@ -129,10 +131,6 @@ def _absent(names: list[str]) -> list[str]:
 def _npy_rows(path: str, start: int, stop: int) -> Array:
     """Rows of a mapped file: pages that are read when they are used."""
     return open_npy(path)[start:stop]
-
-
-def _parquet_rows(path: str, features: Sequence[str], start: int, stop: int) -> Array:
-    return ParquetRows([Path(path)], features=features, memory=PLENTY).select(slice(start, stop)).at_random()
 
 
 # Zarr

@@ -11,8 +11,9 @@ import numpy as np
 from unspur._typing import Array
 from unspur.exceptions import InputError
 from unspur.lab.encoders.memory import available_memory
-from unspur.lab.files.table import Table, require_distinct, require_known, some
+from unspur.lab.files.table import Table, require_known
 from unspur.rows.budget import in_words
+from unspur.rows.names import index_columns, require_distinct, require_labels, some
 from unspur.rows.parquet import ParquetRows
 
 
@@ -22,8 +23,12 @@ def read_parquet(files: Sequence[Path], labels: tuple[str, ...], ignore: tuple[s
     A column of lists holds the features, if there is one that is not a label; the other columns then go with the rows.
     Else all columns are features that are neither labels nor ignored.
     """
+    for path in files:
+        schema = parquet_schema(path)
+        require_labels(path, schema.names, labels_inside(schema, labels))
     _require_memory(files)
     parts = [_one(path, labels, ignore) for path in files]
+    parts = [part for part in parts if len(part.Z)] or parts[:1]  # without rows nothing says how long lists are
     first = parts[0]
     if len(parts) == 1:
         return first
@@ -44,18 +49,24 @@ def stored_parquet(
 ) -> Table:
     """The same rows, read when they are needed; of other columns only labels are read."""
     schema = parquet_schema(files[0])
+    named = labels_inside(schema, labels)
+    require_labels(files[0], schema.names, named)
     require_known(files[0], list(schema.names), ignore)
-    named = [name for name in labels if name in schema.names or not name.endswith(".npy")]
     features = feature_columns(files[0], schema, (*named, *ignore))
     rows = ParquetRows(files, features=features, labels=named, memory=memory, **options)
     return Table(files[0], rows, rows.feature_names, {name: rows.column(name) for name in dict.fromkeys(named)})
+
+
+def labels_inside(schema: Any, labels: Sequence[str]) -> list[str]:
+    """Labels that a Parquet file must have: all but those that are .npy files of their own."""
+    return [name for name in labels if name in schema.names or not name.endswith(".npy")]
 
 
 def feature_columns(path: Path, schema: Any, apart: Sequence[str]) -> list[str]:
     """The only column of lists, or all columns that are not set apart and no index of pandas."""
     import pyarrow as pa
 
-    features = [name for name in schema.names if name not in {*apart, *_index(schema)}]
+    features = [name for name in schema.names if name not in {*apart, *index_columns(schema)}]
     lists = [name for name in features if _is_list(schema.field(name).type)]
     if len(lists) > 1:
         raise InputError(f"{path} has several columns of lists: {some(lists)}. Name all but one with --ignore.")
@@ -75,9 +86,8 @@ def _one(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> Table:
         table = parquet.read_table(path, partitioning=None)
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{path} cannot be read as Parquet: {str(error)[:200]}.") from error
-    require_distinct(path, table.column_names)
     require_known(path, table.column_names, ignore)
-    index = _index(table.schema)
+    index = index_columns(table.schema)
     features = feature_columns(path, table.schema, (*labels, *ignore))
     if _is_list(table.schema.field(features[0]).type):
         aside = [name for name in table.column_names if name not in {*features, *ignore, *index}]
@@ -95,7 +105,7 @@ def _lists(path: Path, name: str, column: Any) -> Array:
     if column.null_count:
         raise InputError(f"{path}: column {name!r} is null in {column.null_count} rows. Drop them or fill them in.")
     values = column.flatten()
-    width = len(values) // max(1, len(column))
+    width = getattr(column.type, "list_size", len(values) // max(1, len(column)))
     lengths = np.full(len(column), width) if hasattr(column.type, "list_size") else np.diff(column.offsets.to_numpy())
     if len(column) and np.any(lengths != lengths[0]):
         raise InputError(
@@ -117,18 +127,15 @@ def _is_list(kind: Any) -> bool:
     )
 
 
-def _index(schema: Any) -> set[str]:
-    """What pandas adds to keep an index is not a feature."""
-    return {name for name in (schema.pandas_metadata or {}).get("index_columns", []) if isinstance(name, str)}
-
-
 def parquet_schema(path: Path) -> Any:
-    """The columns of a file with their types."""
+    """The columns of a file, of different names, with their types."""
     pa, parquet = _modules()
     try:
-        return parquet.read_schema(path)
+        schema = parquet.read_schema(path)
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{path} cannot be read as Parquet: {str(error)[:200]}.") from error
+    require_distinct(path, schema.names)
+    return schema
 
 
 def _require_memory(files: Sequence[Path]) -> None:

@@ -22,13 +22,12 @@ from unspur.lab.files.table import (
     Table,
     first_sentence,
     load_npy,
-    require_distinct,
     require_known,
-    some,
 )
 from unspur.rows import Columns, MemoryRows, StoredRows
 from unspur.rows.memmap import StoredNpy
-from unspur.rows.opening import find_files
+from unspur.rows.names import PARQUET, require_distinct, some
+from unspur.rows.opening import find_files, parquet_below
 from unspur.sums.moments import ColumnFaults
 
 
@@ -68,12 +67,12 @@ def read_table(
         table = read_parquet(files, labels, ignore)
     else:
         table = stored_parquet(files, labels, ignore, memory, options)
+    if table.Z.ndim == 2 and len(table.Z) == 0:
+        raise InputError(f"{path} has no rows.")
     if table.Z.ndim != 2 or table.Z.dtype.kind not in "biuf" or table.Z.shape[1] == 0:
         raise InputError(
             f"{path} holds {table.Z.dtype} of shape {table.Z.shape}; rows must be numbers of shape (n, d)."
         )
-    if len(table.Z) == 0:
-        raise InputError(f"{path} has no rows.")
     if table.features is not None and not isinstance(table.Z, StoredRows):  # those are looked at where they are used
         none = np.zeros(len(table.Z), dtype=np.intp)
         faults = ColumnFaults.of(MemoryRows(table.Z, Columns.of(none, none)))
@@ -88,7 +87,7 @@ def is_parquet(paths: Sequence[str | Path]) -> bool:
     given = [Path(path) for path in paths]
     if any(path.is_dir() and not _holds_parquet(path) for path in given):
         return False
-    return _files(given)[0].suffix.lower() == ".parquet"
+    return _files(given)[0].suffix.lower() in PARQUET
 
 
 def _files(given: Sequence[Path]) -> list[Path]:
@@ -115,7 +114,7 @@ def _holds_parquet(folder: Path) -> bool:
     """Whether a folder is one of Parquet files, rather than a store or what is left of one."""
     if (folder / MANIFEST).exists() or (folder / PROGRESS).exists():
         return False
-    return any(folder.rglob("*.parquet"))
+    return any(True for _ in parquet_below(folder))
 
 
 def _read_store(folder: Path, ignore: tuple[str, ...], memory: str | None, options: dict[str, Any]) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 import tempfile
@@ -15,8 +16,9 @@ import numpy as np
 from unspur._typing import Array
 from unspur.exceptions import InputError, NotFiniteError, OutputExistsError
 from unspur.lab.files.parquet import feature_columns, parquet_schema
-from unspur.lab.files.table import require_known, some
+from unspur.lab.files.table import require_known
 from unspur.removers import Remover
+from unspur.rows.names import require_labels, some
 from unspur.rows.opening import find_files
 from unspur.rows.parquet import Layout, ParquetRows, RowGroup, batches, opened, values_of
 
@@ -38,9 +40,10 @@ def clean_parquet(
     Files that lie below a folder that was named keep their place below it. The folder appears when all files are
     written; what was there of other names stays.
     """
+    _refuse_inside(Path(output), paths)
     places = _places(paths)
     features = _features(remover, list(places), labels, ignore)
-    rows = ParquetRows(list(places), features=features, memory=2**40)
+    rows = ParquetRows(list(places), features=features, labels=labels, memory=2**40)
     if rows.shape[1] != remover.n_features_in_:
         first = next(iter(places))
         raise InputError(f"{first} has {rows.shape[1]} features; the removal was fitted on {remover.n_features_in_}.")
@@ -50,6 +53,25 @@ def clean_parquet(
             target.parent.mkdir(parents=True, exist_ok=True)
             _clean(remover, rows, path, target, ignore)
     return rows.shape[0]
+
+
+def _refuse_inside(output: Path, paths: Sequence[str | Path]) -> None:
+    """Files written below a folder of rows would be among them the next time that it is read."""
+    for name in paths:
+        for folder in _folders(str(name)):
+            if folder.resolve() in output.resolve().parents:
+                raise InputError(f"--output {output} lies in the folder of the rows, {folder}; choose another place.")
+
+
+def _folders(name: str) -> list[Path]:
+    """The folders all of whose files a name or a pattern stands for."""
+    if Path(name).is_dir():
+        return [Path(name)]
+    before, deep, _ = name.partition("**")
+    if deep:
+        plain = [part for part in Path(before).parts if not glob.has_magic(part)]
+        return [Path(*plain)]
+    return [Path(match) for match in glob.glob(name) if Path(match).is_dir()]
 
 
 def _places(paths: Sequence[str | Path]) -> dict[Path, Path]:
@@ -68,6 +90,7 @@ def _places(paths: Sequence[str | Path]) -> dict[Path, Path]:
 def _features(remover: Remover, files: list[Path], labels: Sequence[str], ignore: Sequence[str]) -> list[str]:
     """The columns a removal was fitted on; by name where it knows names."""
     schema = parquet_schema(files[0])
+    require_labels(files[0], schema.names, labels)
     require_known(files[0], list(schema.names), tuple(ignore))
     names = getattr(remover, "feature_names_in_", None)
     if names is None:

@@ -17,8 +17,10 @@ from unspur._typing import Array, BoolArray, IntArray
 from unspur.exceptions import InputError
 from unspur.removers import Remover
 from unspur.rows import StoredRows
+from unspur.rows.budget import as_bytes, divide
+from unspur.rows.names import PARQUET, some
 
-KINDS = (".npy", ".npz", ".csv", ".parquet")
+KINDS = (".npy", ".npz", ".csv", *PARQUET)
 #: What reading a damaged or foreign NumPy file can raise.
 DAMAGED = (ValueError, EOFError, OSError, TypeError, NotImplementedError, BadZipFile, zlib.error, tokenize.TokenError)
 
@@ -125,9 +127,10 @@ def apply_removal(remover: Remover, table: Table) -> Table:
         return replace(table, Z=remover.transform(table.Z))
 
 
-def some(names: list[str]) -> str:
-    """The first few of many names."""
-    return ", ".join(map(repr, names[:5])) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+def within(memory: str, *tables: Table) -> list[Table]:
+    """Tables whose rows stay in their files, with a budget that all of them share."""
+    shares = divide(as_bytes(memory), [table.Z.budget for table in tables])
+    return [replace(table, Z=table.Z.within(share)) for table, share in zip(tables, shares, strict=True)]
 
 
 def load_npy(path: Path, what: str, **options: Any) -> Array:
@@ -154,12 +157,3 @@ def require_known(path: Path, names: list[str], ignore: tuple[str, ...]) -> None
     strange = [name for name in ignore if name not in names]
     if strange:
         raise InputError(f"{path} has no {some(strange)} to ignore (it has: {', '.join(names[:20])}).")
-
-
-def require_distinct(path: Path, header: list[str]) -> None:
-    """Columns are known by their names."""
-    if "" in header:
-        raise InputError(f"{path}: column {header.index('') + 1} has no name; a row number? Drop it, or name it.")
-    twice = sorted({name for name in header if header.count(name) > 1})
-    if twice:
-        raise InputError(f"{path} has several columns named {some(twice)}. Rename or drop them.")

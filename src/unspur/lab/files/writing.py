@@ -12,7 +12,8 @@ import numpy as np
 from unspur._typing import Array
 from unspur.exceptions import InputError
 from unspur.io import atomic
-from unspur.lab.files.table import KINDS, Table, some
+from unspur.lab.files.table import KINDS, Table
+from unspur.rows.names import PARQUET, some
 
 
 def write_rows(table: Table, output: str | Path, *, overwrite: bool = False) -> None:
@@ -22,7 +23,7 @@ def write_rows(table: Table, output: str | Path, *, overwrite: bool = False) -> 
     if kind not in KINDS:
         raise InputError(f"{output}: unknown kind of file; known are {', '.join(KINDS)}.")
     written = replace(table, features=table.features or [f"z{i}" for i in range(table.Z.shape[1])])
-    if kind in (".csv", ".parquet"):
+    if kind in (".csv", *PARQUET):
         assert written.features is not None
         odd = [name for name, column in table.columns.items() if column.shape != (len(table.Z),)]
         if odd:
@@ -30,7 +31,7 @@ def write_rows(table: Table, output: str | Path, *, overwrite: bool = False) -> 
         clash = [name for name in table.columns if name in written.features]
         if clash:
             raise InputError(f"{output}: {some(clash)} is the name of a label and of a feature. Rename one.")
-    writers = {".npy": _write_npy, ".npz": _write_npz, ".csv": _write_csv, ".parquet": _write_parquet}
+    writers = {".npy": _write_npy, ".npz": _write_npz, ".csv": _write_csv, **dict.fromkeys(PARQUET, _write_parquet)}
     with atomic(output, overwrite=overwrite) as temporary:
         writers[kind](written, temporary)
 
