@@ -192,7 +192,7 @@ def _model(fit: ScalarFit, score: Score) -> ScalarModel:
 
 
 def _fitted(scores: RowSource, score: Score, weighting: Weighting) -> ScalarFit:
-    fit = fit_scalars(scores, score, BOTH, weighting)
+    fit = fit_scalars(scores, score, BOTH, weighting, tol=1e-4)  # the error is of the order of its square
     if not fit.converged:
         warnings.warn(
             "Slope and intercept along a tested direction were not found to full precision; its t is approximate.",

@@ -140,6 +140,7 @@ class JSE(Remover):
     trace_: Trace | Traces
     _centre: FloatArray
     _frame: Frame
+    _main_classes: tuple[Any, ...]
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012 — scikit-learn's protocol
         **TESTED,
@@ -247,7 +248,7 @@ class JSE(Remover):
             self._validate_params()
             train = Sample(X, y, concept, sample_weight)
             one_after_the_other(self, train, None if validation.empty else validation, self._fit_one)
-            self.classes_ = class_label(train.y, "y", np.shape(train.y)[0]).classes
+            self.classes_ = self.__dict__.pop("_main_classes", self.classes_)
             self.n_iter_ = self.trace_.most_evaluations
             if self.output == "onto_main" and not self.main_.dim:
                 raise EmptySubspaceError(
@@ -289,7 +290,9 @@ class JSE(Remover):
         self, train: Sample, validation: Sample | None, gone: Subspace | None
     ) -> tuple[Subspaces, Trace, LabelledRows]:
         """The subspaces for one binary concept, away from what was removed before."""
-        if train.y is not None and len(class_label(train.y, "y", np.shape(train.y)[0]).classes) > 2:
+        classes = () if train.y is None else class_label(train.y, "y", np.shape(train.y)[0]).classes
+        if len(classes) > 2:
+            self._main_classes = classes  # each class against the rest has two of its own
             return one_main_class_at_a_time(train, validation, gone, self._fit_binary)
         return self._fit_binary(train, validation, gone)
 

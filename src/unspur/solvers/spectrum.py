@@ -42,11 +42,17 @@ class Spectrum:
 
     def weights(self, a: FloatArray) -> FloatArray:
         """``E a / u``, shape (..., d)."""
-        return np.asarray(a @ self.axes.T) / self.unit
+        return self._product(a, self.axes.T)
 
     def gradient(self, slopes: FloatArray) -> FloatArray:
         """A gradient in the weights, shape (..., d), as one in the coordinates, (..., r)."""
-        return np.asarray(slopes @ self.axes) / self.unit
+        return self._product(slopes, self.axes)
+
+    def _product(self, lines: FloatArray, matrix: FloatArray) -> FloatArray:
+        """``lines @ matrix / u``, as one product and not one for each leading index."""
+        flat = lines.reshape(-1, lines.shape[-1]) @ matrix
+        flat /= self.unit
+        return flat.reshape(*lines.shape[:-1], -1)
 
 
 def _eigen(second: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -38,6 +38,8 @@ class FoldScore:
 
     def __call__(self, block: Block) -> Array:
         """Scores of shape (copies, m)."""
+        if block.z.shape[1] == self.offset + 1:  # one fold: the same column for all
+            return namespace(block.z).broadcast_to(block.z[:, self.offset], (self.copies, len(block.z)))
         column = self.offset + at_least(block.fold - 1, 0)
         return namespace(column).broadcast_to(one_of_each(block.z, column), (self.copies, len(column)))
 
