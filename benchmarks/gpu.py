@@ -293,6 +293,12 @@ def angles(args, clock: Clock) -> dict[str, Any]:  # noqa: ARG001
     return out
 
 
+def _without_profiles(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_profiles(part) for name, part in value.items() if name != "profile"}
+    return value
+
+
 def _show(title: str, values: dict[str, Any]) -> None:
     print(f"\n{title}")
     for name, value in values.items():
@@ -327,7 +333,8 @@ def main() -> None:
     clock = Clock(args.device, args.repeat)
     for part in args.parts:
         results[part] = globals()[part](args, clock)
-        args.output.write_text(json.dumps(results, indent=1))  # after every part: what is measured is kept
+        # After every part, so that what is measured is kept; profiles are to be looked at, and name folders.
+        args.output.write_text(json.dumps(_without_profiles(results), indent=1) + "\n")
         if args.device.type == "cuda":
             torch.cuda.empty_cache()
 
