@@ -76,3 +76,16 @@ def test_docstring_examples_run(module):
     result = doctest.testmod(module)
     assert result.attempted > 0
     assert result.failed == 0
+
+
+def test_what_the_paper_map_names_is_in_the_file_it_links_to():
+    text = (ROOT / "docs" / "paper-map.md").read_text(encoding="utf-8")
+    links = re.findall(r"\[`([\w.]+)`\]\(\.\./(src/[\w/.]+\.py)\)", text)
+    gone = [
+        (name, path)
+        for name, path in links
+        if name.split(".")[-1] != Path(path).stem
+        and not re.search(rf"\b{name.split('.')[-1]}\b", (ROOT / path).read_text(encoding="utf-8"))
+    ]
+    assert len(links) > 50
+    assert not gone

@@ -20,7 +20,7 @@ from unspur.lab.clusters import connected
 from unspur.lab.datasets import make_toy
 from unspur.lab.files import clustered
 from unspur.lab.files.clustered import read_clustered
-from unspur.rows.parquet import RowGroup, read_groups
+from unspur.rows.parquet_files import RowGroup, read_groups
 
 TOY = make_toy(900, rho=0.8, random_state=0)
 Z = TOY.Z.astype(np.float32)

@@ -23,22 +23,11 @@ FEWEST_ROWS = 1024
 MOST_ROWS = 8192
 
 
-class MemoryRows(RowSource):
-    """Rows of an array of shape (n, d); the array is never copied.
+class ArrayRows(RowSource):
+    """What rows of one array of shape (n, d) share, whichever library it is of."""
 
-    float16 has no fast products: its rows become float32 block by block.
-    """
-
-    def __init__(self, z: Array, columns: Columns, *, block_rows: int | None = None):
-        if z.ndim != 2 or len(z) != len(columns):
-            raise InputError(f"Z of shape {z.shape} does not go with {len(columns)} labels.")
-        self._z = z
-        self._columns = columns
-        if block_rows is None:
-            copied = z.dtype != self.dtype  # what has a copy of its own should be the smaller
-            row_bytes = max(1, z.shape[1] * self.dtype.itemsize) * (2 if copied else 1)
-            block_rows = min(MOST_ROWS, max(FEWEST_ROWS, BLOCK_BYTES // row_bytes))
-        self._block_rows = block_rows
+    _z: Array
+    _columns: Columns
 
     @property
     def n_rows(self) -> int:
@@ -54,6 +43,24 @@ class MemoryRows(RowSource):
     def n_folds(self) -> int:
         """Number of folds that are held out in turn."""
         return self._columns.n_folds
+
+
+class MemoryRows(ArrayRows):
+    """Rows of an array of shape (n, d); the array is never copied.
+
+    float16 has no fast products: its rows become float32 block by block.
+    """
+
+    def __init__(self, z: Array, columns: Columns, *, block_rows: int | None = None):
+        if z.ndim != 2 or len(z) != len(columns):
+            raise InputError(f"Z of shape {z.shape} does not go with {len(columns)} labels.")
+        self._z = z
+        self._columns = columns
+        if block_rows is None:
+            copied = z.dtype != self.dtype  # what has a copy of its own should be the smaller
+            row_bytes = max(1, z.shape[1] * self.dtype.itemsize) * (2 if copied else 1)
+            block_rows = min(MOST_ROWS, max(FEWEST_ROWS, BLOCK_BYTES // row_bytes))
+        self._block_rows = block_rows
 
     @property
     def dtype(self) -> np.dtype[Any]:

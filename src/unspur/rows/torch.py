@@ -15,8 +15,8 @@ import torch
 from unspur._arrays import exact_products, like, on_host
 from unspur._typing import Array
 from unspur.exceptions import InputError
-from unspur.rows.memory import BLOCK_BYTES, FEWEST_ROWS, MOST_ROWS, MemoryRows
-from unspur.rows.source import FAR, Block, Columns, RowSource, S, Weighting
+from unspur.rows.memory import BLOCK_BYTES, FEWEST_ROWS, MOST_ROWS, ArrayRows, MemoryRows
+from unspur.rows.source import FAR, Block, Columns, S, Weighting
 
 #: Bytes of a block in float64 on a device: large enough that starting kernels is no cost beside running them, and its
 #: temporaries are no cost beside Z.
@@ -29,13 +29,15 @@ THIN_ROWS = 2**22
 AHEAD = 32 * 2**20
 
 
-class TorchRows(RowSource):
+class TorchRows(ArrayRows):
     """Rows of a tensor of shape (n, d), float64, float32, float16 or bfloat16; never copied, never moved.
 
     float16 and bfloat16 rows become float32 block by block. Columns go to the device once, when they are first needed.
     A sum is added up on the device and comes to the host when it is complete: the one time that it waits for the
     device. Products of float32 are products of float32, whatever precision the user allows networks.
     """
+
+    _z: torch.Tensor
 
     def __init__(self, z: torch.Tensor, columns: Columns, *, block_rows: int | None = None):
         if z.ndim != 2 or len(z) != len(columns):
@@ -55,21 +57,6 @@ class TorchRows(RowSource):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuilt, (self._z, self._columns, self._block_rows, self._thin_rows)
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return int(self._z.shape[0])
-
-    @property
-    def n_features(self) -> int:
-        """Number of features."""
-        return int(self._z.shape[1])
-
-    @property
-    def n_folds(self) -> int:
-        """Number of folds that are held out in turn."""
-        return self._columns.n_folds
 
     @property
     def dtype(self) -> np.dtype[Any]:

@@ -20,7 +20,8 @@ from unspur.lab.files.table import require_known
 from unspur.removers import Remover
 from unspur.rows.names import require_labels, some
 from unspur.rows.opening import find_files
-from unspur.rows.parquet import Layout, ParquetRows, RowGroup, batches, opened, values_of
+from unspur.rows.parquet import ParquetRows
+from unspur.rows.parquet_files import Layout, RowGroup, batches, opened, values_of
 
 #: Bytes of rows that are cleaned at a time, and of the row groups they become.
 PIECE = 2**26
