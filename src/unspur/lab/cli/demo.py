@@ -1,7 +1,8 @@
-"""`unspur demo`: the main job on embedded data, end to end."""
+"""`unspur demo`: the main job on embedded data, end to end, with a page to look at."""
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,17 @@ from sklearn.decomposition import PCA
 
 from unspur import JSE
 from unspur._typing import Array
-from unspur.exceptions import InputError
-from unspur.io import atomic, refuse_existing
+from unspur.io import refuse_existing
 from unspur.lab.cli.common import echo_json, force_option, json_option, seed_option
 from unspur.lab.datasets.photodigits import CONCEPT_NAMES, MAIN_NAMES, PhotoDigits, embed_images, make_photodigits
-from unspur.lab.evaluation import judge_last_layer
-from unspur.lab.report.figures import DemoFigure, draw_demo, pyplot
+from unspur.lab.findings import Findings, find
+from unspur.lab.report.building import write_page
+from unspur.lab.report.figures import DemoFigure, check_format, draw_demo, write
+from unspur.lab.report.page import verdict
 from unspur.lab.report.tables import group_table
-from unspur.labels import BinaryLabel
-from unspur.metrics import GroupAccuracy
+
+#: What the accuracies of the findings are called here.
+METHODS = ("ERM", "JSE")
 
 
 @click.command()
@@ -28,17 +31,18 @@ from unspur.metrics import GroupAccuracy
               help="How often digit group and photograph agree in the training pictures.")  # fmt: skip
 @seed_option
 @click.option("--output", default="unspur-demo.png", show_default=True, help="Where the figure goes.")
+@click.option("--report", help="Where the page goes; by default beside the figure, as .html.")
 @force_option
 @json_option
-def demo(agreement: float, seed: int, output: str, force: bool, as_json: bool) -> None:
+def demo(agreement: float, seed: int, output: str, report: str | None, force: bool, as_json: bool) -> None:
     """Digits on photographs: find the photograph in the embeddings, remove it, keep the digit.
 
     Example: unspur demo --agreement 0.95
     """
-    refuse_existing(output, overwrite=force)
-    known = pyplot().gcf().canvas.get_supported_filetypes()  # fails before the work where matplotlib is missing
-    if Path(output).suffix[1:].lower() not in known:
-        raise InputError(f"{output}: a figure is one of {', '.join(f'.{kind}' for kind in sorted(known))}.")
+    page = str(Path(output).with_suffix(".html")) if report is None else report
+    for path in (output, page):
+        refuse_existing(path, overwrite=force)
+    check_format(output)
     say = _silent if as_json else click.echo
     say(f"Digits 0–4 and 5–9 on two photographs that agree with the digit group in {agreement:.0%} of the rows.")
     sets = {
@@ -47,59 +51,66 @@ def demo(agreement: float, seed: int, output: str, force: bool, as_json: bool) -
     }
     features = {name: embed_images(data.images) for name, data in sets.items()}
     pca = PCA(100, random_state=0).fit(features["train"])
-    Z = {name: pca.transform(rows) for name, rows in features.items()}
-    train, validation = sets["train"], sets["validation"]
-    jse = JSE(verbose=not as_json and sys.stderr.isatty()).fit(
-        Z["train"], train.y, concept=train.concept,
-        X_val=Z["validation"], y_val=validation.y, concept_val=validation.concept,
+    rows = {name: (pca.transform(features[name]), *_labels(data)) for name, data in sets.items()}
+    jse = JSE(verbose=not as_json and sys.stderr.isatty())
+    Z, y, photo = rows["train"]
+    jse.fit(Z, y, concept=photo, **dict(zip(("X_val", "y_val", "concept_val"), rows["validation"], strict=True)))
+    findings = find(
+        jse, rows["train"], rows["test"], validation=rows["validation"], main="digit", concept="photo",
+        compare=("INLP", "LEACE"), pictures=sets["test"].images, command=_command(agreement, seed), seed=seed,
     )  # fmt: skip
-    clean = {name: jse.transform(rows) for name, rows in Z.items()}
-    results = {"ERM": _judge(Z, sets), "JSE": _judge(clean, sets)}
-    figure = draw_demo(_content(jse, Z["test"], clean["test"], sets["test"], results))
-    with atomic(output, overwrite=force) as temporary:
-        figure.savefig(temporary, dpi=150)
+    drawn = _content(jse, findings, sets["test"])
+    write(draw_demo(drawn), output, overwrite=force, dpi=150)
+    write_page(findings, page, title="Digits on two photographs", overwrite=force)
     if as_json:
-        accuracies = {name: result.to_dict() for name, result in results.items()}
+        accuracies = {name: result.to_dict() for name, result in drawn.results.items()}
         dims = {"spurious": jse.spurious_.dim, "main": jse.main_.dim, "ambient": jse.n_features_in_}
-        echo_json({**dims, "figure": output, "accuracy": accuracies, "trace": jse.trace_.to_dict()})  # fmt: skip
+        said = {"figure": output, "report": page, "verdict": verdict(findings)}
+        echo_json({**dims, **said, "accuracy": accuracies, "trace": jse.trace_.to_dict()})
         return
     found = f"{jse.spurious_.dim} belong to the photograph, {jse.main_.dim} to the digits"
     say(f"\nJSE tested {len(jse.trace_)} directions among {jse.n_features_in_} dimensions: {found}.\n")
     say("Test pictures, digit and photograph independent; a last layer on the rows as")
     say("they are (ERM) and with the photograph removed (JSE):\n")
-    say(group_table(results, "digit", "photo"))
+    say(group_table(drawn.results, "digit", "photo"))
     say("\n± is half of a 95 % interval.")
     say(f"\nFigure: {output}")
+    say(f"Report: {page} (open it in a browser)")
 
 
 def _silent(_: str) -> None:
     """Say nothing; the JSON document is the output."""
 
 
-def _label(codes: Array, names: tuple[str, str]) -> BinaryLabel:
-    return BinaryLabel(codes, np.ones(len(codes), dtype=bool), names)
+def _labels(data: PhotoDigits) -> tuple[Array, Array]:
+    """Digit group and photograph of every picture, by name."""
+    return np.array(MAIN_NAMES)[data.y], np.array(CONCEPT_NAMES)[data.concept]
 
 
-def _judge(Z: dict[str, Array], sets: dict[str, PhotoDigits]) -> GroupAccuracy:
-    y = {name: _label(data.y, MAIN_NAMES) for name, data in sets.items()}
-    concept = _label(sets["test"].concept, CONCEPT_NAMES)
-    return judge_last_layer((Z["train"], y["train"]), (Z["test"], y["test"], concept))
+def _command(agreement: float, seed: int) -> str:
+    return shlex.join(["unspur", "demo", "--agreement", f"{agreement:g}", "--seed", str(seed)])
 
 
-def _content(jse: JSE, before: Array, after: Array, test: PhotoDigits, results: dict[str, GroupAccuracy]) -> DemoFigure:
-    group = 2 * test.y + test.concept
-    shown = np.array([_most_colourful(test.images, np.flatnonzero(group == g)) for g in range(4)])
+def _content(jse: JSE, findings: Findings, test: PhotoDigits) -> DemoFigure:
+    shown = [_most_colourful(test.images, np.flatnonzero(findings.group == g)) for g in range(4)]
     names = tuple(f"{m} on {c}" for m in MAIN_NAMES for c in CONCEPT_NAMES)
-    directions = np.column_stack([_first(jse.spurious_.basis), _first(jse.main_.basis)])
-    before, after = ((rows - jse.removal_.centre) @ directions for rows in (before, after))
+    before, after = (_first_two(scores, findings) for scores in (findings.view.before, findings.view.after))
+    results = {
+        name: judged.accuracy
+        for name, judged in zip(METHODS, findings.judged, strict=False)
+        if judged.accuracy is not None
+    }
     found = jse.spurious_.dim, jse.main_.dim
-    return DemoFigure(test.images[shown], before, after, group, names, found, results)
+    return DemoFigure(test.images[shown], before, after, findings.group, names, found, results)
+
+
+def _first_two(scores: Array, findings: Findings) -> Any:
+    """Scores (n, 2) along the first spurious and the first main-task direction; zero where there is none."""
+    roles = [axis.role for axis in findings.view.axes]
+    columns = [scores[:, roles.index(role)] if role in roles else 0 * scores[:, 0] for role in ("spurious", "main")]
+    return np.column_stack(columns)
 
 
 def _most_colourful(images: Array, rows: Array) -> int:
     """The row whose picture differs most between its colour channels: a patch with something to see."""
     return int(rows[np.argmax(images[rows].std(axis=3).mean(axis=(1, 2)))])
-
-
-def _first(basis: Array) -> Any:
-    return basis[:, 0] if basis.shape[1] else np.zeros(len(basis))

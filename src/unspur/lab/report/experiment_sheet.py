@@ -7,20 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from unspur.io import atomic
 from unspur.lab.experiments.summary import Summary
+from unspur.lab.report.experiment_lines import axis_name_of
+from unspur.lab.report.figures.writing import save
 
 GREY = "0.42"
-#: Setting of a dataset -> its symbol, and its name along an axis.
-_AXES = {
-    "rho": ("ρ", "ρ, correlation of the two features in training"),
-    "n": ("n", "n, rows of the training pool"),
-    "p": ("p", "p, share of training rows whose concept agrees with the main label"),
-    "labelled": ("labelled rows", "training rows whose concept is known"),
-    "angle": ("angle", "angle between the label vectors, degrees"),
-}
 #: Inches. At 100 pixels an inch, 800 in all, every text is readable.
 WIDTH, PANEL, _HEADER, _LEGEND_ROW = 8.0, 3.0, 0.62, 0.22
 STYLE: Any = {
@@ -82,11 +73,6 @@ def _subtitle(summary: Summary) -> str:
     return " · ".join(parts)
 
 
-def axis_name_of(setting: str, form: int) -> str:
-    """Symbol (form 0) or full name (form 1) of a setting of a dataset."""
-    return _AXES.get(setting, (setting, setting))[form]
-
-
 def handle(label: str, **look: Any) -> Any:
     """An entry of a legend that looks like the lines it stands for."""
     from matplotlib.lines import Line2D
@@ -96,13 +82,7 @@ def handle(label: str, **look: Any) -> Any:
 
 def write_figure(figure: Any, path: Path) -> list[Path]:
     """Write a figure as SVG and PNG, the same bytes for the same figure."""
-    figure.get_layout_engine().execute(figure)
-    figure.set_layout_engine("none")  # laid out once, and the same in both files
-    for axis in figure.axes:
-        # The layout's last digits depend on addresses in memory, and names inside an SVG on every digit.
-        axis.set_position(np.round(axis.get_position(original=True).bounds, 6))
     files = [path.with_name(f"{path.name}.{kind}") for kind in ("svg", "png")]
     for file in files:
-        with atomic(file, overwrite=True) as temporary:
-            figure.savefig(temporary, metadata={"Date": None} if file.suffix == ".svg" else None)
+        save(figure, file, overwrite=True, dpi=200)
     return files

@@ -34,7 +34,7 @@ Pictures = Callable[[str], tuple[Any, Array]]
 
 def write_maps_page(looked: LookedAt, pictures: Pictures, path: Path, title: str, *, overwrite: bool = False) -> Path:
     """Every picture plain and under the map of every method, with its outline, the prediction and the share inside."""
-    full = {name: _full(seen.maps) for name, seen in looked.methods.items()}
+    full = {name: full_colour(seen.maps) for name, seen in looked.methods.items()}
     head = "".join(f"<th scope=col>{html.escape(name)}</th>" for name in ("picture", *looked.methods))
     parts = [_legend(looked)]
     for group, words in enumerate(GROUPS):
@@ -107,7 +107,7 @@ def _grown(region: Array) -> Array:
     return wide[1:-1, 1:-1] | wide[:-2, 1:-1] | wide[2:, 1:-1] | wide[1:-1, :-2] | wide[1:-1, 2:]
 
 
-def _full(maps: Array) -> float:
+def full_colour(maps: Array) -> float:
     """The value that a share `FULL` of a method's cells exceed."""
     sizes: FloatArray = np.abs(np.asarray(maps, dtype=np.float64))
     return float(np.quantile(sizes, 1.0 - FULL)) or float(sizes.max()) or 1.0

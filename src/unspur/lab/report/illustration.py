@@ -9,7 +9,8 @@ import numpy as np
 
 from unspur._typing import FloatArray
 from unspur.lab.experiments.summary import Summary
-from unspur.lab.report.experiment_sheet import GREY, axis_name_of, handle, sheet
+from unspur.lab.report.experiment_lines import axis_name_of
+from unspur.lab.report.experiment_sheet import GREY, handle, sheet
 
 _LABEL_COLOURS = ("#56B4E9", "#E69F00")
 _CONCEPT_MARKERS: tuple[tuple[str, dict[str, Any]], ...] = (

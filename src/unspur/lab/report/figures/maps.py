@@ -1,0 +1,139 @@
+"""Where last layers look: pictures under their Grad-CAM maps, before and after removal or by method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from unspur._typing import Array
+from unspur.exceptions import InputError
+from unspur.lab.experiments.gradcam_pictures import LookedAt
+from unspur.lab.findings.values import Findings, Looks
+from unspur.lab.report.figures.style import SMALL, Width, add_legend, inches, inches_of, literal, new_figure, styled
+from unspur.lab.report.gradcam_page import CLASSES, COLOURS, GROUPS, full_colour, laid_over, outlined
+
+#: Id of a picture -> the picture as the network is shown it (PIL, RGB), and its mask of the same size.
+Pictures = Callable[[str], tuple[Any, Array]]
+#: Inches of the line under a picture; pictures side by side that a column has room for.
+_UNDER, _IN_A_COLUMN = 0.14, 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """k pictures with the names of their rows, signed maps (k, h, w) by method, and what to write under each map."""
+
+    pictures: Sequence[Any]
+    rows: Sequence[str]
+    maps: Mapping[str, Array]
+    classes: tuple[Any, ...]
+    masks: Sequence[Array] = ()
+    under: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+@styled
+def gradcam_grid(
+    looks: Looks | LookedAt | Findings,
+    pictures: Pictures | None = None,
+    *,
+    names: Sequence[str] | None = None,
+    classes: Sequence[Any] | None = None,
+    width: Width | None = None,
+) -> Any:
+    """One line a picture: as the network is shown it, then in grey under the map of every method.
+
+    Maps of one method share a scale. Of experiments (`LookedAt`), whether the prediction was right and which share of
+    the map lies on the object stand under each map, and its outline is drawn.
+
+    Parameters
+    ----------
+    looks : maps and pictures; findings that have them; or what `lab.experiments.gradcam_pictures` returns.
+    pictures : id -> picture and mask, for `LookedAt`, which has no pictures itself.
+    names : of the lines, instead of the groups of the pictures.
+    classes : the two classes that maps speak for, second in blue.
+    width : "column", "page", or inches; a column has room for three methods.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from PIL import Image
+    >>> from unspur.lab.findings.values import Looks
+    >>> from unspur.lab.report import figures
+    >>> maps = {name: np.random.default_rng(k).normal(size=(2, 7, 7)) for k, name in enumerate(["as they are", "JSE"])}
+    >>> looks = Looks(np.arange(2), [Image.new("RGB", (64, 64), "grey")] * 2, maps)
+    >>> figures.gradcam_grid(looks, names=["a bird", "another"], classes=["landbird", "waterbird"])
+    <Figure size ...>
+    """
+    grid = _grid(looks, pictures)
+    rows = grid.rows if names is None else list(names)
+    if len(rows) != len(grid.pictures):
+        raise InputError(f"There are {len(grid.pictures)} pictures, and {len(rows)} names for them. Name each.")
+    columns = 1 + len(grid.maps)
+    size = inches(width or ("column" if columns <= _IN_A_COLUMN else "page"))
+    labels = [literal(name, 16) for name in rows]
+    side = (size - max(inches_of(label, SMALL) for label in labels) - 0.15) / columns - 0.06
+    height = len(labels) * (side + 0.06 + (_UNDER if grid.under else 0.0)) + 0.42
+    figure = new_figure(size, height)
+    figure.get_layout_engine().set(wspace=0.0, hspace=0.0)
+    axes = figure.subplots(len(labels), columns, squeeze=False)
+    full = {name: full_colour(maps) for name, maps in grid.maps.items()}
+    for k, line in enumerate(axes):
+        shown = [grid.pictures[k], *(laid_over(grid.pictures[k], maps[k], full[n]) for n, maps in grid.maps.items())]
+        for axis, picture in zip(line, shown, strict=True):
+            _draw_picture(axis, outlined(picture, grid.masks[k]) if grid.masks else picture)
+        for axis, name in zip(line[1:], grid.maps, strict=True):
+            axis.set_xlabel(grid.under[name][k] if grid.under else "", fontsize=SMALL, labelpad=1.5)
+        line[0].set_ylabel(labels[k], rotation=0, ha="right", va="center", labelpad=4, fontsize=SMALL)
+    for axis, name in zip(axes[0], ("picture", *grid.maps), strict=True):
+        axis.set_title(literal(name, int(14 * side), 2), loc="center", fontsize=7.0)
+    add_legend(figure, _legend(grid.classes if classes is None else tuple(classes)), size)
+    return figure
+
+
+def _grid(looks: Looks | LookedAt | Findings, pictures: Pictures | None) -> _Grid:
+    if isinstance(looks, LookedAt):
+        return _of_experiment(looks, pictures)
+    classes: tuple[Any, ...] = ("the first class", "the second class")
+    names: Sequence[str] = ()
+    if isinstance(looks, Findings):
+        findings = looks
+        if findings.looks is None:
+            raise InputError("The findings have no Grad-CAM maps; give `find` an encoder whose maps can be made.")
+        looks, classes = findings.looks, findings.classes
+        group = np.asarray(findings.group)[looks.rows]
+        names = [findings.groups[g] if g >= 0 else "concept not known" for g in group.tolist()]
+    if not len(looks.pictures) or not looks.maps:
+        raise InputError("There are no pictures with maps to draw.")
+    return _Grid(looks.pictures, names or [f"row {row}" for row in looks.rows], looks.maps, classes)
+
+
+def _of_experiment(looked: LookedAt, pictures: Pictures | None) -> _Grid:
+    if pictures is None:
+        raise InputError("These maps come without pictures; pass pictures, a function from id to picture and mask.")
+    loaded = [pictures(name) for name in looked.ids]
+    under = {
+        name: [
+            f"{'✓' if right else '✗'} {'' if np.isnan(inside) else f'{100 * inside:.0f} % inside'}".rstrip()
+            for right, inside in zip(seen.right, seen.inside, strict=True)
+        ]
+        for name, seen in looked.methods.items()
+    }
+    maps = {name: seen.maps for name, seen in looked.methods.items()}
+    rows = [GROUPS[g] for g in looked.group.tolist()]
+    return _Grid([one for one, _ in loaded], rows, maps, CLASSES, [mask for _, mask in loaded], under)
+
+
+def _draw_picture(axis: Any, picture: Any) -> None:
+    axis.imshow(np.asarray(picture), interpolation="nearest", interpolation_stage="data")
+    axis.set(xticks=[], yticks=[])
+    axis.spines[:].set_visible(False)
+
+
+def _legend(classes: tuple[Any, ...]) -> list[Any]:
+    from matplotlib.patches import Patch
+
+    colours = [tuple(value / 255 for value in colour) for colour in COLOURS]
+    words = [f"speaks for {literal(name, 24, 2)}" for name in classes[:2]]
+    return [Patch(color=colour, label=label) for colour, label in zip(colours, words, strict=True)]

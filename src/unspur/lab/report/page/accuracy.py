@@ -1,0 +1,146 @@
+"""Accuracy of every group under every method, as one table with a chart in each line."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from unspur.lab.findings.values import Change, Findings, Judged
+from unspur.lab.report.page import words
+from unspur.lab.report.page.bars import Scale, Tick, Whisker, share_scale, share_ticks
+from unspur.metrics import GroupAccuracy
+
+#: Pixels between the whiskers of two methods in one line.
+STEP = 13.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A figure, its interval, and its change against the rows as they are, in words; empty where there is none."""
+
+    figure: str
+    interval: str = ""
+    change: str = ""
+    #: Whether the interval of the change leaves zero out.
+    clear: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the table: of a group (by number) or of a summary (-1)."""
+
+    label: str
+    group: int
+    rows: str
+    cells: tuple[Cell, ...]
+    whiskers: tuple[Whisker, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A column: name, number among the colours, directions removed, and what went wrong, if so."""
+
+    name: str
+    series: int
+    removed: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class AccuracyTable:
+    """All of it; `known` are the methods that have figures, `height` is that of a chart in pixels."""
+
+    methods: tuple[Method, ...]
+    known: tuple[str, ...]
+    groups: tuple[Line, ...]
+    summaries: tuple[Line, ...]
+    ticks: tuple[Tick, ...]
+    height: float
+
+
+def accuracy_table(findings: Findings) -> AccuracyTable:
+    """Columns are the methods that could be judged; the others keep their name and their problem."""
+    known = [(k, judged) for k, judged in enumerate(findings.judged) if judged.accuracy is not None]
+    lows = [low for _, judged in known for low in _accuracy(judged).interval()[..., 0].ravel().tolist()]
+    scale = share_scale(lows)
+    methods = tuple(
+        Method(judged.name, k, words.plural(judged.removed, "direction"), judged.problem)
+        for k, judged in enumerate(findings.judged)
+    )
+    return AccuracyTable(
+        methods=methods,
+        known=tuple(judged.name for _, judged in known),
+        groups=tuple(_group(findings, number, known, scale) for number in range(len(findings.groups)) if known),
+        summaries=tuple(_summaries(known, scale)) if known else (),
+        ticks=tuple(share_ticks(scale)),
+        height=STEP * max(1, len(known)) + 5.0,
+    )
+
+
+def _group(findings: Findings, number: int, known: Sequence[tuple[int, Judged]], scale: Scale) -> Line:
+    shares, intervals = [], []
+    for _, judged in known:
+        accuracy = _accuracy(judged)
+        shares.append(float(accuracy.accuracy.ravel()[number]))
+        low, high = accuracy.interval().reshape(-1, 2)[number].tolist()
+        intervals.append((low, high))
+    cells = tuple(_cell(share, interval) for share, interval in zip(shares, intervals, strict=True))
+    rows = words.count(int(_accuracy(known[0][1]).rows.ravel()[number]))
+    return Line(findings.groups[number], number, rows, cells, _whiskers(known, shares, intervals, scale))
+
+
+def _summaries(known: Sequence[tuple[int, Judged]], scale: Scale) -> list[Line]:
+    rows = words.count(int(_accuracy(known[0][1]).rows.sum()))
+    accuracies = [_accuracy(judged) for _, judged in known]
+    none: list[Change | None] = [None] * len(known)
+    parts = (
+        ("worst group", [a.worst for a in accuracies], [a.worst_interval() for a in accuracies], none),
+        (
+            "average over groups",
+            [a.group_average for a in accuracies],
+            [a.group_average_interval() for a in accuracies],
+            [judged.group_average_change for _, judged in known],
+        ),
+        (
+            "average over rows",
+            [a.average for a in accuracies],
+            [a.average_interval() for a in accuracies],
+            [judged.average_change for _, judged in known],
+        ),
+    )
+    return [
+        Line(label, -1, "" if label == "worst group" else rows, tuple(map(_cell, shares, intervals, changes)),
+             _whiskers(known, shares, intervals, scale))
+        for label, shares, intervals, changes in parts
+    ]  # fmt: skip
+
+
+def _cell(share: float, interval: tuple[float, float], change: Change | None = None) -> Cell:
+    if math.isnan(share):
+        return Cell("no rows")
+    figure, around = f"{100 * share:.1f}", words.bounds(*interval)
+    if change is None:
+        return Cell(figure, around)
+    said = f"{words.signed(change.value)} ({words.signed_bounds(change.low, change.high)})"
+    return Cell(figure, around, said, not change.low <= 0.0 <= change.high)
+
+
+def _whiskers(
+    known: Sequence[tuple[int, Judged]],
+    shares: Sequence[float],
+    intervals: Sequence[tuple[float, float]],
+    scale: Scale,
+) -> tuple[Whisker, ...]:
+    drawn = []
+    for place, ((series, judged), share, (low, high)) in enumerate(zip(known, shares, intervals, strict=True)):
+        if not math.isnan(share):
+            title = f"{judged.name}: {words.percent(share)} ({words.bounds(low, high)})"
+            y = STEP * place + 9.0
+            drawn.append(Whisker(scale.at(share), scale.at(low), scale.at(high), y, series, title))
+    return tuple(drawn)
+
+
+def _accuracy(judged: Judged) -> GroupAccuracy:
+    assert judged.accuracy is not None
+    return judged.accuracy

@@ -1,0 +1,184 @@
+"""What a direction means: rows that lie farthest out, the direction as a picture, and where a last layer looks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from unspur._typing import FloatArray
+from unspur.lab.findings.values import Extremes, Findings, PixelView
+from unspur.lab.report.gradcam_page import COLOURS, full_colour, laid_over
+from unspur.lab.report.page import words
+from unspur.lab.report.page.packing import text_of
+from unspur.lab.report.page.thumbnails import lossless, sources
+
+#: Characters that pictures of extreme rows, and those under maps, may take.
+PICTURES, MAPS = 600_000, 450_000
+#: Longest text of an extreme row.
+LONGEST = 320
+#: Directions of each role that are shown at once; more are shown on demand.
+FEW = 2
+#: Sides in pixels up to which a picture is enlarged without smoothing.
+COARSE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One row: what it is called, its group (-1: not known), its score, and its picture or text."""
+
+    id: str
+    group: int
+    score: str
+    source: str = ""
+    text: str = ""
+    coarse: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """One end of a direction."""
+
+    title: str
+    examples: tuple[Example, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """A direction, the rows at both of its ends, and itself as a picture where rows are pictures."""
+
+    name: str
+    role: str
+    ends: tuple[End, End]
+    picture: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Triple:
+    """Pictures of one row side by side."""
+
+    id: str
+    group: int
+    sources: tuple[tuple[str, str], ...]
+
+
+def meanings(findings: Findings, pictures: Mapping[int, Any]) -> list[Meaning]:
+    """One for each entry of `extremes`; `pictures` holds those of their rows."""
+    rows = list(dict.fromkeys(row for extremes in findings.extremes for row in _rows(extremes) if row in pictures))
+    found = dict(zip(rows, sources([pictures[row] for row in rows], PICTURES), strict=True)) if rows else {}
+    drawn = {} if findings.pixels is None else findings.pixels.directions
+    reach = max((float(np.abs(direction).max()) for direction in drawn.values()), default=1.0) or 1.0
+    return [
+        Meaning(
+            name=findings.view.axes[extremes.axis].name,
+            role=findings.view.axes[extremes.axis].role,
+            ends=(
+                End("low end", _examples(findings, extremes.axis, extremes.low, found, pictures)),
+                End("high end", _examples(findings, extremes.axis, extremes.high, found, pictures)),
+            ),
+            picture=lossless(diverging(drawn[extremes.axis], reach)) if extremes.axis in drawn else "",
+        )
+        for extremes in findings.extremes
+    ]
+
+
+def by_role(found: Sequence[Meaning]) -> list[tuple[list[Meaning], list[Meaning], str]]:
+    """Of each role the first `FEW` directions, the others, and what they are called."""
+    roles = (("spurious", "spurious"), ("main", "main-task"), ("layer", "other"))
+    parts = [([one for one in found if one.role == role], what) for role, what in roles]
+    return [(ones[:FEW], ones[FEW:], what) for ones, what in parts if ones]
+
+
+def extreme_rows(findings: Findings) -> list[int]:
+    """Rows that `meanings` shows pictures of."""
+    return [row for extremes in findings.extremes for row in _rows(extremes)]
+
+
+def pixel_rows(findings: Findings) -> list[Triple]:
+    """Rows that are pictures themselves: before, after, and the change."""
+    pixels = findings.pixels
+    if pixels is None:
+        return []
+    before, after = _seen(pixels)
+    change = np.asarray(pixels.after, dtype=np.float64) - pixels.before
+    reach = float(np.abs(change).max()) or 1.0
+    return [
+        Triple(
+            words.clipped(str(findings.ids[row]), 80),
+            int(findings.group[row]),
+            (
+                ("before", lossless(before[k])),
+                ("after", lossless(after[k])),
+                ("difference", lossless(diverging(change[k], reach))),
+            ),
+        )
+        for k, row in enumerate(np.asarray(pixels.rows).tolist())
+    ]
+
+
+def look_rows(findings: Findings) -> list[Triple]:
+    """Pictures, plain and under the map of each last layer; maps of one layer share a scale."""
+    looks = findings.looks
+    if looks is None:
+        return []
+    full = {name: full_colour(maps) for name, maps in looks.maps.items()}
+    columns = ["picture", *looks.maps]
+    drawn = []
+    for k in range(len(looks.rows)):
+        picture = looks.pictures[k].convert("RGB")
+        drawn += [picture, *(laid_over(picture, np.asarray(maps)[k], full[name]) for name, maps in looks.maps.items())]
+    texts = iter(sources(drawn, MAPS))
+    return [
+        Triple(
+            words.clipped(str(findings.ids[row]), 80),
+            int(findings.group[row]),
+            tuple((name, next(texts)) for name in columns),
+        )
+        for row in np.asarray(looks.rows).tolist()
+    ]
+
+
+def diverging(values: FloatArray, reach: float) -> Any:
+    """Signed values as bytes: (h, w) from orange over white to blue; (h, w, 3) each channel around middle grey."""
+    share = np.clip(np.asarray(values, dtype=np.float64) / reach, -1.0, 1.0)
+    if share.ndim == 3:
+        return np.uint8(np.round(127.5 + 127.5 * share))
+    ends = np.where(share[:, :, None] < 0, *np.array(COLOURS, dtype=np.float64))
+    strength = np.abs(share)[:, :, None]
+    return np.uint8(np.round(255.0 * (1.0 - strength) + ends * strength))
+
+
+def _seen(pixels: PixelView) -> tuple[Any, Any]:
+    """Rows before and after as bytes, on the scale of the rows before: 0 to 1 or to 255 where they keep to that."""
+    low, high = float(np.min(pixels.before)), float(np.max(pixels.before))
+    if low >= 0.0:
+        low, high = 0.0, 1.0 if high <= 1.0 else 255.0 if 1.5 < high <= 255.0 else high
+    width = (high - low) or 1.0
+    before, after = (
+        np.uint8(np.round(255 * np.clip((np.asarray(part, dtype=np.float64) - low) / width, 0.0, 1.0)))
+        for part in (pixels.before, pixels.after)
+    )
+    return before, after
+
+
+def _rows(extremes: Extremes) -> list[int]:
+    return [*np.asarray(extremes.low).tolist(), *np.asarray(extremes.high).tolist()]
+
+
+def _examples(
+    findings: Findings, axis: int, rows: Any, found: Mapping[int, str], pictures: Mapping[int, Any]
+) -> tuple[Example, ...]:
+    texts = findings.content is not None and findings.content.kind == "text"
+    return tuple(
+        Example(
+            id=words.clipped(str(findings.ids[row]), 80),
+            group=int(findings.group[row]),
+            score=words.number(float(findings.view.before[row, axis])),
+            source=found.get(row, ""),
+            text=words.clipped(text_of(findings.content[row]), LONGEST) if texts and findings.content else "",
+            coarse=row in pictures and max(pictures[row].size) <= COARSE,
+        )
+        for row in np.asarray(rows).tolist()
+    )

@@ -1,0 +1,44 @@
+"""How the two subspaces lie to each other, in words."""
+
+from __future__ import annotations
+
+from unspur.lab.findings.values import Findings
+from unspur.lab.report.page import words
+
+#: Degrees from a right angle that are rounding.
+_RIGHT = 0.05
+
+
+def subspaces(findings: Findings) -> list[str]:
+    """Sentences about angle and shared variance, and how many rows are drawn."""
+    said = []
+    if findings.angles:
+        said.append(_angle(findings))
+    if findings.shared is not None:
+        share = words.percent(findings.shared, 0 if findings.shared >= 0.01 else 1)
+        said.append(
+            f"In the test rows, scores along the two have {share} of their variance in common: directions at right "
+            "angles can still go together in the data."
+        )
+    rows, shown = len(findings.group), len(findings.shown)
+    drawn = f"All {words.count(rows)} test rows are drawn." if shown == rows else (
+        f"Of {words.count(rows)} test rows {words.count(shown)} are drawn."
+    )  # fmt: skip
+    unknown = int((findings.group < 0).sum())
+    if unknown:
+        drawn += f" In {words.count(unknown)} test rows the concept is not known; they are in no group."
+    return [*said, drawn]
+
+
+def _angle(findings: Findings) -> str:
+    smallest = min(findings.angles)
+    concept, task = words.listed([words.named(name) for name in findings.concepts]), words.named(findings.main)
+    pair = (
+        f"The {words.plural(findings.removed, 'direction')} of {concept} and the "
+        f"{words.plural(findings.kept, 'direction')} of {task}"
+    )
+    if abs(smallest - 90.0) < _RIGHT:
+        return f"{pair} are at right angles (90°)."
+    if len(findings.angles) == 1:
+        return f"{pair} are at an angle of {smallest:.1f}°."
+    return f"{pair} are at angles of {smallest:.1f}° to {max(findings.angles):.1f}° (principal angles)."

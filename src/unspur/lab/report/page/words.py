@@ -1,0 +1,97 @@
+"""Numbers and names as they stand in sentences and tables."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+#: Names that read well in a sentence without quotation marks: a word or three, in small letters.
+_PLAIN = re.compile(r"[^\W\d_A-Z]\w*([ -][^\W_]+){0,2}")
+_LONGEST = 40
+_DIGITS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """A share as "69.5 %"; nothing is known of NaN."""
+    return "not known" if math.isnan(share) else f"{100 * share:.{digits}f} %"
+
+
+def bounds(low: float, high: float, digits: int = 1) -> str:
+    """Bounds of an interval of a share in percent, "64.9 – 73.7"."""
+    return f"{100 * low:.{digits}f} – {100 * high:.{digits}f}"
+
+
+def signed(share: float, digits: int = 1) -> str:
+    """A difference of shares in points with its sign, "+1.2", "−0.4"; what rounds to zero has none."""
+    text = f"{100 * abs(share):.{digits}f}"
+    if not float(text):
+        return text
+    return ("−" if share < 0 else "+") + text
+
+
+def signed_bounds(low: float, high: float, digits: int = 1) -> str:
+    """Bounds of an interval of a difference in points, "−0.7 to +0.1"."""
+    return f"{signed(low, digits)} to {signed(high, digits)}"
+
+
+def number(value: float, digits: int = 2) -> str:
+    """A plain number with a proper minus sign."""
+    if not math.isfinite(value):
+        return "–"
+    text = f"{abs(value):.{digits}f}"
+    return f"−{text}" if value < 0 and float(text) else text
+
+
+def count(value: int) -> str:
+    """A whole number with thin gaps between thousands."""
+    return f"{value:,}".replace(",", "\u202f") if abs(value) >= 10_000 else str(value)
+
+
+def statistic(t: float) -> str:
+    """A t statistic to three figures; beyond ten thousand a power of ten."""
+    if abs(t) >= 10_000:
+        exponent = math.floor(math.log10(abs(t)))
+        return f"{'−' if t < 0 else ''}{abs(t) / 10**exponent:.1f} × 10{str(exponent).translate(_DIGITS)}"
+    digits = 2 if abs(t) < 10 else 1 if abs(t) < 100 else 0
+    return number(t, digits)
+
+
+def p_value(p: float) -> str:
+    """A p to two figures; below one in ten thousand it says no more."""
+    if math.isnan(p):
+        return "–"
+    if p < 1e-4:
+        return "< 0.0001"
+    return f"{p:.4f}" if p < 1e-3 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
+
+
+def plural(n: int, one: str, many: str = "") -> str:
+    """A number with its noun: "1 direction", "2 directions"."""
+    return f"{count(n)} {one if n == 1 else many or one + 's'}"
+
+
+def named(name: str) -> str:
+    """A label in a sentence: as it is where it reads like a word, else in quotation marks; long ones are cut."""
+    return name if _PLAIN.fullmatch(name) and len(name) <= _LONGEST else f"“{clipped(name, _LONGEST)}”"
+
+
+def the(name: str) -> str:
+    """A label with an article: "the background", or where that would not read well, "the concept “Male”"."""
+    return f"the {name}" if named(name) == name else f"the concept {named(name)}"
+
+
+def listed(parts: Sequence[str]) -> str:
+    """Parts as in a sentence: "a", "a and b", "a, b and c"."""
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else list(parts))
+
+
+def clipped(text: str, most: int) -> str:
+    """Text in one line, with an ellipsis where it was longer."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else line[: most - 1].rstrip() + "…"
+
+
+def capital(text: str) -> str:
+    """A sentence with its first letter in capitals; the rest stays."""
+    return text[:1].upper() + text[1:]
