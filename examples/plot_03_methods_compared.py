@@ -1,0 +1,93 @@
+"""
+Methods compared on the same rows
+=================================
+
+:func:`unspur.lab.compare.compare` fits removers and last layers on the same rows and counts, group by group, what each
+combination gets right on test rows. On the command line this is ``unspur compare``.
+"""
+
+# %%
+# The rows are :doc:`digits on photographs <plot_02_digits_on_photographs>` where the two agree in nine of ten training
+# pictures.
+
+import matplotlib.pyplot as plt
+import numpy as np
+from sklearn.decomposition import PCA
+
+from unspur.lab.compare import compare
+from unspur.lab.datasets import embed_images, make_photodigits
+from unspur.lab.selection import Rows
+
+pictures = {
+    "train": make_photodigits("train", agreement=0.9, random_state=0),
+    "validation": make_photodigits("validation", agreement=0.9, random_state=1),
+    "test": make_photodigits("test", agreement=0.5, random_state=2),
+}
+features = {name: embed_images(split.images) for name, split in pictures.items()}
+pca = PCA(100, random_state=0).fit(features["train"])
+rows = {name: Rows(pca.transform(features[name]), split.y, split.concept) for name, split in pictures.items()}
+
+# %%
+# Removers, each followed by a plain last layer
+# ---------------------------------------------
+# ``balance`` says which rows count how much when a removal is estimated: all rows alike, as the closed forms were
+# published, or the four groups (digit, photograph) alike, which is the default of JSE. It can make more of a difference
+# than the method. With all rows alike the covariance with the photograph is to a good part that with the digit, since
+# the two go together, and erasing it erases the digit.
+#
+# "none" leaves the rows as they are. "JSE-s" is JSE with orthogonal scores in place of orthogonal weights.
+
+methods = ["none", "JSE", "JSE-s", "INLP", "LEACE", "SPLINCE"]
+results = {
+    balance: compare(rows["train"], rows["test"], rows["validation"], methods, ["ERM"], balance=balance)
+    for balance in ("none", "group")
+}
+for balance, compared in results.items():
+    print("all rows alike" if balance == "none" else "the four groups alike")
+    for result in compared:
+        accuracy = f"average {result.accuracy.average:.1%}, worst group {result.accuracy.worst:.1%}"
+        print(f"{result.remover:>10}: {result.removed:2d} directions removed, {accuracy}")
+
+# %%
+# Bars are the worst group, with an interval that holds for the worst of four; circles are the average over the test
+# rows.
+
+
+def draw(ax, compared, at, **look):
+    """Worst group and average of each result."""
+    worst = np.array([result.accuracy.worst for result in compared])
+    bounds = np.array([result.accuracy.worst_interval() for result in compared])
+    ax.bar(at, 100 * worst, yerr=100 * np.abs(bounds.T - worst), error_kw={"lw": 1}, **look)
+    ax.plot(at, [100 * result.accuracy.average for result in compared], "o", mfc="white", mec="black", ms=5)
+
+
+at = np.arange(len(methods))
+fig, ax = plt.subplots(figsize=(8, 4))
+draw(ax, results["none"], at - 0.2, width=0.38, color="#9EC5E8", label="all rows alike")
+draw(ax, results["group"], at + 0.2, width=0.38, color="#00795A", label="the four groups alike")
+ax.set_xticks(at, ["as they are", *methods[1:]])
+ax.set(ylim=(0, 119), yticks=range(0, 101, 20), ylabel="accuracy, %", title="Worst group (bars) and average (circles)")
+ax.legend(ncols=2, loc="upper center")
+
+# %%
+# Last layers that know of the concept
+# ------------------------------------
+# They change what is learnt from the rows and leave the rows alone. Where there is one task, and labels of the concept
+# for all of its training rows, they may do as well or better; the embedding still shows the concept to whatever comes
+# next.
+
+heads = ["ERM", "GroupWeighted", "SUBG", "DFR"]
+reweighted = compare(rows["train"], rows["test"], rows["validation"], ["none"], heads)
+both = compare(rows["train"], rows["test"], rows["validation"], ["JSE"], heads)
+
+at = np.arange(len(heads))
+fig, ax = plt.subplots(figsize=(8, 4))
+draw(ax, reweighted, at - 0.2, width=0.38, color="#6E6E6E", label="on the rows as they are")
+draw(ax, both, at + 0.2, width=0.38, color="#00795A", label="after JSE")
+ax.set_xticks(at, heads)
+ax.set(ylim=(0, 119), yticks=range(0, 101, 20), ylabel="accuracy, %", title="Worst group (bars) and average (circles)")
+ax.legend(ncols=2, loc="upper center")
+
+# %%
+# One draw of one small data set shows how a comparison is made, not which method is best: :doc:`/which-method` has the
+# comparisons on real data, with their intervals.

@@ -1,0 +1,112 @@
+"""
+Into a network: fold, hook, export
+==================================
+
+A removal is an affine map, and the layer after it is one as well. The two together are one layer: the deployed network
+costs nothing extra.
+"""
+
+# %%
+# A network whose last layer learnt the concept
+# ---------------------------------------------
+# An encoder that stays as it is, and a last layer that is trained on rows where concept and task are correlated.
+
+import tempfile
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import onnxruntime
+import torch
+
+from unspur import JSE, surgery
+from unspur.lab.datasets import make_toy
+from unspur.metrics import group_accuracy
+
+train, test = make_toy(4000, rho=0.9, random_state=0), make_toy(10_000, rho=0.0, random_state=1)
+x, x_test = (torch.tensor(rows.Z, dtype=torch.float32) for rows in (train, test))
+y = torch.tensor(train.y)
+
+torch.manual_seed(0)
+encoder = torch.nn.Sequential(torch.nn.Linear(20, 32), torch.nn.Tanh()).requires_grad_(False)
+head = torch.nn.Linear(32, 2)
+
+
+def train_layer(layer, rows):
+    """Full-batch Adam on the cross-entropy."""
+    optimiser = torch.optim.Adam(layer.parameters(), lr=0.05)
+    for _ in range(300):
+        optimiser.zero_grad()
+        torch.nn.functional.cross_entropy(layer(rows), y).backward()
+        optimiser.step()
+
+
+Z = encoder(x)
+train_layer(head, Z)
+network = torch.nn.Sequential(*encoder, head)
+
+# %%
+# Fit on what the encoder gives, fold into what comes next
+# --------------------------------------------------------
+# Tensors go in as they are. :func:`unspur.surgery.fold` returns a new linear layer.
+
+jse = JSE(random_state=0).fit(Z, train.y, concept=train.concept)
+folded = surgery.fold(jse, head)
+print(jse.removal_, "and", head, "become", folded)
+
+with torch.no_grad():
+    difference = (head(jse.transform(encoder(x_test))) - folded(encoder(x_test))).abs().max()
+print(f"largest difference between removal and layer, and the folded layer: {difference:.1e}")
+
+# %%
+# The old layer was trained with the concept in view. A new one, trained on cleaned rows, folds just the same.
+
+retrained = torch.nn.Linear(32, 2)
+train_layer(retrained, jse.transform(Z))
+networks = {
+    "as it was": network,
+    "folded": torch.nn.Sequential(encoder, folded),
+    "retrained and folded": torch.nn.Sequential(encoder, surgery.fold(jse, retrained)),
+}
+judged = {}
+for name, model in networks.items():
+    with torch.no_grad():
+        judged[name] = group_accuracy(test.y, model(x_test).argmax(1).numpy(), test.concept)
+    print(f"{name:>20}: average {judged[name].average:.1%}, worst group {judged[name].worst:.1%}")
+
+# %%
+
+fig, ax = plt.subplots(figsize=(7, 3.4))
+for k, ((name, accuracy), colour) in enumerate(zip(judged.items(), ("#6E6E6E", "#66B8A0", "#00795A"), strict=True)):
+    share, bounds = accuracy.accuracy.ravel(), accuracy.interval().reshape(-1, 2)
+    error = 100 * np.abs(bounds.T - share)
+    ax.bar(np.arange(4) + 0.27 * (k - 1), 100 * share, 0.25, yerr=error, color=colour, label=name)
+ax.set_xticks(range(4), [f"task {a}\nconcept {b}" for a in (0, 1) for b in (0, 1)])
+ax.set(ylabel="accuracy, %", ylim=(50, 105), title="Networks on rows without the correlation (95 % intervals)")
+ax.legend(ncols=3, loc="upper center")
+
+# %%
+# Without changing the network
+# ----------------------------
+# :func:`unspur.surgery.attach` lets the output of a module pass through the removal for as long as a block lasts;
+# :func:`unspur.surgery.as_module` makes a module of it.
+
+with torch.no_grad(), surgery.attach(network, "1", jse):
+    hooked = network(x_test)
+with torch.no_grad():
+    same = networks["folded"](x_test)
+print(f"hooked and folded differ by at most {(hooked - same).abs().max():.1e}")
+
+# %%
+# To ONNX
+# -------
+# Removal and last layer as one product, for any runtime.
+
+with tempfile.TemporaryDirectory() as folder:
+    file = Path(folder) / "head.onnx"
+    surgery.to_onnx(jse, file, head=head)
+    session = onnxruntime.InferenceSession(file)
+    with torch.no_grad():
+        rows = encoder(x_test).numpy()
+    (scores,) = session.run(["scores"], {"rows": rows})
+print(f"{scores.shape[0]:,} rows; largest difference to torch: {np.abs(scores - same.numpy()).max():.1e}")

@@ -1,0 +1,96 @@
+"""
+Choosing Δ and the significance level
+=====================================
+
+The second test asks whether a direction says more about its own label than about the other. Where one label is much
+easier to predict than the other, that comparison is not fair, and Δ shifts it. The level says how much evidence is asked
+for.
+"""
+
+# %%
+# An easy concept, a hard task
+# ----------------------------
+# In these Toy rows the label of the concept follows its feature closely (γ = 6), that of the task loosely (γ = 1.5).
+
+import warnings
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from unspur import ERM, JSE
+from unspur.exceptions import NothingRemovedWarning, TaskLostWarning
+from unspur.lab.datasets import make_toy
+from unspur.metrics import group_accuracy
+
+warnings.simplefilter("ignore", TaskLostWarning)  # we are here to see it happen
+warnings.simplefilter("ignore", NothingRemovedWarning)
+DIFFICULTY = (6.0, 1.5)
+
+
+def runs(rho, **parameters):
+    """Fits on fresh draws: worst-group accuracy of each, and the dimensions of the two subspaces."""
+    test = make_toy(20_000, rho=0.0, separability=DIFFICULTY, random_state=1000)
+    found = []
+    for seed in range(6):
+        train = make_toy(1500, rho=rho, separability=DIFFICULTY, random_state=seed)
+        jse = JSE(random_state=0, weight_decay=0.1, **parameters).fit(train.Z, train.y, concept=train.concept)
+        after = ERM().fit(jse.transform(train.Z), train.y).predict(jse.transform(test.Z))
+        accuracy = group_accuracy(test.y, after, test.concept).worst
+        found.append((accuracy, jse.spurious_.dim, jse.main_.dim))
+    return np.array(found)
+
+
+strengths = (0.5, 0.7, 0.9)
+plain, auto = ([runs(rho, delta=delta) for rho in strengths] for delta in (0.0, "auto"))
+
+# %%
+# With Δ = 0 every direction that shows a bit of the concept speaks for the concept, and those of the task are not
+# recognised. ``delta="auto"`` sets Δ to how much better the first spurious direction predicts the concept than the first
+# main-task direction predicts the task.
+
+for name, found in (("0", plain), ("auto", auto)):
+    for rho, values in zip(strengths, found, strict=True):
+        accuracy, spurious, main = values.mean(axis=0)
+        print(f"Δ = {name:>4}, ρ = {rho}: {spurious:.1f} spurious and {main:.1f} main-task directions, worst {accuracy:.1%}")
+
+# %%
+
+fig, axes = plt.subplots(1, 2, figsize=(8, 3.6))
+for found, name, colour, shift in ((plain, "Δ = 0", "#6E6E6E", -0.008), (auto, 'delta="auto"', "#00795A", 0.008)):
+    for ax, column, scale in ((axes[0], 0, 100), (axes[1], 2, 1)):
+        for rho, values in zip(strengths, found, strict=True):
+            ax.plot(np.full(len(values), rho + shift), scale * values[:, column], "o", color=colour, ms=4, alpha=0.4)
+        means = [scale * values[:, column].mean() for values in found]
+        ax.plot(np.array(strengths) + shift, means, color=colour, label=name)
+axes[0].set(title="Accuracy of the worst group, %", xlabel="ρ, correlation in training")
+axes[1].set(title="Main-task directions found", xlabel="ρ, correlation in training", yticks=[0, 1, 2])
+axes[0].legend()
+
+# %%
+# The level
+# ---------
+# α is the chance that one test accepts what it should not. A small α overlooks directions where there are few rows; a
+# large one takes some out that are none. To see both: 300 rows with labels of equal difficulty, once with the true
+# label of the concept, once with the same labels shuffled, so that there is nothing to find.
+
+levels = (0.001, 0.01, 0.05, 0.2)
+accepted = {"true concept": [], "shuffled concept": []}
+for level in levels:
+    found = {name: 0 for name in accepted}
+    for seed in range(20):
+        train = make_toy(300, rho=0.9, random_state=seed)
+        shuffled = np.random.default_rng(seed).permutation(train.concept)
+        for name, concept in zip(accepted, (train.concept, shuffled), strict=True):
+            jse = JSE(random_state=0, weight_decay=0.1, significance_level=level)
+            found[name] += jse.fit(train.Z, train.y, concept=concept).spurious_.dim > 0
+    for name, number in found.items():
+        accepted[name].append(number / 20)
+
+fig, ax = plt.subplots(figsize=(7, 3.4))
+for (name, shares), colour, shift in zip(accepted.items(), ("#00795A", "#D55E00"), (-0.2, 0.2), strict=True):
+    bars = ax.bar(np.arange(len(levels)) + shift, 100 * np.array(shares), 0.38, color=colour, label=name)
+    ax.bar_label(bars, fmt="%.0f %%")
+ax.set_xticks(range(len(levels)), [f"{level:g}" for level in levels])
+ax.set(xlabel="significance level", ylabel="share of fits, %", ylim=(0, 119), yticks=range(0, 101, 20))
+ax.set_title("Fits that removed something, of 20 draws")
+ax.legend(loc="upper left")
