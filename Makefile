@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+PYTHON_FILES := src tests benchmarks examples docs/conf.py docs/_ext
 
-.PHONY: demo picture test lint types bench defaults results frozen finetuned check clean
+.PHONY: demo picture test lint types docs linkcheck bench defaults results frozen finetuned check clean
 
 demo: $(READY)  ## remove the photograph behind the digits, end to end
 	$(BIN)/unspur demo --output unspur-demo.png --force
@@ -16,11 +17,18 @@ test: $(READY)  ## the whole test suite, a file to each core in turn
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n logical --dist loadfile
 
 lint: $(READY)
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check $(PYTHON_FILES)
+	$(BIN)/ruff format --check $(PYTHON_FILES)
 
 types: $(READY)
 	$(BIN)/mypy
+
+docs: $(READY)  ## the site, in build/docs: warnings, broken links and failing examples are errors; needs no network
+	$(BIN)/sphinx-build -W --keep-going -n -q -b html -d build/doctrees docs build/docs
+	@echo "open build/docs/index.html"
+
+linkcheck: $(READY)  ## links to other sites, which need the network
+	$(BIN)/sphinx-build -n -q -b linkcheck -d build/doctrees docs build/links
 
 bench: $(READY)  ## speed, as ratios within one run, and docs/benchmarks.md; its other figures have commands of their own
 	$(BIN)/python -W ignore benchmarks/bench.py

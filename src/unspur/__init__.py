@@ -1,11 +1,16 @@
 """Remove a spurious concept from embeddings. Keep the task."""
 
-from unspur import surgery
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from unspur._version import __version__
-from unspur.heads import DFR, ERM, JTT, SUBG, GroupDRO, GroupWeighted
-from unspur.removers import INLP, JSE, LEACE, RLACE, SAL, SPLINCE, load
-from unspur.rows import open_rows
-from unspur.subspace import AffineMap, Subspace
+
+if TYPE_CHECKING:
+    from unspur import surgery
+    from unspur.heads import DFR, ERM, JTT, SUBG, GroupDRO, GroupWeighted
+    from unspur.removers import INLP, JSE, LEACE, RLACE, SAL, SPLINCE, load
+    from unspur.rows import open_rows
+    from unspur.subspace import AffineMap, Subspace
 
 __all__ = [
     "DFR",
@@ -27,3 +32,30 @@ __all__ = [
     "open_rows",
     "surgery",
 ]
+
+#: Modules by what they have to give. They are imported when something of theirs is first asked for: the command line
+#: lives in this package too, and a shell that completes a word should not wait for scikit-learn.
+_HOMES = {
+    "heads": ("DFR", "ERM", "JTT", "SUBG", "GroupDRO", "GroupWeighted"),
+    "removers": ("INLP", "JSE", "LEACE", "RLACE", "SAL", "SPLINCE", "load"),
+    "rows": ("open_rows",),
+    "subspace": ("AffineMap", "Subspace"),
+    "surgery": (),
+    "exceptions": (),
+    "labels": (),
+    "metrics": (),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """A public name, or a module of them, imported now."""
+    for home, names in _HOMES.items():
+        if name == home or name in names:
+            module = import_module(f"unspur.{home}")
+            globals()[name] = value = module if name == home else getattr(module, name)
+            return value
+    raise AttributeError(f"module 'unspur' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

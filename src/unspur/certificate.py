@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from unspur._arrays import is_tensor
+from unspur._text import filled, lines_of, padded
 from unspur._typing import Array, FloatArray
 from unspur.exceptions import InputError
 from unspur.metrics import Leakage, leakage
@@ -106,17 +107,23 @@ class Certificate:
 
     def __str__(self) -> str:
         head = f"{self.method}: {self.removed} directions removed, rank {self.rank} left, measured on {self.rows} rows"
-        lines = [head, f"{'':<28}{'before':>9}{'after':>9}{'chance':>9}   balanced accuracy of a linear probe, %"]
+        lines = [filled(head, further="  "), "balanced accuracy of a linear probe, %"]
         pairs = dict(self.probe)
         if self.task is not None:
             pairs["task"] = self.task
+        if pairs:
+            level = f"{100 * next(iter(pairs.values()))[1].level:.3g} %"
+            lines.append(f"{'':<30}{'before':>8}{'after':>8}{'chance':>8}{f'after, {level}':>15}{'p':>9}")
         for name, (before, after) in pairs.items():
-            figures = "".join(f"{100 * value:>9.1f}" for value in (before.accuracy, after.accuracy, after.chance))
-            lines.append(f"{name:<28}{figures}   ({100 * after.low:.1f} – {100 * after.high:.1f}, p {after.p:.2g})")
+            first, *others = lines_of(name, 29)
+            figures = "".join(f"{100 * value:>8.1f}" for value in (before.accuracy, after.accuracy, after.chance))
+            bounds = f"{100 * after.low:.1f} – {100 * after.high:.1f}"
+            lines.append(f"{padded(first, 30)}{figures}{bounds:>15}{after.p:>9.2g}")
+            lines += [f"  {line}" for line in others]
         for name, left in self.covariance_left.items():
-            lines.append(f"covariance with {name} left: {100 * left:.1f} %")
+            lines.append(filled(f"covariance with {name} left: {100 * left:.1f} %", further="  "))
         lines.append(f"distortion: {100 * self.distortion:.1f} % of the variance")
-        lines += [f"note: {note}" for note in self.notes]
+        lines += [filled(f"note: {note}", further="  ") for note in self.notes]
         return "\n".join(lines)
 
     __repr__ = __str__

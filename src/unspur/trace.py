@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from unspur._text import filled
 from unspur.criteria import Role, TTest, Verdict
 from unspur.rows import CONCEPT, MAIN
 
@@ -93,10 +94,11 @@ class Trace:
             figures = "".join(f"{test.t:>16.4g}{test.p:>9.2g}" for test in (verdict.informative, verdict.own))
             decision = "accepted" if verdict.proper else "rejected"
             lines.append(f"{mark} {place:<5} {verdict.role:<10}{figures}  {decision}")
-            lines.append(f"{'':>8}{verdict.reason}")
+            lines.append(filled(verdict.reason, " " * 8))
         lines.append("─" * len(head))
-        lines.append("informative: t < 0 beats chance; own label: t < 0 speaks for spurious, t > 0 for main")
-        lines += [f"stopped: {self.stopped}"]
+        lines.append("informative: t < 0 beats chance")
+        lines.append("own label: t < 0 speaks for spurious, t > 0 for main")
+        lines.append(filled(f"stopped: {self.stopped}", further="  "))
         lines.append(f"weight decay {self.weight_decay:g}, Δ = {self.delta:.3g}")
         return "\n".join(lines)
 
@@ -133,7 +135,7 @@ class Traces:
         return {"parts": {name: trace.to_dict() for name, trace in self.parts.items()}}
 
     def __str__(self) -> str:
-        return "\n\n".join(f"{name}\n{trace}" for name, trace in self.parts.items())
+        return "\n\n".join(f"{filled(name)}\n{trace}" for name, trace in self.parts.items())
 
     __repr__ = __str__
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from unspur import DFR, ERM, INLP, JSE, JTT, LEACE, RLACE, SAL, SPLINCE, SUBG, GroupDRO, GroupWeighted
 from unspur.exceptions import InputError, UnspurError
-from unspur.lab.selection import GRIDS, Rows, select_head
+from unspur.lab.selection import GRIDS, Rows, Selection, select_head
 from unspur.metrics import GroupAccuracy, group_accuracy
 
 #: What can be compared, by name. "none" leaves the rows as they are; "JSE-s" has orthogonal scores.
@@ -67,15 +67,14 @@ def compare(
     Heads choose their parameters on validation rows; without any, on a fifth of each group of the training rows. A
     method that cannot be fitted is a line with its reason, not an end of the comparison.
     """
-    unknown = [name for name in removers if name not in REMOVERS] + [name for name in heads if name not in HEADS]
-    if unknown:
-        raise InputError(f"Unknown: {', '.join(unknown)}. There are {', '.join(REMOVERS)}; and {', '.join(HEADS)}.")
+    require_known(removers, REMOVERS)
+    require_known(heads, HEADS)
     fit_heads_on, choose_on = (train, validation) if validation is not None else train.split(0.2, seed)
     results = []
     for remover_name in removers:
         report(remover_name)
         start = time.perf_counter()
-        remover = _remover(remover_name, balance, seed)
+        remover = make_remover(remover_name, balance, seed)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # what they say is in the table: directions removed, and accuracy
@@ -98,9 +97,7 @@ def _with_head(
     start, accuracy, parameters, loss = time.perf_counter(), None, {}, None
     if not problem:
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                chosen = select_head(HEADS[head_name](random_state=seed), GRIDS[head_name], clean[0], clean[1])
+            chosen = choose_head(head_name, clean[0], clean[1], seed)
             parameters, loss = chosen.parameters, min(tried for _, tried in chosen.table)
             accuracy = group_accuracy(clean[2].y, chosen.head.predict(clean[2].Z), clean[2].concept)
         except UnspurError as error:
@@ -111,7 +108,23 @@ def _with_head(
     )
 
 
-def _remover(name: str, balance: str, seed: int) -> Any:
+def choose_head(name: str, train: Rows, validation: Rows, seed: int) -> Selection:
+    """A last layer by name, its parameters chosen on validation rows."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return select_head(HEADS[name](random_state=seed), GRIDS[name], train, validation)
+
+
+def require_known(names: Sequence[str], *kinds: Mapping[str, Any]) -> None:
+    """Names that are in none of `kinds` are an error that says what there is."""
+    unknown = [name for name in names if not any(name in kind for kind in kinds)]
+    if unknown:
+        there = "; and ".join(", ".join(kind) for kind in kinds)
+        raise InputError(f"Unknown: {', '.join(unknown)}. There are {there}.")
+
+
+def make_remover(name: str, balance: str, seed: int) -> Any:
+    """A remover by name, not fitted yet; None for "none"."""
     kind = REMOVERS[name]
     if kind is None:
         return None

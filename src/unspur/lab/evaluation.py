@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
-from unspur._typing import Array, FloatArray
+from unspur._typing import Array, BoolArray, FloatArray
 from unspur.labels import ClassLabel
 from unspur.metrics import GroupAccuracy
 
@@ -35,6 +35,21 @@ class LastLayer:
     def predict(self, Z: Array) -> Array:
         """Predicted labels of rows of shape (n, d)."""
         return self.model.predict((Z - self.centre) / self.unit)
+
+    def linear(self) -> tuple[FloatArray, FloatArray]:
+        """Weights (m, d) and bias (m,) of the logits on rows as they came; m = 1 for two classes, for the second."""
+        weights = self.model.coef_ / self.unit
+        return weights, np.asarray(self.model.intercept_ - weights @ self.centre)
+
+
+def held_out(y: ClassLabel, concept: ClassLabel, rng: np.random.Generator, share: float = 0.3) -> BoolArray:
+    """A mask of test rows: a share of each group, of the rows whose concept is known. Shape (n,)."""
+    held = np.zeros(len(y.codes), dtype=bool)
+    group = len(concept.classes) * y.codes + concept.codes
+    for g in range(len(y.classes) * len(concept.classes)):
+        members = rng.permutation(np.flatnonzero(concept.present & (group == g)))
+        held[members[: round(share * len(members))]] = True
+    return held
 
 
 def judge_last_layer(train: tuple[Array, ClassLabel], test: tuple[Array, ClassLabel, ClassLabel]) -> GroupAccuracy:

@@ -3,6 +3,7 @@
 from unspur.metrics.description import DescriptionLength, description_length
 from unspur.metrics.groups import GroupAccuracy, group_accuracy
 from unspur.metrics.leakage import Leakage, leakage
+from unspur.metrics.paired import PairedDifference, paired_difference
 from unspur.metrics.reconstruction import explained_variance, reconstruction_error
 from unspur.metrics.subspaces import principal_angles, shared_variance
 
@@ -10,10 +11,12 @@ __all__ = [
     "DescriptionLength",
     "GroupAccuracy",
     "Leakage",
+    "PairedDifference",
     "description_length",
     "explained_variance",
     "group_accuracy",
     "leakage",
+    "paired_difference",
     "principal_angles",
     "reconstruction_error",
     "shared_variance",

@@ -13,7 +13,7 @@ from unspur._arrays import on_numpy
 from unspur._typing import Array, FloatArray, IntArray
 from unspur.exceptions import InputError, LabelError
 from unspur.labels import ClassLabel, class_label
-from unspur.metrics.proportions import expected_minimum, simultaneous_bounds, wilson
+from unspur.metrics.proportions import expected_minimum, mean_interval, simultaneous_bounds, wilson
 
 #: What a group without rows means: an error, or an accuracy that is NaN and left out of the worst and the averages.
 Empty: TypeAlias = Literal["error", "nan"]
@@ -156,6 +156,16 @@ class GroupAccuracy:
         """Share of all rows that are right: every row of this set counts the same."""
         return float(self.correct.sum() / self.rows.sum())
 
+    def group_average_interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Interval of `group_average`, from Wilson's of every group with rows (`proportions.mean_interval`)."""
+        filled = self.rows > 0
+        return mean_interval(self.accuracy[filled], self.rows[filled].astype(np.float64), _normal(level))
+
+    def average_interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Wilson interval of `average`, for rows that were drawn alike."""
+        low, high = wilson(self.average, self.rows.sum(), _normal(level))
+        return float(low), float(high)
+
     def average_weighted(self, train_shares: Array) -> float:
         """Group accuracies averaged with the shares that the groups have among the *training* rows.
 
@@ -188,16 +198,15 @@ class GroupAccuracy:
         return np.bincount(cell, minlength=self.rows.size).reshape(self.rows.shape)
 
     def interval(self, level: float = 0.95, *, simultaneous: bool = False) -> FloatArray:
-        """Wilson interval of each group's accuracy, shape (*rows.shape, 2): low and high; NaN without rows.
+        """Wilson interval of each group's accuracy, shape ``(*rows.shape, 2)``: low and high; NaN without rows.
 
         With `simultaneous` all groups lie in theirs at once with that probability (Šidák; widened to the exact bounds
         where Wilson's are too narrow).
         """
-        if not 0 < level < 1:
-            raise InputError(f"level is a probability between 0 and 1, such as 0.95; got {level}.")
+        z = _normal(level)
         if simultaneous:
             return simultaneous_bounds(self.correct, self.rows, level)
-        return wilson(self.accuracy, self.rows, float(norm.ppf(0.5 + level / 2)))
+        return wilson(self.accuracy, self.rows, z)
 
     def per_concept(self) -> dict[str, GroupAccuracy]:
         """The groups of main class and one concept at a time, summed over the others."""
@@ -278,6 +287,13 @@ class GroupAccuracy:
             f"{'average over rows':<{width}} {self.rows.sum():>8} {100 * self.average:>7.1f}",
         ]
         return "\n".join(line.rstrip() for line in lines)
+
+
+def _normal(level: float) -> float:
+    """Standard errors on either side of an interval of this level."""
+    if not 0 < level < 1:
+        raise InputError(f"level is a probability between 0 and 1, such as 0.95; got {level}.")
+    return float(norm.ppf(0.5 + level / 2))
 
 
 def _require_rows(result: GroupAccuracy, empty: Empty) -> None:

@@ -16,7 +16,8 @@ from unspur.lab.experiments.cells import run_cell
 from unspur.lab.experiments.folder import experiments_folder
 from unspur.lab.experiments.spec_file import read_experiment
 from unspur.lab.experiments.summary import summarise
-from unspur.lab.report.experiment_figures import METHOD_COLOURS, draw, method_colours
+from unspur.lab.report.colours import METHOD_COLOURS, method_colours
+from unspur.lab.report.experiment_figures import draw
 
 #: On embeddings two stand for all: a smoke run of every spec, with its figure, is in test_reproduce.py.
 SPECS = [
@@ -235,11 +236,12 @@ def test_reference_is_a_dotted_line_with_a_name(gallery, tmp_path, monkeypatch):
 
 def test_a_method_keeps_its_colour_and_variants_differ():
     for name in SPECS:
-        colours = method_colours(read(name).methods)
+        colours = method_colours(method.name for method in read(name).methods)
         assert len(set(colours.values())) == len(colours)
         known = set(colours) & set(METHOD_COLOURS)
         assert {method: colours[method] for method in known} == {method: METHOD_COLOURS[method] for method in known}
-    assert set(method_colours(read("toy-delta").methods)) == {"JSE adjusted delta", "JSE delta=0"}
+    variants = method_colours(method.name for method in read("toy-delta").methods)
+    assert set(variants) == {"JSE adjusted delta", "JSE delta=0"}
 
 
 @pytest.mark.parametrize(("name", "figure"), [("toy-sample-size", "curves"), ("toy-ood", "sizes")])

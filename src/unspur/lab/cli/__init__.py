@@ -1,42 +1,53 @@
-"""The command line: one file per verb."""
+"""The command line: one file per verb, imported when the verb is asked for."""
 
 from __future__ import annotations
 
 import click
 
 from unspur._version import __version__
-from unspur.lab.cli.apply import apply
-from unspur.lab.cli.common import Program
-from unspur.lab.cli.compare import compare_command
-from unspur.lab.cli.data import data
-from unspur.lab.cli.demo import demo
-from unspur.lab.cli.embed import embed_command
-from unspur.lab.cli.evaluate import evaluate
-from unspur.lab.cli.finetune import finetune_command
-from unspur.lab.cli.fit import fit
-from unspur.lab.cli.pictures import pictures
-from unspur.lab.cli.reproduce import reproduce_command
+from unspur.lab.cli.program import Program
 
 __all__ = ["main"]
 
+#: Verbs by section, each with one line of at most 62 characters. A verb is the command in the module of its name.
+SECTIONS = {
+    "Look": {
+        "demo": "Take the photograph out from behind digits, end to end.",
+    },
+    "Remove a concept": {
+        "fit": "Find the concept in the embeddings of FILE, save its removal.",
+        "apply": "Apply a saved REMOVAL to the rows of FILE.",
+        "evaluate": "Compare a last layer with and without the REMOVAL, by group.",
+        "compare": "Compare all removers, with last layers on top, on FILE.",
+    },
+    "Get embeddings": {
+        "data": "Find or download a dataset.",
+        "embed": "Turn images or texts into embeddings by a frozen network.",
+        "finetune": "Train a network first, and keep its embeddings.",
+    },
+    "Repeat the paper": {
+        "reproduce": "Run experiments and set them beside the published values.",
+        "pictures": "Draw pages of birds or faces from your copy of the data.",
+    },
+    "Set up": {
+        "completion": "Print the script that lets a shell complete unspur's words.",
+    },
+}
+EPILOG = """\
+`unspur VERB --help` shows the options of a verb and an example.
 
-@click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(__version__, prog_name="unspur")
-@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-def main(debug: bool) -> None:
+Exit codes: 0 done, 1 it could not be done, 2 misused, 70 a fault of unspur,
+130 interrupted, 141 nobody reads the output. docs/command-line.md has more."""
+
+
+@click.group(
+    cls=Program,
+    sections=SECTIONS,
+    home=__name__,
+    epilog=EPILOG,
+    subcommand_metavar="VERB [OPTIONS] …",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
+)
+@click.version_option(__version__, prog_name="unspur", message="%(prog)s %(version)s")
+def main() -> None:
     """Remove a spurious concept from embeddings. Keep the task."""
-
-
-for verb in (
-    demo,
-    fit,
-    apply,
-    evaluate,
-    compare_command,
-    data,
-    embed_command,
-    finetune_command,
-    reproduce_command,
-    pictures,
-):
-    main.add_command(verb)

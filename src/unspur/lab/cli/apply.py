@@ -7,20 +7,19 @@ from pathlib import Path
 
 import click
 
-from unspur import load
-from unspur.exceptions import InputError
-from unspur.io import refuse_existing
 from unspur.lab.cli.common import (
     Conditions,
     LocalPath,
     echo_json,
     force_option,
+    ignore_option,
     json_option,
     read_rows,
     refuse_input_as_output,
     where_option,
 )
-from unspur.lab.files import KINDS, apply_removal, clean_parquet, is_parquet, write_rows
+from unspur.lab.cli.completion import columns_of
+from unspur.lab.cli.words import say
 
 
 @click.command()
@@ -30,8 +29,11 @@ from unspur.lab.files import KINDS, apply_removal, clean_parquet, is_parquet, wr
     "--output", required=True, type=LocalPath(),
     help="Where the rows go: .npy, .npz, .csv or .parquet, or a folder for Parquet files.",
 )  # fmt: skip
-@click.option("--label", "labels", multiple=True, metavar="NAME", help="A label column to carry along unchanged.")
-@click.option("--ignore", multiple=True, metavar="NAME", help="A column to leave out.")
+@click.option(
+    "--label", "labels", multiple=True, metavar="NAME", shell_complete=columns_of("files"),
+    help="A label column to carry along unchanged.",
+)  # fmt: skip
+@ignore_option("A column to leave out.")
 @where_option()
 @force_option
 @json_option
@@ -45,15 +47,20 @@ def apply(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Apply the saved REMOVAL to the rows of FILE, a file or an embedding store.
+    """Apply a saved REMOVAL to the rows of FILE.
 
-    Parquet files (several, a folder or a quoted pattern) go to a folder, a piece at a time: files of the same names and
-    columns, in which the features are cleaned.
+    FILE is a file or an embedding store. Parquet files (several, a folder or a quoted pattern) go to a folder, a piece
+    at a time: files of the same names and columns, in which the features are cleaned.
 
-    Example: unspur apply background.safetensors new.npz --output new-clean.npz
-
-    Example: unspur apply background.safetensors big/*.parquet --output big-clean
+    Example:
+      unspur apply background.safetensors new.npz --output new-clean.npz
+      unspur apply background.safetensors big/*.parquet --output big-clean
     """
+    from unspur import load
+    from unspur.exceptions import InputError
+    from unspur.io import refuse_existing
+    from unspur.lab.files import KINDS, apply_removal, clean_parquet, is_parquet, write_rows
+
     if Path(output).suffix.lower() not in KINDS and is_parquet(files):
         if where:
             raise click.UsageError("--where chooses rows for one file; a folder gets all rows of its files.")
@@ -79,4 +86,4 @@ def _report(output: str, rows: int, features: int, removed: int, as_json: bool) 
     if as_json:
         echo_json({"output": output, "rows": rows, "features": features, "removed": removed})
         return
-    click.echo(f"{rows} rows, {removed} of {features} directions removed: {output}")
+    say(f"{rows} rows, {removed} of {features} directions removed: {output}")

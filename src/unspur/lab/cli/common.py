@@ -1,52 +1,30 @@
-"""What the verbs share: errors without tracebacks, options, and JSON output."""
+"""What the verbs share: options, how rows are read, and JSON output.
+
+Nothing heavy is imported before it is used: a shell that completes options imports this module too.
+"""
 
 from __future__ import annotations
 
-import io
 import json
 import re
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
-import numpy as np
 
-from unspur._typing import Array
-from unspur.exceptions import InputError, UnspurError
-from unspur.lab.datasets.selected import SPLITS
-from unspur.lab.encoders.store import MANIFEST
-from unspur.lab.files import Table, read_table
-from unspur.rows.budget import as_bytes
-from unspur.rows.names import PARQUET
+from unspur.lab.cli.completion import columns_of
+
+if TYPE_CHECKING:
+    from unspur._typing import Array
+    from unspur.lab.files import Table
 
 #: Columns and the values they must have.
 Conditions: TypeAlias = tuple[tuple[str, str], ...]
 F = TypeVar("F", bound=Callable[..., Any])
 #: One file, or several.
 Named = TypeVar("Named", str, tuple[str, ...])
-
-
-class Program(click.Group):
-    """The group of verbs; turns expected errors into one line and exit code 1 (2 for misused options)."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run a verb."""
-        for stream in (sys.stdout, sys.stderr):
-            if isinstance(stream, io.TextIOWrapper):
-                stream.reconfigure(errors="replace")  # a terminal without box characters still gets its result
-        try:
-            return super().invoke(ctx)
-        except BrokenPipeError:
-            raise  # the reader has seen enough; click leaves quietly
-        except (UnspurError, OSError, ValueError) as error:  # scikit-learn's complaints about input are ValueErrors
-            if ctx.params.get("debug"):
-                raise
-            raise click.ClickException(
-                str(error).replace("pass overwrite=True", "pass --force").replace("pass limit=", "pass --limit")
-            ) from error
 
 
 class LocalPath(click.Path):
@@ -63,14 +41,22 @@ class LocalPath(click.Path):
         return super().convert(value, param, ctx)
 
 
+def ignore_option(text: str) -> Callable[[F], F]:
+    """The option that says which columns are left out."""
+    return click.option(
+        "--ignore", multiple=True, metavar="NAME", shell_complete=columns_of("file", "files"), help=text
+    )
+
+
 def label_options(function: F) -> F:
     """Options that say which columns or arrays are the labels."""
     for option in (
         click.option("--missing-concept", help="Value of the concept that means not known, besides empty and NaN."),
-        click.option("--ignore", multiple=True, metavar="NAME", help="A column that is neither feature nor label."),
-        click.option("--concept", required=True, metavar="NAME", help="Concept to remove, given the same way."),
-        click.option("--main", "main", required=True, metavar="NAME", help="Main-task label: a column, an array of the "
-                     ".npz, or a .npy file."),
+        ignore_option("A column that is neither feature nor label."),
+        click.option("--concept", required=True, metavar="NAME", shell_complete=columns_of("file", "files"),
+                     help="Concept to remove, given the same way."),
+        click.option("--main", "main", required=True, metavar="NAME", shell_complete=columns_of("file", "files"),
+                     help="Main-task label: a column, an array of the .npz, or a .npy file."),
     ):  # fmt: skip
         function = option(function)
     return function
@@ -117,6 +103,8 @@ def read_rows(
 
     With a Dask client as `cluster` its workers read them.
     """
+    from unspur.lab.files import read_table
+
     deciding = [name for name, _ in where if name not in labels]
     names, unwanted = (*labels, *deciding), tuple(name for name in ignore if name not in deciding)
     if cluster is None:
@@ -145,6 +133,8 @@ def other_file(
 def _sizes(ctx: click.Context, parameter: click.Parameter, given: str | None) -> dict[str, int] | None:  # noqa: ARG001
     if given is None:
         return None
+    from unspur.lab.datasets.selected import SPLITS
+
     try:
         return dict(zip(SPLITS, map(int, given.split(",")), strict=True))
     except ValueError:
@@ -158,6 +148,10 @@ def sizes_option(text: str) -> Callable[[F], F]:
 
 def refuse_input_as_output(output: str, *inputs: str | None) -> None:
     """Results never replace what they were made from, nor get among it."""
+    from unspur.exceptions import InputError
+    from unspur.lab.encoders.store import MANIFEST
+    from unspur.rows.names import PARQUET
+
     for name in inputs:
         if name is not None and Path(name).exists() and Path(output).exists() and Path(output).samefile(name):
             raise InputError(f"--output {output} is an input file; choose another name.")
@@ -175,6 +169,8 @@ def echo_json(value: Any) -> None:
 
 
 def _plain(value: Any) -> Any:
+    import numpy as np
+
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"{type(value).__name__} has no JSON form")
@@ -182,6 +178,9 @@ def _plain(value: Any) -> Any:
 
 def _memory(ctx: click.Context, parameter: click.Parameter, given: str | None) -> str | None:  # noqa: ARG001
     if given is not None:
+        from unspur.exceptions import InputError
+        from unspur.rows.budget import as_bytes
+
         try:
             as_bytes(given)
         except InputError as error:

@@ -27,6 +27,7 @@ from unspur.lab.cli.common import (
     seed_option,
     where_option,
 )
+from unspur.lab.cli.words import say, show
 from unspur.lab.compare import HEADS, REMOVERS, Comparison, compare
 from unspur.lab.files import Table
 from unspur.lab.report.tables import comparison_table
@@ -69,9 +70,11 @@ def compare_command(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Compare all removers, with last layers on top, on the embeddings of FILE.
+    r"""Compare all removers, with last layers on top, on FILE.
 
-    Example: unspur compare train.npz --test test.npz --main bird --concept background --head ERM --head DFR
+    Example:
+      unspur compare train.npz --test test.npz --main bird \
+          --concept background --head ERM --head DFR
     """
     if csv_file is not None:
         refuse_input_as_output(csv_file, file, validation, test_file)
@@ -105,11 +108,11 @@ def compare_command(
     if as_json:
         echo_json([result.to_dict() for result in results])
         return
-    click.echo(comparison_table(results))
+    show(comparison_table(results))
     if test_file is None:
-        click.echo(f"\nTest rows are 30 % of each group of {file}, which no remover or head has seen.")
+        say(f"\nTest rows are 30 % of each group of {file}, which no remover or head has seen.")
     if csv_file is not None:
-        click.echo(f"Table: {csv_file}")
+        say(f"Table: {csv_file}")
 
 
 def _rows(table: Table, main: str, concept: str, missing: Any, like: Rows | None) -> Rows:

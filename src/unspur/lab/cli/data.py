@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from unspur.lab.cli.common import LocalPath, echo_json, json_option
+from unspur.lab.cli.words import say
 from unspur.lab.datasets.downloads import SOURCES, Found, Outcome, Source, obtain
 
 
@@ -33,9 +34,13 @@ def data(
     keep_archive: bool,
     as_json: bool,
 ) -> None:
-    """Make sure that dataset NAME is complete under a folder: use what is there, else download it.
+    """Find or download a dataset.
 
-    A download that was stopped goes on where it was. Example: unspur data waterbirds --root data
+    Afterwards dataset NAME is complete under a folder: what is there is used, the rest is downloaded. A download that
+    was stopped goes on where it was.
+
+    Example:
+      unspur data waterbirds --root data
     """
     if as_list:
         _show_list(as_json)
@@ -44,21 +49,21 @@ def data(
         raise click.UsageError("Name a dataset and its --root, or pass --list.")
     outcome = obtain(
         SOURCES[name], root, archives=archives, urls=urls, keep_archive=keep_archive, unverified=unverified,
-        say=lambda text: click.echo(text, err=as_json),
+        say=lambda text: say(text, err=as_json),
     )  # fmt: skip
     if as_json:
         echo_json(_outcome(outcome))
         return
-    click.echo(f"{name} is complete under {root}:")
+    say(f"{name} is complete under {root}:")
     _show(outcome.found)
     if outcome.action == "found":
-        click.echo("Nothing was downloaded.")
+        say("Nothing was downloaded.")
 
 
 def _show(found: list[Found]) -> None:
     wide = max(len(one.part.pattern) for one in found)
     for one in found:
-        click.echo(f"  {one.part.pattern:<{wide}}  {one.words} ({one.part.what})")
+        say(f"{one.part.pattern:<{wide}}  {one.words} ({one.part.what})", indent="  ", further=" " * 6)
 
 
 def _outcome(outcome: Outcome) -> dict[str, Any]:
@@ -78,9 +83,9 @@ def _show_list(as_json: bool) -> None:
         echo_json([_entry(source) for source in SOURCES.values()])
         return
     for source in SOURCES.values():
-        click.echo(
-            f"{source.name}: {source.title}\n  size: {_size(source)}\n  terms: {source.terms}\n  page: {source.page}"
-        )
+        say(f"{source.name}: {source.title}", further="    ")
+        for line in (f"size: {_size(source)}", f"terms: {source.terms}", f"page: {source.page}"):
+            say(line, indent="  ", further="    ")
 
 
 def _entry(source: Source) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,8 @@ import click
 import numpy as np
 
 from unspur.lab.cli.common import LocalPath, echo_json, force_option, json_option, seed_option, sizes_option
+from unspur.lab.cli.completion import one_of
+from unspur.lab.cli.words import say, say_command
 from unspur.lab.datasets.celeba import CelebA
 from unspur.lab.datasets.examples import Examples
 from unspur.lab.datasets.multinli import MultiNLI
@@ -41,8 +44,9 @@ ONLY_FOR = {
 
 
 @click.command("embed")
-@click.argument("source", type=LocalPath(), required=False)
-@click.option("--encoder", "encoder_name", metavar="NAME", help="One of --list, owner/model of the hub, or a folder.")
+@click.argument("source", type=LocalPath(), required=False, shell_complete=one_of(lambda: list(LABELS), files=True))
+@click.option("--encoder", "encoder_name", metavar="NAME", shell_complete=one_of(lambda: list(ENCODERS), files=True),
+              help="One of --list, owner/model of the hub, or a folder.")  # fmt: skip
 @click.option("--list", "list_only", is_flag=True, help="List the encoders and stop.")
 @click.option("--root", type=LocalPath(path_type=Path), help="Folder of the data (a table's own folder).")
 @click.option("--scenes", type=LocalPath(path_type=Path), help="Folder of the scenes, if it is not --root.")
@@ -55,7 +59,8 @@ ONLY_FOR = {
 @click.option("--output", type=LocalPath(path_type=Path), help="Folder of this store instead.")
 @click.option("--pca", type=click.IntRange(1), metavar="K", help="Keep K principal components of the training rows.")
 @click.option("--device", default="auto", show_default=True, metavar="auto|cpu|cuda", help="What the network runs on.")
-@click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision)))
+@click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision)),
+              help="Of the network's numbers.")  # fmt: skip
 @click.option("--batch", default=BATCH, show_default=True, type=click.IntRange(1), help="Examples at a time.")
 @click.option("--workers", default=2, show_default=True, type=click.IntRange(1), help="Threads that load examples.")
 @force_option
@@ -77,14 +82,17 @@ def embed_command(
     as_json: bool,
     **special: Any,
 ) -> None:
-    """Show every example of SOURCE to a frozen network and keep its embeddings in a store.
+    """Turn images or texts into embeddings by a frozen network.
+
+    Every example of SOURCE is shown to it, and what it says is kept in a store, which other verbs read.
 
     SOURCE is waterbirds (pasted from CUB and scenes), waterbirds-published, celeba, multinli, or a table of one's own:
     a .csv file with a column image (paths inside of --root) or text (and text_pair); its other columns are labels.
 
     A run that is stopped goes on where it was when the command is given again.
 
-    Example: unspur embed waterbirds --root data --encoder efficientnet-lite0 --seed 0
+    Example:
+      unspur embed waterbirds --root data --encoder efficientnet-lite0
     """
     if list_only:
         _list(as_json)
@@ -107,7 +115,7 @@ def embed_command(
     encoder = load_encoder(encoder_name, device=device, precision=precision, kind=_kind(encoder_name, examples))
     folder = output or store_folder(embeddings, source, _known_as(encoder_name, encoder), seed)
     if not as_json:
-        click.echo(
+        say(
             f"{len(examples)} {examples.kind}s of {examples.name} by {encoder.name} ({encoder.width} numbers each) on "
             f"{encoder.device} -> {folder}"
         )
@@ -181,14 +189,15 @@ def _tell(store: EmbeddingStore, following: str | None, *, found: bool, as_json:
         })  # fmt: skip
         return
     if found:
-        click.echo("They are there already; nothing was embedded.")
-    click.echo(f"Store: {store.folder}\n  {rows} rows × {width}, digest {store.digest}")
+        say("They are there already; nothing was embedded.")
+    say(f"Store: {store.folder}")
+    say(f"{rows} rows × {width}, digest {store.digest}", indent="  ")
     speed = "" if rate is None else f"{rate:.1f} rows a second"
     memory = "" if not about.get("peak_memory_mb") else f"at most {about['peak_memory_mb']} MB of memory"
     if speed or memory:
-        click.echo(f"  {', '.join(filter(None, (speed, memory)))}")
+        say(", ".join(filter(None, (speed, memory))), indent="  ")
     if following is not None:
-        click.echo(f"Next: {following}")
+        say_command("Next:", re.split(r" (?=--)", following))
 
 
 def _list(as_json: bool) -> None:
@@ -201,6 +210,7 @@ def _list(as_json: bool) -> None:
     wide = max(map(len, ENCODERS))
     for name, entry in ENCODERS.items():
         width = "width of its own" if entry.width is None else f"{entry.width} numbers"
-        click.echo(f"{name:<{wide}}  {entry.kind}s, {width}: {entry.words}")
-        click.echo(f"{'':<{wide}}  needs {', '.join(entry.needs)}")
-    click.echo("Or a model of the Hugging Face hub as owner/model, or its folder.")
+        below = " " * (wide + 2)
+        say(f"{entry.kind}s, {width}: {entry.words}", indent=f"{name:<{wide}}  ", further=below)
+        say(f"needs {', '.join(entry.needs)}", indent=below)
+    say("Or a model of the Hugging Face hub as owner/model, or its folder.")

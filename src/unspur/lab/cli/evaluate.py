@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import click
-import numpy as np
 
-from unspur import load
-from unspur.exceptions import InputError
 from unspur.lab.cli.common import (
     Conditions,
     LocalPath,
@@ -19,10 +16,7 @@ from unspur.lab.cli.common import (
     seed_option,
     where_option,
 )
-from unspur.lab.evaluation import judge_last_layer
-from unspur.lab.files import apply_removal
-from unspur.lab.report.tables import group_table
-from unspur.labels import BinaryLabel, binary_label
+from unspur.lab.cli.words import say, show
 
 
 @click.command()
@@ -47,10 +41,23 @@ def evaluate(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Train a last layer on FILE with and without the REMOVAL and compare their groups on test rows.
+    r"""Compare a last layer with and without the REMOVAL, by group.
 
-    Example: unspur evaluate background.safetensors train.npz --test test.npz --main bird --concept background
+    It is trained on the rows of FILE and judged on test rows.
+
+    Example:
+      unspur evaluate background.safetensors train.npz --test test.npz \
+          --main bird --concept background
     """
+    import numpy as np
+
+    from unspur import load
+    from unspur.exceptions import InputError
+    from unspur.lab.evaluation import held_out, judge_last_layer
+    from unspur.lab.files import apply_removal
+    from unspur.lab.report.tables import group_table
+    from unspur.labels import binary_label
+
     remover = load(removal)
     table = read_rows(file, (main, concept), ignore, where)
     test_file = other_file(file, test_file, where, test_where, "test")
@@ -64,7 +71,7 @@ def evaluate(
         c_test = binary_label(other.label(concept), concept, len(other.Z), missing=missing, classes=c.classes)
         rows = {"as it is": (table.Z, other.Z), "removed": (clean.Z, apply_removal(remover, other).Z)}
     else:
-        held = _held_out(y, c, np.random.default_rng(seed))
+        held = held_out(y, c, np.random.default_rng(seed))
         rows = {"as it is": (table.Z[~held], table.Z[held]), "removed": (clean.Z[~held], clean.Z[held])}
         y, y_test, c_test = y.select(~held), y.select(held), c.select(held)
     if not (y.present.all() and y_test.present.all()):
@@ -73,15 +80,6 @@ def evaluate(
     if as_json:
         echo_json({name: result.to_dict() for name, result in results.items()})
         return
-    click.echo(group_table(results, main, concept))
+    show(group_table(results, main, concept))
     if test_file is None:
-        click.echo(f"\nTest rows are 30 % of each group of {file}; rows that the removal was fitted on flatter it.")
-
-
-def _held_out(y: BinaryLabel, concept: BinaryLabel, rng: np.random.Generator) -> np.ndarray:
-    held = np.zeros(len(y.codes), dtype=bool)
-    group = 2 * y.codes + concept.codes
-    for g in range(4):
-        members = rng.permutation(np.flatnonzero(concept.present & (group == g)))
-        held[members[: round(0.3 * len(members))]] = True
-    return held
+        say(f"\nTest rows are 30 % of each group of {file}; rows that the removal was fitted on flatter it.")

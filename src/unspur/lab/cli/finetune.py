@@ -13,6 +13,8 @@ import numpy as np
 
 from unspur.exceptions import InputError, OutputExistsError
 from unspur.lab.cli.common import LocalPath, echo_json, force_option, json_option, seed_option, sizes_option
+from unspur.lab.cli.completion import columns_of, one_of
+from unspur.lab.cli.words import say
 from unspur.lab.datasets.celeba import SIZES as FACES
 from unspur.lab.datasets.celeba import CelebA
 from unspur.lab.datasets.examples import Examples
@@ -43,10 +45,10 @@ P = 0.9
 def _training_options(function: F) -> F:
     """Options that replace the paper's settings of a training."""
     for option in reversed((
-        click.option("--optimizer", type=click.Choice(get_args(Optimizer))),
-        click.option("--learning-rate", type=float),
+        click.option("--optimizer", type=click.Choice(get_args(Optimizer)), help="How weights are moved."),
+        click.option("--learning-rate", type=float, help="How far, in the first step."),
         click.option("--momentum", type=float, help="Of SGD."),
-        click.option("--weight-decay", type=float),
+        click.option("--weight-decay", type=float, help="How much weights shrink in a step."),
         click.option("--batch", type=int, help="Examples a step."),
         click.option("--epochs", type=int, help="Times that as many examples are shown as there are to train on."),
         click.option("--patience", type=int, help="Stop after so many epochs without a lower loss; 0: never."),
@@ -58,15 +60,18 @@ def _training_options(function: F) -> F:
 
 
 @click.command("finetune")
-@click.argument("source", type=LocalPath())
+@click.argument("source", type=LocalPath(), shell_complete=one_of(lambda: list(LABELS), files=True))
 @click.option("--encoder", "encoder_name", metavar="NAME", required=True,
+              shell_complete=one_of(lambda: list(ENCODERS), files=True),
               help="A network of `unspur embed --list`, owner/model of the hub, or a folder.")  # fmt: skip
 @click.option("--root", type=LocalPath(path_type=Path), help="Folder of the data (a table's own folder).")
 @click.option("--p", type=click.FloatRange(0.0, 1.0), help=f"Strength of the correlation ({P}).")
 @seed_option
 @sizes_option("Examples in each split (the paper's, or as near as the data allow).")
-@click.option("--main", metavar="NAME", help="Main label, of celeba or a table of one's own.")
-@click.option("--concept", metavar="NAME", help="Concept, likewise.")
+@click.option(
+    "--main", metavar="NAME", shell_complete=columns_of("source"), help="Main label, of celeba or a table of one's own."
+)
+@click.option("--concept", metavar="NAME", shell_complete=columns_of("source"), help="Concept, likewise.")
 @click.option("--unmarked", is_flag=True, help="Train on pairs without the mark only; multinli.")
 @click.option("--adversary", default=0.0, show_default=True, type=click.FloatRange(0.0),
               help="Weight of an adversary that is to find no concept.")  # fmt: skip
@@ -78,7 +83,8 @@ def _training_options(function: F) -> F:
               help="Folder of all stores, in which this one gets its place.")  # fmt: skip
 @click.option("--output", type=LocalPath(path_type=Path), help="Folder of this store instead.")
 @click.option("--device", default="auto", show_default=True, metavar="auto|cpu|cuda", help="What the network runs on.")
-@click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision)))
+@click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision)),
+              help="Of the network's numbers.")  # fmt: skip
 @click.option("--workers", default=2, show_default=True, type=click.IntRange(1), help="Threads that load examples.")
 @force_option
 @json_option
@@ -104,7 +110,9 @@ def finetune_command(
     as_json: bool,
     **settings: Any,
 ) -> None:
-    """Train a network on SOURCE, at a strength of the correlation, and keep its embeddings in a store.
+    r"""Train a network first, and keep its embeddings.
+
+    It is trained on SOURCE, at a strength of the correlation, and its embeddings go to a store.
 
     SOURCE is waterbirds, celeba, multinli, or a table of one's own: a .csv file as for `unspur embed`, with a column
     split (train, validation, test). All weights are trained, by the paper's settings for that dataset unless others are
@@ -112,7 +120,9 @@ def finetune_command(
 
     A run that is stopped goes on where it was when the command is given again.
 
-    Example: unspur finetune waterbirds --root data --encoder efficientnet-lite0 --p 0.9 --epochs 20
+    Example:
+      unspur finetune waterbirds --root data --encoder efficientnet-lite0 \
+          --p 0.9 --epochs 20
     """
     own = Path(source).suffix.lower() == ".csv"
     if not own and source not in LABELS:
@@ -289,12 +299,12 @@ def _announce(plan: _Plan, training: Training, encoder: NetworkEncoder, source: 
     split = plan.trained_on.labels.get("split", np.array([]))
     sizes = ", ".join(f"{np.sum(split == name)} to {what}" for name, what in (("train", "train on"),
                                                                               ("validation", "judge by")))  # fmt: skip
-    click.echo(f"{encoder.name} on {encoder.device}; {sizes}")
+    say(f"{encoder.name} on {encoder.device}; {sizes}")
     if source in LABELS:
         paper = paper_training(source, adversary=training.adversary).to_dict()
         other = {k: v for k, v in training.to_dict().items() if v != paper[k] and k != "seed"}
         told = ", ".join(f"{name} {value} (paper: {paper[name]})" for name, value in other.items())
-        click.echo(f"Settings of the paper{f', but {told}' if told else ''}.")
+        say(f"Settings of the paper{f', but {told}' if told else ''}.")
 
 
 def _tell(store: EmbeddingStore, network: Path, training: Mapping[str, Any], *, as_json: bool) -> None:
@@ -306,10 +316,11 @@ def _tell(store: EmbeddingStore, network: Path, training: Mapping[str, Any], *, 
             "digest": store.digest, "kept_epoch": kept, "history": history, "seconds": training["seconds"],
         })  # fmt: skip
         return
-    click.echo(
+    say(
         f"{len(history)} epoch{'s' if len(history) > 1 else ''} in {training['seconds']:.0f} s; kept is epoch {kept}: "
         f"validation accuracy {100 * last['validation_accuracy']:.1f} %"
         + (f", adversary {100 * last['adversary_balanced_accuracy']:.1f} %" if "adversary_loss" in last else "")
     )
-    click.echo(f"Network: {network}\nStore:   {store.folder}\n  {len(store)} rows × {store.rows.shape[1]}")
-    click.echo(f"Next: unspur embed … --encoder {shlex.quote(str(network))}, or unspur reproduce")
+    say(f"Network: {network}\nStore: {store.folder}")
+    say(f"{len(store)} rows × {store.rows.shape[1]}", indent="  ")
+    say(f"Next: unspur embed … --encoder {shlex.quote(str(network))}, or unspur reproduce")

@@ -8,11 +8,7 @@ import warnings
 from typing import Any
 
 import click
-import numpy as np
 
-from unspur import JSE
-from unspur.exceptions import NothingRemovedWarning, TaskLostWarning
-from unspur.io import refuse_existing
 from unspur.lab.cli.common import (
     Conditions,
     LocalPath,
@@ -29,10 +25,7 @@ from unspur.lab.cli.common import (
     seed_option,
     where_option,
 )
-from unspur.lab.clusters import connected
-from unspur.lab.files import within
-from unspur.lab.selection import Rows, select_orthogonality
-from unspur.labels import binary_label
+from unspur.lab.cli.words import say, show
 
 
 def _number_or_auto(ctx: click.Context, parameter: click.Parameter, value: str) -> Any:  # noqa: ARG001
@@ -70,16 +63,19 @@ def _number_or_auto(ctx: click.Context, parameter: click.Parameter, value: str) 
     help="Folds to cross-fit in; 0 holds out 20 %.",
 )
 @click.option(
-    "--significance-level", default=0.05, show_default=True, type=click.FloatRange(0, 1, min_open=True, max_open=True)
-)
+    "--significance-level", default=0.05, show_default=True, type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    help="Chance at which a test may accept a useless direction.",
+)  # fmt: skip
 @click.option(
     "--delta", default="0", show_default=True, callback=_number_or_auto, help="Shift of the second test, or auto."
 )
 @click.option("--weight-decay", default="auto", show_default=True, callback=_number_or_auto, help="Penalty, or auto.")
-@click.option("--balance", default="group", show_default=True, type=click.Choice(["none", "concept", "main", "group"]))
+@click.option("--balance", default="group", show_default=True, type=click.Choice(["none", "concept", "main", "group"]),
+              help="Classes that get equal weight.")  # fmt: skip
 @click.option("--orthogonality", default="weights", show_default=True, type=click.Choice(["weights", "scores", "auto"]),
               help="What of the two labels is orthogonal; auto: the lower loss on rows held out.")  # fmt: skip
-@click.option("--solver", default="exact", show_default=True, type=click.Choice(["exact", "sgd"]))
+@click.option("--solver", default="exact", show_default=True, type=click.Choice(["exact", "sgd"]),
+              help="How a pair is estimated; sgd is the paper's.")  # fmt: skip
 @click.option("--max-spurious", type=click.IntRange(0), help="Most directions to remove.")
 @seed_option
 @force_option
@@ -103,17 +99,27 @@ def fit(
     missing_concept: str | None,
     **options: Any,
 ) -> None:
-    """Find the concept in the embeddings of FILE and save its removal.
+    r"""Find the concept in the embeddings of FILE, save its removal.
 
     FILE is .npy, .npz, .csv or .parquet, or the folder of a store that unspur embed made; or several Parquet files, a
     folder of them or a quoted pattern. Parquet files have one column of lists, or a column for each feature.
 
-    Example: unspur fit birds.npz --main bird --concept background --output background.safetensors
-
-    Example: unspur fit big.zarr --dask tcp://host:8786 --main bird --concept background --output b.safetensors
-
-    Example: unspur fit big/*.parquet --memory 1GB --main bird --concept background --output background.safetensors
+    Example:
+      unspur fit birds.npz --main bird --concept background \
+          --output background.safetensors
+      unspur fit big/*.parquet --memory 1GB --main bird --concept background \
+          --output background.safetensors
+      unspur fit big.zarr --dask tcp://host:8786 --main bird \
+          --concept background --output background.safetensors
     """
+    from unspur import JSE
+    from unspur.exceptions import NothingRemovedWarning, TaskLostWarning
+    from unspur.io import refuse_existing
+    from unspur.lab.clusters import connected
+    from unspur.lab.files import within
+    from unspur.lab.selection import Rows, select_orthogonality
+    from unspur.labels import binary_label
+
     if cv == 1:
         raise click.BadParameter("one fold cannot be cross-fitted; use 0 or at least 2.", param_hint="--cv")
     chosen = options.pop("orthogonality")
@@ -156,6 +162,8 @@ def fit(
         else:
             jse.fit(table.Z, table.label(main), concept=table.label(concept), **held_out)
     if table.features is not None:
+        import numpy as np
+
         jse.feature_names_in_ = np.array(table.features, dtype=object)
     jse.save(output, overwrite=force)
     if as_json:
@@ -165,15 +173,13 @@ def fit(
             "task_lost": bool(jse.task_lost), "trace": jse.trace_.to_dict(),
         })  # fmt: skip
         return
-    click.echo(jse.trace_)
+    show(jse.trace_)
     if losses:
         told = ", ".join(f"{kind} {loss:.4f}" for kind, loss in losses.items())
-        click.echo(f"\nOrthogonal {jse.orthogonality}; loss of a last layer on rows held out: {told}.")
-    click.echo(
-        f"\n{jse.spurious_.dim} of {jse.n_features_in_} directions carry {concept}, {jse.main_.dim} carry {main}."
-    )
+        say(f"\nOrthogonal {jse.orthogonality}; loss of a last layer on rows held out: {told}.")
+    say(f"\n{jse.spurious_.dim} of {jse.n_features_in_} directions carry {concept}, {jse.main_.dim} carry {main}.")
     if not jse.spurious_.dim:
-        click.echo("Nothing would be removed: the saved removal leaves rows as they are.")
+        say("Nothing would be removed: the saved removal leaves rows as they are.")
     if jse.task_lost:
-        click.echo(f"{jse.task_lost} Try --orthogonality scores, or --delta auto.")
-    click.echo(f"Removal: {output}")
+        say(f"{jse.task_lost} Try --orthogonality scores, or --delta auto.")
+    say(f"Removal: {output}")

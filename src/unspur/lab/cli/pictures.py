@@ -11,6 +11,7 @@ from unspur._typing import Array
 from unspur.exceptions import InputError
 from unspur.io import refuse_existing
 from unspur.lab.cli.common import force_option, seed_option
+from unspur.lab.cli.words import say
 from unspur.lab.datasets.waterbirds import BACKGROUNDS, Composites
 from unspur.lab.encoders.images import opacity, square
 from unspur.lab.experiments.changed_pictures import changed_pictures
@@ -34,11 +35,13 @@ from unspur.lab.report.picture_page import species, write_changed, write_gallery
 @seed_option
 @force_option
 def pictures(what: str, root: Path | None, embeddings: Path, each: int, output: Path, seed: int, force: bool) -> None:
-    """Faces before and after every remover (celeba-pixels), or birds on their backgrounds (waterbirds).
+    """Draw pages of birds or faces from your copy of the data.
 
-    With waterbirds-gradcam, where on the birds a fine-tuned network looks, for every method.
+    With celeba-pixels, faces before and after every remover; with waterbirds, birds on their backgrounds; with
+    waterbirds-gradcam, where on the birds a fine-tuned network looks, for every method.
 
-    Example: unspur pictures celeba-pixels --output faces.html
+    Example:
+      unspur pictures celeba-pixels --output faces.html
     """
     refuse_existing(output, overwrite=force)  # before anything is fitted
     if what == "celeba-pixels":
@@ -55,7 +58,7 @@ def pictures(what: str, root: Path | None, embeddings: Path, each: int, output: 
         looked = gradcam_pictures(experiment, embeddings, each=each, run=seed)
         shown = _as_shown(Composites.draw(root, root, seed), looked)
         page = write_maps_page(looked, shown, output, experiment.title, overwrite=force)
-    click.echo(f"{page}: open it in a browser.")
+    say(f"{page}: open it in a browser.")
 
 
 def _groups(birds: Composites, each: int) -> dict[str, list[tuple[str, object]]]:

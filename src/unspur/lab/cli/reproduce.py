@@ -10,6 +10,8 @@ import click
 
 from unspur.exceptions import DataMissingError, InputError, UnspurError
 from unspur.lab.cli.common import echo_json, json_option
+from unspur.lab.cli.completion import one_of
+from unspur.lab.cli.words import say
 from unspur.lab.datasets.toy import bayes_accuracy
 from unspur.lab.experiments.presets import PRESETS, preset_words
 from unspur.lab.experiments.reproduce import Reproduction, experiment_names, find_experiments, reproduce
@@ -24,7 +26,7 @@ SHOWN = 3
 
 
 @click.command("reproduce")
-@click.argument("names", nargs=-1)
+@click.argument("names", nargs=-1, shell_complete=one_of(experiment_names, files=True))
 @click.option("--list", "list_only", is_flag=True, help="List the experiments and stop.")
 @click.option(
     "--preset", "presets", multiple=True, type=click.Choice(list(PRESETS)), help="Only these (all of a spec)."
@@ -59,15 +61,19 @@ def reproduce_command(
     draw: bool,
     as_json: bool,
 ) -> None:
-    """Run experiments by name ("toy" means all on Toy) or TOML file and set them beside the published values.
+    """Run experiments and set them beside the published values.
+
+    NAMES are names of --list ("toy" means all on Toy), or TOML files of your own.
 
     A run that is stopped goes on where it was when the command is given again.
 
-    Example: unspur reproduce toy-ood --preset exact --runs 20
+    Example:
+      unspur reproduce toy-ood --preset exact --runs 20
     """
     if list_only:
         for experiment in find_experiments(experiment_names()):
-            click.echo(f"{experiment.name:<20} {experiment.title} [{', '.join(experiment.presets)}]")
+            say(experiment.name)
+            say(f"{experiment.title} [{', '.join(experiment.presets)}]", indent="    ")
         return
     if not names:
         raise click.UsageError("Name an experiment, or --list them.")
@@ -89,7 +95,8 @@ def reproduce_command(
             if not as_json:
                 cells = len(chosen.cells(preset, None if smoke else runs, methods))
                 words = preset_words(preset, chosen.dataset["name"])
-                click.echo(f"\n{chosen.title}\n  {chosen.name}, {cells} cells, preset {preset}: {words}")
+                say(f"\n{chosen.title}")
+                say(f"{chosen.name}, {cells} cells, preset {preset}: {words}", indent="  ")
             try:
                 result = reproduce(
                     chosen, preset, folder, runs=None if smoke else runs, only=methods, jobs=jobs, dask=dask,
@@ -98,7 +105,7 @@ def reproduce_command(
             except DataMissingError as error:
                 if len(experiments) == 1:
                     raise
-                click.echo(f"  left out: {error}", err=True)
+                say(f"left out: {error}", indent="  ", err=True)
                 continue
             files = _write(result, chosen, folder)
             failures += len(result.report.failures)
@@ -110,7 +117,7 @@ def reproduce_command(
     if as_json:
         echo_json(done)
     else:
-        click.echo(f"\nAll results: {index}")
+        say(f"\nAll results: {index}")
     if failures:
         raise UnspurError(f"{failures} cells failed; they have no record, and the same command tries them again.")
 
@@ -145,7 +152,7 @@ def _write(result: Reproduction, experiment: Experiment, output: Path) -> list[P
     """Tables and, where matplotlib is installed, figures."""
     references, folder, figures = _references(experiment), output / experiment.name, list[Path]()
     if find_spec("matplotlib") is None:
-        click.echo("  No figures: install matplotlib with pip install 'unspur[report]'.", err=True)
+        say("No figures: install matplotlib with pip install 'unspur[report]'.", indent="  ", err=True)
     elif result.summary.lines or result.summary.panels:
         lines = {metric: value for metric, (_, value) in references.items()}
         figures = draw(result.summary, folder, stem=result.summary.preset, reference=lines)
@@ -163,15 +170,15 @@ def _references(experiment: Experiment) -> dict[str, tuple[str, float]]:
 
 def _tell(result: Reproduction, files: list[Path]) -> None:
     report = result.report
-    click.echo(f"  {report.computed} cells computed, {report.reused} found, in {report.seconds:.0f} s")
+    say(f"{report.computed} cells computed, {report.reused} found, in {report.seconds:.0f} s", indent="  ")
     if result.waiting:
-        click.echo(f"  {len(result.waiting)} cells wait for their data. {result.waiting[0]}")
+        say(f"{len(result.waiting)} cells wait for their data. {result.waiting[0]}", indent="  ")
     for path, reason in result.damaged:
-        click.echo(f"  {path.name} could not be used: {reason}")
+        say(f"{path.name} could not be used: {reason}", indent="  ")
     for failure in report.failures[:SHOWN]:
-        click.echo(f"  failed: {failure.message}\n    spec: {failure.spec}", err=True)
+        say(f"failed: {failure.message}\nspec: {failure.spec}", indent="  ", further="    ", err=True)
     if len(report.failures) > SHOWN:
-        click.echo(f"  … and {len(report.failures) - SHOWN} more; --json shows all, with tracebacks", err=True)
+        say(f"… and {len(report.failures) - SHOWN} more; --json shows all, with tracebacks", indent="  ", err=True)
     for line in agreement_lines(result.summary):
-        click.echo(f"  {line}")
+        say(line, indent="  ", further="    ")
     click.echo(f"  {next(path for path in files if path.suffix == '.md')}")

@@ -203,7 +203,7 @@ def _checked(sizes: Mapping[str, int] | None, available: int) -> dict[str, int]:
         raise InputError(f"Sizes are birds for each of {', '.join(SIZES)}, one at least; got {wanted}.")
     if sum(wanted.values()) > available:
         raise InputError(f"{sum(wanted.values())} birds are asked for and {available} are there; ask for fewer.")
-    return wanted
+    return {name: wanted[name] for name in SIZES}  # in one order: the draw depends on it, and manifests are sorted
 
 
 def _pools(scenes: Sequence[str], sizes: Mapping[str, int], rng: np.random.Generator) -> dict[str, list[str]]:

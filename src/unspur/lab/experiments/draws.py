@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -40,6 +40,8 @@ class Draw:
     #: Second concept of each split.
     second: Mapping[str, Array]
     reduction: Reduction | None
+    #: Where the rows of each split are in the store.
+    members: Mapping[str, Array] = field(default_factory=dict)
 
     def unreduced(self, rows: Array) -> FloatArray:
         """Rows in the features of the store."""
@@ -83,6 +85,7 @@ def _draw(text: str, run: int, embeddings: Path) -> Draw:
         known=_known(parts["train"], data["labelled"], choice),
         second={} if second == "none" else {s: celeba.label(embedded.labels, second)[rows[s]] for s in SPLITS},
         reduction=reduction,
+        members=rows,
     )
 
 

@@ -1,0 +1,52 @@
+"""Plain text in the 80 columns of a terminal, for what prints as a table."""
+
+from __future__ import annotations
+
+import textwrap
+from unicodedata import combining, east_asian_width
+
+WIDTH = 80
+
+
+def columns(text: str) -> int:
+    """Columns that a text takes in a terminal: two for a wide character, none for an accent that follows a letter."""
+    return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def filled(text: str, indent: str = "", further: str | None = None) -> str:
+    """A text in lines of at most 80 columns, broken at spaces; lines after the first start with `further`."""
+    further = indent if further is None else further
+    return textwrap.fill(
+        text, WIDTH, initial_indent=indent, subsequent_indent=further, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def padded(text: str, width: int) -> str:
+    """A text with spaces after it, `width` columns in all."""
+    return text + " " * (width - columns(text))
+
+
+def lines_of(name: str, width: int, most: int = 4) -> list[str]:
+    """A name in lines of at most `width` columns, broken at spaces if it can be.
+
+    Where it would take more than `most` of them its middle is left out (…).
+    """
+    lines: list[str] = []
+    for word in name.split(" "):
+        first, *others = _pieces(word, width)
+        if lines and columns(lines[-1]) + 1 + columns(first) <= width:
+            lines[-1] += f" {first}"
+        else:
+            lines.append(first)
+        lines += others
+    return lines if len(lines) <= most else [*lines[: most - most // 2 - 1], "…", *lines[-(most // 2) :]]
+
+
+def _pieces(word: str, width: int) -> list[str]:
+    """A word cut where a line is full."""
+    pieces = [""]
+    for character in word:
+        if columns(pieces[-1]) + columns(character) > width:
+            pieces.append("")
+        pieces[-1] += character
+    return pieces

@@ -1,0 +1,130 @@
+"""`unspur completion`: the words that a shell can complete, among them the columns of a file on the same line."""
+
+from __future__ import annotations
+
+import csv
+import glob
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import chain
+from pathlib import Path
+from zipfile import BadZipFile, ZipFile
+
+import click
+from click.shell_completion import CompletionItem, get_completion_class
+
+#: Where a script goes, for those who want it in every shell.
+PLACES = {
+    "bash": "~/.local/share/bash-completion/completions/unspur",
+    "zsh": "a folder of $fpath, as _unspur",
+    "fish": "~/.config/fish/completions/unspur.fish",
+}
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(list(PLACES)))
+def completion(shell: str) -> None:
+    r"""Print the script that lets a shell complete unspur's words.
+
+    Verbs, options, their values and files are completed, and after --main and --concept the columns of FILE.
+
+    For this shell only:
+      bash   eval "$(unspur completion bash)"
+      zsh    eval "$(unspur completion zsh)"
+      fish   unspur completion fish | source
+
+    For all to come:
+      mkdir -p ~/.local/share/bash-completion/completions
+      unspur completion bash \
+          > ~/.local/share/bash-completion/completions/unspur
+      unspur completion zsh > _unspur    (in a folder of $fpath)
+      unspur completion fish > ~/.config/fish/completions/unspur.fish
+    """
+    program = click.get_current_context().find_root().command
+    kind = get_completion_class(shell)
+    assert kind is not None
+    click.echo(kind(program, {}, "unspur", "_UNSPUR_COMPLETE").source())
+
+
+Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+def columns_of(*parameters: str) -> Completer:
+    """Completes the names of columns, of the first of the parameters that was given: a file, or several."""
+
+    def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001
+        given = next((ctx.params[name] for name in parameters if ctx.params.get(name)), None)
+        if given is None:
+            return []
+        path = given if isinstance(given, str) else given[0]
+        if Path(path).suffix.lower() == ".npy":  # its labels are files of their own
+            return [CompletionItem(incomplete, type="file")]
+        names = [name for name in worth_naming(column_names(path), incomplete) if name.startswith(incomplete)]
+        # What bash is told is split at spaces.
+        in_bash = os.environ.get("_UNSPUR_COMPLETE", "").startswith("bash")
+        return [CompletionItem(name) for name in names if not (in_bash and re.search(r"\s", name))]
+
+    return complete
+
+
+def one_of(words: Callable[[], Sequence[str]], *, files: bool = False) -> Completer:
+    """Completes words that are looked up when they are needed; with `files`, names of files if none fits."""
+
+    def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001
+        found = [CompletionItem(word) for word in words() if word.startswith(incomplete)]
+        return found or ([CompletionItem(incomplete, type="file")] if files else [])
+
+    return complete
+
+
+def column_names(path: str | Path) -> list[str]:
+    """Names of the columns or arrays of a file or store, from its head alone; none where it cannot be read."""
+    path = Path(path).expanduser()
+    try:
+        if glob.has_magic(str(path)) and not path.exists():
+            path = Path(next(glob.iglob(str(path), recursive=True)))
+        if path.is_dir():
+            labels = path / "labels.csv"  # of an embedding store
+            path = labels if labels.is_file() else next(chain(path.rglob("*.parquet"), path.rglob("*.pq")))
+        return _NAMES[path.suffix.lower()](path)
+    except (OSError, ValueError, KeyError, StopIteration, BadZipFile, ImportError, csv.Error):
+        return []
+
+
+def worth_naming(names: Sequence[str], incomplete: str) -> list[str]:
+    """Names without those that are numbered through (f0, f1, …), which are features; with them if they are typed."""
+    families = Counter(_family(name) for name in names)
+    others = [name for name in names if families[_family(name)] < 4]
+    return others if any(name.startswith(incomplete) for name in others) else list(names)
+
+
+def _family(name: str) -> str:
+    """A name up to its number; a name without one is a family of its own."""
+    found = re.fullmatch(r"(.*?)\d+", name)
+    return f"{found[1]}#" if found else name
+
+
+def _of_csv(path: Path) -> list[str]:
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        return next(csv.reader(file))
+
+
+def _of_npz(path: Path) -> list[str]:
+    with ZipFile(path) as archive:
+        return [name.removesuffix(".npy") for name in archive.namelist() if name != "Z.npy"]
+
+
+def _of_parquet(path: Path) -> list[str]:
+    from pyarrow import parquet
+
+    return [str(name) for name in parquet.read_schema(path).names]
+
+
+_NAMES: dict[str, Callable[[Path], list[str]]] = {
+    ".csv": _of_csv,
+    ".npz": _of_npz,
+    ".parquet": _of_parquet,
+    ".pq": _of_parquet,
+}

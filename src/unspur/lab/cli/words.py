@@ -1,0 +1,75 @@
+"""How the command line speaks: lines that fit, colour where it is welcome, nothing that a terminal would obey."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import textwrap
+from collections.abc import Iterable, Mapping
+
+import click
+
+from unspur._text import WIDTH
+
+#: Characters that move a cursor or hide text: all controls but the end of a line, and marks that turn the direction.
+CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def colour_wanted(environment: Mapping[str, str] = os.environ) -> bool | None:
+    """Whether to colour: never, always, or (None) where a stream is a terminal."""
+    if environment.get("NO_COLOR"):
+        return False
+    if any(environment.get(name, "0") not in ("", "0") for name in ("FORCE_COLOR", "CLICOLOR_FORCE")):
+        return True
+    return False if environment.get("TERM") == "dumb" else None
+
+
+def printable(text: str) -> str:
+    """Text with control characters written out; names of labels and files are the user's, and may hold any."""
+    return CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
+
+
+def wrapped(text: str, indent: str = "", further: str | None = None) -> str:
+    """Paragraphs broken at spaces to fit the terminal, 80 columns at most; words, such as paths, stay whole."""
+    width = min(WIDTH, shutil.get_terminal_size().columns)
+    further = indent if further is None else further
+    lines = textwrap.TextWrapper(
+        width, initial_indent=indent, subsequent_indent=further, break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join(lines.fill(line) for line in text.split("\n"))
+
+
+def say(text: str = "", *, indent: str = "", further: str | None = None, err: bool = False) -> None:
+    """Print text in lines that fit."""
+    click.echo(wrapped(printable(text), indent, further), err=err)
+
+
+def say_command(label: str, words: Iterable[str]) -> None:
+    """Print a command to try next: as it is to be typed, over several lines if one is too short.
+
+    Each of `words` stays whole, such as an option with its value.
+    """
+    lines, start = [label], " " * 4
+    for word in words:
+        if lines[-1] != label and len(lines[-1]) + len(word) + 3 > WIDTH:
+            lines[-1] += " \\"
+            lines.append(f"{start}{word}")
+        else:
+            lines[-1] += f" {word}"
+    click.echo(printable("\n".join(lines)))
+
+
+def show(table: object) -> None:
+    """Print a table or a trace: what is above a rule is bold, what was accepted has a green mark, the rest is dim."""
+    lines = printable(str(table)).split("\n")
+    shown, rejected = list[str](), False
+    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+        rejected = line.startswith("✗") or (rejected and line.startswith("        "))
+        if following.startswith("──") and not any("──" in earlier for earlier in shown):
+            shown.append(click.style(line, bold=True))
+        elif line.startswith("✓"):
+            shown.append(click.style("✓", fg="green") + line[1:])
+        else:
+            shown.append(click.style(line, dim=True) if rejected else line)
+    click.echo("\n".join(shown))
