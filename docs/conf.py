@@ -42,11 +42,11 @@ autosummary_generate = True
 napoleon_google_docstring = False
 napoleon_use_param = False
 napoleon_use_rtype = False
-napoleon_custom_sections = [("Attributes", "params_style"), ("Returns", "returns_style")]
+napoleon_custom_sections = [("Attributes", "params_style"), "Returns"]
 default_role = "named"  # a name of ours becomes a link, anything else is code
 add_module_names = False
 toc_object_entries_show_parents = "hide"
-smartquotes = False  # values such as "auto" are to be copied
+smartquotes_action = "D"  # dashes only: values such as "auto" are to be copied
 python_use_unqualified_type_names = True
 
 sphinx_gallery_conf = {
@@ -61,8 +61,11 @@ sphinx_gallery_conf = {
     "write_computation_times": False,
     "min_reported_time": 3600,
     "remove_config_comments": True,
-    "image_srcset": ["2x"],
-    "image_scrapers": ("matplotlib",),
+    "image_scrapers": (
+        "matplotlib",
+        "gallery_looks.figures_of_reports",
+        "gallery_looks.pages_of_reports",
+    ),
     "reset_modules": ("matplotlib", "gallery_looks.reset"),
     "capture_repr": ("_repr_html_", "__repr__"),
 }

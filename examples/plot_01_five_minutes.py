@@ -12,11 +12,13 @@ part. Joint Subspace Estimation finds the directions of each and removes only th
 # :func:`~unspur.lab.datasets.make_toy` draws the paper's Toy data: twenty features, of which the first carries the
 # concept and the second the task. In training the two features are correlated; in the test rows they are not.
 
+# sphinx_gallery_thumbnail_number = 2
 import matplotlib.pyplot as plt
 import numpy as np
 
 from unspur import ERM, JSE
 from unspur.lab.datasets import make_toy
+from unspur.lab.report import figures
 from unspur.metrics import group_accuracy
 
 train = make_toy(2000, rho=0.9, random_state=4)
@@ -33,6 +35,11 @@ print(f"test:  {test.Z.shape}, task and concept agree in {np.mean(test.y == test
 jse = JSE(random_state=0).fit(train.Z, train.y, concept=train.concept)
 print(jse.spurious_, jse.main_)
 print(jse.trace_)
+
+# %%
+# The same as a picture: statistics that speak against chance, or for the own label, lie beyond the threshold.
+
+ladder = figures.ladder(jse.trace_, width="page")
 
 # %%
 # The data are made up, so the true axes are known, and so is how far off the two are that were found:
@@ -59,14 +66,16 @@ for (y, concept), colour in colours.items():
     right.hist(after[rows, 1], bins=40, density=True, histtype="step", lw=1.5, color=colour, orientation="horizontal")
 left.set(title="before", xlabel="along the concept", ylabel="along the task")
 right.set(title="after: nothing else is left to see", xlabel="share of each group", xticks=[])
-print(f"largest score along the concept: {np.abs(before[:, 0]).max():.1f} before, {np.abs(after[:, 0]).max():.0e} after")
+print(
+    f"largest score along the concept: {np.abs(before[:, 0]).max():.1f} before, {np.abs(after[:, 0]).max():.0e} after"
+)
 fig.legend(loc="outside lower center", ncols=4, markerscale=2)
 
 # %%
 # What it is good for
 # -------------------
-# A last layer on the rows as they are, and one on the cleaned rows. Both are trained where the concept goes with the task,
-# and judged where it does not, in each of the four groups.
+# A last layer on the rows as they are, and one on the cleaned rows. Both are trained where the concept goes with the
+# task, and judged where it does not, in each of the four groups.
 
 plain = ERM().fit(train.Z, train.y)
 without = ERM().fit(jse.transform(train.Z), train.y)
@@ -79,14 +88,7 @@ for name, accuracy in judged.items():
 
 # %%
 
-fig, ax = plt.subplots(figsize=(7, 3.2))
-for shift, (name, accuracy), colour in zip((-0.2, 0.2), judged.items(), ("#6E6E6E", "#00795A"), strict=True):
-    share, bounds = accuracy.accuracy.ravel(), accuracy.interval().reshape(-1, 2)
-    error = np.abs(bounds.T - share)
-    ax.bar(np.arange(4) + shift, 100 * share, 0.38, yerr=100 * error, color=colour, label=name)
-ax.set_xticks(range(4), [f"task {y}\nconcept {c}" for y in (0, 1) for c in (0, 1)])
-ax.set(ylabel="accuracy, %", ylim=(50, 100), title="Accuracy in each group of the test rows (95 % intervals)")
-ax.legend(ncols=2, loc="upper center")
+bars = figures.group_bars(judged, width="page")
 
 # %%
 # Next: :doc:`the same on pictures <plot_02_digits_on_photographs>`, or your own embeddings with the

@@ -17,6 +17,7 @@ from sklearn.decomposition import PCA
 
 from unspur import ERM, JSE
 from unspur.lab.datasets import embed_images, make_photodigits
+from unspur.lab.report import figures
 from unspur.metrics import group_accuracy, leakage
 
 train = make_photodigits("train", agreement=0.9, random_state=0)
@@ -62,17 +63,11 @@ print(f"{jse.spurious_.dim} of {jse.n_features_in_} directions show the photogra
 # ------------
 # Last layers on the rows before and after, judged on test pictures where digit and photograph are independent:
 
-before = group_accuracy(test.y, ERM().fit(Z, train.y).predict(Z_test), test.concept)
-after = group_accuracy(test.y, ERM().fit(jse.transform(Z), train.y).predict(jse.transform(Z_test)), test.concept)
-
-fig, ax = plt.subplots(figsize=(7, 3.2))
-for shift, name, accuracy, colour in ((-0.2, "as they are", before, "#6E6E6E"), (0.2, "JSE", after, "#00795A")):
-    share, bounds = accuracy.accuracy.ravel(), accuracy.interval().reshape(-1, 2)
-    label = f"{name}: worst group {accuracy.worst:.0%}"
-    ax.bar(np.arange(4) + shift, 100 * share, 0.38, yerr=100 * np.abs(bounds.T - share), color=colour, label=label)
-ax.set_xticks(range(4), names.values())
-ax.set(ylabel="accuracy, %", ylim=(0, 119), yticks=range(0, 101, 20), title="Accuracy by group (95 % intervals)")
-ax.legend(ncols=2, loc="upper center")
+judged = {
+    "as they are": group_accuracy(test.y, ERM().fit(Z, train.y).predict(Z_test), test.concept),
+    "JSE": group_accuracy(test.y, ERM().fit(jse.transform(Z), train.y).predict(jse.transform(Z_test)), test.concept),
+}
+bars = figures.group_bars(judged, groups=list(names.values()), width="page")
 
 # %%
 # And is the photograph gone? Fresh linear probes are trained to find it, and judged on rows that they have not seen;

@@ -14,13 +14,13 @@ costs nothing extra.
 import tempfile
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import numpy as np
 import onnxruntime
 import torch
 
 from unspur import JSE, surgery
 from unspur.lab.datasets import make_toy
+from unspur.lab.report import figures
 from unspur.metrics import group_accuracy
 
 train, test = make_toy(4000, rho=0.9, random_state=0), make_toy(10_000, rho=0.0, random_state=1)
@@ -76,14 +76,7 @@ for name, model in networks.items():
 
 # %%
 
-fig, ax = plt.subplots(figsize=(7, 3.4))
-for k, ((name, accuracy), colour) in enumerate(zip(judged.items(), ("#6E6E6E", "#66B8A0", "#00795A"), strict=True)):
-    share, bounds = accuracy.accuracy.ravel(), accuracy.interval().reshape(-1, 2)
-    error = 100 * np.abs(bounds.T - share)
-    ax.bar(np.arange(4) + 0.27 * (k - 1), 100 * share, 0.25, yerr=error, color=colour, label=name)
-ax.set_xticks(range(4), [f"task {a}\nconcept {b}" for a in (0, 1) for b in (0, 1)])
-ax.set(ylabel="accuracy, %", ylim=(50, 105), title="Networks on rows without the correlation (95 % intervals)")
-ax.legend(ncols=3, loc="upper center")
+bars = figures.group_bars(judged, width="page")
 
 # %%
 # Without changing the network

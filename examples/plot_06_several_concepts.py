@@ -60,9 +60,7 @@ for name, trace in jse.trace_.parts.items():
 
 clean = jse.transform(Z_test)
 labels = {**concepts_test, "bird (the task)": bird_test}
-found = {
-    name: [leakage(rows, label, random_state=0) for rows in (Z_test, clean)] for name, label in labels.items()
-}
+found = {name: [leakage(rows, label, random_state=0) for rows in (Z_test, clean)] for name, label in labels.items()}
 fig, ax = plt.subplots(figsize=(7, 3.4))
 for k, (before, after) in enumerate(found.values()):
     for shift, probe, colour in ((-0.2, before, "#6E6E6E"), (0.2, after, "#00795A")):

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 import unspur
 from unspur.lab.datasets import make_toy
 
-toy = make_toy(30_000, d=128, rho=0.8, random_state=0)
+toy = make_toy(20_000, d=128, rho=0.8, random_state=0)
 Z = toy.Z.astype(np.float32)
 temporary = tempfile.TemporaryDirectory()
 folder = Path(temporary.name)
@@ -37,7 +37,7 @@ print(f"{len(list(folder.iterdir()))} files; as an array the rows take {Z.nbytes
 # Open, and fit
 # -------------
 
-rows = unspur.open_rows(str(folder / "*.parquet"), memory="8MB")
+rows = unspur.open_rows(str(folder / "*.parquet"), memory="6MB")
 bird, background = rows.column("bird"), rows.column("background")
 print(f"{len(rows):,} rows of {rows.shape[1]} features")
 
@@ -56,7 +56,7 @@ def peak(fit):
 
 def fitted(where):
     """A JSE of those rows."""
-    return unspur.JSE(random_state=0, cv=None).fit(where, bird, concept=background)
+    return unspur.JSE(random_state=0, cv=None, weight_decay=0.1).fit(where, bird, concept=background)
 
 
 in_memory, most_in_memory = peak(lambda: fitted(np.array(Z)))
@@ -66,7 +66,7 @@ fig, ax = plt.subplots(figsize=(6, 2.4))
 ax.barh([1, 0], [most_in_memory / 1e6, most_from_files / 1e6], color=["#6E6E6E", "#00795A"])
 ax.set_yticks([1, 0], ["from an array", "from files"])
 ax.axvline(Z.nbytes / 1e6, color="black", ls=":", label="the rows")
-ax.axvline(8, color="#D55E00", ls="--", label="the budget")
+ax.axvline(6, color="#D55E00", ls="--", label="the budget")
 ax.set(xlabel="peak, MB", title="Memory of a fit")
 ax.legend(loc="center left", bbox_to_anchor=(1, 0.5))
 

@@ -11,6 +11,7 @@ guessed from the task. Both can be measured.
 # -------------------------
 # One trace is linear: the concept shifts the first feature. The other is not: it widens the third, whose mean stays.
 
+# sphinx_gallery_thumbnail_number = 1
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -60,7 +61,7 @@ for (when, _), probe in probes.items():
 # linear can. If a network comes next, measure with one.
 
 fig, ax = plt.subplots(figsize=(6, 3.2))
-for k, ((when, kind), probe) in enumerate(probes.items()):
+for k, ((when, _), probe) in enumerate(probes.items()):
     error = 100 * np.array([[probe.accuracy - probe.low], [probe.high - probe.accuracy]])
     colour = "#6E6E6E" if when == "before" else "#00795A"
     ax.bar(k, 100 * probe.accuracy, yerr=error, color=colour)
@@ -72,9 +73,9 @@ ax.legend()
 # %%
 # A concept that travels with the task
 # ------------------------------------
-# Now the concept agrees with the task in nine of ten rows, and has a linear trace only. Whoever knows the task knows the
-# concept in nine of ten cases, so any removal that keeps the task leaves that much. The certificate measures both: the
-# probe as it is, and under weights that make concept and task independent ("task held fixed").
+# Now the concept agrees with the task in nine of ten rows, and has a linear trace only. Whoever knows the task knows
+# the concept in nine of ten cases, so any removal that keeps the task leaves that much. The certificate measures both:
+# the probe as it is, and under weights that make concept and task independent ("task held fixed").
 
 Z, y, concept = make_rows(4000, agreement=0.9, widening=0.0, seed=2)
 Z_test, y_test, concept_test = make_rows(4000, agreement=0.9, widening=0.0, seed=3)

@@ -30,6 +30,7 @@ ROOMS = [
     ("lab.files",),
     ("lab.released",),
     ("lab.experiments",),
+    ("lab.findings",),
     ("lab.report",),
     ("lab.cli",),
     ("__main__",),

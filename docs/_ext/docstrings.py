@@ -26,16 +26,8 @@ def as_napoleon_reads(app: Sphinx, what: str, name: str, obj: Any, options: Any,
     out = lines[: starts[0]] if starts else list(lines)
     for start, end in pairwise([*starts, len(lines)]):
         heading, body = lines[start].strip(), lines[start + 2 : end]
-        if heading == "Returns" and _is_prose(body):
-            out += [f":returns: {body[0]}", *(f"    {line}".rstrip() for line in body[1:]), ""]
-        else:
-            out += [heading, "-" * len(heading), *(_fields(body) if heading in FIELDS else body)]
+        out += [heading, "-" * len(heading), *(_fields(body) if heading in FIELDS else body)]
     lines[:] = out
-
-
-def _is_prose(body: list[str]) -> bool:
-    """Whether a section is sentences, and not types with something indented below."""
-    return not any(line.startswith(" ") for line in body[1:2])
 
 
 def _fields(body: list[str]) -> list[str]:

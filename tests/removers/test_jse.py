@@ -234,7 +234,11 @@ def test_cross_fitting_finds_what_a_second_sample_confirms(monkeypatch):
 
 def test_delta_shifts_the_second_test_and_auto_follows_the_difficulty():
     toy = make_toy(4000, rho=0.6, separability=(6.0, 1.0), random_state=0)
-    plain, auto = fitted(toy), fitted(toy, delta="auto")
+    with pytest.warns(TaskLostWarning, match="though some predict it better than chance"):
+        plain = fitted(toy)
+    assert plain.main_.dim == 0 < plain.spurious_.dim
+    auto = fitted(toy, delta="auto")  # keeps the task, so that nothing is warned of
+    assert auto.main_.dim > 0
     assert auto.trace_.delta < -0.1  # the concept is far easier to predict
     assert fitted(make_toy(4000, rho=0.6, random_state=0), delta="auto").trace_.delta == pytest.approx(0, abs=0.1)
     first = [jse.trace_[0].verdict.own.t for jse in (plain, auto)]

@@ -54,7 +54,8 @@ def paired_difference(before: Array, after: Array, group: Array | None = None, l
         np.bincount(numbers, weights=counted).astype(int)
         for counted in (second & ~first, first & ~second, np.ones(len(first)))
     )
-    value, low, high = np.array([_tango(*map(int, counts), z) for counts in zip(better, worse, rows, strict=True)]).T
+    bounds = [_tango(int(b), int(c), int(n), z) for b, c, n in zip(better, worse, rows, strict=True)]
+    value, low, high = np.array(bounds).T
     mean, k, half = float(value.mean()), len(value), (high - low) / 2
     below, above = (float(np.linalg.norm(np.maximum(part, half))) / k for part in (value - low, high - value))
     return PairedDifference(mean, max(-1.0, mean - below), min(1.0, mean + above))

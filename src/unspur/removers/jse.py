@@ -263,14 +263,21 @@ class JSE(Remover):
 
     @property
     def task_lost(self) -> str:
-        """What to say where the concept is so much easier that all directions of the task are taken for it, or "" ."""
-        found_at_first = any(step.verdict.role == "main" and step.verdict.proper for step in self.trace_)
-        if self.main_.dim or not self.spurious_.dim or not found_at_first:
+        """What to say where the concept is so much easier that directions of the task are taken for it, or ""."""
+        if self.main_.dim or not self.spurious_.dim:
             return ""
-        return (
-            f"After {self.spurious_.dim} spurious directions none is left that predicts the main label better than the "
-            "concept, as some did at first: removing them may remove the task."
-        )
+        tried = [step.verdict for step in self.trace_ if step.verdict.role == "main"]
+        if any(verdict.proper for verdict in tried):
+            return (
+                f"After {self.spurious_.dim} spurious directions none is left that predicts the main label better than "
+                "the concept, as some did at first: removing them may remove the task."
+            )
+        if any(verdict.informative.p < self.significance_level for verdict in tried):
+            return (
+                "No direction was found that predicts the main label better than the concept, though some predict it "
+                "better than chance: what is removed may hold part of the task."
+            )
+        return ""
 
     def _notes(self) -> list[str]:
         return [*super()._notes(), *filter(None, [self.task_lost])]

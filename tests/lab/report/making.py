@@ -4,6 +4,7 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
+from sklearn.datasets import load_sample_image
 
 from unspur import JSE, LEACE
 from unspur.lab.datasets.photodigits import CONCEPT_NAMES, MAIN_NAMES, embed_images, make_photodigits
@@ -121,6 +122,24 @@ def several_findings() -> Findings:
     return find(jse, sets[0], test, main="animal", concept=("hat", "glasses"))
 
 
+def many_findings(n: int = 5000, side: int = 64) -> Findings:
+    """Photodigits with rows drawn again until there are n, each a real patch of a photograph."""
+    found, rng = photo_findings(), np.random.default_rng(0)
+    photographs = [load_sample_image(f"{name}.jpg") / np.float32(255.0) for name in CONCEPT_NAMES]
+    images = np.empty((n, side, side, 3), dtype=np.float32)
+    for i in range(n):
+        photograph = photographs[i % 2]
+        top, left = (rng.integers(length - 4 * side) for length in photograph.shape[:2])
+        images[i] = photograph[top : top + 4 * side : 4, left : left + 4 * side : 4]
+    at = rng.integers(len(found.group), size=n)
+    view = replace(found.view, before=found.view.before[at], after=found.view.after[at])
+    return replace(
+        found, group=found.group[at], ids=[f"images/part-{i % 7}/a_picture_with_a_name_{i:06d}.jpg" for i in range(n)],
+        right_before=found.right_before[at], right_after=found.right_after[at], view=view, shown=np.arange(n),
+        content=Pictures(images),
+    )  # fmt: skip
+
+
 def nothing_removed() -> Findings:
     """The toy findings had no direction been accepted."""
     found = toy_findings()
@@ -166,7 +185,9 @@ def lost() -> Findings:
 def _toys(rows):
     """Training and test rows (Z, y, concept) with names for classes."""
     sets = (make_toy(n, rho=rho, random_state=k) for k, (n, rho) in enumerate(((1500, 0.8), (rows, 0.0))))
-    return [(toy.Z, np.array(["landbird", "waterbird"])[toy.y], np.array(["land", "water"])[toy.concept]) for toy in sets]
+    return [
+        (toy.Z, np.array(["landbird", "waterbird"])[toy.y], np.array(["land", "water"])[toy.concept]) for toy in sets
+    ]
 
 
 def _some_axes(view, keep):

@@ -13,6 +13,7 @@ __all__ = ["main"]
 SECTIONS = {
     "Look": {
         "demo": "Take the photograph out from behind digits, end to end.",
+        "report": "Write a page that shows all that a removal does.",
     },
     "Remove a concept": {
         "fit": "Find the concept in the embeddings of FILE, save its removal.",

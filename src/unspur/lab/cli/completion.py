@@ -55,10 +55,9 @@ def columns_of(*parameters: str) -> Completer:
     """Completes the names of columns, of the first of the parameters that was given: a file, or several."""
 
     def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001
-        given = next((ctx.params[name] for name in parameters if ctx.params.get(name)), None)
-        if given is None:
+        path = next(filter(None, (_given(ctx, name) for name in parameters)), None)
+        if path is None:
             return []
-        path = given if isinstance(given, str) else given[0]
         if Path(path).suffix.lower() == ".npy":  # its labels are files of their own
             return [CompletionItem(incomplete, type="file")]
         names = [name for name in worth_naming(column_names(path), incomplete) if name.startswith(incomplete)]
@@ -67,6 +66,16 @@ def columns_of(*parameters: str) -> Completer:
         return [CompletionItem(name) for name in names if not (in_bash and re.search(r"\s", name))]
 
     return complete
+
+
+def _given(ctx: click.Context, name: str) -> str | None:
+    """The first word given for a parameter; an argument's before an option that waits for its value is not parsed."""
+    value = ctx.params.get(name)
+    if value:
+        return str(value if isinstance(value, str) else value[0])
+    arguments = [parameter.name for parameter in ctx.command.params if isinstance(parameter, click.Argument)]
+    words = dict(zip(arguments, ctx.args, strict=False))
+    return words.get(name)
 
 
 def one_of(words: Callable[[], Sequence[str]], *, files: bool = False) -> Completer:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import re
+import select
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -42,10 +44,12 @@ def errors_in_words(debug: Callable[[], bool] = lambda: False) -> Iterator[None]
     except Exit:
         raise
     except (KeyboardInterrupt, Abort):
-        _leave(INTERRUPTED, "Interrupted.", debug())
+        below = "\n" if sys.stderr.isatty() else ""  # of the ^C that a terminal shows
+        _leave(INTERRUPTED, f"{below}Interrupted.", debug())
     except BrokenPipeError as error:
         if not _reader_gone():
             _leave(*_told(error), debug())
+        _let_go()
         raise Exit(READER_GONE) from None
     except click.ClickException as error:
         _leave(error.exit_code, f"{_usage(error)}Error: {error.format_message()}", debug())
@@ -64,8 +68,9 @@ def _leave(code: int, text: str, debug: bool) -> NoReturn:
         text = wrapped(text)
     for start in ("Error:", "Fault:"):
         text = re.sub(f"(?m)^{start}", click.style(start, fg="red", bold=True), text, count=1)
-    with suppress(BrokenPipeError):
+    with suppress(OSError):
         click.echo(text, err=True, color=colour_wanted())
+    _let_go()
     raise Exit(code)
 
 
@@ -74,7 +79,8 @@ def _told(error: Exception) -> tuple[int, str]:
     from unspur.exceptions import UnspurError
 
     if isinstance(error, UnspurError):
-        return FAILED, f"Error: {error}"
+        stopped = isinstance(error.__cause__, KeyboardInterrupt)
+        return INTERRUPTED if stopped else FAILED, f"Error: {error}"
     if isinstance(error, MemoryError):
         said = f" ({error})" if str(error) else ""
         return FAILED, (
@@ -113,7 +119,8 @@ def _of_system(error: OSError) -> str:
     if error.errno in FULL:
         from unspur.lab.disk import disk_error
 
-        return str(disk_error(error, error.filename or "the output", "Make room, or write to another place."))
+        told = str(disk_error(error, error.filename or "", "Make room, or write to another place."))
+        return told.replace("'' cannot", "The output cannot")
     if error.errno is None or error.strerror is None:
         return str(error)
     reason = error.strerror[:1].lower() + error.strerror[1:]
@@ -129,12 +136,26 @@ def _usage(error: click.ClickException) -> str:
 
 
 def _reader_gone() -> bool:
-    """Whether it is our output that nobody reads any more; then what is left of it goes nowhere, without complaint."""
-    gone = False
+    """Whether it is our output that nobody reads any more."""
+    with suppress(io.UnsupportedOperation):  # a stream without a file
+        return any(_broken(stream.fileno()) for stream in (sys.stdout, sys.stderr))
+    return False
+
+
+def _let_go() -> None:
+    """What cannot be written any more goes nowhere; Python would complain of it at the very end."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except BrokenPipeError:
-            gone = True
+        except OSError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-    return gone
+
+
+def _broken(descriptor: int) -> bool:
+    """Whether a pipe has no reader. What failed may be lost already, so that writing again would not tell."""
+    poll = getattr(select, "poll", None)
+    if poll is None:  # where this cannot be asked, it is the likeliest
+        return True
+    asked = poll()
+    asked.register(descriptor, 0)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in asked.poll(0))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import sys
-import warnings
 from typing import Any
 
 import click
@@ -25,19 +23,8 @@ from unspur.lab.cli.common import (
     seed_option,
     where_option,
 )
+from unspur.lab.cli.fitting import fitted_jse, fitting_options
 from unspur.lab.cli.words import say, show
-
-
-def _number_or_auto(ctx: click.Context, parameter: click.Parameter, value: str) -> Any:  # noqa: ARG001
-    if value == "auto":
-        return value
-    try:
-        number = float(value)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise click.BadParameter(f"{value!r} is neither a number nor 'auto'.")
-    return number
 
 
 @click.command()
@@ -55,28 +42,7 @@ def _number_or_auto(ctx: click.Context, parameter: click.Parameter, value: str) 
     "--validation", type=LocalPath(), help="File with rows to test directions on; else folds of FILE are used."
 )
 @where_option("validation")
-@click.option(
-    "--cv",
-    default=5,
-    show_default=True,
-    type=click.IntRange(0),
-    help="Folds to cross-fit in; 0 holds out 20 %.",
-)
-@click.option(
-    "--significance-level", default=0.05, show_default=True, type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    help="Chance at which a test may accept a useless direction.",
-)  # fmt: skip
-@click.option(
-    "--delta", default="0", show_default=True, callback=_number_or_auto, help="Shift of the second test, or auto."
-)
-@click.option("--weight-decay", default="auto", show_default=True, callback=_number_or_auto, help="Penalty, or auto.")
-@click.option("--balance", default="group", show_default=True, type=click.Choice(["none", "concept", "main", "group"]),
-              help="Classes that get equal weight.")  # fmt: skip
-@click.option("--orthogonality", default="weights", show_default=True, type=click.Choice(["weights", "scores", "auto"]),
-              help="What of the two labels is orthogonal; auto: the lower loss on rows held out.")  # fmt: skip
-@click.option("--solver", default="exact", show_default=True, type=click.Choice(["exact", "sgd"]),
-              help="How a pair is estimated; sgd is the paper's.")  # fmt: skip
-@click.option("--max-spurious", type=click.IntRange(0), help="Most directions to remove.")
+@fitting_options
 @seed_option
 @force_option
 @json_option
@@ -92,7 +58,6 @@ def fit(
     output: str,
     validation: str | None,
     validation_where: Conditions,
-    cv: int,
     force: bool,
     as_json: bool,
     seed: int,
@@ -112,17 +77,13 @@ def fit(
       unspur fit big.zarr --dask tcp://host:8786 --main bird \
           --concept background --output background.safetensors
     """
-    from unspur import JSE
-    from unspur.exceptions import NothingRemovedWarning, TaskLostWarning
     from unspur.io import refuse_existing
     from unspur.lab.clusters import connected
     from unspur.lab.files import within
-    from unspur.lab.selection import Rows, select_orthogonality
+    from unspur.lab.selection import Rows
     from unspur.labels import binary_label
 
-    if cv == 1:
-        raise click.BadParameter("one fold cannot be cross-fitted; use 0 or at least 2.", param_hint="--cv")
-    chosen = options.pop("orthogonality")
+    chosen = options["orthogonality"]
     if memory is not None and dask is not None:
         raise click.UsageError("--memory is for rows in the files of one machine; a cluster has its own. Give one.")
     if (memory is not None or dask is not None) and chosen == "auto":
@@ -136,31 +97,19 @@ def fit(
     cluster = None if dask is None else click.get_current_context().with_resource(connected(dask))
     reading: Any = {"memory": memory, "scratch": scratch, "progress": watched, "cluster": cluster}
     table = read_rows(files, (main, concept), ignore, where, **reading)
-    held_out = {}
+    judged_on = None
     others = other_file(files, validation, where, validation_where, "validation")
     if others is not None:
         other = read_rows(others, (main, concept), ignore, validation_where, **reading)
         other = other.like(table.features, table.Z.shape[1])
         if memory is not None:
             table, other = within(memory, table, other)
-        held_out = {"X_val": other.Z, "y_val": other.label(main), "concept_val": other.label(concept)}
+        judged_on = Rows(other.Z, other.label(main), other.label(concept))
     missing = missing_value(missing_concept, table.label(concept))
     binary_label(table.label(main), main, len(table.Z))  # complains by the name that was given
     known = binary_label(table.label(concept), concept, len(table.Z), missing=missing).present
-    jse = JSE(
-        cv=None if cv == 0 else cv, missing_concept=missing, random_state=seed,
-        verbose=watched, orthogonality="weights" if chosen == "auto" else chosen, **options,
-    )  # fmt: skip
-    losses: dict[str, float] = {}
-    with warnings.catch_warnings():
-        for said_below in (NothingRemovedWarning, TaskLostWarning):
-            warnings.simplefilter("ignore", said_below)
-        if chosen == "auto":
-            judged_on = Rows(*held_out.values()) if held_out else None
-            train = Rows(table.Z, table.label(main), table.label(concept)).select(known)
-            jse, losses = select_orthogonality(jse, train, judged_on, seed)
-        else:
-            jse.fit(table.Z, table.label(main), concept=table.label(concept), **held_out)
+    train = Rows(table.Z, table.label(main), table.label(concept))
+    jse, losses = fitted_jse(train, judged_on, known, missing=missing, seed=seed, watched=watched, **options)
     if table.features is not None:
         import numpy as np
 

@@ -230,7 +230,7 @@ def _judged(
         Judged(AS_THEY_ARE, 0, before.accuracy, leakage=left[0]),
         Judged(
             type(remover).__name__, remover.spurious_.dim, after.accuracy,
-            **changes(before.right, after.right, test), leakage=left[1],
+            *changes(before.right, after.right, test), left[1],
         ),
     ]  # fmt: skip
 

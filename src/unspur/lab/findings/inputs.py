@@ -39,7 +39,7 @@ class Labelled:
     @cached_property
     def known(self) -> BoolArray:
         """Rows whose every concept is known, shape (n,)."""
-        return np.logical_and.reduce([label.present for label in self.concepts.values()])
+        return np.asarray(np.all([label.present for label in self.concepts.values()], axis=0))
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -53,15 +53,12 @@ def accuracy_of(right: BoolArray, test: Labelled, main: str) -> GroupAccuracy:
     )
 
 
-def changes(before: BoolArray, after: BoolArray, test: Labelled) -> dict[str, Change]:
-    """How both averages changed, on the rows whose group is known."""
+def changes(before: BoolArray, after: BoolArray, test: Labelled) -> tuple[Change, Change]:
+    """How the average over rows and that over groups changed, on the rows whose group is known."""
     known = test.known
     alike = paired_difference(before[known], after[known])
     by_group = paired_difference(before[known], after[known], test.group[known])
-    return {
-        "average_change": Change(alike.value, alike.low, alike.high),
-        "group_average_change": Change(by_group.value, by_group.low, by_group.high),
-    }
+    return Change(alike.value, alike.low, alike.high), Change(by_group.value, by_group.low, by_group.high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +92,7 @@ class Comparing:
         found = answers((clean[0], self.train.y.codes), clean[1], self.test, self.main)
         left = probes(clean[1][self.probed], self.test.select(self.probed))[0]
         changed = changes(self.before, found.right, self.test)
-        return Judged(name, remover.spurious_.dim, found.accuracy, **changed, leakage=left)
+        return Judged(name, remover.spurious_.dim, found.accuracy, *changed, left)
 
     def _head(self, name: str) -> Judged:
         rows = self.train.as_rows(joined=True)
@@ -106,7 +103,7 @@ class Comparing:
         chosen = choose_head(name, fit_on, choose_on, self.seed)
         right = np.asarray(chosen.head.predict(self.test.Z) == np.array(self.test.y.classes)[self.test.y.codes])
         changed = changes(self.before, right, self.test)
-        return Judged(name, 0, accuracy_of(right, self.test, self.main), **changed)
+        return Judged(name, 0, accuracy_of(right, self.test, self.main), *changed)
 
 
 def chosen_methods(names: Sequence[str], remover: Any) -> list[str]:

@@ -46,8 +46,8 @@ def pixel_view(
     axes = directions.of("spurious", "main")
     # A difference, since the map may be affine: what is added to every picture is no part of a direction.
     zero = np.zeros((1, directions.columns.shape[0]))
-    drawn = pictures(directions.columns.T[axes] + zero) - pictures(zero) if axes else []
-    return PixelView(dict(zip(axes, drawn, strict=True)), chosen, pictures(z[chosen]), pictures(clean[chosen]))
+    drawn = {axis: pictures(directions.columns.T[axis : axis + 1])[0] - pictures(zero)[0] for axis in axes}
+    return PixelView(drawn, chosen, pictures(z[chosen]), pictures(clean[chosen]))
 
 
 def looks_of(
@@ -113,9 +113,7 @@ def _require_same_rows(embedded: FloatArray, z: Array, reduction: Reduction | No
     """Rows that are not this network's embeddings of these pictures would be explained by another network."""
     if reduction is not None and len(reduction.components) == embedded.shape[1]:
         embedded = reduction(embedded)
-    again = (
-        "Pass the encoder that the rows come from, its pictures in the order of the rows, and the reduction, if any."
-    )
+    again = "Pass the encoder that made the rows, pictures in their order, and the reduction, if there was one."
     if embedded.shape[1] != z.shape[1]:
         raise InputError(f"{name} makes {embedded.shape[1]} numbers of a picture; rows have {z.shape[1]}. {again}")
     spread = float(np.std(np.asarray(z, dtype=np.float64))) or 1.0

@@ -86,9 +86,8 @@ def view_of(
     """Scores of rows as they are and cleaned, from the centre of the removal, and the layers along the axes."""
     centre, columns = remover.removal_.centre, directions.columns
     scores = [np.asarray((rows - centre) @ columns) for rows in (before, after)]
-    return View(
-        directions.axes, scores[0], scores[1], columns.T @ columns, *(_boundary(layer, centre, columns) for layer in layers)
-    )  # fmt: skip
+    decided = [_boundary(layer, centre, columns) for layer in layers]
+    return View(directions.axes, scores[0], scores[1], columns.T @ columns, decided[0], decided[1])
 
 
 def _boundary(layer: LastLayer, centre: FloatArray, columns: FloatArray) -> Boundary | None:

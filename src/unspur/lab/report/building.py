@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from unspur.exceptions import InputError
 from unspur.io import atomic, refuse_existing
 
 
@@ -54,11 +56,17 @@ def build(
     ... )  # doctest: +SKIP
     PosixPath('report.html')
     """
-    # Before anything is computed: minutes of work must not end with a file that is in the way.
-    path = refuse_existing(path, overwrite=overwrite)
+    check_page(path, overwrite=overwrite)
     from unspur.lab.findings import find
 
     return write_page(find(remover, train, test, **options), path, title=title, overwrite=overwrite)
+
+
+def check_page(path: str | PathLike[str], *, overwrite: bool = False) -> None:
+    """Whether a page can be written there, before anything is computed: minutes of work must not end in an error."""
+    refuse_existing(path, overwrite=overwrite)
+    if find_spec("jinja2") is None:
+        raise InputError("The report needs jinja2: pip install 'unspur[report]'.")
 
 
 def write_page(findings: Any, path: str | PathLike[str], *, title: str | None = None, overwrite: bool = False) -> Path:

@@ -17,7 +17,8 @@ GROUP_COLOURS = ("#0072B2", "#56B4E9", "#E69F00", "#D55E00", "#009E73", "#CC79A7
 GROUP_MARKERS: tuple[Marker, ...] = ("circle", "square", "triangle", "diamond", "cross", "plus", "down", "hexagon")
 #: What matplotlib calls them.
 MATPLOTLIB_MARKERS: dict[Marker, str] = {
-    "circle": "o", "square": "s", "triangle": "^", "diamond": "D", "cross": "X", "plus": "P", "down": "v", "hexagon": "h",
+    "circle": "o", "square": "s", "triangle": "^", "diamond": "D", "cross": "X", "plus": "P", "down": "v",
+    "hexagon": "h",
 }  # fmt: skip
 
 METHOD_COLOURS = {

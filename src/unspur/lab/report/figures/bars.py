@@ -11,8 +11,18 @@ import numpy as np
 from unspur._typing import FloatArray
 from unspur.exceptions import InputError
 from unspur.lab.findings.values import Findings
-from unspur.lab.report.colours import contrast_of, method_colours
-from unspur.lab.report.figures.style import GREY, SMALL, Width, add_legend, inches, literal, new_figure, styled
+from unspur.lab.report.colours import contrast_of
+from unspur.lab.report.figures.style import (
+    GREY,
+    SMALL,
+    Width,
+    add_legend,
+    inches,
+    literal,
+    method_areas,
+    new_figure,
+    styled,
+)
 from unspur.metrics import GroupAccuracy
 
 #: Height of a bar with its share of the gaps, and of a gap between groups.
@@ -87,14 +97,14 @@ def measured(result: GroupAccuracy, averages: bool) -> Bars:
 def draw_bars(axis: Any, methods: Mapping[str, Bars], names: Sequence[str], *, wrap: int, size: float = SMALL) -> None:
     """Bars of all methods in one panel, groups from top to bottom."""
     pitch = 1 / (len(methods) + _GAP / _BAR)
-    for k, (bars, colour) in enumerate(zip(methods.values(), method_colours(methods).values(), strict=True)):
+    for k, (bars, area) in enumerate(zip(methods.values(), method_areas(methods).values(), strict=True)):
         at = np.arange(len(names)) + (k - (len(methods) - 1) / 2) * pitch
         reach = np.abs(bars.interval - bars.share[:, None]).T
         ends = {"elinewidth": 0.8, "capsize": 0, "ecolor": "black"}
-        axis.barh(at, bars.share, 0.9 * pitch, xerr=reach, color=colour, error_kw=ends)
+        axis.barh(at, bars.share, 0.9 * pitch, xerr=reach, **area, error_kw=ends)
         for i, (y, share, high) in enumerate(zip(at, bars.share, bars.interval[:, 1], strict=True)):
             weight = "bold" if i == bars.worst else "normal"
-            _write_value(axis, y, share, high, colour, {"fontsize": size, "fontweight": weight})
+            _write_value(axis, y, share, high, area, {"fontsize": size, "fontweight": weight})
     axis.set_yticks(range(len(names)), [literal(name, wrap, 2) for name in names])
     axis.tick_params(axis="y", length=0)
     axis.set(xlim=(0, 100), ylim=(len(names) - 0.5, -0.5))
@@ -104,17 +114,21 @@ def entries(methods: Iterable[str]) -> list[Any]:
     """Of a legend, in the order of the bars."""
     from matplotlib.patches import Patch
 
-    return [Patch(color=colour, label=literal(name, 30)) for name, colour in method_colours(methods).items()]
+    return [Patch(**area, label=literal(name, 30)) for name, area in method_areas(methods).items()]
 
 
-def _write_value(axis: Any, y: float, share: float, high: float, colour: str, look: Mapping[str, Any]) -> None:
+def _write_value(
+    axis: Any, y: float, share: float, high: float, area: Mapping[str, Any], look: Mapping[str, Any]
+) -> None:
     """At the foot of the bar, or behind it where the bar is too short."""
     if np.isnan(share):
         axis.text(1.5, y, "no rows", va="center_baseline", color=GREY, **look)
     elif share < 20:
         axis.text(high + 1.5, y, f"{share:.1f}", va="center_baseline", color="black", **look)
     else:
-        axis.text(1.5, y, f"{share:.1f}", va="center_baseline", color=_ink(colour), **look)
+        words = axis.text(1.5, y, f"{share:.1f}", va="center_baseline", color=_ink(area["facecolor"]), **look)
+        if area["hatch"]:
+            words.set_bbox({"facecolor": area["facecolor"], "linewidth": 0, "pad": 0.6})
 
 
 def _ink(colour: str) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 
 from unspur._typing import Array, FloatArray
 from unspur.lab.report.figures.bars import draw_bars, entries, measured
+from unspur.lab.report.figures.plane import draw_densities, draw_rows
 from unspur.lab.report.figures.style import group_style, new_figure, styled
 from unspur.metrics import GroupAccuracy
 
@@ -40,8 +41,16 @@ def draw_demo(content: DemoFigure) -> Any:
     _draw_examples([figure.add_subplot(place) for place in pictures], content)
     reach = 1.05 * np.abs(content.before).max(axis=0)
     before, after, bars = (figure.add_subplot(place) for place in list(columns)[1:])
-    _draw_scatter(before, content, reach)
-    _draw_densities(after, content, reach[1])
+    draw_rows(before, content.before, np.asarray(content.group), (-reach[0], reach[0]))
+    before.set(ylim=(-reach[1], reach[1]), xticks=[], yticks=[])
+    before.set_title("embeddings, before", loc="center")
+    before.set_xlabel(f"first of {content.found[0]} spurious directions")
+    before.set_ylabel(f"first of {content.found[1]} main-task directions")
+    along = content.after[:, 1]
+    draw_densities(after, along, np.asarray(content.group), (-reach[1], reach[1]), linewidth=1.8)
+    after.set(ylim=(-reach[1], reach[1]), yticks=[])
+    after.set_title("after JSE: the photograph is gone", loc="center")
+    after.set_xlabel("share of each group")
     methods = {name: measured(result, averages=False) for name, result in content.results.items()}
     draw_bars(bars, methods, content.group_names, wrap=18, size=8.5)
     bars.set_title("accuracy, % (95 % interval)", loc="center")
@@ -62,31 +71,3 @@ def _draw_examples(axes: Any, content: DemoFigure) -> None:
         axis.set(xticks=[], yticks=[])
         axis.set_title(name, loc="center", fontsize=8.5)
         axis.spines[:].set(visible=True, edgecolor=group_style(g)["color"], linewidth=3)
-
-
-def _draw_scatter(axis: Any, content: DemoFigure, reach: FloatArray) -> None:
-    for g in range(4):
-        look = group_style(g)
-        x, y = content.before[content.group == g].T
-        axis.scatter(x, y, s=5, color=look["color"], marker=look["marker"], alpha=0.55, linewidths=0, rasterized=True)
-    axis.axhline(0, color="0.8", linewidth=0.8, zorder=0)
-    axis.axvline(0, color="0.8", linewidth=0.8, zorder=0)
-    axis.set(xlim=(-reach[0], reach[0]), ylim=(-reach[1], reach[1]), xticks=[], yticks=[])
-    axis.set_title("embeddings, before", loc="center")
-    axis.set_xlabel(f"first of {content.found[0]} spurious directions")
-    axis.set_ylabel(f"first of {content.found[1]} main-task directions")
-
-
-def _draw_densities(axis: Any, content: DemoFigure, reach: float) -> None:
-    """Where the groups lie along the main-task direction once the spurious one is the same for all."""
-    edges = np.linspace(-reach, reach, 36)
-    for g in range(4):
-        look = group_style(g)
-        share, _ = np.histogram(content.after[content.group == g, 1], edges, density=True)
-        axis.stairs(
-            share, edges, orientation="horizontal", color=look["color"], linestyle=look["linestyle"], linewidth=1.8
-        )
-    axis.axhline(0, color="0.8", linewidth=0.8, zorder=0)
-    axis.set(xlim=(0, None), ylim=(-reach, reach), xticks=[], yticks=[])
-    axis.set_title("after JSE: the photograph is gone", loc="center")
-    axis.set_xlabel("share of each group")

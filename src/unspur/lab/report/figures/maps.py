@@ -134,6 +134,6 @@ def _draw_picture(axis: Any, picture: Any) -> None:
 def _legend(classes: tuple[Any, ...]) -> list[Any]:
     from matplotlib.patches import Patch
 
-    colours = [tuple(value / 255 for value in colour) for colour in COLOURS]
+    colours = ["#{:02X}{:02X}{:02X}".format(*colour) for colour in COLOURS]
     words = [f"speaks for {literal(name, 24, 2)}" for name in classes[:2]]
     return [Patch(color=colour, label=label) for colour, label in zip(colours, words, strict=True)]

@@ -38,6 +38,18 @@ def subspaces(
     findings : `unspur.lab.findings.find` measures them.
     x, y : names or numbers of directions (`findings.view.axes`); else the first spurious and the first main-task one.
     width : "column" (panels under each other), "page", or inches.
+
+    Examples
+    --------
+    >>> from unspur import JSE
+    >>> from unspur.lab.datasets.toy import make_toy
+    >>> from unspur.lab.findings import find
+    >>> from unspur.lab.report import figures
+    >>> train, test = make_toy(1000, rho=0.8, random_state=0), make_toy(1000, rho=0.0, random_state=1)
+    >>> jse = JSE(random_state=0).fit(train.Z, train.y, concept=train.concept)
+    >>> found = find(jse, (train.Z, train.y, train.concept), (test.Z, test.y, test.concept), concept="background")
+    >>> figures.subspaces(found, x="background 1", y="main 1")
+    <Figure size ...>
     """
     view, size = findings.view, inches(width)
     i, j = _chosen(view, x, y)
@@ -48,8 +60,8 @@ def subspaces(
     boundaries = (view.boundary_before, view.boundary_after)
     figure = new_figure(size, 4.9 if size < 5 else 2.6)
     for k, (scatter, densities) in enumerate(_axes(figure, parts, stacked=size < 5)):
-        _draw_rows(scatter, points[k], group, _window(points[k][:, 0], limits[0], parts[k]))
-        _draw_densities(densities, points[k][:, 1], group, limits[1])
+        draw_rows(scatter, points[k], group, _window(points[k][:, 0], limits[0], parts[k]))
+        draw_densities(densities, points[k][:, 1], group, limits[1])
         _draw_boundary(scatter, boundaries[k], view.gram, i, j)
         scatter.set_title(literal(("as they are", f"after {findings.method}")[k], 40, 1))
         scatter.set_xlabel(_label(view.axes[i], 4 * parts[k]))
@@ -125,7 +137,7 @@ def _axes(figure: Any, parts: Sequence[int], *, stacked: bool) -> list[tuple[Any
     return made
 
 
-def _draw_rows(axis: Any, points: FloatArray, group: IntArray, window: tuple[float, float]) -> None:
+def draw_rows(axis: Any, points: FloatArray, group: IntArray, window: tuple[float, float]) -> None:
     """Slice by slice, so that no group covers all others."""
     area = float(np.clip(3200 / max(len(points), 1), 2.5, 9.0))
     number = np.arange(len(points))
@@ -143,15 +155,19 @@ def _draw_rows(axis: Any, points: FloatArray, group: IntArray, window: tuple[flo
     axis.locator_params(nbins=6)
 
 
-def _draw_densities(axis: Any, values: FloatArray, group: IntArray, limits: FloatArray) -> None:
-    fewest = min(np.bincount(group[group >= 0]), default=0, key=lambda rows: rows or len(group))
-    edges = np.linspace(limits[0], limits[1], int(np.clip(3 * fewest ** (1 / 3), 8, _MOST_BINS)) + 1)
-    for g in np.unique(group):
+def draw_densities(
+    axis: Any, values: FloatArray, group: IntArray, limits: Sequence[float] | FloatArray, *, linewidth: float = 1.0
+) -> None:
+    """Share of each group along y."""
+    groups, sizes = np.unique(group, return_counts=True)
+    bins = int(np.clip(3 * np.cbrt(np.median(sizes)), 8, _MOST_BINS))
+    edges = np.linspace(limits[0], limits[1], bins + 1)
+    for g in groups:
         look = group_style(int(g))
         share, _ = np.histogram(values[group == g], edges, density=True)
         inside = np.flatnonzero(share)
         first, last = inside[0], inside[-1]  # beyond those a line would lie on the axis
-        style = {"color": look["color"], "linestyle": look["linestyle"], "linewidth": 1.0}
+        style = {"color": look["color"], "linestyle": look["linestyle"], "linewidth": linewidth}
         axis.stairs(share[first : last + 1], edges[first : last + 2], orientation="horizontal", **style)
     axis.axhline(0, color="0.85", linewidth=0.6, zorder=0)
     axis.set(xlim=(0, None), xticks=[])

@@ -117,7 +117,7 @@ def _draw_rung(axis: Any, y: int, step: Step, threshold: float, tests: Any) -> N
         passed = value > threshold
         at = y + (k - (len(tests) - 1) / 2) * 0.34
         face = look["color"] if passed else "white"
-        axis.plot([0, value], [at, at], color=look["color"], linewidth=0.7, alpha=0.5, zorder=2)
+        axis.plot([0, value], [at, at], color="0.75", linewidth=0.7, zorder=2)
         axis.plot([value], [at], **look, markersize=4.2, markerfacecolor=face, markeredgewidth=0.9, zorder=3)
 
 

@@ -34,6 +34,8 @@ STYLE: dict[str, Any] = {
 }  # fmt: skip
 #: Of methods, in the order of their colours, so that a method has one marker as it has one colour.
 _MARKERS = "osD^vPX<>ph*dH8"
+#: Areas in these colours are hatched: to some colour-blind readers they are the green of JSE, or each other's.
+_HATCHES = {"#6E6E6E": "//////", "#0072B2": "......", "#882255": "\\\\\\\\\\\\"}
 _DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
 
 Arguments = ParamSpec("Arguments")
@@ -99,7 +101,10 @@ def literal(name: Any, wrap: int | None = None, lines: int = 3) -> str:
     words = " ".join(str(name).split())
     words = "".join("\ufffd" if unicodedata.category(sign) in ("Cc", "Cs") else sign for sign in words)
     if wrap is not None and len(words) > wrap:
-        words = "\n".join(textwrap.wrap(words, wrap, max_lines=lines, placeholder="…"))
+        parts = textwrap.wrap(words, wrap)
+        if len(parts) > lines:
+            parts = [*parts[: lines - 1], f"{parts[lines - 1][: wrap - 1]}…"]
+        words = "\n".join(parts)
     return words.replace("$", r"\$")
 
 
@@ -118,6 +123,22 @@ def method_looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
         before = sum(look["color"] == colour for look in looks.values())
         looks[name] = {"color": colour, "marker": own[name], "linestyle": _DASHES[before % len(_DASHES)]}
     return looks
+
+
+def method_areas(names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Keywords of a patch for each method: its colour, and hatching in a lighter one where colours come close."""
+    areas = dict[str, dict[str, Any]]()
+    for name, colour in method_colours(dict.fromkeys(names)).items():
+        again = any(area["facecolor"] == colour for area in areas.values())
+        hatch = "xxxxxx" if again else _HATCHES.get(colour, "")
+        areas[name] = {"facecolor": colour, "edgecolor": lighter(colour), "hatch": hatch, "linewidth": 0.0}
+    return areas
+
+
+def lighter(colour: str, share: float = 0.3) -> str:
+    """A colour mixed with white."""
+    parts = (int(colour[k : k + 2], 16) for k in (1, 3, 5))
+    return "#" + "".join(f"{round(part + share * (255 - part)):02X}" for part in parts)
 
 
 def group_style(number: int) -> dict[str, Any]:

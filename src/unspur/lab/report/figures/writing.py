@@ -59,7 +59,7 @@ def save(figure: Any, path: Path, *, overwrite: bool, dpi: float) -> None:
         with atomic(path, overwrite=overwrite) as temporary, _laid_out(figure), _opaque(figure, kind == ".eps"):
             figure.savefig(temporary, format=kind[1:], dpi=dpi, metadata=FORMATS[kind] or None)
             if kind == ".eps":
-                _remove_date(temporary)
+                _remove_origin(temporary)
     except FileExistsError:
         raise
     except OSError as error:
@@ -69,10 +69,11 @@ def save(figure: Any, path: Path, *, overwrite: bool, dpi: float) -> None:
 @contextmanager
 def _laid_out(figure: Any) -> Iterator[None]:
     """The layout is made once, rounded, and taken back afterwards: a figure may be written again, or changed."""
-    engine, before = figure.get_layout_engine(), [(axis, axis.get_position(original=True)) for axis in figure.axes]
+    engine = figure.get_layout_engine()
     if engine is None:
         yield
         return
+    before = [(axis, axis.get_in_layout(), *_positions(axis)) for axis in figure.axes]
     engine.execute(figure)
     figure.set_layout_engine("none")
     for axis in figure.axes:
@@ -81,9 +82,16 @@ def _laid_out(figure: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        for axis, position in before:
-            axis.set_position(position)
+        for axis, in_layout, original, active in before:
+            axis.set_position(original, which="original")
+            axis.set_position(active, which="active")
+            axis.set_in_layout(in_layout)  # which a position that is set ends
         figure.set_layout_engine(engine)
+
+
+def _positions(axis: Any) -> tuple[Any, Any]:
+    """What the layout gave an axis, and what its aspect left of that."""
+    return axis.get_position(original=True).frozen(), axis.get_position().frozen()
 
 
 @contextmanager
@@ -117,5 +125,6 @@ def _mixed(colours: Any) -> Any:
     return mixed
 
 
-def _remove_date(path: Path) -> None:
-    path.write_bytes(re.sub(rb"%%CreationDate:[^\n]*\n", b"", path.read_bytes(), count=1))
+def _remove_origin(path: Path) -> None:
+    """Time, and name of the temporary file, which matplotlib writes into every EPS."""
+    path.write_bytes(re.sub(rb"%%(CreationDate|Title):[^\n]*\n", b"", path.read_bytes(), count=2))

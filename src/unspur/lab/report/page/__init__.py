@@ -20,7 +20,8 @@ from unspur.lab.report.page.naming import with_short_names
 from unspur.lab.report.page.packing import axes_that_fit, first_pair, group_means, packed, safe_json
 from unspur.lab.report.page.subspaces import subspaces
 from unspur.lab.report.page.thumbnails import require_pillow, sheet, shrunk
-from unspur.lab.report.page.verdict import sentences, tiles, verdict
+from unspur.lab.report.page.tiles import tiles
+from unspur.lab.report.page.verdict import sentences, verdict
 
 __all__ = ["render", "verdict"]
 
@@ -41,7 +42,8 @@ def render(findings: Findings, *, title: str | None = None) -> str:
     x, y = first_pair(findings, axes)
     parts: dict[str, Any] = {
         "findings": findings,
-        "title": title or f"Removing {words.listed([words.named(c) for c in findings.concepts])}, keeping {words.named(findings.main)}",
+        "title": title
+        or f"Removing {words.listed([words.named(c) for c in findings.concepts])}, keeping {words.named(findings.main)}",
         "policy": _policy(style, script),
         "style": style,
         "script": script,
@@ -67,6 +69,10 @@ def render(findings: Findings, *, title: str | None = None) -> str:
     thumbnails = sheet([pictures[row] for row in findings.shown.tolist() if row in pictures], budget)
     page: str = template.render(**parts, sheet=thumbnails, data=safe_json(packed(findings, axes, thumbnails)))
     return page.lstrip()
+
+
+def _title(findings: Findings) -> str:
+    return f"Removing {words.listed([words.named(name) for name in findings.concepts])}, keeping {words.named(findings.main)}"
 
 
 def _pictures(findings: Findings) -> dict[int, Any]:

@@ -63,7 +63,7 @@ def accuracy_table(findings: Findings) -> AccuracyTable:
     """Columns are the methods that could be judged; the others keep their name and their problem."""
     known = [(k, judged) for k, judged in enumerate(findings.judged) if judged.accuracy is not None]
     lows = [low for _, judged in known for low in _accuracy(judged).interval()[..., 0].ravel().tolist()]
-    scale = share_scale(lows)
+    scale = share_scale([*lows, *(_accuracy(judged).worst_interval()[0] for _, judged in known)])
     methods = tuple(
         Method(judged.name, k, words.plural(judged.removed, "direction"), judged.problem)
         for k, judged in enumerate(findings.judged)

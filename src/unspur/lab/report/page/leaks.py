@@ -64,7 +64,11 @@ def leaks(findings: Findings) -> Leaks:
     every = [leak for part in (certified, kept, others, nonlinear) for *_, leak in part]
     scale = share_scale([min(leak.low, leak.chance - 0.02) for leak in every])
     parts = [
-        ("A linear probe for the concept", "Lower is better: at chance, a linear classifier learns nothing.", certified),
+        (
+            "A linear probe for the concept",
+            "Lower is better: at chance, a linear classifier learns nothing.",
+            certified,
+        ),
         ("A small network for the concept", _network(findings), nonlinear),
         ("A linear probe for the concept after other methods", "The same probe, for comparison.", others),
         ("A linear probe for the task", "Higher is better: this is what should stay.", kept),
@@ -86,7 +90,7 @@ def _network(findings: Findings) -> str:
     found = [leak for leak in findings.nonlinear.values() if leak.low > leak.chance]
     if not found:
         return "One hidden layer of 64 units, which can find what no linear classifier finds. Here it does not."
-    return "One hidden layer of 64 units: it finds what no linear classifier finds, and what removal does not promise to hide."
+    return "One hidden layer of 64 units: it finds what no linear classifier finds, and what removal does not hide."
 
 
 def _probe(of: str, rows: str, series: int, leak: Leakage, scale: Scale) -> Probe:

@@ -35,8 +35,11 @@ def palette(groups: int, methods: Sequence[str]) -> str:
     light = {f"g{k}": group_look(k)[0] for k in range(groups)}
     light |= {f"m{k}": colours[name] for k, name in enumerate(methods)}
     dark = {name: in_the_dark(colour) for name, colour in light.items()}
-    rules = [f":root{{{_properties(light)}}}", f"@media screen and (prefers-color-scheme:dark){{:root{{{_properties(dark)}}}}}"]
-    rules.append(f":root[data-printing]{{{_properties(light)}}}")
+    rules = [
+        f":root{{{_properties(light)}}}",
+        f"@media screen and (prefers-color-scheme:dark){{:root{{{_properties(dark)}}}}}",
+        f":root[data-printing]{{{_properties(light)}}}",
+    ]
     return "".join([*rules, *(f".{name}{{--mark:var(--{name})}}" for name in light)])
 
 

@@ -89,7 +89,7 @@ def group_means(findings: Findings, axes: Sequence[int]) -> list[list[list[float
     """Mean scores of all test rows: before and after, by group, by axis; None for a group without rows."""
     found = []
     for scores in (findings.view.before, findings.view.after):
-        lines = []
+        lines: list[list[float | None]] = []
         for number in range(len(findings.groups)):
             rows = scores[findings.group == number][:, list(axes)]
             lines.append(_plain(rows.mean(axis=0)) if len(rows) else [None] * len(axes))

@@ -40,7 +40,7 @@ class Sheet:
 
 def shrunk(content: Content, rows: Iterable[int], large: Iterable[int]) -> dict[int, Any]:
     """Pictures of rows by number, no larger than needed: those in `large` as big as a page shows single ones."""
-    most = {row: SHEETS[0][0] for row in rows} | {row: SINGLE[0][0] for row in large}
+    most = dict.fromkeys(rows, SHEETS[0][0]) | dict.fromkeys(large, SINGLE[0][0])
     pictures = {}
     for row, side in most.items():
         picture = content[row].convert("RGB")
@@ -71,12 +71,14 @@ def sheet(pictures: Sequence[Any], budget: int) -> Sheet | None:
 
 
 def sources(pictures: Sequence[Any], budget: int) -> list[str]:
-    """Each picture as a data address, as large as their sum within `budget` allows."""
+    """Each picture as a data address, as large as their sum within `budget` allows; "" where nothing is left of it."""
+    texts: list[str] = []
     for side, quality in SINGLE:
         texts = [_address(_fitted(picture, side), quality) for picture in pictures]
         if sum(map(len, texts)) <= budget:
-            break
-    return texts
+            return texts
+    left = budget - np.cumsum([len(text) for text in texts])
+    return [text if rest >= 0 else "" for text, rest in zip(texts, left, strict=True)]
 
 
 def require_pillow() -> None:

@@ -1,4 +1,4 @@
-"""What came of a removal, in plain sentences with their intervals, and as a few key figures.
+"""What came of a removal, in plain sentences with their intervals.
 
 A change is called one only where its interval leaves zero out.
 """
@@ -14,7 +14,6 @@ import numpy as np
 
 from unspur.lab.findings.values import Change, Findings, Judged
 from unspur.lab.report.page import words
-from unspur.lab.report.page.bars import Scale
 from unspur.lab.report.page.naming import with_short_names
 from unspur.metrics import GroupAccuracy, Leakage
 
@@ -32,32 +31,6 @@ class Sentence:
         return "".join(text for text, _ in self.parts)
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A share and its interval on a scale from 0 to 100, and whether it is that of the rows as they are."""
-
-    at: float
-    low: float
-    high: float
-    before: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """A key figure: what it is, the figure, what it was, its interval in words, and marks to draw it with."""
-
-    label: str
-    figure: str
-    unit: str
-    note: str
-    interval: str = ""
-    marks: tuple[Mark, ...] = ()
-    #: Where chance, or no change, lies.
-    rule: float | None = None
-    #: Percent of all directions that are removed, and that are kept for the task.
-    shares: tuple[float, float] | None = None
-
-
 def verdict(findings: Findings) -> list[str]:
     """The verdict as plain sentences; warnings come first."""
     return [*findings.warnings, *(str(sentence) for sentence in sentences(with_short_names(findings)))]
@@ -66,37 +39,6 @@ def verdict(findings: Findings) -> list[str]:
 def sentences(findings: Findings) -> list[Sentence]:
     """How much was removed, what that does to the worst group and on average, and what is still to be found."""
     return [_directions(findings), *_accuracies(findings), *_leaks(findings)]
-
-
-def tiles(findings: Findings) -> list[Tile]:
-    """Three or four key figures."""
-    kept = f"{findings.kept} more belong to {words.named(findings.main)} and stay" if findings.kept else ""
-    shares = (_PERCENT.at(findings.removed / findings.ambient), _PERCENT.at(findings.kept / findings.ambient))
-    removed, of = words.count(findings.removed), f"of {words.count(findings.ambient)}"
-    found = [Tile("directions removed", removed, of, kept, shares=shares)]
-    before, after = findings.before.accuracy, findings.after.accuracy
-    if before is not None and after is not None:
-        marks = (_worst_mark(before, True), _worst_mark(after, False))
-        was = f"was {words.percent(before.worst)} ({words.bounds(*before.worst_interval())})"
-        interval = words.bounds(*after.worst_interval())
-        found.append(Tile("worst group", f"{100 * after.worst:.1f}", "%", was, interval, marks))
-    if (change := findings.after.average_change) is not None and after is not None:
-        now = f"now {words.percent(after.average)}"
-        interval = words.signed_bounds(change.low, change.high)
-        marks = (_change_mark(change),)
-        figure = words.signed(change.value)
-        found.append(Tile("average over rows", figure, _points(change.value), now, interval, marks, 50.0))
-    if leaks := leaks_of(findings.after):
-        name, leak = max(leaks.items(), key=lambda item: item[1].accuracy - item[1].chance)
-        was, marks = f"chance is {words.percent(leak.chance, 0)}", (_leak_mark(leak, False),)
-        if name in (earlier := leaks_of(findings.before)):
-            was = f"was {words.percent(earlier[name].accuracy, 0)}; {was}"
-            marks = _leak_mark(earlier[name], True), *marks
-        label = f"linear probe for {words.named(name)}"
-        figure = f"{100 * leak.accuracy:.0f}"
-        interval = words.bounds(leak.low, leak.high, 0)
-        found.append(Tile(label, figure, "%", was, interval, marks, 100 * leak.chance))
-    return found
 
 
 def leaks_of(judged: Judged) -> dict[str, Leakage]:
@@ -158,25 +100,26 @@ def _average(change: Change | None) -> list[Part | str]:
         return []
     if change.low <= 0.0 <= change.high:
         interval: Part = (f"({words.signed_bounds(change.low, change.high)})", "interval")
-        figure: Part = (f"{words.signed(change.value)} {_points(change.value)}", "figure")
+        figure: Part = (f"{words.signed(change.value)} {points(change.value)}", "figure")
         return ["; there is no clear change on average over rows, ", figure, " ", interval]
     verb = "costs" if change.value < 0 else "gains"
-    interval = (f"({words.bounds(*sorted((abs(change.low), abs(change.high))))})", "interval")
-    figure = (f"{100 * abs(change.value):.1f} {_points(change.value)}", "figure")
+    low, high = sorted((abs(change.low), abs(change.high)))
+    interval = (f"({words.bounds(low, high)})", "interval")
+    figure = (f"{100 * abs(change.value):.1f} {points(change.value)}", "figure")
     return [f", and {verb} ", figure, " ", interval, " on average over rows"]
 
 
 def _leaks(findings: Findings) -> Iterator[Sentence]:
     earlier = leaks_of(findings.before) if findings.removed else {}
-    for name, leak in leaks_of(findings.after).items():
+    for k, (name, leak) in enumerate(leaks_of(findings.after).items()):
         was = f", where it was {words.percent(earlier[name].accuracy, 0)} before" if name in earlier else ""
         yield _sentence(
-            f"A linear probe {'still ' if leak.low > leak.chance else ''}{_finds(name, leak)}",
+            f"{'It' if k else 'A linear probe'} {'still ' if leak.low > leak.chance else ''}{_finds(name, leak)}",
             *_share(leak.accuracy, (leak.low, leak.high), 0),
             f"{was}; chance is {words.percent(leak.chance, 0)}",
         )
-    for name, leak in findings.nonlinear.items():
-        start = f"A small network, which is not linear, {_finds(name, leak)}"
+    for k, (name, leak) in enumerate(findings.nonlinear.items()):
+        start = f"{'It' if k else 'A small network, which is not linear,'} {_finds(name, leak)}"
         yield _sentence(start, *_share(leak.accuracy, (leak.low, leak.high), 0))
 
 
@@ -189,29 +132,11 @@ def _share(share: float, interval: tuple[float, float], digits: int = 1) -> list
     return [(words.percent(share, digits), "figure"), " ", (f"({words.bounds(*interval, digits)})", "interval")]
 
 
-def _points(change: float) -> str:
+def points(change: float) -> str:
+    """The unit of a difference of shares as it is written: "1.0 point", "1.1 points"."""
     return "point" if f"{100 * abs(change):.1f}" == "1.0" else "points"
-
-
-def _worst_mark(accuracy: GroupAccuracy, before: bool) -> Mark:
-    low, high = accuracy.worst_interval()
-    return Mark(*(_PERCENT.at(value) for value in (accuracy.worst, low, high)), before)
-
-
-def _change_mark(change: Change) -> Mark:
-    """Around no change, which is in the middle."""
-    reach = 1.15 * max(abs(change.low), abs(change.high), 0.05)
-    scale = Scale(-reach, reach)
-    return Mark(*(scale.at(value) for value in (change.value, change.low, change.high)), False)
-
-
-def _leak_mark(leak: Leakage, before: bool) -> Mark:
-    return Mark(*(_PERCENT.at(value) for value in (leak.accuracy, leak.low, leak.high)), before)
 
 
 def _sentence(*parts: Part | str) -> Sentence:
     pieces: list[Part] = [(part, "words") if isinstance(part, str) else part for part in parts]
     return Sentence((*(piece for piece in pieces if piece[0]), (".", "words")))
-
-
-_PERCENT = Scale(0.0, 1.0)

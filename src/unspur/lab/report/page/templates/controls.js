@@ -89,9 +89,9 @@ document.querySelectorAll('input[name=colour]').forEach((input) => {
     draw();
   });
 });
-document.getElementById('zoom-in').addEventListener('click', () => look_closer(1 / 1.4));
-document.getElementById('zoom-out').addEventListener('click', () => look_closer(1.4));
-document.getElementById('zoom-reset').addEventListener('click', () => look_closer(0));
+document.getElementById('zoom-in').addEventListener('click', () => lookCloser(1 / 1.4));
+document.getElementById('zoom-out').addEventListener('click', () => lookCloser(1.4));
+document.getElementById('zoom-reset').addEventListener('click', () => lookCloser(0));
 
 function refresh() {
   readColours();

@@ -47,7 +47,7 @@ function stamp(kind, scale) {
 function ticks(low, high, most) {
   const rough = (high - low) / most;
   const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= rough);
+  const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= 0.75 * rough);
   const found = [];
   for (let k = Math.ceil(low / step); k * step <= high; k++) found.push(Number((k * step).toPrecision(12)));
   return found;
@@ -58,7 +58,7 @@ function drawFrame() {
   const [left, right, bottom, top] = state.seen;
   ink.font = `12.5px ${getComputedStyle(document.body).fontFamily}`;
   ink.lineWidth = 1;
-  for (const [across, values] of [[true, ticks(left, right, Math.max(3, width / 80))], [false, ticks(bottom, top, Math.max(3, height / 70))]]) {
+  for (const [across, values] of [[true, ticks(left, right, Math.max(4, width / 80))], [false, ticks(bottom, top, Math.max(4, height / 70))]]) {
     for (const value of values) {
       const [px, py] = toScreen(across ? value : left, across ? bottom : value);
       ink.strokeStyle = value === 0 ? colours.line : colours.rule;

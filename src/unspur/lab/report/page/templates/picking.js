@@ -120,15 +120,15 @@ canvas.addEventListener('keydown', (event) => {
       : next(...ARROWS[event.key]);
   } else if (event.key === 'Home' || event.key === 'End') row = outermost(event.key === 'Home' ? -1 : 1);
   else if (event.key === 'Escape') hide();
-  else if (event.key === '+' || event.key === '=') look_closer(1 / 1.4);
-  else if (event.key === '-') look_closer(1.4);
-  else if (event.key === '0') look_closer(0);
+  else if (event.key === '+' || event.key === '=') lookCloser(1 / 1.4);
+  else if (event.key === '-') lookCloser(1.4);
+  else if (event.key === '0') lookCloser(0);
   else return;
   event.preventDefault();
   if (row >= 0) show(row, true);
 });
 
-function look_closer(factor, px, py) {
+function lookCloser(factor, px, py) {
   if (factor) zoom(factor, px, py); else state.seen = whole();
   if (state.at >= 0 && inside(...position(state.at))) { draw(); place(); } else { hide(); draw(); }
 }
@@ -164,5 +164,5 @@ canvas.addEventListener('blur', hide);
 canvas.addEventListener('wheel', (event) => {
   if (document.activeElement !== canvas && !event.ctrlKey) return;
   event.preventDefault();
-  look_closer(Math.exp(Math.max(-0.3, Math.min(0.3, event.deltaY * 0.0015))), event.offsetX, event.offsetY);
+  lookCloser(Math.exp(Math.max(-0.3, Math.min(0.3, event.deltaY * 0.0015))), event.offsetX, event.offsetY);
 }, { passive: false });

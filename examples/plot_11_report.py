@@ -1,0 +1,60 @@
+"""
+The report: everything in one page
+==================================
+
+:func:`unspur.lab.report.build` measures what a fitted removal does and writes one HTML file that opens anywhere,
+without a network: the verdict in words, accuracies with intervals, the tests, what directions mean, what is left. On
+the command line it is ``unspur report``.
+"""
+
+# %%
+# Digits on photographs once more
+# -------------------------------
+
+import tempfile
+from pathlib import Path
+
+from sklearn.decomposition import PCA
+
+from unspur import JSE
+from unspur.lab.datasets import embed_images, make_photodigits
+from unspur.lab.findings import find
+from unspur.lab.report import build, figures
+
+train = make_photodigits("train", agreement=0.9, repeats=2, random_state=0)
+test = make_photodigits("test", agreement=0.5, repeats=1, random_state=2)
+pca = PCA(50, random_state=0).fit(embed_images(train.images))
+Z, Z_test = (pca.transform(embed_images(split.images)) for split in (train, test))
+digits, photographs = {0: "0–4", 1: "5–9"}, {0: "china", 1: "flower"}
+rows = (Z, [digits[y] for y in train.y], [photographs[c] for c in train.concept])
+judged = (Z_test, [digits[y] for y in test.y], [photographs[c] for c in test.concept])
+jse = JSE(random_state=0).fit(rows[0], rows[1], concept=rows[2])
+
+# %%
+# The page
+# --------
+# Test rows should be rows that the fit has not seen. With their pictures the page shows what lies farthest out along
+# each direction, and the picture of a row where the pointer is.
+
+options = {"main": "digit", "concept": "photograph", "compare": ["LEACE"], "pictures": test.images}
+folder = tempfile.TemporaryDirectory()
+page = build(jse, rows, judged, Path(folder.name) / "digits-on-photographs.html", **options)
+print(f"{page.name}: {page.stat().st_size / 1e6:.2f} MB")
+
+# %%
+# The same findings as figures for a paper
+# ----------------------------------------
+# :func:`unspur.lab.findings.find` returns what the page shows, as plain values. The functions in
+# ``unspur.lab.report.figures`` draw them, in colours that are the same everywhere.
+
+findings = find(jse, rows, judged, **options)
+plane = figures.subspaces(findings)
+
+# %%
+
+bars = figures.group_bars(findings, width="page")
+
+# %%
+
+ladder = figures.ladder(findings, width="page")
+folder.cleanup()

@@ -1,0 +1,98 @@
+"""What verbs that fit a removal share: the options of JSE, and the fit."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from unspur import JSE
+    from unspur._typing import BoolArray
+    from unspur.lab.selection import Rows
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _number_or_auto(ctx: click.Context, parameter: click.Parameter, value: str) -> Any:  # noqa: ARG001
+    if value == "auto":
+        return value
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise click.BadParameter(f"{value!r} is neither a number nor 'auto'.")
+    return number
+
+
+def _folds(ctx: click.Context, parameter: click.Parameter, value: int) -> int:  # noqa: ARG001
+    if value == 1:
+        raise click.BadParameter("one fold cannot be cross-fitted; use 0 or at least 2.")
+    return value
+
+
+_OPTIONS = (
+    click.option("--cv", default=5, show_default=True, type=click.IntRange(0), callback=_folds,
+                 help="Folds to cross-fit in; 0 holds out 20 %."),
+    click.option("--significance-level", default=0.05, show_default=True,
+                 type=click.FloatRange(0, 1, min_open=True, max_open=True),
+                 help="Chance at which a test may accept a useless direction."),
+    click.option("--delta", default="0", show_default=True, callback=_number_or_auto,
+                 help="Shift of the second test, or auto."),
+    click.option("--weight-decay", default="auto", show_default=True, callback=_number_or_auto,
+                 help="Penalty, or auto."),
+    click.option("--balance", default="group", show_default=True,
+                 type=click.Choice(["none", "concept", "main", "group"]), help="Classes that get equal weight."),
+    click.option("--orthogonality", default="weights", show_default=True,
+                 type=click.Choice(["weights", "scores", "auto"]),
+                 help="What of the two labels is orthogonal; auto: the lower loss on rows held out."),
+    click.option("--solver", default="exact", show_default=True, type=click.Choice(["exact", "sgd"]),
+                 help="How a pair is estimated; sgd is the paper's."),
+    click.option("--max-spurious", type=click.IntRange(0), help="Most directions to remove."),
+)  # fmt: skip
+#: Names of the parameters that these options set.
+FITTING = ("cv", "significance_level", "delta", "weight_decay", "balance", "orthogonality", "solver", "max_spurious")
+
+
+def fitting_options(function: F) -> F:
+    """The options of a fit."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+def fitted_jse(
+    train: Rows,
+    validation: Rows | None,
+    known: BoolArray,
+    *,
+    cv: int,
+    orthogonality: str,
+    missing: Any,
+    seed: int,
+    watched: bool,
+    **options: Any,
+) -> tuple[JSE, dict[str, float]]:
+    """JSE by its options, fitted; and, where it was to choose what is orthogonal, the losses that it chose by.
+
+    `known` are the rows whose concept is. What warnings would say is for the caller to tell.
+    """
+    from unspur import JSE
+    from unspur.exceptions import NothingRemovedWarning, TaskLostWarning
+    from unspur.lab.selection import select_orthogonality
+
+    jse = JSE(
+        cv=None if cv == 0 else cv, missing_concept=missing, random_state=seed, verbose=watched,
+        orthogonality="weights" if orthogonality == "auto" else orthogonality, **options,
+    )  # fmt: skip
+    with warnings.catch_warnings():
+        for told_later in (NothingRemovedWarning, TaskLostWarning):
+            warnings.simplefilter("ignore", told_later)
+        if orthogonality == "auto":
+            return select_orthogonality(jse, train.select(known), validation, seed)
+        held_out = {} if validation is None else validation.held_out()
+        return jse.fit(train.Z, train.y, concept=train.concept, **held_out), {}

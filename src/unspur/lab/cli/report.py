@@ -1,0 +1,298 @@
+"""`unspur report`: everything a removal does, on one page to look at."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from unspur.lab.cli.common import (
+    Conditions,
+    LocalPath,
+    echo_json,
+    force_option,
+    json_option,
+    label_options,
+    missing_value,
+    other_file,
+    read_rows,
+    refuse_input_as_output,
+    seed_option,
+    where_option,
+)
+from unspur.lab.cli.fitting import FITTING, fitted_jse, fitting_options
+from unspur.lab.cli.shown import is_column, shown
+from unspur.lab.cli.words import say
+from unspur.lab.compare import HEADS, REMOVERS
+
+if TYPE_CHECKING:
+    from unspur.lab.files import Table
+    from unspur.lab.findings.values import Findings
+    from unspur.lab.selection import Rows
+
+#: Where a context keeps what was typed after the verb.
+TYPED = "unspur.typed"
+
+
+class Typed(click.Command):
+    """A verb that knows the words it was given, for the page to say how it was made."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep the words, then take them as options."""
+        ctx.meta[TYPED] = list(args)
+        return super().parse_args(ctx, args)
+
+
+def _shape(ctx: click.Context, parameter: click.Parameter, given: str | None) -> tuple[int, ...] | None:  # noqa: ARG001
+    if given is None:
+        return None
+    if not re.fullmatch(r"[1-9]\d{0,4}[x×][1-9]\d{0,4}([x×]3)?", given):
+        raise click.BadParameter(f"{given!r} is not HEIGHTxWIDTH, such as 64x64, or 64x64x3 for colours.")
+    return tuple(int(side) for side in re.split("[x×]", given))
+
+
+@click.command("report", cls=Typed)
+@click.argument("file", type=LocalPath())
+@label_options
+@where_option()
+@click.option("--output", default="report.html", show_default=True, type=LocalPath(), help="Where the page goes.")
+@click.option("--removal", type=LocalPath(), help="A removal that unspur fit saved; else one is fitted here.")
+@click.option("--save", type=LocalPath(), help="Keep the removal that is fitted here (a .safetensors file).")
+@click.option("--test", "test_file", type=LocalPath(), help="File with test rows; else 30 % of each group of FILE.")
+@where_option("test")
+@click.option("--validation", type=LocalPath(), help="File with rows to test directions, and choose last layers, on.")
+@where_option("validation")
+@click.option("--with", "compared", multiple=True, type=click.Choice([*REMOVERS, *HEADS]), metavar="NAME",
+              help=f"A method to compare with: {', '.join([*REMOVERS, *HEADS])}.")  # fmt: skip
+@click.option("--show", metavar="NAME", help="What rows are: a column of paths or texts, an array of pictures, or, for "
+              "a store, the .csv table or the dataset that it was made of.")  # fmt: skip
+@click.option("--root", type=LocalPath(path_type=Path), help="Folder of the pictures (that of FILE).")
+@click.option("--image-shape", metavar="HxW[x3]", callback=_shape, help="Rows are the pixels of pictures of this size.")
+@click.option("--encoder", "encoder_name", metavar="NAME", help="Network that made the rows: show where it looks.")
+@click.option("--title", help="Of the page.")
+@fitting_options
+@seed_option
+@force_option
+@json_option
+def report_command(
+    file: str,
+    main: str,
+    concept: str,
+    ignore: tuple[str, ...],
+    missing_concept: str | None,
+    where: Conditions,
+    output: str,
+    removal: str | None,
+    save: str | None,
+    test_file: str | None,
+    test_where: Conditions,
+    validation: str | None,
+    validation_where: Conditions,
+    compared: tuple[str, ...],
+    show: str | None,
+    root: Path | None,
+    image_shape: tuple[int, ...] | None,
+    encoder_name: str | None,
+    title: str | None,
+    seed: int,
+    force: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    r"""Write a page that shows all that a removal does.
+
+    The page is one HTML file that opens in any browser, without a network. Without --removal the concept is found in
+    the rows of FILE first; without test rows 30 % of each group are held out before that.
+
+    Example:
+      unspur report birds.csv --main bird --concept background \
+          --show picture --with LEACE --output birds.html
+      unspur report train.npz --test test.npz --main bird \
+          --concept background --removal background.safetensors
+    """
+    from unspur.lab.report.building import check_page, write_page
+
+    ctx = click.get_current_context()
+    _refuse_contradictions(ctx, removal, save, show, encoder_name)
+    check_page(output, overwrite=force)
+    _refuse_in_the_way(output, save, (file, removal, test_file, validation), force)
+    labels = (main, concept, show) if show is not None and is_column(show) else (main, concept)
+    table = read_rows(file, labels, ignore, where)
+    missing = missing_value(missing_concept, table.label(concept))
+    others: dict[str, Table | None] = {}
+    for name, given, chosen in (("test", test_file, test_where), ("validation", validation, validation_where)):
+        path = other_file(file, given, where, chosen, name)
+        wanted = labels if name == "test" else (main, concept)
+        others[name] = None if path is None else _read_like(table, path, wanted, ignore, chosen)
+    test = others["test"]
+    if test is None:
+        table, test = _divided(table, (main, concept), missing, seed)
+    watched = not as_json and sys.stderr.isatty()
+    rows = {name: _rows(part, main, concept, missing)
+            for name, part in (("train", table), ("test", test), ("validation", others["validation"]))
+            if part is not None}  # fmt: skip
+    remover = _remover(removal, table, rows, (seed, missing, watched), options)
+    if save is not None:
+        remover.save(save, overwrite=force)
+    found = _found(
+        remover, rows, compared, watched, main=main, concept=concept, image_shape=image_shape, seed=seed,
+        saved=removal or save, command=shlex.join(["unspur", "report", *ctx.meta[TYPED]]),
+        **(shown(show, test, root) if show is not None else {}), **_network(encoder_name, table),
+        ids=test.columns.get("id"),
+    )  # fmt: skip
+    write_page(found, output, title=title, overwrite=force)
+    flattered = removal is not None and others["test"] is None
+    _tell(found, output, save, as_json, f"Test rows are 30 % of each group of {file}; rows that the removal was fitted "
+          "on flatter it." if flattered else "")  # fmt: skip
+
+
+def _refuse_contradictions(
+    ctx: click.Context, removal: str | None, save: str | None, show: str | None, encoder: str | None
+) -> None:
+    typed = [name for name in FITTING if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    if removal is not None and (typed or save is not None):
+        option = "--save" if save is not None else f"--{typed[0].replace('_', '-')}"
+        raise click.UsageError(f"{option} is for a removal that is fitted here; --removal names one that is there.")
+    if encoder is not None and show is None:
+        raise click.UsageError("--encoder shows where a network looks in pictures; say with --show where they are.")
+
+
+def _refuse_in_the_way(output: str, save: str | None, inputs: tuple[str | None, ...], force: bool) -> None:
+    from unspur.io import refuse_existing
+
+    refuse_input_as_output(output, *inputs)
+    if save is not None:
+        if Path(save).resolve() == Path(output).resolve():
+            raise click.UsageError(f"--save and --output are both {output}; they are two files.")
+        refuse_existing(save, overwrite=force)
+        refuse_input_as_output(save, *inputs)
+
+
+def _read_like(table: Table, path: str, labels: tuple[str, ...], ignore: tuple[str, ...], where: Conditions) -> Table:
+    return read_rows(path, labels, ignore, where).like(table.features, table.Z.shape[1])
+
+
+def _divided(table: Table, labels: tuple[str, str], missing: Any, seed: int) -> tuple[Table, Table]:
+    """Training and test rows of one table: 30 % of each group are the latter, the same rows as `evaluate` takes."""
+    import numpy as np
+
+    from unspur.lab.evaluation import held_out
+    from unspur.labels import class_label
+
+    n = len(table.Z)
+    y = class_label(table.label(labels[0]), labels[0], n)
+    c = class_label(table.label(labels[1]), labels[1], n, missing=missing)
+    held = held_out(y, c, np.random.default_rng(seed))
+    return _part(table, labels, ~held), _part(table, labels, held)
+
+
+def _part(table: Table, labels: tuple[str, ...], mask: Any) -> Table:
+    """Some of the rows; labels that are files of their own become columns."""
+    import numpy as np
+
+    n = len(table.Z)
+    columns = {**table.columns, **{name: table.label(name) for name in labels}}
+    columns = {name: column[mask] if column.shape[:1] == (n,) else column for name, column in columns.items()}
+    kept = np.flatnonzero(mask) if table.kept is None else table.kept[mask]
+    return replace(table, Z=np.asarray(table.Z)[mask], columns=columns, kept=kept)
+
+
+def _rows(table: Table, main: str, concept: str, missing: Any) -> Rows:
+    """Rows with their labels, a concept that is not known being None."""
+    import numpy as np
+
+    from unspur.lab.selection import Rows
+    from unspur.labels import class_label
+
+    values = table.label(concept)
+    known = class_label(values, concept, len(table.Z), missing=missing).present
+    if not known.all():
+        values = np.where(known, values.astype(object), None)
+    return Rows(np.asarray(table.Z), table.label(main), values)
+
+
+def _remover(
+    removal: str | None, table: Table, rows: dict[str, Rows], how: tuple[int, Any, bool], options: dict[str, Any]
+) -> Any:
+    """The removal that was saved, or one that is fitted on the training rows."""
+    import numpy as np
+
+    from unspur import load
+    from unspur.labels import class_label
+
+    seed, missing, watched = how
+    if removal is not None:
+        remover = load(removal)
+        table.like(getattr(remover, "feature_names_in_", None), remover.n_features_in_)
+        return remover
+    train = rows["train"]
+    known = class_label(train.concept, "the concept", len(train)).present
+    jse, _ = fitted_jse(
+        train, rows.get("validation"), known, missing=missing, seed=seed, watched=watched, **options
+    )  # fmt: skip
+    if table.features is not None:
+        jse.feature_names_in_ = np.array(table.features, dtype=object)
+    return jse
+
+
+def _network(name: str | None, table: Table) -> dict[str, Any]:
+    """The network and the principal components that a store's rows were reduced to, as arguments of `find`."""
+    if name is None:
+        return {}
+    from unspur.lab.encoders import load_encoder
+    from unspur.lab.encoders.reduction import Reduction
+    from unspur.lab.encoders.store import REDUCTION
+
+    reduced = table.path / REDUCTION
+    return {"encoder": load_encoder(name), "reduction": Reduction.read(reduced) if reduced.is_file() else None}
+
+
+def _found(
+    remover: Any, rows: dict[str, Rows], compared: tuple[str, ...], watched: bool, **options: Any
+) -> Findings:  # fmt: skip
+    from tqdm.auto import tqdm
+
+    from unspur.lab.findings import STEPS, find
+
+    with tqdm(total=STEPS + len(compared), desc="report", disable=not watched) as bar:
+
+        def report(name: str) -> None:
+            bar.set_postfix_str(name)
+            bar.update()
+
+        return find(
+            remover, rows["train"], rows["test"], validation=rows.get("validation"), compare=compared, report=report,
+            **options,
+        )  # fmt: skip
+
+
+def _tell(found: Findings, output: str, save: str | None, as_json: bool, caveat: str) -> None:
+    from unspur.lab.report.page import verdict
+
+    if as_json:
+        judged = [
+            {
+                "name": line.name, "removed": line.removed, "problem": line.problem,
+                "accuracy": None if line.accuracy is None else line.accuracy.to_dict(),
+                "leakage": {name: part.to_dict() for name, part in line.leakage.items()},
+            }
+            for line in found.judged
+        ]  # fmt: skip
+        echo_json({
+            "report": output, "removal": save, "spurious": found.removed, "main": found.kept, "ambient": found.ambient,
+            "judged": judged, "verdict": verdict(found), "warnings": [*found.warnings, *filter(None, [caveat])],
+        })  # fmt: skip
+        return
+    for sentence in verdict(found):
+        say(sentence)
+    for warning in (*found.warnings, *filter(None, [caveat])):
+        say(f"\n{warning}")
+    if save is not None:
+        say(f"\nRemoval: {save}")
+    say(f"\nReport: {output} (open it in a browser)")

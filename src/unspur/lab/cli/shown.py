@@ -1,0 +1,94 @@
+"""What --show names: a column of paths or texts, an array of pictures, or the examples that a store was made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from unspur._typing import Array
+    from unspur.lab.datasets.examples import Examples
+    from unspur.lab.files import Table
+
+#: Datasets that a store may be of.
+DATASETS = ("waterbirds", "waterbirds-published", "celeba", "multinli")
+
+
+def is_column(show: str | None) -> bool:
+    """Whether --show names something that is read with the rows."""
+    return show is not None and show not in DATASETS and Path(show).suffix.lower() != ".csv"
+
+
+def shown(show: str, table: Table, root: Path | None) -> dict[str, Any]:
+    """Pictures or texts of the rows of a table, as arguments of `find`."""
+    if not is_column(show):
+        return _of_store(show, table, root)
+    values = table.label(show)
+    if values.ndim > 1:
+        return {"pictures": values}
+    _require_all(values, show, table.path)
+    words = [str(value) for value in values.tolist()]
+    if not _are_pictures(words):
+        return {"texts": words}
+    folder = (table.path if table.path.is_dir() else table.path.parent) if root is None else root
+    return {"pictures": [folder / word for word in words]}
+
+
+def _are_pictures(words: Sequence[str]) -> bool:
+    from unspur.lab.findings.content import PICTURES
+
+    return all(Path(word).suffix.lower() in PICTURES for word in words)
+
+
+def _require_all(values: Array, show: str, path: Path) -> None:
+    from unspur.exceptions import InputError
+
+    gaps = sum(value is None or value != value for value in values.tolist())
+    if gaps:
+        raise InputError(f"{show} of {path} is empty in {gaps} rows; all rows that are shown need something to show.")
+
+
+def _of_store(show: str, table: Table, root: Path | None) -> dict[str, Any]:
+    """The examples of a store's rows, which are found by their ids."""
+    import numpy as np
+
+    from unspur.exceptions import InputError
+    from unspur.lab.findings.content import Part
+
+    if "id" not in table.columns:
+        raise click.UsageError(f"--show {show} is for the rows of an embedding store, which have ids; {table.path} has "
+                               "none. Name one of its columns.")  # fmt: skip
+    examples = _examples(show, table.path, root)
+    number = {name: i for i, name in enumerate(examples.ids)}
+    ids = [str(name) for name in table.columns["id"].tolist()]
+    strange = [name for name in ids if name not in number]
+    if strange:
+        raise InputError(
+            f"{len(strange)} rows of {table.path} are not among the examples of {show}, the first {strange[0]!r}. Name "
+            "what the store was made of."
+        )
+    part = Part(examples, np.array([number[name] for name in ids]))
+    return {"pictures" if examples.kind == "image" else "texts": part}
+
+
+def _examples(show: str, store: Path, root: Path | None) -> Examples:
+    """The dataset that a store was made of, as its manifest says it was drawn."""
+    from unspur.lab.datasets.celeba import CelebA
+    from unspur.lab.datasets.multinli import MultiNLI
+    from unspur.lab.datasets.own import Own
+    from unspur.lab.datasets.waterbirds import Composites, read_published
+    from unspur.lab.encoders.store import read_manifest
+
+    if show not in DATASETS:
+        return Own.read(show, root)
+    if root is None:
+        raise click.UsageError(f"--show {show} needs --root, the folder of its data.")
+    drawn = read_manifest(store)["dataset"]["settings"]
+    if show == "waterbirds":
+        return Composites.draw(root, root, drawn.get("seed", 0), drawn.get("sizes"), drawn.get("rule", "species"))
+    if show == "waterbirds-published":
+        return read_published(root, None)  # whatever the rule for its labels, the pictures are the same
+    return CelebA.read(root) if show == "celeba" else MultiNLI.read(root)

@@ -1,0 +1,164 @@
+"""The page as text: complete for every kind of findings, escaped, small, and the same for the same findings."""
+
+import base64
+import hashlib
+import json
+import re
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from tests.lab.report.making import (
+    HOSTILE,
+    closed_form_findings,
+    hostile_findings,
+    lost,
+    many_findings,
+    nothing_removed,
+    photo_findings,
+    several_findings,
+    text_findings,
+    toy_findings,
+)
+from unspur.exceptions import InputError
+from unspur.lab.report.page import render
+
+KINDS = [
+    closed_form_findings, hostile_findings, lost, nothing_removed, photo_findings, several_findings, text_findings,
+    toy_findings,
+]  # fmt: skip
+SECTIONS = ["verdict", "groups", "subspaces", "ladder", "meaning", "leakage", "reproduce"]
+VOID = {"meta", "img", "br", "input", "link", "hr", "col"}
+
+
+class Reader(HTMLParser):
+    """Elements, texts and whether everything that is opened is closed."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.elements, self.texts = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        if tag == "p" and self.open[-1] != "p":
+            return
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if not self.open or self.open[-1] not in ("style", "script"):
+            self.texts.append(data)
+
+
+def read(page):
+    reader = Reader()
+    reader.feed(page)
+    return reader
+
+
+@pytest.mark.parametrize("make", KINDS)
+def test_every_kind_of_findings_makes_a_whole_page(make):
+    reader = read(render(make()))
+    assert reader.open == []
+    tags = [tag for tag, _ in reader.elements]
+    assert tags.count("h1") == 1
+    assert tags.count("main") == 1
+    assert [attrs["id"] for tag, attrs in reader.elements if tag == "section"] == SECTIONS
+    levels = [int(tag[1]) for tag in tags if re.fullmatch(r"h[1-6]", tag)]
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    ids = [attrs["id"] for _, attrs in reader.elements if "id" in attrs]
+    assert len(ids) == len(set(ids))
+
+
+def test_what_users_call_things_stays_text():
+    page = render(hostile_findings())
+    reader = read(page)
+    images = [attrs for tag, attrs in reader.elements if tag == "img"]
+    assert images  # the control: there are some, all of them ours
+    assert all(attrs["src"].startswith("data:image/") for attrs in images)
+    assert not any(name.startswith("on") for _, attrs in reader.elements for name in attrs)
+    assert [tag for tag, _ in reader.elements].count("script") == 2
+    text = " ".join(reader.texts)
+    for name in HOSTILE[:3]:
+        assert name in text
+    assert "49" not in render(replace(toy_findings(), main="{{ 7 * 7 }}"), title="t").split("</header>")[0]
+
+
+def test_only_this_very_script_and_style_may_run_and_nothing_may_be_loaded():
+    page = render(toy_findings())
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page).group(1).replace("&#39;", "'")
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    for element in ("style", "script"):
+        content = re.search(rf"<{element}>(.*?)</{element}>", page, re.DOTALL).group(1)
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert f"{element}-src 'sha256-{digest}'" in policy
+    assert not re.search(r'(src|href|action)="(?!data:|#)', page)
+    assert " style=" not in page  # the policy would drop it
+    assert "innerHTML" not in page
+
+
+def test_the_same_findings_give_the_same_bytes():
+    assert render(photo_findings()) == render(photo_findings())
+    assert render(photo_findings()) != render(photo_findings(), title="Another")
+
+
+def test_five_thousand_rows_with_colour_pictures_stay_below_three_megabytes():
+    found = many_findings(5000)
+    page = render(found)
+    assert len(page.encode()) < 3_000_000
+    assert found.content.loaded.max() == 1
+    data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL).group(1))
+    assert data["rows"] == data["sheet"]["count"] == 5000
+    assert data["sheet"]["size"] >= 24
+
+
+def test_rows_and_directions_that_are_left_out_are_counted():
+    found = toy_findings()
+    assert "All 600 test rows are drawn." in render(found)
+    assert "Of 600 test rows 100 are drawn." in render(replace(found, shown=np.arange(100)))
+    group = found.group.copy()
+    group[:7] = -1
+    assert "In 7 test rows the concept is not known" in render(replace(found, group=group))
+
+
+def test_both_averages_and_every_method_with_its_problem_are_there():
+    text = " ".join(read(render(lost())).texts)
+    assert "average over groups" in text
+    assert "average over rows" in text
+    assert "Group (bird=1, background=0) has 1 row; 2 are needed." in text
+    assert "The task may be lost." in text
+
+
+def test_the_story_is_told_where_there_is_no_ladder():
+    found = closed_form_findings()
+    text = " ".join(read(render(found)).texts)
+    assert found.story in text
+    assert "ladder" in text
+
+
+def test_texts_of_extreme_rows_are_quoted_and_pictures_have_names():
+    found = text_findings()
+    page = render(found)
+    row = int(found.extremes[0].low[0])
+    assert f"<blockquote>{found.content[row][:100]}" in page
+    pictures = [attrs for tag, attrs in read(render(photo_findings())).elements if tag == "img"]
+    assert all(attrs["alt"] for attrs in pictures)
+
+
+@pytest.mark.parametrize(("module", "make"), [("jinja2", toy_findings), ("PIL", photo_findings)])
+def test_a_missing_library_is_named_with_what_installs_it(monkeypatch, module, make):
+    found = make()
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(InputError, match=r"unspur\[report\]"):
+        render(found)
