@@ -5,10 +5,17 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PYTHON_FILES := src tests benchmarks examples docs/conf.py docs/_ext
 
-.PHONY: demo picture test lint types docs linkcheck bench defaults results frozen finetuned check clean
+.PHONY: demo report-birds picture test lint types docs linkcheck bench defaults results frozen finetuned check clean
 
 demo: $(READY)  ## remove the photograph behind the digits, end to end
 	$(BIN)/unspur demo --output unspur-demo.png --force
+
+# Where the birds and scenes are, and the stores that `unspur embed` made of them.
+BIRDS_ROOT ?= data
+BIRDS ?= unspur-embeddings
+
+report-birds: $(READY)  ## the report of real birds, report-birds.html, where data and store are at hand (docs/datasets.md)
+	$(BIN)/python benchmarks/report_birds.py --root '$(BIRDS_ROOT)' --embeddings '$(BIRDS)' --output report-birds.html
 
 picture: $(READY)  ## the picture of the README
 	$(BIN)/unspur demo --output docs/images/demo.png --force

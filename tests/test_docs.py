@@ -31,7 +31,7 @@ ELSEWHERE = {"experiments.md"}
 #: Blocks of Python that need what a test has not; a page that is not named here has none.
 NOT_RUN = {"big-data.md": 4, "guides/huggingface.md": 2, "guides/timm.md": 2}
 #: Pages whose commands are run as well, after the Python above them.
-COMMANDS_RUN = {"start.md", "guides/timm.md"}
+COMMANDS_RUN = {"start.md"}
 BLOCK = re.compile(r"(<!-- not run: [^>]+ -->\n)?^```(python|console)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -170,7 +170,7 @@ def test_docstrings_whose_fields_are_sentences_are_read_as_such(monkeypatch):
     ]  # fmt: skip
     as_napoleon_reads(None, "function", "f", None, None, lines)
     assert lines == [
-        "Promise.", "", "Parameters", "----------", "Z", "    rows (n, d).", "cv : int, default=5", "    Number of folds.",
-        "low, high", "    bounds of what is", "    measured.", "",
+        "Promise.", "", "Parameters", "----------", "Z", "    rows (n, d).", "cv : int, default=5",
+        "    Number of folds.", "low, high", "    bounds of what is", "    measured.", "",
         "Notes", "-----", "Afterwards nothing is as it was.",
     ]  # fmt: skip

@@ -20,19 +20,23 @@ def command(verb):
 
 def table_of(verb):
     """Options as the help has them; without --debug and --help, which all verbs have."""
-    context = click.Context(command(verb), info_name=verb)
-    records = [parameter.get_help_record(context) for parameter in command(verb).get_params(context)]
-    rows = [record for record in records if record and not re.search(r"--(help|debug)\b", record[0])]
-    lines = [f"| `{option}` | {_joined(text)} |" for option, text in map(_escaped, rows)]
-    return "\n".join(["| Option | What it does |", "| --- | --- |", *lines]) + "\n"
+    options = [one for one in command(verb).params if isinstance(one, click.Option) and one.name != "debug"]
+    return "\n".join(["| Option | What it does |", "| --- | --- |", *map(_row, options)]) + "\n"
 
 
-def _escaped(record):
-    return tuple(part.replace("|", r"\|") for part in record)
+def _row(option):
+    """One option: its name, what its value is, what for, and what it is if it is not given."""
+    value = "" if option.is_flag else (option.metavar or _kind(option.type)).replace("|", r"\|")
+    said = option.help or ""
+    if option.required:
+        said += " Required."
+    elif option.show_default and not option.is_flag:
+        said += f" Default: `{option.default}`."
+    return f"| `{' '.join(filter(None, (option.opts[0], value)))}` | {said} |"
 
 
-def _joined(text):
-    return " ".join(text.replace("<", r"\<").split())
+def _kind(kind):
+    return "|".join(kind.choices) if isinstance(kind, click.Choice) else kind.name.upper().removesuffix(" RANGE")
 
 
 def parts(page):

@@ -291,7 +291,8 @@ def test_a_reader_that_stops_reading_is_no_error(folder, arguments, unbuffered):
 def test_a_full_disk_under_the_output_is_said(folder):
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "unspur", *FIT]
-        done = subprocess.run(command, cwd=folder, stdout=full, stderr=subprocess.PIPE, text=True)
+        held_back = environment(PYTHONUNBUFFERED="")  # what was not written is tried again at the end
+        done = subprocess.run(command, cwd=folder, stdout=full, stderr=subprocess.PIPE, text=True, env=held_back)
     assert done.returncode == 1
     assert done.stderr == (
         "Error: The output cannot be written: the disk is full. Make room, or write to another place.\n"

@@ -34,6 +34,7 @@ class Guarantees:
 def guarantees(remover: Remover, rows: Labelled, clean: Array, main: str) -> Guarantees:
     """Measured on test rows, and on the same rows with the concept removed."""
     judge = copy.copy(remover)  # a certificate is kept by who measured it, and the user's remover is not ours
+    judge.__dict__.pop("feature_names_in_", None)  # rows are an array here; their names were looked at before
     if "concept_type" in judge.get_params():
         judge.set_params(concept_type="class")  # whatever it was fitted with: these are classes
     remarks: tuple[str, ...] = ()

@@ -65,7 +65,7 @@ def group_bars(
     names = _names(results, groups) + list(_TWO if averages else ())
     size = inches(width)
     panel = len(names) * (_BAR * len(results) + _GAP)
-    figure = new_figure(size, panel + 0.75 + 0.14 * len(lacking))
+    figure = new_figure(size, panel + 0.4 + (LINE if lacking else 0.0))
     axis = figure.subplots()
     draw_bars(axis, dict(zip(results, bars, strict=True)), names, wrap=int(6 * size))
     axis.set_xlabel("accuracy, % (95 % interval)")

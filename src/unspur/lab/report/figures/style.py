@@ -20,11 +20,13 @@ NARROWEST = 2.0
 GREY = "0.4"
 #: Points. Nothing is written smaller than this.
 SMALL = 6.5
+#: Of the text of legends; inches of a line of it.
+_LEGEND, LINE = 7.0, 0.117
 STYLE: dict[str, Any] = {
     # A name first: what "sans-serif" means is looked up when a figure is drawn, in settings that may be the user's.
     "font.family": ["DejaVu Sans", "sans-serif"],
     "font.size": 7.5, "axes.titlesize": 7.5, "axes.labelsize": 7.0, "xtick.labelsize": SMALL, "ytick.labelsize": SMALL,
-    "legend.fontsize": 7.0, "axes.titlelocation": "left", "axes.titlepad": 4.0, "axes.labelpad": 2.5,
+    "legend.fontsize": _LEGEND, "axes.titlelocation": "left", "axes.titlepad": 4.0, "axes.labelpad": 2.5,
     "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True, "axes.linewidth": 0.6,
     "xtick.major.width": 0.6, "ytick.major.width": 0.6, "xtick.major.size": 2.5, "ytick.major.size": 2.5,
     "xtick.major.pad": 2.0, "ytick.major.pad": 2.0, "lines.linewidth": 1.3, "lines.markersize": 3.5,
@@ -157,19 +159,27 @@ def handle(label: str, **look: Any) -> Any:
 
 
 def add_legend(figure: Any, handles: Sequence[Any], width: float) -> None:
-    """Entries below the panels, in rows, as many side by side as fit."""
+    """Entries below the panels, in rows, as many side by side as fit; the figure grows by what they need."""
     if not handles:
         return
-    size = 7.0
-    widths = [0.42 + inches_of(entry.get_label(), size) for entry in handles]
+    widths = [0.42 + inches_of(entry.get_label(), _LEGEND) for entry in handles]
     fitting = (k for k in range(len(handles), 1, -1) if sum(max(widths[c::k]) for c in range(k)) <= width - 0.1)
     columns = next(fitting, 1)
+    lines = [
+        max(lines_of(entry.get_label()) for entry in handles[k : k + columns]) for k in range(0, len(handles), columns)
+    ]
+    figure.set_figheight(figure.get_figheight() + 0.1 + sum(LINE * number + 0.04 for number in lines))
     in_rows = [entry for column in range(columns) for entry in handles[column::columns]]
     figure.legend(
         handles=in_rows, labels=[entry.get_label() for entry in in_rows], ncols=columns, loc="outside lower center",
         frameon=False, borderpad=0.2, borderaxespad=0.0, columnspacing=1.2, handlelength=2.0, handletextpad=0.6,
         labelspacing=0.35,
     )  # fmt: skip
+
+
+def lines_of(text: str) -> int:
+    """Number of lines of a text."""
+    return text.count("\n") + 1
 
 
 def inches_of(text: str, size: float) -> float:

@@ -42,8 +42,7 @@ def render(findings: Findings, *, title: str | None = None) -> str:
     x, y = first_pair(findings, axes)
     parts: dict[str, Any] = {
         "findings": findings,
-        "title": title
-        or f"Removing {words.listed([words.named(c) for c in findings.concepts])}, keeping {words.named(findings.main)}",
+        "title": title or _title(findings),
         "policy": _policy(style, script),
         "style": style,
         "script": script,
@@ -72,7 +71,8 @@ def render(findings: Findings, *, title: str | None = None) -> str:
 
 
 def _title(findings: Findings) -> str:
-    return f"Removing {words.listed([words.named(name) for name in findings.concepts])}, keeping {words.named(findings.main)}"
+    concepts = words.listed([words.named(name) for name in findings.concepts])
+    return f"Removing {concepts}, keeping {words.named(findings.main)}"
 
 
 def _pictures(findings: Findings) -> dict[int, Any]:

@@ -13,7 +13,7 @@ from unspur.lab.findings.values import Extremes, Findings, PixelView
 from unspur.lab.report.gradcam_page import COLOURS, full_colour, laid_over
 from unspur.lab.report.page import words
 from unspur.lab.report.page.packing import text_of
-from unspur.lab.report.page.thumbnails import lossless, sources
+from unspur.lab.report.page.thumbnails import COARSE, lossless, sources
 
 #: Characters that pictures of extreme rows, and those under maps, may take.
 PICTURES, MAPS = 600_000, 450_000
@@ -21,8 +21,6 @@ PICTURES, MAPS = 600_000, 450_000
 LONGEST = 320
 #: Directions of each role that are shown at once; more are shown on demand.
 FEW = 2
-#: Sides in pixels up to which a picture is enlarged without smoothing.
-COARSE = 64
 
 
 @dataclass(frozen=True, slots=True)

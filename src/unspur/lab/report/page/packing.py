@@ -77,6 +77,7 @@ def packed(findings: Findings, axes: Sequence[int], sheet: Sheet | None) -> dict
         "texts": _texts(findings),
         "sheet": None if sheet is None else {
             "source": sheet.source, "size": sheet.size, "columns": sheet.columns, "count": sheet.count,
+            "coarse": sheet.coarse,
         },
         "boundary": [_boundary(b, axes) for b in (view.boundary_before, view.boundary_after)],
         "gram": [_plain(line) for line in view.gram[np.ix_(list(axes), list(axes))]],

@@ -22,6 +22,8 @@ from unspur.lab.findings.values import Content
 SHEETS = ((64, 70), (64, 50), (48, 60), (48, 45), (40, 45), (40, 30), (32, 35), (32, 22), (24, 25), (24, 12))
 #: The same for single pictures.
 SINGLE = ((192, 75), (160, 70), (128, 65), (96, 60), (96, 40), (72, 40), (48, 40))
+#: Sides in pixels up to which a picture is enlarged without smoothing.
+COARSE = 48
 #: Rows of which the size of a sheet is foretold.
 _SAMPLE = 300
 #: Longest side of a WebP, in pixels (a little less than it may have).
@@ -30,12 +32,16 @@ _LONGEST = 16_000
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """Thumbnails side by side, row by row: `size` pixels each, in so many columns, of the first `count` rows asked."""
+    """Thumbnails side by side, row by row: `size` pixels each, in so many columns, of the first `count` rows asked.
+
+    `coarse` says that the pictures themselves are as small, so that enlarging need not smooth them.
+    """
 
     source: str
     size: int
     columns: int
     count: int
+    coarse: bool
 
 
 def shrunk(content: Content, rows: Iterable[int], large: Iterable[int]) -> dict[int, Any]:
@@ -62,12 +68,12 @@ def sheet(pictures: Sequence[Any], budget: int) -> Sheet | None:
             continue
         text = _encoded([_square(picture, side) for picture in pictures], side, quality)
         if len(text) <= budget:
-            return Sheet(text, side, _columns(len(pictures)), len(pictures))
+            return Sheet(text, side, _columns(len(pictures)), len(pictures), native <= COARSE and side == native)
     side, quality = min(SHEETS[-1][0], native), SHEETS[-1][1]
     tiles = [_square(picture, side) for picture in pictures[: (_LONGEST // side) ** 2]]
     while len(text := _encoded(tiles, side, quality)) > budget and len(tiles) > 1:
         tiles = tiles[: max(1, int(0.95 * len(tiles) * budget / len(text)))]
-    return Sheet(text, side, _columns(len(tiles)), len(tiles))
+    return Sheet(text, side, _columns(len(tiles)), len(tiles), native <= COARSE and side == native)
 
 
 def sources(pictures: Sequence[Any], budget: int) -> list[str]:

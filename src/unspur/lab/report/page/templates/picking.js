@@ -14,7 +14,8 @@ function drawPicture(row) {
   if (!shown || !sheet.complete) return;
   const { size: side, columns } = data.sheet;
   const pen = tipPicture.getContext('2d');
-  pen.imageSmoothingEnabled = side >= 48;
+  pen.imageSmoothingEnabled = !data.sheet.coarse;
+  pen.imageSmoothingQuality = 'high';
   pen.drawImage(sheet, row % columns * side, Math.floor(row / columns) * side, side, side, 0, 0, 128, 128);
 }
 
@@ -50,14 +51,17 @@ function show(row, aloud) {
   draw();
 }
 
-/** The tip beside its row, inside of the plot. */
+/** The tip beside its row, or above or below where it is too narrow for that; inside of the plot. */
 function place() {
   const [px, py] = position(state.at);
   const box = tip.getBoundingClientRect();
-  const right = px + 14 + box.width <= size.width;
-  const x = right ? px + 14 : px - 14 - box.width;
-  const y = Math.min(Math.max(0, py - box.height / 2), Math.max(0, size.height - box.height));
-  tip.style.transform = `translate(${Math.round(Math.min(Math.max(0, x), Math.max(0, size.width - box.width)))}px, ${Math.round(y)}px)`;
+  const within = (value, most) => Math.round(Math.min(Math.max(0, value), Math.max(0, most)));
+  const beside = px + 14 + box.width <= size.width ? px + 14 : px - 14 - box.width;
+  const fits = beside >= 0;
+  const under = py + 14 + box.height <= size.height ? py + 14 : py - 14 - box.height;
+  const x = within(fits ? beside : px - box.width / 2, size.width - box.width);
+  const y = within(fits ? py - box.height / 2 : under, size.height - box.height);
+  tip.style.transform = `translate(${x}px, ${y}px)`;
 }
 
 function hide() {
