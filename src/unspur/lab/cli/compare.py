@@ -27,7 +27,7 @@ from unspur.lab.cli.common import (
     seed_option,
     where_option,
 )
-from unspur.lab.cli.words import say, show
+from unspur.lab.cli.words import say, say_where, show
 from unspur.lab.compare import HEADS, REMOVERS, Comparison, compare
 from unspur.lab.files import Table
 from unspur.lab.report.tables import comparison_table
@@ -112,7 +112,7 @@ def compare_command(
     if test_file is None:
         say(f"\nTest rows are 30 % of each group of {file}, which no remover or head has seen.")
     if csv_file is not None:
-        say(f"Table: {csv_file}")
+        say_where("Table", csv_file)
 
 
 def _rows(table: Table, main: str, concept: str, missing: Any, like: Rows | None) -> Rows:

@@ -13,7 +13,7 @@ import numpy as np
 
 from unspur.lab.cli.common import LocalPath, echo_json, force_option, json_option, seed_option, sizes_option
 from unspur.lab.cli.completion import one_of
-from unspur.lab.cli.words import say, say_command
+from unspur.lab.cli.words import say, say_command, say_where
 from unspur.lab.datasets.celeba import CelebA
 from unspur.lab.datasets.examples import Examples
 from unspur.lab.datasets.multinli import MultiNLI
@@ -190,7 +190,7 @@ def _tell(store: EmbeddingStore, following: str | None, *, found: bool, as_json:
         return
     if found:
         say("They are there already; nothing was embedded.")
-    say(f"Store: {store.folder}")
+    say_where("Store", store.folder)
     say(f"{rows} rows × {width}, digest {store.digest}", indent="  ")
     speed = "" if rate is None else f"{rate:.1f} rows a second"
     memory = "" if not about.get("peak_memory_mb") else f"at most {about['peak_memory_mb']} MB of memory"

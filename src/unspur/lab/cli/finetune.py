@@ -14,7 +14,7 @@ import numpy as np
 from unspur.exceptions import InputError, OutputExistsError
 from unspur.lab.cli.common import LocalPath, echo_json, force_option, json_option, seed_option, sizes_option
 from unspur.lab.cli.completion import columns_of, one_of
-from unspur.lab.cli.words import say
+from unspur.lab.cli.words import say, say_where
 from unspur.lab.datasets.celeba import SIZES as FACES
 from unspur.lab.datasets.celeba import CelebA
 from unspur.lab.datasets.examples import Examples
@@ -321,6 +321,7 @@ def _tell(store: EmbeddingStore, network: Path, training: Mapping[str, Any], *, 
         f"validation accuracy {100 * last['validation_accuracy']:.1f} %"
         + (f", adversary {100 * last['adversary_balanced_accuracy']:.1f} %" if "adversary_loss" in last else "")
     )
-    say(f"Network: {network}\nStore: {store.folder}")
+    say_where("Network", network)
+    say_where("Store", store.folder)
     say(f"{len(store)} rows × {store.rows.shape[1]}", indent="  ")
     say(f"Next: unspur embed … --encoder {shlex.quote(str(network))}, or unspur reproduce")

@@ -24,7 +24,7 @@ from unspur.lab.cli.common import (
     where_option,
 )
 from unspur.lab.cli.fitting import fitted_jse, fitting_options
-from unspur.lab.cli.words import say, show
+from unspur.lab.cli.words import say, say_where, show
 
 
 @click.command()
@@ -131,4 +131,4 @@ def fit(
         say("Nothing would be removed: the saved removal leaves rows as they are.")
     if jse.task_lost:
         say(f"{jse.task_lost} Try --orthogonality scores, or --delta auto.")
-    say(f"Removal: {output}")
+    say_where("Removal", output)

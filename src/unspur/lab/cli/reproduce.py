@@ -11,7 +11,7 @@ import click
 from unspur.exceptions import DataMissingError, InputError, UnspurError
 from unspur.lab.cli.common import echo_json, json_option
 from unspur.lab.cli.completion import one_of
-from unspur.lab.cli.words import say
+from unspur.lab.cli.words import say, say_where
 from unspur.lab.datasets.toy import bayes_accuracy
 from unspur.lab.experiments.presets import PRESETS, preset_words
 from unspur.lab.experiments.reproduce import Reproduction, experiment_names, find_experiments, reproduce
@@ -117,7 +117,7 @@ def reproduce_command(
     if as_json:
         echo_json(done)
     else:
-        say(f"\nAll results: {index}")
+        say_where("\nAll results", index)
     if failures:
         raise UnspurError(f"{failures} cells failed; they have no record, and the same command tries them again.")
 

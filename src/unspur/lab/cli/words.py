@@ -45,6 +45,11 @@ def say(text: str = "", *, indent: str = "", further: str | None = None, err: bo
     click.echo(wrapped(printable(text), indent, further), err=err)
 
 
+def say_where(what: str, path: object) -> None:
+    """Print where something is, in one line however long: it is to be copied."""
+    click.echo(printable(f"{what}: {path}"))
+
+
 def say_command(label: str, words: Iterable[str]) -> None:
     """Print a command to try next: as it is to be typed, over several lines if one is too short.
 

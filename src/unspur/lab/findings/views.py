@@ -47,7 +47,7 @@ def directions_of(
     spurious, main = names
     found = [
         (Axis(name, "spurious"), np.asarray(direction))
-        for name, direction in zip(spurious[:MOST_AXES], remover.spurious_.basis.T, strict=False)
+        for name, direction in zip(spurious[:MOST_AXES], read_along(remover).T, strict=False)
     ]
     found += [
         (Axis(f"{main} {i + 1}", "main"), np.asarray(direction))
@@ -60,6 +60,21 @@ def directions_of(
     if len(found) < 2 and rows.shape[1] > 1:
         found.append((Axis("largest variance", "layer"), _largest_variance(rows, [one for _, one in found])))
     return Directions(tuple(axis for axis, _ in found), np.column_stack([direction for _, direction in found]))
+
+
+def read_along(remover: Remover) -> FloatArray:
+    """Directions (d, k) of the scores that a removal takes out: after it, all rows have the same.
+
+    Of an orthogonal removal they span `spurious_`. An oblique one, x ↦ x − (x − c) R Lᵀ, subtracts multiples of L, which
+    `spurious_` of LEACE and SPLINCE is, and takes out scores along R.
+    """
+    removal, spurious = remover.removal_, remover.spurious_
+    if removal.form == "keep" or not removal.right.shape[1]:
+        return spurious.basis
+    outside = removal.right - spurious.basis @ (spurious.basis.T @ removal.right)
+    if np.linalg.norm(outside) <= 1e-8 * np.linalg.norm(removal.right):
+        return spurious.basis
+    return Subspace.spanned_by(removal.right).basis
 
 
 def layer_direction(layer: LastLayer) -> FloatArray | None:

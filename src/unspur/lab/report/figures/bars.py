@@ -14,6 +14,7 @@ from unspur.lab.findings.values import Findings
 from unspur.lab.report.colours import contrast_of
 from unspur.lab.report.figures.style import (
     GREY,
+    LINE,
     SMALL,
     Width,
     add_legend,
@@ -70,7 +71,7 @@ def group_bars(
     draw_bars(axis, dict(zip(results, bars, strict=True)), names, wrap=int(6 * size))
     axis.set_xlabel("accuracy, % (95 % interval)")
     if lacking:
-        figure.supxlabel(literal(f"no result: {', '.join(lacking)}", int(17 * size)), fontsize=SMALL, color=GREY)
+        figure.supxlabel(literal(f"no result: {', '.join(lacking)}", int(16 * size), 1), fontsize=SMALL, color=GREY)
     add_legend(figure, entries(results), size)
     return figure
 

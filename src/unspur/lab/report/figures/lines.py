@@ -12,10 +12,12 @@ from unspur._typing import Array, FloatArray
 from unspur.exceptions import InputError
 from unspur.lab.report.figures.style import (
     GREY,
+    LINE,
     Width,
     add_legend,
     handle,
     inches,
+    lines_of,
     literal,
     method_looks,
     new_figure,
@@ -25,7 +27,7 @@ from unspur.lab.report.figures.style import (
 #: (x, mean) or (x, mean, low, high), each of shape (k,).
 Series: TypeAlias = Sequence[Array]
 #: Inches a panel needs from left to right, and its height.
-_NEEDED, _HEIGHT = 2.1, 1.75
+_NEEDED, _HEIGHT = 2.1, 1.65
 #: Inches of a method that has a line of its own.
 _LINE = 0.22
 _DOTTED: dict[str, Any] = {"color": "0.25", "linestyle": (0, (1, 1.6)), "linewidth": 1.0}
@@ -77,7 +79,9 @@ def curves(
     nested = isinstance(next(iter(series.values())), Mapping)
     by_title = cast(Mapping[str, Mapping[str, Series]], series if nested else {"": series})
     panels = [
-        Panel(literal(title), {name: checked(name, one) for name, one in part.items()}, reference=reference or {})
+        Panel(
+            literal(title, 40, 2), {name: checked(name, one) for name, one in part.items()}, reference=reference or {}
+        )
         for title, part in by_title.items()
     ]
     return draw_panels(panels, x_name, y_name, width)
@@ -112,9 +116,12 @@ def draw_panels(
     single = len(places) == 1
     columns = min(len(panels), max(1, int(size / _NEEDED)))
     rows = -(-len(panels) // columns)
-    entries = _legend(panels, {} if single else looks)
-    height = rows * (0.45 + _LINE * len(looks) if single else _HEIGHT)
-    figure = new_figure(size, height + 0.3 + 0.16 * (1 + len(entries) // max(1, int(size))))
+    where = f"at {x_name} = {places.pop():g}" if single and x_name else ""
+    below, beside = (", ".join(filter(None, (y_name, where))), "") if single else (x_name, y_name)
+    below, beside = literal(below, int(15 * size / columns)), literal(beside, 26, 2)
+    head = LINE * max(lines_of(panel.title) for panel in panels)
+    height = rows * (head + (0.3 + _LINE * len(looks) if single else _HEIGHT))
+    figure = new_figure(size, height + 0.2 + LINE * lines_of(below))
     grid = figure.subplots(rows, columns, squeeze=False, sharex=not single, sharey=single)
     for axis, panel in zip(grid.flat, panels, strict=False):
         (_draw_points if single else _draw_curves)(axis, panel, looks)
@@ -123,15 +130,13 @@ def draw_panels(
             axis.set_xticks(list(ticks), list(ticks.values()))
     for axis in grid.flat[len(panels) :]:
         axis.set_axis_off()
-    where = f"at {x_name} = {places.pop():g}" if single and x_name else ""
-    below, beside = (", ".join(filter(None, (y_name, where))), "") if single else (x_name, y_name)
     for column in range(columns):
         lowest = grid[(len(panels) - 1 - column) // columns, column]
-        lowest.set_xlabel(literal(below, int(15 * size / columns)))
+        lowest.set_xlabel(below)
         lowest.tick_params(labelbottom=True)
     for row in grid:
-        row[0].set_ylabel(literal(beside, 34))
-    add_legend(figure, entries, size)
+        row[0].set_ylabel(beside)
+    add_legend(figure, _legend(panels, {} if single else looks), size)
     return figure
 
 

@@ -74,7 +74,7 @@ def gradcam_grid(
     size = inches(width or ("column" if columns <= _IN_A_COLUMN else "page"))
     labels = [literal(name, 16) for name in rows]
     side = (size - max(inches_of(label, SMALL) for label in labels) - 0.15) / columns - 0.06
-    height = len(labels) * (side + 0.06 + (_UNDER if grid.under else 0.0)) + 0.42
+    height = len(labels) * (side + 0.06 + (_UNDER if grid.under else 0.0)) + 0.2
     figure = new_figure(size, height)
     figure.get_layout_engine().set(wspace=0.0, hspace=0.0)
     axes = figure.subplots(len(labels), columns, squeeze=False)

@@ -58,14 +58,14 @@ def subspaces(
     limits = _limits(np.vstack(points))
     parts = [_NARROW if _collapsed(part[:, 0], limits[0]) else _LARGE for part in points]
     boundaries = (view.boundary_before, view.boundary_after)
-    figure = new_figure(size, 4.9 if size < 5 else 2.6)
+    figure = new_figure(size, 4.2 if size < 5 else 2.3)
     for k, (scatter, densities) in enumerate(_axes(figure, parts, stacked=size < 5)):
         draw_rows(scatter, points[k], group, _window(points[k][:, 0], limits[0], parts[k]))
         draw_densities(densities, points[k][:, 1], group, limits[1])
         _draw_boundary(scatter, boundaries[k], view.gram, i, j)
         scatter.set_title(literal(("as they are", f"after {findings.method}")[k], 40, 1))
         scatter.set_xlabel(_label(view.axes[i], 4 * parts[k]))
-        scatter.set_ylabel(_label(view.axes[j], 34))
+        scatter.set_ylabel(_label(view.axes[j], 28, 2))
         scatter.set_ylim(limits[1])
         if parts[k] == _NARROW:
             scatter.set_xticks([0])
@@ -187,8 +187,8 @@ def _draw_boundary(axis: Any, boundary: Boundary | None, gram: FloatArray, i: in
     axis.axline(tuple(foot), tuple(foot + [-normal[1], normal[0]] / np.sqrt(length)), **_BOUNDARY, zorder=3)
 
 
-def _label(axis: Axis, wrap: int) -> str:
-    return literal(f"{axis.name}{_ROLES[axis.role]}", wrap, 3)
+def _label(axis: Axis, wrap: int, lines: int = 3) -> str:
+    return literal(f"{axis.name}{_ROLES[axis.role]}", wrap, lines)
 
 
 def _legend(names: Sequence[str], group: IntArray, boundary: bool) -> list[Any]:

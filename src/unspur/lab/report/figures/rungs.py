@@ -55,7 +55,7 @@ def ladder(trace: Trace | Traces | Findings, *, significance_level: float = 0.05
         raise InputError(f"significance_level is a probability between 0 and 0.5, such as 0.05; got {level}.")
     rungs, both = _rungs(_parts(trace)), _two_tests(_parts(trace))
     threshold, size = -float(ndtri(level)), inches(width)
-    figure = new_figure(size, 0.85 + _ROW * len(rungs) * (1.25 if size >= _WIDE else 1.0))
+    figure = new_figure(size, 0.4 + _ROW * len(rungs) * (1.25 if size >= _WIDE else 1.0))
     axis = figure.subplots()
     tests = _TESTS if both else _TESTS[:1]
     for y, rung in enumerate(rungs):
@@ -97,7 +97,7 @@ def _rungs(parts: Mapping[str, Trace]) -> list[_Rung]:
     rungs = []
     for name, trace in parts.items():
         if len(parts) > 1:
-            rungs.append(_Rung(literal(name, 40, 1)))
+            rungs.append(_Rung(name))
         for step in trace:
             place = f"{step.outer}.{step.inner}" if step.inner else f"{step.outer}"
             rungs.append(_Rung(f"{_ROLES[step.verdict.role]}  {place}", step))
@@ -132,13 +132,13 @@ def _finish(axis: Any, rungs: list[_Rung], threshold: float, size: float) -> Non
     axis.axvline(0, color="0.85", linewidth=0.6, zorder=0.5)
     axis.axvline(threshold, color="0.25", linestyle=(0, (4, 2)), linewidth=0.9, zorder=1)
     axis.axvspan(threshold, high, color="0.95", linewidth=0, zorder=0)
-    axis.set_yticks(range(len(rungs)), [rung.label for rung in rungs])
+    axis.set_yticks(range(len(rungs)), [rung.label if rung.step else "" for rung in rungs])
     axis.tick_params(axis="y", length=0)
     axis.spines["left"].set_visible(False)
     axis.set_xlabel("standard errors in its favour")
     for y, (rung, tick) in enumerate(zip(rungs, axis.get_yticklabels(), strict=True)):
         if rung.step is None:
-            tick.set(fontweight="bold")
+            _write_heading(axis, y, literal(rung.label, int(11 * size), 1))
             continue
         if not rung.step.inner:  # what the outer loop decided
             tick.set(fontweight="bold")
@@ -159,6 +159,13 @@ def _ticks(low: float, high: float) -> list[float]:
                 ticks.append(tick)
                 last = tick
     return sorted(ticks)
+
+
+def _write_heading(axis: Any, y: int, words: str) -> None:
+    """On a line of its own, from the left end of the panel."""
+    box = {"facecolor": "white", "linewidth": 0, "pad": 1.0}
+    at: Any = {"transform": axis.get_yaxis_transform(), "va": "center", "bbox": box, "zorder": 4}
+    axis.text(0.0, y, words, **at, fontsize=SMALL, fontweight="bold").set_in_layout(False)
 
 
 def _write_beside(axis: Any, y: int, points: float, words: str, colour: str) -> None:

@@ -48,7 +48,7 @@ function toScores(px, py) {
 /** Scores of a row as drawn now, on the way from before to after. */
 function now(axis, row) {
   const before = score(0, axis, row);
-  return state.share ? before + state.share * (score(0, axis, row) - before) : before;
+  return state.share ? before + state.share * (score(1, axis, row) - before) : before;
 }
 
 function position(row) {
