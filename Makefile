@@ -63,4 +63,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist unspur-demo.png
+	rm -rf $(VENV) build dist unspur-demo.png docs/gallery docs/results docs/api/generated docs/_static/pages docs/contributing.md docs/changelog.md

@@ -62,12 +62,12 @@ sphinx_gallery_conf = {
     "min_reported_time": 3600,
     "remove_config_comments": True,
     "image_scrapers": (
+        "gallery_looks.figures_of_reports",  # first: afterwards pyplot has forgotten which figures are its own
         "matplotlib",
-        "gallery_looks.figures_of_reports",
         "gallery_looks.pages_of_reports",
     ),
     "reset_modules": ("matplotlib", "gallery_looks.reset"),
-    "capture_repr": ("_repr_html_", "__repr__"),
+    "capture_repr": ("_repr_html_",),
 }
 
 html_theme = "pydata_sphinx_theme"

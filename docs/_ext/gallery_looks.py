@@ -40,8 +40,10 @@ def figures_of_reports(block: Any, block_vars: dict[str, Any], gallery_conf: dic
 
     paths = []
     for value in list(block_vars["example_globals"].values()):
-        if isinstance(value, Figure) and value.canvas.manager is None and value not in _shown:
-            _shown.add(value)
+        if not isinstance(value, Figure) or value in _shown:
+            continue
+        _shown.add(value)
+        if value.canvas.manager is None:  # else pyplot has it, and sphinx-gallery shows it
             path = next(block_vars["image_path_iterator"])
             FigureCanvasAgg(value)
             value.savefig(path, dpi=130)

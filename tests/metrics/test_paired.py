@@ -7,7 +7,7 @@ from scipy.optimize import minimize_scalar
 from scipy.stats import norm
 
 from unspur.exceptions import InputError
-from unspur.metrics import GroupAccuracy, paired_difference
+from unspur.metrics import GroupAccuracy, paired_difference, worst_difference
 
 
 def answers(both, better, worse, neither):
@@ -142,3 +142,24 @@ def test_the_interval_of_the_group_average_covers():
         low, high = GroupAccuracy(rows, rng.binomial(rows, truth), ((0, 1), (0, 1))).group_average_interval()
         hit += low <= truth.mean() <= high
     assert hit / 1000 >= 0.935
+
+
+def test_the_change_of_the_worst_group_covers_whichever_group_that_is():
+    truth = np.array([[0.9, 0.55], [0.6, 0.95]]), np.array([[0.85, 0.8], [0.78, 0.9]])
+    rows = np.full((2, 2), 150)
+    rng, hits, wide = np.random.default_rng(0), 0, []
+    for _ in range(400):
+        before, after = (GroupAccuracy(rows, rng.binomial(rows, share), ((0, 1), (0, 1))) for share in truth)
+        change = worst_difference(before, after)
+        assert change.low <= change.value <= change.high
+        hits += change.low <= truth[1].min() - truth[0].min() <= change.high
+        wide.append(change.high - change.low)
+    assert hits >= 380
+    assert np.mean(wide) < 0.4  # an interval that covers everything would, too
+
+
+def test_no_change_of_the_worst_group_is_not_called_one():
+    accuracy = GroupAccuracy(np.full((2, 2), 50), np.array([[40, 30], [35, 45]]), ((0, 1), (0, 1)))
+    change = worst_difference(accuracy, accuracy)
+    assert change.value == 0.0
+    assert change.low < 0.0 < change.high

@@ -3,7 +3,7 @@
 from unspur.metrics.description import DescriptionLength, description_length
 from unspur.metrics.groups import GroupAccuracy, group_accuracy
 from unspur.metrics.leakage import Leakage, leakage
-from unspur.metrics.paired import PairedDifference, paired_difference
+from unspur.metrics.paired import PairedDifference, paired_difference, worst_difference
 from unspur.metrics.reconstruction import explained_variance, reconstruction_error
 from unspur.metrics.subspaces import principal_angles, shared_variance
 
@@ -20,4 +20,5 @@ __all__ = [
     "principal_angles",
     "reconstruction_error",
     "shared_variance",
+    "worst_difference",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ from scipy.stats import norm
 
 from unspur._typing import Array, BoolArray
 from unspur.exceptions import InputError
+from unspur.metrics.groups import GroupAccuracy
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,22 @@ def paired_difference(before: Array, after: Array, group: Array | None = None, l
     mean, k, half = float(value.mean()), len(value), (high - low) / 2
     below, above = (float(np.linalg.norm(np.maximum(part, half))) / k for part in (value - low, high - value))
     return PairedDifference(mean, max(-1.0, mean - below), min(1.0, mean + above))
+
+
+def worst_difference(before: GroupAccuracy, after: GroupAccuracy, level: float = 0.95) -> PairedDifference:
+    """Change of the accuracy of the worst group, which may be another one afterwards.
+
+    From the intervals l, u of the two, ``low = d − √((after − l')² + (u − before)²)`` and likewise above (Zou and
+    Donner, 2008), which holds for independent accuracies. Those of the same rows go up and down together, so that the
+    interval is rather too wide.
+    """
+    (low, high), (lower, higher) = before.worst_interval(level), after.worst_interval(level)
+    change = after.worst - before.worst
+    below, above = (
+        math.hypot(after.worst - lower, high - before.worst),
+        math.hypot(higher - after.worst, before.worst - low),
+    )
+    return PairedDifference(change, max(-1.0, change - below), min(1.0, change + above))
 
 
 def _tango(better: int, worse: int, n: int, z: float) -> tuple[float, float, float]:

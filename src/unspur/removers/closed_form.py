@@ -58,7 +58,7 @@ class ClosedFormTrace:
         return cls(**{**saved, "dropped": tuple(saved["dropped"])})
 
     def __str__(self) -> str:
-        what = f"{self.removed} directions removed for {self.columns} concept columns"
+        what = f"{_count(self.removed, 'direction')} removed for {_count(self.columns, 'concept column')}"
         lines = [f"{self.method}: {what} (rows of rank {self.rank})"]
         if self.dropped:
             values = ", ".join(f"{value:.1e}" for value in self.dropped)
@@ -68,6 +68,10 @@ class ClosedFormTrace:
         return "\n".join(lines)
 
     __repr__ = __str__
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,7 +145,7 @@ def nothing_removed() -> Findings:
     found = toy_findings()
     before = found.before
     same = Change(0.0, 0.0, 0.0)
-    after = replace(before, name=found.method, average_change=same, group_average_change=same)
+    after = replace(before, name=found.method, average_change=same, group_average_change=same, worst_change=same)
     keep = [k for k, axis in enumerate(found.view.axes) if axis.role == "layer"]
     stopped = replace(found.traces[""], steps=found.traces[""].steps[-1:], stopped="no direction is proper")
     return replace(
@@ -177,7 +177,7 @@ def lost() -> Findings:
     assert before.accuracy is not None
     accuracy = replace(before.accuracy, correct=before.accuracy.rows // 2)
     down = Change(-0.31, -0.35, -0.27)
-    after = replace(after, accuracy=accuracy, average_change=down, group_average_change=down)
+    after = replace(after, accuracy=accuracy, average_change=down, group_average_change=down, worst_change=down)
     broken = replace(found.judged[2], accuracy=None, problem="Group (bird=1, background=0) has 1 row; 2 are needed.")
     return replace(found, judged=(before, after, broken, *found.judged[3:]), warnings=("The task may be lost.",))
 

@@ -26,6 +26,7 @@ from unspur.lab.cli.common import (
     seed_option,
     where_option,
 )
+from unspur.lab.cli.completion import column_names, columns_of
 from unspur.lab.cli.fitting import FITTING, fitted_jse, fitting_options
 from unspur.lab.cli.shown import is_column, shown
 from unspur.lab.cli.words import say
@@ -70,7 +71,7 @@ def _shape(ctx: click.Context, parameter: click.Parameter, given: str | None) ->
 @where_option("validation")
 @click.option("--with", "compared", multiple=True, type=click.Choice([*REMOVERS, *HEADS]), metavar="NAME",
               help=f"A method to compare with: {', '.join([*REMOVERS, *HEADS])}.")  # fmt: skip
-@click.option("--show", metavar="NAME", help="What rows are: a column of paths or texts, an array of pictures, or, for "
+@click.option("--show", metavar="NAME", shell_complete=columns_of("file"), help="What rows are: a column of paths or texts, an array of pictures, or, for "
               "a store, the .csv table or the dataset that it was made of.")  # fmt: skip
 @click.option("--root", type=LocalPath(path_type=Path), help="Folder of the pictures (that of FILE).")
 @click.option("--image-shape", metavar="HxW[x3]", callback=_shape, help="Rows are the pixels of pictures of this size.")
@@ -122,14 +123,15 @@ def report_command(
     _refuse_contradictions(ctx, removal, save, show, encoder_name)
     check_page(output, overwrite=force)
     _refuse_in_the_way(output, save, (file, removal, test_file, validation), force)
-    labels = (main, concept, show) if show is not None and is_column(show) else (main, concept)
+    test_file = other_file(file, test_file, where, test_where, "test")
+    validation = other_file(file, validation, where, validation_where, "validation")
+    labels = (main, concept, *_aside(show, file, needed=test_file in (None, file)))
     table = read_rows(file, labels, ignore, where)
     missing = missing_value(missing_concept, table.label(concept))
     others: dict[str, Table | None] = {}
-    for name, given, chosen in (("test", test_file, test_where), ("validation", validation, validation_where)):
-        path = other_file(file, given, where, chosen, name)
-        wanted = labels if name == "test" else (main, concept)
-        others[name] = None if path is None else _read_like(table, path, wanted, ignore, chosen)
+    for name, path, chosen in (("test", test_file, test_where), ("validation", validation, validation_where)):
+        labels = (main, concept, *_aside(show, path, needed=name == "test"))
+        others[name] = None if path is None else _read_like(table, path, labels, ignore, chosen)
     test = others["test"]
     if test is None:
         table, test = _divided(table, (main, concept), missing, seed)
@@ -172,6 +174,13 @@ def _refuse_in_the_way(output: str, save: str | None, inputs: tuple[str | None, 
             raise click.UsageError(f"--save and --output are both {output}; they are two files.")
         refuse_existing(save, overwrite=force)
         refuse_input_as_output(save, *inputs)
+
+
+def _aside(show: str | None, path: str | None, *, needed: bool) -> tuple[str, ...]:
+    """The column to show, which is no feature, if it is one; of files whose rows are not shown, if they have it."""
+    if show is None or path is None or not is_column(show):
+        return ()
+    return (show,) if needed or show in column_names(path) else ()
 
 
 def _read_like(table: Table, path: str, labels: tuple[str, ...], ignore: tuple[str, ...], where: Conditions) -> Table:

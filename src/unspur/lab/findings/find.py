@@ -99,7 +99,7 @@ def find(
         probed = stratified(judged.group, ENOUGH, probing)
         certain = guarantees(remover, judged.select(probed), clean["test"][probed], main)
         lines = _judged(remover, before, after, judged, certain)
-        comparing = Comparing(learnt, judged, rows.get("validation"), main, before.right, probed, seed)
+        comparing = Comparing(learnt, judged, rows.get("validation"), main, before, probed, seed)
         for name in methods:
             report(name)
             lines.append(comparing(name))
@@ -230,7 +230,7 @@ def _judged(
         Judged(AS_THEY_ARE, 0, before.accuracy, leakage=left[0]),
         Judged(
             type(remover).__name__, remover.spurious_.dim, after.accuracy,
-            *changes(before.right, after.right, test), left[1],
+            *changes(before, after, test), left[1],
         ),
     ]  # fmt: skip
 
@@ -245,7 +245,8 @@ def _warnings(remover: Remover, rows: Mapping[str, Labelled], lines: Sequence[Ju
     before, after = lines[0].accuracy, lines[1].accuracy
     assert before is not None
     assert after is not None
-    if after.worst < before.worst:
+    change = lines[1].worst_change
+    if change is not None and change.high < 0.0:
         found.append(
             f"The worst group fell, from {100 * before.worst:.1f} % to {100 * after.worst:.1f} %: for this task the "
             "removal did harm."

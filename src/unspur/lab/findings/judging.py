@@ -15,7 +15,7 @@ from unspur.lab.compare import HEADS, REMOVERS, choose_head, fit_remover, make_r
 from unspur.lab.evaluation import LastLayer
 from unspur.lab.findings.inputs import Labelled
 from unspur.lab.findings.values import Change, Judged
-from unspur.metrics import GroupAccuracy, Leakage, leakage, paired_difference
+from unspur.metrics import GroupAccuracy, Leakage, leakage, paired_difference, worst_difference
 
 #: What the rows as they are are called among methods.
 AS_THEY_ARE = "as they are"
@@ -25,7 +25,7 @@ AS_THEY_ARE = "as they are"
 class Answers:
     """A last layer on test rows: which of its answers are right (n,), and their accuracy by group."""
 
-    layer: LastLayer
+    layer: Any
     right: BoolArray
     accuracy: GroupAccuracy
 
@@ -53,12 +53,19 @@ def accuracy_of(right: BoolArray, test: Labelled, main: str) -> GroupAccuracy:
     )
 
 
-def changes(before: BoolArray, after: BoolArray, test: Labelled) -> tuple[Change, Change]:
-    """How the average over rows and that over groups changed, on the rows whose group is known."""
-    known = test.known
-    alike = paired_difference(before[known], after[known])
-    by_group = paired_difference(before[known], after[known], test.group[known])
-    return Change(alike.value, alike.low, alike.high), Change(by_group.value, by_group.low, by_group.high)
+def changes(before: Answers, after: Answers, test: Labelled) -> tuple[Change, Change, Change]:
+    """Of the averages over rows and over groups, and of the worst group, in the order of `Judged`.
+
+    On the rows whose group is known.
+    """
+    first, second = before.right[test.known], after.right[test.known]
+    found = (
+        paired_difference(first, second),
+        paired_difference(first, second, test.group[test.known]),
+        worst_difference(before.accuracy, after.accuracy),
+    )
+    alike, by_group, worst = (Change(change.value, change.low, change.high) for change in found)
+    return alike, by_group, worst
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +76,8 @@ class Comparing:
     test: Labelled
     validation: Labelled | None
     main: str
-    #: Right answers on the rows as they are, shape (n,).
-    before: BoolArray
+    #: On the rows as they are.
+    before: Answers
     #: Test rows that probes are measured on, by number.
     probed: IntArray
     seed: int
@@ -91,7 +98,7 @@ class Comparing:
             clean = remover.transform(self.train.Z), remover.transform(self.test.Z)
         found = answers((clean[0], self.train.y.codes), clean[1], self.test, self.main)
         left = probes(clean[1][self.probed], self.test.select(self.probed))[0]
-        changed = changes(self.before, found.right, self.test)
+        changed = changes(self.before, found, self.test)
         return Judged(name, remover.spurious_.dim, found.accuracy, *changed, left)
 
     def _head(self, name: str) -> Judged:
@@ -102,8 +109,8 @@ class Comparing:
             fit_on, choose_on = rows, self.validation.as_rows(joined=True)
         chosen = choose_head(name, fit_on, choose_on, self.seed)
         right = np.asarray(chosen.head.predict(self.test.Z) == np.array(self.test.y.classes)[self.test.y.codes])
-        changed = changes(self.before, right, self.test)
-        return Judged(name, 0, accuracy_of(right, self.test, self.main), *changed)
+        found = Answers(chosen.head, right, accuracy_of(right, self.test, self.main))
+        return Judged(name, 0, found.accuracy, *changes(self.before, found, self.test))
 
 
 def chosen_methods(names: Sequence[str], remover: Any) -> list[str]:

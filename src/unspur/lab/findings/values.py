@@ -52,6 +52,7 @@ class Judged:
     #: Against the rows as they are; None for those themselves.
     average_change: Change | None = None
     group_average_change: Change | None = None
+    worst_change: Change | None = None
     #: What a linear probe finds of each concept, by its name, in what is left.
     leakage: Mapping[str, Leakage] = field(default_factory=dict)
     problem: str = ""

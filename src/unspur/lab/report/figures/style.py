@@ -162,7 +162,7 @@ def add_legend(figure: Any, handles: Sequence[Any], width: float) -> None:
     """Entries below the panels, in rows, as many side by side as fit; the figure grows by what they need."""
     if not handles:
         return
-    widths = [0.42 + inches_of(entry.get_label(), _LEGEND) for entry in handles]
+    widths = [0.44 + inches_of(entry.get_label(), _LEGEND) for entry in handles]
     fitting = (k for k in range(len(handles), 1, -1) if sum(max(widths[c::k]) for c in range(k)) <= width - 0.1)
     columns = next(fitting, 1)
     lines = [
@@ -186,8 +186,5 @@ def inches_of(text: str, size: float) -> float:
     """Width of the longest line of a text."""
     from matplotlib.textpath import TextPath
 
-    lines = text.replace(r"\$", "$").split("\n")
-    return (
-        max(float(TextPath((0, 0), line, size=size).get_extents().width) if line.strip() else 0.0 for line in lines)
-        / 72
-    )
+    paths = [TextPath((0, 0), line, size=size) for line in text.split("\n") if line.strip()]
+    return max((float(path.get_extents().width) for path in paths), default=0.0) / 72

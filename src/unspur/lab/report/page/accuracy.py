@@ -93,9 +93,13 @@ def _group(findings: Findings, number: int, known: Sequence[tuple[int, Judged]],
 def _summaries(known: Sequence[tuple[int, Judged]], scale: Scale) -> list[Line]:
     rows = words.count(int(_accuracy(known[0][1]).rows.sum()))
     accuracies = [_accuracy(judged) for _, judged in known]
-    none: list[Change | None] = [None] * len(known)
     parts = (
-        ("worst group", [a.worst for a in accuracies], [a.worst_interval() for a in accuracies], none),
+        (
+            "worst group",
+            [a.worst for a in accuracies],
+            [a.worst_interval() for a in accuracies],
+            [judged.worst_change for _, judged in known],
+        ),
         (
             "average over groups",
             [a.group_average for a in accuracies],

@@ -72,7 +72,8 @@ def _average(findings: Findings) -> Iterator[Tile]:
     if change is not None and after is not None:
         reach = 1.15 * max(abs(change.low), abs(change.high), 0.05)
         mark = _mark(Scale(-reach, reach), change.value, change.low, change.high, before=False)
-        now, interval = f"now {words.percent(after.average)}", words.signed_bounds(change.low, change.high)
+        now = f"now {words.percent(after.average)} ({words.bounds(*after.average_interval())})"
+        interval = words.signed_bounds(change.low, change.high)
         figure, unit = words.signed(change.value), points(change.value)
         yield Tile("average over rows", figure, unit, now, interval, (mark,), 50.0)
 
@@ -85,7 +86,8 @@ def _leak(findings: Findings) -> Iterator[Tile]:
     name, leak = max(leaks.items(), key=lambda item: item[1].accuracy - item[1].chance)
     note, marks = f"chance is {words.percent(leak.chance, 0)}", [_of_leak(leak, before=False)]
     if name in (earlier := leaks_of(findings.before)):
-        note = f"was {words.percent(earlier[name].accuracy, 0)}; {note}"
+        was = earlier[name]
+        note = f"was {words.percent(was.accuracy, 0)} ({words.bounds(was.low, was.high, 0)}); {note}"
         marks.insert(0, _of_leak(earlier[name], before=True))
     label, figure = f"linear probe for {words.named(name)}", f"{100 * leak.accuracy:.0f}"
     interval = words.bounds(leak.low, leak.high, 0)

@@ -5,7 +5,6 @@ A change is called one only where its interval leaves zero out.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -51,18 +50,6 @@ def worst_name(accuracy: GroupAccuracy, groups: tuple[str, ...]) -> str:
     return groups[int(np.nanargmin(accuracy.accuracy))]
 
 
-def apart(before: GroupAccuracy, after: GroupAccuracy) -> bool:
-    """Whether the worst group has clearly changed.
-
-    The two distances towards each other are added in squares, as for the difference of two independent shares; they
-    are of the same rows, so the truth is rather narrower.
-    """
-    (low, high), (lower, higher) = before.worst_interval(), after.worst_interval()
-    if after.worst >= before.worst:
-        return after.worst - before.worst > math.hypot(after.worst - lower, high - before.worst)
-    return before.worst - after.worst > math.hypot(before.worst - low, higher - after.worst)
-
-
 def _directions(findings: Findings) -> Sentence:
     concepts = [words.the(name) for name in findings.concepts]
     if not findings.removed:
@@ -86,8 +73,9 @@ def _accuracies(findings: Findings) -> Iterator[Sentence]:
         yield _sentence(f"The worst group ({worst}) stays at ", *was)
         return
     it = "it" if findings.removed == 1 else "them"
-    if apart(before, after):
-        verb = "raises" if after.worst > before.worst else "lowers"
+    change = findings.after.worst_change
+    if change is not None and not change.low <= 0.0 <= change.high:
+        verb = "raises" if change.value > 0 else "lowers"
         start = f"Removing {it} {verb} the worst group ({worst}) from "
     else:
         start = f"Removing {it} makes no clear change to the worst group ({worst}): from "
@@ -112,15 +100,19 @@ def _average(change: Change | None) -> list[Part | str]:
 def _leaks(findings: Findings) -> Iterator[Sentence]:
     earlier = leaks_of(findings.before) if findings.removed else {}
     for k, (name, leak) in enumerate(leaks_of(findings.after).items()):
-        was = f", where it was {words.percent(earlier[name].accuracy, 0)} before" if name in earlier else ""
         yield _sentence(
             f"{'It' if k else 'A linear probe'} {'still ' if leak.low > leak.chance else ''}{_finds(name, leak)}",
-            *_share(leak.accuracy, (leak.low, leak.high), 0),
-            f"{was}; chance is {words.percent(leak.chance, 0)}",
+            *_found(leak),
+            *([", where it was ", *_found(earlier[name]), " before"] if name in earlier else []),
+            f"; chance is {words.percent(leak.chance, 0)}",
         )
     for k, (name, leak) in enumerate(findings.nonlinear.items()):
         start = f"{'It' if k else 'A small network, which is not linear,'} {_finds(name, leak)}"
-        yield _sentence(start, *_share(leak.accuracy, (leak.low, leak.high), 0))
+        yield _sentence(start, *_found(leak))
+
+
+def _found(leak: Leakage) -> list[Part | str]:
+    return _share(leak.accuracy, (leak.low, leak.high), 0)
 
 
 def _finds(name: str, leak: Leakage) -> str:
