@@ -7,7 +7,7 @@ PYTHON_FILES := src tests benchmarks examples docs/conf.py docs/_ext
 
 .PHONY: demo report-birds picture test lint types docs linkcheck bench defaults results frozen finetuned check clean
 
-demo: $(READY)  ## remove the photograph behind the digits, end to end
+demo: $(READY)  ## remove the photograph behind the digits, end to end; ends with a page to look at
 	$(BIN)/unspur demo --output unspur-demo.png --force
 
 # Where the birds and scenes are, and the stores that `unspur embed` made of them.
@@ -17,8 +17,10 @@ BIRDS ?= unspur-embeddings
 report-birds: $(READY)  ## the report of real birds, report-birds.html, where data and store are at hand (docs/datasets.md)
 	$(BIN)/python benchmarks/report_birds.py --root '$(BIRDS_ROOT)' --embeddings '$(BIRDS)' --output report-birds.html
 
-picture: $(READY)  ## the picture of the README
-	$(BIN)/unspur demo --output docs/images/demo.png --force
+picture: $(READY)  ## the pictures of the README and of the guide to the report (needs Chromium)
+	mkdir -p build
+	$(BIN)/unspur demo --output docs/images/demo.png --report build/demo.html --force
+	$(BIN)/python benchmarks/screenshot.py build/demo.html docs/images/report.png
 
 test: $(READY)  ## the whole test suite, a file to each core in turn
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n logical --dist loadfile

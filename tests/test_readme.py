@@ -31,10 +31,11 @@ def test_python_examples_of_the_readme_run(tmp_path, monkeypatch, capsys):
             exec(compile(block, "README.md", "exec"), names)
     finally:
         sklearn.set_config(enable_metadata_routing=False)
-    assert len(blocks) == 3
+    assert len(blocks) == 2
     assert names["layer"].weight.shape == (2, 20)
     assert names["Z_clean"].shape == toy.Z.shape
     assert (tmp_path / "background.safetensors").exists()
+    assert (tmp_path / "report.html").exists()
     assert "predicts the concept label" in capsys.readouterr().out
 
 

@@ -70,7 +70,7 @@ def test_a_table_of_images_becomes_a_store(photos, squares):
 def test_what_comes_next_works_as_it_is_printed(squares, tmp_path, monkeypatch):
     folder, said = squares
     monkeypatch.chdir(tmp_path)
-    following = shlex.split(said.split("Next: unspur ")[1])
+    following = shlex.split(said.split("Next: unspur ")[1].replace("\\\n", ""))
     assert "directions carry ground" in unspur(*following, "--cv", 2)
     removal, store = load("ground.safetensors"), EmbeddingStore.open(folder)
     assert removal.spurious_.dim >= 1

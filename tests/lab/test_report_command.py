@@ -4,17 +4,22 @@ import html
 import json
 import re
 
+import click
 import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
 from PIL import Image
 
+from tests.lab.datasets.birds import lay_birds, lay_scenes
 from unspur import JSE, load
 from unspur.exceptions import InputError, OutputExistsError
 from unspur.lab import report
 from unspur.lab.cli import main
+from unspur.lab.cli.shown import shown
 from unspur.lab.datasets import make_toy
+from unspur.lab.encoders.grey import Grey
+from unspur.lab.files import read_table
 
 BIRDS, PLACES = np.array(["land", "water"]), np.array(["forest", "sea"])
 
@@ -147,6 +152,19 @@ def test_a_store_shows_the_table_it_was_made_of(table, tmp_path):
     assert "data:image" in (tmp_path / "report.html").read_text()
     frame.iloc[:50].to_csv("mine.csv", index=False)
     assert "rows of store are not among the examples of mine.csv" in unspur(*options, "--force", code=1)
+
+
+def test_a_store_of_a_dataset_shows_what_it_was_drawn_from(tmp_path):
+    """Splits and scenes are drawn; the manifest, whose settings are sorted, says how."""
+    root = lay_scenes(lay_birds(tmp_path, each=12), each=16)
+    unspur("embed", "waterbirds", "--root", root, "--encoder", "grey-50", "--output", tmp_path / "store", "--seed", 4)
+    table = read_table(tmp_path / "store").where("split", "test")
+    pictures = shown("waterbirds", table, root)["pictures"]
+    assert len(pictures) == len(table.Z) > 20
+    for i in range(0, len(table.Z), 3):
+        np.testing.assert_allclose(Grey()([pictures[i]])[0], table.Z[i], atol=1e-6)
+    with pytest.raises(click.UsageError, match="needs --root"):
+        shown("waterbirds", table, None)
 
 
 def test_names_from_the_data_stay_text(table, tmp_path):

@@ -45,9 +45,13 @@ def test_scores_are_those_along_the_directions_of_the_removal(found):
 @pytest.mark.parametrize("orthogonality", ["weights", "scores"])
 def test_a_boundary_is_where_the_answers_of_the_last_layer_change(orthogonality):
     """At points of a plane, reconstructed from their scores, the layer itself says what the boundary says."""
-    jse = removal(TRAIN, orthogonality=orthogonality)
-    view = find(jse, TRAIN, TEST).view
-    Z, y, _ = TRAIN
+    # Off the origin and with one class rarer than the other, so that neither centre nor bias is near zero.
+    keep = (TRAIN[1] == "land") | (np.arange(len(TRAIN[0])) % 3 == 0)
+    train, test = ((rows[0][chosen] + 4.0, rows[1][chosen], rows[2][chosen])
+                   for rows, chosen in ((TRAIN, keep), (TEST, slice(None))))  # fmt: skip
+    jse = removal(train, orthogonality=orthogonality)
+    view = find(jse, train, test).view
+    Z, y, _ = train
     layers = LastLayer.fit(Z, y), LastLayer.fit(jse.transform(Z), y)
     weights = layers[0].linear()[0][0]
     last = [axis.name for axis in view.axes].index("last layer, before")
@@ -62,6 +66,8 @@ def test_a_boundary_is_where_the_answers_of_the_last_layer_change(orthogonality)
             rows = centre + points @ inverse @ axes.T
             assert_allclose((rows - centre) @ axes, points, atol=1e-8)  # they have these scores
             logit = boundary.offset + points @ inverse @ boundary.along[list(pair)]
+            told = layer.model.decision_function((rows - layer.centre) / layer.unit)
+            assert_allclose(logit, told, atol=1e-8)
             assert_array_equal(layer.predict(rows) == "water", logit > 0)
             assert 0 < np.mean(logit > 0) < 1  # both answers occur
 

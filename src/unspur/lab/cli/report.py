@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from unspur.lab.findings.values import Findings
     from unspur.lab.selection import Rows
 
+#: What a removal can be compared with.
+METHODS = [name for name in (*REMOVERS, *HEADS) if name != "none"]
 #: Where a context keeps what was typed after the verb.
 TYPED = "unspur.typed"
 
@@ -69,10 +71,11 @@ def _shape(ctx: click.Context, parameter: click.Parameter, given: str | None) ->
 @where_option("test")
 @click.option("--validation", type=LocalPath(), help="File with rows to test directions, and choose last layers, on.")
 @where_option("validation")
-@click.option("--with", "compared", multiple=True, type=click.Choice([*REMOVERS, *HEADS]), metavar="NAME",
-              help=f"A method to compare with: {', '.join([*REMOVERS, *HEADS])}.")  # fmt: skip
-@click.option("--show", metavar="NAME", shell_complete=columns_of("file"), help="What rows are: a column of paths or texts, an array of pictures, or, for "
-              "a store, the .csv table or the dataset that it was made of.")  # fmt: skip
+@click.option("--with", "compared", multiple=True, type=click.Choice(METHODS), metavar="NAME",
+              help=f"A method to compare with: {', '.join(METHODS)}.")  # fmt: skip
+@click.option("--show", metavar="NAME", shell_complete=columns_of("file"),
+              help="What rows are: a column of paths or texts, an array of pictures, or, for a store, the .csv table "
+              "or the dataset that it was made of.")  # fmt: skip
 @click.option("--root", type=LocalPath(path_type=Path), help="Folder of the pictures (that of FILE).")
 @click.option("--image-shape", metavar="HxW[x3]", callback=_shape, help="Rows are the pixels of pictures of this size.")
 @click.option("--encoder", "encoder_name", metavar="NAME", help="Network that made the rows: show where it looks.")
@@ -298,10 +301,10 @@ def _tell(found: Findings, output: str, save: str | None, as_json: bool, caveat:
             "judged": judged, "verdict": verdict(found), "warnings": [*found.warnings, *filter(None, [caveat])],
         })  # fmt: skip
         return
-    for sentence in verdict(found):
+    for sentence in verdict(found):  # warnings come first
         say(sentence)
-    for warning in (*found.warnings, *filter(None, [caveat])):
-        say(f"\n{warning}")
+    if caveat:
+        say(f"\n{caveat}")
     if save is not None:
         say(f"\nRemoval: {save}")
     say(f"\nReport: {output} (open it in a browser)")

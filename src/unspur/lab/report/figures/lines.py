@@ -144,7 +144,7 @@ def _draw_curves(axis: Any, panel: Panel, looks: Mapping[str, Any]) -> None:
     # Later lines are thinner, so that of equal ones all can be seen.
     thinner = np.linspace(1.0, 0.0, len(panel.series)) if len(panel.series) > 1 else np.zeros(1)
     for thick, (name, (x, mean, low, high)) in zip(thinner, panel.series.items(), strict=True):
-        look = {**looks[name], "linewidth": 1.1 + thick, "markersize": 3.0 + 1.6 * thick, **_EDGE}
+        look = {**looks[name], "linewidth": 1.1 + thick, "markersize": 3.4 + 1.2 * thick, **_EDGE}
         look["marker"] = look["marker"] if len(x) <= _MARKED else ""
         axis.fill_between(x, low, high, color=look["color"], alpha=0.16, linewidth=0, zorder=1.5)
         if len(x) == 1:  # a band without width cannot be seen
@@ -180,7 +180,7 @@ def _finish(axis: Any, panel: Panel, which: Literal["x", "y"]) -> None:
     getattr(axis, f"set_{which}lim")(low - short, high + short)
 
 
-_EDGE = {"markeredgecolor": "white", "markeredgewidth": 0.4}
+_EDGE = {"markeredgecolor": "white", "markeredgewidth": 0.3}
 _BESIDE: dict[str, Any] = {
     "linestyle": (0, (4, 2)), "linewidth": 0.8, "markerfacecolor": "white", "markeredgewidth": 0.7, "markersize": 3.2,
 }  # fmt: skip

@@ -194,6 +194,6 @@ def _label(axis: Axis, wrap: int, lines: int = 3) -> str:
 def _legend(names: Sequence[str], group: IntArray, boundary: bool) -> list[Any]:
     entries = []
     for g in sorted(np.unique(group).tolist(), key=lambda g: (g < 0, g)):
-        words = literal(names[g], 30) if g >= 0 else "concept not known"
+        words = literal(names[g], 34) if g >= 0 else "concept not known"
         entries.append(handle(words, **group_style(g), linewidth=1.0, markersize=4.0))
     return entries + ([handle("boundary of the last layer", **_BOUNDARY)] if boundary else [])

@@ -50,7 +50,7 @@ def styled(draw: Callable[Arguments, Any]) -> Callable[Arguments, Any]:
     def drawn(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Any:
         with in_style():
             figure = draw(*args, **kwargs)
-            figure.draw_without_rendering()  # ticks are made when they are first drawn, and take their style then
+            figure.draw_without_rendering()  # older releases make ticks when they are first drawn, in the style of then
         return figure
 
     return drawn
