@@ -48,16 +48,19 @@ defaults: $(READY)  ## the evidence behind the default parameters, docs/defaults
 
 results: $(READY)  ## every experiment on Toy beside the published values, into results/ (an hour and a half on two cores)
 	$(BIN)/unspur reproduce toy --output results
+	$(BIN)/python benchmarks/decision_table.py
 
 frozen: $(READY)  ## birds and faces, from the stores in unspur-embeddings/ (docs/datasets.md), and their page
 	$(BIN)/unspur reproduce waterbirds celeba --output results
 	$(BIN)/python benchmarks/result_pages.py --frozen unspur-embeddings
+	$(BIN)/python benchmarks/decision_table.py
 
 finetuned: $(READY)  ## networks trained with the correlation, from the stores of benchmarks/finetuned_networks.py, and their page
 	$(BIN)/unspur reproduce waterbirds-finetuned waterbirds-finetuned-group waterbirds-gradcam multinli --output results
 	$(BIN)/python benchmarks/result_pages.py --finetuned unspur-embeddings
+	$(BIN)/python benchmarks/decision_table.py
 
-check: lint types test
+check: lint types test docs
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -49,7 +49,7 @@ def draw_demo(content: DemoFigure) -> Any:
     along = content.after[:, 1]
     draw_densities(after, along, np.asarray(content.group), (-reach[1], reach[1]), linewidth=1.8)
     after.set(ylim=(-reach[1], reach[1]), yticks=[])
-    after.set_title("after JSE: the photograph is gone", loc="center")
+    after.set_title("after JSE", loc="center")
     after.set_xlabel("share of each group")
     methods = {name: measured(result, averages=False) for name, result in content.results.items()}
     draw_bars(bars, methods, content.group_names, wrap=18, size=8.5)
