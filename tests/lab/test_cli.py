@@ -177,7 +177,7 @@ def test_help_version_and_misuse(tmp_path):
     assert "demo" in unspur("--help", cwd=tmp_path)
     for verb in ("demo", "fit", "apply", "evaluate"):
         assert "Example:" in unspur(verb, "--help", cwd=tmp_path)
-    assert unspur("--version", cwd=tmp_path).startswith("unspur, version")
+    assert unspur("--version", cwd=tmp_path).startswith("unspur 0.")
     assert "Missing option" in unspur("fit", "x.npy", cwd=tmp_path, code=2)
 
 

@@ -65,8 +65,8 @@ def directions_of(
 def read_along(remover: Remover) -> FloatArray:
     """Directions (d, k) of the scores that a removal takes out: after it, all rows have the same.
 
-    Of an orthogonal removal they span `spurious_`. An oblique one, x ↦ x − (x − c) R Lᵀ, subtracts multiples of L, which
-    `spurious_` of LEACE and SPLINCE is, and takes out scores along R.
+    Of an orthogonal removal they span `spurious_`. An oblique one, x ↦ x − (x − c) R Lᵀ, subtracts multiples of L,
+    which `spurious_` of LEACE and SPLINCE is, and takes out scores along R.
     """
     removal, spurious = remover.removal_, remover.spurious_
     if removal.form == "keep" or not removal.right.shape[1]:

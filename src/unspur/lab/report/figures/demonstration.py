@@ -41,7 +41,7 @@ def draw_demo(content: DemoFigure) -> Any:
     _draw_examples([figure.add_subplot(place) for place in pictures], content)
     reach = 1.05 * np.abs(content.before).max(axis=0)
     before, after, bars = (figure.add_subplot(place) for place in list(columns)[1:])
-    draw_rows(before, content.before, np.asarray(content.group), (-reach[0], reach[0]))
+    draw_rows(before, content.before, np.asarray(content.group), (-reach[0], reach[0]), larger=2.5)
     before.set(ylim=(-reach[1], reach[1]), xticks=[], yticks=[])
     before.set_title("embeddings, before", loc="center")
     before.set_xlabel(f"first of {content.found[0]} spurious directions")

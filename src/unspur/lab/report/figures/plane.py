@@ -137,9 +137,11 @@ def _axes(figure: Any, parts: Sequence[int], *, stacked: bool) -> list[tuple[Any
     return made
 
 
-def draw_rows(axis: Any, points: FloatArray, group: IntArray, window: tuple[float, float]) -> None:
+def draw_rows(
+    axis: Any, points: FloatArray, group: IntArray, window: tuple[float, float], *, larger: float = 1.0
+) -> None:
     """Slice by slice, so that no group covers all others."""
-    area = float(np.clip(3200 / max(len(points), 1), 2.5, 9.0))
+    area = larger * float(np.clip(3200 / max(len(points), 1), 2.5, 9.0))
     number = np.arange(len(points))
     for k in range(_SLICES):
         for g in np.unique(group):

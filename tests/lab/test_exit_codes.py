@@ -1,0 +1,149 @@
+"""How the program ends: errors in words, documented exit codes, nothing half done."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from tests.lab.command_page import PAGE
+from tests.lab.terminal import FIT, SHORT, environment, folder, piped  # noqa: F401 — a fixture
+from unspur.lab.cli import main
+from unspur.lab.cli.errors import EXIT_CODES
+
+
+def test_mistyped_words_get_the_nearest():
+    for words, meant in ((["fti"], "'fit'"), (["FIT"], "'fit'"), (["fit", "x.npz", "--concpt", "c"], "--concept")):
+        done = CliRunner().invoke(main, words)
+        assert done.exit_code == 2
+        assert meant in done.output.splitlines()[-1]
+    assert "mean" not in CliRunner().invoke(main, ["xyzzy"]).output
+
+
+def failing(monkeypatch, error, arguments=()):
+    """A run in which reading the rows fails."""
+
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr("unspur.lab.files.read_table", fail)
+    words = [*arguments, "fit", "rows.npz", "--main", "y", "--concept", "c", "--output", "r.safetensors"]
+    return CliRunner().invoke(main, words)
+
+
+def test_a_fault_of_ours_is_called_one(monkeypatch):
+    done = failing(monkeypatch, ZeroDivisionError("division by zero"))
+    assert done.exit_code == 70
+    assert "ZeroDivisionError: division by zero" in done.output
+    assert "--debug" in done.output
+    assert "Traceback" not in done.output
+    assert len(done.output.splitlines()) == 2
+
+
+def test_a_value_error_is_the_librarys_complaint_or_our_fault(monkeypatch):
+    def library(*_, **__):
+        np.linalg.solve(np.ones((2, 3)), np.ones(2))  # raised by a line of NumPy
+
+    monkeypatch.setattr("unspur.lab.files.read_table", library)
+    words = ["fit", "rows.npz", "--main", "y", "--concept", "c", "--output", "r.safetensors"]
+    done = CliRunner().invoke(main, words)
+    assert (done.exit_code, done.output[:6]) == (1, "Error:")
+    ours = compile("def read(*_, **__):\n    a, b = 1, 2, 3", "made_up.py", "exec")
+    space = {"__name__": "unspur.made_up"}
+    exec(ours, space)
+    monkeypatch.setattr("unspur.lab.files.read_table", space["read"])
+    assert CliRunner().invoke(main, words).exit_code == 70
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (MemoryError("Unable to allocate 7 GiB"), "not enough memory (Unable to allocate 7 GiB)"),
+        (OSError(28, "No space left on device", "rows.tmp"), "'rows.tmp' cannot be written: the disk is full"),
+        (RuntimeError("I/O error: No space left (os error 28)"), "the disk is full"),
+        (PermissionError(13, "Permission denied", "rows.npz"), "rows.npz: permission denied."),
+        (ModuleNotFoundError("No module named 'pandas'", name="pandas"), "pandas is not installed"),
+    ],
+)
+def test_what_the_machine_lacks_is_said_in_words(monkeypatch, error, words):
+    done = failing(monkeypatch, error)
+    assert done.exit_code == 1
+    assert words in done.output
+    assert "Errno" not in done.output
+
+
+def test_debug_shows_the_traceback_before_and_after_the_verb(folder):
+    wrong = ["fit", "gone.npz", *SHORT, "--output", "x"]
+    for words in (["--debug", *wrong], [*wrong, "--debug"]):
+        done = piped(words, folder)
+        assert done.returncode == 1
+        assert "Traceback (most recent call last)" in done.stderr
+        assert done.stderr.splitlines()[-1] == "Error: There is no file gone.npz."
+    assert piped(wrong, folder).stderr == "Error: There is no file gone.npz.\n"
+
+
+def _half_written(stop):
+    """A writer that is stopped in the middle."""
+    return f"import safetensors.numpy as m; m.save_file = lambda _, path, **__: (path.write_text('half'), {stop})"
+
+
+@pytest.mark.parametrize(
+    ("during", "left"),
+    [
+        ("import unspur.removers.jse as m; m.JSE.fit = stop", []),
+        (_half_written("stop()"), []),
+        (_half_written("None"), ["r.safetensors"]),  # nobody stops it
+    ],
+    ids=["the fit", "the writing", "neither"],
+)
+def test_an_interrupt_leaves_nothing_half_done(folder, tmp_path, during, left):
+    code = f"""
+import os, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+def stop(*_, **__):
+    os.kill(os.getpid(), signal.SIGINT)
+{during}
+from unspur.lab.cli import main
+main()
+"""
+    words = ["fit", str(folder / "rows.npz"), *SHORT, "--output", "r.safetensors"]
+    done = subprocess.run([sys.executable, "-c", code, *words], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == ((0, "") if left else (130, "Interrupted.\n"))
+    assert [path.name for path in tmp_path.iterdir()] == left
+
+
+@pytest.mark.parametrize("arguments", [["--help"], FIT], ids=["help", "fit"])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_stops_reading_is_no_error(folder, arguments, unbuffered):
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "unspur", *arguments], cwd=folder, stdout=writing, stderr=subprocess.PIPE, text=True,
+        env=environment(PYTHONUNBUFFERED=unbuffered),
+    )  # fmt: skip
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_disk_under_the_output_is_said(folder):
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "unspur", *FIT]
+        held_back = environment(PYTHONUNBUFFERED="")  # what was not written is tried again at the end
+        done = subprocess.run(command, cwd=folder, stdout=full, stderr=subprocess.PIPE, text=True, env=held_back)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "Error: The output cannot be written: the disk is full. Make room, or write to another place.\n"
+    )
+
+
+def test_the_page_and_the_help_have_every_exit_code():
+    page, shown = PAGE.read_text(encoding="utf-8"), CliRunner().invoke(main, ["--help"]).output
+    assert set(map(int, re.findall(r"(?m)^\| (\d+) \|", page))) == set(EXIT_CODES)
+    assert all(re.search(rf"\b{code}\b", shown) for code in EXIT_CODES)
+    assert EXIT_CODES[signal.SIGINT + 128]
