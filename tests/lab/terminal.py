@@ -25,10 +25,8 @@ FIT = ["fit", "rows.npz", *SHORT, "--force", "--output", "again.safetensors"]
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """Rows in files, with short and long names of labels, and a removal."""
-    folder = tmp_path_factory.mktemp("rows")
+def with_rows(folder):
+    """A folder with rows in files, with short and long names of labels, and a removal."""
     toy = make_toy(800, d=6, rho=0.6, random_state=0)
     bird = np.array(["a bird that lives on land mostly", "a bird that lives on water"])[toy.y]
     where = np.array(["land without any water", "water"])[toy.concept]

@@ -12,9 +12,14 @@ import pytest
 from click.testing import CliRunner
 
 from tests.lab.command_page import PAGE
-from tests.lab.terminal import FIT, SHORT, environment, folder, piped  # noqa: F401 — a fixture
+from tests.lab.terminal import FIT, SHORT, environment, piped, with_rows
 from unspur.lab.cli import main
 from unspur.lab.cli.errors import EXIT_CODES
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return with_rows(tmp_path_factory.mktemp("rows"))
 
 
 def test_mistyped_words_get_the_nearest():

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.lab.command_page import PAGE, VERBS, command, parts, table_of
-from tests.lab.terminal import FIT, LONG, NAMED, SHORT, folder, on_terminal, piped, widest  # noqa: F401 — a fixture
+from tests.lab.terminal import FIT, LONG, NAMED, SHORT, on_terminal, piped, widest, with_rows
 from unspur import JSE
 from unspur._text import columns, lines_of
 from unspur._version import __version__
@@ -19,6 +19,11 @@ from unspur.lab.cli.words import colour_wanted, printable, say_command
 from unspur.lab.datasets import make_toy
 from unspur.lab.report.tables import group_table
 from unspur.metrics import group_accuracy
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return with_rows(tmp_path_factory.mktemp("rows"))
 
 
 @pytest.mark.parametrize(

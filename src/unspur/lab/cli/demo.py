@@ -15,6 +15,7 @@ from unspur import JSE
 from unspur._typing import Array
 from unspur.io import refuse_existing
 from unspur.lab.cli.common import echo_json, force_option, json_option, seed_option
+from unspur.lab.cli.words import say, say_where, show
 from unspur.lab.datasets.photodigits import CONCEPT_NAMES, MAIN_NAMES, PhotoDigits, embed_images, make_photodigits
 from unspur.lab.findings import Findings, find
 from unspur.lab.report.building import write_page
@@ -43,8 +44,8 @@ def demo(agreement: float, seed: int, output: str, report: str | None, force: bo
     for path in (output, page):
         refuse_existing(path, overwrite=force)
     check_format(output)
-    say = _silent if as_json else click.echo
-    say(f"Digits 0–4 and 5–9 on two photographs that agree with the digit group in {agreement:.0%} of the rows.")
+    if not as_json:
+        say(f"Digits 0–4 and 5–9 on two photographs that agree with the digit group in {agreement:.0%} of the rows.")
     sets = {
         name: make_photodigits(name, agreement=p, random_state=seed + i)  # type: ignore[arg-type]
         for i, (name, p) in enumerate((("train", agreement), ("validation", agreement), ("test", 0.5)))
@@ -70,16 +71,15 @@ def demo(agreement: float, seed: int, output: str, report: str | None, force: bo
         return
     found = f"{jse.spurious_.dim} belong to the photograph, {jse.main_.dim} to the digits"
     say(f"\nJSE tested {len(jse.trace_)} directions among {jse.n_features_in_} dimensions: {found}.\n")
-    say("Test pictures, digit and photograph independent; a last layer on the rows as")
-    say("they are (ERM) and with the photograph removed (JSE):\n")
-    say(group_table(drawn.results, "digit", "photo"))
-    say("\n± is half of a 95 % interval.")
-    say(f"\nFigure: {output}")
-    say(f"Report: {page} (open it in a browser)")
-
-
-def _silent(_: str) -> None:
-    """Say nothing; the JSON document is the output."""
+    say(
+        "Test pictures, digit and photograph independent; a last layer on the rows as they are (ERM) and with the "
+        "photograph removed (JSE):\n"
+    )
+    show(group_table(drawn.results, "digit", "photo"))
+    say("\n± is half of a 95 % interval.\n")
+    say_where("Figure", output)
+    say_where("Report", page)
+    say("Open the report in a browser.")
 
 
 def _labels(data: PhotoDigits) -> tuple[Array, Array]:

@@ -29,7 +29,7 @@ from unspur.lab.cli.common import (
 from unspur.lab.cli.completion import column_names, columns_of
 from unspur.lab.cli.fitting import FITTING, fitted_jse, fitting_options
 from unspur.lab.cli.shown import is_column, shown
-from unspur.lab.cli.words import say
+from unspur.lab.cli.words import say, say_where
 from unspur.lab.compare import HEADS, REMOVERS
 
 if TYPE_CHECKING:
@@ -306,5 +306,8 @@ def _tell(found: Findings, output: str, save: str | None, as_json: bool, caveat:
     if caveat:
         say(f"\n{caveat}")
     if save is not None:
-        say(f"\nRemoval: {save}")
-    say(f"\nReport: {output} (open it in a browser)")
+        say()
+        say_where("Removal", save)
+    say()
+    say_where("Report", output)
+    say("Open it in a browser.")

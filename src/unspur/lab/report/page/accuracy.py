@@ -17,11 +17,12 @@ STEP = 13.0
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A figure, its interval, and its change against the rows as they are, in words; empty where there is none."""
+    """A figure, its change against the rows as they are, and their intervals, in words; empty where there is none."""
 
     figure: str
     interval: str = ""
     change: str = ""
+    change_interval: str = ""
     #: Whether the interval of the change leaves zero out.
     clear: bool = False
 
@@ -126,8 +127,8 @@ def _cell(share: float, interval: tuple[float, float], change: Change | None = N
     figure, around = f"{100 * share:.1f}", words.bounds(*interval)
     if change is None:
         return Cell(figure, around)
-    said = f"{words.signed(change.value)} ({words.signed_bounds(change.low, change.high)})"
-    return Cell(figure, around, said, not change.low <= 0.0 <= change.high)
+    clear = not change.low <= 0.0 <= change.high
+    return Cell(figure, around, words.signed(change.value), words.signed_bounds(change.low, change.high), clear)
 
 
 def _whiskers(
