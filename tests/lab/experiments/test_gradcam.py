@@ -33,7 +33,8 @@ from unspur.lab.experiments.made_up_maps import made_up_maps
 from unspur.lab.experiments.metrics import INSIDE_GROUPS, METRICS
 from unspur.lab.experiments.reproduce import find_experiments, reproduce
 from unspur.lab.experiments.stores import open_embedded, tuned_folder
-from unspur.lab.report.gradcam_page import COLOURS, laid_over, outlined, write_maps_page
+from unspur.lab.report.gradcam_page import write_maps_page
+from unspur.lab.report.overlays import COLOURS, laid_over, outlined
 
 NOWHERE = Path("not-there")
 

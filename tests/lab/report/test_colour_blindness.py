@@ -7,7 +7,7 @@ import pytest
 
 from unspur.lab.report.colours import GROUP_COLOURS, GROUP_MARKERS, METHOD_COLOURS
 from unspur.lab.report.figures.style import group_style, method_areas, method_looks
-from unspur.lab.report.gradcam_page import COLOURS
+from unspur.lab.report.overlays import COLOURS
 
 #: What is left of linear RGB: Machado, Oliveira and Fernandes, "A Physiologically-based Model for Simulation of Color
 #: Vision Deficiency", IEEE TVCG 15(6), 2009, severity 1.0.

@@ -25,7 +25,7 @@ METHOD_COLOURS = {
     "as they are": "#6E6E6E", "ERM": "#6E6E6E", "JSE": "#00795A", "INLP": "#D55E00", "LEACE": "#0072B2",
     "RLACE": "#CC79A7", "true axis": "#000000", "GW-ERM": "#E69F00", "SUBG": "#56B4E9", "GDRO": "#882255",
     "GDRO as released": "#CC79A7", "JTT": "#332288", "SPLINCE": "#56B4E9", "SAL": "#882255", "DFR": "#332288",
-    "JSE + GW-ERM": "#000000",
+    "JSE + GW-ERM": "#000000", "GroupWeighted": "#E69F00", "GroupDRO": "#882255",
 }  # fmt: skip
 #: For methods without a colour of their own.
 CYCLE = ("#00795A", "#E69F00", "#0072B2", "#CC79A7", "#56B4E9", "#D55E00", "#882255", "#332288")
@@ -42,7 +42,7 @@ def group_look(number: int) -> tuple[str, Marker]:
 
 def method_colours(names: Iterable[str]) -> dict[str, str]:
     """A colour for each method: its own in every figure, or else the next that no other method here has."""
-    names = list(names)
+    names = list(dict.fromkeys(names))
     taken = {METHOD_COLOURS[name] for name in names if name in METHOD_COLOURS}
     free = [colour for colour in CYCLE if colour not in taken] or list(CYCLE)
     variants = [name for name in names if name not in METHOD_COLOURS]

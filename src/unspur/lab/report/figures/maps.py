@@ -13,7 +13,8 @@ from unspur.exceptions import InputError
 from unspur.lab.experiments.gradcam_pictures import LookedAt
 from unspur.lab.findings.values import Findings, Looks
 from unspur.lab.report.figures.style import SMALL, Width, add_legend, inches, inches_of, literal, new_figure, styled
-from unspur.lab.report.gradcam_page import CLASSES, COLOURS, GROUPS, full_colour, laid_over, outlined
+from unspur.lab.report.gradcam_page import CLASSES, GROUPS
+from unspur.lab.report.overlays import COLOURS, full_colour, laid_over, outlined
 
 #: Id of a picture -> the picture as the network is shown it (PIL, RGB), and its mask of the same size.
 Pictures = Callable[[str], tuple[Any, Array]]

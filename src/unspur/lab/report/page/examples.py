@@ -10,7 +10,7 @@ import numpy as np
 
 from unspur._typing import FloatArray
 from unspur.lab.findings.values import Extremes, Findings, PixelView
-from unspur.lab.report.gradcam_page import COLOURS, full_colour, laid_over
+from unspur.lab.report.overlays import COLOURS, full_colour, laid_over
 from unspur.lab.report.page import words
 from unspur.lab.report.page.packing import text_of
 from unspur.lab.report.page.thumbnails import COARSE, lossless, sources
