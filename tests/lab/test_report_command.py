@@ -56,7 +56,7 @@ LABELS = ("--main", "bird", "--concept", "place")
 
 def test_a_table_with_pictures_becomes_a_page(table, tmp_path):
     said = unspur("report", "rows.csv", *LABELS, "--show", "shot", "--with", "LEACE", "--save", "r.safetensors")
-    assert "Report: report.html (open it in a browser)" in said
+    assert "Report: report.html\nOpen it in a browser." in said
     assert "Removal: r.safetensors" in said
     assert "linear probe" in said  # the verdict
     assert max(map(len, said.splitlines())) <= 80

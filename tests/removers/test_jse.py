@@ -234,11 +234,7 @@ def test_cross_fitting_finds_what_a_second_sample_confirms(monkeypatch):
 
 def test_delta_shifts_the_second_test_and_auto_follows_the_difficulty():
     toy = make_toy(4000, rho=0.6, separability=(6.0, 1.0), random_state=0)
-    with pytest.warns(TaskLostWarning, match="though some predict it better than chance"):
-        plain = fitted(toy)
-    assert plain.main_.dim == 0 < plain.spurious_.dim
-    auto = fitted(toy, delta="auto")  # keeps the task, so that nothing is warned of
-    assert auto.main_.dim > 0
+    plain, auto = fitted(toy), fitted(toy, delta="auto")
     assert auto.trace_.delta < -0.1  # the concept is far easier to predict
     assert fitted(make_toy(4000, rho=0.6, random_state=0), delta="auto").trace_.delta == pytest.approx(0, abs=0.1)
     first = [jse.trace_[0].verdict.own.t for jse in (plain, auto)]
@@ -451,6 +447,18 @@ def test_found_on_fifty_fresh_toy_sets_and_close_to_the_truth():
     assert np.mean(left) <= 15
     assert np.mean(kept) >= 95
     assert np.mean(untouched) > 99
+
+
+def test_a_task_that_never_had_a_direction_is_said_to_be_in_danger_where_it_is():
+    toy = make_toy(2000, rho=0.9, separability=(6.0, 2.0), random_state=1)
+    with pytest.warns(TaskLostWarning, match="predict the concept clearly better"):
+        lost = fitted(toy)
+    assert lost.main_.dim == 0 < lost.spurious_.dim
+    assert fitted(toy, delta="auto").main_.dim > 0  # warnings are errors here
+    # No main-task direction either, but what is removed is the concept alone.
+    kept = fitted(make_toy(2000, rho=0.6, separability=(6.0, 1.0), random_state=0))
+    assert kept.main_.dim == 0 < kept.spurious_.dim
+    assert abs(kept.spurious_.basis[0, 0]) > 0.98
 
 
 def test_a_task_that_is_lost_to_an_easy_concept_is_said_and_kept_by_orthogonal_scores():

@@ -272,10 +272,11 @@ class JSE(Remover):
                 f"After {self.spurious_.dim} spurious directions none is left that predicts the main label better than "
                 "the concept, as some did at first: removing them may remove the task."
             )
-        if any(verdict.informative.p < self.significance_level for verdict in tried):
+        # p of the second test is one-sided: close to 1, a direction of the task clearly speaks of the concept.
+        if any(max(verdict.informative.p, 1.0 - verdict.own.p) < self.significance_level for verdict in tried):
             return (
-                "No direction was found that predicts the main label better than the concept, though some predict it "
-                "better than chance: what is removed may hold part of the task."
+                "No direction was found that predicts the main label better than the concept, and some that predict it "
+                "predict the concept clearly better: what is removed may hold part of the task."
             )
         return ""
 
