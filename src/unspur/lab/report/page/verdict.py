@@ -79,7 +79,7 @@ def _accuracies(findings: Findings) -> Iterator[Sentence]:
         start = f"Removing {it} {verb} the worst group ({worst}) from "
     else:
         start = f"Removing {it} makes no clear change to the worst group ({worst}): from "
-    another = f", where the worst is {then}" if then != worst else ""
+    another = f", the worst now being {then}" if then != worst else ""
     yield _sentence(start, *was, " to ", *is_now, another, *_average(findings.after.average_change))
 
 
