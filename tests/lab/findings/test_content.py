@@ -36,6 +36,20 @@ def test_paths_and_images_are_loaded_when_asked_for(tmp_path):
         content[1]
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([COLOURS[0] / 100.0], "these are float64 from 0 to 2"),
+        ([COLOURS[0].transpose(2, 0, 1)], "Pictures have shape"),
+        (np.zeros((1, 0, 5), dtype=np.uint8), "no pixels"),
+    ],
+)
+def test_arrays_that_are_no_pictures_are_refused_before_anything_is_drawn(given, said):
+    with pytest.raises(InputError, match=said):
+        content_of(given, None, 1)
+    assert len(content_of([COLOURS[0], COLOURS[1, :3]], None, 2)) == 2  # sizes may differ
+
+
 def test_a_missing_file_is_named_before_anything_is_loaded(tmp_path):
     Image.fromarray(COLOURS[0]).save(tmp_path / "a.png")
     names = [tmp_path / name for name in ("a.png", "b.png", "c.png", "d.png", "e.png")]

@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 
 from tests.entangled import entangled_rows
 from tests.lab.findings.rows import nothing_to_find, removal, toy
-from unspur import INLP, JSE, LEACE, RLACE
+from unspur import INLP, JSE, LEACE, RLACE, SPLINCE
 from unspur.exceptions import InputError, LabelError, NothingRemovedWarning, TaskLostWarning
 from unspur.lab.datasets import make_toy
 from unspur.lab.evaluation import LastLayer, judge_last_layer
@@ -340,8 +340,32 @@ def test_drawn_rows_keep_shares_and_every_group():
     assert 3 < counts[0] / counts[1] < 5
     assert counts[-1] > 25
     assert_array_equal(stratified(group, 20_000, rng), np.arange(len(group)))
-    for most in (1, 7, 50):
-        assert 1 <= len(stratified(group, most, rng)) <= max(4, most)
+    for most in (1, 3, 7, 50):
+        assert 1 <= len(stratified(group, most, rng)) <= most
+    assert len(stratified(np.arange(9), 4, rng)) == 4  # groups of one row
+
+
+def test_at_least_one_row_is_drawn():
+    with pytest.raises(InputError, match="1 at least; got 0"):
+        find(JSE_TOY, TRAIN, TEST, most=0)
+    assert len(find(JSE_TOY, TRAIN, TEST, most=1).shown) == 1
+
+
+def test_test_rows_that_share_their_concept_are_refused_by_name():
+    at_sea = TEST[2] == "sea"
+    with pytest.raises(InputError, match=r"All test rows have the same background \(sea\)"):
+        find(JSE_TOY, TRAIN, tuple(part[at_sea] for part in TEST), concept="background")
+
+
+def test_the_angle_is_that_of_the_directions_drawn():
+    """An oblique removal subtracts other directions than it reads; axes, angle and variance are of the latter."""
+    found = find(SPLINCE().fit(TRAIN[0], TRAIN[1], concept=TRAIN[2]), TRAIN, TEST)
+    (spurious,), (main,) = ([k for k, axis in enumerate(found.view.axes) if axis.role == role]
+                            for role in ("spurious", "main"))  # fmt: skip
+    drawn = np.degrees(np.arccos(abs(found.view.gram[spurious, main])))
+    assert_allclose(found.angles, [drawn], atol=1e-6)
+    scores = found.view.before
+    assert found.shared == pytest.approx(np.corrcoef(scores[:, spurious], scores[:, main])[0, 1] ** 2, abs=1e-9)
 
 
 def test_rows_of_the_fit_are_noticed():
@@ -349,7 +373,7 @@ def test_rows_of_the_fit_are_noticed():
     assert any("used in the fit" in warning for warning in found.warnings)
     half = tuple(np.concatenate([a[:300], b[:300]]) for a, b in zip(TRAIN, TEST, strict=True))
     mixed = find(removal(toy(800, seed=9)), TRAIN, half)  # the removal has seen neither, the last layer has
-    assert any("50 % of the test rows are training rows" in warning for warning in mixed.warnings)
+    assert any("300 of 600 test rows are training rows" in warning for warning in mixed.warnings)
     assert not find(removal(toy(800, seed=9)), TRAIN, TEST).warnings
 
 

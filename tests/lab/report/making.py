@@ -170,6 +170,19 @@ def hostile_findings() -> Findings:
     )  # fmt: skip
 
 
+def long_findings() -> Findings:
+    """The toy findings with labels, classes and axes whose names nobody would read to the end."""
+    found, levels = toy_findings(), (("a" * 9000, "a" * 9001), ("b" * 9000, "c" * 9000))
+    judged = tuple(replace(j, accuracy=replace(j.accuracy, levels=levels)) for j in found.judged)
+    axes = tuple(replace(axis, name=f"{'x' * 9000} {k}") for k, axis in enumerate(found.view.axes))
+    groups = tuple(judged[0].accuracy.labels())
+    probe = {f"{'k' * 9000} {k}": pair for k, pair in enumerate(found.certificate.probe.values())}
+    return replace(
+        found, main="m" * 9000, judged=judged, groups=groups, view=replace(found.view, axes=axes),
+        certificate=replace(found.certificate, probe=probe),
+    )  # fmt: skip
+
+
 def lost() -> Findings:
     """The toy findings had the removal harmed the task: the worst group falls, and a method has a problem."""
     found = toy_findings()

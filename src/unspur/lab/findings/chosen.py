@@ -15,10 +15,13 @@ def stratified(group: Array, most: int, rng: np.random.Generator) -> IntArray:
     if len(group) <= most:
         return np.arange(len(group))
     members = [np.flatnonzero(group == g) for g in np.unique(group)]
+    if most < len(members):  # one row each of some groups
+        some = rng.permutation(len(members))[:most]
+        return np.sort(np.array([rng.choice(members[k]) for k in some], dtype=np.intp))
     sizes = np.array([len(part) for part in members])
     floor = np.minimum(sizes, max(1, most // (10 * len(sizes))))
     rest = sizes - floor
-    wanted = floor + np.floor(rest * max(0, most - int(floor.sum())) / rest.sum()).astype(int)
+    wanted = floor + np.floor(rest * (most - int(floor.sum())) / rest.sum()).astype(int)
     kept = [rng.permutation(part)[:count] for part, count in zip(members, wanted, strict=True)]
     return np.sort(np.concatenate(kept))
 

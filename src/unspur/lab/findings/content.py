@@ -120,6 +120,8 @@ def _pictures(given: Any) -> Content:
     for item in found.items:
         if not isinstance(item, str | PathLike | np.ndarray) and not hasattr(item, "convert"):
             raise InputError(f"A picture is an array, a path or a PIL image; got a {type(item).__name__}.")
+        if isinstance(item, np.ndarray):
+            _checked(item[None])
     gone = found.missing()
     if gone:
         more = f" and {len(gone) - NAMED} more" if len(gone) > NAMED else ""
@@ -131,6 +133,8 @@ def _checked(array: Array) -> Array:
     """Pictures of shape (n, h, w) or (n, h, w, 3), whole numbers up to 255 or shares up to 1."""
     if array.ndim not in (3, 4) or (array.ndim == 4 and array.shape[3] not in (1, 3)):
         raise InputError(f"Pictures have shape (n, h, w) or (n, h, w, 3); got {array.shape}.")
+    if not array.size:
+        raise InputError(f"Pictures of shape {array.shape} have no pixels.")
     low, high = (float(bound) for bound in (array.min(), array.max()))
     top = 1.0 if array.dtype.kind in "bf" else 255.0
     if not (low >= 0 and high <= top):  # also of NaN

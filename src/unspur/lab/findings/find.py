@@ -21,7 +21,7 @@ from unspur.lab.findings.judging import AS_THEY_ARE, Answers, Comparing, answers
 from unspur.lab.findings.origin import origin_of
 from unspur.lab.findings.pictures import ToPixels, looks_of, pixel_view
 from unspur.lab.findings.values import Findings, Judged
-from unspur.lab.findings.views import directions_of, extremes_of, in_common, view_of
+from unspur.lab.findings.views import directions_of, extremes_of, in_common, read_along, view_of
 from unspur.removers import Remover
 from unspur.trace import Trace, Traces
 
@@ -83,6 +83,8 @@ def find(
     report : called with the name of each step (`STEPS`, and one for each method compared).
     """
     _require_fitted(remover)
+    if most < 1:
+        raise InputError(f"most is the number of test rows that are drawn, 1 at least; got {most}.")
     methods = chosen_methods(compare, remover)
     rows = _rows(remover, train, test, validation, (main, concept))
     learnt, judged = rows["training"], rows["test"]
@@ -107,7 +109,7 @@ def find(
         layers = before.layer, after.layer
         directions = directions_of(remover, (_spurious_names(remover, judged), main), layers, judged.Z)
         view = view_of(directions, remover, judged.Z, clean["test"], layers)
-        angles, shared = in_common(remover.spurious_, remover.main_, judged.Z)
+        angles, shared = in_common(read_along(remover), remover.main_.basis, judged.Z)
         report("pictures")
         few = some_of_each(judged.group, before.accuracy.rows.size, EACH, showing)
         pixels = None
@@ -184,6 +186,12 @@ def _rows(
     for name, part in (("test", test), ("validation", validation)):
         if part is not None:
             found[name] = labelled(part, name, names, missing=missing, like=found["training"])
+    for name, label in found["test"].concepts.items():
+        if len(seen := np.unique(label.codes[label.present])) == 1:
+            raise InputError(
+                f"All test rows have the same {name} ({label.classes[seen[0]]!s:.60}); groups and probes need two "
+                "values at least. Pass other test rows."
+            )
     return found
 
 
@@ -253,10 +261,10 @@ def _warnings(remover: Remover, rows: Mapping[str, Labelled], lines: Sequence[Ju
         )
     if used:
         found.append(used)
-    elif shared := float(np.isin(row_hashes(rows["test"].Z), row_hashes(rows["training"].Z)).mean()):
+    elif shared := int(np.isin(row_hashes(rows["test"].Z), row_hashes(rows["training"].Z)).sum()):
         found.append(
-            f"{100 * shared:.0f} % of the test rows are training rows as well; what is measured on them flatters every "
-            "method. Hold rows out."
+            f"{shared} of {len(rows['test'])} test rows are training rows as well; what is measured on them flatters "
+            "every method. Hold rows out."
         )
     small = [
         f"{label} ({count})"

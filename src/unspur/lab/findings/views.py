@@ -124,19 +124,23 @@ def extremes_of(directions: Directions, scores: FloatArray) -> tuple[Extremes, .
     return tuple(found)
 
 
-def in_common(spurious: Subspace, main: Subspace, rows: Array) -> tuple[tuple[float, ...], float | None]:
-    """Principal angles in degrees, and the share of variance that scores of `rows` along the two have in common."""
-    if not spurious.dim or not main.dim:
+def in_common(spurious: FloatArray, main: FloatArray, rows: Array) -> tuple[tuple[float, ...], float | None]:
+    """Principal angles in degrees, and the share of variance that scores of `rows` along the two have in common.
+
+    Both are orthonormal columns, those that are looked along (`read_along`): angles are those of the axes drawn.
+    """
+    k = spurious.shape[1]
+    if not k or not main.shape[1]:
         return (), None
-    angles = tuple(float(angle) for angle in principal_angles(spurious, main))
-    both = np.column_stack([spurious.basis, main.basis])
+    angles = tuple(float(angle) for angle in principal_angles(Subspace(spurious), Subspace(main)))
+    both = np.column_stack([spurious, main])
     scores = (rows - rows.mean(axis=0, dtype=np.float64)) @ both
     covariance = scores.T @ scores / len(scores)
     # The same number from the covariance of the scores as from that of the rows, which has d² entries.
     unit = np.eye(both.shape[1])
-    if not all(np.trace(part) > 0 for part in _blocks(covariance, spurious.dim)):
+    if not all(np.trace(part) > 0 for part in _blocks(covariance, k)):
         return angles, None
-    return angles, shared_variance(Subspace(unit[:, : spurious.dim]), Subspace(unit[:, spurious.dim :]), covariance)
+    return angles, shared_variance(Subspace(unit[:, :k]), Subspace(unit[:, k:]), covariance)
 
 
 def _blocks(covariance: FloatArray, k: int) -> tuple[FloatArray, FloatArray]:

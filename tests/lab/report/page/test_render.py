@@ -16,6 +16,7 @@ from tests.lab.report.making import (
     HOSTILE,
     closed_form_findings,
     hostile_findings,
+    long_findings,
     lost,
     many_findings,
     nothing_removed,
@@ -162,3 +163,48 @@ def test_a_missing_library_is_named_with_what_installs_it(monkeypatch, module, m
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(InputError, match=r"unspur\[report\]"):
         render(found)
+
+
+def test_names_that_are_not_unicode_or_turn_the_text_do_no_harm():
+    found = toy_findings()
+    name = "caf\udce9 \u202eabc\x00"  # a name of a file in Latin-1, an override of direction, a control
+    odd = replace(
+        found, main=name, groups=(name, *found.groups[1:]), ids=[name] * len(found.ids), content=None,
+        origin=replace(found.origin, command=f"unspur report {name}.csv"),
+    )  # fmt: skip
+    page = render(odd)
+    page.encode()  # as UTF-8, which the name itself is not
+    assert "caf\ufffd abc\ufffd.csv" in page
+    assert "\u202e" not in re.sub(r'<script type="application/json".*?</script>', "", page)
+    data = json.loads(re.search(r'id="data">(.*?)</script>', page)[1])
+    assert data["ids"][0] == name
+
+
+def test_long_names_are_cut_and_still_told_apart():
+    page = render(long_findings())
+    assert len(page) < len(render(toy_findings())) + 80_000
+    names = [group["name"] for group in json.loads(re.search(r'id="data">(.*?)</script>', page)[1])["groups"]]
+    assert len(set(names)) == 4
+    assert max(map(len, names)) < 120
+
+
+def test_large_rows_as_pixels_keep_to_the_budget():
+    found, rng = photo_findings(), np.random.default_rng(0)
+    rows = np.arange(40)
+    noise = rng.random((40, 224, 224, 3))
+    pixels = replace(found.pixels, rows=rows, before=noise, after=noise[::-1], directions={0: noise[0] - 0.5})
+    page = render(replace(found, pixels=pixels))
+    assert len(page.encode()) < 3_000_000
+    assert re.search(r"<p class=\"quiet\">\d+ of 40 rows, so that the page stays small", page)
+    assert "rows, so that the page stays small" not in render(found)  # the control: small ones are all there
+
+
+@pytest.mark.parametrize(("scale", "said"), [(1e-12, "× 10⁻¹²"), (1e9, "× 10⁹"), (0.01, "0.0123")])
+def test_scores_are_readable_on_every_scale(scale, said):
+    found = toy_findings()
+    view = found.view
+    before = view.before * (1.234 / np.abs(view.before).max(axis=0)) * scale
+    page = render(replace(found, view=replace(view, before=before, after=before)))
+    assert said in page
+    assert ">0.00</td>" not in page
+    assert said not in render(found)

@@ -17,7 +17,7 @@ from unspur.lab.report.page.ladder import ladders
 from unspur.lab.report.page.leaks import concept_name, leaks
 from unspur.lab.report.page.marks import group_path, palette, series_path
 from unspur.lab.report.page.naming import with_short_names
-from unspur.lab.report.page.packing import axes_that_fit, first_pair, group_means, packed, safe_json
+from unspur.lab.report.page.packing import axes_that_fit, first_pair, group_means, packed, safe_json, score_digits
 from unspur.lab.report.page.subspaces import subspaces
 from unspur.lab.report.page.thumbnails import require_pillow, sheet, shrunk
 from unspur.lab.report.page.tiles import tiles
@@ -56,10 +56,14 @@ def render(findings: Findings, *, title: str | None = None) -> str:
         "axes": [(place, findings.view.axes[k]) for place, k in enumerate(axes)],
         "first": (x, y),
         "means": group_means(findings, axes),
+        "digits": score_digits(findings, axes),
         "meanings": by_role(meanings(findings, pictures)),
         "pixels": pixel_rows(findings),
         "looks": look_rows(findings),
-        "covariance": [(concept_name(findings, n), left) for n, left in findings.certificate.covariance_left.items()],
+        "covariance": [
+            (words.clipped(concept_name(findings, n), 80), left)
+            for n, left in findings.certificate.covariance_left.items()
+        ],
         "version": __version__,
     }
     template = environment.get_template("page.html.jinja")
@@ -92,14 +96,19 @@ def _environment() -> Any:
         raise InputError("The report needs jinja2: pip install 'unspur[report]'.") from error
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_read), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True,
+        lstrip_blocks=True, finalize=_fit,
     )  # fmt: skip
     environment.filters |= {
-        "count": words.count, "percent": words.percent, "plural": words.plural, "number": words.number,
+        "count": words.count, "percent": words.percent, "plural": words.plural, "score": words.score,
         "capital": words.capital, "named": words.named,
     }  # fmt: skip
     environment.globals |= {"group_path": group_path, "series_path": series_path, "listed": words.listed}
     return environment
+
+
+def _fit(value: Any) -> Any:
+    """Names and texts without what no page should hold; what was rendered before stays."""
+    return words.fit(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
 def _read(name: str) -> str:

@@ -12,11 +12,13 @@ from unspur._typing import FloatArray
 from unspur.lab.findings.values import Extremes, Findings, PixelView
 from unspur.lab.report.overlays import COLOURS, full_colour, laid_over
 from unspur.lab.report.page import words
-from unspur.lab.report.page.packing import text_of
+from unspur.lab.report.page.packing import score_digits, text_of
 from unspur.lab.report.page.thumbnails import COARSE, lossless, sources
 
-#: Characters that pictures of extreme rows, and those under maps, may take.
-PICTURES, MAPS = 600_000, 450_000
+#: Characters that pictures of extreme rows, those under maps, rows as pixels, and directions as pixels may take.
+PICTURES, MAPS, PIXELS, DRAWN = 600_000, 450_000, 300_000, 150_000
+#: Longest sides that pictures made of rows are reduced to, one after the other, until they fit.
+SIDES = (128, 96, 64, 48, 32)
 #: Longest text of an extreme row.
 LONGEST = 320
 #: Directions of each role that are shown at once; more are shown on demand.
@@ -67,7 +69,7 @@ def meanings(findings: Findings, pictures: Mapping[int, Any]) -> list[Meaning]:
     rows = list(dict.fromkeys(row for extremes in findings.extremes for row in _rows(extremes) if row in pictures))
     found = dict(zip(rows, sources([pictures[row] for row in rows], PICTURES), strict=True)) if rows else {}
     drawn = {} if findings.pixels is None else findings.pixels.directions
-    reach = max((float(np.abs(direction).max()) for direction in drawn.values()), default=1.0) or 1.0
+    seen = dict(zip(drawn, _directions(list(drawn.values())), strict=True))
     return [
         Meaning(
             name=findings.view.axes[extremes.axis].name,
@@ -76,7 +78,7 @@ def meanings(findings: Findings, pictures: Mapping[int, Any]) -> list[Meaning]:
                 End("low end", _examples(findings, extremes.axis, extremes.low, found, pictures)),
                 End("high end", _examples(findings, extremes.axis, extremes.high, found, pictures)),
             ),
-            picture=lossless(diverging(drawn[extremes.axis], reach)) if extremes.axis in drawn else "",
+            picture=seen.get(extremes.axis, ""),
         )
         for extremes in findings.extremes
     ]
@@ -99,20 +101,23 @@ def pixel_rows(findings: Findings) -> list[Triple]:
     pixels = findings.pixels
     if pixels is None:
         return []
-    before, after = _seen(pixels)
-    change = np.asarray(pixels.after, dtype=np.float64) - pixels.before
-    reach = float(np.abs(change).max()) or 1.0
+    rows = np.asarray(pixels.rows).tolist()
+    texts: list[list[str]] = []
+    for side in SIDES:
+        texts = _pixel_texts(pixels, side)
+        if sum(len(text) for three in texts for text in three) <= PIXELS:
+            break
+    else:  # too many rows even so: some of them, from all groups alike
+        fitting = PIXELS // max(1, max(sum(map(len, three)) for three in texts))
+        kept = np.unique(np.linspace(0, len(rows) - 1, max(1, fitting)).astype(int)).tolist()
+        rows, texts = [rows[k] for k in kept], [texts[k] for k in kept]
     return [
         Triple(
             words.clipped(str(findings.ids[row]), 80),
             int(findings.group[row]),
-            (
-                ("before", lossless(before[k])),
-                ("after", lossless(after[k])),
-                ("difference", lossless(diverging(change[k], reach))),
-            ),
+            tuple(zip(("before", "after", "difference"), three, strict=True)),
         )
-        for k, row in enumerate(np.asarray(pixels.rows).tolist())
+        for row, three in zip(rows, texts, strict=True)
     ]
 
 
@@ -148,17 +153,52 @@ def diverging(values: FloatArray, reach: float) -> Any:
     return np.uint8(np.round(255.0 * (1.0 - strength) + ends * strength))
 
 
-def _seen(pixels: PixelView) -> tuple[Any, Any]:
-    """Rows before and after as bytes, on the scale of the rows before: 0 to 1 or to 255 where they keep to that."""
-    low, high = float(np.min(pixels.before)), float(np.max(pixels.before))
+def pooled(values: FloatArray, side: int) -> FloatArray:
+    """Pictures (…, h, w, colours) of at most `side` pixels: means of squares of them."""
+    step = -(-max(values.shape[-3:-1]) // side)
+    for axis in (-3, -2) if step > 1 else ():
+        edges = np.arange(0, values.shape[axis], step)
+        sizes = np.diff([*edges, values.shape[axis]])
+        values = np.add.reduceat(values, edges, axis=axis) / sizes.reshape(-1, *[1] * (-1 - axis))
+    return values
+
+
+def _small(values: Any, side: int) -> FloatArray:
+    """Pictures (…, h, w) or (…, h, w, 3) as they are kept, reduced."""
+    values = np.asarray(values, dtype=np.float64)
+    return pooled(values, side) if values.ndim == 4 else pooled(values[..., None], side)[..., 0]
+
+
+def _directions(drawn: Sequence[FloatArray]) -> list[str]:
+    """Directions as pictures on one scale; the last ones are empty where not even small ones fit."""
+    texts: list[str] = []
+    for side in SIDES if drawn else ():
+        small = _small(np.stack(drawn), side)
+        reach = float(np.abs(small).max()) or 1.0
+        texts = [lossless(diverging(one, reach)) for one in small]
+        if sum(map(len, texts)) <= DRAWN:
+            break
+    left = DRAWN - np.cumsum([len(text) for text in texts])
+    return [text if rest >= 0 else "" for text, rest in zip(texts, left, strict=True)]
+
+
+def _pixel_texts(pixels: PixelView, side: int) -> list[list[str]]:
+    """Each row before, after, and the change."""
+    small = _small(pixels.before, side), _small(pixels.after, side)
+    before, after = (_seen(part, pixels.before) for part in small)
+    change = small[1] - small[0]
+    reach = float(np.abs(change).max()) or 1.0
+    changes = [diverging(one, reach) for one in change]
+    return [[lossless(part) for part in three] for three in zip(before, after, changes, strict=True)]
+
+
+def _seen(values: FloatArray, rows: FloatArray) -> Any:
+    """Pictures as bytes, on the scale of the rows before removal: 0 to 1 or to 255 where they keep to that."""
+    low, high = float(np.min(rows)), float(np.max(rows))
     if low >= 0.0:
         low, high = 0.0, 1.0 if high <= 1.0 else 255.0 if 1.5 < high <= 255.0 else high
     width = (high - low) or 1.0
-    before, after = (
-        np.uint8(np.round(255 * np.clip((np.asarray(part, dtype=np.float64) - low) / width, 0.0, 1.0)))
-        for part in (pixels.before, pixels.after)
-    )
-    return before, after
+    return np.uint8(np.round(255 * np.clip((values - low) / width, 0.0, 1.0)))
 
 
 def _rows(extremes: Extremes) -> list[int]:
@@ -169,11 +209,12 @@ def _examples(
     findings: Findings, axis: int, rows: Any, found: Mapping[int, str], pictures: Mapping[int, Any]
 ) -> tuple[Example, ...]:
     texts = findings.content is not None and findings.content.kind == "text"
+    (digits,) = score_digits(findings, [axis])
     return tuple(
         Example(
             id=words.clipped(str(findings.ids[row]), 80),
             group=int(findings.group[row]),
-            score=words.number(float(findings.view.before[row, axis])),
+            score=words.score(float(findings.view.before[row, axis]), digits),
             source=found.get(row, ""),
             text=words.clipped(text_of(findings.content[row]), LONGEST) if texts and findings.content else "",
             coarse=row in pictures and max(pictures[row].size) <= COARSE,

@@ -109,7 +109,7 @@ def _ladder(name: str, trace: Trace, scale: TScale, method: str) -> Ladder:
     two = method != "INLP" and _two_tests(trace, scale.z)
     rungs = tuple(_rung(step, scale, two) for step in trace)
     return Ladder(
-        name=name,
+        name=words.clipped(name, 80),
         rungs=rungs,
         ticks=tuple(_ticks(scale)),
         zero=scale.at(0.0),

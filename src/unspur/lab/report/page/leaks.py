@@ -87,10 +87,14 @@ def concept_name(findings: Findings, name: str) -> str:
 
 
 def _network(findings: Findings) -> str:
-    found = [leak for leak in findings.nonlinear.values() if leak.low > leak.chance]
+    found = [name for name, leak in findings.nonlinear.items() if leak.low > leak.chance]
+    able = "One hidden layer of 64 units, which can find what no linear classifier finds."
     if not found:
-        return "One hidden layer of 64 units, which can find what no linear classifier finds. Here it does not."
-    return "One hidden layer of 64 units: it finds what no linear classifier finds, and what removal does not hide."
+        return f"{able} Here it does not."
+    linear = [name for name, leak in findings.after.leakage.items() if leak.low > leak.chance]
+    if set(found) <= set(linear):
+        return f"{able} It finds the concept, as the linear probe does."
+    return "One hidden layer of 64 units: it finds what the linear probe does not, and removal does not hide that."
 
 
 def _probe(of: str, rows: str, series: int, leak: Leakage, scale: Scale) -> Probe:
@@ -98,4 +102,14 @@ def _probe(of: str, rows: str, series: int, leak: Leakage, scale: Scale) -> Prob
     title = f"{rows}: {figure} % ({interval})"
     whisker = Whisker(scale.at(leak.accuracy), scale.at(leak.low), scale.at(leak.high), 9.0, series, title)
     chance = f"{100 * leak.chance:.0f}"
-    return Probe(of, rows, series, figure, interval, chance, words.p_value(leak.p), whisker, scale.at(leak.chance))
+    return Probe(
+        words.clipped(of, 80),
+        rows,
+        series,
+        figure,
+        interval,
+        chance,
+        words.p_value(leak.p),
+        whisker,
+        scale.at(leak.chance),
+    )

@@ -1,24 +1,48 @@
-"""Groups by names that are short enough to read."""
+"""Groups and axes by names that are short enough to read."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from unspur.lab.findings.values import Findings
+from unspur.lab.report.page import words
+from unspur.metrics import GroupAccuracy
+
+#: Longest name of a class or a label inside of the name of a group, and of an axis.
+LONGEST, LONGEST_AXIS = 48, 80
 
 
 def with_short_names(findings: Findings) -> Findings:
     """The same with groups called "waterbird · land" in place of "bird=waterbird, background=land".
 
     Only where every class has a name: numbers say nothing without that of their label, and names that were chosen stay.
+    Names that nobody would read to the end are cut.
     """
-    accuracy = findings.before.accuracy
-    if accuracy is None or findings.groups != tuple(accuracy.labels()):
-        return findings
-    if not all(_is_name(value) for level in accuracy.levels for value in level):
-        return findings
-    return replace(findings, groups=tuple(" · ".join(map(str, classes)) for _, classes in accuracy.groups()))
+    axes = tuple(replace(axis, name=words.clipped(axis.name, LONGEST_AXIS)) for axis in findings.view.axes)
+    groups, accuracy = findings.groups, findings.before.accuracy
+    if accuracy is not None and groups == tuple(accuracy.labels()):
+        groups = _told_apart(_named(accuracy))
+    return replace(findings, groups=groups, view=replace(findings.view, axes=axes))
+
+
+def _named(accuracy: GroupAccuracy) -> list[str]:
+    names = [words.clipped(name, LONGEST) for name in accuracy.names]
+    classes = [[words.clipped(str(value), LONGEST) for value in values] for _, values in accuracy.groups()]
+    if all(_is_name(value) for level in accuracy.levels for value in level):
+        return [" · ".join(values) for values in classes]
+    return [", ".join(f"{n}={v}" for n, v in zip(names, values, strict=True)) for values in classes]
+
+
+def _told_apart(names: Sequence[str]) -> tuple[str, ...]:
+    """Numbers behind names that are the same now that they are cut."""
+    many, seen, found = Counter(names), Counter[str](), []
+    for name in names:
+        seen[name] += 1
+        found.append(f"{name} ({seen[name]})" if many[name] > 1 else name)
+    return tuple(found)
 
 
 def _is_name(value: Any) -> bool:

@@ -22,8 +22,8 @@ SCORES, IDS, TEXTS = 600_000, 300_000, 1_000_000
 _STEPS = 65_535
 #: Stands for a group that is not known.
 UNKNOWN = 65_535
-#: Would end the element that holds it, or a line of a script.
-_UNSAFE = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
+#: Would end the element that holds it, or a line of a script; or cannot be written in UTF-8 (half a character).
+_UNSAFE = {code: f"\\u{code:04x}" for code in (*map(ord, "<>&\u2028\u2029"), *range(0xD800, 0xE000))}
 
 
 def safe_json(value: Any) -> str:
@@ -66,6 +66,7 @@ def packed(findings: Findings, axes: Sequence[int], sheet: Sheet | None) -> dict
         "rows": len(shown),
         "axes": [{"name": view.axes[k].name, "role": view.axes[k].role} for k in axes],
         "first": [x, y],
+        "digits": score_digits(findings, axes),
         "low": _plain(low),
         "high": _plain(high),
         "before": _sixteen_bits(before, low, high),
@@ -84,6 +85,12 @@ def packed(findings: Findings, axes: Sequence[int], sheet: Sheet | None) -> dict
         "means": group_means(findings, axes),
         "method": findings.method,
     }  # fmt: skip
+
+
+def score_digits(findings: Findings, axes: Sequence[int]) -> list[int | None]:
+    """Decimals that scores along each axis are written with (`words.score`)."""
+    view = findings.view
+    return [words.digits_for(max(float(np.abs(s[:, k]).max()) for s in (view.before, view.after))) for k in axes]
 
 
 def group_means(findings: Findings, axes: Sequence[int]) -> list[list[list[float | None]]]:

@@ -16,10 +16,8 @@ def subspaces(findings: Findings) -> list[str]:
         said.append(_angle(findings))
     if findings.shared is not None:
         share = words.percent(findings.shared, 0 if findings.shared >= 0.01 else 1)
-        said.append(
-            f"In the test rows, scores along the two have {share} of their variance in common: directions at right "
-            "angles can still go together in the data."
-        )
+        why = ": directions at right angles can still go together in the data" if _right(findings) else ""
+        said.append(f"In the test rows, scores along the two have {share} of their variance in common{why}.")
     rows, shown = len(findings.group), len(findings.shown)
     drawn = f"All {words.count(rows)} test rows are drawn." if shown == rows else (
         f"Of {words.count(rows)} test rows {words.count(shown)} are drawn."
@@ -30,6 +28,10 @@ def subspaces(findings: Findings) -> list[str]:
     return [*said, drawn]
 
 
+def _right(findings: Findings) -> bool:
+    return abs(min(findings.angles, default=0.0) - 90.0) < _RIGHT
+
+
 def _angle(findings: Findings) -> str:
     smallest = min(findings.angles)
     concept, task = words.listed([words.named(name) for name in findings.concepts]), words.named(findings.main)
@@ -37,7 +39,7 @@ def _angle(findings: Findings) -> str:
         f"The {words.plural(findings.removed, 'direction')} of {concept} and the "
         f"{words.plural(findings.kept, 'direction')} of {task}"
     )
-    if abs(smallest - 90.0) < _RIGHT:
+    if _right(findings):
         return f"{pair} are at right angles (90°)."
     if len(findings.angles) == 1:
         return f"{pair} are at an angle of {smallest:.1f}°."

@@ -9,6 +9,9 @@ from collections.abc import Sequence
 #: Names that read well in a sentence without quotation marks: a word or three, in small letters.
 _PLAIN = re.compile(r"[^\W\d_A-Z]\w*([ -][^\W_]+){0,2}")
 _LONGEST = 40
+#: What no page should hold: halves of characters (of names of files that are not UTF-8), controls, and marks that would
+#: turn the direction of all that follows a name.
+_UNFIT = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]|([\u202a-\u202e\u2066-\u2069])")
 _DIGITS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 
@@ -43,6 +46,22 @@ def number(value: float, digits: int = 2) -> str:
     return f"−{text}" if value < 0 and float(text) else text
 
 
+def digits_for(reach: float) -> int | None:
+    """Decimals that scores need whose largest is `reach`: three figures of it; None where a power of ten is shorter."""
+    if not 1e-3 <= reach < 1e5:
+        return None if 0.0 < reach < math.inf else 2
+    return 2 - math.floor(math.log10(reach)) if reach < 1.0 else 2 if reach < 1000.0 else 0
+
+
+def score(value: float | None, digits: int | None = 2) -> str:
+    """A score with so many decimals, or (None) as a power of ten; nothing is known of None."""
+    if value is None:
+        return "–"
+    if digits is not None or value == 0.0 or not math.isfinite(value):
+        return number(value, 2 if digits is None else digits)
+    return _power(value)
+
+
 def count(value: int) -> str:
     """A whole number with thin gaps between thousands."""
     return f"{value:,}".replace(",", "\u202f") if abs(value) >= 10_000 else str(value)
@@ -51,10 +70,15 @@ def count(value: int) -> str:
 def statistic(t: float) -> str:
     """A t statistic to three figures; beyond ten thousand a power of ten."""
     if abs(t) >= 10_000:
-        exponent = math.floor(math.log10(abs(t)))
-        return f"{'−' if t < 0 else ''}{abs(t) / 10**exponent:.1f} × 10{str(exponent).translate(_DIGITS)}"
+        return _power(t)
     digits = 2 if abs(t) < 10 else 1 if abs(t) < 100 else 0
     return number(t, digits)
+
+
+def _power(value: float) -> str:
+    """A number as "1.2 × 10⁵"."""
+    figures, exponent = f"{abs(value):.1e}".split("e")
+    return f"{'−' if value < 0 else ''}{figures} × 10{str(int(exponent)).translate(_DIGITS)}"
 
 
 def p_value(p: float) -> str:
@@ -90,6 +114,11 @@ def clipped(text: str, most: int) -> str:
     """Text in one line, with an ellipsis where it was longer."""
     line = " ".join(text.split())
     return line if len(line) <= most else line[: most - 1].rstrip() + "…"
+
+
+def fit(text: str) -> str:
+    """Text that can stand on a page: a question mark in a diamond for what has no form, and no turns of direction."""
+    return _UNFIT.sub(lambda found: "" if found.group(1) else "\ufffd", text)
 
 
 def capital(text: str) -> str:

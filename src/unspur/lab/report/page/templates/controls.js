@@ -7,7 +7,7 @@ function fillMeans() {
     means.querySelector(`[data-axis="${k}"]`).textContent = data.axes[axis].name;
     means.querySelectorAll('tbody tr').forEach((line, g) => {
       for (let when = 0; when < 2; when++) {
-        line.querySelectorAll('td')[2 * k + when].textContent = figure(data.means[when][g][axis]);
+        line.querySelectorAll('td')[2 * k + when].textContent = figure(data.means[when][g][axis], axis);
       }
     });
   });

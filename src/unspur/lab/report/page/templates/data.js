@@ -36,8 +36,15 @@ function groupName(row) {
   return group[row] === UNKNOWN ? 'concept not known' : data.groups[group[row]].name;
 }
 
-function figure(value) {
+/** A score along an axis: with its decimals, or as a power of ten where it is very large or very small. */
+function figure(value, axis) {
   if (value === null) return '–';
-  const text = Math.abs(value).toFixed(2);
+  const digits = data.digits[axis];
+  if (digits === null && value !== 0) {
+    const [figures, exponent] = Math.abs(value).toExponential(1).split('e');
+    const raised = [...String(Number(exponent))].map((c) => (c === '-' ? '⁻' : '⁰¹²³⁴⁵⁶⁷⁸⁹'[c])).join('');
+    return `${value < 0 ? '−' : ''}${figures} × 10${raised}`;
+  }
+  const text = Math.abs(value).toFixed(digits ?? 2);
   return (value < 0 && Number(text) ? '−' : '') + text;
 }

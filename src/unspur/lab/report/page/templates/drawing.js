@@ -53,6 +53,12 @@ function ticks(low, high, most) {
   return found;
 }
 
+function tick(value) {
+  const size = Math.abs(value);
+  const text = size && (size >= 1e5 || size < 1e-3) ? value.toExponential().replace('e+', 'e') : String(value);
+  return text.replaceAll('-', '−');
+}
+
 function drawFrame() {
   const { width, height } = inner();
   const [left, right, bottom, top] = state.seen;
@@ -69,7 +75,7 @@ function drawFrame() {
       ink.fillStyle = colours.quiet;
       ink.textAlign = across ? 'center' : 'right';
       ink.textBaseline = across ? 'top' : 'middle';
-      ink.fillText(String(value).replace('-', '−'), across ? px : size.left - 6, across ? size.top + height + 5 : py);
+      ink.fillText(tick(value), across ? px : size.left - 6, across ? size.top + height + 5 : py);
     }
   }
   ink.fillStyle = colours.ink;
@@ -85,7 +91,7 @@ function drawFrame() {
 
 /** Text that is cut where there is no room for all of it. */
 function label(text, x, y, room) {
-  let shown = text;
+  let shown = text.length > 200 ? `${text.slice(0, 200)}…` : text;
   while (shown.length > 4 && ink.measureText(shown).width > room) shown = `${[...shown].slice(0, -3).join('')}…`;
   ink.fillText(shown, x, y);
 }
@@ -107,7 +113,7 @@ function drawDensities(across) {
     if (k >= 0 && k < bins) one.bins[k] += 1;
   }
   const curves = [...counts].map(([kind, one]) => [kind, smooth(one.bins).map((value) => value / one.total)]);
-  const largest = Math.max(1e-9, ...curves.flatMap(([, curve]) => [...curve]));
+  const largest = curves.reduce((most, [, curve]) => Math.max(most, ...curve), 1e-9);
   for (const [kind, curve] of curves) {
     const [colour] = look(kind);
     ink.beginPath();

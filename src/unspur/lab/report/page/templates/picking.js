@@ -25,7 +25,7 @@ function answerOf(when, row) {
 
 function facts(row) {
   const axes = state.x === state.y ? [state.x] : [state.x, state.y];
-  const along = axes.map((axis) => [data.axes[axis].name, figure(score(state.when, axis, row))]);
+  const along = axes.map((axis) => [data.axes[axis].name, figure(score(state.when, axis, row), axis)]);
   return [...along, ['last layer, as they are', answerOf(0, row)], [`last layer, after ${data.method}`, answerOf(1, row)]];
 }
 
