@@ -98,9 +98,8 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         elif self._training_rows is None:
             notes = (*notes, "fitted on too many rows to tell whether some of these are among them")
         if seen > 0:
-            text = (
-                f"{100 * seen:.0f} % of these rows were used in the fit; what is measured on them flatters the removal"
-            )
+            used = f"{round(seen * len(z)):,} of these {len(z):,} rows were used in the fit"
+            text = f"{used}; what is measured on them flatters the removal"
             warnings.warn(f"{text}. Pass rows that were held out.", UsedRowsWarning, stacklevel=2)
             notes = (*notes, text)
         labels = {} if kind == "continuous" else {

@@ -5,6 +5,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from unspur.exceptions import InputError
+from unspur.lab.datasets.examples import open_image
 from unspur.lab.datasets.own import Own
 
 Image = pytest.importorskip("PIL.Image")
@@ -108,3 +109,11 @@ def test_other_kinds_of_file_are_no_tables(photos):
     for name in (photos.with_suffix(".txt"), photos.parent / "gone.csv", photos.parent):
         with pytest.raises(InputError, match=r"is no \.csv file"):
             Own.read(name)
+
+
+def test_sixteen_bit_grey_is_scaled_and_not_cut_off(tmp_path):
+    values = np.linspace(0, 65535, 64).astype(np.uint16).reshape(8, 8)
+    Image.fromarray(values).save(tmp_path / "deep.png")
+    seen = np.asarray(open_image(tmp_path / "deep.png"))
+    assert seen.shape == (8, 8, 3)
+    assert np.abs(seen[..., 0].astype(int) - values // 256).max() <= 1

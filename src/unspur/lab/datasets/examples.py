@@ -79,7 +79,9 @@ def open_image(path: Path, mode: str = "RGB") -> Any:
 
     try:
         with Image.open(path) as image:
-            return image.convert(mode)
+            # Pillow cuts 16-bit grey off at 255 instead of scaling it.
+            deep = image.mode.startswith("I;16")
+            return (image.point(lambda grey: grey * (1 / 256)).convert("L") if deep else image).convert(mode)
     except FileNotFoundError:
         raise InputError(f"{path} does not exist. Is the dataset complete?") from None
     except (OSError, UnidentifiedImageError, SyntaxError, ValueError, Image.DecompressionBombError) as error:

@@ -35,10 +35,8 @@ def _right(findings: Findings) -> bool:
 def _angle(findings: Findings) -> str:
     smallest = min(findings.angles)
     concept, task = words.listed([words.named(name) for name in findings.concepts]), words.named(findings.main)
-    pair = (
-        f"The {words.plural(findings.removed, 'direction')} of {concept} and the "
-        f"{words.plural(findings.kept, 'direction')} of {task}"
-    )
+    counted = ["direction" if n == 1 else words.plural(n, "direction") for n in (findings.removed, findings.kept)]
+    pair = f"The {counted[0]} of {concept} and the {counted[1]} of {task}"
     if _right(findings):
         return f"{pair} are at right angles (90°)."
     if len(findings.angles) == 1:
