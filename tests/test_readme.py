@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 import sklearn
-import torch
 
 import unspur.removers.jse
-from unspur.lab.datasets import make_toy
 from unspur.lab.experiments.spec_file import read_experiment
 
 from .test_docs import PAGES
