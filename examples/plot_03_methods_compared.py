@@ -46,7 +46,7 @@ for balance, compared in results.items():
     print("all rows alike" if balance == "none" else "the four groups alike")
     for result in compared:
         accuracy = f"average {result.accuracy.average:.1%}, worst group {result.accuracy.worst:.1%}"
-        print(f"{result.remover:>10}: {result.removed:2d} directions removed, {accuracy}")
+        print(f"{result.remover:>10}: directions removed: {result.removed:2d}, {accuracy}")
 
 # %%
 # Bars are the worst group, with an interval that holds for the worst of four; circles are the average over the test

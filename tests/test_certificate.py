@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -41,6 +42,8 @@ def test_distortion_rank_and_covariance_are_what_they_say(sets):
     clean = sal.transform(test.Z)
     assert certificate.rank == np.linalg.matrix_rank(sal.removal_.matrix()) == 7
     assert certificate.removed == 1
+    assert str(certificate).startswith("SAL: 1 direction removed, rank 7 left")
+    assert str(replace(certificate, removed=2)).startswith("SAL: 2 directions removed")
     variance = np.sum(np.var(test.Z, axis=0)) * len(test.Z)
     assert certificate.distortion == pytest.approx(np.sum((clean - test.Z) ** 2) / variance)
     left, there = (np.linalg.norm(np.cov(rows.T, test.concept)[:-1, -1]) for rows in (clean, test.Z))

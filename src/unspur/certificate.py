@@ -106,7 +106,8 @@ class Certificate:
         return cls(**{**saved, "probe": probe, "task": task, "notes": tuple(saved["notes"])})
 
     def __str__(self) -> str:
-        head = f"{self.method}: {self.removed} directions removed, rank {self.rank} left, measured on {self.rows} rows"
+        taken = f"{self.removed} direction{'' if self.removed == 1 else 's'} removed"
+        head = f"{self.method}: {taken}, rank {self.rank} left, measured on {self.rows} rows"
         lines = [filled(head, further="  "), "balanced accuracy of a linear probe, %"]
         pairs = dict(self.probe)
         if self.task is not None:

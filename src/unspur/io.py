@@ -74,9 +74,10 @@ def read_artifact(path: str | PathLike[str]) -> tuple[dict[str, Array], dict[str
             metadata = _metadata(path, (file.metadata() or {}).get("unspur"))
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 — not a dict
     except safetensors.SafetensorError as error:
-        raise ArtifactError(
-            f"{path} is not a readable safetensors file ({error}). It may be cut off; save it again."
-        ) from error
+        how = "It may be cut off; save it again."
+        if Path(path).suffix.lower() != ".safetensors":
+            how = "Is it a removal that unspur fit saved? FILE and REMOVAL may be swapped."
+        raise ArtifactError(f"{path} is not a readable safetensors file ({error}). {how}") from error
     return arrays, metadata
 
 

@@ -62,7 +62,7 @@ def write(toy, folder, kind):
 def test_fit_apply_and_evaluate_on_every_kind_of_file(toy, tmp_path, kind):
     names = write(toy, tmp_path, kind)
     shown = unspur("fit", *names, "--output", "removal.safetensors", cwd=tmp_path)
-    assert "1 of 6 directions carry" in shown
+    assert "1 of 6 directions carries" in shown
     removal = load(tmp_path / "removal.safetensors")
     labels = [] if kind == "npy" else ["--label", "bird", "--label", "background"]
     unspur("apply", "removal.safetensors", names[0], "--output", f"clean.{kind}", *labels, cwd=tmp_path)
@@ -126,8 +126,8 @@ def _pickled():
         ("header.csv", b"a,b,y,c\n", "no rows"),
         ("ragged.csv", b"a,b,y,c\n1,2,0,1\n1,2,0\n", "row 2 has 3 fields; the header has 4"),
         ("text.csv", b"a,b,y,c\n1,x,0,1\n2,y,1,0\n", "--ignore"),
-        ("unlabelled.csv", b"a,b\n1,2\n3,4\n", "has no label 'y'"),
-        ("semicolons.csv", b"a;b;y;c\n1;2;0;1\n", "separated by commas"),
+        ("unlabelled.csv", b"a,b\n1,2\n3,4\n", "has no column 'y'"),
+        ("decimals.csv", b"a;b;y;c\n1,5;2,5;0;1\n", "Write decimals with a point"),
         ("twice.csv", b"a,a,y,c\n1,2,0,1\n1,2,1,0\n", "several columns named 'a'"),
         ("gap.csv", b"a,b,y,c\n1,,0,1\n1,2,1,0\n", "1 NaN in column 'b'"),
         ("latin.csv", "é,b,y,c\n1,2,0,1\n".encode("latin-1"), "not UTF-8"),
@@ -151,7 +151,7 @@ def test_labels_with_gaps_in_a_csv(tmp_path):
     frame.loc[:50, "c"] = None
     frame.to_csv(tmp_path / "gaps.csv", index=False)
     options = ["gaps.csv", "--main", "y", "--concept", "c", "--ignore", "note", "--output", "r.safetensors"]
-    assert "directions carry c" in unspur("fit", *options, cwd=tmp_path)
+    assert "directions carries c" in unspur("fit", *options, cwd=tmp_path)
 
 
 def test_rows_that_are_not_finite_are_named_by_apply(toy, tmp_path):
@@ -243,7 +243,7 @@ def test_labels_are_not_dropped_in_silence(toy, fitted):
     command = ["apply", folder / "r.safetensors", folder / "rows.npz", "--output"]
     assert "can hold no labels" in invoke(*command, folder / "clean.npy")
     invoke(*command, folder / "clean.npy", "--ignore", "y", code=0)
-    assert "has no label 'nosuch'" in invoke(*command, folder / "clean.npz", "--label", "nosuch")
+    assert "has no array 'nosuch'" in invoke(*command, folder / "clean.npz", "--label", "nosuch")
     assert "no 'nosuch' to ignore" in invoke(*command, folder / "clean.npz", "--ignore", "nosuch")
 
 
@@ -310,7 +310,7 @@ def test_fit_says_in_its_own_words_when_the_task_is_lost_and_how_to_keep_it(tmp_
     assert "--orthogonality scores" in lost.output
     kept = CliRunner().invoke(main, [*command, str(tmp_path / "kept.safetensors"), "--orthogonality", "scores"])
     assert "--orthogonality scores" not in kept.output
-    assert "1 carry y" in kept.output
+    assert "1 carries y" in kept.output
     chosen = CliRunner().invoke(main, [*command, str(tmp_path / "auto.safetensors"), "--orthogonality", "auto"])
     assert "Orthogonal scores; loss of a last layer on rows held out: weights " in chosen.output
     assert load(tmp_path / "auto.safetensors").orthogonality == "scores"

@@ -1,15 +1,17 @@
 """Shell completion, asked for as a shell asks for it."""
 
-import os
 import shutil
 import subprocess
 import sys
+from contextlib import chdir
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 
+from unspur.lab.cli import main
 from unspur.lab.cli.completion import column_names, worth_naming
 from unspur.lab.encoders.store import LABELS
 from unspur.lab.files import read_table
@@ -26,6 +28,7 @@ def folder(tmp_path_factory):
     np.savez(folder / "rows.npz", Z=np.zeros((3, 2)), bird=np.zeros(3), background=np.zeros(3))
     np.save(folder / "rows.npy", np.zeros((3, 2)))
     (folder / "spaced.csv").write_text("f0,the bird,background\n1,0,1\n")
+    (folder / "semicolons.csv").write_text("f0;bird;background\n1;0;1\n")
     (folder / "broken.npz").write_bytes(b"PK not really")
     return folder
 
@@ -33,11 +36,11 @@ def folder(tmp_path_factory):
 def completed(line, folder, shell="bash"):
     """What the program offers for the last word of a line."""
     words = line.split(" ")
-    environment = {**os.environ, "_UNSPUR_COMPLETE": f"{shell}_complete", "COMP_WORDS": line}
+    environment = {"_UNSPUR_COMPLETE": f"{shell}_complete", "COMP_WORDS": line}
     environment["COMP_CWORD"] = words[-1] if shell == "fish" else str(len(words) - 1)
-    code = "from unspur.lab.cli import main; main(prog_name='unspur')"
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
+    with chdir(folder):
+        done = CliRunner().invoke(main, env=environment, prog_name="unspur")
+    assert (done.exit_code, done.stderr) == (0, "")
     if shell == "zsh":
         return done.stdout.splitlines()[1::3]
     return [line.split(",", 1)[1] for line in done.stdout.splitlines() if line.startswith("plain,")]
@@ -56,6 +59,7 @@ def completed(line, folder, shell="bash"):
         ("unspur fit --output r rows.csv --ignore ba", ["background"]),
         ("unspur evaluate r.safetensors rows.csv --concept ", ["bird", "background"]),
         ("unspur apply r.safetensors rows.csv --label ", ["bird", "background"]),
+        ("unspur fit semicolons.csv --main b", ["bird", "background"]),
         ("unspur fit gone.csv --main ", []),
         ("unspur fit broken.npz --main ", []),
         ("unspur fit --main ", []),
@@ -121,3 +125,9 @@ def test_scripts_of_other_shells_are_read_by_them(shell):
     assert f"_UNSPUR_COMPLETE={shell}_complete" in done.stdout
     if shutil.which(shell):
         subprocess.run([shell, "-n"], input=done.stdout, text=True, check=True)
+
+
+def test_without_a_shell_it_says_which_there_are():
+    done = subprocess.run([PROGRAM, "completion"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.endswith("Choose from: bash, zsh, fish\n")

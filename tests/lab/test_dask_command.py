@@ -186,7 +186,7 @@ def test_files_of_another_width_are_refused_by_name_before_any_work(tmp_path, cl
         read_clustered([tmp_path], labels, (), client)
     parquet(tmp_path)
     pq.write_table(pq.read_table(tmp_path / "1.parquet").drop(["background"]), tmp_path / "1.parquet")
-    with pytest.raises(InputError, match=r"1\.parquet has no label 'background'"):
+    with pytest.raises(InputError, match=r"1\.parquet has no column 'background'"):
         read_clustered([tmp_path], labels, (), client)
     pq.write_table(pq.read_table(tmp_path / "0.parquet").drop(["emb"]), tmp_path / "2.parquet")
     with pytest.raises(InputError, match=r"2\.parquet has no column 'emb'"):

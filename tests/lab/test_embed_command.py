@@ -71,7 +71,7 @@ def test_what_comes_next_works_as_it_is_printed(squares, tmp_path, monkeypatch):
     folder, said = squares
     monkeypatch.chdir(tmp_path)
     following = shlex.split(said.split("Next: unspur ")[1].replace("\\\n", ""))
-    assert "directions carry ground" in unspur(*following, "--cv", 2)
+    assert "directions carries ground" in unspur(*following, "--cv", 2)
     removal, store = load("ground.safetensors"), EmbeddingStore.open(folder)
     assert removal.spurious_.dim >= 1
     unspur("apply", "ground.safetensors", folder, "--where", "split=test", "--output", "clean.npz")
@@ -130,7 +130,7 @@ def test_a_column_to_choose_by_is_no_feature_and_can_be_left_out(squares, tmp_pa
     ("where", "code", "message"),
     [
         ("split=holdout", 1, "no rows left where split is 'holdout'; what there is: 'test', 'train'"),
-        ("season=summer", 1, "has no label 'season' (it has: id, square, ground, split)"),
+        ("season=summer", 1, "has no column 'season' (it has: id, square, ground, split)"),
         ("split", 2, "not of the form COLUMN=VALUE"),
         ("=train", 2, "not of the form COLUMN=VALUE"),
     ],
@@ -250,7 +250,9 @@ def test_published_waterbirds_faces_and_sentences(tmp_path):
         (["waterbirds", "--encoder", "grey-50", "--root", ".", "--sizes", "1,2"], "three whole numbers"),
     ],
 )
-def test_misuse_is_explained(arguments, message):
+def test_misuse_is_explained(tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.csv").write_text("image,y\n")
     assert message in unspur("embed", *arguments, code=2)
 
 

@@ -53,7 +53,7 @@ def test_values_and_columns_that_are_not_there_list_what_is(table):
         table.where(split, "validation")
     with pytest.raises(InputError, match=r"no rows left where y\S* is '1'; what there is: '0'"):
         table.where(split, "none").where(y, "1")
-    with pytest.raises(InputError, match="has no label 'season'"):
+    with pytest.raises(InputError, match=r"has no (column|array) 'season'"):
         table.where("season", "summer")
 
 

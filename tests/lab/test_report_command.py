@@ -12,7 +12,8 @@ from click.testing import CliRunner
 from PIL import Image
 
 from tests.lab.datasets.birds import lay_birds, lay_scenes
-from unspur import JSE, load
+from tests.lab.probing import quick_probes
+from unspur import JSE, SAL, load
 from unspur.exceptions import InputError, OutputExistsError
 from unspur.lab import report
 from unspur.lab.cli import main
@@ -29,7 +30,14 @@ def unspur(*arguments, code=0):
     done = CliRunner().invoke(main, list(map(str, arguments)))
     assert done.exit_code == code, done.output
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
-    return done.output
+    return done.output if code else done.stdout
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick():
+    """Nearly all the time of a report goes into probes."""
+    with quick_probes():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +125,7 @@ def test_rows_that_are_not_shown_need_nothing_to_show(table):
     table.iloc[:500].drop(columns="shot").to_csv("train.csv", index=False)
     table.iloc[500:].to_csv("test.csv", index=False)
     unspur("report", "train.csv", *LABELS, "--test", "test.csv", "--show", "shot")
-    assert "has no label 'shot'" in unspur("report", "train.csv", *LABELS, "--show", "shot", "--force", code=1)
+    assert "has no column 'shot'" in unspur("report", "train.csv", *LABELS, "--show", "shot", "--force", code=1)
 
 
 def test_pictures_in_an_archive_and_texts_in_a_column(toy, tmp_path, monkeypatch):
@@ -147,7 +155,8 @@ def test_a_store_shows_the_table_it_was_made_of(table, tmp_path):
         Image.fromarray(pixels).save(f"shots/{i}.png")
     frame.to_csv("mine.csv", index=False)
     unspur("embed", "mine.csv", "--encoder", "grey-50", "--output", "store")
-    options = ["report", "store", *LABELS, "--show", "mine.csv", "--image-shape", "50x50", "--max-spurious", "1"]
+    SAL().fit(read_table("store").Z, frame["bird"], concept=frame["place"]).save("r.safetensors")
+    options = ["report", "store", *LABELS, "--show", "mine.csv", "--image-shape", "50x50", "--removal", "r.safetensors"]
     unspur(*options)
     assert "data:image" in (tmp_path / "report.html").read_text()
     frame.iloc[:50].to_csv("mine.csv", index=False)
@@ -200,7 +209,13 @@ def test_an_existing_page_is_kept_unless_forced(table, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message", "code"),
     [
-        (["--show", "shoot"], "has no label 'shoot'", 1),
+        (
+            ["--show", "shoot"],
+            "has no column 'shoot' (its columns: f0, f1, f2, f3, f4, f5, bird, place, shot). Did you mean 'shot'?",
+            1,
+        ),
+        ([], "column 'shot' holds 'shots/", 1),
+        (["--ignore", "shot", "--output", "page.pdf"], "a name that ends in .html", 2),
         (["--show", "shot", "--root", "elsewhere"], "pictures do not exist: elsewhere/shots/", 1),
         (["--ignore", "shot", "--encoder", "grey-50"], "say with --show where they are", 2),
         (["--show", "shot", "--encoder", "grey-50"], "no network with feature maps", 1),

@@ -115,7 +115,7 @@ def test_a_scratch_folder_changes_nothing_but_the_time(toy, here):
 @pytest.mark.parametrize(
     ("arguments", "message", "code"),
     [
-        (["big", "--main", "brid", "--concept", "background"], "has no label 'brid' (its columns: bird, backg", 1),
+        (["big", "--main", "brid", "--concept", "background"], "has no column 'brid' (its columns: bird, backg", 1),
         (["big", *LABELS, "--memory", "10kB"], "900 rows × 128 bytes", 1),
         (["big", *LABELS, "--memory", "much"], "'much' is not an amount of memory", 2),
         (["big", *LABELS, "--orthogonality", "auto"], "with --memory choose weights or scores", 2),
@@ -123,7 +123,7 @@ def test_a_scratch_folder_changes_nothing_but_the_time(toy, here):
         (["big", "big/part-0.parquet", *LABELS], "named twice", 1),
         (["nothing/*.parquet", *LABELS], "There is no file nothing/*.parquet", 1),
         (["empty", *LABELS], "not an embedding store", 1),
-        (["wide", *LABELS], "columns 'split' are not numbers. Name them with --ignore", 1),
+        (["wide", *LABELS], "column 'split' is not of numbers. If it is no feature: --ignore split", 1),
         (["wide", *LABELS, "--ignore", "season"], "has no 'season' to ignore", 1),
         (["table.csv", *LABELS], "has to be read as a whole", 1),
     ],
@@ -240,7 +240,7 @@ def test_apply_does_not_write_among_the_rows(here):
 def test_labels_to_carry_along_must_be_there(here):
     fit("big", *LABELS)
     said = invoke("apply", "r.safetensors", "big", "--output", "clean", "--label", "brid")
-    assert "has no label 'brid' (its columns: bird, background" in said
+    assert "has no column 'brid' (its columns: bird, background" in said
     assert not Path("clean").exists()
     invoke("apply", "r.safetensors", "big", "--output", "clean", "--label", "bird", code=0)
 
@@ -258,7 +258,7 @@ def test_files_without_rows_among_others_are_passed_over(toy, here, memory, fixe
     # What is missing is said before anything else that may be wrong.
     write(toy.Z[:10], Path("some"), labels={"bird": toy.y[:10]}, columns=True)
     said = invoke("fit", "some", *LABELS, *memory, "--output", "x.safetensors")
-    assert "part-0.parquet has no label 'background'" in said
+    assert "part-0.parquet has no column 'background'" in said
 
 
 @pytest.mark.parametrize("memory", [[], ["--memory", "1MB"]], ids=["loaded", "stored"])

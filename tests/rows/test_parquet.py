@@ -383,13 +383,13 @@ def test_values_that_are_not_finite_are_counted_and_placed(toy, tmp_path, value,
 
 
 def test_a_missing_label_column_is_refused_with_what_there_is(folder, tmp_path, toy):
-    with pytest.raises(InputError, match=r"part-0\.parquet has no label 'brid' \(its columns: bird, background, emb"):
+    with pytest.raises(InputError, match=r"part-0\.parquet has no column 'brid' \(its columns: bird, background, emb"):
         open_rows(folder, labels=["brid"])
     with pytest.raises(InputError, match=r"no column 'brid' \(it has: bird, background\)"):
         open_rows(folder).column("brid")
     write(toy.Z, tmp_path, cuts=(600,), labels={"y": toy.y})
     rewritten(tmp_path / "part-1.parquet", lambda table: {"embedding": table["embedding"]})
-    with pytest.raises(InputError, match=r"part-1\.parquet has no label 'y'"):
+    with pytest.raises(InputError, match=r"part-1\.parquet has no column 'y'"):
         open_rows(tmp_path, labels=["y"])
 
 

@@ -1,9 +1,11 @@
-"""What Parquet files and their columns are called, for all that read them."""
+"""What files and their columns are called, for all that read them."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,32 @@ from unspur.exceptions import InputError
 
 #: How names of Parquet files end.
 PARQUET = (".parquet", ".pq")
+#: Columns that a message lists; more are counted.
+LISTED = 20
 
 
 def some(names: Sequence[str]) -> str:
     """The first few of many names."""
     return ", ".join(map(repr, names[:5])) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def listed(names: Collection[str]) -> str:
+    """The columns that there are, as a message lists them."""
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return ", ".join(list(names)[:LISTED]) + more
+
+
+def nearest(name: str, names: Collection[str]) -> str:
+    """A question after the name that was meant, if one is near; it starts with a space."""
+    by_small = {known.lower(): known for known in names}
+    near = get_close_matches(name.lower(), by_small, n=1, cutoff=0.7)
+    return f" Did you mean {by_small[near[0]]!r}?" if near else ""
+
+
+def separator(header: str) -> str:
+    """What separates the fields of a CSV file, by its first line: commas, or what some spreadsheets write instead."""
+    bare = re.sub('"[^"]*"', "", header)
+    return next((mark for mark in ",;\t" if mark in bare), ",")
 
 
 def index_columns(schema: Any) -> set[str]:
@@ -33,8 +56,7 @@ def require_distinct(path: Path, header: Sequence[str]) -> None:
 
 
 def require_labels(path: Path, names: Collection[str], labels: Sequence[str]) -> None:
-    """Labels that are not there are slips of the pen."""
+    """Columns that were named and are not there are slips of the pen."""
     for name in labels:
         if name not in names:
-            there = ", ".join(list(names)[:20])
-            raise InputError(f"{path} has no label {name!r} (its columns: {there}).")
+            raise InputError(f"{path} has no column {name!r} (its columns: {listed(names)}).{nearest(name, names)}")

@@ -106,9 +106,18 @@ def test_tables_that_cannot_be_used_say_why(photos, content, message):
 
 
 def test_other_kinds_of_file_are_no_tables(photos):
-    for name in (photos.with_suffix(".txt"), photos.parent / "gone.csv", photos.parent):
+    for name in (photos.with_suffix(".txt"), photos.parent):
         with pytest.raises(InputError, match=r"is no \.csv file"):
             Own.read(name)
+    with pytest.raises(InputError, match=r"There is no file \S*gone\.csv"):
+        Own.read(photos.parent / "gone.csv")
+
+
+def test_fields_may_be_separated_by_semicolons(tmp_path):
+    (tmp_path / "texts.csv").write_text("text;y\nA man, who sleeps.;1\nA bird.;0\n")
+    own = Own.read(tmp_path / "texts.csv")
+    assert list(own.content) == ["A man, who sleeps.", "A bird."]
+    assert own.labels["y"].tolist() == [1, 0]
 
 
 def test_sixteen_bit_grey_is_scaled_and_not_cut_off(tmp_path):

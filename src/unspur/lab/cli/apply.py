@@ -31,9 +31,9 @@ from unspur.lab.cli.words import say
 )  # fmt: skip
 @click.option(
     "--label", "labels", multiple=True, metavar="NAME", shell_complete=columns_of("files"),
-    help="A label column to carry along unchanged.",
+    help="A label column to carry along unchanged; may be repeated.",
 )  # fmt: skip
-@ignore_option("A column to leave out.")
+@ignore_option("A column to leave out; may be repeated.")
 @where_option()
 @force_option
 @json_option

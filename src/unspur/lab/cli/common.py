@@ -52,7 +52,7 @@ def label_options(function: F) -> F:
     """Options that say which columns or arrays are the labels."""
     for option in (
         click.option("--missing-concept", help="Value of the concept that means not known, besides empty and NaN."),
-        ignore_option("A column that is neither feature nor label."),
+        ignore_option("A column that is neither feature nor label; may be repeated."),
         click.option("--concept", required=True, metavar="NAME", shell_complete=columns_of("file", "files"),
                      help="Concept to remove, given the same way."),
         click.option("--main", "main", required=True, metavar="NAME", shell_complete=columns_of("file", "files"),

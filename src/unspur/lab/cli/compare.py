@@ -27,6 +27,7 @@ from unspur.lab.cli.common import (
     seed_option,
     where_option,
 )
+from unspur.lab.cli.looking import look_at
 from unspur.lab.cli.words import say, say_where, show
 from unspur.lab.compare import HEADS, REMOVERS, Comparison, compare
 from unspur.lab.files import Table
@@ -43,8 +44,16 @@ from unspur.labels import class_label
 @where_option("validation")
 @click.option("--test", "test_file", type=LocalPath(), help="File with test rows; else 30 % of each group of FILE.")
 @where_option("test")
-@click.option("--remover", "removers", multiple=True, type=click.Choice(list(REMOVERS)), help="Only these (all).")
-@click.option("--head", "heads", multiple=True, type=click.Choice(list(HEADS)), help="Default: ERM, GroupWeighted.")
+@click.option(
+    "--remover", "removers", multiple=True, type=click.Choice(list(REMOVERS)), help="Only this; may be repeated (all)."
+)
+@click.option(
+    "--head",
+    "heads",
+    multiple=True,
+    type=click.Choice(list(HEADS)),
+    help="May be repeated; default: ERM, GroupWeighted.",
+)
 @click.option("--csv", "csv_file", type=LocalPath(), help="Also write the table as CSV.")
 @click.option("--balance", default="group", show_default=True, type=click.Choice(["none", "concept", "main", "group"]),
               help="Classes that get equal weight in every remover.")  # fmt: skip
@@ -80,6 +89,7 @@ def compare_command(
         refuse_input_as_output(csv_file, file, validation, test_file)
         refuse_existing(csv_file, overwrite=force)
     table = read_rows(file, (main, concept), ignore, where)
+    look_at(table, main, concept)
     validation = other_file(file, validation, where, validation_where, "validation")
     test_file = other_file(file, test_file, where, test_where, "test")
     missing = missing_value(missing_concept, table.label(concept))

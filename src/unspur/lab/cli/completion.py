@@ -116,8 +116,12 @@ def _family(name: str) -> str:
 
 
 def _of_csv(path: Path) -> list[str]:
+    from unspur.rows.names import separator
+
     with path.open(newline="", encoding="utf-8-sig") as file:
-        return next(csv.reader(file))
+        mark = separator(file.readline())
+        file.seek(0)  # a header may go over several lines
+        return next(csv.reader(file, delimiter=mark))
 
 
 def _of_npz(path: Path) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any, get_args
 import click
 import numpy as np
 
+from unspur.exceptions import InputError
 from unspur.lab.cli.common import LocalPath, echo_json, force_option, json_option, seed_option, sizes_option
 from unspur.lab.cli.completion import one_of
 from unspur.lab.cli.words import say, say_command, say_where
@@ -101,6 +102,8 @@ def embed_command(
         raise click.UsageError("Name a SOURCE and an --encoder, or --list the encoders.")
     if source not in LABELS and Path(source).suffix.lower() != ".csv":
         raise click.UsageError(f"There is no source {source!r}. Known are {', '.join(LABELS)}, or a .csv file.")
+    if source not in LABELS and not Path(source).exists():
+        raise InputError(f"There is no file {source}.")
     for option, sources in ONLY_FOR.items():
         if special[option] is not None and source not in sources:
             raise click.UsageError(f"--{option} is for {' and '.join(sources)} only.")

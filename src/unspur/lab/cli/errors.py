@@ -29,7 +29,13 @@ EXIT_CODES = {
 }
 FAILED, MISUSED, FAULT, INTERRUPTED, READER_GONE = 1, 2, 70, 130, 141
 #: What errors of the library advise in Python, and what that is here.
-AS_OPTIONS = (("pass overwrite=True", "pass --force"), ("pass limit=", "pass --limit "))
+AS_OPTIONS = (
+    ("pass overwrite=True", "pass --force"),
+    ("pass limit=", "pass --limit "),
+    ("Pass a larger share to hold out, cv=5,", "Pass --cv 5, more rows of that group,"),
+    ("or a validation set (X_val, y_val, concept_val)", "or other rows with --validation"),
+    ("Pass a larger X_val, or none and cv=5", "Give more rows with --validation, or none and --cv 5"),
+)
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
@@ -52,7 +58,7 @@ def errors_in_words(debug: Callable[[], bool] = lambda: False) -> Iterator[None]
         _let_go()
         raise Exit(READER_GONE) from None
     except click.ClickException as error:
-        _leave(error.exit_code, f"{_usage(error)}Error: {error.format_message()}", debug())
+        _leave(error.exit_code, f"{_usage(error)}Error: {_one_line(error.format_message())}", debug())
     except Exception as error:
         _leave(*_told(error), debug())
 
@@ -72,6 +78,11 @@ def _leave(code: int, text: str, debug: bool) -> NoReturn:
         click.echo(text, err=True, color=colour_wanted())
     _let_go()
     raise Exit(code)
+
+
+def _one_line(text: str) -> str:
+    """A message of click's without the list of choices, a line each, that it may end in."""
+    return re.sub(r"\s*\n\t", " ", text)
 
 
 def _told(error: Exception) -> tuple[int, str]:

@@ -16,6 +16,7 @@ from unspur.lab.cli.common import (
     seed_option,
     where_option,
 )
+from unspur.lab.cli.looking import look_at
 from unspur.lab.cli.words import say, show
 
 
@@ -60,6 +61,7 @@ def evaluate(
 
     remover = load(removal)
     table = read_rows(file, (main, concept), ignore, where)
+    look_at(table, main, concept)
     test_file = other_file(file, test_file, where, test_where, "test")
     missing = missing_value(missing_concept, table.label(concept))
     y = binary_label(table.label(main), main, len(table.Z))

@@ -24,6 +24,7 @@ from unspur.lab.cli.common import (
     where_option,
 )
 from unspur.lab.cli.fitting import fitted_jse, fitting_options
+from unspur.lab.cli.looking import look_at, say_left_out
 from unspur.lab.cli.words import say, say_where, show
 
 
@@ -97,6 +98,7 @@ def fit(
     cluster = None if dask is None else click.get_current_context().with_resource(connected(dask))
     reading: Any = {"memory": memory, "scratch": scratch, "progress": watched, "cluster": cluster}
     table = read_rows(files, (main, concept), ignore, where, **reading)
+    look_at(table, main, concept)
     judged_on = None
     others = other_file(files, validation, where, validation_where, "validation")
     if others is not None:
@@ -108,8 +110,11 @@ def fit(
     missing = missing_value(missing_concept, table.label(concept))
     binary_label(table.label(main), main, len(table.Z))  # complains by the name that was given
     known = binary_label(table.label(concept), concept, len(table.Z), missing=missing).present
+    say_left_out(table, concept, missing)
     train = Rows(table.Z, table.label(main), table.label(concept))
-    jse, losses = fitted_jse(train, judged_on, known, missing=missing, seed=seed, watched=watched, **options)
+    jse, losses = fitted_jse(
+        train, judged_on, known, (main, concept), missing=missing, seed=seed, watched=watched, **options
+    )
     if table.features is not None:
         import numpy as np
 
@@ -126,9 +131,14 @@ def fit(
     if losses:
         told = ", ".join(f"{kind} {loss:.4f}" for kind, loss in losses.items())
         say(f"\nOrthogonal {jse.orthogonality}; loss of a last layer on rows held out: {told}.")
-    say(f"\n{jse.spurious_.dim} of {jse.n_features_in_} directions carry {concept}, {jse.main_.dim} carry {main}.")
+    spurious, kept = jse.spurious_.dim, jse.main_.dim
+    say(f"\n{spurious} of {jse.n_features_in_} directions {_carry(spurious)} {concept}, {kept} {_carry(kept)} {main}.")
     if not jse.spurious_.dim:
         say("Nothing would be removed: the saved removal leaves rows as they are.")
     if jse.task_lost:
         say(f"{jse.task_lost} Try --orthogonality scores, or --delta auto.")
     say_where("Removal", output)
+
+
+def _carry(directions: int) -> str:
+    return "carries" if directions == 1 else "carry"

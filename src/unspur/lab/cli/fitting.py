@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -65,10 +67,35 @@ def fitting_options(function: F) -> F:
     return function
 
 
+@contextmanager
+def _by_name(main: str, concept: str) -> Iterator[None]:
+    """Complaints about y and concept, which are names of Python, use those that the user gave."""
+    from unspur.exceptions import InputError
+
+    try:
+        yield
+    except InputError as error:
+        text = in_names(str(error), main, concept)
+        if text == str(error):
+            raise
+        raise type(error)(text) from error
+
+
+def in_names(text: str, main: str, concept: str) -> str:
+    """What the library says of y, of concept and of groups, by the names of the columns."""
+    text = re.sub(r"\(main=(.*?), concept=(.*?)\) has", lambda g: f"({main}={g[1]}, {concept}={g[2]}) has", text)
+    for word, name in (("y", main), ("concept", concept)):
+        of = {"": name, "_val": f"{name} of the validation rows"}
+        text = re.sub(f"^{word}(|_val)(?= (?:is|has) )", lambda g, of=of: of[g[1]], text)  # type: ignore[misc]
+    text = re.sub("(equal to|exact opposite of) y (?=in all)", lambda g: f"{g[1]} {main} ", text)
+    return text.replace("only concept may have gaps", f"only {concept} may have gaps")
+
+
 def fitted_jse(
     train: Rows,
     validation: Rows | None,
     known: BoolArray,
+    names: tuple[str, str],
     *,
     cv: int,
     orthogonality: str,
@@ -79,7 +106,8 @@ def fitted_jse(
 ) -> tuple[JSE, dict[str, float]]:
     """JSE by its options, fitted; and, where it was to choose what is orthogonal, the losses that it chose by.
 
-    `known` are the rows whose concept is. What warnings would say is for the caller to tell.
+    `known` are the rows whose concept is, and `names` what main label and concept are called. What warnings would say
+    is for the caller to tell.
     """
     from unspur import JSE
     from unspur.exceptions import NothingRemovedWarning, TaskLostWarning
@@ -89,7 +117,7 @@ def fitted_jse(
         cv=None if cv == 0 else cv, missing_concept=missing, random_state=seed, verbose=watched,
         orthogonality="weights" if orthogonality == "auto" else orthogonality, **options,
     )  # fmt: skip
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _by_name(*names):
         for told_later in (NothingRemovedWarning, TaskLostWarning):
             warnings.simplefilter("ignore", told_later)
         if orthogonality == "auto":

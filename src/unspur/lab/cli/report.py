@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,8 @@ from unspur.lab.cli.common import (
 )
 from unspur.lab.cli.completion import column_names, columns_of
 from unspur.lab.cli.fitting import FITTING, fitted_jse, fitting_options
+from unspur.lab.cli.looking import look_at, say_left_out
+from unspur.lab.cli.parts import divided, read_like, rows_of
 from unspur.lab.cli.shown import is_column, shown
 from unspur.lab.cli.words import say, say_where
 from unspur.lab.compare import HEADS, REMOVERS
@@ -72,7 +73,7 @@ def _shape(ctx: click.Context, parameter: click.Parameter, given: str | None) ->
 @click.option("--validation", type=LocalPath(), help="File with rows to test directions, and choose last layers, on.")
 @where_option("validation")
 @click.option("--with", "compared", multiple=True, type=click.Choice(METHODS), metavar="NAME",
-              help=f"A method to compare with: {', '.join(METHODS)}.")  # fmt: skip
+              help=f"A method to compare with, may be repeated: {', '.join(METHODS)}.")  # fmt: skip
 @click.option("--show", metavar="NAME", shell_complete=columns_of("file"),
               help="What rows are: a column of paths or texts, an array of pictures, or, for a store, the .csv table "
               "or the dataset that it was made of.")  # fmt: skip
@@ -130,19 +131,22 @@ def report_command(
     validation = other_file(file, validation, where, validation_where, "validation")
     labels = (main, concept, *_aside(show, file, needed=test_file in (None, file)))
     table = read_rows(file, labels, ignore, where)
+    look_at(table, main, concept)
     missing = missing_value(missing_concept, table.label(concept))
+    if removal is None:
+        say_left_out(table, concept, missing)
     others: dict[str, Table | None] = {}
     for name, path, chosen in (("test", test_file, test_where), ("validation", validation, validation_where)):
         labels = (main, concept, *_aside(show, path, needed=name == "test"))
-        others[name] = None if path is None else _read_like(table, path, labels, ignore, chosen)
+        others[name] = None if path is None else read_like(table, path, labels, ignore, chosen)
     test = others["test"]
     if test is None:
-        table, test = _divided(table, (main, concept), missing, seed)
+        table, test = divided(table, (main, concept), missing, seed)
     watched = not as_json and sys.stderr.isatty()
-    rows = {name: _rows(part, main, concept, missing)
+    rows = {name: rows_of(part, main, concept, missing)
             for name, part in (("train", table), ("test", test), ("validation", others["validation"]))
             if part is not None}  # fmt: skip
-    remover = _remover(removal, table, rows, (seed, missing, watched), options)
+    remover = _remover(removal, table, rows, (seed, missing, watched), (main, concept), options)
     if save is not None:
         remover.save(save, overwrite=force)
     found = _found(
@@ -172,6 +176,8 @@ def _refuse_in_the_way(output: str, save: str | None, inputs: tuple[str | None, 
     from unspur.io import refuse_existing
 
     refuse_input_as_output(output, *inputs)
+    if Path(output).suffix.lower() not in (".html", ".htm"):
+        raise click.UsageError(f"--output {output}: the page is HTML; give it a name that ends in .html.")
     if save is not None:
         if Path(save).resolve() == Path(output).resolve():
             raise click.UsageError(f"--save and --output are both {output}; they are two files.")
@@ -186,51 +192,13 @@ def _aside(show: str | None, path: str | None, *, needed: bool) -> tuple[str, ..
     return (show,) if needed or show in column_names(path) else ()
 
 
-def _read_like(table: Table, path: str, labels: tuple[str, ...], ignore: tuple[str, ...], where: Conditions) -> Table:
-    return read_rows(path, labels, ignore, where).like(table.features, table.Z.shape[1])
-
-
-def _divided(table: Table, labels: tuple[str, str], missing: Any, seed: int) -> tuple[Table, Table]:
-    """Training and test rows of one table: 30 % of each group are the latter, the same rows as `evaluate` takes."""
-    import numpy as np
-
-    from unspur.lab.evaluation import held_out
-    from unspur.labels import class_label
-
-    n = len(table.Z)
-    y = class_label(table.label(labels[0]), labels[0], n)
-    c = class_label(table.label(labels[1]), labels[1], n, missing=missing)
-    held = held_out(y, c, np.random.default_rng(seed))
-    return _part(table, labels, ~held), _part(table, labels, held)
-
-
-def _part(table: Table, labels: tuple[str, ...], mask: Any) -> Table:
-    """Some of the rows; labels that are files of their own become columns."""
-    import numpy as np
-
-    n = len(table.Z)
-    columns = {**table.columns, **{name: table.label(name) for name in labels}}
-    columns = {name: column[mask] if column.shape[:1] == (n,) else column for name, column in columns.items()}
-    kept = np.flatnonzero(mask) if table.kept is None else table.kept[mask]
-    return replace(table, Z=np.asarray(table.Z)[mask], columns=columns, kept=kept)
-
-
-def _rows(table: Table, main: str, concept: str, missing: Any) -> Rows:
-    """Rows with their labels, a concept that is not known being None."""
-    import numpy as np
-
-    from unspur.lab.selection import Rows
-    from unspur.labels import class_label
-
-    values = table.label(concept)
-    known = class_label(values, concept, len(table.Z), missing=missing).present
-    if not known.all():
-        values = np.where(known, values.astype(object), None)
-    return Rows(np.asarray(table.Z), table.label(main), values)
-
-
 def _remover(
-    removal: str | None, table: Table, rows: dict[str, Rows], how: tuple[int, Any, bool], options: dict[str, Any]
+    removal: str | None,
+    table: Table,
+    rows: dict[str, Rows],
+    how: tuple[int, Any, bool],
+    names: tuple[str, str],
+    options: dict[str, Any],
 ) -> Any:
     """The removal that was saved, or one that is fitted on the training rows."""
     import numpy as np
@@ -244,10 +212,10 @@ def _remover(
         table.like(getattr(remover, "feature_names_in_", None), remover.n_features_in_)
         return remover
     train = rows["train"]
-    known = class_label(train.concept, "the concept", len(train)).present
+    known = class_label(train.concept, names[1], len(train)).present
     jse, _ = fitted_jse(
-        train, rows.get("validation"), known, missing=missing, seed=seed, watched=watched, **options
-    )  # fmt: skip
+        train, rows.get("validation"), known, names, missing=missing, seed=seed, watched=watched, **options
+    )
     if table.features is not None:
         jse.feature_names_in_ = np.array(table.features, dtype=object)
     return jse

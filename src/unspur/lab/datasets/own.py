@@ -20,6 +20,7 @@ from typing import Any
 from unspur._typing import Array
 from unspur.exceptions import InputError
 from unspur.lab.datasets.examples import Kind, digest_of, inside, label_column, open_image
+from unspur.rows.names import separator
 
 #: Columns that are not labels.
 IMAGE, TEXT, PAIR, ID = "image", "text", "text_pair", "id"
@@ -80,11 +81,15 @@ class Own:
 
 def _columns(table: Path) -> dict[str, list[str]]:
     """Name -> fields, for a table with a header, lines, and as many fields in each."""
+    if table.suffix.lower() == ".csv" and not table.exists():
+        raise InputError(f"There is no file {table}.")
     if table.suffix.lower() != ".csv" or not table.is_file():
         raise InputError(f"{table} is no .csv file; a table of one's own is needed, or the name of a dataset.")
     try:
         with table.open(encoding="utf-8-sig", newline="") as file:
-            header, *lines = [line for line in csv.reader(file) if line] or [[]]
+            mark = separator(file.readline())
+            file.seek(0)
+            header, *lines = [line for line in csv.reader(file, delimiter=mark) if line] or [[]]
     except UnicodeDecodeError as error:
         raise InputError(f"{table} is not UTF-8 text (byte {error.start}). Save it as UTF-8.") from error
     except csv.Error as error:

@@ -11,9 +11,9 @@ import numpy as np
 from unspur._typing import Array
 from unspur.exceptions import InputError
 from unspur.lab.encoders.memory import available_memory
-from unspur.lab.files.table import Table, require_known
+from unspur.lab.files.table import Table, no_features, require_known
 from unspur.rows.budget import in_words
-from unspur.rows.names import index_columns, require_distinct, require_labels, some
+from unspur.rows.names import index_columns, listed, require_distinct, require_labels, some
 from unspur.rows.parquet import ParquetRows
 
 
@@ -74,9 +74,10 @@ def feature_columns(path: Path, schema: Any, apart: Sequence[str]) -> list[str]:
     numbers = (pa.types.is_floating, pa.types.is_integer)
     text = [name for name in features if not lists and not any(is_one(schema.field(name).type) for is_one in numbers)]
     if text:
-        raise InputError(f"{path}: columns {some(text)} are not numbers. Name them with --ignore, or as labels.")
+        are = "columns {} are not numbers" if len(text) > 1 else "column {} is not of numbers"
+        raise InputError(f"{path}: {are.format(some(text))}. {no_features(text)}")
     if not features:
-        raise InputError(f"{path} has no feature columns besides {', '.join(schema.names)}.")
+        raise InputError(f"{path} has no feature columns besides {listed(schema.names)}.")
     return features
 
 

@@ -6,8 +6,9 @@ import csv
 import glob
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -22,13 +23,17 @@ from unspur.lab.files.table import (
     Table,
     first_sentence,
     load_npy,
+    no_features,
     require_known,
 )
 from unspur.rows import Columns, MemoryRows, StoredRows
 from unspur.rows.memmap import StoredNpy
-from unspur.rows.names import PARQUET, require_distinct, some
+from unspur.rows.names import PARQUET, listed, require_distinct, require_labels, separator, some
 from unspur.rows.opening import find_files, parquet_below
 from unspur.sums.moments import ColumnFaults
+
+#: Characters of a field that a message shows.
+LONGEST = 40
 
 
 def read_table(
@@ -167,7 +172,9 @@ def _gaps_marked(array: Array) -> Array:
 def _read_csv(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> Table:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            lines = csv.reader(file)
+            mark = separator(file.readline())
+            file.seek(0)
+            lines = csv.reader(file, delimiter=mark)
             header = next(lines)
             require_distinct(path, header)
             require_known(path, header, ignore)
@@ -181,14 +188,11 @@ def _read_csv(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> T
 def _csv_rows(
     path: Path, header: list[str], lines: Iterable[list[str]], labels: tuple[str, ...], ignore: tuple[str, ...]
 ) -> Table:
-    unknown = [name for name in labels if name not in header and not name.endswith(".npy")]
-    if unknown:
-        hint = " Fields are separated by commas." if len(header) == 1 else ""
-        raise InputError(f"{path} has no label {unknown[0]!r} (its columns: {', '.join(header[:20])}).{hint}")
+    require_labels(path, header, [name for name in labels if name in header or not name.endswith(".npy")])
     aside = [i for i, name in enumerate(header) if name in labels]
     wanted = [i for i, name in enumerate(header) if name not in labels and name not in ignore]
     if not wanted:
-        raise InputError(f"{path} has no feature columns besides {', '.join(header)}.")
+        raise InputError(f"{path} has no feature columns besides {listed(header)}.")
     rows: list[FloatArray] = []
     texts: list[list[str]] = []
     for line in filter(None, lines):
@@ -197,7 +201,9 @@ def _csv_rows(
         try:
             rows.append(np.array([line[i] for i in wanted], dtype=np.float64))
         except ValueError:  # an empty field, or none that is a number
-            rows.append(np.array([_number(line[i], path, header[i]) for i in wanted]))
+            if any(_number(line[i]) is None for i in wanted):
+                _refuse_text(path, {i: header[i] for i in wanted}, len(rows) + 1, chain([line], lines))
+            rows.append(np.array([_number(line[i]) for i in wanted], dtype=np.float64))
         texts.append([line[i] for i in aside])
     if not rows:
         raise InputError(f"{path} has a header but no rows.")
@@ -205,14 +211,29 @@ def _csv_rows(
     return Table(path, np.stack(rows), [header[i] for i in wanted], columns)
 
 
-def _number(field: str, path: Path, name: str) -> float:
+def _number(field: str) -> float | None:
+    """A field as a number, NaN if it is empty; None if it is none."""
     try:
         return float(field) if field.strip() else float("nan")
     except ValueError:
-        raise InputError(
-            f"{path}: column {name!r} holds {field!r}, which is not a number. Name labels with --label, --main or "
-            "--concept, and other columns of text with --ignore."
-        ) from None
+        return None
+
+
+def _refuse_text(path: Path, names: dict[int, str], row: int, lines: Iterable[list[str]]) -> NoReturn:
+    """Say which of the columns `names` hold something else than numbers in `lines`, which begin with `row`."""
+    found: dict[str, str] = {}
+    for line in lines:
+        for i, name in names.items():
+            if name not in found and i < len(line) and _number(line[i]) is None:
+                found[name] = line[i]
+    (first, value), *others = found.items()
+    shown = value if len(value) <= LONGEST else f"{value[: LONGEST - 1]}…"
+    decimal = _number(value.replace(",", ".")) is not None
+    also = f" (nor is all of {some([name for name, _ in others])})" if others else ""
+    raise InputError(
+        f"{path}: column {first!r} holds {shown!r} in row {row}, which is not a number{also}. "
+        + ("Write decimals with a point." if decimal else no_features(list(found)))
+    )
 
 
 def _with_gaps(fields: list[str]) -> Array:

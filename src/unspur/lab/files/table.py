@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tokenize
 import warnings
 import zlib
@@ -18,7 +19,7 @@ from unspur.exceptions import InputError
 from unspur.removers import Remover
 from unspur.rows import StoredRows
 from unspur.rows.budget import as_bytes, divide
-from unspur.rows.names import PARQUET, some
+from unspur.rows.names import PARQUET, listed, nearest, some
 
 KINDS = (".npy", ".npz", ".csv", *PARQUET)
 #: What reading a damaged or foreign NumPy file can raise.
@@ -43,9 +44,10 @@ class Table:
         if name.endswith(".npy") and Path(name).is_file():
             column = load_npy(Path(name), "labels")
             return column if self.kept is None else _taken(column, self.kept, name)
-        known = ", ".join(self.columns) or "none"
-        hint = "Labels of a .npy file are .npy files themselves." if self.path.suffix.lower() == ".npy" else ""
-        raise InputError(f"{self.path} has no label {name!r} (it has: {known}). {hint}".rstrip())
+        kind = self.path.suffix.lower()
+        what = "array" if kind == ".npz" else "column"
+        hint = " Labels of a .npy file are .npy files themselves." if kind == ".npy" else nearest(name, self.columns)
+        raise InputError(f"{self.path} has no {what} {name!r} (it has: {listed(self.columns) or 'none'}).{hint}")
 
     def where(self, name: str, value: str) -> Table:
         """The rows whose label `name` is `value`, as it is written; an empty value means rows without the label."""
@@ -156,4 +158,12 @@ def require_known(path: Path, names: list[str], ignore: tuple[str, ...]) -> None
     """Names to ignore that are not there are slips of the pen."""
     strange = [name for name in ignore if name not in names]
     if strange:
-        raise InputError(f"{path} has no {some(strange)} to ignore (it has: {', '.join(names[:20])}).")
+        hint = nearest(strange[0], names)
+        raise InputError(f"{path} has no {some(strange)} to ignore (it has: {listed(names)}).{hint}")
+
+
+def no_features(names: Sequence[str]) -> str:
+    """What to do about columns that were taken for features."""
+    options = " ".join(f"--ignore {shlex.quote(name)}" for name in names[:5]) + (" …" if len(names) > 5 else "")
+    seen = "they are no features" if len(names) > 1 else "it is no feature"
+    return f"If {seen}: {options}. Columns named as labels, or with --show or --where, are no features either."

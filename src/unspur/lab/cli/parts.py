@@ -1,0 +1,52 @@
+"""Rows of a table by what they are for: like those of another file, divided into training and test, with labels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unspur.lab.cli.common import Conditions, read_rows
+from unspur.lab.files import Table
+
+if TYPE_CHECKING:
+    from unspur.lab.selection import Rows
+
+
+def read_like(table: Table, path: str, labels: tuple[str, ...], ignore: tuple[str, ...], where: Conditions) -> Table:
+    """Rows of another file with the features of `table`, in its order."""
+    return read_rows(path, labels, ignore, where).like(table.features, table.Z.shape[1])
+
+
+def divided(table: Table, labels: tuple[str, str], missing: Any, seed: int) -> tuple[Table, Table]:
+    """Training and test rows of one table: 30 % of each group are the latter, the same rows as `evaluate` takes."""
+    from unspur.lab.evaluation import held_out
+    from unspur.labels import class_label
+
+    n = len(table.Z)
+    y = class_label(table.label(labels[0]), labels[0], n)
+    c = class_label(table.label(labels[1]), labels[1], n, missing=missing)
+    held = held_out(y, c, np.random.default_rng(seed))
+    return _part(table, labels, ~held), _part(table, labels, held)
+
+
+def _part(table: Table, labels: tuple[str, ...], mask: Any) -> Table:
+    """Some of the rows; labels that are files of their own become columns."""
+    n = len(table.Z)
+    columns = {**table.columns, **{name: table.label(name) for name in labels}}
+    columns = {name: column[mask] if column.shape[:1] == (n,) else column for name, column in columns.items()}
+    kept = np.flatnonzero(mask) if table.kept is None else table.kept[mask]
+    return replace(table, Z=np.asarray(table.Z)[mask], columns=columns, kept=kept)
+
+
+def rows_of(table: Table, main: str, concept: str, missing: Any) -> Rows:
+    """Rows with their labels, a concept that is not known being None."""
+    from unspur.lab.selection import Rows
+    from unspur.labels import class_label
+
+    values = table.label(concept)
+    known = class_label(values, concept, len(table.Z), missing=missing).present
+    if not known.all():
+        values = np.where(known, values.astype(object), None)
+    return Rows(np.asarray(table.Z), table.label(main), values)
