@@ -13,6 +13,7 @@ import pytest
 import sklearn
 from click.testing import CliRunner
 
+from tests.lab.probing import quick_probes
 from unspur.exceptions import NothingRemovedWarning, TaskLostWarning
 from unspur.lab.cli import main
 from unspur.lab.datasets import make_toy
@@ -55,7 +56,7 @@ def commands(text: str) -> list[list[str]]:
 
 def prepared(page: str, folder: Path) -> dict[str, object]:
     """Names, and files in the folder, that a page takes for granted."""
-    toy = make_toy(2000, rho=0.5, random_state=0)
+    toy = make_toy(1000, rho=0.5, random_state=0)
     if page == "big-data.md":
         (folder / "big").mkdir()
         rows = pd.DataFrame({"embedding": list(toy.Z), "bird": toy.y, "background": toy.concept})
@@ -72,7 +73,7 @@ def test_code_of_a_page_runs(page, tmp_path, monkeypatch):
     names |= prepared(name, tmp_path)
     skipped = 0
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), quick_probes():
             for kind in (NothingRemovedWarning, TaskLostWarning):  # pages speak of them, and show them
                 warnings.simplefilter("ignore", kind)
             for to_run, language, text in blocks(page):

@@ -134,19 +134,17 @@ def test_the_switch_moves_rows_to_where_the_removal_puts_them(visit):
 
 
 def test_the_change_is_animated_unless_motion_is_not_wanted(visit):
-    browser = visit(still=False)
+    browser, share = visit(still=False), "unspurReport.state().share"
+    # Frames come when the test says so, however busy the machine is.
+    browser.execute_script("window.requestAnimationFrame = (step) => { window.next = step; }")
     choose(browser, "when", "after")
-    shares = set()
-    for _ in range(60):
-        shares.add(ask(browser, "unspurReport.state().share"))
-        if 1 in shares:
-            break
-        time.sleep(0.02)
-    assert any(0 < share < 1 for share in shares)
-    wait_for(browser, "unspurReport.state().share === 1")
+    seen = [ask(browser, f"(next(arguments[0]), {share})", time) for time in (1000, 1200, 1500, 60_000)]
+    assert seen[0] == 0
+    assert 0 < seen[1] < seen[2] < 1
+    assert seen[3] == 1
     visit(still=True)
     choose(browser, "when", "after")
-    assert ask(browser, "unspurReport.state().share") == 1
+    assert ask(browser, share) == 1
 
 
 def test_choosing_a_direction_changes_axes_and_means(visit):
@@ -276,9 +274,8 @@ def test_hostile_names_stay_text(visit):
 
 @pytest.mark.parametrize(
     ("name", "dark", "width"),
-    [("photo", False, DESK), ("photo", True, DESK), ("photo", True, PHONE), ("text", False, PHONE),
-     ("lost", False, DESK), ("hostile", True, DESK), ("leace", False, PHONE)],
-)  # fmt: skip
+    [("photo", False, DESK), ("text", True, DESK), ("lost", True, PHONE), ("leace", False, PHONE)],
+)
 def test_nothing_serious_is_found_by_axe(visit, axe, name, dark, width):
     browser = visit(name, dark=dark, width=width)
     browser.execute_script("document.querySelectorAll('details').forEach((one) => { one.open = true; })")

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.lab.command_page import PAGE
-from tests.lab.terminal import FIT, SHORT, environment, piped, with_rows
+from tests.lab.terminal import FIT, SHORT, environment, with_rows
 from unspur.lab.cli import main
 from unspur.lab.cli.errors import EXIT_CODES
 
@@ -82,48 +82,61 @@ def test_what_the_machine_lacks_is_said_in_words(monkeypatch, error, words):
     assert "Errno" not in done.output
 
 
-def test_debug_shows_the_traceback_before_and_after_the_verb(folder):
+def test_debug_shows_the_traceback_before_and_after_the_verb(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     wrong = ["fit", "gone.npz", *SHORT, "--output", "x"]
     for words in (["--debug", *wrong], [*wrong, "--debug"]):
-        done = piped(words, folder)
-        assert done.returncode == 1
+        done = CliRunner().invoke(main, words)
+        assert done.exit_code == 1
         assert "Traceback (most recent call last)" in done.stderr
         assert done.stderr.splitlines()[-1] == "Error: There is no file gone.npz."
-    assert piped(wrong, folder).stderr == "Error: There is no file gone.npz.\n"
+    assert CliRunner().invoke(main, wrong).stderr == "Error: There is no file gone.npz.\n"
 
 
-def _half_written(stop):
-    """A writer that is stopped in the middle."""
-    return f"import safetensors.numpy as m; m.save_file = lambda _, path, **__: (path.write_text('half'), {stop})"
+def stopped(*_, **__):
+    raise KeyboardInterrupt
+
+
+def halfway(_, path, **__):
+    path.write_text("half")
+    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize(
-    ("during", "left"),
-    [
-        ("import unspur.removers.jse as m; m.JSE.fit = stop", []),
-        (_half_written("stop()"), []),
-        (_half_written("None"), ["r.safetensors"]),  # nobody stops it
-    ],
-    ids=["the fit", "the writing", "neither"],
+    ("during", "instead"),
+    [("unspur.removers.jse.JSE.fit", stopped), ("safetensors.numpy.save_file", halfway)],
+    ids=["the fit", "the writing"],
 )
-def test_an_interrupt_leaves_nothing_half_done(folder, tmp_path, during, left):
-    code = f"""
+def test_an_interrupt_leaves_nothing_half_done(folder, tmp_path, monkeypatch, during, instead):
+    monkeypatch.chdir(tmp_path)
+    words = ["fit", str(folder / "rows.npz"), *SHORT, "--output", "r.safetensors"]
+    with monkeypatch.context() as patch:
+        patch.setattr(during, instead)
+        done = CliRunner().invoke(main, words)
+    assert (done.exit_code, done.stderr) == (130, "Interrupted.\n")
+    assert list(tmp_path.iterdir()) == []
+    assert CliRunner().invoke(main, words).exit_code == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["r.safetensors"]  # where nobody stops it
+
+
+def test_a_signal_is_such_an_interrupt(folder, tmp_path):
+    code = """
 import os, signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
-def stop(*_, **__):
-    os.kill(os.getpid(), signal.SIGINT)
-{during}
+import safetensors.numpy as m
+m.save_file = lambda _, path, **__: (path.write_text("half"), os.kill(os.getpid(), signal.SIGINT))
 from unspur.lab.cli import main
 main()
 """
     words = ["fit", str(folder / "rows.npz"), *SHORT, "--output", "r.safetensors"]
     done = subprocess.run([sys.executable, "-c", code, *words], cwd=tmp_path, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == ((0, "") if left else (130, "Interrupted.\n"))
-    assert [path.name for path in tmp_path.iterdir()] == left
+    assert (done.returncode, done.stderr) == (130, "Interrupted.\n")
+    assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("arguments", [["--help"], FIT], ids=["help", "fit"])
-@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    ("arguments", "unbuffered"), [(["--help"], ""), (["--help"], "1"), (FIT, "")], ids=["help", "help at once", "fit"]
+)
 def test_a_reader_that_stops_reading_is_no_error(folder, arguments, unbuffered):
     reading, writing = os.pipe()
     os.close(reading)

@@ -65,7 +65,7 @@ def test_rows_of_components_are_brought_back_to_pixels():
 def test_a_shape_that_rows_do_not_have_is_refused(shape, message):
     train = pixels(300, 0)
     with pytest.raises(InputError, match=message):
-        find(removal(train), train, pixels(100, 1), image_shape=shape)
+        find(erased(train), train, pixels(100, 1), image_shape=shape)
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ from functools import cache
 import numpy as np
 from sklearn.datasets import load_sample_image
 
+from tests.lab.probing import quick_probes
 from unspur import JSE, LEACE
 from unspur.lab.datasets.photodigits import CONCEPT_NAMES, MAIN_NAMES, embed_images, make_photodigits
 from unspur.lab.datasets.toy import make_toy
@@ -53,6 +54,7 @@ class Texts:
 
 
 @cache
+@quick_probes()
 def toy_findings(rows: int = 600) -> Findings:
     """JSE on Toy, compared with INLP and LEACE; no content."""
     train, test = _toys(rows)
@@ -62,6 +64,7 @@ def toy_findings(rows: int = 600) -> Findings:
 
 
 @cache
+@quick_probes()
 def photo_findings(repeats: int = 1) -> Findings:
     """JSE on photodigits, with pictures; pixels and maps are made up."""
     sets = [
@@ -97,6 +100,7 @@ def text_findings() -> Findings:
 
 
 @cache
+@quick_probes()
 def closed_form_findings() -> Findings:
     """LEACE on Toy: no ladder, no main-task directions."""
     train, test = _toys(500)
@@ -105,11 +109,12 @@ def closed_form_findings() -> Findings:
 
 
 @cache
+@quick_probes()
 def several_findings() -> Findings:
     """JSE for two concepts, one of three classes, with a task of three; some rows of the last are of no known group."""
     rng = np.random.default_rng(5)
     sets = []
-    for n in (1200, 500):
+    for n in (700, 400):
         y, hat, glasses = (rng.integers(k, size=n) for k in (3, 3, 2))
         Z = rng.standard_normal((n, 14))
         Z[:, :3] += 2.5 * np.eye(3)[y]
@@ -118,7 +123,7 @@ def several_findings() -> Findings:
         sets.append((Z, np.array(["cat", "dog", "fox"])[y], {"hat": np.array(["red", "blue", "none"])[hat],
                                                              "glasses": np.array(["off", "on"])[glasses]}))  # fmt: skip
     (Z, y, concepts), test = sets
-    jse = JSE(random_state=0).fit(Z, y, concept=np.column_stack(list(concepts.values())))
+    jse = JSE(weight_decay=1e-3, random_state=0).fit(Z, y, concept=np.column_stack(list(concepts.values())))
     return find(jse, sets[0], test, main="animal", concept=("hat", "glasses"))
 
 

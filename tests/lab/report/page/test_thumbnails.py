@@ -44,26 +44,26 @@ def test_rows_are_loaded_once(coloured):
 
 
 def test_a_small_budget_means_smaller_tiles_then_fewer_and_says_so():
-    noise = Pictures(np.random.default_rng(0).random((200, 64, 64, 3)).astype(np.float32))
-    pictures = list(shrunk(noise, range(200), ()).values())
-    large, small, tiny = (sheet(pictures, budget) for budget in (10**7, 120_000, 8_000))
+    noise = Pictures(np.random.default_rng(0).random((60, 64, 64, 3)).astype(np.float32))
+    pictures = list(shrunk(noise, range(60), ()).values())
+    large, small, tiny = (sheet(pictures, budget) for budget in (10**7, 36_000, 2_400))
     assert large.size == 64
     assert small.size < large.size
-    assert small.count == 200
-    assert 0 < tiny.count < 200
-    for made, budget in ((small, 120_000), (tiny, 8_000)):
+    assert small.count == 60
+    assert 0 < tiny.count < 60
+    for made, budget in ((small, 36_000), (tiny, 2_400)):
         assert len(made.source) <= budget
 
 
 def test_single_pictures_share_their_budget():
-    noise = Pictures(np.random.default_rng(0).random((20, 192, 192, 3)).astype(np.float32))
-    pictures = list(shrunk(noise, (), range(20)).values())
-    assert sum(map(len, sources(pictures, 100_000))) <= 100_000
-    assert sum(map(len, sources(pictures, 10**7))) > 100_000
-    none_left = sources(pictures, 5_000)
+    noise = Pictures(np.random.default_rng(0).random((8, 192, 192, 3)).astype(np.float32))
+    pictures = list(shrunk(noise, (), range(8)).values())
+    assert sum(map(len, sources(pictures, 40_000))) <= 40_000
+    assert sum(map(len, sources(pictures, 10**7))) > 40_000
+    none_left = sources(pictures, 2_000)
     assert none_left[0]
     assert none_left[-1] == ""
-    assert sum(map(len, none_left)) <= 5_000
+    assert sum(map(len, none_left)) <= 2_000
 
 
 def test_no_pictures_no_sheet():
