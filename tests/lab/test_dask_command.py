@@ -110,7 +110,7 @@ def test_a_cluster_of_this_machine_lives_as_long_as_the_run(tmp_path, monkeypatc
     files, (bird, background) = zarr_group(tmp_path)
     done = run(*files, "--main", bird, "--concept", background, *OPTIONS, "--dask", "local", "--output", tmp_path / "r")
     assert done.exit_code == 0, done.output
-    assert "carry background" in done.output
+    assert "carries background" in done.output
 
 
 # What is said when it cannot be done
