@@ -10,7 +10,7 @@ const state = {
   seen: null,     // [left, right, bottom, top] in scores
   at: -1,         // the row that is pointed at
 };
-const size = { width: 0, height: 0, left: 56, right: 54, top: 46, bottom: 44 };
+const size = { width: 0, height: 0, left: 72, right: 54, top: 46, bottom: 44 };
 
 function inner() {
   return { width: size.width - size.left - size.right, height: size.height - size.top - size.bottom };
