@@ -48,9 +48,9 @@ def share_scale(lows: Iterable[float], most: float = 1.0) -> Scale:
 
 
 def share_ticks(scale: Scale) -> list[Tick]:
-    """Whole percents, no more than six."""
+    """Whole percents, no more than five: beside many methods there is little room."""
     wide = 100 * (scale.high - scale.low)
-    step = next(step for step in (10, 20, 25, 50) if wide / step <= 5)
+    step = next(step for step in (10, 20, 25, 50) if wide / step <= 4)
     first = math.ceil(100 * scale.low / step - 1e-9) * step
     values = range(first, round(100 * scale.high) + 1, step)
     return [Tick(scale.at(value / 100), f"{value}") for value in values]
