@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -138,6 +138,26 @@ class Traces:
         return "\n\n".join(f"{filled(name)}\n{trace}" for name, trace in self.parts.items())
 
     __repr__ = __str__
+
+
+def danger_to_task(steps: Iterable[Step], removed: int, level: float) -> str:
+    """What the tests of a fit say about its task if it ended without a direction of it, and removed some; or "".
+
+    `level` is that of the tests.
+    """
+    tried = [step.verdict for step in steps if step.verdict.role == "main"]
+    if any(verdict.proper for verdict in tried):
+        return (
+            f"After {removed} spurious directions none is left that predicts the main label better than the concept, "
+            "as some did at first: removing them may remove the task."
+        )
+    # p of the second test is one-sided: close to 1, a direction of the task clearly speaks of the concept.
+    if any(max(verdict.informative.p, 1.0 - verdict.own.p) < level for verdict in tried):
+        return (
+            "No direction was found that predicts the main label better than the concept, and some that predict it "
+            "predict the concept clearly better: what is removed may hold part of the task."
+        )
+    return ""
 
 
 def _step_from_dict(saved: dict[str, Any]) -> Step:

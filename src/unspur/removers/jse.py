@@ -42,7 +42,7 @@ from unspur.solvers.sgd import SGDSettings
 from unspur.solvers.spectrum import PairSpace, Spectrum
 from unspur.solvers.whitening import Geometry
 from unspur.subspace import AffineMap, Subspace
-from unspur.trace import Trace, Traces
+from unspur.trace import Trace, Traces, danger_to_task
 
 #: Tolerance that is enough to choose a weight decay by: a loss within one standard error is all that is asked for.
 CHOOSING = 3e-3
@@ -266,19 +266,7 @@ class JSE(Remover):
         """What to say where the concept is so much easier that directions of the task are taken for it, or ""."""
         if self.main_.dim or not self.spurious_.dim:
             return ""
-        tried = [step.verdict for step in self.trace_ if step.verdict.role == "main"]
-        if any(verdict.proper for verdict in tried):
-            return (
-                f"After {self.spurious_.dim} spurious directions none is left that predicts the main label better than "
-                "the concept, as some did at first: removing them may remove the task."
-            )
-        # p of the second test is one-sided: close to 1, a direction of the task clearly speaks of the concept.
-        if any(max(verdict.informative.p, 1.0 - verdict.own.p) < self.significance_level for verdict in tried):
-            return (
-                "No direction was found that predicts the main label better than the concept, and some that predict it "
-                "predict the concept clearly better: what is removed may hold part of the task."
-            )
-        return ""
+        return danger_to_task(self.trace_, self.spurious_.dim, self.significance_level)
 
     def _notes(self) -> list[str]:
         return [*super()._notes(), *filter(None, [self.task_lost])]

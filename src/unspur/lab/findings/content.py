@@ -104,13 +104,21 @@ def content_of(pictures: Any, texts: Any, n: int) -> Content | None:
     return found
 
 
-def _pictures(given: Any) -> Content:
+def _ready(given: Any, wanted: Kind) -> Content | None:
+    """What was passed, if it is content already, of the kind that is wanted."""
     kind = getattr(given, "kind", None)
-    if kind is not None and not isinstance(given, np.ndarray):
-        if kind != "image":
-            raise InputError(f"pictures are a {type(given).__name__} of kind {kind!r}; pass it as texts.")
-        content: Content = given
-        return content
+    if kind is None or isinstance(given, np.ndarray):
+        return None
+    if kind != wanted:
+        right, wrong = ("pictures", "texts") if kind == "image" else ("texts", "pictures")
+        raise InputError(f"{wrong} are a {type(given).__name__} of kind {kind!r}; pass it as {right}.")
+    content: Content = given
+    return content
+
+
+def _pictures(given: Any) -> Content:
+    if (ready := _ready(given, "image")) is not None:
+        return ready
     if isinstance(given, np.ndarray) or hasattr(given, "__array__"):
         array = np.asarray(given)
         if array.dtype.kind not in "OU":
@@ -155,12 +163,8 @@ def _drawn(array: Array) -> Any:
 
 
 def _texts(given: Any) -> Content:
-    kind = getattr(given, "kind", None)
-    if kind is not None and not isinstance(given, np.ndarray):
-        if kind != "text":
-            raise InputError(f"texts are a {type(given).__name__} of kind {kind!r}; pass it as pictures.")
-        content: Content = given
-        return content
+    if (ready := _ready(given, "text")) is not None:
+        return ready
     if isinstance(given, str):
         raise InputError("texts are one for each test row; got a single string.")
     items = [tuple(item) if isinstance(item, list | tuple | np.ndarray) else item for item in given]
