@@ -3,9 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-PYTHON_FILES := src tests benchmarks examples docs/conf.py docs/_ext
+PYTHON_FILES := src tests trust benchmarks examples docs/conf.py docs/_ext
 
-.PHONY: demo report-birds picture test lint types docs linkcheck bench defaults results frozen finetuned check clean
+.PHONY: demo report-birds picture test trust trust-full lint types docs linkcheck bench defaults results frozen finetuned check clean
 
 demo: $(READY)  ## remove the photograph behind the digits, end to end; ends with a page to look at
 	$(BIN)/unspur demo --output unspur-demo.png --force
@@ -24,6 +24,15 @@ picture: $(READY)  ## the pictures of the README and of the guide to the report 
 
 test: $(READY)  ## the whole test suite, a file to each core in turn
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n logical --dist loadfile
+
+# Trials of claims: what was tried, how often, what survived (docs/trust.md).
+TRUST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest trust -q -n logical --dist worksteal -p no:cacheprovider
+
+trust: $(READY)  ## the quick form, three minutes on two cores; ends with one table
+	$(TRUST) --record build/trust.json
+
+trust-full: $(READY)  ## the long form, whose figures docs/trust.md shows
+	$(TRUST) --full --record results/trust/full.json
 
 lint: $(READY)
 	$(BIN)/ruff check $(PYTHON_FILES)

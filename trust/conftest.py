@@ -1,0 +1,84 @@
+"""How hard to try, what is counted, and the table at the end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trust.tally import Line, Tally, table
+
+PROPERTY = "tally"
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """Quick (three minutes for everything) or full (what the figures of the page need)."""
+
+    full: bool
+
+    def times(self, quick: int, full: int) -> int:
+        """How often to try."""
+        return full if self.full else quick
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("trust")
+    group.addoption("--full", action="store_true", help="the long form: as many trials as the figures of the page need")
+    group.addoption("--record", type=Path, default=None, help="write all counts to this JSON file")
+
+
+@pytest.fixture(scope="session")
+def effort(request: pytest.FixtureRequest) -> Effort:
+    return Effort(request.config.getoption("--full"))
+
+
+@pytest.fixture
+def tally(
+    request: pytest.FixtureRequest, record_property: Callable[[str, Any], None]
+) -> Iterator[Callable[[str], Tally]]:
+    """``tally("kill -9 while embedding")`` opens a line of the table, under the PART of the module."""
+    opened: list[Tally] = []
+
+    def line(what: str) -> Tally:
+        opened.append(Tally(request.module.PART, what))
+        return opened[-1]
+
+    yield line
+    for counted in opened:
+        record_property(PROPERTY, json.dumps(asdict(counted)))
+
+
+class Account:
+    """Gathers what the tests counted. With workers, the process that starts them sees every report."""
+
+    def __init__(self) -> None:
+        self.failed: set[str] = set()
+        self.counted: list[tuple[str, dict[str, Any]]] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.failed.add(report.nodeid)
+        if report.when == "teardown":
+            told = [json.loads(value) for name, value in report.user_properties if name == PROPERTY]
+            self.counted += [(report.nodeid, line) for line in told]
+
+    @property
+    def lines(self) -> list[Line]:
+        return [Line.of(told, held=nodeid not in self.failed) for nodeid, told in self.counted]
+
+    def pytest_terminal_summary(self, terminalreporter: Any, config: pytest.Config) -> None:
+        if self.counted:
+            terminalreporter.write_line("\n" + table(self.lines))
+        if (path := config.getoption("--record")) is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps([line.to_dict() for line in self.lines], indent=1) + "\n")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Account())
