@@ -1,9 +1,12 @@
 """The tests of a direction against formulas written out by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy.stats import norm
+from scipy.stats import t as student
 
 from unspur.criteria import DirectionTests, require_testable
 from unspur.exceptions import GroupSizeError
@@ -37,12 +40,22 @@ def fit_by_hand(x, label, weight):
     return theta
 
 
+def by_group(d, y, concept):
+    return [d[(y == a) & (concept == b)] for a in (0, 1) for b in (0, 1)]
+
+
 def t_by_hand(d, y, concept, delta=0.0):
     """Equal weight for the four groups, written as in the paper's appendix (with the square root that it forgot)."""
-    groups = [d[(y == a) & (concept == b)] for a in (0, 1) for b in (0, 1)]
+    groups = by_group(d, y, concept)
     mean = sum(g.mean() for g in groups) / 4
     variance = sum(g.var(ddof=1) / len(g) for g in groups) / 16
     return (mean - delta) / np.sqrt(variance)
+
+
+def degrees_by_hand(d, y, concept):
+    """Welch's degrees of freedom for a sum of four means."""
+    shares = [(g.var(ddof=1) / len(g), len(g) - 1) for g in by_group(d, y, concept)]
+    return sum(v for v, _ in shares) ** 2 / sum(v**2 / free for v, free in shares)
 
 
 def test_statistics_equal_the_formulas_of_the_paper_with_scalars_from_training_rows():
@@ -60,7 +73,9 @@ def test_statistics_equal_the_formulas_of_the_paper_with_scalars_from_training_r
     y, c = toy.y[held], toy.concept[held]
     assert_allclose(verdict.informative.t, t_by_hand(own - np.log(2), y, c), rtol=1e-5)
     assert_allclose(verdict.own.t, t_by_hand(own - other, y, c, 0.03), rtol=1e-5)
-    assert_allclose(verdict.own.p, norm.cdf(verdict.own.t))
+    degrees = degrees_by_hand(own - other, y, c)
+    assert_allclose(verdict.own.degrees, degrees, rtol=1e-5)
+    assert_allclose(verdict.own.p, student.cdf(verdict.own.t, degrees), rtol=1e-5)
     assert_allclose(verdict.losses[0, 3], own[(y == 1) & (c == 1)].mean(), rtol=1e-6)
     assert verdict.proper
 
@@ -156,9 +171,57 @@ def test_a_constant_direction_is_no_evidence():
     assert np.isfinite([verdict.informative.t, verdict.own.t, verdict.informative.p]).all()
 
 
+def groups_of(sizes, weight=None):
+    """Held-out rows with given sizes of the groups 00, 01, 10, 11."""
+    group = np.repeat(np.arange(4), sizes)
+    rows = np.random.default_rng(0).standard_normal((len(group), 5))
+    return MemoryRows(rows, Columns.of(group >> 1, group & 1, weight, fold=np.ones(len(group), dtype=int)))
+
+
 def test_small_groups_are_named_with_their_size_and_a_remedy():
-    y, concept = np.array([0, 0, 0, 0, 1, 1, 1]), np.array([0, 0, 1, 1, 0, 1, 1])
-    rows = MemoryRows(np.ones((7, 5)), Columns.of(y, concept, fold=np.ones(7, dtype=int)))
-    with pytest.raises(GroupSizeError, match=r"\(main=1, concept=0\) has 1; the tests need at least 2.*cv=5"):
-        require_testable(CellCounts.of(rows), by_group=True, how="Use cv=5.")
-    require_testable(CellCounts.of(rows), by_group=False, how="")
+    counts = CellCounts.of(groups_of([12, 12, 9, 12]))
+    with pytest.raises(GroupSizeError, match=r"\(main=1, concept=0\) has 9; the tests need at least 10.*cv=5.*group=2"):
+        require_testable(counts, by_group=True, smallest=10, how="Use cv=5.")
+    require_testable(counts, by_group=True, smallest=9, how="")
+    require_testable(counts, by_group=False, smallest=10, how="")
+
+
+def test_weights_make_a_group_smaller():
+    """Twelve rows, one of which has nearly all the weight, are not twelve."""
+    weight = np.ones(48)
+    require_testable(CellCounts.of(groups_of([12] * 4, 0.3 * weight)), by_group=True, smallest=12, how="")
+    weight[:12] = [1.0, *[0.01] * 11]
+    with pytest.raises(GroupSizeError, match=r"\(main=0, concept=0\) has 1\.\d \(effective"):
+        require_testable(CellCounts.of(groups_of([12] * 4, weight)), by_group=True, smallest=10, how="")
+
+
+def test_degrees_of_freedom_are_those_of_the_groups_that_vary_most():
+    """Ten noisy rows beside thousands: about nine degrees, and a threshold that is wider than the normal one."""
+    rows = groups_of([3000, 10, 3000, 3000])
+    tests = DirectionTests()
+    own = tests.judge("main", tests.losses(rows, CellCounts.of(rows), np.eye(5)[[0]], CENTRE)).own
+    assert 8 < own.degrees < 12
+    assert own.p > norm.cdf(-abs(own.t))
+    assert_allclose(own.scaled(0.05, 1.0), own.t / -student.ppf(0.05, own.degrees))
+    even = groups_of([3000] * 4)
+    assert tests.judge("main", tests.losses(even, CellCounts.of(even), np.eye(5)[[0]], CENTRE)).own.degrees > 5000
+
+
+def test_folds_that_share_their_noise_widen_the_second_test():
+    """Directions that correlate by 1 − f/(K − 1) are noise by a share f; the first test stays as it is."""
+    _, _, rows, counts = rows_with_folds(n=4000, folds=5, rho=0.5)
+    tests = DirectionTests()
+    same = np.tile(np.eye(5)[0], (5, 1))
+    assert tests.losses(rows, counts, same, CENTRE).shared_noise == pytest.approx(0, abs=1e-9)
+    share = 0.5
+    wide = np.random.default_rng(0).standard_normal((4000, 10))
+    columns = Columns.of(*np.random.default_rng(1).integers(2, size=(2, 4000)), fold=np.arange(4000) % 5 + 1)
+    # The same true part in all, and noise that two folds of five have three quarters of in common.
+    noise = np.linalg.cholesky(0.75 * np.ones((5, 5)) + 0.25 * np.eye(5))
+    apart = np.hstack([np.sqrt(1 - share) * same, np.sqrt(share) * noise])
+    noisy = MemoryRows(wide, columns)
+    losses = tests.losses(noisy, CellCounts.of(noisy), apart, np.zeros(10))
+    assert losses.shared_noise == pytest.approx(share, abs=0.05)
+    with_noise, without = (tests.judge("main", value) for value in (losses, replace(losses, shared_noise=0.0)))
+    assert with_noise.own.error == pytest.approx(without.own.error * np.sqrt(1 + 2 * losses.shared_noise))
+    assert with_noise.informative == without.informative

@@ -29,7 +29,12 @@ class Effort:
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("trust")
     group.addoption("--full", action="store_true", help="the long form: as many trials as the figures of the page need")
-    group.addoption("--record", type=Path, default=None, help="write all counts to this JSON file")
+    group.addoption(
+        "--record",
+        type=Path,
+        default=None,
+        help="write all counts to this JSON file, beside those it has of other claims",
+    )
 
 
 @pytest.fixture(scope="session")
@@ -76,7 +81,10 @@ class Account:
             terminalreporter.write_line("\n" + table(self.lines))
         if (path := config.getoption("--record")) is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps([line.to_dict() for line in self.lines], indent=1) + "\n")
+            known = json.loads(path.read_text()) if path.exists() else []
+            again = {(line.part, line.what) for line in self.lines}
+            kept = [line for line in known if (line["part"], line["what"]) not in again]
+            path.write_text(json.dumps(kept + [line.to_dict() for line in self.lines], indent=1) + "\n")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from unspur._arrays import is_tensor
+from unspur._reading import NUMBER, require_kinds
 from unspur._text import filled, lines_of, padded
 from unspur._typing import Array, FloatArray
 from unspur.exceptions import InputError
@@ -17,6 +18,11 @@ from unspur.subspace import AffineMap
 
 #: Numbers hashed at once, on the host and on a device: bounds the temporary copies.
 BLOCK, DEVICE_BLOCK = 2**17, 2**24
+TASK_ALONE = "task, concept held fixed"
+#: Share of what a probe read before that counts as a concept kept, where it is read for certain afterwards.
+KEPT = 0.25
+#: Share of rows that tell two labels apart below which a reader should know it.
+FEW = 0.05
 
 
 def row_hashes(z: Array) -> Any:
@@ -70,8 +76,11 @@ class Certificate:
         weights that make the two independent ("task held fixed"), where the label of the task does not give it away
         (features that belong to the task still may).
     task : the same for the main label; None without one.
+    task_alone : the task under weights that make it independent of all concepts, so that no concept helps; None where a
+        combination has no rows.
     distortion : ``E‖x' − x‖² / E‖x − x̄‖²``.
-    notes : what a reader should know, such as directions that a tolerance dropped; empty if nothing.
+    notes : what a reader should know, such as directions that a tolerance dropped, or that an assumption of the method
+        does not hold; empty if nothing.
     """
 
     method: str
@@ -83,6 +92,7 @@ class Certificate:
     task: tuple[Leakage, Leakage] | None
     distortion: float
     notes: tuple[str, ...]
+    task_alone: tuple[Leakage, Leakage] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and words, ready for JSON."""
@@ -94,6 +104,7 @@ class Certificate:
             "covariance_left": self.covariance_left,
             "probe": {name: [_plain(part) for part in pair] for name, pair in self.probe.items()},
             "task": None if self.task is None else [_plain(part) for part in self.task],
+            "task_alone": None if self.task_alone is None else [_plain(part) for part in self.task_alone],
             "distortion": self.distortion,
             "notes": list(self.notes),
         }
@@ -101,9 +112,14 @@ class Certificate:
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> Certificate:
         """Inverse of `to_dict`."""
+        require_kinds(saved, _SAVED, "the certificate")
         probe = {name: (_leakage(pair[0]), _leakage(pair[1])) for name, pair in saved["probe"].items()}
-        task = None if saved["task"] is None else (_leakage(saved["task"][0]), _leakage(saved["task"][1]))
-        return cls(**{**saved, "probe": probe, "task": task, "notes": tuple(saved["notes"])})
+        require_kinds(saved["task"] or [], [_SAVED_LEAKAGE], "the task of the certificate")
+        tasks = {
+            name: None if saved.get(name) is None else (_leakage(saved[name][0]), _leakage(saved[name][1]))
+            for name in ("task", "task_alone")
+        }
+        return cls(**{**saved, "probe": probe, **tasks, "notes": tuple(saved["notes"])})
 
     def __str__(self) -> str:
         taken = f"{self.removed} direction{'' if self.removed == 1 else 's'} removed"
@@ -112,6 +128,8 @@ class Certificate:
         pairs = dict(self.probe)
         if self.task is not None:
             pairs["task"] = self.task
+        if self.task_alone is not None:
+            pairs[TASK_ALONE] = self.task_alone
         if pairs:
             level = f"{100 * next(iter(pairs.values()))[1].level:.3g} %"
             lines.append(f"{'':<30}{'before':>8}{'after':>8}{'chance':>8}{f'after, {level}':>15}{'p':>9}")
@@ -157,13 +175,16 @@ def certify(
                 notes = (*notes, f"{name}, task held fixed: not measured, since some combinations have no rows")
             else:
                 wanted[f"{name}, task held fixed"] = (labels, weight)
+    if y is not None and concepts and (weight := _independent(_joint(list(concepts.values())), y)) is not None:
+        wanted[TASK_ALONE] = (y, weight)
     probe: dict[str, tuple[Leakage, Leakage]] = {}
     for name, arguments in wanted.items():
         try:
             probe[name] = before_and_after(*arguments)
         except InputError as error:  # a class too rare to be probed does not spoil the rest
             notes = (*notes, f"{name}: not measured. {error}")
-    task = None if y is None else before_and_after(y)
+    task, task_alone = None if y is None else before_and_after(y), probe.pop(TASK_ALONE, None)
+    notes = (*notes, *_broken_assumptions(concepts, y, probe, task_alone))
     centred = z - np.mean(z, axis=0, dtype=np.float64)
     change = clean - z
     return Certificate(
@@ -176,7 +197,58 @@ def certify(
         task=task,
         distortion=float(np.sum(change**2, dtype=np.float64) / np.sum(centred**2, dtype=np.float64)),
         notes=notes,
+        task_alone=task_alone,
     )
+
+
+def _broken_assumptions(
+    concepts: Mapping[str, Array],
+    y: Array | None,
+    probe: Mapping[str, tuple[Leakage, Leakage]],
+    task_alone: tuple[Leakage, Leakage] | None,
+) -> list[str]:
+    """What the measurements say, in words, about concept and task being different things in different directions."""
+    notes = []
+    for name, labels in concepts.items():
+        if y is not None and (apart := _telling_apart(labels, y)) < FEW * len(y):
+            notes.append(
+                f"{name} and the task are nearly the same label: {apart:,} of {len(y):,} rows tell them apart, and all "
+                "that is said about keeping one and removing the other rests on those"
+            )
+        held_fixed = probe.get(f"{name}, task held fixed")
+        if held_fixed is not None:
+            before, after = held_fixed
+            if after.low - after.chance > KEPT * max(0.0, before.accuracy - before.chance):
+                notes.append(
+                    f"{name} can still be read off what is left: {100 * after.accuracy:.1f} % where chance is "
+                    f"{100 * after.chance:.1f}, with the task held fixed. Part of it was kept, as it is where concept "
+                    "and task overlap or are not orthogonal"
+                )
+    if task_alone is not None and task_alone[1].high < task_alone[0].low:
+        then, now = (f"{100 * part.accuracy:.1f}" for part in task_alone)
+        notes.append(
+            f"the task lost: a probe reads {then} % before and {now} % after, with the concept held fixed. Part of it "
+            "went with the concept, as it does where concept and task overlap or are not orthogonal"
+        )
+    return notes
+
+
+def _telling_apart(labels: Array, y: Array) -> int:
+    """Rows outside the largest one-to-one matching of two labels of two classes each; all rows for other labels."""
+    codes = [np.unique(values, return_inverse=True) for values in (labels, y)]
+    if any(len(classes) != 2 for classes, _ in codes):
+        return len(y)
+    same = int(np.sum(codes[0][1].reshape(-1) == codes[1][1].reshape(-1)))
+    return min(same, len(y) - same)
+
+
+def _joint(labels: list[Array]) -> Array:
+    """One label whose classes are the combinations of several."""
+    codes = np.zeros(len(labels[0]), dtype=np.intp)
+    for values in labels:
+        classes, code = np.unique(values, return_inverse=True)
+        codes = codes * len(classes) + code.reshape(-1)
+    return codes
 
 
 def _independent(labels: Array, y: Array) -> FloatArray | None:
@@ -196,6 +268,16 @@ def _covariance_left(before: Array, after: Array, columns: FloatArray) -> float:
 
 def _plain(part: Leakage) -> dict[str, Any]:
     return {**asdict(part), "recall": list(part.recall), "classes": [str(value) for value in part.classes]}
+
+
+_SAVED_LEAKAGE = {
+    **dict.fromkeys(("accuracy", "chance", "low", "high", "p", "loss", "chance_loss", "level"), NUMBER),
+    "recall": [NUMBER], "classes": [str], "rows": int, "probe": str,
+}  # fmt: skip
+_SAVED = {
+    "method": str, "rows": int, "removed": int, "rank": int, "covariance_left": {...: NUMBER}, "distortion": NUMBER,
+    "probe": {...: [_SAVED_LEAKAGE]}, "task": (list, type(None)), "notes": [str],
+}  # fmt: skip
 
 
 def _leakage(saved: dict[str, Any]) -> Leakage:

@@ -3,26 +3,36 @@
 Along a direction v two scalars per label are fitted, ``t = γ z·v + b``, and every held-out row gets a loss ℓ for each
 label.
 
-- *informative*: the direction predicts its own label better than chance, ``d = ℓ(own) − ℓ(chance)``, ``t < −z_{1−α}``;
+- *informative*: the direction predicts its own label better than chance, ``d = ℓ(own) − ℓ(chance)``, ``t < −q``;
 - *its own*: it says more about its own label than about the other, ``d = ℓ(concept) − ℓ(main)`` beyond Δ,
-  ``t < −z`` for a spurious direction and ``t > +z`` for a main-task direction.
+  ``t < −q`` for a spurious direction and ``t > +q`` for a main-task direction.
 
 Group-weighted tests average d with equal weight over the four groups g = (main, concept)::
 
-    d̄ = ¼ Σ_g mean_g(d),   Var(d̄) = 1/16 Σ_g var_g(d)/n_g,   t = (d̄ − Δ) / sqrt(Var)
+    d̄ = ¼ Σ_g mean_g(d),   Var(d̄) = 1/16 Σ_g v_g,   v_g = var_g(d)/n_g,   t = (d̄ − Δ) / sqrt(Var)
 
 with n_g = (Σw)²/Σw² the effective size under row weights; plain tests treat all rows as one group. (The printed paper
-divides by the variance; its square root is meant.)
+divides by the variance; its square root is meant.) q is the quantile of Student's t with Welch's degrees of freedom,
+``(Σ v_g)² / Σ v_g²/(n_g − 1)``: a group of ten rows does not know its own variance well enough for a normal one.
+
+*Folds share their noise.* A cross-fitted direction is the true one and noise, and the noise of two folds comes mostly
+from the same rows. With a_i what row i adds to it, row i is judged by a_i·a_j summed over the rows j of other folds,
+and row j by the same products: the sum over all rows counts each of them twice. Where a share f of the direction is
+noise, the variance is therefore 1 + f times that of independent rows; and since the noise is skewed, like χ² less its
+mean, whose 95 % quantile is up to 2.01 deviations and not 1.64, 1 + 2f is what keeps that level in any number of
+dimensions. Scores of two folds' directions correlate inside the groups by ``r = 1 − f/(K − 1)``, which tells f. The
+second test divides by ``sqrt((1 + 2f) Var)``. (The first compares nested models and is conservative as it is.)
 """
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import stdtr, stdtrit
 
 from unspur._typing import FloatArray
 from unspur.exceptions import GroupSizeError, NotConvergedWarning
@@ -36,6 +46,7 @@ from unspur.sums.group_losses import (
     HeldOutLosses,
     LeaveOneOut,
     ScalarModel,
+    ScoresWithinGroups,
 )
 from unspur.sums.scalars import FoldScore, LinearScore, Score
 
@@ -45,18 +56,23 @@ LABEL: dict[Role, int] = {"spurious": CONCEPT, "main": MAIN}
 BOTH = np.array([CONCEPT, MAIN])
 #: Error of a mean loss below which differences are rounding.
 ROUNDING = 1e-12
-#: Fewest held-out rows of a group that have a variance.
-FEWEST = 2
+#: Fewest held-out rows of a group for which the tests keep their level (docs/trust.md).
+SMALLEST_GROUP = 10
 
 
 @dataclass(frozen=True, slots=True)
 class TTest:
-    """Mean difference in loss, its standard error, t and one-sided p."""
+    """Mean difference in loss, its standard error, t and one-sided p, from so many degrees of freedom."""
 
     difference: float
     error: float
     t: float
     p: float
+    degrees: float = math.inf
+
+    def scaled(self, level: float, threshold: float) -> float:
+        """T stretched so that its critical value at `level` lies at `threshold`, whatever the degrees of freedom."""
+        return self.t * threshold / -float(stdtrit(self.degrees, level))
 
     def to_dict(self) -> dict[str, float]:
         """Plain numbers."""
@@ -76,6 +92,8 @@ class Verdict:
     losses: FloatArray
     groups: tuple[str, ...]
     reason: str
+    #: Level of each of the two tests.
+    level: float = 0.05
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and words, ready for JSON."""
@@ -86,10 +104,19 @@ class Verdict:
             "informative": self.informative.to_dict(),
             "own": self.own.to_dict(),
             "delta": self.delta,
+            "level": self.level,
             "loss_concept": dict(zip(self.groups, losses[CONCEPT], strict=True)),
             "loss_main": dict(zip(self.groups, losses[MAIN], strict=True)),
             "reason": self.reason,
         }
+
+
+class Average(NamedTuple):
+    """Mean over held-out rows, its standard error, and the degrees of freedom of that."""
+
+    mean: float
+    error: float
+    degrees: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +143,10 @@ class DirectionTests:
             rows = held_out(rows)
         scores = rows.project(directions.T, centre)
         chance = self._chance(counts)
+        shared_noise = self._shared_noise(scores, counts)
         if self.scalars == "held_out":
             model = self._leave_one_out(scores, counts)
-            return scores.sum(HeldOutLosses(model, chance))
+            return replace(scores.sum(HeldOutLosses(model, chance)), shared_noise=shared_noise)
         total: GroupLosses | None = None
         for fold in range(1, counts.n_folds + 1):
             weighting = counts.weighting(counts.without(fold), self._balance)
@@ -127,7 +155,17 @@ class DirectionTests:
             part = scores.sum(HeldOutLosses(model, chance, fold))
             total = part if total is None else total + part
         assert total is not None
-        return total
+        return replace(total, shared_noise=shared_noise)
+
+    def _shared_noise(self, scores: RowSource, counts: CellCounts) -> float:
+        """Share f of a cross-fitted direction that is noise, ``(K − 1)(1 − r)``; none where only one was estimated."""
+        folds = counts.n_folds
+        if folds == 1:
+            return 0.0
+        weighting = counts.weighting(counts.held_out, self._balance)
+        correlations = ScoresWithinGroups.correlations(scores.sum(ScoresWithinGroups(weighting)))
+        mean = (correlations.sum() - np.trace(correlations)) / (folds * (folds - 1))
+        return float(np.clip((folds - 1) * (1.0 - mean), 0.0, 1.0))
 
     def _leave_one_out(self, scores: RowSource, counts: CellCounts) -> ScalarModel:
         """Scalars fitted on all held-out rows, with what is needed to leave each row out in turn."""
@@ -152,12 +190,15 @@ class DirectionTests:
         shares = np.stack([total.sum(axis=0), total.sum(axis=1)]) / total.sum()
         return np.asarray(-np.log(np.maximum(shares, np.finfo(np.float64).tiny)))
 
-    def summarise(self, losses: GroupLosses, series: str) -> tuple[float, float]:
-        """Average of one of `SERIES` over held-out rows and its standard error."""
+    def summarise(self, losses: GroupLosses, series: str) -> Average:
+        """Average of one of `SERIES` over held-out rows."""
         stats = losses if self.by_group else losses.pooled()
-        i, groups = SERIES.index(series), stats.weight.shape[1]
-        variance = float((stats.variances[i] / stats.effective_rows).sum()) / groups**2
-        return float(stats.means[i].mean()), float(np.sqrt(variance))
+        rows = stats.effective_rows
+        of_group = stats.variances[SERIES.index(series)] / rows
+        total = float(of_group.sum())
+        # Without any variation no group can say how many rows tell it: as few as the smallest has.
+        degrees = total**2 / float((of_group**2 / (rows - 1.0)).sum()) if total > 0 else float(rows.min()) - 1.0
+        return Average(float(stats.means[SERIES.index(series)].mean()), math.sqrt(total) / len(rows), degrees)
 
     def informative(self, role: Role, losses: GroupLosses, groups: tuple[str, ...] = GROUPS) -> Verdict:
         """The first test alone, for methods that know one label only."""
@@ -170,21 +211,19 @@ class DirectionTests:
     def judge(self, role: Role, losses: GroupLosses, groups: tuple[str, ...] = GROUPS) -> Verdict:
         """Both tests for a direction whose held-out losses are given."""
         own, other = ("concept", "main") if role == "spurious" else ("main", "concept")
-        informative = _t_test(*self.summarise(losses, f"{own} over chance"), 0.0, lower=True)
-        specific = _t_test(*self.summarise(losses, "concept over main"), self.delta, lower=role == "spurious")
-        threshold = -float(ndtri(self.significance_level))
-        knows, is_own = (
-            informative.t < -threshold,
-            (specific.t if role == "main" else -specific.t) > threshold,
-        )
+        informative = _t_test(self.summarise(losses, f"{own} over chance"), 0.0, lower=True)
+        compared = self.summarise(losses, "concept over main")
+        compared = compared._replace(error=compared.error * math.sqrt(1.0 + 2.0 * losses.shared_noise))
+        specific = _t_test(compared, self.delta, lower=role == "spurious")
+        knows, is_own = (test.p < self.significance_level for test in (informative, specific))
         if knows and is_own:
             reason = f"predicts the {own} label, and better than the {other} label"
         elif knows:
             reason = f"predicts the {own} label, but not clearly better than the {other} label"
         else:
             reason = f"does not predict the {own} label better than chance"
-        means = losses.means[:2]
-        return Verdict(role, bool(knows and is_own), informative, specific, self.delta, means, groups, reason)
+        proper, means = knows and is_own, losses.means[:2]
+        return Verdict(role, proper, informative, specific, self.delta, means, groups, reason, self.significance_level)
 
 
 def _model(fit: ScalarFit, score: Score) -> ScalarModel:
@@ -202,22 +241,32 @@ def _fitted(scores: RowSource, score: Score, weighting: Weighting) -> ScalarFit:
     return fit
 
 
-def _t_test(difference: float, error: float, null: float, *, lower: bool) -> TTest:
-    """One-sided test of `difference` against `null`.
+def _t_test(found: Average, null: float, *, lower: bool) -> TTest:
+    """One-sided test of a mean against `null`.
 
     A perfect score has no variation at all; there t is as large as rounding error allows, and still finite.
     """
-    t = (difference - null) / max(error, ROUNDING)
-    return TTest(difference, error, t, float(ndtr(t if lower else -t)))
+    t = (found.mean - null) / max(found.error, ROUNDING)
+    return TTest(found.mean, found.error, t, float(stdtr(found.degrees, t if lower else -t)), found.degrees)
 
 
-def require_testable(counts: CellCounts, *, by_group: bool, how: str) -> None:
+def require_testable(counts: CellCounts, *, by_group: bool, smallest: int, how: str) -> None:
     """Raise GroupSizeError unless every group has enough held-out rows; `how` says what the user can do."""
-    held_out = counts.rows[1:].sum(axis=0)  # (y, concept)
-    if by_group and held_out.min() < FEWEST:
-        small = [(y, c) for y in (0, 1) for c in (0, 1) if held_out[y, c] < FEWEST]
-        names = ", ".join(f"({counts.names[2 * y + c]}) has {int(held_out[y, c])}" for y, c in small)
-        raise GroupSizeError(f"Too few held-out rows: group {names}; the tests need at least {FEWEST} in each. {how}")
+    held_out = counts.effective_held_out  # (y, concept)
+    if by_group and held_out.min() < smallest:
+        small = [(y, c) for y in (0, 1) for c in (0, 1) if held_out[y, c] < smallest]
+        names = ", ".join(f"({counts.names[2 * y + c]}) has {_rows(held_out[y, c])}" for y, c in small)
+        raise GroupSizeError(
+            f"Too few held-out rows: group {names}; the tests need at least {smallest} in each"
+            + (" to keep their level" if smallest == SMALLEST_GROUP else "")
+            + f". {how}"
+            + (" smallest_group=2 tests all the same, more loosely than it says." if smallest > 2 else "")
+        )
     for axis, name in ((0, "concept"), (1, "main label")):
         if held_out.sum(axis=axis).min() == 0:
             raise GroupSizeError(f"All held-out rows have the same {name}. {how}")
+
+
+def _rows(number: float) -> str:
+    """A number of rows, which under weights need not be whole."""
+    return f"{number:.0f}" if number == round(number) else f"{number:.1f} (effective, under weights)"

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from unspur._reading import MAYBE_NUMBER, NUMBER, require_kinds
 from unspur._text import filled
 from unspur.criteria import Role, TTest, Verdict
 from unspur.rows import CONCEPT, MAIN
@@ -78,8 +79,10 @@ class Trace:
     def from_dict(cls, saved: dict[str, Any]) -> Trace | Traces:
         """Inverse of `to_dict`, here and of `Traces`, for reading saved removals."""
         if "parts" in saved:
+            require_kinds(saved, {"parts": {...: dict}}, "the trace")
             parts = {name: cls.from_dict(part) for name, part in saved["parts"].items()}
             return Traces({name: part for name, part in parts.items() if isinstance(part, Trace)})
+        require_kinds(saved, _SAVED, "the trace")
         scores = {row["weight_decay"]: (row["loss"], row["standard_error"]) for row in saved["weight_decay_scores"]}
         steps = tuple(_step_from_dict(step) for step in saved["steps"])
         return cls(steps, saved["stopped"], saved["delta"], saved["weight_decay"], scores)
@@ -160,6 +163,17 @@ def danger_to_task(steps: Iterable[Step], removed: int, level: float) -> str:
     return ""
 
 
+_SAVED_STEP = {
+    "outer": int, "inner": int, "role": str, "proper": bool, "informative": {...: NUMBER}, "own": {...: NUMBER},
+    "delta": NUMBER, "loss_concept": {...: MAYBE_NUMBER}, "loss_main": {...: MAYBE_NUMBER}, "reason": str,
+    "evaluations": int, "solver": str,
+}  # fmt: skip
+_SAVED = {
+    "steps": [_SAVED_STEP], "stopped": str, "delta": NUMBER, "weight_decay": NUMBER,
+    "weight_decay_scores": [{"weight_decay": NUMBER, "loss": NUMBER, "standard_error": NUMBER}],
+}  # fmt: skip
+
+
 def _step_from_dict(saved: dict[str, Any]) -> Step:
     role: Role = saved["role"]
     losses = np.empty((2, 4))
@@ -167,5 +181,6 @@ def _step_from_dict(saved: dict[str, Any]) -> Step:
         losses[label] = [np.nan if loss is None else loss for loss in saved[name].values()]
     informative, own = TTest(**saved["informative"]), TTest(**saved["own"])
     groups = tuple(saved["loss_main"])
-    verdict = Verdict(role, saved["proper"], informative, own, saved["delta"], losses, groups, saved["reason"])
+    level = saved.get("level", 0.05)  # not in files of the first versions
+    verdict = Verdict(role, saved["proper"], informative, own, saved["delta"], losses, groups, saved["reason"], level)
     return Step(saved["outer"], saved["inner"], verdict, saved["evaluations"], saved["solver"])

@@ -1,10 +1,10 @@
 """Bad input gets a clear error: what was seen, what is needed, what to do. And odd input that is fine works."""
 
 import numpy as np
-import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
 
+from tests.optional import pandas as pd
 from unspur import JSE
 from unspur.exceptions import GroupSizeError, InputError, LabelError, NotFiniteError, NothingRemovedWarning
 from unspur.lab.datasets import make_toy
@@ -90,14 +90,14 @@ def test_a_concept_that_is_the_task_is_refused(toy):
 
 def test_a_group_too_small_to_test_is_named_with_a_remedy(toy):
     keep = (toy.y != 1) | (toy.concept != 0)
-    keep[np.flatnonzero(~keep)[:3]] = True
+    keep[np.flatnonzero(~keep)[:12]] = True
     few = {"Z": toy.Z[keep], "y": toy.y[keep], "concept": toy.concept[keep]}
-    with pytest.raises(GroupSizeError, match=r"\(main=1, concept=0\) has 1.*at least 2.*cv=5"):
+    with pytest.raises(GroupSizeError, match=r"\(main=1, concept=0\) has 2; .*at least 10.*cv=5.*smallest_group=2"):
         fit(toy, **few, cv=None)
-    with pytest.warns(NothingRemovedWarning, match="not clearly better"):
-        assert fit(toy, **few, cv=3).n_features_in_ == 6
+    assert fit(toy, **few, cv=3, max_spurious=0).n_features_in_ == 6
+    assert fit(toy, **few, cv=None, smallest_group=2, max_spurious=0).n_features_in_ == 6
     words = {**few, "y": np.array(["land", "water"])[few["y"]], "concept": np.array(["sky", "sea"])[few["concept"]]}
-    with pytest.raises(GroupSizeError, match=r"\(main=water, concept=sky\) has 1"):
+    with pytest.raises(GroupSizeError, match=r"\(main=water, concept=sky\) has 2"):
         fit(toy, **words, cv=None)
     none = np.flatnonzero((toy.y != 1) | (toy.concept != 0))
     with pytest.raises(GroupSizeError, match=r"\(main=1, concept=0\) has 0.*larger X_val"):

@@ -25,6 +25,7 @@ from unspur.lab.evaluation import judge_last_layer
 from unspur.labels import binary_label
 from unspur.metrics import explained_variance
 from unspur.removers.joint import Tracks
+from unspur.trace import Trace
 
 
 def fitted(toy, **options):
@@ -332,6 +333,25 @@ def test_every_option_of_the_tests_and_loops_is_heard():
     assert auto[0].verdict.own.t - losses[0].own.t == pytest.approx(-auto.delta / losses[0].own.error, rel=1e-6)
 
 
+def test_a_level_for_all_looks_is_spent_half_on_either_role_and_less_in_every_round():
+    z, y, concept = many_directions()
+    options = {"weight_decay": 0.05, "cv": None, "random_state": 0}
+    plain, spent = (JSE(**options, correction=c).fit(z, y, concept=concept).trace_ for c in ("none", "looks"))
+    assert {step.verdict.level for step in plain} == {0.05}
+    assert {step.outer for step in spent} > {1, 2}
+    for step in spent:
+        assert step.verdict.level == pytest.approx(
+            0.025 if step.inner == 0 else 0.025 / (step.outer * (step.outer + 1))
+        )
+        passed = max(step.verdict.informative.p, step.verdict.own.p) < step.verdict.level
+        assert step.verdict.proper == passed
+    swapped = JSE(**options, correction="looks", inner="spurious").fit(z, y, concept=concept).trace_
+    assert all((step.verdict.role == "spurious") == (step.inner > 0) for step in swapped)
+    assert {step.verdict.level for step in swapped if step.verdict.role == "main"} == {0.025}
+    saved = Trace.from_dict(spent.to_dict())
+    assert [step.verdict.level for step in saved] == [step.verdict.level for step in spent]
+
+
 def test_delta_auto_is_the_difference_of_the_two_held_out_losses():
     toy = make_toy(3000, rho=0.5, separability=(4.0, 1.0), random_state=0)
     n = 2000
@@ -351,7 +371,7 @@ def test_delta_auto_is_the_difference_of_the_two_held_out_losses():
 
 def test_main_directions_of_a_rejected_round_are_not_kept():
     """The main basis is that of the last round whose spurious direction was accepted."""
-    z, y, concept = many_directions()
+    z, y, concept = many_directions(seed=2)
     jse = JSE(weight_decay=0.01, random_state=0, cv=None).fit(z, y, concept=concept)
     accepted = [
         sum(s.verdict.proper for s in jse.trace_ if s.outer == turn and s.inner > 0)

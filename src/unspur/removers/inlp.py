@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 from tqdm.auto import tqdm
 
 from unspur._typing import Array, FloatArray
-from unspur.criteria import DirectionTests
+from unspur.criteria import SMALLEST_GROUP, DirectionTests
 from unspur.removers.base import Remover
 from unspur.removers.inputs import LabelledRows, Sample, Splitting, labelled_rows
 from unspur.removers.joint import EstimatedPair, Subspaces, Tracks
@@ -80,6 +80,7 @@ class INLP(Remover):
         max_directions: int | None = None,
         cv: Any = 5,
         validation_fraction: float = 0.2,
+        smallest_group: int = SMALLEST_GROUP,
         scalars: str = "held_out",
         missing_concept: Any = None,
         tol: float = 1e-6,
@@ -100,6 +101,7 @@ class INLP(Remover):
         self.max_directions = max_directions
         self.cv = cv
         self.validation_fraction = validation_fraction
+        self.smallest_group = smallest_group
         self.scalars = scalars
         self.missing_concept = missing_concept
         self.tol = tol
@@ -151,6 +153,7 @@ class INLP(Remover):
             Splitting(self.cv, self.validation_fraction, rng),
             self.missing_concept,
             by_group=self.tests == "group",
+            smallest_group=self.smallest_group,
             needs_y=self.tests == "group" or self.balance in ("main", "group"),
         )
         with tqdm(desc="INLP", unit=" directions", disable=not self.verbose) as bar:
@@ -215,7 +218,9 @@ class INLP(Remover):
         scores: dict[float, tuple[float, float]] = {}
         if decay == "auto":
             decay, scores = choose_weight_decay(
-                lambda value: tests.summarise(losses(estimate(self._whitening(geometry, value), nothing)), "concept")
+                lambda value: tests.summarise(losses(estimate(self._whitening(geometry, value), nothing)), "concept")[
+                    :2
+                ]
             )
         whitening, removed, steps = self._whitening(geometry, float(decay)), nothing, []
         room = geometry.rank - gone.dim - 1

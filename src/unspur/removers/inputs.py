@@ -100,6 +100,7 @@ def labelled_rows(
     missing: Any,
     *,
     by_group: bool,
+    smallest_group: int,
     needs_y: bool = True,
 ) -> LabelledRows:
     """Check everything that can be wrong with the data, and lay the rows out for estimation.
@@ -139,7 +140,7 @@ def labelled_rows(
         )
         how = "Pass a larger X_val, or none and cv=5."
     counts = CellCounts.of(rows, group_names(y.classes, concept.classes))
-    require_testable(counts, by_group=by_group, how=how)
+    require_testable(counts, by_group=by_group, smallest=smallest_group, how=how)
     return LabelledRows(rows, counts, y.classes, concept.classes)
 
 

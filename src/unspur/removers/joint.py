@@ -181,10 +181,11 @@ class JointEstimation:
         """Free dimensions left for a pair in every track."""
         return min(self.solver.room(self.gone.beside(subspace)) for subspace in away_from.subspaces)
 
-    def judge(self, role: Role, pair: EstimatedPair) -> Verdict:
-        """Decide whether the pair's direction of this role is proper."""
-        losses = self.tests.losses(self.rows, self.counts, pair.judged(role), self.centre)
-        return self.tests.judge(role, losses, self.counts.names)
+    def judge(self, role: Role, pair: EstimatedPair, share: float) -> Verdict:
+        """Decide whether the pair's direction of this role is proper, at a share of the level."""
+        tests = replace(self.tests, significance_level=share * self.tests.significance_level)
+        losses = tests.losses(self.rows, self.counts, pair.judged(role), self.centre)
+        return tests.judge(role, losses, self.counts.names)
 
     def loss(self, pair: EstimatedPair, combine: Callable[[float, float], float]) -> tuple[float, float]:
         """Combined held-out loss of both labels along their own directions, and its standard error.
@@ -212,11 +213,24 @@ def _exactly_orthogonal(pair: Pair, away_from: Subspace) -> FloatArray:
 
 @dataclass(frozen=True, slots=True)
 class Loops:
-    """Shape of the search: which role is peeled in the inner loop, whose pair supplies the outer candidate, limits."""
+    """Shape of the search: which role is peeled in the inner loop, whose pair supplies the outer candidate, limits.
+
+    With `spend`, the level is for all looks together. A loop ends at its first failure, so however long it is, it
+    accepts a wrong direction with no more than the chance of its first wrong one. The outer loop is one such sequence
+    and gets half of the level; the inner loop starts anew in every turn T and gets 1/(2T(T + 1)) of it, which adds up
+    to the rest.
+    """
 
     inner: Role = "main"
     candidate: Literal["last_accepted", "failing"] = "last_accepted"
     max_dim: tuple[int, int] = (2**31, 2**31)  # spurious, main
+    spend: bool = False
+
+    def share(self, role: Role, turn: int) -> float:
+        """Share of the level that a test of this role may spend."""
+        if not self.spend:
+            return 1.0
+        return 0.5 / (turn * (turn + 1)) if role == self.inner else 0.5
 
     def limit(self, role: Role) -> int:
         """Largest dimension of the role's subspace."""
@@ -263,7 +277,7 @@ def estimate_subspaces(joint: JointEstimation, loops: Loops, report: Callable[[R
         if peeled.candidate is None:
             stopped = "fewer than two free dimensions are left"
             break
-        verdict = joint.judge(outer, peeled.candidate)
+        verdict = joint.judge(outer, peeled.candidate, loops.share(outer, turn))
         steps.append(_step(turn, 0, verdict, peeled.candidate.outcome))
         if not verdict.proper:
             stopped = f"the next {outer} direction {verdict.reason}"
@@ -305,7 +319,7 @@ def _peel(
             candidate = pair
         if full:
             break
-        verdict = joint.judge(loops.inner, pair)
+        verdict = joint.judge(loops.inner, pair, loops.share(loops.inner, turn))
         steps.append(_step(turn, accepted.dim + 1, verdict, pair.outcome))
         if not verdict.proper:
             break

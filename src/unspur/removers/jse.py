@@ -16,7 +16,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from tqdm.auto import tqdm
 
 from unspur._typing import Array, FloatArray
-from unspur.criteria import DirectionTests, Role
+from unspur.criteria import SMALLEST_GROUP, DirectionTests, Role
 from unspur.exceptions import EmptySubspaceError, TaskLostWarning
 from unspur.labels import class_label
 from unspur.removers.base import Remover
@@ -59,6 +59,10 @@ class JSE(Remover):
     ----------
     significance_level : float, default=0.05
         Level α of each of the two one-sided tests of a direction.
+    correction : {"none", "looks"}, default="none"
+        What α is for. "none": each test. A loop ends at its first failure, so a wrong spurious direction is still
+        accepted in no more than α of fits, and a wrong main-task direction in no more than α of rounds. "looks": all
+        tests of a concept (or class against the rest) together, half of α for either role.
     delta : float or "auto", default=0.0
         Shift Δ of the second test, for when one label is easier to predict than the other. "auto" sets it to the
         difference in held-out loss between the first spurious and the first main-task direction.
@@ -94,6 +98,9 @@ class JSE(Remover):
         of one bird), give folds that keep them together.
     validation_fraction : float, default=0.2
         Share of each group that is held out when ``cv=None``.
+    smallest_group : int, default=10
+        Fewest held-out rows that every group (main, concept) must have, effective ones under weights; with fewer the
+        tests no longer keep their level (docs/trust.md) and `fit` raises a GroupSizeError.
     scalars : {"held_out", "training"}, default="held_out"
         Rows on which slope and intercept along a tested direction are fitted: the held-out ones, leaving out the row
         that is judged; or the training rows, as in the paper.
@@ -144,6 +151,7 @@ class JSE(Remover):
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012 — scikit-learn's protocol
         **TESTED,
+        "correction": [StrOptions({"none", "looks"})],
         "delta": [StrOptions({"auto"}), Interval(Real, None, None, closed="neither")],
         "orthogonality": [StrOptions({"weights", "scores"})],
         "inner": [StrOptions({"main", "spurious"})],
@@ -157,6 +165,7 @@ class JSE(Remover):
         self,
         *,
         significance_level: float = 0.05,
+        correction: str = "none",
         delta: Any = 0.0,
         tests: str = "group",
         balance: str = "group",
@@ -170,6 +179,7 @@ class JSE(Remover):
         max_main: int | None = None,
         cv: Any = 5,
         validation_fraction: float = 0.2,
+        smallest_group: int = SMALLEST_GROUP,
         scalars: str = "held_out",
         missing_concept: Any = None,
         tol: float = 1e-4,
@@ -183,6 +193,7 @@ class JSE(Remover):
         verbose: bool = False,
     ):
         self.significance_level = significance_level
+        self.correction = correction
         self.delta = delta
         self.tests = tests
         self.balance = balance
@@ -196,6 +207,7 @@ class JSE(Remover):
         self.max_main = max_main
         self.cv = cv
         self.validation_fraction = validation_fraction
+        self.smallest_group = smallest_group
         self.scalars = scalars
         self.missing_concept = missing_concept
         self.tol = tol
@@ -298,7 +310,15 @@ class JSE(Remover):
         """The subspaces for one binary concept and one binary main label; or what the main label alone needs."""
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1, size=4))
         splitting = Splitting(self.cv, self.validation_fraction, rng)
-        data = labelled_rows(self, train, validation, splitting, self.missing_concept, by_group=self.tests == "group")
+        data = labelled_rows(
+            self,
+            train,
+            validation,
+            splitting,
+            self.missing_concept,
+            by_group=self.tests == "group",
+            smallest_group=self.smallest_group,
+        )
         if self.orthogonality == "scores":
             if not hasattr(self, "_frame"):  # one for all concepts and classes, whose directions are to be orthogonal
                 all_alike = data.counts.weighting(data.counts.without(1 if data.counts.n_folds == 1 else None), "none")
@@ -350,7 +370,8 @@ class JSE(Remover):
         estimation = replace(estimation, tests=replace(tests, delta=float(delta)))
         most_spurious, most_main = (2**31 if limit is None else limit for limit in (self.max_spurious, self.max_main))
         inner: Any = "main" if main_only else self.inner
-        loops = Loops(inner, self.candidate, (0 if main_only else most_spurious, most_main))  # type: ignore[arg-type]
+        limits, spend = (0 if main_only else most_spurious, most_main), self.correction == "looks"
+        loops = Loops(inner, self.candidate, limits, spend)  # type: ignore[arg-type]
         found = estimate_subspaces(estimation, loops, report)
         if not hasattr(self, "_centre"):
             self._centre = spectrum.centre

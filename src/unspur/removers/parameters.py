@@ -20,6 +20,7 @@ TESTED: dict[str, list[Any]] = {
     "solver": [StrOptions({"exact", "sgd"})],
     "cv": [None, Interval(Integral, 2, None, closed="left"), list, HasMethods("split")],
     "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+    "smallest_group": [Interval(Integral, 2, None, closed="left")],
     "scalars": [StrOptions({"held_out", "training"})],
     "missing_concept": MISSING,
     "tol": [Interval(Real, 0, None, closed="neither")],

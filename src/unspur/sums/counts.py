@@ -26,10 +26,14 @@ GROUPS = group_names((0, 1), (0, 1))
 
 @dataclass(frozen=True, slots=True)
 class CellCounts:
-    """Rows with positive weight and sum of weights per cell, both of shape (n_folds + 1, 2, 2): fold, y, concept."""
+    """Rows with positive weight, sum of weights and of their squares per cell.
+
+    Each is of shape (n_folds + 1, 2, 2): fold, y, concept.
+    """
 
     rows: FloatArray
     weight: FloatArray
+    squares: FloatArray
     #: What users call the groups, 2·main + concept.
     names: tuple[str, ...] = GROUPS
 
@@ -40,11 +44,11 @@ class CellCounts:
 
         def count(block: Block) -> Array:
             present = cast(block.weight > 0, np.float64)
-            return sum_by(block.cell, namespace(present).stack([present, block.weight]), cells)
+            return sum_by(block.cell, namespace(present).stack([present, block.weight, block.weight**2]), cells)
 
         labels = rows.project(np.empty((rows.n_features, 0)), np.zeros(rows.n_features))
-        present, weight = labels.sum(count).reshape(2, -1, 2, 2)
-        return cls(present, weight, names)
+        present, weight, squares = labels.sum(count).reshape(3, -1, 2, 2)
+        return cls(present, weight, squares, names)
 
     @property
     def n_folds(self) -> int:
@@ -63,6 +67,13 @@ class CellCounts:
     def held_out(self) -> BoolArray:
         """Mask over fold numbers: all that are held out in turn."""
         return self.without(0)
+
+    @property
+    def effective_held_out(self) -> FloatArray:
+        """Effective number of held-out rows of each group, (Σw)² / Σw², (2, 2): their number if weights are equal."""
+        weight, squares = self.weight[1:].sum(axis=0), self.squares[1:].sum(axis=0)
+        effective = np.divide(weight**2, squares, out=np.zeros((2, 2)), where=squares > 0)
+        return np.asarray(np.round(effective, 9))  # sums of equal weights round; a whole number of rows stays one
 
     def weighting(self, folds: BoolArray, balance: Balance) -> Weighting:
         """Weights, summing to one, of the rows in `folds`.

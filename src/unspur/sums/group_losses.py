@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unspur._arrays import at_least, like, lines, namespace, one_hot, place
+from unspur._arrays import at_least, cast, like, lines, namespace, one_hot, place
 from unspur._typing import Array, FloatArray, IntArray
 from unspur.rows import CONCEPT, MAIN, Block, Weighting
 from unspur.sums.logistic import loss_and_probability
@@ -115,13 +116,18 @@ class GroupLosses:
     weight: FloatArray
     first: FloatArray
     second: FloatArray
+    #: Share of a cross-fitted direction that is noise, which the directions of different folds have in common.
+    shared_noise: float = 0.0
 
     def __add__(self, other: GroupLosses) -> GroupLosses:
-        return GroupLosses(self.weight + other.weight, self.first + other.first, self.second + other.second)
+        return replace(
+            self, weight=self.weight + other.weight, first=self.first + other.first, second=self.second + other.second
+        )
 
     def pooled(self) -> GroupLosses:
         """The same sums with all rows in one group, shapes (2, 1) and (5, 1)."""
-        return GroupLosses(*(a.sum(axis=1, keepdims=True) for a in (self.weight, self.first, self.second)))
+        weight, first, second = (a.sum(axis=1, keepdims=True) for a in (self.weight, self.first, self.second))
+        return GroupLosses(weight, first, second, self.shared_noise)
 
     @property
     def means(self) -> FloatArray:
@@ -140,6 +146,32 @@ class GroupLosses:
         """Unbiased variance of each series in each group, shape (5, groups); equals ddof = 1 for equal weights."""
         biased = np.maximum(self.second / self.weight[0] - self.means**2, 0.0)
         return np.asarray(biased * self.effective_rows / (self.effective_rows - 1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class ScoresWithinGroups:
+    """Sums over each group of weights, of weighted scores and of their products; a call returns (4, 1 + k + k²)."""
+
+    weighting: Weighting
+
+    def __call__(self, block: Block) -> Array:
+        """Sums over one block of k scores."""
+        omega, x = self.weighting(block), cast(block.z, np.float64)
+        xp = namespace(omega)
+        products = (x[:, :, None] * x[:, None, :]).reshape(len(x), -1)
+        member = one_hot(block.cell & 3, 4, omega) * omega[:, None]
+        return member.T @ xp.concat([xp.ones_like(omega)[:, None], x, products], axis=1)
+
+    @staticmethod
+    def correlations(sums: FloatArray) -> FloatArray:
+        """Correlations of the scores inside groups, shape (k, k); 0 for a score that is constant there."""
+        k = (math.isqrt(4 * sums.shape[1] - 3) - 1) // 2
+        total, products = sums[:, 1 : 1 + k], sums[:, 1 + k :].sum(axis=0).reshape(k, k)
+        mean = np.divide(total, sums[:, :1], out=np.zeros_like(total), where=sums[:, :1] > 0)
+        covariance = products - total.T @ mean
+        deviation = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+        scale = np.outer(deviation, deviation)
+        return np.asarray(np.divide(covariance, scale, out=np.zeros((k, k)), where=scale > 0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 from matplotlib.image import AxesImage
+from scipy.stats import norm
+from scipy.stats import t as student
 
 from tests.lab.report import making
 from tests.lab.report.drawing import X, findings, looks, numbers, pictures, read, summary
@@ -108,8 +110,10 @@ def test_the_ladder_shows_every_test_and_decision():
     assert words.count("✗ rejected") == len(trace) - accepted
     assert all(step.verdict.reason in words for step in trace)
     marks = [line for line in drawn.axes[0].lines if line.get_marker() in "oD" and len(line.get_xdata()) == 1]
-    own = [step.verdict.own.t * (1 if step.verdict.role == "main" else -1) for step in trace]
-    expected = [value for step, t in zip(trace, own, strict=True) for value in (-step.verdict.informative.t, t)]
+    expected = []
+    for verdict in (step.verdict for step in trace):  # t, in units in which its own critical value is the threshold's
+        for test, sign in ((verdict.informative, -1), (verdict.own, 1 if verdict.role == "main" else -1)):
+            expected.append(sign * test.t * norm.ppf(0.05) / student.ppf(0.05, test.degrees))
     assert [line.get_xdata()[0] for line in marks] == pytest.approx(expected)
     filled = [to_hex(line.get_markerfacecolor()) != "#ffffff" for line in marks]
     assert filled == [value > 1.6448536 for value in expected]

@@ -112,7 +112,8 @@ def _two_tests(parts: Mapping[str, Trace]) -> bool:
 
 def _draw_rung(axis: Any, y: int, step: Step, threshold: float, tests: Any) -> None:
     verdict = step.verdict
-    values = (-verdict.informative.t, verdict.own.t if verdict.role == "main" else -verdict.own.t)
+    informative, own = (test.scaled(verdict.level, threshold) for test in (verdict.informative, verdict.own))
+    values = (-informative, own if verdict.role == "main" else -own)
     for k, (value, (_, look)) in enumerate(zip(values, tests, strict=False)):
         passed = value > threshold
         at = y + (k - (len(tests) - 1) / 2) * 0.34

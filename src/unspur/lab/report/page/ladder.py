@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 
 from scipy.special import ndtri
 
+from unspur.criteria import TTest
 from unspur.lab.findings.values import Findings
 from unspur.lab.report.page import words
 from unspur.lab.report.page.bars import Tick
@@ -31,7 +32,7 @@ Side: TypeAlias = Literal["below", "above", "none"]
 
 @dataclass(frozen=True, slots=True)
 class TScale:
-    """From t to percent of the width."""
+    """From t, scaled so that its critical value is z, to percent of the width."""
 
     z: float
     low: float
@@ -95,7 +96,8 @@ def ladders(findings: Findings) -> list[Ladder]:
     """One for each trace, all on the same scale."""
     z = -float(ndtri(findings.significance_level))
     steps = [step for trace in findings.traces.values() for step in trace]
-    scale = t_scale(z, [test.t for step in steps for test in (step.verdict.informative, step.verdict.own)])
+    tests = [(test, step.verdict.level) for step in steps for test in (step.verdict.informative, step.verdict.own)]
+    scale = t_scale(z, [test.scaled(level, z) for test, level in tests])
     return [_ladder(name, trace, scale, findings.method) for name, trace in findings.traces.items()]
 
 
@@ -127,7 +129,7 @@ def _two_tests(trace: Trace, z: float) -> bool:
 
 
 def _passes(step: Step, z: float) -> bool:
-    t = step.verdict.own.t
+    t = step.verdict.own.scaled(step.verdict.level, z)
     return t > z if step.verdict.role == "main" else t < -z
 
 
@@ -138,20 +140,22 @@ def _rung(step: Step, scale: TScale, two: bool) -> Rung:
         place=f"{step.outer}.{step.inner}" if step.inner else f"{step.outer}",
         role="main task" if verdict.role == "main" else "spurious",
         outer=step.inner == 0,
-        informative=_test(verdict.informative.t, verdict.informative.p, scale, "below"),
-        own=_test(verdict.own.t, verdict.own.p, scale, side),
+        informative=_test(verdict.informative, verdict.level, scale, "below"),
+        own=_test(verdict.own, verdict.level, scale, side),
         accepted=verdict.proper,
         reason=verdict.reason,
     )
 
 
-def _test(t: float, p: float, scale: TScale, side: Side) -> Statistic:
+def _test(test: TTest, level: float, scale: TScale, side: Side) -> Statistic:
+    t = test.scaled(level, scale.z)  # where it lies; in words it is as it was computed
     threshold = None if side == "none" else scale.at(scale.z if side == "above" else -scale.z)
     region = None
     if threshold is not None:
         region = (threshold, 100.0) if side == "above" else (0.0, threshold)
     passed = {"below": t < -scale.z, "above": t > scale.z, "none": False}[side]
-    return Statistic(words.statistic(t), words.p_value(p), scale.at(t), region, threshold, passed, abs(t) > FARTHEST)
+    told = words.statistic(test.t), words.p_value(test.p)
+    return Statistic(*told, scale.at(t), region, threshold, passed, abs(t) > FARTHEST)
 
 
 def _ticks(scale: TScale) -> list[Tick]:
