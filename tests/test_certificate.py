@@ -5,9 +5,9 @@ import warnings
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 
+from tests.optional import pandas as pd
 from unspur import INLP, JSE, LEACE, SAL, SPLINCE, load
 from unspur.certificate import Certificate, fingerprint, row_hashes
 from unspur.exceptions import UsedRowsWarning
@@ -98,8 +98,28 @@ def test_dropped_directions_conditions_and_nothing_removed_are_said(sets):
     assert any("dropped" in note for note in certificate.notes)
     none = JSE(cv=None, weight_decay=0.1, random_state=0, max_spurious=0).fit(train.Z, train.y, concept=train.concept)
     assert any("nothing was removed" in note for note in none.certificate(test.Z, test.y, test.concept).notes)
-    fine = SPLINCE().fit(train.Z, train.y, concept=train.concept)
-    assert fine.certificate(test.Z, test.y, test.concept).notes == ()
+    apart, others = (make_toy(2500, d=8, random_state=seed) for seed in (0, 1))
+    fine = JSE(weight_decay=0.1, random_state=0).fit(apart.Z, apart.y, concept=apart.concept)
+    assert fine.certificate(others.Z, others.y, others.concept).notes == ()
+
+
+def test_assumptions_that_fail_are_said_in_words(sets):
+    """Erasing all covariance with a correlated concept takes part of the task; the words, and how they come back."""
+    train, test = sets
+    measured = SPLINCE().fit(train.Z, train.y, concept=train.concept).certificate(test.Z, test.y, test.concept)
+    before, after = measured.task_alone
+    assert after.high < before.low
+    assert "the task lost" in " ".join(measured.notes)
+    assert "task, concept held fixed" in str(measured)
+    assert Certificate.from_dict(measured.to_dict()).to_dict() == measured.to_dict()
+    older = {key: value for key, value in measured.to_dict().items() if key != "task_alone"}
+    assert Certificate.from_dict(older).task_alone is None
+    few = test.y.copy()
+    few[:40] = 1 - few[:40]
+    nearly = JSE(weight_decay=0.1, random_state=0).fit(train.Z, train.y, concept=train.concept)
+    assert "40 of 2,500 rows tell them apart" in " ".join(nearly.certificate(test.Z, test.y, few).notes)
+    kept = JSE(weight_decay=0.1, random_state=0, max_spurious=0).fit(train.Z, train.y, concept=train.concept)
+    assert "can still be read off what is left" in " ".join(kept.certificate(test.Z, test.y, test.concept).notes)
 
 
 def test_several_concepts_and_numbers(sets):

@@ -59,9 +59,13 @@ def tally(
 
 
 class Account:
-    """Gathers what the tests counted. With workers, the process that starts them sees every report."""
+    """Gathers what the tests counted. With workers, the process that starts them sees every report.
 
-    def __init__(self) -> None:
+    The record grows with every claim that was tried, so a long run that is stopped has lost only the one it was at.
+    """
+
+    def __init__(self, record: Path | None) -> None:
+        self.record = record
         self.failed: set[str] = set()
         self.counted: list[tuple[str, dict[str, Any]]] = []
 
@@ -71,22 +75,28 @@ class Account:
         if report.when == "teardown":
             told = [json.loads(value) for name, value in report.user_properties if name == PROPERTY]
             self.counted += [(report.nodeid, line) for line in told]
+            if told and self.record is not None:
+                self.write(self.record)
 
     @property
     def lines(self) -> list[Line]:
         return [Line.of(told, held=nodeid not in self.failed) for nodeid, told in self.counted]
 
-    def pytest_terminal_summary(self, terminalreporter: Any, config: pytest.Config) -> None:
+    def write(self, path: Path) -> None:
+        """All lines, beside those that the record has of other claims."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+        again = {(line.part, line.what) for line in self.lines}
+        kept = [line for line in known if (line["part"], line["what"]) not in again]
+        text = json.dumps(kept + [line.to_dict() for line in self.lines], indent=1, ensure_ascii=False)
+        (beside := path.with_suffix(".part")).write_text(text + "\n", encoding="utf-8")
+        beside.replace(path)
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if self.counted:
             terminalreporter.write_line("\n" + table(self.lines))
-        if (path := config.getoption("--record")) is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            known = json.loads(path.read_text()) if path.exists() else []
-            again = {(line.part, line.what) for line in self.lines}
-            kept = [line for line in known if (line["part"], line["what"]) not in again]
-            path.write_text(json.dumps(kept + [line.to_dict() for line in self.lines], indent=1) + "\n")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Account())
+        config.pluginmanager.register(Account(config.getoption("--record")))

@@ -44,7 +44,7 @@ def test_with_nothing_to_find_nothing_is_lost(groups: Groups, design, tally, eff
     line = tally(f"nothing spurious, {groups} groups, {design}")
     world = World("task", groups, 2000, task=0.5)
     lost = []
-    for seed in range(effort.times(12, 1000)):
+    for seed in range(effort.times(8, 200)):
         fit, drawn = fitted(world, seed, cv=DESIGNS[design])
         unharmed = not fit.spurious_.dim and np.array_equal(fit.transform(drawn.Z), drawn.Z)
         if line.trial(unharmed):

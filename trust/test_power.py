@@ -24,7 +24,7 @@ def test_power_grows_with_the_strength_of_the_concept(n, groups, design, tally, 
     worlds = [World("both", groups, n, task=0.5, concept=strength) for strength in STRENGTHS]
     if smallest_held_out(worlds[0], design) < 10 or (n != 2000 and not effort.full):
         pytest.skip("a group is too small to test, or this size is for the long form")
-    sets = effort.times(6, 100)
+    sets = effort.times(6, 50)
     line = tally(f"{groups} groups, {design}, n = {n:,}")
     cells = []
     for world in worlds if effort.full else [worlds[0], worlds[-1]]:

@@ -222,13 +222,14 @@ def _broken_assumptions(
                 notes.append(
                     f"{name} can still be read off what is left: {100 * after.accuracy:.1f} % where chance is "
                     f"{100 * after.chance:.1f}, with the task held fixed. Part of it was kept, as it is where concept "
-                    "and task overlap or are not orthogonal"
+                    "and task overlap, are not orthogonal, or have features that are correlated"
                 )
     if task_alone is not None and task_alone[1].high < task_alone[0].low:
         then, now = (f"{100 * part.accuracy:.1f}" for part in task_alone)
         notes.append(
             f"the task lost: a probe reads {then} % before and {now} % after, with the concept held fixed. Part of it "
-            "went with the concept, as it does where concept and task overlap or are not orthogonal"
+            "went with the concept, as it does where concept and task overlap, are not orthogonal, or have features "
+            "that are correlated"
         )
     return notes
 

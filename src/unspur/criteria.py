@@ -196,8 +196,9 @@ class DirectionTests:
         rows = stats.effective_rows
         of_group = stats.variances[SERIES.index(series)] / rows
         total = float(of_group.sum())
-        # Without any variation no group can say how many rows tell it: as few as the smallest has.
-        degrees = total**2 / float((of_group**2 / (rows - 1.0)).sum()) if total > 0 else float(rows.min()) - 1.0
+        # Without any variation no group can say how many rows tell it: as few as the smallest has. (Shares of the total
+        # are squared, not variances, which may be too small for that.)
+        degrees = 1.0 / float(((of_group / total) ** 2 / (rows - 1.0)).sum()) if total > 0 else float(rows.min()) - 1.0
         return Average(float(stats.means[SERIES.index(series)].mean()), math.sqrt(total) / len(rows), degrees)
 
     def informative(self, role: Role, losses: GroupLosses, groups: tuple[str, ...] = GROUPS) -> Verdict:

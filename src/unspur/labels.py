@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 
 from unspur._arrays import on_numpy
+from unspur._reading import brief
 from unspur._typing import Array, BoolArray, IntArray
 from unspur.exceptions import LabelError
 
@@ -64,6 +66,16 @@ def class_label(
     return ClassLabel(codes, present, classes)
 
 
+def concept_names(columns: Iterable[Any]) -> list[str]:
+    """What several concepts are called, as text. By a name that two have, one of them would be lost: an error."""
+    names = [str(name) for name in columns]
+    if not names:
+        raise LabelError("concept has no columns. Pass one or more.")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise LabelError(f"Two concepts are called {twice[0]!r}. Give each a name of its own.")
+    return names
+
+
 def _different(known: Array, *, sort: bool) -> Array:
     """The values that occur, in order; of a few integers by counting, which is far quicker than sorting them all."""
     if known.dtype.kind in "biu" and len(known):
@@ -98,7 +110,7 @@ def _require_several(seen: Array, name: str, array: Array) -> None:
 
 def _require_two(classes: tuple[Any, ...], name: str) -> None:
     if len(classes) > 2:
-        shown = ", ".join(str(value) for value in classes[:6]) + (", …" if len(classes) > 6 else "")
+        shown = ", ".join(brief(value, 40) for value in classes[:6]) + (", …" if len(classes) > 6 else "")
         raise LabelError(
             f"Only binary labels are supported so far: {name} has {len(classes)} classes ({shown}). "
             "Merge or select classes so that two are left."

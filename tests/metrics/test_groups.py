@@ -4,20 +4,16 @@ import json
 import warnings
 
 import numpy as np
-import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import binom, binomtest
 from sklearn.metrics import accuracy_score
 
+from tests.optional import pandas as pd
 from unspur.exceptions import InputError, LabelError
 from unspur.lab.report.tables import group_table
 from unspur.metrics import GroupAccuracy, group_accuracy
-from unspur.metrics.proportions import expected_minimum, simultaneous_bounds, wilson
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    from fairlearn.metrics import MetricFrame
+from unspur.metrics.proportions import exact_bounds, expected_minimum, simultaneous_bounds
 
 Y = np.array([0, 0, 0, 0, 0, 1, 1, 1, 1, 1])
 CONCEPT = np.array([0, 0, 0, 0, 1, 0, 1, 1, 1, 1])
@@ -31,6 +27,13 @@ def several(n=600, seed=0):
     concepts = pd.DataFrame({"light": rng.choice(["day", "night"], size=n), "size": rng.integers(3, size=n)})
     predicted = np.where(rng.random(n) < 0.7, y, rng.choice(["ant", "bee", "cat"], size=n))
     return y, predicted, concepts
+
+
+def wilson(correct, rows, level):
+    """A score interval, which covers at its level on average only."""
+    pairs = zip(np.atleast_1d(correct), np.atleast_1d(rows), strict=True)
+    found = [binomtest(int(x), int(n)).proportion_ci(level, method="wilson") for x, n in pairs]
+    return np.array([(bounds.low, bounds.high) for bounds in found])
 
 
 def counted(correct, rows):
@@ -78,7 +81,9 @@ def test_fairlearn_agrees_on_several_classes_and_concepts():
     assert result.concept_classes == (("day", "night"), (0, 1, 2))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # fairlearn's own use of pandas
-        frame = MetricFrame(metrics=accuracy_score, y_true=y, y_pred=predicted, sensitive_features=concepts.assign(y=y))
+        frame = pytest.importorskip("fairlearn.metrics").MetricFrame(
+            metrics=accuracy_score, y_true=y, y_pred=predicted, sensitive_features=concepts.assign(y=y)
+        )
     for (light, size, main), value in frame.by_group.items():
         index = result.classes.index(main), ("day", "night").index(light), size
         assert result.accuracy[index] == pytest.approx(value)
@@ -119,6 +124,21 @@ def test_rows_without_a_concept_are_in_no_group():
     )
 
 
+def test_no_concept_is_lost_by_its_name():
+    y, predicted, concepts = several()
+    light, size = concepts["light"], concepts["size"]
+    for same in ({1: light, "1": size}, pd.DataFrame(np.column_stack([light, size]), columns=["a", "a"])):
+        with pytest.raises(LabelError, match="Two concepts are called"):
+            group_accuracy(y, predicted, same)
+    with pytest.raises(LabelError, match="no columns"):
+        group_accuracy(y, predicted, {})
+    result = group_accuracy(y, predicted, {"main": light, "2": size})  # the name of the main label is free
+    assert_array_equal(result.correct, group_accuracy(y, predicted, concepts).correct)
+    assert_array_equal(result.count(y, {"main": light, "2": size}), result.rows)
+    with pytest.raises(LabelError, match="There are 1 concepts; 2 are judged"):
+        result.count(y, light)
+
+
 def test_predictions_of_another_kind_are_an_error_not_zero():
     with pytest.raises(LabelError, match="No predicted value"):
         group_accuracy(["0", "1", "0", "1"], [0, 1, 0, 1], [0, 0, 1, 1])
@@ -127,25 +147,47 @@ def test_predictions_of_another_kind_are_an_error_not_zero():
         group_accuracy([0, 1, 0, 1], [0, 1, 0], [0, 0, 1, 1])
 
 
-def test_wilson_interval_of_a_textbook_case():
-    """81 of 263: the interval printed in Newcombe (1998), 0.2553 to 0.3662."""
+def test_exact_interval_of_a_textbook_case():
+    """81 of 263: Clopper and Pearson's as printed in Newcombe (1998), 0.2527 to 0.3676."""
     right = np.r_[np.arange(263) < 81, np.ones(3)]
     result = GroupAccuracy.of(right, np.r_[np.zeros(263), 0, 1, 1], np.r_[np.zeros(263), 1, 0, 1])
-    assert_allclose(result.interval()[0, 0], [0.2553, 0.3662], atol=5e-5)
+    assert_allclose(result.interval()[0, 0], [0.2527, 0.3676], atol=5e-5)
     assert result.interval()[1, 1, 1] == pytest.approx(1.0)
     with pytest.raises(InputError, match="level"):
         result.interval(95)
 
 
-def test_simultaneous_bounds_are_the_wider_of_wilson_and_exact_at_sidak_level():
+@pytest.mark.parametrize("rows", [1, 2, 10, 30, 100, 500])
+def test_the_interval_of_a_group_covers_at_every_accuracy(rows):
+    """Summed over all outcomes, not drawn; a score interval falls to 84 %."""
+    counts = np.arange(rows + 1)
+    truth = np.concatenate([np.linspace(0, 1, 401), np.geomspace(1e-5, 1e-2, 100), 1 - np.geomspace(1e-5, 1e-2, 100)])
+    mass = binom.pmf(counts, rows, truth[:, None])
+
+    def covered(bounds):
+        return np.sum(mass * ((bounds[:, 0] <= truth[:, None]) & (truth[:, None] <= bounds[:, 1])), axis=1)
+
+    ours = np.array([counted([[x, 0], [0, 0]], [[rows, 0], [0, 0]]).interval()[0, 0] for x in counts])
+    assert covered(ours).min() >= 0.95 - 1e-9
+    assert covered(wilson(counts, np.full(rows + 1, rows), 0.95)).min() < 0.86
+    assert_array_equal(ours, [counted([[x, 0], [0, 0]], [[rows, 0], [0, 0]]).average_interval() for x in counts])
+
+
+def test_numbers_of_rows_need_not_be_whole():
+    whole = exact_bounds([7, 8], [10, 10], 0.025)
+    between = exact_bounds(7.5, 10, 0.025)
+    assert np.all(whole[0] < between)
+    assert np.all(between < whole[1])
+    assert np.all(exact_bounds(0.2, 0.4, 0.025) == pytest.approx([0.0, 1.0], abs=0.05))
+
+
+def test_simultaneous_bounds_are_exact_at_sidak_level():
     rows, correct = np.array([40, 200, 25]), np.array([31, 199, 0])
     got = simultaneous_bounds(correct, rows, 0.9)
     for (low, high), n, x in zip(got, rows, correct, strict=True):
-        both = [
-            binomtest(int(x), int(n)).proportion_ci(0.9 ** (1 / 3), method=m) for m in ("wilson", "exact")
-        ]  # fmt: skip
-        assert low == pytest.approx(min(b.low for b in both), abs=1e-9)
-        assert high == pytest.approx(max(b.high for b in both), abs=1e-9)
+        exact = binomtest(int(x), int(n)).proportion_ci(0.9 ** (1 / 3), method="exact")
+        assert low == pytest.approx(exact.low, abs=1e-9)
+        assert high == pytest.approx(exact.high, abs=1e-9)
     alone = np.array([simultaneous_bounds(x, n, 0.9) for x, n in zip(correct, rows, strict=True)])
     assert np.all(alone[:, 1] - alone[:, 0] < got[:, 1] - got[:, 0])
 
@@ -165,7 +207,7 @@ def test_the_interval_covers_the_true_worst_accuracy(truth):
         low, high = simultaneous_bounds(x, n, 0.9).min(axis=0)
         covered.append(low <= truth.min() <= high)
         g = np.argmin(x / n)
-        one = wilson(x[g] / n[g], n[g], 1.645)
+        (one,) = wilson(x[g], n[g], 0.9)
         naive.append(one[0] <= truth.min() <= one[1])
     assert np.mean(covered) >= 0.9 - 0.02  # two standard errors
     if len(set(truth)) == 1:
@@ -180,7 +222,7 @@ def test_the_interval_covers_equal_groups_exactly_computed():
     low, high = np.array([simultaneous_bounds(np.full(4, i), np.full(4, n), 0.95)[0] for i in x]).T
     covers = (mass * (high >= truth[:, None])).sum(axis=1) ** 4 - (mass * (low > truth[:, None])).sum(axis=1) ** 4
     assert covers.min() >= 0.95
-    upper = wilson(x / n, n, 2.4909)[:, 1]
+    upper = wilson(x, np.full(41, n), 0.95**0.25)[:, 1]
     assert ((mass * (upper >= truth[:, None])).sum(axis=1) ** 4).min() < 0.7
 
 

@@ -1,10 +1,10 @@
-"""Paired differences against a likelihood maximised by brute force, and against samples whose truth is known."""
+"""Paired differences against a likelihood maximised by brute force, against all outcomes, and against known truth."""
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy.optimize import minimize_scalar
-from scipy.stats import norm
+from scipy.stats import multinomial, norm
 
 from unspur.exceptions import InputError
 from unspur.metrics import GroupAccuracy, paired_difference, worst_difference
@@ -16,8 +16,8 @@ def answers(both, better, worse, neither):
     return np.repeat([True, False, True, False], counts), np.repeat([True, True, False, False], counts)
 
 
-def score(delta, better, worse, n):
-    """The score statistic of a difference, with the likelihood maximised numerically."""
+def score(delta, better, worse, n, step=0.0):
+    """The score statistic of a difference, its likelihood maximised numerically; `step` corrects for continuity."""
 
     def unlikely(q):
         p = q + delta
@@ -27,7 +27,7 @@ def score(delta, better, worse, n):
 
     low, high = max(0.0, -delta), (1 - delta) / 2
     q = minimize_scalar(unlikely, bounds=(low, high), method="bounded", options={"xatol": 1e-12}).x
-    return (better - worse - n * delta) / np.sqrt(n * (2 * q + delta - delta**2))
+    return (better - worse - n * delta - step) / np.sqrt(n * (2 * q + delta - delta**2))
 
 
 @pytest.mark.parametrize("counts", [(36, 12, 2, 0), (20, 3, 9, 18), (5, 4, 1, 2), (300, 40, 1, 59)])
@@ -36,9 +36,30 @@ def test_bounds_are_where_a_score_test_starts_to_reject(counts):
     _, better, worse, _ = counts
     n = sum(counts)
     assert found.value == pytest.approx((better - worse) / n)
-    z = norm.ppf(0.975)
-    assert score(found.low, better, worse, n) == pytest.approx(z, abs=1e-4)
-    assert score(found.high, better, worse, n) == pytest.approx(-z, abs=1e-4)
+    z, step = norm.ppf(0.975), (1 + (better + worse) / n) / 2
+    assert score(found.low, better, worse, n, step) == pytest.approx(z, abs=1e-4)
+    assert score(found.high, better, worse, n, -step) == pytest.approx(-z, abs=1e-4)
+
+
+@pytest.mark.parametrize("n", [2, 5, 10, 30])
+def test_the_interval_covers_at_any_shares(n):
+    """Summed over all outcomes, not drawn; the score test without its correction covers less."""
+    outcomes = [(b, c) for b in range(n + 1) for c in range(n + 1 - b)]
+    found = [paired_difference(*answers(n - b - c, b, c, 0)) for b, c in outcomes]
+    low, high = (np.array([getattr(d, side) for d in found]) for side in ("low", "high"))
+    counts = np.array([(b, c, n - b - c) for b, c in outcomes])
+    shares = [0.0, 0.001, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 0.97, 0.99]
+    rates, plain = [], []
+    for better in shares:
+        for worse in {share for share in (*shares, 1 - better) if better + share <= 1}:
+            mass = multinomial.pmf(counts, n, [better, worse, 1 - better - worse])
+            truth = better - worse
+            rates.append(mass[(low <= truth + 1e-9) & (truth - 1e-9 <= high)].sum())
+            if n == 10 and worse and better + worse < 1:
+                without = [abs(score(truth, b, c, n)) <= norm.ppf(0.975) for b, c in outcomes]
+                plain.append(mass[without].sum())
+    assert min(rates) >= 0.95
+    assert min(plain, default=0.0) < 0.94
 
 
 def test_pairing_is_used():
@@ -92,7 +113,7 @@ def test_coverage_is_not_bought_with_width():
     """With many rows and many changes the interval is the usual one."""
     before, after = answers(5000, 1200, 800, 3000)
     found = paired_difference(before, after)
-    usual = 1.96 * np.std(after * 1.0 - before * 1.0) / np.sqrt(len(before))
+    usual = 1.96 * np.std(after * 1.0 - before * 1.0) / np.sqrt(len(before)) + 0.6 / len(before)
     assert_allclose([found.low, found.high], [found.value - usual, found.value + usual], atol=2e-4)
 
 
@@ -135,13 +156,27 @@ def test_both_averages_have_intervals_that_hold_them():
         accuracy.average_interval(95)
 
 
-def test_the_interval_of_the_group_average_covers():
-    rng, rows, truth = np.random.default_rng(1), np.array([[300, 12], [9, 300]]), np.array([[0.97, 0.6], [0.8, 0.97]])
-    hit = 0
-    for _ in range(1000):
-        low, high = GroupAccuracy(rows, rng.binomial(rows, truth), ((0, 1), (0, 1))).group_average_interval()
-        hit += low <= truth.mean() <= high
-    assert hit / 1000 >= 0.935
+@pytest.mark.parametrize(
+    ("rows", "truth"),
+    [
+        ([[300, 12], [9, 300]], [[0.97, 0.6], [0.8, 0.97]]),
+        ([[10] * 4] * 3, [[0.5] * 4] * 3),  # from score intervals of the groups: 92 %
+        ([[5, 100] * 2] * 3, [[0.6, 0.97] * 2] * 3),  # 92 %
+    ],
+)
+def test_the_interval_of_the_group_average_covers(rows, truth):
+    """1000 samples tell 93.5 from 95 %."""
+    rng, rows, truth = np.random.default_rng(1), np.array(rows), np.array(truth)
+    levels = tuple(tuple(range(k)) for k in rows.shape)
+    bounds = np.array(
+        [
+            GroupAccuracy(rows, rng.binomial(rows, truth), levels).group_average_interval()
+            for _ in range(1000)
+        ]
+    )  # fmt: skip
+    assert np.mean((bounds[:, 0] <= truth.mean()) & (truth.mean() <= bounds[:, 1])) >= 0.935
+    usual = 2 * 1.96 * np.sqrt(np.sum(truth * (1 - truth) / rows)) / rows.size
+    assert usual < np.mean(bounds[:, 1] - bounds[:, 0]) < 1.5 * usual  # not bought with width
 
 
 def test_the_change_of_the_worst_group_covers_whichever_group_that_is():

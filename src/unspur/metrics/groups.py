@@ -12,8 +12,8 @@ from scipy.stats import norm
 from unspur._arrays import on_numpy
 from unspur._typing import Array, FloatArray, IntArray
 from unspur.exceptions import InputError, LabelError
-from unspur.labels import ClassLabel, class_label
-from unspur.metrics.proportions import expected_minimum, mean_interval, simultaneous_bounds, wilson
+from unspur.labels import ClassLabel, class_label, concept_names
+from unspur.metrics.proportions import exact_bounds, expected_minimum, mean_interval, simultaneous_bounds
 
 #: What a group without rows means: an error, or an accuracy that is NaN and left out of the worst and the averages.
 Empty: TypeAlias = Literal["error", "nan"]
@@ -157,13 +157,13 @@ class GroupAccuracy:
         return float(self.correct.sum() / self.rows.sum())
 
     def group_average_interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Interval of `group_average`, from Wilson's of every group with rows (`proportions.mean_interval`)."""
+        """Interval of `group_average`, from the exact one of every group with rows (`proportions.mean_interval`)."""
         filled = self.rows > 0
-        return mean_interval(self.accuracy[filled], self.rows[filled].astype(np.float64), _normal(level))
+        return mean_interval(self.accuracy[filled], self.rows[filled].astype(np.float64), float(norm.isf(_tail(level))))
 
     def average_interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Wilson interval of `average`, for rows that were drawn alike."""
-        low, high = wilson(self.average, self.rows.sum(), _normal(level))
+        """Exact interval of `average`, for rows that were drawn alike or group by group."""
+        low, high = exact_bounds(self.correct.sum(), self.rows.sum(), _tail(level))
         return float(low), float(high)
 
     def average_weighted(self, train_shares: Array) -> float:
@@ -186,9 +186,12 @@ class GroupAccuracy:
 
     def count(self, y: Array, concept: Array) -> IntArray:
         """Number of other labelled rows (say, training rows) in each of these groups, in the shape of `rows`."""
-        columns = {self.names[0]: y, **dict(zip(self.names[1:], _columns(concept).values(), strict=True))}
-        n = len(y)
-        labels = [class_label(values, name, n) for name, values in columns.items()]
+        columns = [y, *_columns(concept).values()]
+        if len(columns) != len(self.names):
+            raise LabelError(
+                f"There are {len(columns) - 1} concepts; {len(self.names) - 1} are judged here: {self.names[1:]}."
+            )
+        labels = [class_label(values, name, len(y)) for name, values in zip(self.names, columns, strict=True)]
         known = np.all([label.present for label in labels], axis=0)
         codes = [
             _codes_among(label, level, name)[known]
@@ -198,15 +201,15 @@ class GroupAccuracy:
         return np.bincount(cell, minlength=self.rows.size).reshape(self.rows.shape)
 
     def interval(self, level: float = 0.95, *, simultaneous: bool = False) -> FloatArray:
-        """Wilson interval of each group's accuracy, shape ``(*rows.shape, 2)``: low and high; NaN without rows.
+        """Exact interval of each group's accuracy, shape ``(*rows.shape, 2)``: low and high; NaN without rows.
 
-        With `simultaneous` all groups lie in theirs at once with that probability (Šidák; widened to the exact bounds
-        where Wilson's are too narrow).
+        Clopper and Pearson's: it covers at least at its level, whatever the accuracy and however few the rows. With
+        `simultaneous` all groups lie in theirs at once with that probability (Šidák).
         """
-        z = _normal(level)
+        tail = _tail(level)
         if simultaneous:
             return simultaneous_bounds(self.correct, self.rows, level)
-        return wilson(self.accuracy, self.rows, z)
+        return exact_bounds(self.correct, self.rows, tail)
 
     def per_concept(self) -> dict[str, GroupAccuracy]:
         """The groups of main class and one concept at a time, summed over the others."""
@@ -289,11 +292,11 @@ class GroupAccuracy:
         return "\n".join(line.rstrip() for line in lines)
 
 
-def _normal(level: float) -> float:
-    """Standard errors on either side of an interval of this level."""
+def _tail(level: float) -> float:
+    """Probability on either side of an interval of this level."""
     if not 0 < level < 1:
         raise InputError(f"level is a probability between 0 and 1, such as 0.95; got {level}.")
-    return float(norm.ppf(0.5 + level / 2))
+    return 0.5 - level / 2
 
 
 def _require_rows(result: GroupAccuracy, empty: Empty) -> None:
@@ -331,7 +334,7 @@ def _codes_among(label: ClassLabel, level: tuple[Any, ...], name: str) -> IntArr
 def _columns(concept: Array) -> dict[str, Array]:
     """Concepts by name, from one column, a mapping, a DataFrame or an array (n, m)."""
     if isinstance(concept, Mapping) or hasattr(concept, "columns"):
-        return {str(name): concept[name] for name in concept}
+        return dict(zip(concept_names(concept), (concept[name] for name in concept), strict=True))
     values = np.asarray(on_numpy(concept))
     if values.ndim == 2 and values.shape[1] > 1:
         return dict(zip(_axis_names(values.shape[1])[1:], values.T, strict=True))

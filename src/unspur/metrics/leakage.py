@@ -31,7 +31,7 @@ class Leakage:
     Attributes
     ----------
     accuracy, chance : balanced accuracy (mean of the recalls) and 1/k, what guessing gets.
-    low, high : interval of the accuracy at `level`, from Wilson's interval of each recall; with folds, from half as
+    low, high : interval of the accuracy at `level`, from the exact interval of each recall; with folds, from half as
         many rows, since folds are not independent.
     p : one-sided test of "accuracy is above chance"; it is the interval turned round, so low > chance where p < 0.025
         (at a level of 0.95).
@@ -146,8 +146,7 @@ def _summary(
     right = (np.argmax(log_p, axis=1) == codes) * 1.0
     total = np.bincount(codes, weights=weight)
     recall = np.bincount(codes, weights=weight * right) / total
-    # Kish: rows of unequal weight tell as much as this many equal ones.
-    effective = total**2 / np.bincount(codes, weights=weight**2) / meetings
+    effective = _effective_rows(right, codes, weight) / meetings
     low, high = mean_interval(recall, effective, float(norm.ppf(0.5 + level / 2)))
     loss = -float(balanced(weight, codes) @ log_p[np.arange(len(codes)), codes])
     return Leakage(
@@ -163,6 +162,21 @@ def _summary(
         rows=len(codes),
         probe=probe,
         level=level,
+    )
+
+
+def _effective_rows(right: FloatArray, codes: IntArray, weight: FloatArray) -> FloatArray:
+    """How many rows of equal weight would tell as much about each recall, shape (k,).
+
+    ``(Σω)² / Σω²`` (Kish) where weight has nothing to do with being right. Where heavy rows are less often right the
+    variance of the recall is larger than that, so as few as explain the variance seen, ``Σω²(r − r̄)² / (Σω)²``.
+    """
+    total, squares = np.bincount(codes, weights=weight), np.bincount(codes, weights=weight**2)
+    recall = np.bincount(codes, weights=weight * right) / total
+    seen = np.bincount(codes, weights=(weight * (right - recall[codes])) ** 2)
+    usual = recall * (1 - recall) * squares
+    return np.asarray(
+        total**2 / squares / np.maximum(1.0, np.divide(seen, usual, out=np.ones_like(seen), where=usual > 0))
     )
 
 

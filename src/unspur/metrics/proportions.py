@@ -13,29 +13,24 @@ from unspur._typing import Array, FloatArray
 FARTHEST = 37.0
 
 
-def wilson(share: Array, rows: Array, z: float) -> FloatArray:
-    """Wilson's bounds ``(p + z²/2n ± z √(p(1−p)/n + z²/4n²)) / (1 + z²/n)``, shape (..., 2); NaN without rows."""
-    p, n = np.asarray(share, dtype=np.float64), np.asarray(rows, dtype=np.float64)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        centre = (p + z**2 / (2 * n)) / (1 + z**2 / n)
-        half = z * np.sqrt(p * (1 - p) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
-    return np.stack([np.maximum(centre - half, 0.0), np.minimum(centre + half, 1.0)], axis=-1)
+def exact_bounds(correct: Array, rows: Array, tail: float) -> FloatArray:
+    """Bounds that a proportion is beyond with probability `tail` each (Clopper and Pearson, 1934), shape (..., 2).
+
+    Whatever the proportion and the number of rows. Score intervals (Wilson's) are narrower by a tenth at 30 rows and
+    hold their level on average over proportions only: near 0 and 1 a 95 % interval covers 84 %, at 30 rows and an
+    accuracy of 99.5 % 86 %. Numbers of rows need not be whole (effective rows of weighted ones); NaN without rows.
+    """
+    x, n = np.asarray(correct, dtype=np.float64), np.asarray(rows, dtype=np.float64)
+    return np.stack([_lower(x, n, tail), 1.0 - _lower(n - x, n, tail)], axis=-1)
 
 
 def simultaneous_bounds(correct: Array, rows: Array, level: float) -> FloatArray:
     """Bounds that hold for all of G independent proportions at once with probability `level`; shape (..., 2).
 
-    Each is taken at the level ``level^(1/G)`` (Šidák): Wilson's bounds, or the exact ones of Clopper and Pearson where
-    these are wider. Wilson's alone do not hold their level near 0 and 1, and over several groups that adds up: with
-    four groups at an accuracy of 1 − 0.1/n they cover the smallest in 61 % of samples instead of 95 %.
+    Each is exact at the level ``level^(1/G)`` (Šidák), G the number of those with rows.
     """
-    x, n = np.asarray(correct, dtype=np.float64), np.asarray(rows, dtype=np.float64)
-    tail = (1 - level ** (1 / max(1, int(np.sum(n > 0))))) / 2
-    with np.errstate(invalid="ignore", divide="ignore"):
-        low, high = np.moveaxis(wilson(x / n, n, float(norm.isf(tail))), -1, 0)
-    exact_low = np.where(x > 0, betaincinv(np.maximum(x, 1), n - x + 1, tail), 0.0)
-    exact_high = np.where(x < n, betaincinv(x + 1, np.maximum(n - x, 1), 1 - tail), 1.0)
-    return np.stack([np.minimum(low, exact_low), np.maximum(high, exact_high)], axis=-1)
+    groups = max(1, int(np.count_nonzero(np.asarray(rows) > 0)))
+    return exact_bounds(correct, rows, (1 - level ** (1 / groups)) / 2)
 
 
 def expected_minimum(share: FloatArray, rows: Array, points: int = 4096) -> float:
@@ -49,28 +44,43 @@ def expected_minimum(share: FloatArray, rows: Array, points: int = 4096) -> floa
 
 
 def mean_interval(share: FloatArray, rows: FloatArray, z: float) -> tuple[float, float]:
-    """Bounds of the plain mean of k independent proportions from Wilson's bounds l, u of each (Zou and Donner, 2008).
+    """Bounds of the plain mean of k independent proportions from the exact bounds l, u of each (Zou and Donner, 2008).
 
-    ``mean − √Σ a² / k`` and ``mean + √Σ b² / k`` with ``a = p − l``, ``b = u − p`` (for two proportions Newcombe's
-    hybrid score interval), neither below half the width of Wilson's interval: small shares are skewed, their mean
-    hardly is.
+    ``mean ∓ √Σ a² / k`` with ``a = p − l`` below and ``u − p`` above, neither less than half of u − l: small shares are
+    skewed, their mean hardly is.
     """
-    low, high = wilson(share, rows, z).T
-    mean, k, half = float(share.mean()), len(share), (high - low) / 2
-    below, above = (float(np.linalg.norm(np.maximum(part, half))) / k for part in (share - low, high - share))
+    low, high = exact_bounds(share * rows, rows, float(norm.sf(z))).T
+    below, above = combined(share, low, high)
+    mean = float(share.mean())
     return max(0.0, mean - below), min(1.0, mean + above)
 
 
+def combined(value: FloatArray, low: FloatArray, high: FloatArray) -> tuple[float, float]:
+    """How far the bounds of a mean of k independent estimates are below and above it, from the bounds of each."""
+    half = (high - low) / 2
+    below, above = (np.linalg.norm(np.maximum(part, half)) / len(value) for part in (value - low, high - value))
+    return float(below), float(above)
+
+
 def p_above(share: FloatArray, rows: FloatArray, value: float) -> float:
-    """One-sided p-value of "the mean is above `value`": the level at which the bound of `mean_interval` reaches it."""
-    mean = float(share.mean())
-    if np.isclose(mean, value, rtol=0, atol=1e-12):
+    """One-sided p-value of "the mean is above `value`": the level at which the bound of `mean_interval` reaches it.
+
+    ½ where `value` lies between the bounds even at level zero: exact ones leave room there.
+    """
+    low, high = mean_interval(share, rows, 0.0)
+    if low <= value <= high:
         return 0.5
-    side = 0 if mean > value else 1
+    side = 0 if value < low else 1
 
     def gap(z: float) -> float:
         return mean_interval(share, rows, z)[side] - value
 
-    near, far = gap(0.0), gap(FARTHEST)
-    z = FARTHEST if near * far > 0 else float(brentq(gap, 0.0, FARTHEST))
+    z = FARTHEST if gap(0.0) * gap(FARTHEST) > 0 else float(brentq(gap, 0.0, FARTHEST))
     return float(norm.sf(z) if side == 0 else norm.cdf(z))
+
+
+def _lower(correct: FloatArray, rows: FloatArray, tail: float) -> FloatArray:
+    """The proportion at which so many or more are right with probability `tail`; 0 for none, NaN without rows."""
+    some = np.maximum(correct, np.finfo(np.float64).tiny)
+    bound = np.where(correct > 0, betaincinv(some, rows - correct + 1.0, tail), 0.0)
+    return np.where(rows > 0, bound, np.nan)

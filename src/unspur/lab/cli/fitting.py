@@ -40,9 +40,13 @@ def _folds(ctx: click.Context, parameter: click.Parameter, value: int) -> int:  
 _OPTIONS = (
     click.option("--cv", default=5, show_default=True, type=click.IntRange(0), callback=_folds,
                  help="Folds to cross-fit in; 0 holds out 20 %."),
+    click.option("--smallest-group", default=10, show_default=True, type=click.IntRange(2),
+                 help="Fewest held-out rows of each group (main, concept) for it to be tested."),
     click.option("--significance-level", default=0.05, show_default=True,
                  type=click.FloatRange(0, 1, min_open=True, max_open=True),
                  help="Chance at which a test may accept a useless direction."),
+    click.option("--correction", default="none", show_default=True, type=click.Choice(["none", "looks"]),
+                 help="What that is for: each test, or all of a fit together."),
     click.option("--delta", default="0", show_default=True, callback=_number_or_auto,
                  help="Shift of the second test, or auto."),
     click.option("--weight-decay", default="auto", show_default=True, callback=_number_or_auto,
@@ -57,7 +61,10 @@ _OPTIONS = (
     click.option("--max-spurious", type=click.IntRange(0), help="Most directions to remove."),
 )  # fmt: skip
 #: Names of the parameters that these options set.
-FITTING = ("cv", "significance_level", "delta", "weight_decay", "balance", "orthogonality", "solver", "max_spurious")
+FITTING = (
+    "cv", "smallest_group", "significance_level", "correction", "delta", "weight_decay", "balance", "orthogonality",
+    "solver", "max_spurious",
+)  # fmt: skip
 
 
 def fitting_options(function: F) -> F:

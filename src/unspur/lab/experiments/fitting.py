@@ -102,7 +102,11 @@ def estimator(kinds: Mapping[str, Any], named: Mapping[str, Any], rng: np.random
         made = kinds[named["name"]](**options)
     except TypeError as error:
         raise InputError(f"{named['name']} cannot be made from the options {options}: {error}.") from error
-    return made.set_params(random_state=seed(rng)) if "random_state" in made.get_params() else made
+    parameters = made.get_params()
+    # The paper's designs go down to a handful of rows in a group, which are tested as they are there.
+    if "smallest_group" in parameters and "smallest_group" not in options:
+        made.set_params(smallest_group=2)
+    return made.set_params(random_state=seed(rng)) if "random_state" in parameters else made
 
 
 def seed(rng: np.random.Generator) -> int:
