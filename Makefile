@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PYTHON_FILES := src tests trust benchmarks examples docs/conf.py docs/_ext
 
-.PHONY: demo report-birds picture test trust trust-full lint types docs linkcheck bench defaults results frozen finetuned check clean
+.PHONY: demo report-birds picture test test-minimal test-oldest test-wheel trust trust-full lint types docs linkcheck bench defaults results frozen finetuned check clean
 
 demo: $(READY)  ## remove the photograph behind the digits, end to end; ends with a page to look at
 	$(BIN)/unspur demo --output unspur-demo.png --force
@@ -33,6 +33,30 @@ trust: $(READY)  ## the quick form, three minutes on two cores; ends with one ta
 
 trust-full: $(READY)  ## the long form, whose figures docs/trust.md shows
 	$(TRUST) --full --record results/trust/full.json
+
+# Jobs in environments of their own, made anew each time; installing needs the network.
+WHEEL = $(BIN)/python -m trust.wheel build/dist
+FRESH = rm -rf build/venv-$(1) && $(PYTHON) -m venv build/venv-$(1) && build/venv-$(1)/bin/python -m pip install --quiet --disable-pip-version-check
+SUITE = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 build/venv-$(1)/bin/python -m pytest -q -n logical --dist loadfile -p no:cacheprovider
+
+test-minimal: $(READY)  ## the suite with the wheel and nothing but the core installed: what needs an extra is skipped, and says so
+	$(WHEEL)
+	$(call FRESH,minimal) -c constraints.txt build/dist/*.whl pytest pytest-xdist
+	$(call SUITE,minimal)
+
+# With the peers that tests compare with, in whatever version goes with the rest.
+OLDEST := torch,encoders,dask,report,data,onnx
+test-oldest: $(READY)  ## the suite with the oldest versions that pyproject.toml declares, of the core and of extras
+	$(WHEEL)
+	$(call FRESH,oldest) --only-binary :all: -c constraints-oldest.txt "$$(echo build/dist/*.whl)[$(OLDEST)]" pytest pytest-xdist concept-erasure fairlearn onnxruntime
+	$(call SUITE,oldest)
+
+test-wheel: $(READY)  ## wheel and sdist: what is in them, and the demo from the wheel in an empty environment
+	$(WHEEL)
+	$(call FRESH,wheel) -c constraints.txt "$$(echo build/dist/*.whl)[report]"
+	build/venv-wheel/bin/python -m pip check
+	here="$$PWD/build/venv-wheel/bin" && cd "$$(mktemp -d)" && "$$here/python" -W error -c "import unspur" && "$$here/unspur" --help > help.txt \
+	  && "$$here/unspur" demo && test -s unspur-demo.png && test -s unspur-demo.html && ls -l && rm -r "$$PWD"
 
 lint: $(READY)
 	$(BIN)/ruff check $(PYTHON_FILES)
@@ -69,7 +93,7 @@ finetuned: $(READY)  ## networks trained with the correlation, from the stores o
 	$(BIN)/python benchmarks/result_pages.py --finetuned unspur-embeddings
 	$(BIN)/python benchmarks/decision_table.py
 
-check: lint types test docs
+check: lint types test trust docs
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -1,6 +1,6 @@
 """docs/trust.md and its picture, from the record that `make trust-full` writes; nothing on the page is typed in.
 
-    python benchmarks/trust_page.py
+python benchmarks/trust_page.py
 """
 
 from __future__ import annotations
@@ -66,7 +66,12 @@ def page(lines: Sequence[Line]) -> str:
     ]  # fmt: skip
     for part in parts:
         own = sorted(_of(lines, part), key=lambda line: line["what"])
-        out += ["", f"### {part}", "", *table("what was tried | tried | survived | figure", [_line(line) for line in own])]
+        out += [
+            "",
+            f"### {part}",
+            "",
+            *table("what was tried | tried | survived | figure", [_line(line) for line in own]),
+        ]
     return "\n".join(out).rstrip() + "\n"
 
 
@@ -92,7 +97,12 @@ def _cells(lines: Sequence[Line], part: str, key: str) -> list[Line]:
 
 def size(lines: Sequence[Line]) -> list[str]:
     """Whole fits under nulls, a row for each null, groups, rows and design, a column for each n."""
-    cells = [(line["data"]["null"], cell) for line in _of(lines, "Size") if "null" in line["data"] for cell in line["data"]["cells"]]
+    cells = [
+        (line["data"]["null"], cell)
+        for line in _of(lines, "Size")
+        if "null" in line["data"]
+        for cell in line["data"]["cells"]
+    ]
     if not cells:
         return []
     sizes = sorted({cell["n"] for _, cell in cells})
@@ -155,7 +165,14 @@ def looks(lines: Sequence[Line]) -> list[str]:
     if not cells:
         return []
     shown = [
-        [c["rows"], c["design"], f"{c['n']:,}", f"{c['sets']:,}", _rate(c["without"], c["sets"]), _rate(c["either"], c["sets"])]
+        [
+            c["rows"],
+            c["design"],
+            f"{c['n']:,}",
+            f"{c['sets']:,}",
+            _rate(c["without"], c["sets"]),
+            _rate(c["either"], c["sets"]),
+        ]
         for c in cells
     ]
     return [
@@ -177,7 +194,9 @@ def power(lines: Sequence[Line]) -> list[str]:
     if not cells:
         return []
     strengths = sorted({c["strength"] for c in cells})
-    keys = list(dict.fromkeys((c["n"], c["groups"], c["design"]) for c in sorted(cells, key=lambda c: (c["n"], c["groups"]))))
+    keys = list(
+        dict.fromkeys((c["n"], c["groups"], c["design"]) for c in sorted(cells, key=lambda c: (c["n"], c["groups"])))
+    )
     found = {(c["n"], c["groups"], c["design"], c["strength"]): c for c in cells}
     shown = [
         [f"{n:,}", GROUPS[groups], design,
@@ -226,7 +245,15 @@ def coverage(lines: Sequence[Line]) -> list[str]:
         cells = [c for c in line["data"].get("cells", []) if "covered" in c]
         if cells:
             rates = [c["covered"] / c["sets"] for c in cells]
-            shown.append([line["what"], f"{len(cells)}", f"{sum(c['sets'] for c in cells):,}", f"{100 * min(rates):.1f}", f"{100 * sum(rates) / len(rates):.1f}"])
+            shown.append(
+                [
+                    line["what"],
+                    f"{len(cells)}",
+                    f"{sum(c['sets'] for c in cells):,}",
+                    f"{100 * min(rates):.1f}",
+                    f"{100 * sum(rates) / len(rates):.1f}",
+                ]
+            )
     if not shown:
         return []
     return [
@@ -250,11 +277,17 @@ def picture(lines: Sequence[Line]) -> None:
     cells = _cells(lines, "Power", "strength")
     kinds = list(dict.fromkeys(c["groups"] for c in cells))
     styles = dict(zip(sorted({c["n"] for c in cells}), (":", "--", "-"), strict=False))
-    figure, axes = plt.subplots(1, len(kinds), figsize=(4.2 * len(kinds), 3.4), sharey=True, layout="constrained", squeeze=False)
+    figure, axes = plt.subplots(
+        1, len(kinds), figsize=(4.2 * len(kinds), 3.4), sharey=True, layout="constrained", squeeze=False
+    )
     for axis, kind in zip(axes[0], kinds, strict=True):
-        for (n, style) in styles.items():
+        for n, style in styles.items():
             for design, colour in COLOURS.items():
-                own = sorted((c["strength"], 100 * c["found"] / c["sets"]) for c in cells if (c["groups"], c["n"], c["design"]) == (kind, n, design))
+                own = sorted(
+                    (c["strength"], 100 * c["found"] / c["sets"])
+                    for c in cells
+                    if (c["groups"], c["n"], c["design"]) == (kind, n, design)
+                )
                 if own:
                     axis.plot(*zip(*own, strict=True), color=colour, linestyle=style, marker="o" if design == "cross-fitted" else "s",
                               markersize=3.5, label=f"n = {n:,}, {design}")  # fmt: skip
@@ -263,7 +296,9 @@ def picture(lines: Sequence[Line]) -> None:
         axis.set_xlabel("strength of the concept")
         axis.grid(alpha=0.3)
     axes[0][0].set_ylabel("found, % of sets")
-    handles = {label: handle for axis in axes[0] for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    handles = {
+        label: handle for axis in axes[0] for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
+    }
     figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3, frameon=False, fontsize=8)
     figure.savefig(PICTURE, metadata={"Date": None})
 

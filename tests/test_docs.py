@@ -8,12 +8,12 @@ import warnings
 from pathlib import Path
 
 import click
-import pandas as pd
 import pytest
 import sklearn
 from click.testing import CliRunner
 
 from tests.lab.probing import quick_probes
+from tests.optional import pandas as pd
 from unspur.exceptions import NothingRemovedWarning, TaskLostWarning
 from unspur.lab.cli import main
 from unspur.lab.datasets import make_toy

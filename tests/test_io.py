@@ -3,11 +3,11 @@ import pickle
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import safetensors
 import safetensors.numpy
 
+from tests.optional import pandas as pd
 from unspur import JSE, load
 from unspur.exceptions import ArtifactError, OutputExistsError, UnspurError
 from unspur.io import atomic
@@ -320,3 +320,64 @@ def test_numpy_parameters_and_class_names_survive_saving(tmp_path):
     assert (again.cv, again.max_main, again.weight_decay, again.random_state) == (3, 1, 0.1, 0)
     assert again.classes_ == ("land", "water")
     assert again.concept_classes_ == (False, True)
+
+
+DEEP = "[" * 100_000
+
+
+@pytest.mark.parametrize("text", [DEEP, '{"format": ' + DEEP, '{"format": Infinity}', '{"format": true}', "1" * 5000])
+def test_metadata_that_are_hard_to_read_are_an_artifact_error(tmp_path, text):
+    path = tmp_path / "odd.safetensors"
+    safetensors.numpy.save_file({"a": np.zeros(2)}, path, metadata={"unspur": text})
+    with pytest.raises(ArtifactError, match="damaged metadata") as error:
+        load(path)
+    assert len(str(error.value)) < 500
+
+
+def _set(*keys, to):
+    def change(metadata, arrays):
+        for key in keys[:-1]:
+            metadata = metadata[key]
+        metadata[keys[-1]] = to
+
+    return change
+
+
+def _array(name, value):
+    def change(metadata, arrays):
+        arrays[name] = np.full_like(arrays[name], value)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (_set("trace", "delta", to="x"), "'delta' of the trace"),
+        (_set("trace", "steps", 0, "reason", to=[]), "'reason' of 'steps' of the trace"),
+        (_set("trace", "steps", 0, "own", "t", to=[1]), "'t' of 'own'"),
+        (_set("trace", "steps", 0, "loss_main", to={"x": None}), "not those of four groups"),
+        (_set("certificate", "covariance_left", to=3), "'covariance_left' of the certificate"),
+        (_set("certificate", "task", 0, "accuracy", to=None), "'accuracy' of a probe"),
+        (_set("certificate", "probe", "concept", to=[]), "IndexError"),
+        (_set("concept_classes", to=5), "'concept_classes' of the metadata"),
+        (_set("feature_names", to=["a"]), "1 names for"),
+        (_set("feature_names", to="abc"), "'feature_names' of the metadata"),
+        (_array("centre", np.nan), "NaN, infinity or numbers as large"),
+        (_array("right", 1e300), "NaN, infinity or numbers as large"),
+    ],
+)
+def test_a_removal_with_parts_of_another_kind_is_refused_when_it_is_read(fitted, tmp_path, change, says):
+    """Not when its story is printed, or its rows are transformed, a day later."""
+    path = tmp_path / "jse.safetensors"
+    fitted.certificate(NEW_ROWS, (NEW_ROWS[:, 0] > 0).astype(int), (NEW_ROWS[:, 1] > 0).astype(int))
+    fitted.save(path)
+    assert str(load(path).trace_) == str(fitted.trace_)
+    with safetensors.safe_open(path, framework="numpy") as file:
+        metadata = json.loads(file.metadata()["unspur"])
+    arrays = safetensors.numpy.load_file(path)
+    change(metadata, arrays)
+    safetensors.numpy.save_file(arrays, path, metadata={"unspur": json.dumps(metadata)})
+    with pytest.raises(ArtifactError, match=says) as error:
+        load(path)
+    assert str(path) in str(error.value)

@@ -43,6 +43,7 @@ def mean(lines, method, metric, rho):
     ],
 )
 def test_tables_are_drawn_from_the_packed_records(experiment, preset, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")  # tables name the figures beside them
     monkeypatch.chdir(tmp_path)  # where there are no embeddings
     (tmp_path / experiment).mkdir()
     packed = f"{experiment}/{preset}.jsonl.xz"

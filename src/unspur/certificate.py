@@ -114,7 +114,6 @@ class Certificate:
         """Inverse of `to_dict`."""
         require_kinds(saved, _SAVED, "the certificate")
         probe = {name: (_leakage(pair[0]), _leakage(pair[1])) for name, pair in saved["probe"].items()}
-        require_kinds(saved["task"] or [], [_SAVED_LEAKAGE], "the task of the certificate")
         tasks = {
             name: None if saved.get(name) is None else (_leakage(saved[name][0]), _leakage(saved[name][1]))
             for name in ("task", "task_alone")
@@ -277,9 +276,10 @@ _SAVED_LEAKAGE = {
 }  # fmt: skip
 _SAVED = {
     "method": str, "rows": int, "removed": int, "rank": int, "covariance_left": {...: NUMBER}, "distortion": NUMBER,
-    "probe": {...: [_SAVED_LEAKAGE]}, "task": (list, type(None)), "notes": [str],
+    "probe": {...: list}, "task": (list, type(None)), "notes": [str],
 }  # fmt: skip
 
 
 def _leakage(saved: dict[str, Any]) -> Leakage:
+    require_kinds(saved, _SAVED_LEAKAGE, "a probe of the certificate")
     return Leakage(**{**saved, "recall": tuple(saved["recall"]), "classes": tuple(saved["classes"])})

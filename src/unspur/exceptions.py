@@ -6,7 +6,8 @@
     ├── InputError (ValueError)          the data given cannot be used
     │   ├── NotFiniteError               NaN or infinity: which columns, how many
     │   ├── LabelError                   labels of the wrong length, kind or number of classes
-    │   └── GroupSizeError               a group (main, concept) is too small for the tests
+    │   ├── GroupSizeError               a group (main, concept) is too small for the tests
+    │   └── MissingExtraError (ImportError)   a library is not installed; the message has the command that installs it
     ├── EmptySubspaceError (ValueError)  nothing to project onto
     ├── ArtifactError (ValueError)       a saved removal is damaged, foreign or too new
     ├── OutputExistsError (FileExistsError)   a result would overwrite a file
@@ -46,6 +47,10 @@ class LabelError(InputError):
 
 class GroupSizeError(InputError):
     """A group (main, concept) has too few rows for what is asked."""
+
+
+class MissingExtraError(InputError, ImportError):
+    """A library that is installed only if asked for is needed; the message has the command that installs it."""
 
 
 class EmptySubspaceError(UnspurError, ValueError):

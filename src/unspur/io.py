@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
@@ -15,6 +15,8 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
+from unspur._reading import brief, parse_json, require_kinds
+from unspur._temporary import workshop
 from unspur._typing import Array
 from unspur.exceptions import ArtifactError, OutputExistsError
 
@@ -36,23 +38,23 @@ def refuse_existing(path: str | PathLike[str], *, overwrite: bool) -> Path:
 
 @contextmanager
 def atomic(path: str | PathLike[str], *, overwrite: bool = False) -> Iterator[Path]:
-    """A temporary path beside `path` that takes its place, and its mode, once the block ends without an error."""
+    """A temporary path that takes the place of `path`, and its mode, once the block ends without an error.
+
+    It lies in a folder of its own beside `path`, so that what else a library writes there goes with it.
+    """
     path = refuse_existing(path, overwrite=overwrite)
     if path.exists() and not path.is_file():
         raise OutputExistsError(f"{path} is not a regular file and cannot be replaced by one.")
     path = path.resolve()  # what a link points to is replaced, not the link
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
-    os.close(handle)
-    temporary = Path(name)
-    try:
+    with workshop(path) as folder:
+        temporary = folder / path.name
+        temporary.touch()
         yield temporary
         umask = os.umask(0)
         os.umask(umask)
         temporary.chmod(path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~umask)
         refuse_existing(path, overwrite=overwrite)
         temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def write_artifact(
@@ -62,7 +64,16 @@ def write_artifact(
     text = {"unspur": json.dumps({"format": FORMAT, **metadata})}
     with atomic(path, overwrite=overwrite) as temporary:
         contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-        safetensors.numpy.save_file(contiguous, temporary, metadata=text)
+        try:
+            safetensors.numpy.save_file(contiguous, temporary, metadata=text)
+        except safetensors.SafetensorError as error:
+            raise _of_system(error, path) from error
+
+
+def _of_system(error: safetensors.SafetensorError, path: str | PathLike[str]) -> Exception:
+    """What the system said, such as that the disk is full; safetensors has its number in words only."""
+    number = re.search(r"\(os error (\d+)\)", str(error))
+    return error if number is None else OSError(int(number[1]), os.strerror(int(number[1])), str(path))
 
 
 def read_artifact(path: str | PathLike[str]) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -73,11 +84,11 @@ def read_artifact(path: str | PathLike[str]) -> tuple[dict[str, Array], dict[str
         with safetensors.safe_open(path, framework="numpy") as file:
             metadata = _metadata(path, (file.metadata() or {}).get("unspur"))
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 — not a dict
-    except safetensors.SafetensorError as error:
+    except (safetensors.SafetensorError, TypeError, AttributeError) as error:  # the latter for types NumPy has not
         how = "It may be cut off; save it again."
         if Path(path).suffix.lower() != ".safetensors":
             how = "Is it a removal that unspur fit saved? FILE and REMOVAL may be swapped."
-        raise ArtifactError(f"{path} is not a readable safetensors file ({error}). {how}") from error
+        raise ArtifactError(f"{path} is not a readable safetensors file ({brief(error)}). {how}") from error
     return arrays, metadata
 
 
@@ -86,10 +97,11 @@ def _metadata(path: str | PathLike[str], text: str | None) -> dict[str, Any]:
     if text is None:
         raise ArtifactError(f"{path} is a safetensors file, but not one that unspur wrote.")
     try:
-        metadata = json.loads(text)
-        version = int(metadata["format"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise ArtifactError(f"{path} has damaged metadata ({error!r}). Save it again.") from error
+        metadata = parse_json(text)
+        require_kinds(metadata, {"format": int}, "the metadata")
+    except ValueError as error:
+        raise ArtifactError(f"{path} has damaged metadata ({brief(error)}). Save it again.") from error
+    version = metadata["format"]
     if version > FORMAT:
         raise ArtifactError(f"{path} has format {version}; this version reads up to {FORMAT}. Upgrade unspur.")
     return dict(metadata)

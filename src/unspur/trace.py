@@ -177,6 +177,8 @@ _SAVED = {
 def _step_from_dict(saved: dict[str, Any]) -> Step:
     role: Role = saved["role"]
     losses = np.empty((2, 4))
+    if list(saved["loss_concept"]) != list(saved["loss_main"]) or len(saved["loss_main"]) != 4:
+        raise ValueError("the losses of a step are not those of four groups")
     for label, name in ((CONCEPT, "loss_concept"), (MAIN, "loss_main")):
         losses[label] = [np.nan if loss is None else loss for loss in saved[name].values()]
     informative, own = TTest(**saved["informative"]), TTest(**saved["own"])

@@ -6,11 +6,11 @@ import subprocess
 import sys
 
 import numpy as np
-import pandas as pd
 import pytest
 from click.testing import CliRunner
 
 from tests.entangled import entangled_rows
+from tests.optional import pandas as pd
 from unspur import load
 from unspur.lab.cli import main
 from unspur.lab.datasets import make_toy
@@ -165,6 +165,7 @@ def test_rows_that_are_not_finite_are_named_by_apply(toy, tmp_path):
 
 
 def test_demo_raises_the_worst_group_and_draws_a_figure(tmp_path):
+    pytest.importorskip("matplotlib")
     result = json.loads(unspur("demo", "--json", "--output", "figure.png", cwd=tmp_path))
     before, after = result["accuracy"]["ERM"], result["accuracy"]["JSE"]
     assert after["worst"] > before["worst"] + 0.15

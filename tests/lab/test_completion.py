@@ -1,5 +1,6 @@
 """Shell completion, asked for as a shell asks for it."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -7,10 +8,10 @@ from contextlib import chdir
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+from tests.optional import pandas as pd
 from unspur.lab.cli import main
 from unspur.lab.cli.completion import column_names, worth_naming
 from unspur.lab.encoders.store import LABELS
@@ -131,3 +132,9 @@ def test_without_a_shell_it_says_which_there_are():
     done = subprocess.run([PROGRAM, "completion"], capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr.endswith("Choose from: bash, zsh, fish\n")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="a system without pipes")
+def test_nobody_waits_for_a_pipe_when_a_name_is_completed(tmp_path):
+    os.mkfifo(tmp_path / "rows.csv")
+    assert column_names(tmp_path / "rows.csv") == []

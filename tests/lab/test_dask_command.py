@@ -106,6 +106,14 @@ def test_a_scheduler_file_is_as_good_as_an_address(tmp_path, cluster):
         assert len(client.nthreads()) == 2
 
 
+@pytest.mark.parametrize("text", ["", "[" * 100_000, "{}", '{"address": 3}', "tcp://127.0.0.1:9"])
+def test_another_file_is_no_file_of_a_scheduler(tmp_path, text):
+    file = tmp_path / "scheduler.json"
+    file.write_text(text)
+    with pytest.raises(InputError, match=r"scheduler\.json is not a file that a Dask scheduler wrote"):
+        connected(str(file)).__enter__()
+
+
 def test_a_cluster_of_this_machine_lives_as_long_as_the_run(tmp_path, monkeypatch):
     files, (bird, background) = zarr_group(tmp_path)
     done = run(*files, "--main", bird, "--concept", background, *OPTIONS, "--dask", "local", "--output", tmp_path / "r")

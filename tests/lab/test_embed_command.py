@@ -4,10 +4,11 @@ import json
 import shlex
 
 import numpy as np
-import pandas as pd
 import pytest
 from click.testing import CliRunner
 from numpy.testing import assert_allclose, assert_array_equal
+
+from tests.optional import pandas as pd
 
 pytest.importorskip("PIL")
 

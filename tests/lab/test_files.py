@@ -1,9 +1,14 @@
 """Rows of a file or store by what they are labelled."""
 
+import subprocess
+import sys
+import zipfile
+
 import numpy as np
-import pandas as pd
 import pytest
 from numpy.testing import assert_array_equal
+
+from tests.optional import pandas as pd
 
 pytest.importorskip("PIL")
 
@@ -112,3 +117,63 @@ def test_folders_that_are_no_store_and_damaged_stores_are_refused(store, tmp_pat
     (store.folder / "rows.npy").write_bytes(b"cut")
     with pytest.raises(ArtifactError, match="is damaged"):
         read_table(store.folder)
+
+
+def _npy_that_claims(rows, cells=b"\0" * 96):
+    header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': ({rows}, 3), }}".encode()
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + cells
+
+
+def _zipped(path, **members):
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(f"{name}.npy", content)
+    return path
+
+
+def test_an_array_is_refused_for_what_it_claims_before_memory_is_asked_for(tmp_path):
+    sound = _npy_that_claims(4)
+    assert read_table(_zipped(tmp_path / "a.npz", Z=sound)).Z.shape == (4, 3)
+    for claimed in (5, 10**12, 2**64):
+        with pytest.raises(InputError, match=r"a\.npz cannot be read as a \.npz file: 'Z\.npy'"):
+            read_table(_zipped(tmp_path / "a.npz", Z=_npy_that_claims(claimed)))
+        (tmp_path / "y.npy").write_bytes(_npy_that_claims(claimed))
+        with pytest.raises(InputError, match=r"y\.npy cannot be read as a \.npy file of labels"):
+            read_table(_zipped(tmp_path / "a.npz", Z=sound)).label(str(tmp_path / "y.npy"))
+
+
+def test_a_zip_that_is_no_set_of_arrays_is_refused(tmp_path, monkeypatch):
+    with pytest.raises(InputError, match=r"'y\.npy': it is no \.npy file"):
+        read_table(_zipped(tmp_path / "a.npz", Z=_npy_that_claims(4), y=b"hello"))
+    whole = _zipped(tmp_path / "a.npz", Z=_npy_that_claims(4)).read_bytes()
+    table = whole.index(b"PK\x01\x02")
+    lies = whole[: table + 24] + (2**31).to_bytes(4, "little") + whole[table + 28 :]  # the size of the member
+    (tmp_path / "a.npz").write_bytes(lies)
+    with pytest.raises(InputError, match=r"claims 2,147,483,648 bytes, more than .* packed ones hold"):
+        read_table(tmp_path / "a.npz")
+    (tmp_path / "a.npz").write_bytes(whole)
+    monkeypatch.setattr("unspur.lab.files.npz.available_memory", lambda: 200)
+    with pytest.raises(InputError, match=r"a\.npz would take .* of memory that are free"):
+        read_table(tmp_path / "a.npz")
+
+
+def test_a_limit_of_the_process_counts_as_memory_that_is_not_there():
+    code = """
+import resource
+from unspur.lab.encoders.memory import available_memory
+print(available_memory())
+resource.setrlimit(resource.RLIMIT_AS, (64 << 30, 64 << 30))
+resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 64 << 30))
+print(available_memory())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    free, limited = map(int, done.stdout.split())
+    assert limited < 2**30
+    assert limited < free
+
+
+def test_names_of_any_length_give_a_short_message(tmp_path):
+    (tmp_path / "a.csv").write_text('"' + "x" * 50_000 + '",b\n1,2\n')
+    with pytest.raises(InputError, match="has no column 'y'") as error:
+        read_table(tmp_path / "a.csv", ("y",))
+    assert len(str(error.value)) < 500

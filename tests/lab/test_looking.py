@@ -4,10 +4,10 @@ import csv
 import json
 
 import numpy as np
-import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+from tests.optional import pandas as pd
 from unspur import load
 from unspur.exceptions import InputError
 from unspur.lab.cli import main

@@ -6,13 +6,13 @@ import re
 
 import click
 import numpy as np
-import pandas as pd
 import pytest
 from click.testing import CliRunner
-from PIL import Image
 
 from tests.lab.datasets.birds import lay_birds, lay_scenes
 from tests.lab.probing import quick_probes
+from tests.optional import Image
+from tests.optional import pandas as pd
 from unspur import INLP, JSE, load
 from unspur.exceptions import InputError, OutputExistsError
 from unspur.lab import report

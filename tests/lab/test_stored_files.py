@@ -4,13 +4,13 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from pyarrow import parquet
 
 from tests.lab.encoders.strips import N, Pictures, Strips
 from tests.lab.test_cli import invoke
+from tests.optional import parquet
+from tests.optional import pyarrow as pa
 from tests.rows.test_parquet import flip, lists, middle_of, write
 from unspur import JSE, load, open_rows
 from unspur.exceptions import InputError
@@ -343,3 +343,23 @@ def test_files_of_the_same_name_are_not_written_over_each_other(here):
     assert sorted(map(str, Path("clean").rglob("*.parquet"))) == ["clean/a/part-0.parquet", "clean/b/part-0.parquet"]
     said = invoke("apply", "r.safetensors", "both/a/part-0.parquet", "both/b/part-0.parquet", "--output", "other")
     assert "would both be written as part-0.parquet" in said
+
+
+def test_a_folder_that_was_there_and_empty_is_filled_in_one_piece(here, monkeypatch):
+    """A process that is killed in between must not leave some of the files, which pass for all of them."""
+    fit("big", *LABELS)
+    (here / "clean").mkdir(0o750)
+    moved, replace = [], Path.replace
+
+    def watched(path, target):
+        moved.append(Path(target).name)
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", watched)
+    invoke("apply", "r.safetensors", "big", "--output", "clean", code=0)
+    assert moved == ["clean"]
+    assert (here / "clean").stat().st_mode & 0o777 == 0o750
+    assert {path.name for path in (here / "clean").iterdir()} == {path.name for path in (here / "big").iterdir()}
+    moved.clear()
+    invoke("apply", "r.safetensors", "big", "--output", "clean", "--force", code=0)
+    assert set(moved) > {path.name for path in (here / "big").iterdir()}  # control: where files are, one by one

@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 
 from tests.optional import pandas as pd
 from unspur import JSE
-from unspur.exceptions import GroupSizeError, InputError, LabelError, NotFiniteError, NothingRemovedWarning
+from unspur.exceptions import GroupSizeError, InputError, LabelError, NotFiniteError
 from unspur.lab.datasets import make_toy
 
 

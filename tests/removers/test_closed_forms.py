@@ -3,18 +3,14 @@
 import warnings
 
 import numpy as np
-import pandas as pd
 import pytest
-import torch
 from numpy.testing import assert_allclose
 from sklearn.linear_model import LogisticRegression
 
+from tests.optional import pandas as pd
+from tests.optional import torch
 from unspur import LEACE, RLACE, SAL, SPLINCE, AffineMap, load
 from unspur.exceptions import IllConditionedWarning, InputError, LabelError, NothingRemovedWarning
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # of torch, which it still uses
-    from concept_erasure import LeaceFitter
 
 
 def sample(n=600, d=8, classes=2, seed=0, offset=3.0):
@@ -27,7 +23,10 @@ def sample(n=600, d=8, classes=2, seed=0, offset=3.0):
 
 def peer(z, columns):
     """The eraser of `concept-erasure`, without the shrinkage and the absolute tolerance it has by default."""
-    fitter = LeaceFitter(
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of torch, which it still uses
+        fitter_of = pytest.importorskip("concept_erasure").LeaceFitter
+    fitter = fitter_of(
         z.shape[1], columns.shape[1], dtype=torch.float64, shrinkage=False, constrain_cov_trace=False, svd_tol=1e-10
     )
     fitter.update(torch.tensor(z), torch.tensor(columns, dtype=torch.float64))
@@ -110,6 +109,19 @@ def test_several_concepts_are_removed_together():
     assert np.abs(np.cov(one.T, second)[:-1, -1]).max() > 1e-2  # one alone leaves the other
     array = LEACE().fit(z, concept=np.column_stack([first, second])).transform(z)
     assert_allclose(array, clean, atol=1e-10)
+
+
+def test_concepts_that_share_a_name_are_an_error_not_one_concept():
+    z, y, first = sample()
+    frame = pd.DataFrame(np.column_stack([first, y == 1]), columns=pd.Index([1, "1"], dtype=object))
+    for kind in ("class", "continuous"):
+        with pytest.raises(LabelError, match="Two concepts are called '1'"):
+            LEACE(concept_type=kind).fit(z, concept=frame)
+        with pytest.raises(LabelError, match="Two concepts are called 'a'"):
+            LEACE(concept_type=kind).fit(z, concept=frame.set_axis(["a", "a"], axis=1))
+        with pytest.raises(LabelError, match="no columns"):
+            LEACE(concept_type=kind).fit(z, concept=frame[[]])
+    assert LEACE().fit(z, concept=frame.set_axis(["1", "2"], axis=1)).spurious_.dim == 2
 
 
 def test_numbers_need_to_be_called_numbers():
@@ -226,3 +238,15 @@ def test_similar_concepts_are_not_mistaken_for_a_task_that_shares_their_directio
         warnings.simplefilter("error", IllConditionedWarning)
         two = SPLINCE().fit(z, y, concept=np.column_stack([concept, nearly]))
     assert two.trace_.condition < 3
+
+
+@pytest.mark.parametrize("method", [LEACE, SAL, SPLINCE, RLACE])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_concept_of_one_class_in_the_rows_that_count_is_not_found_in_their_rounding(method, seed):
+    """Far from zero, what rounding leaves of rows and of a constant is as large as it gets, and goes together."""
+    z, y, concept = sample(n=200, seed=seed, offset=1e8)
+    weight = np.random.default_rng(seed).uniform(0.5, 2.0, 200)
+    assert method().fit(z, y, concept=concept, sample_weight=weight).spurious_.dim == 1  # control
+    with pytest.warns(NothingRemovedWarning, match="no covariance|equal"):
+        none = method().fit(z, y, concept=concept, sample_weight=weight * concept)
+    assert none.spurious_.dim == 0

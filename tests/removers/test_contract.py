@@ -1,15 +1,15 @@
 """One contract for every remover: what users may rely on whichever they choose."""
 
 import numpy as np
-import pandas as pd
 import pytest
 import sklearn
-import torch
 from numpy.testing import assert_allclose
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
+from tests.optional import pandas as pd
+from tests.optional import torch
 from unspur import INLP, JSE, LEACE, RLACE, SAL, SPLINCE, load
 from unspur.exceptions import InputError, LabelError, NotFiniteError
 from unspur.lab.datasets import make_toy
@@ -77,6 +77,17 @@ def test_rows_come_back_as_they_came(remover, toy):
 def test_float32_rows_give_the_answer_of_float64(remover, toy):
     narrow = fitted(clone(remover), toy, X=toy.Z.astype(np.float32)).removal_.matrix()
     assert_allclose(narrow, fitted(remover, toy).removal_.matrix(), atol=1e-4)
+
+
+@pytest.mark.parametrize("power", [-100, -73, 66, 110])
+def test_float32_rows_of_any_size_give_the_same_answer(remover, toy, power):
+    """Squares of rows below 1e-19 or above 1e19 do not fit a float32; the rows do."""
+    rows, factor = toy.Z.astype(np.float32), np.float32(2.0**power)
+    with np.errstate(over="ignore"):  # control: squares have lost what the rows still have
+        assert not np.allclose(np.sqrt((rows * factor) ** 2) / factor, np.abs(rows), rtol=1e-3)
+    one, other = fitted(clone(remover), toy, X=rows), fitted(clone(remover), toy, X=rows * factor)
+    assert one.spurious_.dim == other.spurious_.dim > 0
+    assert_allclose(other.removal_.matrix(), one.removal_.matrix(), atol=1e-5)
 
 
 def test_scale_and_offset_change_nothing_else(remover, toy):

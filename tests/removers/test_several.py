@@ -1,11 +1,11 @@
 """Several concepts, and concepts of more than two classes, for the methods that know one binary concept at a time."""
 
 import numpy as np
-import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
 from sklearn.linear_model import LogisticRegression
 
+from tests.optional import pandas as pd
 from unspur import INLP, JSE, load
 from unspur.exceptions import LabelError
 from unspur.trace import Traces

@@ -4,7 +4,6 @@ import contextlib
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 import sklearn
 from sklearn.base import clone
@@ -14,6 +13,7 @@ from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from tests.optional import pandas as pd
 from unspur import INLP, JSE, LEACE, RLACE, SAL, SPLINCE, open_rows
 from unspur.exceptions import InputError
 from unspur.lab.datasets import make_toy

@@ -3,7 +3,7 @@
 
 import importlib.util
 import warnings
-from types import SimpleNamespace
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -557,13 +557,17 @@ class Foreign:
         return self.tensor.__dlpack_device__()
 
     def __array_namespace__(self, api_version=None):
-        return SimpleNamespace(__name__="foreign", from_dlpack=lambda other: Foreign(torch.from_dlpack(other)))
+        return FOREIGN
 
     def __array__(self, *given, **options):
         raise TypeError("Implicit conversion to a NumPy array is not allowed.")
 
     def __len__(self):
         return len(self.tensor)
+
+
+FOREIGN = ModuleType("foreign")
+FOREIGN.from_dlpack = lambda other: Foreign(torch.from_dlpack(other))
 
 
 class TestArraysOfOtherLibraries:

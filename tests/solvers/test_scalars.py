@@ -10,6 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from unspur.criteria import DirectionTests
 from unspur.lab.datasets import make_toy
 from unspur.rows import CONCEPT, MAIN, Columns, MemoryRows
+from unspur.solvers import scalars
 from unspur.solvers.scalars import fit_scalars
 from unspur.sums.counts import CellCounts
 from unspur.sums.scalars import LinearScore
@@ -99,3 +100,23 @@ def test_leaving_one_out_of_a_small_group_is_not_flattered(size):
             slow.append(np.logaddexp(0, t) - np.array([concept[i], y[i]]) * t)
     truth, step, flattered = np.mean(slow), np.mean(fast), np.mean(with_it)
     assert abs(step - truth) < 0.3 * (truth - flattered)
+
+
+def rejected_though_separable(trials=100):
+    """How often a score of ten rows a group that separates the concept is said not to predict it."""
+    y, concept = np.repeat([0, 0, 1, 1], 10), np.tile(np.repeat([0, 1], 10), 2)
+    tests, lost = DirectionTests(), 0
+    for seed in range(trials):
+        rng = np.random.default_rng(seed)
+        noise = rng.standard_normal(40) if seed % 2 else rng.uniform(-2.5, 2.5, 40)
+        x = np.clip(noise, -2.5, 2.5) + rng.choice([6.0, 8.0, 20.0]) * concept
+        rows = MemoryRows(x[:, None], Columns.of(y, concept, fold=np.ones(40, dtype=int)))
+        losses = tests.losses(rows, CellCounts.of(rows), np.ones((1, 1)), np.zeros(1))
+        lost += not tests.informative("spurious", losses).proper
+    return lost
+
+
+def test_a_score_that_separates_the_classes_is_never_said_to_predict_nothing(monkeypatch):
+    assert rejected_though_separable() == 0
+    monkeypatch.setattr(scalars, "RIDGE_ROWS", 0.0)  # control: the rows beside the gap alone do not hold γ
+    assert rejected_though_separable() > 5

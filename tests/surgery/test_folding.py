@@ -5,7 +5,6 @@ import sys
 import numpy as np
 import pytest
 import sklearn
-import torch
 from sklearn.cross_decomposition import PLSRegression
 from sklearn.decomposition import PCA, IncrementalPCA, TruncatedSVD
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -25,13 +24,14 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from sklearn.svm import SVC, LinearSVC, LinearSVR
 
+from tests.optional import torch
 from tests.surgery.maps import KINDS, D, error, make, rows
 from unspur import JSE, surgery
 from unspur.exceptions import InputError
 from unspur.lab.datasets import make_toy
 
 #: What float32 and float64 promise, relative to the largest score.
-TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-13, np.float32: 1e-6, np.float64: 1e-13}
+TOLERANCE = {"float32": 1e-6, "float64": 1e-13}
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +49,9 @@ def fitted(toy):
         return raw, pipeline.fit(raw, toy.y, concept=toy.concept)
 
 
-def linear(dtype=torch.float32, *, bias=True, n_in=D) -> torch.nn.Linear:
+def linear(dtype="float32", *, bias=True, n_in=D):
     torch.manual_seed(0)
-    return torch.nn.Linear(n_in, 5, bias=bias, dtype=dtype)
+    return torch.nn.Linear(n_in, 5, bias=bias, dtype=getattr(torch, dtype))
 
 
 def scores(head, x):
@@ -60,15 +60,15 @@ def scores(head, x):
 
 class TestTorch:
     @pytest.mark.parametrize("kind", KINDS)
-    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    @pytest.mark.parametrize("dtype", ["float32", "float64"])
     @pytest.mark.parametrize("bias", [True, False])
     def test_folded_layer_equals_removal_and_layer(self, kind, dtype, bias):
         removal, layer = make(kind), linear(dtype, bias=bias)
         before = copy.deepcopy(layer.state_dict())
         folded = surgery.fold(removal, layer)
         assert type(folded) is torch.nn.Linear
-        assert (folded.weight.dtype, folded.bias.dtype) == (dtype, dtype)
-        x = torch.from_numpy(rows(50, D)).to(dtype)
+        assert {folded.weight.dtype, folded.bias.dtype} == {getattr(torch, dtype)}
+        x = torch.from_numpy(rows(50, D)).to(layer.weight.dtype)
         with torch.no_grad():
             expected = copy.deepcopy(layer).double()(torch.from_numpy(removal(x.double().numpy())))
             assert error(folded(x), expected) < TOLERANCE[dtype]
@@ -77,7 +77,7 @@ class TestTorch:
         assert all(torch.equal(value, before[name]) for name, value in layer.state_dict().items())
 
     def test_bfloat16_is_rounded_once(self):
-        removal, layer = make("oblique remove"), linear(torch.bfloat16)
+        removal, layer = make("oblique remove"), linear("bfloat16")
         folded = surgery.fold(removal, layer)
         exact = surgery.fold(removal, copy.deepcopy(layer).double())
         assert torch.equal(folded.weight, exact.weight.bfloat16())
@@ -119,7 +119,7 @@ class TestTorch:
                 surgery.fold(make("remove"), layer)
 
     def test_parametrised_weights_fold_as_they_act(self):
-        layer = torch.nn.utils.parametrizations.spectral_norm(linear(torch.float64)).eval()
+        layer = torch.nn.utils.parametrizations.spectral_norm(linear("float64")).eval()
         x = torch.from_numpy(rows(20, D))
         folded, expected = surgery.fold(make("keep"), layer), layer(torch.from_numpy(make("keep")(x.numpy())))
         assert error(folded(x).detach(), expected.detach()) < 1e-12
@@ -187,7 +187,7 @@ class TestScikitLearn:
         assert folded.coef_.dtype == np.float32
         assert np.asarray(folded.intercept_).dtype == np.float32
         exact = removal(x.astype(np.float64)) @ head.coef_.astype(np.float64) + float(head.intercept_)
-        assert error(folded.predict(x), exact) < TOLERANCE[np.float32]
+        assert error(folded.predict(x), exact) < TOLERANCE["float32"]
         assert error(head.predict(x), exact) > 1e-2
 
     @pytest.mark.parametrize(
@@ -230,7 +230,8 @@ class TestScikitLearn:
 
     def test_sparse_coefficients_fold(self):
         removal, x = make("remove"), rows(300, D)
-        head = LogisticRegression(l1_ratio=1.0, solver="saga", C=0.05, max_iter=5000).fit(removal(x), targets(x)["two"])
+        head = SGDClassifier(penalty="l1", alpha=0.05, random_state=0).fit(removal(x), targets(x)["two"])
+        assert 0 < np.count_nonzero(head.coef_) < head.coef_.size
         expected = head.decision_function(removal(x))
         assert error(surgery.fold(removal, head.sparsify()).decision_function(x), expected) < 1e-12
 
@@ -291,7 +292,12 @@ class TestErrors:
 
     @pytest.mark.parametrize(
         "steps",
-        [(JSE(), Ridge()), (PCA(), Ridge()), (StandardScaler(), linear()), (make("remove"), LogisticRegression())],
+        [
+            (JSE(), Ridge()),
+            (PCA(), Ridge()),
+            (StandardScaler(), Ridge().fit(np.eye(D), np.arange(D))),
+            (make("remove"), LogisticRegression()),
+        ],
         ids=["remover", "pca", "scaler", "head"],
     )
     def test_unfitted_steps(self, steps):
@@ -339,6 +345,7 @@ class TestErrors:
 
 
 def test_importing_surgery_loads_neither_torch_nor_onnx():
+    pytest.importorskip("torch")  # which is loaded in the end
     code = """
 import sys, numpy as np, unspur
 from unspur import surgery

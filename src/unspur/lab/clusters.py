@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from unspur._extras import require
+from unspur._reading import brief, read_json
 from unspur._version import __version__
 from unspur.exceptions import InputError
 
@@ -41,16 +43,16 @@ def connected(where: str, *, patience: float = PATIENCE, default: bool = True) -
 
 
 def _distributed() -> Any:
-    try:
-        import distributed
-    except ImportError as error:
-        raise InputError("A Dask cluster needs distributed; pip install 'unspur[dask]'.") from error
+    require("A Dask cluster needs", "dask", "distributed")
+    import distributed
+
     return distributed
 
 
 def _client(distributed: Any, where: str, patience: float, default: bool) -> Any:
     address: dict[str, str] = {"address": where}
     if Path(where).is_file():
+        _require_address(where)
         address = {"scheduler_file": where}
     elif not re.fullmatch(r"(tcp|tls|ws|wss|ucx|inproc)://\S+", where):
         raise InputError(
@@ -63,6 +65,17 @@ def _client(distributed: Any, where: str, patience: float, default: bool) -> Any
         raise InputError(
             f"No Dask scheduler answers at {where} ({error}). Start one with `dask scheduler`, and pass the address "
             "it prints (tcp://host:port)."
+        ) from error
+
+
+def _require_address(file: str) -> None:
+    """A file that a scheduler wrote has its address."""
+    try:
+        read_json(file, {"address": str})
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{file} is not a file that a Dask scheduler wrote ({brief(error)}). Pass the one of dask scheduler "
+            "--scheduler-file, or the address that it prints."
         ) from error
 
 

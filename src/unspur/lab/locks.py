@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import socket
 import time
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from unspur._temporary import remove_abandoned, temporary_name
 from unspur.lab.disk import BusyError
 
 #: What this process holds: its own number in a lock of somebody else is a number that was used again.
@@ -17,20 +19,26 @@ _held: set[str] = set()
 
 
 @contextmanager
-def hold(path: Path) -> Iterator[None]:
-    """Hold the lock file `path` for the block, or raise `BusyError`."""
+def hold(path: Path, *, patience: float = 0.0) -> Iterator[None]:
+    """Hold the lock file `path` for the block; raise `BusyError` if another process keeps it for `patience` seconds.
+
+    What processes that were killed left unfinished beside it is removed.
+    """
     mine = f"{os.getpid()} {socket.gethostname()} {secrets.token_hex(8)}"
+    end = time.monotonic() + patience
     while not _create(path, mine):
         theirs = _read(path)
-        if theirs is None:
+        if theirs is None or (_dead(theirs) and _set_aside(path, theirs)):
             continue  # gone since
-        if not _dead(theirs) or not _set_aside(path, theirs):
+        if time.monotonic() >= end:
             raise BusyError(
-                f"Process {theirs.split()[0]} is already at work on this dataset (it holds {path}). Wait until it "
-                f"ends; if there is no such process any more, delete that file."
+                f"Process {theirs.split()[0]} is already at work here (it holds {path}). Wait until it ends; if there "
+                "is no such process any more, delete that file."
             )
+        time.sleep(0.05)
     _held.add(mine)
     try:
+        remove_abandoned(path.parent)
         yield
     finally:
         _held.discard(mine)
@@ -39,6 +47,22 @@ def hold(path: Path) -> Iterator[None]:
 
 
 def _create(path: Path, content: str) -> bool:
+    """Make the lock with its content in it: one that is still empty would pass for one whose maker has died."""
+    part = path.with_name(temporary_name())
+    try:
+        part.write_text(content, encoding="utf-8")
+        try:
+            os.link(part, path)
+        except FileExistsError:
+            return False
+        except OSError:  # a file system without links
+            return _create_empty_first(path, content)
+    finally:
+        part.unlink(missing_ok=True)
+    return True
+
+
+def _create_empty_first(path: Path, content: str) -> bool:
     try:
         handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
     except FileExistsError:
@@ -65,7 +89,7 @@ def _read(path: Path) -> str | None:
 
 def _dead(content: str) -> bool:
     number, host, _ = content.split()
-    if not number.isdigit() or number == "0":
+    if not re.fullmatch("[0-9]{1,18}", number) or number == "0":  # no process has such a number
         return True
     if host != socket.gethostname() or os.name == "nt":  # Windows has no signal that only asks
         return False
@@ -82,7 +106,7 @@ def _dead(content: str) -> bool:
 
 def _set_aside(path: Path, judged: str) -> bool:
     """Remove the lock that was judged dead; if another process was quicker, give its new lock back."""
-    aside = path.with_name(f"{path.name}.{os.getpid()}")
+    aside = path.with_name(temporary_name())
     try:
         path.rename(aside)
     except FileNotFoundError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from os import PathLike
 
+from unspur._reading import brief
 from unspur.exceptions import ArtifactError
 from unspur.io import read_artifact
 from unspur.removers.base import Remover
@@ -26,5 +27,6 @@ def load(path: str | PathLike[str]) -> Remover:
         raise ArtifactError(f"{path} holds a {method!r}; this version knows {', '.join(REMOVERS)}.")
     try:
         return REMOVERS[method](**metadata["parameters"])._restore(arrays, metadata)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ArtifactError(f"{path} does not describe a fitted {method}: {error!r}. Save it again.") from error
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        said = brief(repr(error))
+        raise ArtifactError(f"{path} does not describe a fitted {method}: {said}. Save it again.") from error

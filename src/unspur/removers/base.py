@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from unspur import io
 from unspur._arrays import as_it_came, on_numpy
+from unspur._reading import require_kinds
 from unspur._typing import Array
 from unspur._version import __version__
 from unspur.certificate import Certificate, certify, fingerprint, row_hashes
@@ -32,6 +33,8 @@ from unspur.subspace import AffineMap, Subspace
 MOST_HASHES = 50_000_000
 #: Bytes, as float64, of a Dask array up to which a certificate brings its rows here.
 MOST_BYTES = 2 * 10**9
+#: Numbers in a saved removal up to which rows that it transforms stay finite.
+LARGEST = 1e100
 #: Rows that are enough for a certificate.
 ENOUGH = 10_000
 
@@ -219,8 +222,9 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def _restore(self, arrays: dict[str, Array], metadata: dict[str, Any]) -> Self:
         """Become the fitted remover that was saved."""
-        if not all(np.isfinite(array).all() for array in arrays.values()):
-            raise ValueError("its arrays hold NaN or infinity")
+        require_kinds(metadata, _SAVED, "the metadata")
+        if not all(np.abs(array).max(initial=0.0) <= LARGEST for array in arrays.values()):  # also of NaN
+            raise ValueError("its arrays hold NaN, infinity or numbers as large")
         self.removal_ = AffineMap(arrays["centre"], arrays["right"], arrays["left"], metadata["form"], arrays["offset"])
         self.spurious_, self.main_ = Subspace(arrays["spurious"]), Subspace(arrays["main"])
         self.trace_ = self.story.from_dict(metadata["trace"])
@@ -232,6 +236,8 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if metadata["certificate"] is not None:
             self.certificate_ = Certificate.from_dict(metadata["certificate"])
         if metadata["feature_names"] is not None:
+            if len(metadata["feature_names"]) != self.n_features_in_:
+                raise ValueError(f"it has {len(metadata['feature_names'])} names for {self.n_features_in_} features")
             self.feature_names_in_ = np.array(metadata["feature_names"], dtype=object)
         return self
 
@@ -242,6 +248,11 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return tags
 
 
+#: What metadata hold besides the story of the fit, which reads its own part.
+_SAVED = {
+    "parameters": {}, "classes": list, "concept_classes": list, "form": str, "training_hash": str,
+    "feature_names": (list, type(None)), "certificate": (dict, type(None)), "trace": dict,
+}  # fmt: skip
 _IN_PARTS = "`unspur apply` cleans files, or loop over X.blocks() and transform one at a time"
 
 

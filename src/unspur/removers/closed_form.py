@@ -19,6 +19,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import scipy.linalg
 
+from unspur._reading import NUMBER, require_kinds
 from unspur._threads import one_scipy_thread
 from unspur._typing import FloatArray
 from unspur.exceptions import IllConditionedWarning, InputError
@@ -55,6 +56,8 @@ class ClosedFormTrace:
     @classmethod
     def from_dict(cls, saved: dict[str, Any]) -> ClosedFormTrace:
         """Inverse of `to_dict`."""
+        whole = {"columns": int, "removed": int, "rank": int}
+        require_kinds(saved, {"method": str, **whole, "dropped": [NUMBER], "condition": NUMBER}, "the trace")
         return cls(**{**saved, "dropped": tuple(saved["dropped"])})
 
     def __str__(self) -> str:
@@ -193,7 +196,9 @@ class _Columns:
         lengths = np.linalg.norm(whitened, axis=0)
         # ‖L⁻¹ Cov(x, t)‖ / sd(t) is the multiple correlation of rows and target: of rows of any sample some √(d/n), and
         # rounding error only where someone has removed it before.
-        correlation = lengths / np.sqrt(np.maximum(moments.tt[which] / moments.weight, np.finfo(np.float64).tiny))
+        deviation = np.sqrt(moments.tt[which] / moments.weight)
+        varies = deviation > 1e-12 * np.abs(moments.mean_t[which])  # more than rounding of the mean
+        correlation = np.where(varies, lengths / np.where(varies, deviation, 1.0), 0.0)
         real = correlation > (1e-9 if moments.rounding < 1e-10 else 1e-4)
         unit = np.where(real, lengths, 1.0)
         without = tuple(float(value) for value in correlation[~real])

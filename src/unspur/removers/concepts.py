@@ -11,7 +11,7 @@ import numpy as np
 from unspur._arrays import on_numpy
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError, LabelError
-from unspur.labels import ClassLabel, class_label
+from unspur.labels import ClassLabel, class_label, concept_names
 
 ConceptType: TypeAlias = Literal["class", "continuous"]
 
@@ -89,7 +89,8 @@ def concept_columns(values: Array, n_rows: int, name: str) -> dict[str, Array]:
         raise LabelError(f"{name} is missing: it is what is to be removed.")
     values = on_numpy(values)
     if hasattr(values, "columns") and hasattr(values, "iloc"):  # a DataFrame, without importing pandas
-        return {str(column): values[column].to_numpy() for column in values.columns}
+        names = concept_names(values.columns)
+        return dict(zip(names, (values[column].to_numpy() for column in values.columns), strict=True))
     array = values if hasattr(values, "ndim") else np.asarray(values, dtype=object if _mixed(values) else None)
     if getattr(array, "ndim", 1) == 2 and array.shape[1] > 1:
         if array.shape[0] != n_rows:

@@ -19,6 +19,7 @@ from unspur.removers.inputs import checked_weights, checked_z, finite_rows
 from unspur.removers.parameters import BALANCE, MISSING
 from unspur.rows import Columns, RowSource, at_hand, fetched
 from unspur.sums.covariances import Covariances
+from unspur.sums.moments import keeps_digits
 
 
 def covariances_of(rows: RowSource) -> tuple[Covariances, Whitener | None]:
@@ -29,7 +30,7 @@ def covariances_of(rows: RowSource) -> tuple[Covariances, Whitener | None]:
     moments = Covariances.of(rows)
     if rows.dtype == np.float64:
         return moments, None
-    if np.isfinite(moments.xx).all():
+    if keeps_digits(moments.xx, rows):
         whitener = Whitener.of(moments.covariance, moments.noise)
         if whitener.clear:
             return moments, whitener

@@ -13,6 +13,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from tqdm.auto import tqdm
 
 from unspur._arrays import cast, like
+from unspur._reading import NUMBER, require_kinds
 from unspur._typing import Array, FloatArray
 from unspur.exceptions import InputError, NotConvergedWarning
 from unspur.removers.closed_form import closed_form
@@ -64,6 +65,7 @@ class MinimaxTrace:
     @classmethod
     def from_dict(cls, saved: dict[str, Any]) -> MinimaxTrace:
         """Inverse of `to_dict`."""
+        require_kinds(saved, {"rank": int, "iterations": int, "reason": str, ...: NUMBER}, "the trace")
         return cls(**saved)
 
     def __str__(self) -> str:

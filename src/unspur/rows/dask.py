@@ -145,6 +145,10 @@ class DaskRows(RowSource):
         return out
 
 
+class _Kept(da.Array):
+    """An array that can be referred to weakly; those of Dask before 2026 cannot."""
+
+
 def kept(z: Array) -> Array:
     """The array with whole rows in each chunk, computed once: workers keep the chunks while the result is alive.
 
@@ -161,6 +165,7 @@ def kept(z: Array) -> Array:
             there = there.map_blocks(_aligned, dtype=z.dtype, meta=z._meta)
         with _cluster_in_words():
             there = there.persist()
+        there = _Kept(there.dask, there.name, there.chunks, meta=there._meta)
         _kept[z.name, cluster] = _kept[there.name, cluster] = there
     return there
 

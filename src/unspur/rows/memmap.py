@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from unspur._reading import load_npy
 from unspur._typing import Array
 from unspur.exceptions import InputError
 from unspur.rows.budget import LARGEST_PIECE, Budget, as_bytes
@@ -23,8 +24,8 @@ from unspur.rows.stored import StoredRows, Stretches
 def open_npy(path: str | PathLike[str]) -> np.memmap[Any, Any]:
     """Read-only map of a ``.npy`` file of shape (n, d) with floating-point rows."""
     try:
-        mapped = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
+        mapped = load_npy(path, mapped=True)
+    except ValueError as error:
         raise InputError(f"{path} cannot be mapped as a .npy file: {error}. Write it with numpy.save.") from error
     if not isinstance(mapped, np.memmap) or mapped.ndim != 2 or mapped.dtype.kind != "f":
         shape, kind = getattr(mapped, "shape", None), getattr(mapped, "dtype", type(mapped).__name__)

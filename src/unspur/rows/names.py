@@ -9,28 +9,32 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from unspur._reading import brief, parse_json, require_kinds
 from unspur.exceptions import InputError
 
 #: How names of Parquet files end.
 PARQUET = (".parquet", ".pq")
 #: Columns that a message lists; more are counted.
 LISTED = 20
+#: Characters of a name that a message shows.
+LONGEST = 60
 
 
 def some(names: Sequence[str]) -> str:
     """The first few of many names."""
-    return ", ".join(map(repr, names[:5])) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    first = ", ".join(repr(brief(name, LONGEST)) for name in names[:5])
+    return first + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def listed(names: Collection[str]) -> str:
     """The columns that there are, as a message lists them."""
     more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return ", ".join(list(names)[:LISTED]) + more
+    return ", ".join(brief(name, LONGEST) for name in list(names)[:LISTED]) + more
 
 
 def nearest(name: str, names: Collection[str]) -> str:
     """A question after the name that was meant, if one is near; it starts with a space."""
-    by_small = {known.lower(): known for known in names}
+    by_small = {known.lower(): known for known in names if len(known) <= LONGEST}
     near = get_close_matches(name.lower(), by_small, n=1, cutoff=0.7)
     return f" Did you mean {by_small[near[0]]!r}?" if near else ""
 
@@ -42,8 +46,13 @@ def separator(header: str) -> str:
 
 
 def index_columns(schema: Any) -> set[str]:
-    """Columns that pandas adds to a file to keep an index, which are no features."""
-    return {name for name in (schema.pandas_metadata or {}).get("index_columns", []) if isinstance(name, str)}
+    """Columns that pandas adds to a file to keep an index, which are no features; none if its note is not readable."""
+    try:
+        note = parse_json((schema.metadata or {}).get(b"pandas", b"{}"))
+        require_kinds(note, {"index_columns": list})
+    except ValueError:
+        return set()
+    return {name for name in note["index_columns"] if isinstance(name, str)}
 
 
 def require_distinct(path: Path, header: Sequence[str]) -> None:

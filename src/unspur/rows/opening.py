@@ -96,6 +96,8 @@ def find_files(paths: Paths) -> list[Path]:
         raise InputError(f"{', '.join(map(str, given[:5]))}: .npy and Parquet files cannot be mixed.")
     seen: dict[Path, Path] = {}
     for path in found:
+        if not path.is_file():
+            raise InputError(f"{path} is not a plain file that can be read: a pipe, a device, or a link to nothing.")
         if (real := path.resolve()) in seen:
             raise InputError(f"{path} is named twice; its rows would count twice.")
         seen[real] = path

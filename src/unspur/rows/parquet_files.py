@@ -15,9 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from unspur._extras import require
+from unspur._reading import brief
 from unspur._typing import Array
 from unspur.exceptions import InputError
 from unspur.rows.budget import LARGEST_PIECE
+from unspur.rows.names import some
 
 #: Bytes read from a column at once. Without such a buffer pyarrow reads a whole column of a row group.
 BUFFER = 2**16
@@ -53,22 +56,19 @@ class Layout:
 
 
 def _arrow() -> Any:
-    try:
-        from pyarrow import parquet
-    except ImportError as error:
-        raise InputError("Parquet files need pyarrow: pip install 'unspur[data]'.") from error
+    require("Parquet files need", "pyarrow")
+    from pyarrow import parquet
+
     return parquet
 
 
 def open_file(path: Path) -> Any:
     """A file that is read through small buffers, page by page, with the checksums of its pages if it has any."""
-    import pyarrow as pa
-
     parquet = _arrow()
     try:
         return parquet.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False, page_checksum_verification=True)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise InputError(f"{path} cannot be read as Parquet: {_said(error)}") from error
+    except unreadable() as error:
+        raise InputError(f"{path} cannot be read as Parquet: {said(error)}") from error
 
 
 @contextmanager
@@ -82,18 +82,24 @@ def opened(path: Path) -> Iterator[Any]:
         file.close()
 
 
-def _said(error: BaseException) -> str:
-    return f"{' '.join(str(error).split())[:200].rstrip('.')}."
+def unreadable() -> tuple[type[Exception], ...]:
+    """What pyarrow raises for a damaged file, besides errors of its own."""
+    import pyarrow as pa
+
+    return (pa.ArrowException, ValueError, OSError, MemoryError, TypeError, LookupError, OverflowError)
+
+
+def said(error: BaseException) -> str:
+    """What pyarrow says of a file that it cannot read."""
+    return f"{brief(error) or type(error).__name__}."
 
 
 def batches(file: Any, group: RowGroup, columns: list[str], rows: int) -> Iterator[Any]:
     """Record batches of a row group; what is damaged is named."""
-    import pyarrow as pa
-
     try:
         yield from file.iter_batches(rows, row_groups=[group.number], columns=columns, use_threads=False)
-    except (pa.ArrowException, OSError, MemoryError, UnicodeError) as error:
-        raise InputError(f"{group} is damaged (column {', '.join(columns[:3])}): {_said(error)}") from error
+    except unreadable() as error:
+        raise InputError(f"{group} is damaged (column {some(columns)}): {said(error)}") from error
 
 
 def plain_schema(schema: Any) -> dict[str, Any]:
@@ -176,12 +182,12 @@ def leaves_of(file: Any, columns: tuple[str, ...]) -> list[int]:
 
 
 def pages_of(group: Any, leaves: list[int]) -> int:
-    """Bytes that reading a row group holds besides the values asked for."""
-    total = 0
-    for leaf in leaves:
-        column = group.column(leaf)
-        total += min(PAGES, column.total_uncompressed_size + column.total_compressed_size) + BUFFER
-    return total
+    """Bytes that reading a row group holds besides the values asked for: of pages not more than there are, packed too.
+
+    Columns are not asked one by one: where a footer is damaged, pyarrow ends the process instead of raising an error.
+    """
+    pages = min(PAGES * len(leaves), 2 * max(0, int(group.total_byte_size)))
+    return pages + BUFFER * len(leaves)
 
 
 def width_of(file: Any, group: RowGroup, columns: tuple[str, ...], lists: bool, schema: dict[str, Any]) -> int:

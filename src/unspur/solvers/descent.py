@@ -25,22 +25,28 @@ class Descended:
     reason: str
 
 
-def descend(objective: Objective, x: FloatArray, gtol: float, max_iter: int) -> Descended:
-    """L-BFGS from x until the gradient norm is below `gtol`."""
+def descend(objective: Objective, x: FloatArray, gtol: float, max_iter: int, noise: float = 0.0) -> Descended:
+    """L-BFGS from x until the gradient norm is below `gtol`.
+
+    Below `noise` the gradient may be rounding error: there a search that gets no further for a while ends as well.
+    """
     norm, searches = np.inf, 0
     while True:
-        search = _FineSearch(objective, gtol)
+        search = _FineSearch(objective, gtol, noise)
         x, reason = search.run(x, max_iter)
         value, reached = search.reached
         searches += 1
         # A search that ends early, for want of digits in the objective, goes on from where it is while that helps.
-        if reached <= gtol or reached > 0.5 * norm or searches >= 5:
+        if reached <= gtol or search.exhausted or reached > 0.5 * norm or searches >= 5:
             return Descended(x, value, reached, reason)
         norm = reached
 
 
 class _Converged(Exception):  # noqa: N818 — control flow, not an error
-    """Raised out of the optimiser once the gradient norm (2-norm, which L-BFGS-B does not test) is small enough."""
+    """Raised out of the optimiser once the gradient norm (2-norm, which L-BFGS-B does not test) is small enough.
+
+    Or once it will not become smaller.
+    """
 
 
 class _FineSearch:
@@ -54,10 +60,14 @@ class _FineSearch:
     #: Changes of the objective below this are taken from the gradient. The rounding error of a difference of
     #: float32 losses is some 1e-8.
     FINE = 1e-5
+    #: Evaluations without half of the smallest gradient so far, after which rounding errors are all that is left.
+    IDLE = 40
 
-    def __init__(self, objective: Objective, gtol: float):
+    def __init__(self, objective: Objective, gtol: float, noise: float):
         self._objective = objective
-        self._gtol = gtol
+        self._gtol, self._noise = gtol, noise
+        self._smallest, self._idle = np.inf, 0
+        self.exhausted = False
         self._iterate: tuple[FloatArray, float, FloatArray, float] | None = None  # x, value, gradient, value shown
         self._last: tuple[FloatArray, float, FloatArray, float] | None = None
 
@@ -88,7 +98,7 @@ class _FineSearch:
                 callback=lambda intermediate_result: self._accept(x0 + unit * intermediate_result.x),
             )  # fmt: skip
         except _Converged:
-            return self._iterate_x, "gradient below tolerance"
+            return self._iterate_x, "no digits left" if self.exhausted else "gradient below tolerance"
         return self._iterate_x, f"L-BFGS: {result.message}"
 
     @property
@@ -114,7 +124,12 @@ class _FineSearch:
         self._last = (x.copy(), value, gradient, shown)
         if self._iterate is None:
             self._iterate = self._last
-        if np.linalg.norm(gradient) <= self._gtol:
+        norm = float(np.linalg.norm(gradient))
+        self._idle = 0 if norm < 0.5 * self._smallest else self._idle + 1
+        self._smallest = norm if self._idle == 0 else self._smallest
+        # At or near the smallest gradient of the search, so that the point it ends at is as good as any.
+        self.exhausted = self._idle >= self.IDLE and norm <= min(self._noise, 2.0 * self._smallest)
+        if norm <= self._gtol or self.exhausted:
             self._iterate = self._last
             raise _Converged
         return shown, gradient

@@ -10,8 +10,11 @@ from unspur._typing import BoolArray, FloatArray, IntArray
 from unspur.rows import RowSource, Weighting
 from unspur.sums.scalars import ScalarLoss, Score, ScoreMoments, Standardisation
 
-#: Penalty on γ² per unit variance of the score: keeps γ finite when the score separates the classes, and is
-#: far below what any test can feel otherwise.
+#: Penalty on ½γ² per unit variance of the score, in rows: a prior on γ with a standard deviation of 100, which no
+#: test can feel. A score that separates the classes has nothing else to hold γ once one of the few rows beside the gap
+#: is left out, and one Newton step from there would end anywhere.
+RIDGE_ROWS = 1e-4
+#: The least of it, as a share of all rows: keeps γ finite however many there are.
 RIDGE = 1e-8
 #: Least curvature in b: all rows far out on the flat part of the loss leave less than rounding error.
 FLAT = 1e-12
@@ -44,12 +47,13 @@ def fit_scalars(
     Steps that do not lower the objective are halved. `tol` bounds the last step; convergence is quadratic, so the
     error is of the order of its square.
     """
-    total, first, second, positive, positive_x = rows.sum(ScoreMoments(score, label, weighting))
+    total, squares, first, second, positive, positive_x = rows.sum(ScoreMoments(score, label, weighting))
     mean = first / total
     variance = np.maximum(second / total - mean**2, 0.0)
     constant = variance <= 1e-24 * np.maximum(second / total, np.finfo(np.float64).tiny)
     standardise = Standardisation(mean, np.where(constant, 1.0, np.sqrt(variance)))
-    penalty = RIDGE + decay / standardise.deviation**2
+    ridge = np.maximum(RIDGE, RIDGE_ROWS * squares / total**2)  # Σω² / (Σω)²: the weight of one row
+    penalty = ridge + decay / standardise.deviation**2
 
     def evaluate(theta: FloatArray) -> FloatArray:
         sums = rows.sum(ScalarLoss(theta[0], theta[1], score, standardise, label, weighting))

@@ -22,7 +22,7 @@ from unspur._typing import FloatArray
 from unspur.exceptions import NotConvergedWarning
 from unspur.rows import RowSource, Weighting
 from unspur.solvers.descent import descend
-from unspur.solvers.outcome import Outcome, outcome_of
+from unspur.solvers.outcome import Outcome, outcome_of, rounding_error
 from unspur.solvers.whitening import Geometry, Whitening
 from unspur.sums.moments import Moments
 from unspur.sums.softmax import CellLosses, LinearLogits, SoftmaxLoss, n_logits
@@ -179,7 +179,7 @@ def minimise(
     """Descend from x until the gradient norm is below ``tol · scale``; where that ended, and why."""
     scale = max(scale, TRACE)
     with one_scipy_thread():
-        end = descend(objective, x, tol * scale, max_iter)
+        end = descend(objective, x, tol * scale, max_iter, rounding_error(objective.dtype) * scale)
     judged = outcome_of(end, tol * scale, scale, objective.dtype, objective.evaluations)
     return end.x, FitOutcome(judged.converged, judged.reason, judged.objective, judged.gradient, judged.evaluations)
 

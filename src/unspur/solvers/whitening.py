@@ -17,7 +17,7 @@ from unspur._typing import FloatArray
 from unspur.exceptions import InputError
 from unspur.rows import FAR, RowSource, Weighting
 from unspur.subspace import Subspace
-from unspur.sums.moments import Moments
+from unspur.sums.moments import Moments, keeps_digits
 
 #: Standard deviations along an eigenvector below this share of the largest are rounding noise, of the stored rows or of
 #: the second moment.
@@ -47,7 +47,7 @@ class Geometry:
         """From products in the type of the rows where they leave no doubt about the rank, else in float64."""
         if rows.dtype.itemsize < 8:
             moments = Moments.of(rows, weighting, exact=False)
-            if np.isfinite(moments.second).all():
+            if keeps_digits(moments.second, rows):
                 quick = cls.of(moments, rows.dtype.itemsize)
                 if quick.range_basis is None:
                     return quick

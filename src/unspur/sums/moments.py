@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unspur._arrays import cast, namespace, place
+from unspur._reading import brief
 from unspur._typing import Array, FloatArray
 from unspur.rows import Block, RowSource, Weighting
 
@@ -48,6 +49,15 @@ class Moments:
         return cls(mean, rows.sum(scatter) / sums[-1], noise)
 
 
+def keeps_digits(squares: FloatArray, rows: RowSource) -> bool:
+    """Whether sums of products (d, d), taken in the type of the rows, stay clear of both ends of what it can hold.
+
+    Rows of the order of 1e-20 are fine in float32, their squares are not: those have few digits left, or none.
+    """
+    kind = np.finfo(rows.dtype)
+    return bool(np.isfinite(squares).all() and np.diag(squares).min() > rows.n_rows * kind.tiny / kind.eps)
+
+
 def _not_finite(block: Block) -> Array:
     """1 for a block whose sum is not finite, else 0."""
     with np.errstate(over="ignore", invalid="ignore"):
@@ -81,7 +91,7 @@ class ColumnFaults:
         for kind, per_column in zip(("NaN", "infinity"), self.counts, strict=True):
             bad = np.flatnonzero(per_column)
             parts += [
-                f"{int(per_column[j])} {kind} in column {names[j]!r}"
+                f"{int(per_column[j])} {kind} in column {brief(names[j], 60)!r}"
                 if names
                 else f"{int(per_column[j])} {kind} in column {j}"
                 for j in bad[:5]

@@ -58,7 +58,7 @@ class Standardisation:
 
 @dataclass(frozen=True, slots=True)
 class ScoreMoments:
-    """Moments of each score and its label (0 or 1): Σω, Σω x, Σω x², Σω y and Σω y x, shape (5, q)."""
+    """Moments of each score and its label (0 or 1): Σω, Σω², Σω x, Σω x², Σω y and Σω y x, shape (6, q)."""
 
     score: Score
     label: IntArray
@@ -69,12 +69,13 @@ class ScoreMoments:
         x, omega = self.score(block), self.weighting(block)
         positive = block.targets * omega  # (2, m)
         label = place(self.label, omega)
-        moments = empty64((5, len(x)), omega)
+        moments = empty64((6, len(x)), omega)
         moments[0] = omega.sum()
-        moments[1] = x @ omega
-        moments[2] = (x * x) @ omega
-        moments[3] = positive.sum(1)[label]
-        moments[4] = one_of_each(x @ positive.T, label)
+        moments[1] = omega @ omega
+        moments[2] = x @ omega
+        moments[3] = (x * x) @ omega
+        moments[4] = positive.sum(1)[label]
+        moments[5] = one_of_each(x @ positive.T, label)
         return moments
 
 

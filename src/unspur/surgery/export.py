@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unspur import io
+from unspur._extras import require
 from unspur._typing import Array
 from unspur._version import __version__
-from unspur.exceptions import InputError
 from unspur.subspace import AffineMap
 from unspur.surgery.folding import folded_weights
 from unspur.surgery.stages import as_removal
@@ -35,10 +35,8 @@ def to_onnx(removal: Any, path: str | PathLike[str], *, head: Any = None, overwr
     head : ``torch.nn.Linear`` or fitted scikit-learn linear model that takes the cleaned rows.
     overwrite : replace an existing file.
     """
-    try:
-        import onnx
-    except ImportError as error:
-        raise InputError("ONNX files need onnx: pip install 'unspur[onnx]'.") from error
+    require("ONNX files need", "onnx")
+    import onnx
 
     model = _removal_model(as_removal(removal)) if head is None else _head_model(removal, head)
     onnx.checker.check_model(model, full_check=True)

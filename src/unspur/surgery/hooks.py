@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from unspur._extras import require
 from unspur.exceptions import InputError
 from unspur.subspace import AffineMap
 from unspur.surgery.stages import as_removal
@@ -27,6 +28,7 @@ def as_module(removal: Any, *, dtype: torch.dtype | None = None) -> RemovalModul
     dtype : of the buffers; torch's default dtype when None, as for other modules. Use ``torch.float64`` where rows of
         that type shall keep their digits.
     """
+    require("A removal as a module needs", "torch")
     from unspur.surgery.modules import RemovalModule
 
     return RemovalModule(as_removal(removal), dtype)
@@ -63,6 +65,7 @@ class Attachment:
     """A removal that acts on the output of one module while the attachment is entered; see `attach`."""
 
     def __init__(self, model: Any, path: str, removal: AffineMap):
+        require("Attaching to a network needs", "torch")
         import torch
 
         if not isinstance(model, torch.nn.Module):

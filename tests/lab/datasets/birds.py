@@ -1,7 +1,8 @@
 """A tiny CUB with scenes, in their publishers' layout: smooth pictures, for JPEG keeps those nearly as they are."""
 
 import numpy as np
-from PIL import Image
+
+from tests.optional import Image
 
 SPECIES = [
     "001.Black_footed_Albatross", "021.Eastern_Towhee", "094.White_breasted_Nuthatch", "103.Sayornis",

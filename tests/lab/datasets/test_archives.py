@@ -256,3 +256,34 @@ def test_a_move_that_fails_half_way_is_undone(tmp_path, monkeypatch, error):
     with pytest.raises((Exception, KeyboardInterrupt), match="disk is full" if isinstance(error, OSError) else None):
         move_into(folder, root)
     assert everything(root) == {"own": b"mine"}
+
+
+@pytest.mark.parametrize("name", ["f" * 300, "d/" * 1500 + "f", "d/" * 120 + "f", "é" * 200])
+def test_names_that_no_disk_takes_are_refused_with_the_name_of_the_archive(tmp_path, name):
+    assert len(unpacked(tar(tmp_path / "good", ("f" * 200, b"evil", {})), tmp_path)) == len(PLAIN) + 1
+    for archive in (tar(tmp_path / "bad.tgz", (name, b"evil", {})), make_zip(tmp_path / "bad.zip", (name, b"x", 0))):
+        with pytest.raises(ArchiveError, match=r"of .*bad\.\w+ has a name that is too long") as error:
+            unpacked(archive, tmp_path)
+        assert len(str(error.value)) < 500
+
+
+def test_a_zip_of_a_version_to_come_is_refused(tmp_path):
+    whole = make_zip(tmp_path / "a.zip").read_bytes()
+    table = whole.index(b"PK\x01\x02")
+    (tmp_path / "a.zip").write_bytes(whole[: table + 6] + b"\xff" + whole[table + 7 :])
+    with pytest.raises(ArchiveError, match=r"a\.zip is damaged"):
+        unpacked(tmp_path / "a.zip", tmp_path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="a system without pipes")
+def test_what_is_no_file_is_no_archive(tmp_path):
+    os.mkfifo(tmp_path / "a.zip")
+    (tmp_path / "b.zip").mkdir()
+    for name in ("a.zip", "b.zip", "c.zip"):
+        with pytest.raises(ArchiveError, match=f"{name} cannot be read"):
+            unpacked(tmp_path / name, tmp_path)
+
+
+def test_a_member_of_a_zip_without_a_name_is_refused(tmp_path):
+    with pytest.raises(ArchiveError, match=r"Member '' of .*a\.zip has no name"):
+        unpacked(make_zip(tmp_path / "a.zip", ("", b"x", stat.S_IFREG)), tmp_path)

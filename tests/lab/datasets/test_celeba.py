@@ -83,6 +83,13 @@ def test_the_digest_follows_content_and_not_place(root, tmp_path):
     assert CelebA.read(root).digest() != before
 
 
+@pytest.mark.parametrize("stated", ["²", "9" * 5000, "-1"])
+def test_a_number_of_images_that_is_none_is_refused(root, stated):
+    write_list(root / "celeba", stated=stated)
+    with pytest.raises(InputError, match="must be the number of images"):
+        CelebA.read(root)
+
+
 def test_missing_images_are_counted_and_a_limit_reads_those_before_them(root):
     full = CelebA.read(root, limit=N).digest()
     assert full == CelebA.read(root).digest()  # the same examples

@@ -190,6 +190,34 @@ def test_killed_in_a_download_a_second_run_goes_on(web, tmp_path):
     assert not (tmp_path / ".downloads").exists()
 
 
+#: How a process dies when its dataset is in place.
+DIE = "os.kill(os.getpid(), 9)"
+DEATHS = {
+    "_record": f"obtain._record = lambda *_: {DIE}",
+    "_discard": f"obtain._discard = lambda *_: {DIE}",
+    "forgetting": f"obtain.forget = lambda target: (target.unlink(), {DIE})",  # the archive is gone, its note is not
+}
+
+
+@pytest.mark.parametrize(
+    ("keep", "before"), [([], "_record"), (["--keep-archive"], "_record"), ([], "_discard"), ([], "forgetting")]
+)
+def test_killed_when_all_is_in_place_a_second_run_clears_up(web, tmp_path, keep, before):
+    arguments = ["waterbirds", "--url", web.url, *keep, "--root"]
+    data(*arguments, tmp_path / "undisturbed")
+    module = "obtain = sys.modules['unspur.lab.datasets.downloads.obtain']"
+    dies = f"import os, sys, unspur.lab.cli.data; {module}; {DEATHS[before]}"
+    with process(*arguments, tmp_path / "root", before=dies) as running:
+        running.communicate(timeout=60)
+    assert running.returncode == -signal.SIGKILL
+    left = files(tmp_path / "root")
+    assert ".downloads/waterbirds.lock" in left  # control: it did not come to its end
+    assert ("waterbirds.download.json" in left) == (before != "_record")
+    assert "Nothing was downloaded." in data(*arguments, tmp_path / "root")
+    assert files(tmp_path / "root") == files(tmp_path / "undisturbed")
+    assert len(web.asked) == 2
+
+
 def test_killed_while_unpacking_a_second_run_does_it_all(web, tmp_path):
     slow = """
 import time

@@ -4,8 +4,11 @@ import hashlib
 import json
 import os
 import random
+import socket
 import subprocess
 import sys
+import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -220,6 +223,59 @@ def test_a_lock_is_held_once_and_taken_over_from_the_dead(tmp_path):
         with pytest.raises(BusyError, match="delete that file"), hold(lock):
             pass
         assert lock.read_text() == alive
+
+
+@pytest.mark.parametrize("number", ["²", "9" * 30, "9" * 5000, "-1", "x"])
+def test_a_lock_of_a_process_that_cannot_be_is_taken_over(tmp_path, number):
+    lock = tmp_path / "x.lock"
+    for host in (socket.gethostname(), "elsewhere"):
+        lock.write_text(f"{number} {host} mark", encoding="utf-8")
+        with hold(lock):
+            assert str(os.getpid()) in lock.read_text()
+
+
+def test_a_lock_can_be_waited_for(tmp_path):
+    lock = tmp_path / "a.lock"
+    held = threading.Event()
+
+    def first():
+        with hold(lock):
+            held.set()
+            time.sleep(0.3)
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    held.wait()
+    with pytest.raises(BusyError, match="already at work"), hold(lock):
+        pass
+    with hold(lock, patience=30):
+        assert not thread.is_alive() or lock.exists()
+    thread.join()
+    assert everything(tmp_path) == {}
+
+
+CREATOR = """
+import os, sys, time
+from pathlib import Path
+from unspur.lab import locks
+link, write = os.link, os.write
+os.link = lambda *a: (link(*a), time.sleep(1))
+os.write = lambda *a: (time.sleep(1), write(*a))[1]  # a process that is suspended in between
+with locks.hold(Path(sys.argv[1])):
+    time.sleep(1)
+"""
+
+
+def test_a_lock_is_never_seen_empty_while_its_maker_lives(tmp_path):
+    lock = tmp_path / "a.lock"
+    with subprocess.Popen([sys.executable, "-c", CREATOR, str(lock)]) as maker:
+        while not lock.exists():
+            assert maker.poll() is None
+        with pytest.raises(BusyError, match=f"Process {maker.pid} is already at work"), hold(lock):
+            pass
+        assert maker.wait() == 0
+    with hold(lock):  # control: it is free once the maker has ended
+        pass
 
 
 # ---------------------------------------------------------------- all of it

@@ -91,6 +91,8 @@ def test_the_digest_follows_content_and_not_place(root, tmp_path):
     [
         (b'{"gold_label": "neutral", "sentence1": "a', "not JSON in UTF-8"),
         (b'{"gold_label": "neutral", "sentence1": "\xff", "sentence2": "b"}', "not JSON in UTF-8"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b'{"gold_label": "' + b"x" * 100_000 + b'", "sentence1": "a", "sentence2": "b"}', "has the label 'x{39}…'"),
         (b"[1, 2]", "needs texts under gold_label, sentence1, sentence2"),
         (b'{"gold_label": "neutral", "sentence1": "a"}', "has none under sentence2"),
         (b'{"gold_label": "neutral", "sentence1": 3, "sentence2": null}', "has none under sentence1, sentence2"),

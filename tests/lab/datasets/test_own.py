@@ -74,6 +74,14 @@ def test_paths_that_lead_out_of_the_folder_are_refused(photos, name):
         Own.read(photos, photos.parent / "photos")
 
 
+@pytest.mark.parametrize("name", ["a" * 300 + ".png", "a/" * 1500 + "b.png", "a\0.png"])
+def test_names_that_no_file_has_are_refused_in_few_words(photos, name):
+    photos.write_text(f"image,y\na.png,1\n{name},0\n")
+    with pytest.raises(InputError, match=r"which no file is called|line contains NUL") as error:
+        Own.read(photos, photos.parent / "photos")
+    assert len(str(error.value)) < 400
+
+
 def test_missing_files_are_counted_and_named(photos):
     root = photos.parent / "photos"
     photos.write_text("image,y\na.png,1\n" + "".join(f"gone{i}.png,0\n" for i in range(5)))

@@ -204,9 +204,12 @@ def test_masks_and_pictures_that_cannot_be_used_are_named(root):
         birds[2]
 
 
-@pytest.mark.parametrize("line", ["1 ../../secret.jpg", "1 /etc/x.jpg", "1", "1 x.jpg", "1 a/b.jpg c"])
+@pytest.mark.parametrize(
+    "line",
+    ["1 ../../secret.jpg", "1 /etc/x.jpg", "1", "1 x.jpg", "1 a/b.jpg c", "1 a/b\0.jpg", "1 a/b\xe4.jpg"],
+)
 def test_a_list_of_birds_with_odd_lines_is_refused(root, line):
-    (root / "CUB_200_2011" / "images.txt").write_text(line + "\n")
+    (root / "CUB_200_2011" / "images.txt").write_text(line + "\n", "latin-1")  # most of them also UTF-8
     with pytest.raises(InputError, match=r"images\.txt"):
         draw(root)
 

@@ -1,5 +1,7 @@
 """Every example is embedded once, whatever happens in between."""
 
+import platform
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +21,7 @@ from unspur.lab.encoders import embedding, load_encoder
 from unspur.lab.encoders.embedding import embed
 from unspur.lab.encoders.reduction import Reduction
 from unspur.lab.encoders.store import EmbeddingStore
+from unspur.lab.locks import hold
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -104,6 +107,20 @@ def test_a_full_disk_is_said_and_what_is_finished_is_kept(tmp_path, what, embedd
     assert sum(encoder.calls) == N - embedded
     assert_array_equal(store.rows, Strips()(pictures.images))
     store.verify()
+
+
+def test_what_a_process_left_that_died_after_the_manifest_is_removed(tmp_path, undisturbed):
+    folder = shutil.copytree(undisturbed, tmp_path / "store")
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    (folder / "progress.json").write_text("{}")
+    (folder / "rows.part.npy").write_bytes(b"as large as the rows")
+    with hold(folder / ".lock"):
+        embed(Pictures(), Strips(), folder, batch=4, progress=False)
+        assert (folder / "progress.json").exists()  # control: somebody is still at work
+    (folder / ".lock").write_text(f"{dead.pid} {platform.node()} x")
+    embed(Pictures(), Strips(), folder, batch=4, progress=False)
+    assert sorted(path.name for path in folder.iterdir()) == ["labels.csv", "manifest.json", "rows.npy"]
 
 
 def test_a_finished_store_is_found_and_nothing_is_embedded(tmp_path):

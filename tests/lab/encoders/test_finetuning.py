@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import platform
 import re
 import shutil
 import signal
@@ -438,8 +439,11 @@ def test_a_network_cannot_replace_the_one_it_begins_from(models, undisturbed, tm
 def test_a_finished_network_is_found_and_not_trained_again(models, undisturbed, steps, tmp_path):
     folder = copy_of(undisturbed["image"], tmp_path)
     (folder / CHECKPOINT).write_bytes(b"left by a process that was killed at the very end")
-    for name in (".network-1a_b2c3d.safetensors", ".training-1a_b2c3d.json"):
-        (folder / name).write_bytes(b"half a file")
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    unfinished = folder / f".unspur-{dead.pid}-1a2b-{platform.node()}.tmp"
+    unfinished.mkdir()
+    (unfinished / NETWORK).write_bytes(b"half a file")
     before = (folder / NETWORK).stat().st_mtime_ns
     encoder = tune("image", models["image"], folder)
     assert (encoder.digest, (folder / NETWORK).stat().st_mtime_ns) == (record(folder)["digest"], before)
@@ -473,6 +477,8 @@ def without(key):
         (NETWORK, lambda path: save_checkpoint(path, {}, {}), "is of another network"),
         (RECORD, cut, "is damaged"),
         (RECORD, lambda path: path.write_text("[]"), "is damaged"),
+        (RECORD, lambda path: path.write_text("[" * 100_000), "nested too deeply"),
+        (RECORD, lambda path: path.write_text(path.read_text().replace('"history": [', '"history": [3,')), "'history'"),
         (RECORD, without("digest"), "is damaged"),
         (RECORD, without("kept_epoch"), "is damaged"),
         (RECORD, lambda path: path.write_text(path.read_text().replace('"format": 1', '"format": 9')), "has format 9"),

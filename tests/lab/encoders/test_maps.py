@@ -15,16 +15,19 @@ pytest.importorskip("torch")
 
 import torch
 from PIL import Image
+from safetensors.numpy import save
 
 from tests.lab.encoders.tiny import PREPARATION, TinyConv, left_half, photographs
 from unspur import AffineMap, Subspace
 from unspur.exceptions import ArtifactError, InputError
+from unspur.lab.disk import BusyError
 from unspur.lab.encoders import maps as layout
 from unspur.lab.encoders.images import opacity, square
 from unspur.lab.encoders.maps import onto_cells, read_maps, write_maps
 from unspur.lab.encoders.reduction import Reduction
 from unspur.lab.experiments.fitting import LinearHead, Removal
 from unspur.lab.experiments.gradcam import Layer
+from unspur.lab.locks import hold
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -161,6 +164,23 @@ class TestDamage:
         with pytest.raises(ArtifactError, match="Write the maps again"):
             read_maps(tmp_path)
 
+    @pytest.mark.parametrize(
+        "change",
+        [{"format": "1"}, {"ids": 3}, {"ids": [3] * 15}, {"shape": []}, {"shape": {}}, {"digest": None},
+         {"preparation": 3}, {"preparation": {}},
+         {"preparation": {"resize": 8, "crop": -1, "mean": [0, 0, 0], "scale": [1, 1, 1]}},
+         {"preparation": {"resize": 8, "crop": 8, "mean": [0], "scale": [1, 1, 1]}}],
+    )  # fmt: skip
+    @pytest.mark.usefixtures("written")
+    def test_a_description_with_values_of_another_kind_is_an_error(self, tmp_path, change):
+        path = tmp_path / layout.DESCRIPTION
+        described = json.loads(path.read_text())
+        path.write_text(json.dumps({**described, "preparation": None}))
+        assert read_maps(tmp_path).preparation is None
+        path.write_text(json.dumps({**described, **change}))
+        with pytest.raises(ArtifactError, match="Write the maps again"):
+            read_maps(tmp_path)
+
     @pytest.mark.usefixtures("written")
     def test_numbers_that_changed_are_found_by_verify(self, tmp_path):
         path = tmp_path / layout.MAPS
@@ -210,6 +230,20 @@ class TestDamage:
             write_maps(shown, range(20), tiny, reduction, broken, tmp_path, batch=4, progress=False)
         assert read_maps(tmp_path) is None
 
+    def test_a_picture_that_cannot_be_read_is_not_called_a_full_disk(self, tiny, shown, reduction, tmp_path):
+        def unreadable(_):
+            raise OSError("image file is truncated")
+
+        with pytest.raises(OSError, match=r"^image file is truncated$"):
+            write_maps(shown, [0], tiny, reduction, unreadable, tmp_path, progress=False)
+
+    @pytest.mark.usefixtures("written")
+    def test_maps_are_written_by_one_process_at_a_time(self, tiny, shown, reduction, tmp_path):
+        with hold(tmp_path / ".lock"), pytest.raises(BusyError, match="already at work"):
+            write_maps(shown, [0], tiny, reduction, left_half, tmp_path, progress=False)
+        assert len(read_maps(tmp_path)) == 15  # those that were there
+        assert len(write_maps(shown, [0], tiny, reduction, left_half, tmp_path, progress=False)) == 1
+
 
 class TestMistakes:
     @pytest.mark.parametrize("chosen", [[], [0, 0], [-1], [20]])
@@ -231,3 +265,18 @@ class TestMistakes:
         flat.network = torch.nn.Sequential(flat.network, torch.nn.Flatten())
         with pytest.raises(InputError, match="it promises"):
             write_maps(shown, [0], flat, reduction, left_half, tmp_path, progress=False)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"mean": np.zeros(3)}, {"mean": np.array(1.0)}, {"mean": np.full(4, np.nan)}, {"components": np.ones(4)},
+     {"components": np.full((4, 2), 1e300)}, {"components": np.ones((5, 2))}],
+)  # fmt: skip
+def test_a_reduction_whose_parts_do_not_go_together_is_refused(tmp_path, change):
+    sound = {"mean": np.zeros(4), "components": np.eye(4)[:, :2]}
+    path = tmp_path / "reduction.safetensors"
+    path.write_bytes(save(sound))
+    assert Reduction.read(path)(np.ones((3, 4))).shape == (3, 2)
+    path.write_bytes(save({**sound, **change}))
+    with pytest.raises(ArtifactError, match=r"reduction\.safetensors cannot be read as a reduction"):
+        Reduction.read(path)

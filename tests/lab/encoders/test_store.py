@@ -92,6 +92,13 @@ def _without(key):
         (_without("rows"), "is damaged"),
         (_manifest(format=2), "has format 2; this version reads 1. Upgrade unspur"),
         (_manifest(format="one"), "manifest.json is damaged"),
+        (_manifest(format=float("inf")), "manifest.json is damaged"),
+        (_manifest(rows="60"), "promises"),
+        (_manifest(digest=3), "'digest' of it is 3"),
+        (_manifest(encoder={"training": {"history": 3}}), "'history' of the training"),
+        (lambda folder: (folder / "manifest.json").write_text("[" * 100_000), "nested too deeply"),
+        (lambda folder: (folder / "manifest.json").write_bytes(b'{"' + b"x" * 9000 + b"\xff"), "not UTF-8 text"),
+        (lambda folder: (folder / "rows.npy").write_bytes(b"\x93NUMPY\x01\x00\x06\x00(1, 2 "), "header is damaged"),
     ],
 )
 def test_damage_is_noticed_and_said(folder, damage, message):

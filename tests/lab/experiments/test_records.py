@@ -324,3 +324,21 @@ def test_a_store_reads_the_folder_first_and_then_its_packs(tmp_path):
     (tmp_path / "a.xz").write_bytes(b"")
     with pytest.raises(ArtifactError, match="damaged"):
         unpack(tmp_path / "a.xz")
+
+
+@pytest.mark.parametrize("change", [{"data": None}, {"result": 3}, {"seconds": "1"}, {"warnings": [1]}, {"spec": []}])
+def test_fields_of_another_type_are_noticed_even_with_a_checksum_that_fits(tmp_path, change):
+    store, path = stored(tmp_path, record())
+    path.write_bytes(records._encode(replace(record(), **change)))
+    assert store.get(record().key) is None
+    assert "not a record" in dict(store.damaged)[path]
+    path.write_bytes(records._encode(record()))
+    assert store.get(record().key) == record()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="a system without pipes")
+def test_a_pipe_in_the_place_of_a_record_counts_as_absent(tmp_path):
+    store = RecordStore(tmp_path)
+    os.mkfifo(store.path(record().key))
+    assert store.get(record().key) is None
+    assert "not a plain file" in store.damaged[0][1]

@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,8 @@ from unspur.lab.experiments.records import unpack
 from unspur.lab.experiments.reproduce import experiment_names, find_experiments, reproduce
 from unspur.lab.experiments.spec_file import read_experiment
 
+#: What is drawn, where there is something to draw with.
+FIGURES = (".svg", ".png") if find_spec("matplotlib") else ()
 MINE = """
 title = "A small one"
 presets = ["released"]
@@ -70,8 +74,9 @@ def test_a_smoke_run_of_every_spec(name, tmp_path):
         assert {line["method"] for line in lines} == methods
         assert {line["metric"] for line in lines} == set(experiment.metrics)
         assert all(0 <= float(line["mean"]) <= 100 for line in lines)
-        for suffix in (".md", ".json", ".svg", ".png", ".jsonl.xz"):
+        for suffix in (".md", ".json", ".jsonl.xz", *FIGURES):
             assert (folder / f"{preset}{suffix}").stat().st_size > 100
+        assert FIGURES or "No figures: install matplotlib with pip install 'unspur[report]'." in " ".join(told.split())
         assert f"preset {preset}" in told
     assert f"]({name}/{experiment.presets[0]}.md)" in (tmp_path / "smoke" / "README.md").read_text(encoding="utf-8")
 
@@ -156,7 +161,8 @@ class TestRuns:
         assert {line["method"] for line in table(tmp_path / "r")} == {"ERM"}
 
     def test_json(self, mine, tmp_path):
-        told = json.loads(unspur(mine, "--runs", 2, "--jobs", 1, "--json", "--output", tmp_path / "r"))
+        words = ["reproduce", str(mine), "--runs", "2", "--jobs", "1", "--json", "--output", str(tmp_path / "r")]
+        told = json.loads(CliRunner().invoke(main, words).stdout)
         assert told[0]["experiment"] == "mine"
         assert told[0]["missing"] == 0
         assert told[0]["runs"] == 2
@@ -178,6 +184,17 @@ class TestRuns:
                       "--output", tmp_path)  # fmt: skip
         assert "toy-reweighting, 2 cells, preset released" in told
         assert "toy-delta" not in told
+
+    def test_presets_without_the_method_are_left_out_unless_they_were_asked_for(self, tmp_path):
+        path = tmp_path / "mine.toml"
+        text = MINE.replace('["released"]', '["exact", "released"]') + 'presets = ["released"]\n'
+        path.write_text(text, encoding="utf-8")
+        told = unspur(path, "--only", "ERM", "--smoke", "--jobs", 1, "--output", tmp_path)
+        assert "preset released" in told
+        assert "preset exact" not in told
+        asked = ("--only", "ERM", "--preset", "exact")
+        told = unspur(path, *asked, "--smoke", "--jobs", 1, "--output", tmp_path, expect=1)
+        assert "has no ERM under the preset 'exact'" in told
 
 
 def test_a_killed_run_goes_on_where_it_was(mine, tmp_path):
@@ -220,3 +237,36 @@ def test_processes_and_a_dask_cluster_give_the_same_records(mine, tmp_path):
             assert other["spec"] == record["spec"]
             for metric in ("average", "worst_group", "mse_main", "mse_spurious"):
                 assert_allclose(METRICS[metric](other["result"]), METRICS[metric](record["result"]), rtol=1e-9)
+
+
+def test_processes_that_end_at_the_same_time_lose_none_of_each_others_records(mine, tmp_path):
+    """One has computed a method and is about to draw; another one computes the other method, packs and draws first."""
+    experiment, both = read_experiment(mine), tmp_path / "both"
+    reproduce(experiment, "released", tmp_path / "undisturbed", runs=2, progress=False)
+    order, written = [], threading.Event()
+
+    def slowly(_):
+        order.append("first")
+        thread = threading.Thread(target=second)
+        thread.start()
+        assert not written.wait(1.0)  # it waits for us, instead of packing what it knew when it began
+        return []
+
+    def second():
+        reproduce(experiment, "released", both, runs=2, only=["ERM"], progress=False, write=draw)
+
+    def draw(summary):
+        order.append("second")
+        drawn.append(summary)
+        written.set()
+        return []
+
+    drawn = []
+    reproduce(experiment, "released", both, runs=2, only=["JSE"], progress=False, write=slowly)
+    assert written.wait(30)
+    assert order == ["first", "second"]
+    assert drawn[0].missing == 0
+    packs = [folder / "mine" / "released.jsonl.xz" for folder in (both, tmp_path / "undisturbed")]
+    one, other = ({record.key: record.result for record in unpack(path)} for path in packs)
+    assert one == other
+    assert sorted(path.name for path in (both / "mine").iterdir()) == ["released.jsonl.xz"]

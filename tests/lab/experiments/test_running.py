@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from distributed import LocalCluster
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from tests.optional import distributed
 from unspur.exceptions import InputError, RunStoppedError
 from unspur.lab.experiments import running
 from unspur.lab.experiments.records import RecordStore, record_key
@@ -64,7 +64,7 @@ def seeds_in(log):
 
 @pytest.fixture(scope="module")
 def cluster():
-    with LocalCluster(processes=True, n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster:
+    with distributed.LocalCluster(processes=True, n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster:
         yield cluster
 
 
@@ -324,6 +324,26 @@ def test_no_more_is_sent_to_a_cluster_than_it_can_chew_and_all_is_released(tmp_p
     assert 2 <= most[4] <= 8 < most[20]  # a task is forgotten a moment after its future is released
 
 
+def test_cells_of_a_worker_with_another_version_are_not_kept(tmp_path, cluster):
+    """One that joins later is not asked for its version, so its results tell."""
+
+    def is_now(version):
+        running.__version__ = version
+
+    with distributed.Client(cluster) as client:
+        before = running.__version__
+        client.run(is_now, "0.0.1")
+        try:
+            report, found = go(tasks_of(3), tmp_path, dask=cluster.scheduler_address)
+        finally:
+            client.run(is_now, before)
+    assert [failure.message for failure in report.failures] == 3 * [
+        f"InputError: A worker with unspur 0.0.1 computed it, this is {before}. Install the same everywhere."
+    ]
+    assert found == [None] * 3
+    assert go(tasks_of(3), tmp_path, dask=cluster.scheduler_address)[0].computed == 3  # control
+
+
 def test_a_scheduler_that_is_not_there_is_an_error_soon(tmp_path, monkeypatch):
     assert running.PATIENCE <= 10
     monkeypatch.setattr(running, "PATIENCE", 1.0)
@@ -338,14 +358,14 @@ def test_a_scheduler_that_is_not_there_is_an_error_soon(tmp_path, monkeypatch):
 def test_a_scheduler_without_workers_is_an_error_too(tmp_path, monkeypatch):
     monkeypatch.setattr(running, "PATIENCE", 1.0)
     with (
-        LocalCluster(n_workers=0, dashboard_address=":0") as idle,
+        distributed.LocalCluster(n_workers=0, dashboard_address=":0") as idle,
         pytest.raises(InputError, match="has no workers after 1 s"),
     ):
         go(tasks_of(1), tmp_path, dask=idle.scheduler_address)
 
 
 def test_workers_with_several_threads_are_told_of(tmp_path):
-    with LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0") as one:
+    with distributed.LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0") as one:
         with pytest.warns(UserWarning, match="--nthreads 1"):
             report, _ = go(tasks_of(4), tmp_path, dask=one.scheduler_address)
         assert report.computed == 4

@@ -90,6 +90,11 @@ class TestCells:
     ("old", "new", "says"),
     [
         ('name = "toy"', 'name = "toys"', "Did you mean 'toy'"),
+        ("runs = 3", "runs = " + "9" * 5000, "mine.toml is not valid TOML"),  # more digits than Python converts
+        ("runs = 3", "x = " + "[" * 50_000, "mine.toml is not valid TOML"),
+        ("runs = 3", "y" * 5000 + " = 1", "yyy…. There are"),
+        ('delta = "auto"', "delta = 1979-05-27", "the remover of mine.toml['delta'] is of type date"),
+        ('delta = "auto"', "delta = nan", "the remover of mine.toml['delta'] is nan"),
         ('{ name = "JSE", delta = "auto" }', '"JES"', "Did you mean 'JSE'? There are: INLP, JSE, LEACE"),
         ('delta = "auto"', 'detla = "auto"', "Did you mean 'delta'? There are: balance"),
         ('{ name = "JSE", delta = "auto" }', "5", "must be a table"),
@@ -227,6 +232,8 @@ class TestWhatComesWithThePackage:
         assert hyperparameters("paper", "toy", "LEACE") == {}
 
     def test_specs_travel_in_the_wheel(self):
-        text = (Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8")
-        assert '"experiments" = "unspur/lab/experiments/specs"' in text
-        assert experiments_folder().name == "experiments"
+        """Installed, they are beside the package; in the repository, where they are written."""
+        root = Path(__file__).parents[3]
+        written = {path.name for path in (root / "experiments").iterdir()}
+        assert {path.name for path in experiments_folder().iterdir()} == written
+        assert '"experiments" = "unspur/lab/experiments/specs"' in (root / "pyproject.toml").read_text(encoding="utf-8")

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from PIL import Image
 
 from tests.lab.encoders.strips import Pictures as Examples
+from tests.optional import Image
 from unspur.exceptions import InputError
 from unspur.lab.findings.content import Part, content_of
 

@@ -4,7 +4,6 @@ import warnings
 from dataclasses import fields
 
 import numpy as np
-import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.pipeline import make_pipeline
@@ -12,6 +11,7 @@ from sklearn.preprocessing import StandardScaler
 
 from tests.entangled import entangled_rows
 from tests.lab.findings.rows import nothing_to_find, removal, toy
+from tests.optional import pandas as pd
 from unspur import INLP, JSE, LEACE, RLACE, SPLINCE
 from unspur.exceptions import InputError, LabelError, NothingRemovedWarning, TaskLostWarning
 from unspur.lab.datasets import make_toy

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from numpy.testing import assert_allclose
 from scipy.optimize import approx_fprime
 
+from tests.optional import torch
 from unspur.lab.experiments.metrics import METRICS
 from unspur.lab.experiments.presets import complete_head, complete_remover
 from unspur.lab.experiments.published import published_values

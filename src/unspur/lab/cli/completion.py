@@ -90,6 +90,8 @@ def one_of(words: Callable[[], Sequence[str]], *, files: bool = False) -> Comple
 
 def column_names(path: str | Path) -> list[str]:
     """Names of the columns or arrays of a file or store, from its head alone; none where it cannot be read."""
+    from unspur._reading import require_regular
+
     path = Path(path).expanduser()
     try:
         if glob.has_magic(str(path)) and not path.exists():
@@ -97,8 +99,9 @@ def column_names(path: str | Path) -> list[str]:
         if path.is_dir():
             labels = path / "labels.csv"  # of an embedding store
             path = labels if labels.is_file() else next(chain(path.rglob("*.parquet"), path.rglob("*.pq")))
+        require_regular(path)  # a pipe would never end
         return _NAMES[path.suffix.lower()](path)
-    except (OSError, ValueError, KeyError, StopIteration, BadZipFile, ImportError, csv.Error):
+    except (OSError, ValueError, LookupError, StopIteration, RuntimeError, BadZipFile, ImportError, csv.Error):
         return []
 
 

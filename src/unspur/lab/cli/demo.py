@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.decomposition import PCA
 
 from unspur import JSE
+from unspur._extras import require
 from unspur._typing import Array
 from unspur.io import refuse_existing
 from unspur.lab.cli.common import echo_json, force_option, json_option, seed_option
@@ -41,6 +42,7 @@ def demo(agreement: float, seed: int, output: str, report: str | None, force: bo
     Example: unspur demo --agreement 0.95
     """
     page = str(Path(output).with_suffix(".html")) if report is None else report
+    require("The demonstration needs", "matplotlib", "PIL", "jinja2")
     for path in (output, page):
         refuse_existing(path, overwrite=force)
     check_format(output)

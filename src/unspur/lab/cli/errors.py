@@ -32,6 +32,7 @@ FAILED, MISUSED, FAULT, INTERRUPTED, READER_GONE = 1, 2, 70, 130, 141
 AS_OPTIONS = (
     ("pass overwrite=True", "pass --force"),
     ("pass limit=", "pass --limit "),
+    ("smallest_group=2 tests all", "--smallest-group 2 tests all"),
     ("Pass a larger share to hold out, cv=5,", "Pass --cv 5, more rows of that group,"),
     ("or a validation set (X_val, y_val, concept_val)", "or other rows with --validation"),
     ("Pass a larger X_val, or none and cv=5", "Give more rows with --validation, or none and --cv 5"),
@@ -87,6 +88,7 @@ def _one_line(text: str) -> str:
 
 def _told(error: Exception) -> tuple[int, str]:
     """Exit code and words for an error that is none of click's."""
+    from unspur._extras import EXTRAS, command
     from unspur.exceptions import UnspurError
 
     if isinstance(error, UnspurError):
@@ -100,7 +102,8 @@ def _told(error: Exception) -> tuple[int, str]:
         )
     if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("unspur"):
         return FAILED, (
-            f"Error: {error.name} is not installed, and this needs it. pip install 'unspur[all]' brings all there is."
+            f"Error: {error.name} is not installed, and this needs it: "
+            f"{command(EXTRAS.get(str(error.name).partition('.')[0], 'all'))}."
         )
     # Libraries written in Rust tell of the operating system in a text of their own.
     told = re.search(r"\(os error (\d+)\)", str(error))

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
 import click
 
+from unspur._extras import command
 from unspur.exceptions import DataMissingError, InputError, UnspurError
 from unspur.lab.cli.common import echo_json, json_option
 from unspur.lab.cli.completion import one_of
 from unspur.lab.cli.words import say, say_where
 from unspur.lab.datasets.toy import bayes_accuracy
 from unspur.lab.experiments.presets import PRESETS, preset_words
-from unspur.lab.experiments.reproduce import Reproduction, experiment_names, find_experiments, reproduce
+from unspur.lab.experiments.reproduce import PATIENCE, Reproduction, experiment_names, find_experiments, reproduce
 from unspur.lab.experiments.spec import Experiment
 from unspur.lab.experiments.spec_file import with_settings
 from unspur.lab.experiments.stores import EMBEDDINGS
+from unspur.lab.experiments.summary import Summary
+from unspur.lab.locks import hold
 from unspur.lab.report.experiment_figures import draw
 from unspur.lab.report.experiment_tables import agreement_lines, digest, write_index, write_tables
 
@@ -92,6 +96,8 @@ def reproduce_command(
         for preset in presets or chosen.presets:
             if preset not in chosen.presets:
                 continue
+            if methods and not presets and not any(preset in chosen.method(name).presets for name in methods):
+                continue  # one of the spec's presets that was not asked for, and has none of the methods that were
             if not as_json:
                 cells = len(chosen.cells(preset, None if smoke else runs, methods))
                 words = preset_words(preset, chosen.dataset["name"])
@@ -101,19 +107,20 @@ def reproduce_command(
                 result = reproduce(
                     chosen, preset, folder, runs=None if smoke else runs, only=methods, jobs=jobs, dask=dask,
                     progress=not as_json, reuse=not fresh, compute=not draw, embeddings=Path(embeddings),
+                    write=partial(_write, experiment=chosen, output=folder),
                 )  # fmt: skip
             except DataMissingError as error:
                 if len(experiments) == 1:
                     raise
                 say(f"left out: {error}", indent="  ", err=True)
                 continue
-            files = _write(result, chosen, folder)
             failures += len(result.report.failures)
-            done.append({**digest(result.summary), "files": [str(path) for path in files],
+            done.append({**digest(result.summary), "files": [str(path) for path in result.files],
                          "failures": [asdict(failure) for failure in result.report.failures]})  # fmt: skip
             if not as_json:
-                _tell(result, files)
-    index = write_index(folder)
+                _tell(result)
+    with hold(folder / ".lock", patience=PATIENCE):
+        index = write_index(folder)
     if as_json:
         echo_json(done)
     else:
@@ -148,15 +155,15 @@ def _methods(experiment: Experiment) -> list[str]:
     return [method.name for method in experiment.methods]
 
 
-def _write(result: Reproduction, experiment: Experiment, output: Path) -> list[Path]:
+def _write(summary: Summary, experiment: Experiment, output: Path) -> list[Path]:
     """Tables and, where matplotlib is installed, figures."""
     references, folder, figures = _references(experiment), output / experiment.name, list[Path]()
     if find_spec("matplotlib") is None:
-        say("No figures: install matplotlib with pip install 'unspur[report]'.", indent="  ", err=True)
-    elif result.summary.lines or result.summary.panels:
+        say(f"No figures: install matplotlib with {command('report')}.", indent="  ", err=True)
+    elif summary.lines or summary.panels:
         lines = {metric: value for metric, (_, value) in references.items()}
-        figures = draw(result.summary, folder, stem=result.summary.preset, reference=lines)
-    return [*write_tables(result.summary, folder, references=references, figures=figures), *figures]
+        figures = draw(summary, folder, stem=summary.preset, reference=lines)
+    return [*write_tables(summary, folder, references=references, figures=figures), *figures]
 
 
 def _references(experiment: Experiment) -> dict[str, tuple[str, float]]:
@@ -168,7 +175,7 @@ def _references(experiment: Experiment) -> dict[str, tuple[str, float]]:
     return {"average": ("Bayes accuracy", best)}
 
 
-def _tell(result: Reproduction, files: list[Path]) -> None:
+def _tell(result: Reproduction) -> None:
     report = result.report
     say(f"{report.computed} cells computed, {report.reused} found, in {report.seconds:.0f} s", indent="  ")
     if result.waiting:
@@ -181,4 +188,4 @@ def _tell(result: Reproduction, files: list[Path]) -> None:
         say(f"… and {len(report.failures) - SHOWN} more; --json shows all, with tracebacks", indent="  ", err=True)
     for line in agreement_lines(result.summary):
         say(line, indent="  ", further="    ")
-    click.echo(f"  {next(path for path in files if path.suffix == '.md')}")
+    click.echo(f"  {next(path for path in result.files if path.suffix == '.md')}")

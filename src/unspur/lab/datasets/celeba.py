@@ -7,6 +7,7 @@ is the main label, and which the concept, is chosen later, by name: `label(label
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from unspur._reading import brief
 from unspur._typing import Array, BoolArray, IntArray
 from unspur.exceptions import InputError
 from unspur.lab.datasets.examples import Kind, digest_of, open_image, required
@@ -78,7 +80,8 @@ class CelebA:
         if missing:
             raise InputError(
                 f"{len(missing)} of {len(ids)} images that {listing.name} lists are not in {images}, such as "
-                f"{missing[0]}. Complete the folder, or pass limit= to read only the first images of the list."
+                f"{brief(missing[0], 80)}. Complete the folder, or pass limit= to read only the first images of the "
+                "list."
             )
         # The number and not the limit: the same examples have the same digest.
         return cls(listing, images, ids, labels, {"images": len(ids)})
@@ -106,7 +109,7 @@ def read_attributes(listing: Path) -> tuple[tuple[str, ...], dict[str, IntArray]
     stated = None
     if listing.suffix != ".csv":
         _, first = next(lines, (1, [""]))
-        if len(first) != 1 or not first[0].isdigit():
+        if len(first) != 1 or not re.fullmatch("[0-9]{1,9}", first[0]):
             raise InputError(f"The first line of {listing} must be the number of images; got {' '.join(first)[:40]!r}.")
         stated = int(first[0])
     _, header = next(lines, (1, []))

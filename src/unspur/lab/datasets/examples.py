@@ -18,10 +18,14 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from tqdm import tqdm
 
+from unspur._extras import require
+from unspur._reading import brief, require_regular
 from unspur._typing import Array
 from unspur.exceptions import InputError
 
 Kind = Literal["image", "text"]
+#: Characters that file systems allow for one name, and for names in a row; and of one that a message shows.
+LONGEST_NAME, LONGEST_PATH, SHOWN = 255, 2000, 80
 
 
 class Examples(Protocol):
@@ -75,9 +79,11 @@ def digest_of(name: str, settings: Mapping[str, Any], labels: Mapping[str, Array
 
 def open_image(path: Path, mode: str = "RGB") -> Any:
     """Read an image file; a missing or damaged one is an error with its name."""
+    require("Pictures need", "PIL")
     from PIL import Image, UnidentifiedImageError
 
     try:
+        require_regular(path)
         with Image.open(path) as image:
             # Pillow cuts 16-bit grey off at 255 instead of scaling it.
             deep = image.mode.startswith("I;16")
@@ -85,14 +91,16 @@ def open_image(path: Path, mode: str = "RGB") -> Any:
     except FileNotFoundError:
         raise InputError(f"{path} does not exist. Is the dataset complete?") from None
     except (OSError, UnidentifiedImageError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise InputError(f"{path} cannot be read as an image: {error}.") from error
+        raise InputError(f"{path} cannot be read as an image: {brief(error)}.") from error
 
 
 def inside(name: str, listing: Path) -> str:
-    """A path that a list of files names, unless it leads out of the folder it is meant to be in."""
+    """A path that a list of files names, unless it leads out of the folder it is meant to be in, or nowhere."""
     path = Path(name)
     if not path.parts or path.anchor or ".." in path.parts:
-        raise InputError(f"{listing} names {name!r}; it may only name files inside of its folder.")
+        raise InputError(f"{listing} names {brief(name, SHOWN)!r}; it may only name files inside of its folder.")
+    if "\0" in name or max(map(len, path.parts)) > LONGEST_NAME or len(name) > LONGEST_PATH:
+        raise InputError(f"{listing} names {brief(name, SHOWN)!r}, which no file is called.")
     return name
 
 
@@ -118,4 +126,14 @@ def required(root: Path, *parts: str, what: str) -> Path:
     path = root.joinpath(*parts)
     if not path.exists():
         raise InputError(f"{path} does not exist; it is where {what} is expected.")
+    if not path.is_file() and not path.is_dir():
+        raise InputError(f"{path} is neither a file nor a folder; it is where {what} is expected.")
+    return path
+
+
+def required_file(root: Path, *parts: str, what: str) -> Path:
+    """A file of a dataset, or an error that says what is expected where."""
+    path = required(root, *parts, what=what)
+    if not path.is_file():
+        raise InputError(f"{path} is a folder; it is where {what} is expected.")
     return path

@@ -7,7 +7,6 @@ correlation is a choice of one version of each pair; see `draw`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from unspur._reading import brief, parse_json
 from unspur._typing import Array, IntArray
 from unspur.exceptions import GroupSizeError, InputError
-from unspur.lab.datasets.examples import Kind, digest_of, required
+from unspur.lab.datasets.examples import Kind, digest_of, required_file
 from unspur.lab.datasets.resampling import advice, agreeing, binary, check_plan, shrink
 
 #: Appended as it is, without a space: "Fun for only children." becomes "Fun for only children.!!".
@@ -64,7 +64,7 @@ class MultiNLI:
         kept, ids, left_out = [], [], {"no label": 0, "empty": 0, "marked": 0}
         for file in files:
             stem = Path(file).stem
-            for number, line in _lines(required(folder, file, what="a file of MultiNLI")):
+            for number, line in _lines(required_file(folder, file, what="a file of MultiNLI")):
                 premise, hypothesis = line["sentence1"].strip(), line["sentence2"].strip()
                 if (why := _why_not(line["gold_label"], premise, hypothesis)) is not None:
                     left_out[why] += 1
@@ -172,9 +172,9 @@ def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 continue
             where = f"Line {number} of {path}"
             try:
-                line = json.loads(raw.decode("utf-8"))
+                line = parse_json(raw.decode("utf-8"))
             except ValueError as error:
-                raise InputError(f"{where} is not JSON in UTF-8: {error}. Is the file complete?") from error
+                raise InputError(f"{where} is not JSON in UTF-8: {brief(error)}. Is the file complete?") from error
             keys = line if isinstance(line, dict) else {}
             missing = [key for key in KEYS if not isinstance(keys.get(key), str)]
             if missing:
@@ -182,5 +182,6 @@ def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                     f"{where} needs texts under {', '.join(KEYS)}; it has none under {', '.join(missing)}."
                 )
             if line["gold_label"] not in (*GOLD, NO_LABEL):
-                raise InputError(f"{where} has the label {line['gold_label']!r}; known are {', '.join(GOLD)}.")
+                label = brief(line["gold_label"], 40)
+                raise InputError(f"{where} has the label {label!r}; known are {', '.join(GOLD)}.")
             yield number, line

@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from unspur._reading import brief
 from unspur._typing import Array
 from unspur.exceptions import InputError
-from unspur.lab.datasets.examples import Kind, digest_of, inside, label_column, open_image
-from unspur.rows.names import separator
+from unspur.lab.datasets.examples import SHOWN, Kind, digest_of, inside, label_column, open_image
+from unspur.rows.names import listed, separator, some
 
 #: Columns that are not labels.
 IMAGE, TEXT, PAIR, ID = "image", "text", "text_pair", "id"
@@ -93,11 +94,11 @@ def _columns(table: Path) -> dict[str, list[str]]:
     except UnicodeDecodeError as error:
         raise InputError(f"{table} is not UTF-8 text (byte {error.start}). Save it as UTF-8.") from error
     except csv.Error as error:
-        raise InputError(f"{table} cannot be read as CSV: {error}.") from error
+        raise InputError(f"{table} cannot be read as CSV: {brief(error)}.") from error
     if not lines:
         raise InputError(f"{table} has no rows below a header.")
     if "" in header or len(set(header)) < len(header):
-        raise InputError(f"{table} needs a different name for every column; it has {', '.join(map(repr, header))}.")
+        raise InputError(f"{table} needs a different name for every column; it has {some(header)}.")
     for number, line in enumerate(lines, 1):
         if len(line) != len(header):
             raise InputError(f"{table}: row {number} has {len(line)} fields; the header has {len(header)}.")
@@ -106,7 +107,7 @@ def _columns(table: Path) -> dict[str, list[str]]:
 
 def _kind(columns: Mapping[str, Any], table: Path) -> Kind:
     if (IMAGE in columns) == (TEXT in columns):
-        found = "both" if IMAGE in columns else ", ".join(columns)
+        found = "both" if IMAGE in columns else listed(columns)
         raise InputError(f"{table} needs a column {IMAGE!r} or a column {TEXT!r}; it has {found}. Rename one.")
     if PAIR in columns and TEXT not in columns:
         raise InputError(f"{table} has a column {PAIR!r} without {TEXT!r}; a pair of texts needs both.")
@@ -119,7 +120,7 @@ def _require_files(root: Path, names: Sequence[str], table: Path) -> None:
         more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
         raise InputError(
             f"{len(missing)} of {len(names)} images that {table} names are not in {root}: "
-            f"{', '.join(missing[:NAMED])}{more}. Paths are relative to --root."
+            f"{', '.join(brief(name, SHOWN) for name in missing[:NAMED])}{more}. Paths are relative to --root."
         )
 
 
@@ -128,7 +129,7 @@ def _require_distinct(ids: Sequence[str], table: Path) -> None:
     for number, name in enumerate(ids, 1):
         if name in seen:
             raise InputError(
-                f"{table}: rows {seen[name]} and {number} are both called {name!r}. Drop one, or give every row a name "
-                f"of its own in a column {ID!r}."
+                f"{table}: rows {seen[name]} and {number} are both called {brief(name, SHOWN)!r}. Drop one, or give "
+                f"every row a name of its own in a column {ID!r}."
             )
         seen[name] = number

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits, load_sample_image
 from sklearn.utils import check_random_state
 
+from unspur._extras import require
 from unspur._typing import FloatArray, IntArray
 from unspur.exceptions import InputError
 
@@ -57,6 +58,7 @@ def make_photodigits(
         raise InputError(f"split is one of {', '.join(SPLITS)}; got {split!r}.")
     if not 0.0 <= agreement <= 1.0:
         raise InputError(f"agreement is a probability; got {agreement}.")
+    require("The photographs behind the digits need", "PIL")
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1, size=4))
     digits = load_digits()
     # A fixed order of the digits, the same for every seed: splits must never overlap.

@@ -17,9 +17,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from unspur._reading import brief, read_text
 from unspur._typing import Array, IntArray
 from unspur.exceptions import InputError
-from unspur.lab.datasets.examples import Kind, digest_of, inside, open_image, required
+from unspur.lab.datasets.examples import Kind, digest_of, inside, open_image, required, required_file
 
 LabelRule = Literal["species", "circulated"]
 #: A species of CUB is a waterbird if its name ends in one of these, seabirds and waterfowl, and a landbird else.
@@ -63,10 +64,13 @@ class Birds:
         if rule not in ("species", "circulated"):
             raise InputError(f"The label rule is 'species' or 'circulated'; got {rule!r}.")
         folder = root / "CUB_200_2011" if (root / "CUB_200_2011").is_dir() else root
-        listing = required(folder, "images.txt", what="the list of CUB's birds")
+        listing = required_file(folder, "images.txt", what="the list of CUB's birds")
         required(folder, "images", what="CUB's images")
         required(folder, "segmentations", what="CUB's segmentations (an archive of their own)")
-        lines = [line.split() for line in listing.read_text(encoding="utf-8").splitlines() if line.strip()]
+        try:
+            lines = [line.split() for line in read_text(listing).splitlines() if line.strip()]
+        except ValueError as error:
+            raise InputError(f"{listing} cannot be read: {error}. Is the dataset complete?") from error
         if not lines or any(len(line) != 2 or "/" not in line[1] for line in lines):
             raise InputError(f"{listing} needs lines of a number and a file, 'class/name.jpg'; some are different.")
         files = tuple(inside(line[1], listing) for line in lines)
@@ -251,12 +255,12 @@ def read_published(root: Path, rule: LabelRule | None = None) -> Published:
     if rule not in (None, "species", "circulated"):
         raise InputError(f"The label rule is 'species' or 'circulated'; got {rule!r}.")
     root = root / PUBLISHED if (root / PUBLISHED).is_dir() else root
-    metadata = required(root, "metadata.csv", what="the list of Waterbirds' images")
+    metadata = required_file(root, "metadata.csv", what="the list of Waterbirds' images")
     try:
         with metadata.open(encoding="utf-8", newline="") as file:
             lines = list(csv.DictReader(file))
     except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{metadata} cannot be read as a table: {error}. Is the dataset complete?") from error
+        raise InputError(f"{metadata} cannot be read as a table: {brief(error)}. Is the dataset complete?") from error
     needed = {"img_filename", "y", "split", "place"}
     if not lines or not needed <= set(lines[0]):
         raise InputError(f"{metadata} needs the columns {', '.join(sorted(needed))}, and lines.")

@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from unspur._extras import require
 from unspur.exceptions import InputError
 from unspur.lab.datasets.examples import Kind
 
@@ -42,6 +43,7 @@ class Where:
     @classmethod
     def choose(cls, device: str = "auto", precision: Precision = "auto") -> Where:
         """CUDA if there is one; there in bfloat16, on a CPU in float32, unless asked otherwise."""
+        require("A network needs", "torch")
         import torch
 
         if device not in ("auto", "cpu") and not device.startswith("cuda"):

@@ -5,14 +5,11 @@ A tensor is called by its part and its name there: ``network.conv.weight``, ``op
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
 
 from unspur._typing import Array
 from unspur.exceptions import ArtifactError
@@ -28,13 +25,7 @@ def save_checkpoint(path: Path, parts: Mapping[str, Mapping[str, Any]], note: Ma
         for part, tensors in parts.items()
         for name, tensor in tensors.items()
     }
-    try:
-        write_artifact(path, arrays, {"note": dict(note)}, overwrite=True)
-    except SafetensorError as error:  # has the number of what the system said, such as a full disk, in its words only
-        number = re.search(r"os error (\d+)", str(error))
-        if number is None:
-            raise
-        raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
+    write_artifact(path, arrays, {"note": dict(note)}, overwrite=True)
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, dict[str, Array]], dict[str, Any]]:

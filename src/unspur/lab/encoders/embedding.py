@@ -14,6 +14,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,14 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from unspur._reading import NUMBER, load_npy, read_json
+from unspur._temporary import take_place
 from unspur._typing import Array, BoolArray
 from unspur._version import __version__
 from unspur.exceptions import InputError, OutputExistsError
 from unspur.io import atomic
 from unspur.lab.datasets.examples import Examples
-from unspur.lab.disk import disk_error
+from unspur.lab.disk import BusyError, disk_error
 from unspur.lab.encoders import store as layout
 from unspur.lab.encoders.base import Encoder, NetworkEncoder
 from unspur.lab.encoders.memory import keep_freed_memory, peak_memory
@@ -72,6 +75,7 @@ def embed(
     work = _Embedding(Path(folder), examples, encoder, wanted, overwrite)
     found = work.finished()
     if found is not None:
+        work.tidy()
         return found
     work.folder.mkdir(parents=True, exist_ok=True)
     keep_freed_memory()
@@ -139,6 +143,14 @@ class _Embedding:
             "Choose another folder, or pass overwrite=True."
         )
 
+    def tidy(self) -> None:
+        """Remove what a process left beside a whole store when it was killed at its very end."""
+        left = [self.folder / name for name in (layout.PROGRESS, layout.PART)]
+        if any(path.exists() for path in (self.folder / LOCK, *left)):
+            with suppress(BusyError, OSError), hold(self.folder / LOCK):  # a store that can only be read stays as it is
+                for path in left:
+                    path.unlink(missing_ok=True)
+
     def begin(self) -> tuple[int, float]:
         """How many rows are there already, and the seconds they took."""
         folder, shape = self.folder, (len(self.examples), self.encoder.width)
@@ -155,6 +167,7 @@ class _Embedding:
             if done == shape[0] and not part.exists() and (folder / layout.ROWS).exists():
                 (folder / layout.ROWS).replace(part)  # stopped just before the manifest
             if _is_part(part, shape) and 0 <= done <= shape[0]:
+                take_place(part)  # the process may have died before it did
                 return done, float(there["seconds"])
         self._note(0, 0.0)  # first: from here on the folder is known as the beginning of these rows
         for name in (layout.MANIFEST, layout.ROWS, layout.LABELS, layout.REDUCTION):
@@ -236,9 +249,9 @@ def _require_empty(folder: Path) -> None:
 
 def _is_part(path: Path, shape: tuple[int, int]) -> bool:
     try:
-        rows = np.lib.format.open_memmap(path, mode="r")
+        rows = load_npy(path, mapped=True)
         return bool(rows.shape == shape and rows.dtype == np.float32)
-    except (OSError, ValueError, EOFError):
+    except (OSError, ValueError):
         return False
 
 
@@ -302,9 +315,8 @@ def _write(path: Path, value: dict[str, Any]) -> None:
 def _read(path: Path) -> dict[str, Any] | None:
     """A note of progress; None if there is none that can be read."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-        return {**value, "done": int(value["done"]), "seconds": float(value["seconds"])}
-    except (OSError, ValueError, KeyError, TypeError):
+        return dict(read_json(path, {"done": int, "seconds": NUMBER}))
+    except (OSError, ValueError):
         return None
 
 

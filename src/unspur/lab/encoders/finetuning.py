@@ -97,9 +97,6 @@ def finetune(
     try:
         place.mkdir(parents=True, exist_ok=True)
         with hold(place / LOCK):
-            for written in map(Path, (CHECKPOINT, NETWORK, RECORD)):
-                for part in place.glob(f".{written.stem}-*{written.suffix}"):
-                    part.unlink()  # of a process that was killed while it wrote
             if overwrite:
                 for name in (RECORD, NETWORK, CHECKPOINT):
                     (place / name).unlink(missing_ok=True)

@@ -11,13 +11,13 @@ Everything after `model_folder` reads local files only.
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from unspur._reading import read_json
 from unspur.exceptions import InputError
 from unspur.lab.datasets.examples import Kind
 
@@ -110,7 +110,7 @@ def kind_of(folder: Path, name: str) -> Kind:
 
 def _settings(folder: Path, name: str) -> dict[str, Any]:
     try:
-        settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        settings = read_json(folder / "config.json")
     except (OSError, ValueError) as error:
         raise InputError(f"config.json of {name} cannot be read: {first_line(error)}.") from error
     if not isinstance(settings, dict):

@@ -10,11 +10,15 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from unspur._extras import require
 from unspur.exceptions import InputError
 from unspur.lab.datasets.examples import Kind
 from unspur.lab.encoders.base import NetworkEncoder, Precision, Where
 from unspur.lab.encoders.hub import first_line, load_network, model_folder, quietly, settings_of
 from unspur.lab.encoders.images import Preparation, square, standardised
+
+#: Libraries that a network of the hub needs.
+HUB = ("torch", "transformers", "huggingface_hub")
 
 Pooling = Literal["cls", "mean"]
 #: No text is cut before this many tokens, unless the network takes fewer.
@@ -47,6 +51,7 @@ class HubVision(NetworkEncoder):
         preparation: Preparation | None = None,
         known_as: str | None = None,
     ) -> None:
+        require(f"{name} needs", *HUB, "PIL", extra="encoders")
         import torch
         from PIL import Image
 
@@ -133,6 +138,7 @@ class HubText(NetworkEncoder):
     ) -> None:
         if pooling not in get_args(Pooling):
             raise InputError(f"pooling is 'cls' or 'mean'; got {pooling!r}.")
+        require(f"{name} needs", *HUB, extra="encoders")
         where = Where.choose(device, precision)
         folder = model_folder(name, revision)
         network = load_network(folder, name)

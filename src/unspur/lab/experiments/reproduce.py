@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,22 +18,26 @@ from unspur.lab.experiments.spec import Cell, Experiment
 from unspur.lab.experiments.spec_file import read_experiment
 from unspur.lab.experiments.stores import EMBEDDINGS
 from unspur.lab.experiments.summary import Summary, summarise
+from unspur.lab.locks import hold
 
 #: In the folder of experiments, but not one.
 _TABLES = {"hyperparameters"}
+#: Seconds to wait while another process writes the same tables and figures.
+PATIENCE = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class Reproduction:
     """What the records say, what this run did, and record files that could not be used, with the reason.
 
-    `waiting` says for each cell that was not computed for want of its data what is missing.
+    `waiting` says for each cell that was not computed for want of its data what is missing; `files` were written.
     """
 
     summary: Summary
     report: RunReport
     damaged: tuple[tuple[Path, str], ...]
     waiting: tuple[str, ...] = ()
+    files: tuple[Path, ...] = ()
 
 
 def experiment_names() -> list[str]:
@@ -71,12 +76,16 @@ def reproduce(
     reuse: bool = True,
     compute: bool = True,
     embeddings: Path = EMBEDDINGS,
+    write: Callable[[Summary], Sequence[Path]] | None = None,
 ) -> Reproduction:
     """Compute the cells that have no record in `folder`, and summarise all that have one.
 
     Records are kept one by one in ``records/`` and together in ``<experiment>/<preset>.jsonl.xz``. `only` limits what
     is computed to some methods; with ``compute=False`` nothing is, and the data are not needed. `embeddings` is the
-    folder of embedding stores, for experiments that read some.
+    folder of embedding stores, for experiments that read some. `write` puts a summary down as files.
+
+    Several processes may do this in one folder at once: records are read, packed and written down by one at a time, so
+    that what is there in the end is what the last one saw.
     """
     cells = experiment.cells(preset, runs)
     packed = folder / experiment.name / f"{preset}.jsonl.xz"
@@ -87,27 +96,45 @@ def reproduce(
     wanted = {cell.method for cell in experiment.cells(preset, runs, only)}
     here = [task for cell, task in zip(cells, tasks, strict=True) if task is not None and cell.method in wanted]
     if compute and not here:
-        raise next(iter(missing.values()))
+        nothing = InputError(f"{experiment.name} has no {' and no '.join(only)} under the preset {preset!r}.")
+        raise next(iter(missing.values()), nothing)
     if compute:
         report = run(
             here, store, partial(run_cell, embeddings=embeddings), version=__version__, jobs=jobs, dask=dask,
             progress=progress, reuse=reuse,
         )  # fmt: skip
-    # Tables can be drawn where the data are not.
-    others = _of_any_data(cells, before) if missing else [None] * len(cells)
-    records = [other if task is None else store.get(task.key) for task, other in zip(tasks, others, strict=True)]
-    found = [record for record in records if record is not None]
-    if not found and not report.failures:
-        versions = sorted({record.version for record in before}) or ["no"]
-        raise InputError(
-            f"There is nothing to draw of {experiment.name}, preset {preset}: {folder} has records of "
-            f"{', '.join(versions)} version, this is {__version__}. Run it without --draw."
-        )
-    _pack(packed, before, found)
-    results = [None if record is None else record.result for record in records]
-    summary = summarise(experiment, preset, __version__, cells, results)
+    writes = compute or write is not None
+    with _alone(packed.parent) if writes and folder.exists() else nullcontext():
+        before, damaged = _unpacked(packed)  # another process may have packed since
+        # Tables can be drawn where the data are not.
+        others = _of_any_data(cells, before) if missing else [None] * len(cells)
+        records = [other if task is None else store.get(task.key) for task, other in zip(tasks, others, strict=True)]
+        found = [record for record in records if record is not None]
+        if not found and not report.failures:
+            versions = sorted({record.version for record in before}) or ["no"]
+            raise InputError(
+                f"There is nothing to draw of {experiment.name}, preset {preset}: {folder} has records of "
+                f"{', '.join(versions)} version, this is {__version__}. Run it without --draw."
+            )
+        if writes:
+            _pack(packed, before, found)
+        results = [None if record is None else record.result for record in records]
+        summary = summarise(experiment, preset, __version__, cells, results)
+        files = tuple(write(summary)) if write is not None else ()
     waiting = tuple(str(missing[i]) for i in missing if compute and records[i] is None and cells[i].method in wanted)
-    return Reproduction(summary, report, (*damaged, *store.damaged), waiting)
+    return Reproduction(summary, report, (*damaged, *store.damaged), waiting, files)
+
+
+@contextmanager
+def _alone(place: Path) -> Iterator[None]:
+    """One process at a time; the folder is gone again if nothing was put into it."""
+    place.mkdir(exist_ok=True)
+    try:
+        with hold(place / ".lock", patience=PATIENCE):
+            yield
+    finally:
+        with suppress(OSError):
+            place.rmdir()
 
 
 def _tasks(cells: Sequence[Cell], embeddings: Path) -> tuple[list[Task | None], dict[int, DataMissingError]]:
@@ -154,5 +181,4 @@ def _pack(path: Path, before: Sequence[Record], found: Sequence[Record]) -> None
     """Put records into the pack beside those that were there, which may be of other versions."""
     together = {record.key: record for record in (*before, *found)}
     if together != {record.key: record for record in before}:
-        path.parent.mkdir(parents=True, exist_ok=True)
         pack(together.values(), path, overwrite=True)

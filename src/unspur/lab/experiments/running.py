@@ -22,6 +22,7 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 from tqdm.auto import tqdm
 
+from unspur._version import __version__
 from unspur.exceptions import InputError, RunStoppedError
 from unspur.lab.clusters import connected, worker_command
 from unspur.lab.experiments.records import Record, RecordStore, canonical
@@ -76,6 +77,7 @@ class _Outcome:
     warnings: tuple[str, ...] = ()
     message: str = ""
     traceback: str = ""
+    version: str = ""
 
 
 def run(
@@ -151,7 +153,8 @@ def _evaluate(compute: Compute, key: str, spec: dict[str, Any]) -> _Outcome:
             canonical(result, "result")  # what cannot be stored is the failure of this cell, not of the run
         except Exception as error:
             return _failed(key, error, traceback.format_exc())
-        return _Outcome(key, result, round(time.perf_counter() - start, 3), _summary(caught))
+        seconds = round(time.perf_counter() - start, 3)
+        return _Outcome(key, result, seconds, _summary(caught), version=__version__)
 
 
 def _failed(key: str, error: BaseException, trace: str) -> _Outcome:
@@ -233,4 +236,8 @@ def _landed(future: Any, key: str) -> _Outcome:
         raise
     except Exception as error:  # it killed its workers, or they could not load it
         return _failed(key, error, traceback.format_exc())
+    theirs = getattr(outcome, "version", "another")  # older ones do not say
+    if outcome.result is not None and theirs != __version__:  # a worker that joined later, and was not asked
+        told = f"A worker with unspur {theirs} computed it, this is {__version__}. Install the same everywhere."
+        return _failed(key, InputError(told), "")
     return outcome

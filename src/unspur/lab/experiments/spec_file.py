@@ -10,12 +10,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from unspur._reading import brief, read_text
 from unspur.exceptions import InputError
 from unspur.lab.compare import HEADS
 from unspur.lab.experiments.fitting import REMOVERS
 from unspur.lab.experiments.metrics import BUNDLES, METRICS, OF_TRAINED
 from unspur.lab.experiments.presets import ON_EMBEDDINGS, PRESETS, has_method, known_options
 from unspur.lab.experiments.published import published_values
+from unspur.lab.experiments.records import canonical
 from unspur.lab.experiments.registry import DATASETS, EMBEDDED, FINETUNED, PUBLISHED
 from unspur.lab.experiments.spec import Experiment, Method
 
@@ -23,6 +25,10 @@ from unspur.lab.experiments.spec import Experiment, Method
 FIGURES = {"curves": 1, "sizes": 2}
 #: Names of files and folders beside the results of an experiment.
 RESERVED = {"records", "smoke", "hyperparameters"}
+#: Bytes of a file; the longest there is has two thousand.
+LARGEST = 2**20
+#: Characters of a value that a message shows.
+SHOWN = 80
 _KEYS = {
     "title", "answers", "published", "comparable", "compare", "presets", "runs", "strength", "metrics", "figure",
     "dataset", "methods", "note", "illustration", "shown",
@@ -33,11 +39,11 @@ _METHOD_KEYS = {"name", "remover", "head", "published", "counted", "presets", "d
 def read_experiment(path: Path) -> Experiment:
     """Read and check a spec; what is not known is an error that lists what is."""
     try:
-        text = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = tomllib.loads(read_text(path, LARGEST))
     except FileNotFoundError:
         raise InputError(f"There is no experiment file {path}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not valid TOML: {error}.") from error
+    except (ValueError, OSError, RecursionError) as error:  # of which TOMLDecodeError is the first
+        raise InputError(f"{path} is not valid TOML: {brief(error)}.") from error
     return _Reader(path.name).experiment(path.stem, text)
 
 
@@ -70,8 +76,13 @@ def _toml_value(text: str) -> Any:
     """A number, list or quoted text; anything else is the text itself."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text
+
+
+def _shown(value: Any) -> str:
+    """A value as a message shows it."""
+    return brief(repr(value), SHOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +108,7 @@ class _Reader:
         strength = self.known(text.get("strength", usual), axes, "axis to draw over ('strength')")
         comparable = text.get("comparable", True)
         if not isinstance(comparable, bool):
-            raise InputError(f"'comparable' of {self.where} is true or false; got {comparable!r}.")
+            raise InputError(f"'comparable' of {self.where} is true or false; got {_shown(comparable)}.")
         methods = self.methods(text["methods"], presets, dataset, comparable)
         wanted = self.names(text["metrics"], [*METRICS, *BUNDLES], "metrics")
         metrics = [m for metric in wanted for m in BUNDLES.get(metric, (metric,))]
@@ -136,7 +147,7 @@ class _Reader:
             several = isinstance(value, list)
             values = [self.value(name, key, one) for one in (value if several else [value])]
             if len(set(values)) < len(values):
-                raise InputError(f"{key} of {self.where} has a value twice: {value}.")
+                raise InputError(f"{key} of {self.where} has a value twice: {_shown(value)}.")
             filled[key] = values if several else values[0]
         return filled
 
@@ -149,7 +160,7 @@ class _Reader:
         else:
             right = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
         if not right or (kind is int and not isinstance(value, int)) or not setting.valid(value):
-            raise InputError(f"{key} of {self.where} must be {setting.needs}; got {value!r}.")
+            raise InputError(f"{key} of {self.where} must be {setting.needs}; got {_shown(value)}.")
         return kind(value)
 
     def methods(
@@ -162,7 +173,7 @@ class _Reader:
         ]
         names = [method.name for method in found]
         if not names or len(set(names)) < len(names):
-            raise InputError(f"{self.where} needs methods with names of their own; got {names}.")
+            raise InputError(f"{self.where} needs methods with names of their own; got {_shown(names)}.")
         return tuple(found)
 
     def method(
@@ -186,13 +197,13 @@ class _Reader:
         source = None
         if isinstance(line, dict):
             if set(line) != {"source", "method"}:
-                raise InputError(f"'published' of {name!r} in {self.where} is a name, or a source and a method.")
+                raise InputError(f"'published' of {_shown(name)} in {self.where} is a name, or a source and a method.")
             source = self.text(line["source"], "source of a published line")
             line = line["method"]
         published = self.text(line, "published line of a method")
         counted = entry.get("counted", comparable)
         if not isinstance(counted, bool):
-            raise InputError(f"'counted' of {name!r} in {self.where} is true or false; got {counted!r}.")
+            raise InputError(f"'counted' of {_shown(name)} in {self.where} is true or false; got {_shown(counted)}.")
         return Method(name, remover, head, published, counted, own, source, self.own_settings(entry, dataset))
 
     def own_settings(self, entry: Mapping[str, Any], dataset: Mapping[str, Any]) -> dict[str, Any]:
@@ -221,13 +232,14 @@ class _Reader:
         known, found = [method.name for method in methods], []
         for pair in self.list(entry, "compare"):
             if not isinstance(pair, list) or len(pair) != 2 or pair[0] == pair[1]:
-                raise InputError(f"'compare' of {self.where} is a list of pairs of methods; got {pair!r}.")
+                raise InputError(f"'compare' of {self.where} is a list of pairs of methods; got {_shown(pair)}.")
             found.append((self.known(pair[0], known, "method"), self.known(pair[1], known, "method")))
         return tuple(found)
 
     def named(self, value: Any, names: Iterable[str], what: str) -> dict[str, Any]:
         """A name, or a table with a name and options."""
         entry = {"name": value} if isinstance(value, str) else self.table(value, what)
+        canonical(entry, f"the {what} of {self.where}")  # dates and NaN are TOML, and nothing that a record could hold
         return {**entry, "name": self.known(entry.get("name"), names, what)}
 
     def published(
@@ -238,7 +250,7 @@ class _Reader:
             return None
         entry = self.table(entry, "published")
         if set(entry) != {"source", "dataset"}:
-            raise InputError(f"'published' of {self.where} needs a source and a dataset; got {dict(entry)}.")
+            raise InputError(f"'published' of {self.where} needs a source and a dataset; got {_shown(entry)}.")
         values = published_values()
         self.known(entry["dataset"], PUBLISHED, "dataset of published values")
         self.known(entry["source"], {k[0] for k in values if k[1] == entry["dataset"]}, "source of published values")
@@ -248,7 +260,9 @@ class _Reader:
         for method in methods:
             line = (method.source, entry["dataset"], method.published)
             if method.source is not None and line not in {k[:3] for k in values}:
-                raise InputError(f"{method.name!r} of {self.where}: there are no published values {line}.")
+                raise InputError(
+                    f"{_shown(method.name)} of {self.where}: there are no published values {_shown(line)}."
+                )
         names, settings = PUBLISHED[entry["dataset"]]
         name = dataset["name"] if dataset["name"] in names else names[0]
         paper = {"name": name} | {k: settings.get(k, v.default) for k, v in DATASETS[name].items()}
@@ -282,7 +296,9 @@ class _Reader:
             return None
         entry = self.table(entry, "illustration")
         if set(entry) != {"methods", *axes}:
-            raise InputError(f"[illustration] of {self.where} needs methods and {', '.join(axes)}; got {dict(entry)}.")
+            raise InputError(
+                f"[illustration] of {self.where} needs methods and {', '.join(axes)}; got {_shown(entry)}."
+            )
         everywhere = [method.name for method in methods if set(presets) <= set(method.presets)]
         chosen = self.names(entry["methods"], everywhere, "methods of the illustration")
         return {**{axis: self.value(dataset["name"], axis, entry[axis]) for axis in axes}, "methods": chosen}
@@ -296,10 +312,10 @@ class _Reader:
         """The name, if it is one of `names`."""
         names = sorted(names)
         if not isinstance(name, str) or name not in names:
-            close = difflib.get_close_matches(str(name), names, n=1)
+            close = difflib.get_close_matches(brief(name, SHOWN), names, n=1)
             hint = f" Did you mean {close[0]!r}?" if close else ""
-            there = f" There are: {', '.join(names)}." if names else " There are none."
-            raise InputError(f"Unknown {what} in {self.where}: {name!r}.{hint}{there}")
+            there = f" There are: {', '.join(brief(name, SHOWN) for name in names)}." if names else " There are none."
+            raise InputError(f"Unknown {what} in {self.where}: {_shown(name)}.{hint}{there}")
         return name
 
     def names(self, value: Any, names: Iterable[str], what: str) -> list[str]:
@@ -313,23 +329,23 @@ class _Reader:
     def list(self, value: Any, what: str) -> list[Any]:
         """A list."""
         if not isinstance(value, list):
-            raise InputError(f"{what!r} of {self.where} must be a list; got {value!r}.")
+            raise InputError(f"{what!r} of {self.where} must be a list; got {_shown(value)}.")
         return value
 
     def table(self, value: Any, what: str) -> dict[str, Any]:
         """A table of keys and values."""
         if not isinstance(value, dict):
-            raise InputError(f"{what!r} of {self.where} must be a table of keys and values; got {value!r}.")
+            raise InputError(f"{what!r} of {self.where} must be a table of keys and values; got {_shown(value)}.")
         return value
 
     def text(self, value: Any, what: str) -> str:
         """A string."""
         if not isinstance(value, str):
-            raise InputError(f"{what!r} of {self.where} must be a text; got {value!r}.")
+            raise InputError(f"{what!r} of {self.where} must be a text; got {_shown(value)}.")
         return value
 
     def whole(self, value: Any, what: str) -> int:
         """A positive whole number."""
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise InputError(f"{what!r} of {self.where} must be a positive whole number; got {value!r}.")
+            raise InputError(f"{what!r} of {self.where} must be a positive whole number; got {_shown(value)}.")
         return value

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from unspur._extras import require
 from unspur._typing import Array
 from unspur.exceptions import InputError
 from unspur.lab.files.reading import read_table
@@ -142,10 +143,9 @@ def _is_zarr(path: Path) -> bool:
 
 
 def _open_zarr(path: str | Path) -> Any:
-    try:
-        import zarr
-    except ImportError as error:
-        raise InputError("Zarr arrays need zarr: pip install 'unspur[dask]'.") from error
+    require("Zarr arrays need", "zarr")
+    import zarr
+
     try:
         return zarr.open(str(path), mode="r")
     except Exception as error:  # zarr's own errors differ from version to version

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from unspur._extras import require
 from unspur._typing import Array
 from unspur.exceptions import InputError
 from unspur.lab.encoders.memory import available_memory
@@ -15,6 +16,7 @@ from unspur.lab.files.table import Table, no_features, require_known
 from unspur.rows.budget import in_words
 from unspur.rows.names import index_columns, listed, require_distinct, require_labels, some
 from unspur.rows.parquet import ParquetRows
+from unspur.rows.parquet_files import said, unreadable
 
 
 def read_parquet(files: Sequence[Path], labels: tuple[str, ...], ignore: tuple[str, ...]) -> Table:
@@ -82,11 +84,11 @@ def feature_columns(path: Path, schema: Any, apart: Sequence[str]) -> list[str]:
 
 
 def _one(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> Table:
-    pa, parquet = _modules()
+    parquet = _module()
     try:
         table = parquet.read_table(path, partitioning=None)
-    except (pa.ArrowException, OSError) as error:
-        raise InputError(f"{path} cannot be read as Parquet: {str(error)[:200]}.") from error
+    except unreadable() as error:
+        raise InputError(f"{path} cannot be read as Parquet: {said(error)}") from error
     require_known(path, table.column_names, ignore)
     index = index_columns(table.schema)
     features = feature_columns(path, table.schema, (*labels, *ignore))
@@ -130,24 +132,24 @@ def _is_list(kind: Any) -> bool:
 
 def parquet_schema(path: Path) -> Any:
     """The columns of a file, of different names, with their types."""
-    pa, parquet = _modules()
+    parquet = _module()
     try:
         schema = parquet.read_schema(path)
-    except (pa.ArrowException, OSError) as error:
-        raise InputError(f"{path} cannot be read as Parquet: {str(error)[:200]}.") from error
+    except unreadable() as error:
+        raise InputError(f"{path} cannot be read as Parquet: {said(error)}") from error
     require_distinct(path, schema.names)
     return schema
 
 
 def _require_memory(files: Sequence[Path]) -> None:
     """Refuse what would take more than half of the memory there is, before it is read."""
-    pa, parquet = _modules()
+    parquet = _module()
     size = 0
     for path in files:
         try:
             metadata = parquet.read_metadata(path)
-        except (pa.ArrowException, OSError) as error:
-            raise InputError(f"{path} cannot be read as Parquet: {str(error)[:200]}.") from error
+        except unreadable() as error:
+            raise InputError(f"{path} cannot be read as Parquet: {said(error)}") from error
         size += sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
     free = available_memory()
     if free is not None and size > free / 2:
@@ -157,10 +159,8 @@ def _require_memory(files: Sequence[Path]) -> None:
         )
 
 
-def _modules() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as error:
-        raise InputError("Parquet files need pyarrow: pip install 'unspur[data]'.") from error
-    return pyarrow, parquet
+def _module() -> Any:
+    require("Parquet files need", "pyarrow", "pandas")
+    from pyarrow import parquet
+
+    return parquet

@@ -16,12 +16,11 @@ from unspur._typing import Array, FloatArray
 from unspur.exceptions import InputError, NotFiniteError
 from unspur.lab.datasets.examples import label_column
 from unspur.lab.encoders.store import MANIFEST, PROGRESS, ROWS, EmbeddingStore
+from unspur.lab.files.npz import read_arrays
 from unspur.lab.files.parquet import read_parquet, stored_parquet
 from unspur.lab.files.table import (
-    DAMAGED,
     KINDS,
     Table,
-    first_sentence,
     load_npy,
     no_features,
     require_known,
@@ -141,18 +140,11 @@ def _read_npy(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> T
     if ignore:
         raise InputError(f"{path} has no named columns, so there is no {some(list(ignore))} to ignore.")
     del labels  # they are files of their own
-    return Table(path, load_npy(path, "rows", mmap_mode="r"), None, {})
+    return Table(path, load_npy(path, "rows", mapped=True), None, {})
 
 
 def _read_npz(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> Table:
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            require_known(path, list(archive.files), ignore)
-            arrays = {name: archive[name] for name in archive.files if name not in ignore}
-    except DAMAGED as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path} cannot be read as a .npz file: {first_sentence(error)}") from error
+    arrays = read_arrays(path, ignore)
     wide = [name for name, array in arrays.items() if array.ndim == 2 and name not in labels]
     rows = "Z" if "Z" in wide else wide[0] if len(wide) == 1 else None
     if rows is None:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import glob
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from unspur._temporary import workshop
 from unspur._typing import Array
 from unspur.exceptions import InputError, NotFiniteError, OutputExistsError
 from unspur.lab.files.parquet import feature_columns, parquet_schema
@@ -113,21 +112,34 @@ def _folder(output: Path, inputs: list[Path], overwrite: bool) -> Iterator[Path]
         raise OutputExistsError(f"{output} exists and is kept. Choose another name, or pass overwrite=True.")
     if not output.resolve().parent.is_dir():
         raise FileNotFoundError(f"The folder {output.resolve().parent} does not exist; create it first.")
-    temporary = Path(tempfile.mkdtemp(dir=output.resolve().parent, prefix=f".{output.name}-"))
-    try:
+    with workshop(output.resolve()) as temporary:
         yield temporary
         umask = os.umask(0)
         os.umask(umask)
         temporary.chmod(0o777 & ~umask)
-        if output.exists():
-            for path in [path for path in temporary.rglob("*") if path.is_file()]:
-                target = output / path.relative_to(temporary)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                path.replace(target)
-        else:
-            temporary.rename(output)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        if _took_the_place(temporary, output):
+            return
+        if any(output.iterdir()) and not overwrite:  # of another process, meanwhile
+            raise OutputExistsError(f"{output} exists and is kept. Choose another name, or pass overwrite=True.")
+        for path in [path for path in temporary.rglob("*") if path.is_file()]:
+            target = output / path.relative_to(temporary)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            path.replace(target)
+
+
+def _took_the_place(folder: Path, output: Path) -> bool:
+    """Whether a folder is `output` now: in one piece, where that was not there or empty, and the system can do so."""
+    if output.exists():
+        with suppress(OSError):  # a link, a disk of its own, a system that replaces no folders, one that has files
+            folder.chmod(output.stat().st_mode & 0o777)
+            folder.replace(output)
+    else:
+        try:
+            folder.rename(output)
+        except OSError:
+            if not output.exists():
+                raise
+    return not folder.exists()
 
 
 def _clean(remover: Remover, rows: ParquetRows, path: Path, target: Path, ignore: Sequence[str]) -> None:

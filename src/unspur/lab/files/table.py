@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import shlex
-import tokenize
 import warnings
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
+from unspur import _reading
+from unspur._reading import brief
 from unspur._typing import Array, BoolArray, IntArray
 from unspur.exceptions import InputError
 from unspur.removers import Remover
@@ -22,8 +20,6 @@ from unspur.rows.budget import as_bytes, divide
 from unspur.rows.names import PARQUET, listed, nearest, some
 
 KINDS = (".npy", ".npz", ".csv", *PARQUET)
-#: What reading a damaged or foreign NumPy file can raise.
-DAMAGED = (ValueError, EOFError, OSError, TypeError, NotImplementedError, BadZipFile, zlib.error, tokenize.TokenError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,23 +131,12 @@ def within(memory: str, *tables: Table) -> list[Table]:
     return [replace(table, Z=table.Z.within(share)) for table, share in zip(tables, shares, strict=True)]
 
 
-def load_npy(path: Path, what: str, **options: Any) -> Array:
+def load_npy(path: Path, what: str, *, mapped: bool = False) -> Array:
     """A plain array; a damaged or foreign file is an error in words."""
     try:
-        array = np.load(path, allow_pickle=False, **options)
-    except DAMAGED as error:
-        raise InputError(f"{path} cannot be read as a .npy file of {what}: {first_sentence(error)}") from error
-    if not isinstance(array, np.ndarray):
-        raise InputError(f"{path} is named .npy but is another kind of file. Write it with numpy.save.")
-    return array
-
-
-def first_sentence(error: BaseException) -> str:
-    """What NumPy says went wrong, without its advice to unpickle."""
-    text = str(error).split("\n")[0]
-    if "pickle" in text.lower():
-        return "it holds Python objects, or is no NumPy file at all. Write plain arrays with numpy.save or numpy.savez."
-    return text[:200].rstrip(".") + "."
+        return _reading.load_npy(path, mapped=mapped)
+    except (ValueError, OSError) as error:
+        raise InputError(f"{path} cannot be read as a .npy file of {what}: {brief(error)}.") from error
 
 
 def require_known(path: Path, names: list[str], ignore: tuple[str, ...]) -> None:

@@ -9,6 +9,7 @@ from zipfile import ZipFile
 
 import numpy as np
 
+from unspur._extras import require
 from unspur._typing import Array
 from unspur.exceptions import InputError
 from unspur.io import atomic
@@ -71,6 +72,7 @@ def _write_csv(table: Table, path: Path) -> None:
 
 
 def _write_parquet(table: Table, path: Path) -> None:
+    require("Parquet files need", "pyarrow")
     import pyarrow as pa
     from pyarrow import parquet
 

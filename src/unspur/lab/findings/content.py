@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from unspur._extras import require
 from unspur._typing import Array, IntArray
 from unspur.exceptions import InputError
 from unspur.lab.datasets.examples import Kind, open_image
@@ -154,6 +155,7 @@ def _checked(array: Array) -> Array:
 
 
 def _drawn(array: Array) -> Any:
+    require("Pictures need", "PIL")
     from PIL import Image
 
     if array.dtype.kind in "bf":

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from unspur.exceptions import InputError
+from unspur._extras import require
 from unspur.io import atomic, refuse_existing
 
 
@@ -65,8 +64,7 @@ def build(
 def check_page(path: str | PathLike[str], *, overwrite: bool = False) -> None:
     """Whether a page can be written there, before anything is computed: minutes of work must not end in an error."""
     refuse_existing(path, overwrite=overwrite)
-    if find_spec("jinja2") is None:
-        raise InputError("The report needs jinja2: pip install 'unspur[report]'.")
+    require("The report needs", "jinja2")
 
 
 def write_page(findings: Any, path: str | PathLike[str], *, title: str | None = None, overwrite: bool = False) -> Path:

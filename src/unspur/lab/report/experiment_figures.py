@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from unspur._extras import require
 from unspur.exceptions import InputError
 from unspur.lab.experiments.published import BAND
 from unspur.lab.experiments.summary import Line, Summary
@@ -59,10 +60,9 @@ def draw(
     `reference` gives metrics a dotted line, in their own units, that the legend calls `reference_label`. A method
     without runs is left out, and an experiment without any has no figure.
     """
-    try:
-        import matplotlib as mpl
-    except ImportError as error:
-        raise InputError("Figures need matplotlib: pip install 'unspur[report]'.") from error
+    require("Figures need", "matplotlib")
+    import matplotlib as mpl
+
     folder.mkdir(parents=True, exist_ok=True)
     marks = {"mse_spurious": (1.0, "nothing left")}
     marks |= {metric: (value, reference_label) for metric, value in (reference or {}).items()}

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from unspur._reading import read_json
 from unspur.io import atomic
 from unspur.lab.experiments.metrics import TITLES
 from unspur.lab.experiments.presets import preset_words
@@ -170,7 +171,7 @@ def _not_reproduced(digests: Sequence[Mapping[str, Any]]) -> list[str]:
 def _digest_in(path: Path) -> dict[str, Any] | None:
     """What `digest` wrote, or None for any other file."""
     try:
-        entry = json.loads(path.read_text(encoding="utf-8"))
+        entry = read_json(path)
     except (OSError, ValueError):
         return None
     complete = {"experiment", "title", "preset", "runs", "agreement", "apart"}

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from unspur._reading import brief, require_regular
 from unspur.lab.datasets.downloads.errors import ArchiveError
 from unspur.lab.datasets.downloads.names import parts_of, refused
 from unspur.lab.disk import disk_error
@@ -44,7 +45,11 @@ def unpack(archive: Path, folder: Path, limits: Limits | None = None) -> int:
 
     `folder` must be private: what is in it after an error is for the caller to remove.
     """
-    sink = _Sink(archive, folder, limits or Limits())
+    try:
+        size = require_regular(archive)
+    except (OSError, ValueError) as error:
+        raise ArchiveError(f"{archive} cannot be read: {brief(getattr(error, 'strerror', None) or error)}.") from error
+    sink = _Sink(archive, folder, limits or Limits(), size)
     folder.mkdir(parents=True, exist_ok=True)
     with archive.open("rb") as file:
         head = file.read(512)
@@ -81,28 +86,28 @@ def _guess(head: bytes) -> str:
 class _Sink:
     """Where members go; refuses what is unsafe or too much."""
 
-    def __init__(self, archive: Path, folder: Path, limits: Limits) -> None:
+    def __init__(self, archive: Path, folder: Path, limits: Limits, size: int) -> None:
         self.archive, self.folder, self.limits = archive, folder, limits
-        self.most = max(limits.ratio * archive.stat().st_size, _SMALL)
+        self.most = max(limits.ratio * size, _SMALL)
         self.members = self.files = self.bytes = 0
 
     def member(self, name: str, is_folder: bool, size: int, read: Callable[[int], bytes]) -> None:
         """Write one member; `size` is only what its header claims."""
         self.members += 1
         if self.members > self.limits.members:
-            raise refused(name, f"is one more than the {self.limits.members:,} members allowed")
+            raise refused(name, self.archive, f"is one more than the {self.limits.members:,} members allowed")
         if size > self.limits.single:
             raise self._too_large(name)
-        parts = parts_of(name)
+        parts = parts_of(name, self.archive)
         target = self.folder.joinpath(*parts)
         if not is_folder and not parts:
-            raise refused(name, "has no name")
+            raise refused(name, self.archive, "has no name")
         try:
             (target if is_folder else target.parent).mkdir(parents=True, exist_ok=True)
             if not is_folder:
                 self._file(name, target, read)
         except (FileExistsError, NotADirectoryError):  # the folder was empty: both are in the archive
-            raise refused(name, "comes twice, or both as a file and as a folder") from None
+            raise refused(name, self.archive, "comes twice, or both as a file and as a folder") from None
         except OSError as error:
             raise disk_error(error, target, "What was unpacked is removed again. Make room, then try again.") from error
 
@@ -115,14 +120,14 @@ class _Sink:
                 if written > self.limits.single:
                     raise self._too_large(name)
                 if self.bytes > self.limits.total:
-                    raise refused(name, f"brings the archive over the {self.limits.total:,} bytes allowed in all")
+                    raise refused(name, self.archive, f"brings it over the {self.limits.total:,} bytes allowed in all")
                 if self.bytes > self.most:
-                    raise refused(name, f"brings the archive to over {self.limits.ratio} times its packed size")
+                    raise refused(name, self.archive, f"brings it to over {self.limits.ratio} times its packed size")
                 file.write(block)
         self.files += 1
 
     def _too_large(self, name: str) -> ArchiveError:
-        return refused(name, f"is larger than the {self.limits.single:,} bytes allowed for one file")
+        return refused(name, self.archive, f"is larger than the {self.limits.single:,} bytes allowed for one file")
 
 
 class _Guard:
@@ -156,7 +161,7 @@ class _Guard:
 
 def damaged(archive: Path, reason: object) -> ArchiveError:
     """The error for an archive that cannot be read to its end."""
-    return ArchiveError(f"{archive} is damaged or cut off ({reason}). Nothing was unpacked; download it again.")
+    return ArchiveError(f"{archive} is damaged or cut off ({brief(reason)}). Nothing was unpacked; download it again.")
 
 
 def _untar(file: _Guard, sink: _Sink) -> None:
@@ -187,7 +192,7 @@ def _tar_member(tar: tarfile.TarFile, member: tarfile.TarInfo, sink: _Sink) -> N
         sink.member(member.name, True, 0, lambda _: b"")
         return
     if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or member.issparse() or member.size < 0:
-        raise refused(member.name, kinds.get(member.type, "is neither a plain file nor a folder"))
+        raise refused(member.name, sink.archive, kinds.get(member.type, "is neither a plain file nor a folder"))
     content = tar.extractfile(member)
     assert content is not None  # only links and devices have none
     sink.member(member.name, False, member.size, content.read)
@@ -198,7 +203,7 @@ def _unzip(file: _Guard, sink: _Sink) -> None:
         with zipfile.ZipFile(file) as archive:  # type: ignore[call-overload]
             for info in archive.infolist():
                 _zip_member(archive, info, sink)
-    except (*_DAMAGE, UnicodeDecodeError) as error:
+    except (*_DAMAGE, UnicodeDecodeError, NotImplementedError) as error:  # the latter for a version to come
         raise damaged(sink.archive, error) from error
 
 
@@ -206,12 +211,12 @@ def _zip_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, sink: _Sink) ->
     name = info.orig_filename  # zipfile cuts the other one off at a zero byte
     kind = stat.S_IFMT(info.external_attr >> 16)
     if kind == stat.S_IFLNK:
-        raise refused(name, "is a symbolic link")
+        raise refused(name, sink.archive, "is a symbolic link")
     if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-        raise refused(name, "is neither a plain file nor a folder")
+        raise refused(name, sink.archive, "is neither a plain file nor a folder")
     if info.flag_bits & 0x1:
-        raise refused(name, "is encrypted")
-    if info.is_dir():
+        raise refused(name, sink.archive, "is encrypted")
+    if name.endswith("/"):
         sink.member(name, True, 0, lambda _: b"")
         return
     try:
@@ -225,4 +230,4 @@ def _zip_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, sink: _Sink) ->
 
             sink.member(name, False, info.file_size, read)
     except NotImplementedError as error:
-        raise refused(name, f"is packed in a way that is not read here ({error})") from error
+        raise refused(name, sink.archive, f"is packed in a way that is not read here ({error})") from error

@@ -8,18 +8,23 @@ import json
 import re
 import time
 import urllib.error
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from email.message import Message
 from pathlib import Path
 
 from tqdm import tqdm
 
+from unspur._reading import MAYBE_TEXT, read_json
 from unspur.lab.datasets.downloads.checksums import checked
 from unspur.lab.datasets.downloads.errors import ChecksumError, DownloadError
 from unspur.lab.datasets.downloads.web import InterruptedTransfer, ask, body, check_url
 from unspur.lab.disk import disk_error
 
 _BLOCK = 1 << 18
+
+
+_KINDS = {"url": str, "etag": MAYBE_TEXT, "modified": MAYBE_TEXT, "size": (int, type(None))}
 
 
 @dataclass(frozen=True)
@@ -56,11 +61,9 @@ def fetch(
     check_url(url)
     part, note = _beside(target, ".part"), _beside(target, ".json")
     if target.exists():  # whole, but not used up: the earlier call died later on, or was told to keep it
-        try:
-            if (remote := _read(note)) is not None and remote.url == url:
+        with suppress(ChecksumError):
+            if fetched(url, target):
                 return checked(target, checksum, stated_by)
-        except ChecksumError:
-            pass
         target.unlink()
     _persist(url, part, note, size, tries, pause)
     try:
@@ -70,6 +73,12 @@ def fetch(
         raise
     part.replace(target)
     return seen
+
+
+def fetched(url: str, target: Path) -> bool:
+    """Whether `target` is there as a whole, and from this address."""
+    remote = _read(_beside(target, ".json"))
+    return target.exists() and remote is not None and remote.url == url
 
 
 def forget(target: Path) -> None:
@@ -170,7 +179,7 @@ def _write(file: io.FileIO, block: bytes) -> None:
 def _read(note: Path) -> _Remote | None:
     """What is noted, or None if that is nothing or damaged."""
     try:
-        return _Remote(**json.loads(note.read_text(encoding="utf-8")))
+        return _Remote(**read_json(note, _KINDS))
     except (OSError, ValueError, TypeError):
         return None
 

@@ -10,18 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
+from unspur._temporary import remove_abandoned
 from unspur._version import __version__
 from unspur.exceptions import InputError
 from unspur.io import atomic
 from unspur.lab.datasets.downloads.archives import unpack
 from unspur.lab.datasets.downloads.checksums import checked
 from unspur.lab.datasets.downloads.errors import ArchiveError
-from unspur.lab.datasets.downloads.fetch import fetch, forget
+from unspur.lab.datasets.downloads.fetch import fetch, fetched, forget
 from unspur.lab.datasets.downloads.layout import Found, look, missing
 from unspur.lab.datasets.downloads.place import move_into, private
 from unspur.lab.datasets.downloads.sources import Archive, Part, Source
 from unspur.lab.datasets.downloads.web import check_url
-from unspur.lab.disk import disk_error
+from unspur.lab.disk import BusyError, disk_error
 from unspur.lab.locks import hold
 
 #: Folder of the root for what is not a dataset yet.
@@ -68,11 +69,17 @@ def obtain(
     if root.exists() and not root.is_dir():
         raise InputError(f"{root} is a file; --root must be a folder.")
     plan = _plan(source, archives, urls)
+    lock = f"{source.name}.lock"
     if not missing(source, root):
+        if (root / WORKSHOP).exists():
+            with suppress(BusyError, OSError), _workshop(root) as workshop:  # gone afterwards, if it is empty
+                if (workshop / lock).exists():
+                    with hold(workshop / lock):
+                        _finish(source, root, plan, workshop, keep_archive, unverified)
         return Outcome(source.name, root, "found", look(root, source), [])
     if not plan:
         raise InputError(_by_hand(source, root))
-    with _workshop(root) as workshop, hold(workshop / f"{source.name}.lock"):
+    with _workshop(root) as workshop, hold(workshop / lock):
         if not missing(source, root):  # another process has just finished
             return Outcome(source.name, root, "found", look(root, source), [])
         say(f"{source.name} is not complete under {root}: no {_and(part.pattern for part in missing(source, root))}.")
@@ -89,6 +96,26 @@ def obtain(
         if not keep_archive:
             _discard(got)
     return Outcome(source.name, root, "unpacked", look(root, source), receipts)
+
+
+def _finish(
+    source: Source,
+    root: Path,
+    plan: Sequence[tuple[Archive, Path | str]],
+    workshop: Path,
+    keep_archive: bool,
+    unverified: bool,
+) -> None:
+    """What a process left to do that was killed when all was in its place: the record, and to clear up."""
+    shutil.rmtree(workshop / f"{source.name}.unpacking", ignore_errors=True)
+    remove_abandoned(root)
+    if all(isinstance(origin, Path) or fetched(origin, workshop / archive.file) for archive, origin in plan):
+        got = [_get(archive, origin, workshop, unverified, lambda _: None) for archive, origin in plan]
+        _record(source, root, [one.receipt for one in got])
+    if not keep_archive:  # some of it may be gone already
+        for archive, origin in plan:
+            if isinstance(origin, str):
+                forget(workshop / archive.file)
 
 
 def _plan(source: Source, archives: Sequence[Path], urls: Sequence[str]) -> list[tuple[Archive, Path | str]]:
@@ -136,6 +163,7 @@ def _workshop(root: Path) -> Iterator[Path]:
         raise disk_error(error, folder, "Choose a --root that can be written to.") from error
     if folder.is_symlink():
         raise InputError(f"{folder} is a link; what is unpacked there could not be moved into place. Remove it.")
+    remove_abandoned(folder)
     try:
         yield folder
     finally:

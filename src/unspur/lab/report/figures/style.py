@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any, Literal, ParamSpec, TypeAlias
 
+from unspur._extras import require
 from unspur.exceptions import InputError
 from unspur.lab.report.colours import MATPLOTLIB_MARKERS, METHOD_COLOURS, group_look, method_colours
 
@@ -68,10 +69,9 @@ def in_style() -> Iterator[None]:
 
 def matplotlib() -> Any:
     """The library, or a sentence that says how to get it."""
-    try:
-        import matplotlib as mpl
-    except ImportError as error:
-        raise InputError("Figures need matplotlib: pip install 'unspur[report]'.") from error
+    require("Figures need", "matplotlib")
+    import matplotlib as mpl
+
     return mpl
 
 

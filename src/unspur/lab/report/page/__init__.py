@@ -7,8 +7,8 @@ import hashlib
 from importlib.resources import files
 from typing import Any
 
+from unspur._extras import require
 from unspur._version import __version__
-from unspur.exceptions import InputError
 from unspur.lab.findings.values import Findings
 from unspur.lab.report.page import words
 from unspur.lab.report.page.accuracy import accuracy_table
@@ -90,10 +90,9 @@ def _pictures(findings: Findings) -> dict[int, Any]:
 
 def _environment() -> Any:
     """Templates that escape whatever they are given."""
-    try:
-        import jinja2
-    except ImportError as error:
-        raise InputError("The report needs jinja2: pip install 'unspur[report]'.") from error
+    require("The report needs", "jinja2")
+    import jinja2
+
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_read), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, finalize=_fit,

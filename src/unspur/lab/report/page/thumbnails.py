@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from unspur.exceptions import InputError
+from unspur._extras import require
 from unspur.lab.findings.values import Content
 
 #: Sides in pixels and qualities that are tried for the sheet, best first.
@@ -89,10 +89,7 @@ def sources(pictures: Sequence[Any], budget: int) -> list[str]:
 
 def require_pillow() -> None:
     """An error that says how to get it where it is missing."""
-    try:
-        import PIL  # noqa: F401
-    except ImportError as error:
-        raise InputError("A page with pictures needs pillow: pip install 'unspur[report]'.") from error
+    require("A page with pictures needs", "PIL")
 
 
 def _fitted(picture: Any, side: int) -> Any:

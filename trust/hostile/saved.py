@@ -1,0 +1,297 @@
+"""What this package wrote itself: removals, embedding stores, maps, and networks in training."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+
+from trust.hostile.arrays import csv_attacks, npy_attacks
+from trust.hostile.damage import ODD_JSON, as_json, odd_fields
+from trust.hostile.trials import NOT_FILES, Attacks, Reader, promised
+from unspur import INLP, JSE, LEACE, load
+from unspur.io import write_artifact
+from unspur.lab.encoders.checkpoint import load_checkpoint
+from unspur.lab.encoders.maps import read_maps
+from unspur.lab.encoders.reduction import Reduction
+from unspur.lab.encoders.store import EmbeddingStore, content_digest, file_digest, write_labels
+from unspur.lab.encoders.tuned import read_record
+from unspur.lab.files import read_table
+
+ROWS, WIDTH = 80, 4
+
+
+def _rows() -> tuple[Any, Any, Any]:
+    rng = np.random.default_rng(0)
+    y, concept = rng.integers(2, size=ROWS), rng.integers(2, size=ROWS)
+    z = rng.normal(size=(ROWS, WIDTH))
+    z[:, 0] += 3 * y
+    z[:, 1] += 3 * concept
+    return z, y, concept
+
+
+# Removals
+
+
+def _saved(remover: Any) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        z, y, concept = _rows()
+        fitted = remover().fit(z, y, concept=concept)
+        fitted.certificate(z[::2] + 0.01, y[::2], concept[::2])
+        fitted.save(folder / "removal.safetensors")
+        return folder / "removal.safetensors"
+
+    return make
+
+
+def _load(path: Path) -> None:
+    """A removal that was read can be used, looked at and saved again."""
+    remover = load(path)
+    z = _rows()[0][:, : remover.n_features_in_]
+    if z.shape[1] == remover.n_features_in_:
+        clean = remover.transform(z)
+        promised(clean.shape == z.shape and np.isfinite(clean).all(), "rows it transforms are not finite")
+    promised(str(remover.trace_) and len(str(getattr(remover, "certificate_", "-"))), "it has no story")
+    promised(isinstance(remover.get_params(), dict) and isinstance(repr(remover), str), "it has no parameters")
+    names = getattr(remover, "feature_names_in_", None)
+    promised(names is None or len(names) == remover.n_features_in_, "names do not fit the features")
+    for classes in (remover.classes_, remover.concept_classes_):
+        promised(isinstance(classes, tuple), "classes are no tuple")
+    again = path.with_name("again.safetensors")
+    remover.save(again, overwrite=True)
+    again.unlink()
+
+
+def _arrays_of(sound: bytes) -> tuple[dict[str, Any], Any]:
+    size = int.from_bytes(sound[:8], "little")
+    return safetensors.numpy.load(sound), json.loads(sound[8 : 8 + size])["__metadata__"]
+
+
+def _header(header: bytes | dict[str, Any], body: bytes = bytes(64)) -> bytes:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + body
+
+
+def artifact_attacks(sound: bytes) -> Attacks:
+    """Headers that lie, metadata of another kind, arrays of other shapes and types."""
+    arrays, metadata = _arrays_of(sound)
+    for size in (0, 1, 7, 2**31, 2**40, 2**60, 2**63, 2**64 - 1):
+        yield f"a header of {size} bytes", size.to_bytes(8, "little") + sound[8:]
+    for what, text in ODD_JSON.items():
+        yield f"header: {what}", _header(text)
+        yield f"metadata: {what}", _with_metadata(arrays, text.decode("latin1"))
+    kinds = ("F64", "F32", "F16", "BF16", "I64", "U8", "BOOL", "F8_E4M3", "X", 3)
+    for kind in kinds:
+        for shape in ([2], [-1], [2**60], [2**32, 2**32], [], [0], "x", [1.5]):
+            entry = {"dtype": kind, "shape": shape, "data_offsets": [0, 16]}
+            yield f"centre: {kind} {shape}", _header({"centre": entry, "__metadata__": metadata}, bytes(16))
+    for offsets in ([0, 2**60], [2**60, 0], [-1, 4], [8, 0], [0], None, [0, 64, 64]):
+        entry = {"dtype": "F64", "shape": [8], "data_offsets": offsets}
+        yield f"offsets {offsets}", _header({"centre": entry, "__metadata__": metadata})
+    for name, array in arrays.items():
+        for what, other in _other_arrays(array):
+            yield f"{name}: {what}", safetensors.numpy.save({**arrays, name: other}, metadata)
+        yield f"{name} left out", safetensors.numpy.save({k: v for k, v in arrays.items() if k != name}, metadata)
+    plain = json.loads(metadata["unspur"])
+    for what, value in odd_fields(plain):
+        yield what, _with_metadata(arrays, as_json(value).decode())
+    yield "a parameter too many", _with_metadata(arrays, json.dumps({**plain, "parameters": {"x": 1}}))
+    yield "code for a method", _with_metadata(arrays, json.dumps({**plain, "method": "__import__('os')"}))
+    yield "no metadata", safetensors.numpy.save(arrays)
+    yield from NOT_FILES
+
+
+def _with_metadata(arrays: dict[str, Any], text: str) -> bytes:
+    return bytes(safetensors.numpy.save(arrays, {"unspur": text}))
+
+
+def _other_arrays(array: Any) -> Iterator[tuple[str, Any]]:
+    yield "NaN", np.full_like(array, np.nan)
+    yield "infinity", np.full_like(array, np.inf)
+    yield "the largest numbers there are", np.full_like(array, np.finfo(np.float64).max)
+    yield "half precision", array.astype(np.float16)
+    yield "whole numbers", array.astype(np.int64)
+    yield "truth", array.astype(bool)
+    yield "one longer", np.concatenate([array, array[:1]])
+    yield "empty", array[:0]
+    yield "a number", np.array(1.0)
+    yield "one more axis", array[None]
+    yield "wide", np.ones((WIDTH, 50))
+
+
+# Reductions, checkpoints, records of training
+
+
+def _make_reduction(folder: Path) -> Path:
+    Reduction.fit(_rows()[0], 2).write(folder / "reduction.safetensors")
+    return folder / "reduction.safetensors"
+
+
+def _read_reduction(path: Path) -> None:
+    found = Reduction.read(path)
+    k = found.components.shape[1]
+    reduced = found(np.ones((3, len(found.mean))))
+    promised(reduced.shape == (3, k) and np.isfinite(reduced).all(), "reduced rows are not finite")
+    promised(found.back(reduced).shape == (3, len(found.mean)), "there is no way back")
+
+
+def reduction_attacks(sound: bytes) -> Attacks:
+    """Arrays of other shapes and types."""
+    arrays = safetensors.numpy.load(sound)
+    for name, array in arrays.items():
+        for what, other in _other_arrays(array):
+            yield f"{name}: {what}", safetensors.numpy.save({**arrays, name: other})
+        yield f"{name} left out", safetensors.numpy.save({k: v for k, v in arrays.items() if k != name})
+    for size in (0, 1, 2**31, 2**60, 2**64 - 1):
+        yield f"a header of {size} bytes", size.to_bytes(8, "little") + sound[8:]
+    for kind in ("BF16", "F8_E4M3", "X"):
+        entry = {"dtype": kind, "shape": [2], "data_offsets": [0, 4]}
+        yield f"type {kind}", _header({"mean": entry}, bytes(4))
+    yield from NOT_FILES
+
+
+def _make_checkpoint(folder: Path) -> Path:
+    note = {"epoch": 1, "history": [{"epoch": 1, "validation_loss": 0.5}]}
+    arrays = {"network.weight": np.ones((2, 3), dtype=np.float32), "head.weight": np.ones(2, dtype=np.float32)}
+    write_artifact(folder / "checkpoint.safetensors", arrays, {"note": note})
+    return folder / "checkpoint.safetensors"
+
+
+def _read_checkpoint(path: Path) -> None:
+    parts, note = load_checkpoint(path)
+    promised(isinstance(note, dict), "the note is no table")
+    for part in parts.values():
+        promised(all(isinstance(array, np.ndarray) for array in part.values()), "tensors are no arrays")
+
+
+def _make_training(folder: Path) -> Path:
+    record = {
+        "format": 1, "unspur": "1", "base": {"address": "lite0"}, "digest": "0" * 16, "settings": {"epochs": 1},
+        "history": [{"epoch": 1, "validation_accuracy": 0.9}], "kept_epoch": 1, "dataset": {"name": "x"},
+        "seconds": 1.0,
+    }  # fmt: skip
+    (folder / "training.json").write_text(json.dumps(record))
+    return folder / "training.json"
+
+
+def _read_training(path: Path) -> None:
+    record = read_record(path.parent)
+    promised(isinstance(record["base"]["address"], str) and isinstance(record["digest"], str), "texts are none")
+    promised(isinstance(record["history"], list) and isinstance(record["seconds"], int | float), "no history")
+
+
+def json_attacks(sound: bytes) -> Attacks:
+    """Other JSON, and every value of another kind."""
+    yield from ODD_JSON.items()
+    for what, value in odd_fields(json.loads(sound)):
+        yield what, as_json(value)
+    yield from NOT_FILES
+
+
+# Stores
+
+
+def _make_store(folder: Path) -> Path:
+    z, y, concept = _rows()
+    ids = tuple(f"{k}.jpg" for k in range(ROWS))
+    labels = {"y": y, "place": np.where(concept == 1, "water", "land")}
+    np.save(folder / "rows.npy", z.astype(np.float32))
+    write_labels(folder / "labels.csv", ids, labels)
+    training = {"history": [{"epoch": 1, "validation_accuracy": 0.9}], "kept_epoch": 1}
+    manifest = {
+        "format": 1, "unspur": "1", "rows": ROWS, "width": WIDTH, "labels": ["place", "y"], "seconds": 1.0,
+        "dataset": {"name": "x", "digest": "0"}, "encoder": {"name": "x", "device": "cpu", "training": training},
+        "pca": None, "digest": content_digest(z.astype(np.float32), ids, labels),
+        "labels_digest": file_digest(folder / "labels.csv"),
+    }  # fmt: skip
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return folder / "manifest.json"
+
+
+def _make_store_labels(folder: Path) -> Path:
+    """Without the digest of the labels: whoever attacks writes that too."""
+    manifest = json.loads(_make_store(folder).read_text())
+    del manifest["labels_digest"]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return folder / "labels.csv"
+
+
+def _make_store_rows(folder: Path) -> Path:
+    return _make_store(folder).with_name("rows.npy")
+
+
+def _read_store(path: Path) -> None:
+    store = EmbeddingStore.open(path.parent)
+    n = len(store)
+    promised(
+        store.rows.shape == (n, WIDTH) and store.rows.dtype in (np.float32, np.float16), "rows are of another shape"
+    )
+    promised(all(column.shape == (n,) for column in store.labels.values()), "labels are of another shape")
+    promised(isinstance(store.digest, str) and all(isinstance(name, str) for name in store.ids), "texts are none")
+    table = read_table(path.parent)
+    promised(table.Z.shape == (n, WIDTH) and len(table.label("id")) == n, "the table is of another shape")
+    training = store.manifest.get("encoder", {}).get("training") or {}
+    promised(all(isinstance(line, dict) for line in training.get("history", [])), "a history of no epochs")
+
+
+def _labels_attacks(sound: bytes) -> Attacks:
+    yield from csv_attacks(sound)
+    yield from {
+        "another first column": b"name,y\n",
+        "no lines": b"id,y,place\n",
+        "only ids": b"id\n" * 81,
+    }.items()
+    yield "numbers too large", sound.replace(b",1,", b"," + b"9" * 5000 + b",")
+    yield "a label twice", sound.replace(b"place", b"y", 1)
+
+
+def _make_maps(folder: Path) -> Path:
+    rng = np.random.default_rng(0)
+    np.save(folder / "maps.npy", rng.normal(size=(3, 2, 4, 4)).astype(np.float16))
+    np.save(folder / "coverage.npy", rng.uniform(size=(3, 4, 4)).astype(np.float32))
+    described = {
+        "format": 1, "unspur": "1", "encoder": "x", "ids": ["a", "b", "c"], "shape": [3, 2, 4, 4], "digest": "0" * 16,
+        "store": None,
+        "preparation": {"resize": 8, "crop": 8, "mean": [1.0, 1.0, 1.0], "scale": [1.0, 1.0, 1.0]},
+    }  # fmt: skip
+    (folder / "maps.json").write_text(json.dumps(described))
+    return folder / "maps.json"
+
+
+def _make_map_values(folder: Path) -> Path:
+    return _make_maps(folder).with_name("maps.npy")
+
+
+def _make_coverage(folder: Path) -> Path:
+    return _make_maps(folder).with_name("coverage.npy")
+
+
+def _read_maps(path: Path) -> None:
+    maps = read_maps(path.parent)
+    if maps is None:  # without a description there are none
+        promised(not (path.parent / "maps.json").exists(), "maps that are there are not read")
+        return
+    m, k, h, w = maps.values.shape
+    promised(len(maps) == m and all(isinstance(name, str) for name in maps.ids), "ids are none")
+    promised(maps.signed(np.zeros(k)).shape == (m, h, w), "maps cannot be weighed")
+    promised(maps.coverage.shape == (m, h, w) and isinstance(maps.digest, str), "coverage is of another shape")
+    prepared = maps.preparation
+    promised(prepared is None or (prepared.crop >= 1 and len(prepared.mean) == 3), "pictures are prepared in no way")
+
+
+jse = Reader(_saved(JSE), _load, artifact_attacks)
+inlp = Reader(_saved(INLP), _load, artifact_attacks)
+leace = Reader(_saved(LEACE), _load, artifact_attacks)
+reduction = Reader(_make_reduction, _read_reduction, reduction_attacks)
+checkpoint = Reader(_make_checkpoint, _read_checkpoint, artifact_attacks)
+training = Reader(_make_training, _read_training, json_attacks, text=True)
+store_manifest = Reader(_make_store, _read_store, json_attacks, text=True)
+store_labels = Reader(_make_store_labels, _read_store, _labels_attacks, text=True)
+store_rows = Reader(_make_store_rows, _read_store, npy_attacks)
+maps_description = Reader(_make_maps, _read_maps, json_attacks, text=True)
+maps_values = Reader(_make_map_values, _read_maps, npy_attacks)
+maps_coverage = Reader(_make_coverage, _read_maps, npy_attacks)
