@@ -19,11 +19,19 @@ RECORD = ROOT / "results" / "trust" / "full.json"
 PAGE = ROOT / "docs" / "trust.md"
 PICTURE = ROOT / "docs" / "images" / "power.svg"
 COLOURS = {"held out": "#d55e00", "cross-fitted": "#0072b2"}
-#: Parts in the order of the page, with what they are about. Parts without a text of their own come last, as they are.
-TEXTS = {
-    "Size": "Directions accepted that should not be.",
-    "Power": "Directions accepted that should be.",
-}
+#: Parts in the order of the page; others come after them.
+ORDER = (
+    "size",
+    "power",
+    "no harm",
+    "intervals",
+    "numerics",
+    "determinism",
+    "bad files",
+    "faults",
+    "load",
+    "supply chain",
+)
 GROUPS = {
     "balanced": "even", "rare": "95/5, a rare concept", "correlated": "95/5, labels agree", "slightly correlated": "75/25, labels agree",
 }  # fmt: skip
@@ -33,7 +41,8 @@ Line = dict[str, Any]
 
 def page(lines: Sequence[Line]) -> str:
     """The page as Markdown."""
-    parts = list(dict.fromkeys(line["part"] for line in lines))
+    known = {line["part"] for line in lines}
+    parts = [part for part in ORDER if part in known] + sorted(known.difference(ORDER))
     tried, lost = sum(line["tried"] for line in lines), [line for line in lines if not line["held"]]
     out = [
         "# Can it be trusted?",
@@ -99,7 +108,7 @@ def size(lines: Sequence[Line]) -> list[str]:
     """Whole fits under nulls, a row for each null, groups, rows and design, a column for each n."""
     cells = [
         (line["data"]["null"], cell)
-        for line in _of(lines, "Size")
+        for line in _of(lines, "size")
         if "null" in line["data"]
         for cell in line["data"]["cells"]
     ]
@@ -137,7 +146,7 @@ def size(lines: Sequence[Line]) -> list[str]:
 
 def boundary(lines: Sequence[Line]) -> list[str]:
     """The two tests along given directions."""
-    cells = _cells(lines, "Size", "informative")
+    cells = _cells(lines, "size", "informative")
     if not cells:
         return []
     shown = [
@@ -161,7 +170,7 @@ def boundary(lines: Sequence[Line]) -> list[str]:
 
 def looks(lines: Sequence[Line]) -> list[str]:
     """What repeated looks cost, and the correction."""
-    cells = _cells(lines, "Size", "either")
+    cells = _cells(lines, "size", "either")
     if not cells:
         return []
     shown = [
@@ -190,7 +199,7 @@ def looks(lines: Sequence[Line]) -> list[str]:
 
 def power(lines: Sequence[Line]) -> list[str]:
     """Power by strength."""
-    cells = _cells(lines, "Power", "strength")
+    cells = _cells(lines, "power", "strength")
     if not cells:
         return []
     strengths = sorted({c["strength"] for c in cells})
@@ -217,7 +226,7 @@ def power(lines: Sequence[Line]) -> list[str]:
 
 def harm(lines: Sequence[Line]) -> list[str]:
     """Sets with nothing to remove."""
-    cells = [line["data"] for line in _of(lines, "Does no harm") if "lost" in line["data"]]
+    cells = [line["data"] for line in _of(lines, "no harm") if "lost" in line["data"]]
     if not cells:
         return []
     shown = [
@@ -274,7 +283,7 @@ def picture(lines: Sequence[Line]) -> None:
     matplotlib.rcParams["svg.hashsalt"] = "unspur"
     import matplotlib.pyplot as plt
 
-    cells = _cells(lines, "Power", "strength")
+    cells = _cells(lines, "power", "strength")
     kinds = list(dict.fromkeys(c["groups"] for c in cells))
     styles = dict(zip(sorted({c["n"] for c in cells}), (":", "--", "-"), strict=False))
     figure, axes = plt.subplots(

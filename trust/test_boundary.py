@@ -18,7 +18,7 @@ from unspur.criteria import DirectionTests
 from unspur.rows import Columns, MemoryRows
 from unspur.sums.counts import CellCounts
 
-PART = "Size"
+PART = "size"
 #: Held-out rows; the smallest group has ten of them in the first.
 HELD_OUT = {"balanced": (40, 100, 400, 4000), "correlated": (400, 2000, 4000)}
 TESTS = DirectionTests()

@@ -11,7 +11,7 @@ from unspur import JSE
 from unspur.exceptions import GroupSizeError, LabelError
 from unspur.lab.evaluation import LastLayer
 
-PART = "Does no harm"
+PART = "no harm"
 #: Rows whose task is measured: as many of every group.
 JUDGES = np.full(4, 5000)
 #: The control, and the ways for the assumptions to fail; what the certificate must then say.

@@ -7,7 +7,7 @@ import pytest
 from trust.simulating import DESIGNS, at_most, cell, fitted, smallest_held_out
 from trust.worlds import World
 
-PART = "Power"
+PART = "power"
 STRENGTHS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8)
 
 

@@ -12,7 +12,7 @@ import pytest
 from trust.simulating import DESIGNS, LEVEL, at_most, cell, fit_sets, percent, smallest_held_out, total, upper_bound
 from trust.worlds import Groups, Signal, World
 
-PART = "Size"
+PART = "size"
 SIZES = (200, 500, 2000, 20_000)
 #: What is in the rows, and the groups that go with it: even ones, and 95 rows to 5.
 NULLS: dict[str, tuple[Signal, tuple[Groups, Groups]]] = {
