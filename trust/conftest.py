@@ -64,8 +64,8 @@ class Account:
     The record grows with every claim that was tried, so a long run that is stopped has lost only the one it was at.
     """
 
-    def __init__(self, record: Path | None) -> None:
-        self.record = record
+    def __init__(self, record: Path | None, full: bool) -> None:
+        self.record, self.full = record, full
         self.failed: set[str] = set()
         self.counted: list[tuple[str, dict[str, Any]]] = []
 
@@ -80,7 +80,7 @@ class Account:
 
     @property
     def lines(self) -> list[Line]:
-        return [Line.of(told, held=nodeid not in self.failed) for nodeid, told in self.counted]
+        return [Line.of(told, held=nodeid not in self.failed, full=self.full) for nodeid, told in self.counted]
 
     def write(self, path: Path) -> None:
         """All lines, beside those that the record has of other claims."""
@@ -99,4 +99,4 @@ class Account:
 
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Account(config.getoption("--record")))
+        config.pluginmanager.register(Account(config.getoption("--record"), config.getoption("--full")))

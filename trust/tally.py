@@ -46,12 +46,14 @@ class Line:
     survived: int
     figure: str
     held: bool
+    #: Whether it was tried in the long form.
+    full: bool
     data: Mapping[str, Any]
 
     @classmethod
-    def of(cls, tally: Mapping[str, Any], *, held: bool) -> Line:
+    def of(cls, tally: Mapping[str, Any], *, held: bool, full: bool) -> Line:
         """The line of one tally, as it travelled."""
-        return cls(**{**tally, "held": held})
+        return cls(**{**tally, "held": held, "full": full})
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and words, ready for JSON."""

@@ -82,7 +82,7 @@ def test_bad_files_are_refused_in_words_or_read_as_promised(what, bounded, tally
 
 def test_readers_that_misbehave_are_noticed(tally):
     line = tally("readers made bad on purpose, noticed")
-    with Bounded(computing=0.5, waiting=6.0) as process:
+    with Bounded(computing=0.5, waiting=2.0) as process:
         for name, said in CONTROLS.items():
             found = process.run("trust.hostile.controls", name, SEED, 1)
             line.trial(len(found.faults) == 1 and said in found.faults[0][1])

@@ -148,14 +148,14 @@ def test_closed_forms_on_any_table(tally: Any, effort: Any) -> None:
 
 def test_joint_estimation_on_any_table(tally: Any, effort: Any) -> None:
     line = tally("JSE on any table")
-    account = removals(line, JOINT, effort.times(60, 1000), recipes(tested=True))
+    account = removals(line, JOINT, effort.times(60, 300), recipes(tested=True))
     assert line.all_survived, str(account)
     assert account.answers > line.tried / 2, "a strategy that makes mostly errors tries little"
 
 
 def test_searches_on_any_table(tally: Any, effort: Any) -> None:
     line = tally("INLP and RLACE on any table")
-    account = removals(line, SEARCHED, effort.times(40, 500), recipes(tested=True))
+    account = removals(line, SEARCHED, effort.times(40, 300), recipes(tested=True))
     assert line.all_survived, str(account)
     assert account.answers > line.tried / 2, "a strategy that makes mostly errors tries little"
 
@@ -185,7 +185,7 @@ def test_last_layers_on_any_table(tally: Any, effort: Any) -> None:
         line.trial(account.add((which, recipe), end))
 
     drawn = st.tuples(st.sampled_from(sorted(HEADS)), recipes())
-    tried(effort.times(150, 2000), drawn, lambda pair: judge(*pair))
+    tried(effort.times(150, 1000), drawn, lambda pair: judge(*pair))
     line.figure, line.data = account.figure, account.data
     assert line.all_survived, str(account)
     assert account.answers > line.tried / 2
@@ -228,13 +228,24 @@ def test_measures_on_any_table(tally: Any, effort: Any) -> None:
         line.trial(account.add((which, recipe), end))
 
     drawn = st.tuples(st.sampled_from(MEASURES), recipes(tested=True))
-    tried(effort.times(80, 1000), drawn, lambda pair: judge(*pair))
+    tried(effort.times(80, 500), drawn, lambda pair: judge(*pair))
     line.figure, line.data = account.figure, account.data
     assert line.all_survived, str(account)
     assert account.answers > line.tried / 2
 
 
 FLOATING = ("float64", "float32", "fortran", "tensor", "tensor float32")
+
+
+#: Digits of a column's spread that must be in the rows for six of them to be in the answer.
+FEWEST_DIGITS = 6.5
+
+
+def digits_of(Z: Any, eps: float) -> float:
+    """Fewest digits that the spread of a column has beside its rounding error; those of constant ones do not count."""
+    spread, size = Z.std(axis=0), eps * np.abs(Z).max(axis=0)
+    varies = spread > 0.01 * size
+    return float(np.log10((spread / np.where(varies, size, 1.0))[varies]).min(initial=np.inf))
 
 
 @pytest.mark.parametrize("exact", [True, False], ids=["powers of two", "any factor"])
@@ -245,6 +256,8 @@ def test_the_unit_of_the_rows_does_not_matter(exact: bool, tally: Any, effort: A
     def judge(which: str, factor: float, recipe: Recipe) -> None:
         make = (CLOSED | JOINT | SEARCHED)[which]
         one, other = recipe.table(), recipe.table(factor)
+        if not exact and digits_of(dense(one.Z), recipe.eps) < FEWEST_DIGITS:
+            return  # times any number such rows are rounded to others
         end = ending(lambda: (make().fit(one.Z, one.y, **one.given), make().fit(other.Z, other.y, **other.given)))
         if end.answer is not None:
             first, second = end.answer
@@ -268,7 +281,7 @@ def test_the_unit_of_the_rows_does_not_matter(exact: bool, tally: Any, effort: A
     factors = st.sampled_from([2.0**10, 2.0**-10, 2.0**33, 2.0**-40] if exact else [10.0, 1e-3, 3.0, 7e9, 1e-12])
     drawn = recipes(tested=True).filter(lambda recipe: recipe.held in FLOATING)
     which = st.sampled_from(sorted(CLOSED | JOINT | SEARCHED))
-    tried(effort.times(40, 300), st.tuples(which, factors, drawn), lambda triple: judge(*triple))
+    tried(effort.times(30, 150), st.tuples(which, factors, drawn), lambda triple: judge(*triple))
     line.figure = f"{account.figure}; subspaces at most {worst['subspace']:.0e} apart"
     line.data = account.data | worst
     assert line.all_survived, str(account)

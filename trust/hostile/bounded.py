@@ -26,10 +26,10 @@ from typing import Any, Self
 
 from trust.hostile.trials import BrokenPromiseError, Reader, put, trials
 
-#: Seconds of computing, and of anything, that one trial may take.
-COMPUTING, WAITING = 10.0, 30.0
-#: Seconds until the process has made its imports and a sound file, on a machine that is busy.
-STARTING = 300.0
+#: Seconds that one trial may compute, and may wait without computing (after which it gets as many once more).
+COMPUTING, WAITING = 10.0, 15.0
+#: The latter while the process makes its imports and a sound file.
+STARTING = 60.0
 #: Bytes of address space beyond what the process has after its imports.
 ROOM = 2 << 30
 #: Characters of a message: one that holds half of the file is not clear.
@@ -116,9 +116,14 @@ class Bounded:
         """The next line of the process; None if it is dead, or silent for too long."""
         assert self._child is not None
         assert self._child.stdout is not None
+        computed = -1.0
         while b"\n" not in self._heard:
             if not select.select([self._child.stdout], [], [], patience)[0]:
-                return None
+                # On a busy machine a process may get little done in that time; one that waits gets nothing done.
+                if (now := _computed(self._child.pid)) <= computed + 0.02:
+                    return None
+                computed = now
+                continue
             if not (more := os.read(self._child.stdout.fileno(), 1 << 16)):
                 return None
             self._heard += more
@@ -254,6 +259,12 @@ def _listing(tree: Path) -> set[tuple[str, int, int]]:
             seen = os.lstat(os.path.join(folder, name))
             found.add((os.path.join(folder, name), seen.st_size, seen.st_mtime_ns))
     return found
+
+
+def _computed(process: int) -> float:
+    """Seconds of computing that a process has had."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _address_space() -> int:

@@ -92,7 +92,7 @@ def closed_form(moments: Covariances, n_concept: int, form: Form, whitener: Whit
     covariance = moments.covariance
     if not np.isfinite(covariance).all():
         raise InputError("The covariance of Z overflows its floating-point type. Rescale Z, or use float64.")
-    if not np.any(np.sqrt(np.diag(covariance)) > 1e-13 * np.abs(moments.mean_x)):  # rounding of the mean
+    if not moments.live.any():
         raise InputError("All rows are the same: every column of Z is constant. Nothing can be estimated.")
     whiten = whitener or Whitener.of(covariance, moments.noise)
     concept = _Columns.of(moments, whiten, slice(0, n_concept))
@@ -144,7 +144,8 @@ class Whitener:
             return cls(deviation[:, None] * lower, scale, empty, np.empty(0))
         values, vectors = np.linalg.eigh(correlation)
         real = values > max(1e-12, noise) * values[-1]
-        return cls(None, scale, vectors[:, real], np.sqrt(values[real]))
+        # A column that does not vary has no unit: rounding errors in it would be as large as a one.
+        return cls(None, scale, np.where(live[:, None], vectors[:, real], 0.0), np.sqrt(values[real]))
 
     @property
     def clear(self) -> bool:

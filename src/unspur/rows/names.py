@@ -18,6 +18,8 @@ PARQUET = (".parquet", ".pq")
 LISTED = 20
 #: Characters of a name that a message shows.
 LONGEST = 60
+#: Names up to which the one that was meant is looked for: of a million it takes seconds.
+COMPARED = 10_000
 
 
 def some(names: Sequence[str]) -> str:
@@ -34,6 +36,8 @@ def listed(names: Collection[str]) -> str:
 
 def nearest(name: str, names: Collection[str]) -> str:
     """A question after the name that was meant, if one is near; it starts with a space."""
+    if len(names) > COMPARED:
+        return ""
     by_small = {known.lower(): known for known in names if len(known) <= LONGEST}
     near = get_close_matches(name.lower(), by_small, n=1, cutoff=0.7)
     return f" Did you mean {by_small[near[0]]!r}?" if near else ""

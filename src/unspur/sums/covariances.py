@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unspur._arrays import cast, like, namespace, place
-from unspur._typing import Array, FloatArray
+from unspur._typing import Array, BoolArray, FloatArray
 from unspur.exceptions import InputError
 from unspur.rows import Block, RowSource
 
@@ -86,14 +86,19 @@ class Covariances:
         )
 
     @property
+    def live(self) -> BoolArray:
+        """Columns that vary by more than the rounding of their mean, shape (d,); the others are constant."""
+        return np.asarray(np.sqrt(np.diag(self.xx) / self.weight) > 1e-13 * np.abs(self.mean_x))
+
+    @property
     def covariance(self) -> FloatArray:
-        """Covariance of the rows, shape (d, d), divided by the weight."""
-        return self.xx / self.weight
+        """Covariance of the rows, shape (d, d), divided by the weight; zero for columns that are constant."""
+        return np.where(np.outer(self.live, self.live), self.xx / self.weight, 0.0)
 
     @property
     def cross(self) -> FloatArray:
-        """Covariance of rows and targets, shape (d, k), divided by the weight."""
-        return self.xt / self.weight
+        """Covariance of rows and targets, shape (d, k), divided by the weight; zero for columns that are constant."""
+        return np.where(self.live[:, None], self.xt / self.weight, 0.0)
 
 
 @dataclass(slots=True)
