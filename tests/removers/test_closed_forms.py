@@ -250,3 +250,17 @@ def test_a_concept_of_one_class_in_the_rows_that_count_is_not_found_in_their_rou
     with pytest.warns(NothingRemovedWarning, match="no covariance|equal"):
         none = method().fit(z, y, concept=concept, sample_weight=weight * concept)
     assert none.spurious_.dim == 0
+
+
+@pytest.mark.parametrize("constant", [0.0, 1e6 / 3.0])
+@pytest.mark.parametrize("method", [LEACE, SAL, SPLINCE])
+def test_nothing_is_written_into_a_constant_column_however_small_the_others_are(method, constant):
+    z, y, concept = sample(n=300)
+    z[:, 3] = constant
+    small = z * np.where(np.arange(8) == 3, 1.0, 1e-14)
+    one, other = method().fit(z, y, concept=concept), method().fit(small, y, concept=concept)
+    assert one.trace_.rank == other.trace_.rank == 7
+    np.testing.assert_array_equal(other.transform(small)[:, 3], small[:, 3])
+    live = np.arange(8) != 3
+    assert_allclose(other.removal_.matrix()[live][:, live], one.removal_.matrix()[live][:, live], atol=1e-9)
+    assert np.abs(one.transform(z) - z)[:, live].max() > 0.1  # control: the others are changed
