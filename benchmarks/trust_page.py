@@ -6,6 +6,7 @@ python benchmarks/trust_page.py
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,15 @@ from typing import Any
 from scipy.stats import beta
 
 from speed_page import table
+from unspur.criteria import SMALLEST_GROUP
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+try:
+    from trust.simulating import smallest_held_out
+    from trust.worlds import World
+finally:
+    sys.path.pop(0)
 RECORD = ROOT / "results" / "trust" / "full.json"
 PAGE = ROOT / "docs" / "trust.md"
 PICTURE = ROOT / "docs" / "images" / "power.svg"
@@ -119,16 +127,20 @@ def size(lines: Sequence[Line]) -> list[str]:
     sizes = sorted({cell["n"] for _, cell in cells})
     keys = list(dict.fromkeys((null, c["groups"], c["rows"], c["design"]) for null, c in cells))
     found = {(null, c["groups"], c["rows"], c["design"], c["n"]): c for null, c in cells}
-    shown = [
-        [null, GROUPS[groups], rows, design,
-         *(_rate(found[*key, n]["spurious"], found[*key, n]["sets"]) if (*key, n) in found else "refused" for n in sizes)]
-        for key in keys for null, groups, rows, design in [key]
-    ]  # fmt: skip
+
+    def told(null: str, groups: Any, rows: str, design: str, n: int) -> str:
+        cell = found.get((null, groups, rows, design, n))
+        if cell is not None:
+            return _rate(cell["spurious"], cell["sets"])
+        return "refused" if smallest_held_out(World("empty", groups, n), design) < SMALLEST_GROUP else "not tried"
+
+    shown = [[key[0], GROUPS[key[1]], *key[2:], *(told(*key, n) for n in sizes)] for key in keys]
+    sets = {large: max([c["sets"] for _, c in cells if (c["n"] > 2000) is large], default=0) for large in (False, True)}
     return [
         "## Is something removed that should not be?",
         "",
         "Whole fits to simulated sets of ten features, in percent of sets in which a direction was removed wrongly, with the upper 95 % bound of that in brackets; "
-        f"{cells[0][1]['sets']:,} sets a cell up to n = 2,000 and 200 at 20,000. The level of a test is 5 %. *Even* groups, or 95 rows to 5; Gaussian rows, or "
+        f"{sets[False]:,} sets a cell up to n = 2,000 and {sets[True]:,} above. The level of a test is 5 %. *Even* groups, or 95 rows to 5; Gaussian rows, or "
         "Student's t with three degrees of freedom. *Refused*: a group has fewer than ten held-out rows, and `fit` raises a `GroupSizeError` that names it.",
         "",
         "The first three nulls have nothing to find. In the last, one direction says as much about either label: the second test stands at its boundary there and is "

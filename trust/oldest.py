@@ -9,6 +9,8 @@ TARGET = ROOT / "constraints-oldest.txt"
 INSTEAD = {"torch": ("2.13.0", "the build for CPUs that constraints.txt pins; older ones come with gigabytes for GPUs")}
 #: Runs the tests: newer ones complain of how scikit-learn 1.6 makes its own.
 TOOLS = ("pytest",)
+#: What others bring along, where a newer version does not go with the oldest of ours.
+ALONG = {"pyparsing<3.3": "later ones warn of how matplotlib 3.8 calls them"}
 HEADER = """\
 # The oldest versions that pyproject.toml declares to work, for `make test-oldest`.
 # Written by `python -m trust.oldest`; a test compares.
@@ -22,7 +24,8 @@ def oldest() -> str:
     for one in wanted:
         version, reason = INSTEAD.get(one.name, (str(one.lowest), ""))
         lines[one.name] = f"{one.name}=={version}" + (f"  # instead of {one.lowest}: {reason}" if reason else "")
-    return HEADER + "\n".join(lines[name] for name in sorted(lines)) + "\n"
+    along = [f"{pin}  # {reason}" for pin, reason in ALONG.items()]
+    return HEADER + "\n".join([*(lines[name] for name in sorted(lines)), *along]) + "\n"
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ def growth(work: Callable[[], Any], times: int, warm: int = 20) -> tuple[Footpri
 def growth_of_fits(name: str, times: int) -> tuple[Footprint, list[float]]:
     """The same for fits of one method on a small table."""
     table = rows(160, 4)
-    return growth(lambda: fit(name, *table), times)
+    return growth(lambda: fit(name, *table), times, warm=max(20, times // 5))
 
 
 def alone(function: Callable[..., Any], *given: Any) -> Any:

@@ -91,7 +91,7 @@ def test_rows_to_fit_choose_and_test_on_come_from_one_store(squares, tmp_path, m
     labels = ["--main", "square", "--concept", "ground"]
     parts = ["--where", "split=train", "--test-where", "split=test"]
     validated = ["--where", "split=train", "--validation-where", "split=test"]
-    unspur("fit", folder, *labels, *validated, "--output", "r.safetensors")
+    unspur("fit", folder, *labels, *validated, "--smallest-group", 8, "--output", "r.safetensors")
     shown = json.loads(unspur("evaluate", "r.safetensors", folder, *labels, *parts, "--json"))
     assert sum(group["rows"] for group in shown["removed"]["groups"]) == 40
     tested = json.loads(unspur("compare", folder, *labels, *parts, "--remover", "LEACE", "--head", "ERM", "--json"))

@@ -112,7 +112,10 @@ def test_labels_may_be_words_from_the_table_to_the_comparison(table, tiny_resnet
     rows = ["--where", "split=train", "--validation-where", "split=validation", "--test-where", "split=test"]
     found = json.loads(unspur("compare", tmp_path / "words", *rows, *WORDS, "--json"))
     assert {line["remover"] for line in found} >= {"none", "JSE", "INLP", "LEACE"}
-    assert not any(line["problem"] for line in found)
+    # Of ninety pictures a few are in the smallest group: methods that test directions say so, the others do their work.
+    untested = {line["remover"] for line in found if line["problem"] and "Too few held-out rows" in line["problem"]}
+    assert untested <= {"JSE", "JSE-s", "INLP"}
+    assert not any(line["problem"] for line in found if line["remover"] not in untested)
     groups = [(group["main"], group["concept"], group["rows"]) for group in found[0]["accuracy"]["groups"]]
     assert groups == [("green", "dim", 2), ("green", "lit", 4), ("red", "dim", 1), ("red", "lit", 3)]
     assert "JSE" in unspur("compare", tmp_path / "words", *rows, *WORDS, "--remover", "JSE")

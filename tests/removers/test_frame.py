@@ -8,6 +8,10 @@ from sklearn.decomposition import PCA
 from unspur import JSE, SAL, load, surgery
 from unspur.exceptions import EmptySubspaceError
 from unspur.lab.datasets import make_toy
+from unspur.removers.frame import Frame
+from unspur.rows import Columns, MemoryRows
+from unspur.subspace import Subspace
+from unspur.sums.counts import CellCounts
 
 
 def stretched(n=1500, seed=0, rho=0.4):
@@ -107,3 +111,21 @@ def test_the_frame_turns_sal_into_leace():
     sal = SAL().fit(centred @ frame.whiten, y, concept=c)
     leace = LEACE().fit(Z, y, concept=c)
     assert_allclose(frame.removing(Subspace(sal.spurious_.basis))(Z), leace.transform(Z), atol=1e-8)
+
+
+def test_a_removal_between_scales_far_apart_is_a_projection_to_the_last_digit():
+    worst = {"factors": 0.0, "products": 0.0}
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        Z = rng.standard_normal((200, 10)) * 10.0 ** rng.uniform(-4.0, 4.0, 10)
+        Z[:, 5] = Z[:, 0]
+        rows = MemoryRows(Z, Columns.of(np.arange(200) % 2, np.arange(200) // 2 % 2))
+        counts = CellCounts.of(rows)
+        frame = Frame.of_rows(rows, counts.weighting(counts.without(None), "none"))
+        subspace = Subspace.spanned_by(frame.whiten @ (frame.back @ rng.standard_normal((10, 1))))  # in their span
+        removal = frame.removing(subspace)
+        worst["factors"] = max(worst["factors"], abs(float((removal.left.T @ removal.right)[0, 0]) - 1.0))
+        plain = (frame.back @ subspace.basis).T @ (frame.whiten @ subspace.basis)
+        worst["products"] = max(worst["products"], abs(float(plain[0, 0]) - 1.0))
+    assert worst["factors"] < 1e-14
+    assert worst["products"] > 1e-12  # control: T and its inverse alone are not

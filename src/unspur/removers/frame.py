@@ -46,12 +46,17 @@ class Frame:
 
     def removing(self, subspace: Subspace) -> AffineMap:
         """The projection off a subspace of these coordinates, in those of the user."""
-        return AffineMap(self.centre, self.whiten @ subspace.basis, self.back @ subspace.basis, "remove")
+        return AffineMap(self.centre, *self._factors(subspace), "remove")
 
     def keeping(self, subspace: Subspace) -> AffineMap:
         """The projection onto it."""
-        kept = AffineMap.keeping(subspace, self.centre)  # which refuses an empty one
-        return AffineMap(self.centre, self.whiten @ kept.right, self.back @ kept.left, "keep", self.centre)
+        AffineMap.keeping(subspace, self.centre)  # which refuses an empty one
+        return AffineMap(self.centre, *self._factors(subspace), "keep", self.centre)
+
+    def _factors(self, subspace: Subspace) -> tuple[FloatArray, FloatArray]:
+        """R and L with ``LᵀR = I`` to the last digit: T and its inverse lose some between scales that are far apart."""
+        right, left = self.whiten @ subspace.basis, self.back @ subspace.basis
+        return right, left @ np.linalg.inv(right.T @ left)
 
     def scores(self, subspace: Subspace) -> Subspace:
         """The span of the weights, in the user's coordinates, whose scores a subspace of these is read by."""

@@ -104,8 +104,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         if (version := manifest["format"]) == FORMAT:
             require_kinds(manifest, _KINDS)
             require_kinds(encoder := manifest.get("encoder", {}), dict, "its encoder")
-            if encoder.get("training") is not None:
-                require_kinds(encoder["training"], {"history": [dict]}, "the training of its encoder")
+            if (training := encoder.get("training")) is not None:
+                require_kinds(training, dict, "the training of its encoder")
+                require_kinds(training.get("history", []), [dict], "the history of its encoder's training")
     except (OSError, ValueError) as error:
         raise ArtifactError(f"{path} is damaged ({brief(error)}). {AGAIN}") from error
     if version != FORMAT:

@@ -19,7 +19,7 @@ from unspur.lab.experiments.registry import CONCEPT, FINETUNED, MADE_UP_PIXELS, 
 #: Changes when the rows do.
 DIGEST = "made-up-1"
 SIDE = 12
-_WIDTH, _SIZES, _FACES = 40, {"train": 400, "validation": 200, "test": 400}, 3000
+_WIDTH, _SIZES, _FACES = 40, {"train": 400, "validation": 400, "test": 400}, 3000
 #: Distance of the two classes of a label, in standard deviations of a feature; and what an adversary leaves of it.
 _APART, _LEFT = 3.0, 0.3
 
