@@ -106,7 +106,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             require_kinds(encoder := manifest.get("encoder", {}), dict, "its encoder")
             if (training := encoder.get("training")) is not None:
                 require_kinds(training, dict, "the training of its encoder")
-                require_kinds(training.get("history", []), [dict], "the history of its encoder's training")
+                require_kinds(training.get("history", []), [dict], "'history' of the training of its encoder")
     except (OSError, ValueError) as error:
         raise ArtifactError(f"{path} is damaged ({brief(error)}). {AGAIN}") from error
     if version != FORMAT:
