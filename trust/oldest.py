@@ -10,7 +10,10 @@ INSTEAD = {"torch": ("2.13.0", "the build for CPUs that constraints.txt pins; ol
 #: Runs the tests: newer ones complain of how scikit-learn 1.6 makes its own.
 TOOLS = ("pytest",)
 #: What others bring along, where a newer version does not go with the oldest of ours.
-ALONG = {"pyparsing<3.3": "later ones warn of how matplotlib 3.8 calls them"}
+ALONG = {
+    "numcodecs<0.16": "later ones lack what zarr 2.18 imports",
+    "pyparsing<3.3": "later ones warn of how matplotlib calls them",
+}
 HEADER = """\
 # The oldest versions that pyproject.toml declares to work, for `make test-oldest`.
 # Written by `python -m trust.oldest`; a test compares.
