@@ -19,7 +19,15 @@ PART = "determinism"
 ROOT = Path(__file__).parent.parent
 
 #: Digits that are promised where sums are added up in another order, by the type of the rows.
-DIGITS = {"float64": 8, "float32": 4}
+DIGITS = {"float64": 11, "float32": 4}
+#: GroupDRO looks for a point where the worst groups are equally bad, to its tolerance of 1e-6; between orders of
+#: summation it may stop a step earlier or later.
+SEARCHED = {"GroupDRO": {"float64": 7, "float32": 4}}
+
+
+def promised(name: str, kind: str) -> int:
+    """Digits that are promised of one method."""
+    return SEARCHED.get(name, DIGITS)[kind]
 
 
 class Compared:
@@ -55,7 +63,7 @@ def test_threads_of_blas(tally: Any, effort: Any) -> None:
                     alone = fit(name, *table)
                 for threads in (2, 4):
                     with threadpool_limits(threads):
-                        compared.add(f"{name}, {threads} threads", kind, alone, fit(name, *table), DIGITS[kind])
+                        compared.add(f"{name}, {threads} threads", kind, alone, fit(name, *table), promised(name, kind))
     assert compared.line.all_survived, compared.wrong
 
 
@@ -70,7 +78,7 @@ def test_blocks_of_rows(monkeypatch: pytest.MonkeyPatch, tally: Any, effort: Any
                     with monkeypatch.context() as patched:
                         patched.setattr(memory, "FEWEST_ROWS", size)
                         patched.setattr(memory, "MOST_ROWS", size)
-                        compared.add(f"{name}, {size} rows", kind, whole, fit(name, *table), DIGITS[kind])
+                        compared.add(f"{name}, {size} rows", kind, whole, fit(name, *table), promised(name, kind))
     assert compared.line.all_survived, compared.wrong
 
 
@@ -121,7 +129,7 @@ def test_order_of_rows(tally: Any, effort: Any) -> None:
                     fit(name, Z[at], y[at], concept[at], cv=[([], np.flatnonzero(fold[at] == k)) for k in range(5)])
                     for at in (np.arange(len(Z)), order)
                 )
-                compared.add(name, kind, one, other, DIGITS[kind])
+                compared.add(name, kind, one, other, promised(name, kind))
     assert compared.line.all_survived, compared.wrong
 
 
