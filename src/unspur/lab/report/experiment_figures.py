@@ -218,8 +218,8 @@ def _band(axis: Any, curve: Curve, look: Look, *, shift: float = 0.0) -> None:
     if len(curve) == 1:
         axis.errorbar(x, mean, half, **{**look, "linestyle": ""}, elinewidth=1.2)
         return
-    most = 100.0 if curve[0][1].metric in PERCENT else None
-    low, high = np.clip(mean - half, 0, None) + shift, np.clip(mean + half, None, most) + shift
+    most = 100.0 if curve[0][1].metric in PERCENT else np.inf
+    low, high = np.maximum(mean - half, 0.0) + shift, np.minimum(mean + half, most) + shift
     axis.fill_between(x, low, high, color=look["color"], alpha=0.15, linewidth=0)
     # Without a size of their own, markers are left to the published line.
     axis.plot(x, mean + shift, **(look if "markersize" in look else {**look, "marker": ""}))

@@ -148,22 +148,27 @@ def _draw_curves(axis: Any, panel: Panel, looks: Mapping[str, Any]) -> None:
         look["marker"] = look["marker"] if len(x) <= _MARKED else ""
         axis.fill_between(x, low, high, color=look["color"], alpha=0.16, linewidth=0, zorder=1.5)
         if len(x) == 1:  # a band without width cannot be seen
-            axis.errorbar(x, mean, [mean - low, high - mean], **look, elinewidth=1.0, zorder=2.4)
+            axis.errorbar(x, mean, _bars(mean, low, high), **look, elinewidth=1.0, zorder=2.4)
         else:
             axis.plot(x, mean, **look, zorder=2.5 - 0.1 * thick)
     for name, (x, mean, low, high) in panel.beside.items():
-        axis.errorbar(x, mean, [mean - low, high - mean], **{**looks[name], **_BESIDE}, elinewidth=0.7, zorder=2.0)
+        axis.errorbar(x, mean, _bars(mean, low, high), **{**looks[name], **_BESIDE}, elinewidth=0.7, zorder=2.0)
     _finish(axis, panel, "y")
+
+
+def _bars(mean: FloatArray, low: FloatArray, high: FloatArray) -> list[list[float]]:
+    """Lengths of error bars; lists, as older versions of matplotlib take a bar of one point for a number."""
+    return [(mean - low).tolist(), (high - mean).tolist()]
 
 
 def _draw_points(axis: Any, panel: Panel, looks: Mapping[str, Any]) -> None:
     lines = {name: k for k, name in enumerate(looks)}
     for name, (_, mean, low, high) in panel.series.items():
         look = {**looks[name], "linestyle": "", "markersize": 4.5}
-        axis.errorbar(mean, [lines[name]], xerr=[mean - low, high - mean], **look, elinewidth=1.2)
+        axis.errorbar(mean, [lines[name]], xerr=_bars(mean, low, high), **look, elinewidth=1.2)
     for name, (_, mean, low, high) in panel.beside.items():
         look = {**looks[name], **_BESIDE, "linestyle": ""}
-        axis.errorbar(mean, [lines[name] + 0.3], xerr=[mean - low, high - mean], **look, elinewidth=0.7)
+        axis.errorbar(mean, [lines[name] + 0.3], xerr=_bars(mean, low, high), **look, elinewidth=0.7)
     axis.set_yticks(list(lines.values()), [literal(name, 24, 2) for name in lines])
     axis.set_ylim(len(lines) - 0.4, -0.5)
     axis.tick_params(axis="y", length=0)
