@@ -213,6 +213,11 @@ def distributions() -> dict[str, set[str]]:
     return {name: {canonicalize_name(one) for one in ones} for name, ones in packages_distributions().items()}
 
 
+def packages(library: str) -> set[str]:
+    """Those that bring a library; one that is not installed here is taken to have the name of its package."""
+    return distributions().get(library, {canonicalize_name(library)})
+
+
 @cache
 def names(extra: str = "") -> set[str]:
     """Packages that are declared, or those of one extra."""
@@ -222,7 +227,7 @@ def names(extra: str = "") -> set[str]:
 def undeclared(text: str) -> list[str]:
     known = names()
     libraries = {found.library for found in foreign(text)} - {*BROUGHT}
-    return sorted(library for library in libraries if not distributions().get(library, {library}) & known)
+    return sorted(library for library in libraries if not packages(library) & known)
 
 
 def too_early(name: str, text: str) -> list[str]:
@@ -232,7 +237,7 @@ def too_early(name: str, text: str) -> list[str]:
     adapters = {f"unspur.{path.removesuffix('.py').replace('/', '.')}" for path in ADAPTERS}
     early = [found for found in imports(text) if found.when == "at once"]
     libraries = {found.library for found in early if found.library not in OWN} - allowed
-    wrong = {library for library in libraries if not distributions().get(library, {library}) & core}
+    wrong = {library for library in libraries if not packages(library) & core}
     return sorted(
         wrong | {found.module for found in early if {found.module, found.module.rpartition(".")[0]} & adapters}
     )
@@ -262,7 +267,7 @@ def test_nothing_is_declared_in_vain(tally):
     line = tally("declared dependencies that the source uses")
     text = sources()
     used = {found.library for one in text.values() for found in foreign(one)}
-    used_packages = set().union(*(distributions().get(library, set()) for library in used))
+    used_packages = set().union(*map(packages, used))
     for one in declared():
         words, place = NEEDED_BY.get(one.name, ("", ""))
         line.trial(one.name in used_packages or (bool(words) and words in text[place]))
@@ -276,10 +281,10 @@ def test_messages_name_the_extra_that_brings_a_library(tally):
     for one in declared():
         extras.setdefault(one.name, set()).add(one.extra)
     for library, extra in EXTRAS.items():
-        (package,) = distributions().get(library, {canonicalize_name(library)})
+        (package,) = packages(library)
         assert line.trial(extra in extras[package]), (library, extra, extras[package])
     imported = {found.library for one in sources().values() for found in foreign(one)} - {*BROUGHT}
-    optional = {name for name in imported if not any(CORE in extras.get(p, ()) for p in distributions().get(name, ()))}
+    optional = {name for name in imported if not any(CORE in extras.get(one, ()) for one in packages(name))}
     assert optional <= {*EXTRAS}
 
 
