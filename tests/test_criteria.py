@@ -138,10 +138,49 @@ def test_only_relative_weights_matter_and_equal_weights_are_no_weights():
 def test_effective_size_of_a_group_is_the_squared_sum_over_the_sum_of_squares():
     w = np.array([1.0, 1.0, 2.0, 4.0])
     d = np.array([0.1, 0.4, -0.2, 0.3])
-    sums = GroupLosses(np.array([[w.sum()], [(w**2).sum()]]), np.tile([[w @ d]], (5, 1)), np.tile([[w @ d**2]], (5, 1)))
+    sums = summed(w, d)
     assert_allclose(sums.effective_rows, 8**2 / 22)
-    equal = GroupLosses(np.array([[4.0], [4.0]]), np.tile([[d.sum()]], (5, 1)), np.tile([[d @ d]], (5, 1)))
-    assert_allclose(equal.variances[0], d.var(ddof=1))
+    equal = summed(np.ones(4), d)
+    assert_allclose(equal.variances_of_means[0], d.var(ddof=1) / 4)
+
+
+def summed(w, d):
+    """Sums of one group in which every series is `d`."""
+    squares = np.tile(np.array([[[w**2 @ d]], [[w**2 @ d**2]]]), (1, 5, 1))
+    return GroupLosses(np.array([[w.sum()], [w @ w]]), np.tile([[w @ d]], (5, 1)), squares)
+
+
+def test_weighted_means_vary_as_much_as_is_said_where_heavy_rows_vary_more():
+    rng = np.random.default_rng(0)
+    w = np.repeat([1.0, 10.0], [40, 10])
+    drawn = rng.standard_normal((20_000, 50)) * np.repeat([0.1, 1.0], [40, 10])
+    said = np.mean([summed(w, d).variances_of_means[0, 0] for d in drawn[:4000]])
+    assert_allclose(said, np.var(drawn @ w / w.sum()), rtol=0.1)
+    by_size = drawn[:4000].var(axis=1, ddof=1).mean() / summed(w, drawn[0]).effective_rows[0]
+    assert by_size < 0.5 * said  # as if weight and loss had nothing to do with each other
+
+
+def in_many_folds(seed, *, signal):
+    """The concept's direction in one noisy dimension, the difference of its means without each of 50 folds."""
+    rng = np.random.default_rng(seed)
+    n, folds = 200, 50
+    y, concept = np.tile([0, 0, 1, 1], n // 4), np.tile([0, 1, 0, 1], n // 4)
+    fold = 1 + rng.permutation(np.repeat(np.arange(folds), n // folds))
+    z = rng.standard_normal((n, 1)) + signal * (2.0 * concept[:, None] - 1.0)
+    rows = MemoryRows(z, Columns.of(y, concept, fold=fold))
+    without = [
+        z[(fold != k) & (concept == 1)].mean(0) - z[(fold != k) & (concept == 0)].mean(0) for k in 1 + np.arange(folds)
+    ]
+    tests = DirectionTests()
+    return tests.judge("spurious", tests.losses(rows, CellCounts.of(rows), np.array(without), np.zeros(1)))
+
+
+def test_a_direction_that_points_away_from_its_label_predicts_nothing():
+    """Rows that are left out lie where their direction does not: in many small folds that looks like knowledge."""
+    verdicts = [in_many_folds(seed, signal=0.0) for seed in range(150)]
+    assert sum(verdict.informative.p < 0.05 for verdict in verdicts) <= 9  # 5 %, and a little
+    assert any(verdict.informative.difference == 0.0 for verdict in verdicts)
+    assert in_many_folds(0, signal=0.5).informative.p < 0.01
 
 
 def test_a_null_direction_is_accepted_at_most_at_the_level():

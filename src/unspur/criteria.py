@@ -3,7 +3,8 @@
 Along a direction v two scalars per label are fitted, ``t = γ z·v + b``, and every held-out row gets a loss ℓ for each
 label.
 
-- *informative*: the direction predicts its own label better than chance, ``d = ℓ(own) − ℓ(chance)``, ``t < −q``;
+- *informative*: the direction predicts its own label better than chance, ``d = ℓ(own) − ℓ(chance)``, ``t < −q``. One
+  that points away from its label on held-out rows, γ < 0, predicts nothing, however well it fits: d = 0;
 - *its own*: it says more about its own label than about the other, ``d = ℓ(concept) − ℓ(main)`` beyond Δ,
   ``t < −q`` for a spurious direction and ``t > +q`` for a main-task direction.
 
@@ -11,8 +12,9 @@ Group-weighted tests average d with equal weight over the four groups g = (main,
 
     d̄ = ¼ Σ_g mean_g(d),   Var(d̄) = 1/16 Σ_g v_g,   v_g = var_g(d)/n_g,   t = (d̄ − Δ) / sqrt(Var)
 
-with n_g = (Σw)²/Σw² the effective size under row weights; plain tests treat all rows as one group. (The printed paper
-divides by the variance; its square root is meant.) q is the quantile of Student's t with Welch's degrees of freedom,
+and under row weights ``v_g = Σw²(d − mean_g)² / (Σw)² · n_g/(n_g − 1)`` with the effective size n_g = (Σw)²/Σw². Plain
+tests treat all rows as one group. (The printed paper divides by the variance; its square root is meant.) q is the
+quantile of Student's t with Welch's degrees of freedom,
 ``(Σ v_g)² / Σ v_g²/(n_g − 1)``: a group of ten rows does not know its own variance well enough for a normal one.
 
 *Folds share their noise.* A cross-fitted direction is the true one and noise, and the noise of two folds comes mostly
@@ -20,8 +22,10 @@ from the same rows. With a_i what row i adds to it, row i is judged by a_i·a_j 
 and row j by the same products: the sum over all rows counts each of them twice. Where a share f of the direction is
 noise, the variance is therefore 1 + f times that of independent rows; and since the noise is skewed, like χ² less its
 mean, whose 95 % quantile is up to 2.01 deviations and not 1.64, 1 + 2f is what keeps that level in any number of
-dimensions. Scores of two folds' directions correlate inside the groups by ``r = 1 − f/(K − 1)``, which tells f. The
-second test divides by ``sqrt((1 + 2f) Var)``. (The first compares nested models and is conservative as it is.)
+dimensions. (The 99 % quantile would ask for more where all is noise, f near 1; there the first test refuses.) Scores
+of two folds' directions correlate inside the groups by ``r = 1 − f/(K − 1)``, which tells f. The second test divides by
+``sqrt((1 + 2f) Var)``. The first compares nested models: without information t has a negative mean in its place, so it
+is conservative, and it stays so in many small folds, where a direction without information points away from its label.
 """
 
 from __future__ import annotations
@@ -146,7 +150,8 @@ class DirectionTests:
         shared_noise = self._shared_noise(scores, counts)
         if self.scalars == "held_out":
             model = self._leave_one_out(scores, counts)
-            return replace(scores.sum(HeldOutLosses(model, chance)), shared_noise=shared_noise)
+            points = (bool(model.gamma[0] > 0), bool(model.gamma[1] > 0))
+            return replace(scores.sum(HeldOutLosses(model, chance)), shared_noise=shared_noise, points=points)
         total: GroupLosses | None = None
         for fold in range(1, counts.n_folds + 1):
             weighting = counts.weighting(counts.without(fold), self._balance)
@@ -194,7 +199,7 @@ class DirectionTests:
         """Average of one of `SERIES` over held-out rows."""
         stats = losses if self.by_group else losses.pooled()
         rows = stats.effective_rows
-        of_group = stats.variances[SERIES.index(series)] / rows
+        of_group = stats.variances_of_means[SERIES.index(series)]
         total = float(of_group.sum())
         # Without any variation no group can say how many rows tell it: as few as the smallest has. (Shares of the total
         # are squared, not variances, which may be too small for that.)
@@ -212,7 +217,10 @@ class DirectionTests:
     def judge(self, role: Role, losses: GroupLosses, groups: tuple[str, ...] = GROUPS) -> Verdict:
         """Both tests for a direction whose held-out losses are given."""
         own, other = ("concept", "main") if role == "spurious" else ("main", "concept")
-        informative = _t_test(self.summarise(losses, f"{own} over chance"), 0.0, lower=True)
+        predicted = self.summarise(losses, f"{own} over chance")
+        if not losses.points[LABEL[role]]:
+            predicted = predicted._replace(mean=max(0.0, predicted.mean))
+        informative = _t_test(predicted, 0.0, lower=True)
         compared = self.summarise(losses, "concept over main")
         compared = compared._replace(error=compared.error * math.sqrt(1.0 + 2.0 * losses.shared_noise))
         specific = _t_test(compared, self.delta, lower=role == "spurious")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -109,25 +108,30 @@ class GroupDerivatives:
 class GroupLosses:
     """Per-group sums of the series in `SERIES` over held-out rows.
 
-    `weight` is (Σw, Σw²) per group, shape (2, 4); `first` and `second` are Σw d and Σw d², shape (5, 4). Groups are
-    numbered 2·y + concept.
+    `weight` is (Σw, Σw²) per group, shape (2, 4); `first` is Σw d, shape (5, 4); `squares` are Σw²d and Σw²d², shape
+    (2, 5, 4). Groups are numbered 2·y + concept.
     """
 
     weight: FloatArray
     first: FloatArray
-    second: FloatArray
+    squares: FloatArray
     #: Share of a cross-fitted direction that is noise, which the directions of different folds have in common.
     shared_noise: float = 0.0
+    #: Whether the direction points, on held-out rows too, to the value 1 of the concept and of the main label.
+    points: tuple[bool, bool] = (True, True)
 
     def __add__(self, other: GroupLosses) -> GroupLosses:
         return replace(
-            self, weight=self.weight + other.weight, first=self.first + other.first, second=self.second + other.second
+            self,
+            weight=self.weight + other.weight,
+            first=self.first + other.first,
+            squares=self.squares + other.squares,
         )
 
     def pooled(self) -> GroupLosses:
-        """The same sums with all rows in one group, shapes (2, 1) and (5, 1)."""
-        weight, first, second = (a.sum(axis=1, keepdims=True) for a in (self.weight, self.first, self.second))
-        return GroupLosses(weight, first, second, self.shared_noise)
+        """The same sums with all rows in one group."""
+        weight, first, squares = (a.sum(axis=-1, keepdims=True) for a in (self.weight, self.first, self.squares))
+        return replace(self, weight=weight, first=first, squares=squares)
 
     @property
     def means(self) -> FloatArray:
@@ -142,15 +146,23 @@ class GroupLosses:
         return np.asarray(self.weight[0] ** 2 / self.weight[1])
 
     @property
-    def variances(self) -> FloatArray:
-        """Unbiased variance of each series in each group, shape (5, groups); equals ddof = 1 for equal weights."""
-        biased = np.maximum(self.second / self.weight[0] - self.means**2, 0.0)
-        return np.asarray(biased * self.effective_rows / (self.effective_rows - 1.0))
+    def variances_of_means(self) -> FloatArray:
+        """Variance of each mean, ``Σw²(d − d̄)² / (Σw)² · n/(n − 1)`` with n effective rows, shape (5, groups).
+
+        For equal weights var(d)/n with ddof = 1. Rows that weigh more may vary more, so it is their own deviations that
+        count.
+        """
+        means, rows = self.means, self.effective_rows
+        deviations = np.maximum(self.squares[1] - 2.0 * means * self.squares[0] + means**2 * self.weight[1], 0.0)
+        return np.asarray(deviations / self.weight[0] ** 2 * rows / (rows - 1.0))
 
 
 @dataclass(frozen=True, slots=True)
 class ScoresWithinGroups:
-    """Sums over each group of weights, of weighted scores and of their products; a call returns (4, 1 + k + k²)."""
+    """Weights and k weighted scores, summed over each group, and products of scores, summed over all rows.
+
+    A call returns shape (4 + k, 1 + k): [Σω, Σωx] of the groups, then [Σωx, Σωxx'].
+    """
 
     weighting: Weighting
 
@@ -158,20 +170,18 @@ class ScoresWithinGroups:
         """Sums over one block of k scores."""
         omega, x = self.weighting(block), cast(block.z, np.float64)
         xp = namespace(omega)
-        products = (x[:, :, None] * x[:, None, :]).reshape(len(x), -1)
-        member = one_hot(block.cell & 3, 4, omega) * omega[:, None]
-        return member.T @ xp.concat([xp.ones_like(omega)[:, None], x, products], axis=1)
+        rows = xp.concat([one_hot(block.cell & 3, 4, omega), x], axis=1) * omega[:, None]
+        return rows.T @ xp.concat([xp.ones_like(omega)[:, None], x], axis=1)
 
     @staticmethod
     def correlations(sums: FloatArray) -> FloatArray:
         """Correlations of the scores inside groups, shape (k, k); 0 for a score that is constant there."""
-        k = (math.isqrt(4 * sums.shape[1] - 3) - 1) // 2
-        total, products = sums[:, 1 : 1 + k], sums[:, 1 + k :].sum(axis=0).reshape(k, k)
-        mean = np.divide(total, sums[:, :1], out=np.zeros_like(total), where=sums[:, :1] > 0)
+        weight, total, products = sums[:4, :1], sums[:4, 1:], sums[4:, 1:]
+        mean = np.divide(total, weight, out=np.zeros_like(total), where=weight > 0)
         covariance = products - total.T @ mean
         deviation = np.sqrt(np.maximum(np.diag(covariance), 0.0))
         scale = np.outer(deviation, deviation)
-        return np.asarray(np.divide(covariance, scale, out=np.zeros((k, k)), where=scale > 0))
+        return np.asarray(np.divide(covariance, scale, out=np.zeros_like(scale), where=scale > 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,4 +205,5 @@ class HeldOutLosses:
         series = xp.concat([losses, losses - chance, losses[CONCEPT : CONCEPT + 1] - losses[MAIN : MAIN + 1]])
         group = one_hot(block.cell & 3, 4, weight)
         weighted = series * weight
-        return GroupLosses(xp.stack([weight, weight**2]) @ group, weighted @ group, (weighted * series) @ group)
+        squares = xp.stack([weighted * weight, weighted**2]) @ group
+        return GroupLosses(xp.stack([weight, weight**2]) @ group, weighted @ group, squares)
