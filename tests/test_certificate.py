@@ -97,7 +97,8 @@ def test_dropped_directions_conditions_and_nothing_removed_are_said(sets):
     certificate = twice.certificate(test.Z, concept=np.column_stack([test.concept, test.concept]))
     assert any("dropped" in note for note in certificate.notes)
     none = JSE(cv=None, weight_decay=0.1, random_state=0, max_spurious=0).fit(train.Z, train.y, concept=train.concept)
-    assert any("nothing was removed" in note for note in none.certificate(test.Z, test.y, test.concept).notes)
+    (note,) = none.certificate(test.Z, test.y, test.concept).notes  # and nothing of assumptions, which it cannot know
+    assert "nothing was removed" in note
     apart, others = (make_toy(2500, d=8, random_state=seed) for seed in (0, 1))
     fine = JSE(weight_decay=0.1, random_state=0).fit(apart.Z, apart.y, concept=apart.concept)
     assert fine.certificate(others.Z, others.y, others.concept).notes == ()
@@ -118,8 +119,20 @@ def test_assumptions_that_fail_are_said_in_words(sets):
     few[:40] = 1 - few[:40]
     nearly = JSE(weight_decay=0.1, random_state=0).fit(train.Z, train.y, concept=train.concept)
     assert "40 of 2,500 rows tell them apart" in " ".join(nearly.certificate(test.Z, test.y, few).notes)
-    kept = JSE(weight_decay=0.1, random_state=0, max_spurious=0).fit(train.Z, train.y, concept=train.concept)
-    assert "can still be read off what is left" in " ".join(kept.certificate(test.Z, test.y, test.concept).notes)
+    another = LEACE().fit(train.Z, concept=train.Z[:, 5] > 0)
+    assert "can still be read off what is left" in " ".join(another.certificate(test.Z, test.y, test.concept).notes)
+
+
+def test_rare_labels_are_not_nearly_the_same_because_most_rows_have_neither():
+    rng = np.random.default_rng(0)
+    z, y, concept = rng.standard_normal((4000, 6)), np.zeros(4000, int), np.zeros(4000, int)
+    y[:80], concept[70:150] = 1, 1  # 140 of 4,000 rows tell them apart, of 160 at most
+    z[:, 0] += 3.0 * concept
+    removal = LEACE().fit(z + 1.0, concept=concept)
+    assert not any("same label" in note for note in removal.certificate(z, y, concept).notes)
+    concept[:] = y
+    concept[78:82] = 1 - y[78:82]
+    assert any("same label: 4 of 4,000 rows" in note for note in removal.certificate(z, y, concept).notes)
 
 
 def test_several_concepts_and_numbers(sets):

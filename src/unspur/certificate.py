@@ -21,7 +21,8 @@ BLOCK, DEVICE_BLOCK = 2**17, 2**24
 TASK_ALONE = "task, concept held fixed"
 #: Share of what a probe read before that counts as a concept kept, where it is read for certain afterwards.
 KEPT = 0.25
-#: Share of rows that tell two labels apart below which a reader should know it.
+#: Rows that tell two labels apart, as a share of those that would if the rarer class were free, below which a reader
+#: should know it.
 FEW = 0.05
 
 
@@ -183,7 +184,7 @@ def certify(
         except InputError as error:  # a class too rare to be probed does not spoil the rest
             notes = (*notes, f"{name}: not measured. {error}")
     task, task_alone = None if y is None else before_and_after(y), probe.pop(TASK_ALONE, None)
-    notes = (*notes, *_broken_assumptions(concepts, y, probe, task_alone))
+    notes = (*notes, *_broken_assumptions(concepts, y, probe if removed else {}, task_alone))
     centred = z - np.mean(z, axis=0, dtype=np.float64)
     change = clean - z
     return Certificate(
@@ -206,10 +207,13 @@ def _broken_assumptions(
     probe: Mapping[str, tuple[Leakage, Leakage]],
     task_alone: tuple[Leakage, Leakage] | None,
 ) -> list[str]:
-    """What the measurements say, in words, about concept and task being different things in different directions."""
+    """What the measurements say, in words, about concept and task being different things in different directions.
+
+    `probe` has what was measured of a removal; one that removes nothing says nothing about them.
+    """
     notes = []
     for name, labels in concepts.items():
-        if y is not None and (apart := _telling_apart(labels, y)) < FEW * len(y):
+        if y is not None and (apart := _telling_apart(labels, y)) is not None:
             notes.append(
                 f"{name} and the task are nearly the same label: {apart:,} of {len(y):,} rows tell them apart, and all "
                 "that is said about keeping one and removing the other rests on those"
@@ -233,13 +237,18 @@ def _broken_assumptions(
     return notes
 
 
-def _telling_apart(labels: Array, y: Array) -> int:
-    """Rows outside the largest one-to-one matching of two labels of two classes each; all rows for other labels."""
-    codes = [np.unique(values, return_inverse=True) for values in (labels, y)]
-    if any(len(classes) != 2 for classes, _ in codes):
-        return len(y)
-    same = int(np.sum(codes[0][1].reshape(-1) == codes[1][1].reshape(-1)))
-    return min(same, len(y) - same)
+def _telling_apart(labels: Array, y: Array) -> int | None:
+    """Rows that tell two labels of two classes apart, if they are few: those outside the best one-to-one matching.
+
+    Independent labels are told apart by about twice as many rows as the rarest class has, or more.
+    """
+    codes = [np.unique(values, return_inverse=True)[1].reshape(-1) for values in (labels, y)]
+    counts = [np.bincount(code) for code in codes]
+    if any(len(count) != 2 for count in counts):
+        return None
+    same = int(np.sum(codes[0] == codes[1]))
+    apart = min(same, len(y) - same)
+    return apart if apart < FEW * 2 * min(count.min() for count in counts) else None
 
 
 def _joint(labels: list[Array]) -> Array:

@@ -269,11 +269,20 @@ def require_testable(counts: CellCounts, *, by_group: bool, smallest: int, how: 
             f"Too few held-out rows: group {names}; the tests need at least {smallest} in each"
             + (" to keep their level" if smallest == SMALLEST_GROUP else "")
             + f". {how}"
-            + (" smallest_group=2 tests all the same, more loosely than it says." if smallest > 2 else "")
+            + _all_the_same(int(held_out.min()))
+        )
+    if not by_group and counts.effective_held_out_in_all < 2.0:
+        raise GroupSizeError(
+            f"Too few held-out rows: {_rows(counts.effective_held_out_in_all)}; the tests need at least 2. {how}"
         )
     for axis, name in ((0, "concept"), (1, "main label")):
         if held_out.sum(axis=axis).min() == 0:
             raise GroupSizeError(f"All held-out rows have the same {name}. {how}")
+
+
+def _all_the_same(smallest: int) -> str:
+    """How to test groups that are smaller than they should be, if they can be tested."""
+    return f" smallest_group={smallest} tests all the same, more loosely than it says." if smallest >= 2 else ""
 
 
 def _rows(number: float) -> str:

@@ -143,11 +143,8 @@ class Traces:
     __repr__ = __str__
 
 
-def danger_to_task(steps: Iterable[Step], removed: int, level: float) -> str:
-    """What the tests of a fit say about its task if it ended without a direction of it, and removed some; or "".
-
-    `level` is that of the tests.
-    """
+def danger_to_task(steps: Iterable[Step], removed: int) -> str:
+    """What the tests of a fit say about its task if it ended without a direction of it, and removed some; or ""."""
     tried = [step.verdict for step in steps if step.verdict.role == "main"]
     if any(verdict.proper for verdict in tried):
         return (
@@ -155,7 +152,7 @@ def danger_to_task(steps: Iterable[Step], removed: int, level: float) -> str:
             "as some did at first: removing them may remove the task."
         )
     # p of the second test is one-sided: close to 1, a direction of the task clearly speaks of the concept.
-    if any(max(verdict.informative.p, 1.0 - verdict.own.p) < level for verdict in tried):
+    if any(max(verdict.informative.p, 1.0 - verdict.own.p) < verdict.level for verdict in tried):
         return (
             "No direction was found that predicts the main label better than the concept, and some that predict it "
             "predict the concept clearly better: what is removed may hold part of the task."
@@ -168,6 +165,8 @@ _SAVED_STEP = {
     "delta": NUMBER, "loss_concept": {...: MAYBE_NUMBER}, "loss_main": {...: MAYBE_NUMBER}, "reason": str,
     "evaluations": int, "solver": str,
 }  # fmt: skip
+#: Level of tests that do not say theirs, as in files of the first versions.
+_FIRST_LEVEL = 0.05
 _SAVED = {
     "steps": [_SAVED_STEP], "stopped": str, "delta": NUMBER, "weight_decay": NUMBER,
     "weight_decay_scores": [{"weight_decay": NUMBER, "loss": NUMBER, "standard_error": NUMBER}],
@@ -183,6 +182,9 @@ def _step_from_dict(saved: dict[str, Any]) -> Step:
         losses[label] = [np.nan if loss is None else loss for loss in saved[name].values()]
     informative, own = TTest(**saved["informative"]), TTest(**saved["own"])
     groups = tuple(saved["loss_main"])
-    level = saved.get("level", 0.05)  # not in files of the first versions
+    level = saved.get("level", _FIRST_LEVEL)
+    require_kinds(level, NUMBER, "the level of a test")
+    if not 0.0 < level < 1.0 or not min(informative.degrees, own.degrees) > 0.0:
+        raise ValueError(f"a test at level {level:.3g} with {informative.degrees:.3g} degrees of freedom is none")
     verdict = Verdict(role, saved["proper"], informative, own, saved["delta"], losses, groups, saved["reason"], level)
     return Step(saved["outer"], saved["inner"], verdict, saved["evaluations"], saved["solver"])

@@ -278,7 +278,7 @@ class JSE(Remover):
         """What to say where the concept is so much easier that directions of the task are taken for it, or ""."""
         if self.main_.dim or not self.spurious_.dim:
             return ""
-        return danger_to_task(self.trace_, self.spurious_.dim, self.significance_level)
+        return danger_to_task(self.trace_, self.spurious_.dim)
 
     def _notes(self) -> list[str]:
         return [*super()._notes(), *filter(None, [self.task_lost])]

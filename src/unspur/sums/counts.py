@@ -71,9 +71,12 @@ class CellCounts:
     @property
     def effective_held_out(self) -> FloatArray:
         """Effective number of held-out rows of each group, (Σw)² / Σw², (2, 2): their number if weights are equal."""
-        weight, squares = self.weight[1:].sum(axis=0), self.squares[1:].sum(axis=0)
-        effective = np.divide(weight**2, squares, out=np.zeros((2, 2)), where=squares > 0)
-        return np.asarray(np.round(effective, 9))  # sums of equal weights round; a whole number of rows stays one
+        return _effective(self.weight[1:].sum(axis=0), self.squares[1:].sum(axis=0))
+
+    @property
+    def effective_held_out_in_all(self) -> float:
+        """Effective number of all held-out rows."""
+        return float(_effective(self.weight[1:].sum(), self.squares[1:].sum()))
 
     def weighting(self, folds: BoolArray, balance: Balance) -> Weighting:
         """Weights, summing to one, of the rows in `folds`.
@@ -96,3 +99,8 @@ class CellCounts:
 
 #: Axes of (y, concept) inside a class of each balance: summed over to get the weight of the class.
 _WITHIN: dict[Balance, tuple[int, ...]] = {"none": (0, 1), "concept": (0,), "main": (1,), "group": ()}
+
+
+def _effective(weight: FloatArray, squares: FloatArray) -> FloatArray:
+    """(Σw)² / Σw², and 0 without rows; sums of equal weights round, and a whole number of rows stays one."""
+    return np.asarray(np.round(np.divide(weight**2, squares, out=np.zeros_like(weight), where=squares > 0), 9))

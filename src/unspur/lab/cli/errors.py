@@ -32,7 +32,7 @@ FAILED, MISUSED, FAULT, INTERRUPTED, READER_GONE = 1, 2, 70, 130, 141
 AS_OPTIONS = (
     ("pass overwrite=True", "pass --force"),
     ("pass limit=", "pass --limit "),
-    ("smallest_group=2 tests all", "--smallest-group 2 tests all"),
+    ("smallest_group=", "--smallest-group "),
     ("Pass a larger share to hold out, cv=5,", "Pass --cv 5, more rows of that group,"),
     ("or a validation set (X_val, y_val, concept_val)", "or other rows with --validation"),
     ("Pass a larger X_val, or none and cv=5", "Give more rows with --validation, or none and --cv 5"),
