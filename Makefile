@@ -93,7 +93,7 @@ finetuned: $(READY)  ## networks trained with the correlation, from the stores o
 	$(BIN)/python benchmarks/result_pages.py --finetuned unspur-embeddings
 	$(BIN)/python benchmarks/decision_table.py
 
-check: lint types test trust docs
+check: lint types test trust test-wheel docs
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -1,7 +1,6 @@
 """Unfinished files: whoever is alive keeps theirs, the dead lose them, and the clock is not asked."""
 
 import os
-import platform
 import resource
 import signal
 import subprocess
@@ -11,12 +10,12 @@ import time
 import numpy as np
 import pytest
 
-from unspur._temporary import remove_abandoned, take_place, temporary_name, workshop
+from unspur._temporary import remove_abandoned, take_place, temporary_name, whereabouts, workshop
 from unspur.exceptions import InputError
 from unspur.io import atomic, write_artifact
 from unspur.rows.spool import Spool
 
-HERE = platform.node()
+HERE = whereabouts()
 KILLED = """
 import os, signal, sys
 from pathlib import Path
@@ -51,6 +50,20 @@ def test_what_a_killed_process_wrote_is_gone_after_the_next_write(tmp_path, when
     assert not path.exists()  # and not under the name of the result
     write_artifact(path, {"a": np.ones(1000)}, {})
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_processes_of_a_container_are_not_those_of_its_host(tmp_path, dead, monkeypatch):
+    """A container may be called like its host, or like another one, and sees no processes but its own."""
+    monkeypatch.setattr(os, "readlink", lambda _: "pid:[4026532999]")
+    whereabouts.cache_clear()
+    try:
+        names = [f".unspur-{dead}-00-{HERE}.tmp", f".unspur-{dead}-00-{whereabouts()}.tmp"]
+        for name in names:
+            (tmp_path / name).touch()
+        remove_abandoned(tmp_path)
+        assert [path.name for path in tmp_path.iterdir()] == names[:1]
+    finally:
+        whereabouts.cache_clear()
 
 
 def test_age_does_not_tell_the_living_from_the_dead(tmp_path, dead):

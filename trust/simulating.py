@@ -24,11 +24,11 @@ DESIGNS: dict[str, Any] = {"held out": None, "cross-fitted": 5}
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What one fit found, or that it was refused because a group is too small to test."""
+    """What one fit found, or in which words it was refused because a group is too small to test."""
 
     spurious: int = 0
     main: int = 0
-    refused: bool = False
+    refused: str = ""
 
 
 def fit_sets(world: World, sets: int, *, design: str, **options: Any) -> list[Fit]:
@@ -48,8 +48,8 @@ def fitted(world: World, seed: int, **options: Any) -> tuple[JSE, Any]:
 def _fit(world: World, seed: int, **options: Any) -> Fit:
     try:
         jse, _ = fitted(world, seed, **options)
-    except GroupSizeError:
-        return Fit(refused=True)
+    except GroupSizeError as error:
+        return Fit(refused=str(error))
     return Fit(jse.spurious_.dim, jse.main_.dim)
 
 

@@ -41,16 +41,19 @@ def test_processes_that_do_the_same_at_the_same_time_leave_what_one_would(name, 
 @pytest.mark.parametrize("name", VERBS)
 def test_one_of_three_that_is_killed_takes_nothing_with_it(name, effort, tally, tmp_path):
     line, nursery, peace, wrong = tally(f"one of 3 processes killed: {name}"), commands(), peace_of(name), []
-    killed = 0
-    for seed in chosen(range(1, len(peace.moments) + 1), effort.times(2, 40), seed=5):
+    moments = range(1, len(peace.moments) + 1)
+    for seed in random.Random(5).sample(moments, len(moments)):
+        if line.tried == effort.times(2, 40):
+            break
         folder = fresh(tmp_path / str(seed), peace.work)
         faults = [Fault(jitter=seed, kill_at=seed), Fault(jitter=seed + 1), Fault(jitter=seed + 2)]
         ends = nursery.together(*(peace.work.job(folder, fault) for fault in faults))
         odd = unfinished(ends) or half_read(peace, folder) or rerun(nursery, peace, folder)
-        killed += ends[0].killed
-        line.trial(not odd)
+        if ends[0].killed or odd:  # another one may have been at it first, and this one not come so far
+            line.trial(not odd)
         wrong += [f"moment {seed}: {odd}"] if odd else []
-    line.figure = f"{killed} died on the way"
+    line.figure = "each at another moment"
+    assert line.tried > 0
     assert line.all_survived, "\n".join(wrong)
 
 

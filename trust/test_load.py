@@ -21,8 +21,8 @@ import numpy as np
 from trust.repeats import FITS, fit, one_fit, rows
 
 PART = "load"
-#: Bytes by which many fits may grow a process: tables that are filled on first use, and half a kilobyte a fit.
-LEFT_BEHIND = 500_000
+#: Bytes by which fits may grow a process: tables that are filled on first use, and half a kilobyte a fit.
+TABLES, EACH = 250_000, 500
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,11 @@ class Footprint:
     objects: int
     files: int
     threads: int
+
+    def within(self, fits: int, objects: float) -> bool:
+        """Whether so many fits, and no more, may have grown a process by this."""
+        small = self.resident < TABLES + EACH * fits and self.objects < objects
+        return small and self.files == self.threads == 0
 
     @classmethod
     def now(cls) -> Footprint:
@@ -80,8 +85,7 @@ def spread(seconds: list[float]) -> float:
 def test_a_thousand_fits_leave_nothing_behind(tally: Any, effort: Any) -> None:
     line, times = tally("fits of JSE in one process"), effort.times(120, 1000)
     grown, seconds = alone(growth_of_fits, "JSE", times)
-    kept = grown.resident < LEFT_BEHIND and grown.objects < times / 10 and grown.files == grown.threads == 0
-    line.trials(times, times if kept else 0)
+    line.trials(times, times if grown.within(times, objects=times / 10) else 0)
     line.figure = f"{grown.resident / 1e6:+.1f} MB, {grown.objects:+d} objects; time: p90 / mean {spread(seconds):.2f}"
     line.data = asdict(grown) | {"p90 over mean": spread(seconds), "mean seconds": float(np.mean(seconds))}
     assert line.all_survived, f"{grown} after {times} fits"
@@ -95,8 +99,7 @@ def test_other_methods_leave_nothing_behind(tally: Any, effort: Any) -> None:
     line, times = tally("fits of the other methods in one process"), effort.times(25, 300)
     told = alone(growth_of_others, times)
     for grown, _ in told.values():
-        kept = grown.resident < LEFT_BEHIND and grown.objects < times / 4 and grown.files == grown.threads == 0
-        line.trials(times, times if kept else 0)
+        line.trials(times, times if grown.within(times, objects=times / 4) else 0)
     line.data = {name: asdict(grown) | {"p90 over mean": spread(seconds)} for name, (grown, seconds) in told.items()}
     most = max(grown.resident for grown, _ in told.values())
     line.figure = f"at most {most / 1e6:+.1f} MB; time: p90 / mean {min(spread(s) for _, s in told.values()):.2f} to"
@@ -115,7 +118,7 @@ def leaking() -> tuple[Footprint, Footprint]:
 def test_a_leak_would_be_noticed() -> None:
     """Control: 300 fits that keep a copy of their five kilobytes, and five files left open."""
     arrays, files = leaking()
-    assert arrays.resident > LEFT_BEHIND
+    assert not arrays.within(300, objects=np.inf)
     assert arrays.objects > 30
     assert files.files == 5
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import zipfile
+from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from importlib.metadata import packages_distributions
@@ -173,19 +174,15 @@ print(sorted({{event for _, event, _ in watched.seen}}))
 
 
 def test_no_line_of_the_package_executes_text(tally):
-    line = tally("calls in the source that execute neither text nor pickle")
+    line = tally("source files that execute neither text nor pickle")
     assert list(dangerous("import os\nos.system(x)\neval(x)")) == ["os.system", "eval"]
-    calls, found = 0, []
     for name, text in sources().items():
-        calls += sum(isinstance(node, ast.Call) for node in ast.walk(ast.parse(text)))
-        found += [(name, call) for call in dangerous(text)]
-    # Parts of a computation travel to the workers of a cluster, and back, in pickles; so does all that Dask sends.
-    wrong = [one for one in found if one != ("rows/dask.py", "cloudpickle.loads")]
-    line.trials(calls, calls - len(wrong))
-    assert line.all_survived, wrong
+        # Parts of a computation travel to the workers of a cluster, and back, in pickles; so does all that Dask sends.
+        wrong = [call for call in dangerous(text) if (name, call) != ("rows/dask.py", "cloudpickle.loads")]
+        assert line.trial(not wrong), (name, wrong)
 
 
-def dangerous(text: str) -> list[str]:
+def dangerous(text: str) -> Iterator[str]:
     """Calls that execute text or pickles, by the name they are called by."""
     names = {"eval", "exec", "compile", "__import__", "os.system", "os.popen"}
     for node in ast.walk(ast.parse(text)):

@@ -21,13 +21,14 @@ from typing import Literal
 import numpy as np
 
 Signal = Literal["empty", "task", "equal", "both", "oblique", "shared"]
-Groups = Literal["balanced", "rare", "correlated", "slightly correlated"]
+Groups = Literal["balanced", "rare", "correlated", "slightly correlated", "nearly the same"]
 #: Shares of the groups (y, s) = 00, 01, 10, 11.
 SHARES: dict[Groups, tuple[float, float, float, float]] = {
     "balanced": (0.25, 0.25, 0.25, 0.25),
     "rare": (0.475, 0.025, 0.475, 0.025),  # the concept is rare, and independent of y
     "correlated": (0.475, 0.025, 0.025, 0.475),
     "slightly correlated": (0.375, 0.125, 0.125, 0.375),
+    "nearly the same": (0.49, 0.01, 0.01, 0.49),
 }
 
 

@@ -15,18 +15,31 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 _NAME = re.compile(r"\.unspur-(?P<pid>\d+)-(?P<mark>[0-9a-f]+)-(?P<host>.*)\.tmp")
 #: Seconds after which something of another host, whose processes cannot be asked for, is nobody's.
 _DAY = 86400.0
+#: The processes of a Linux host itself.
+_NO_CONTAINER = "4026531836"
 #: How marks of this process begin: names with its number and another mark are of an earlier process that had it.
 _OURS = secrets.token_hex(4)
 
 
 def temporary_name() -> str:
     """A new name, hidden, for something that is unfinished."""
-    return f".unspur-{os.getpid()}-{_OURS}{secrets.token_hex(4)}-{platform.node()}.tmp"
+    return f".unspur-{os.getpid()}-{_OURS}{secrets.token_hex(4)}-{whereabouts()}.tmp"
+
+
+@cache
+def whereabouts() -> str:
+    """Where a process goes by its number: this host, or this container of it, which may be called like others."""
+    with suppress(OSError):
+        container = re.sub(r"\D", "", os.readlink("/proc/self/ns/pid"))
+        if container not in ("", _NO_CONTAINER):
+            return f"{platform.node()}-{container}"
+    return platform.node()
 
 
 @contextmanager
@@ -63,7 +76,7 @@ def _abandoned(path: Path) -> bool:
     if whose is None:
         return False
     try:
-        if whose["host"] != platform.node() or os.name != "posix":  # os.kill(pid, 0) is no question on Windows
+        if whose["host"] != whereabouts() or os.name != "posix":  # os.kill(pid, 0) is no question on Windows
             return time.time() - path.stat().st_mtime > _DAY
         if int(whose["pid"]) == os.getpid():
             return not whose["mark"].startswith(_OURS)

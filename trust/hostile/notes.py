@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import socket
 from dataclasses import asdict
 from pathlib import Path
 
 from trust.hostile.arrays import csv, npz, parquet
 from trust.hostile.saved import json_attacks
 from trust.hostile.trials import NOT_FILES, Attacks, Reader, promised
+from unspur._temporary import whereabouts
 from unspur.exceptions import InputError
 from unspur.lab.cli.completion import column_names
 from unspur.lab.clusters import _require_address
@@ -68,7 +68,7 @@ def _hold(path: Path) -> None:
 
 def lock_attacks(_: bytes) -> Attacks:
     """Processes that cannot be."""
-    here = socket.gethostname().encode()
+    here = whereabouts().encode()
     for number in (b"9" * 30, b"9" * 5000, "²".encode(), b"-1", b"1", b"4194304"):
         yield f"process {number[:20]!r} of this machine", number + b" " + here + b" x"
     for text in (

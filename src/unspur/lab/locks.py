@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from unspur._temporary import remove_abandoned, temporary_name
+from unspur._temporary import remove_abandoned, temporary_name, whereabouts
 from unspur.lab.disk import BusyError
 
 #: What this process holds: its own number in a lock of somebody else is a number that was used again.
@@ -24,7 +23,7 @@ def hold(path: Path, *, patience: float = 0.0) -> Iterator[None]:
 
     What processes that were killed left unfinished beside it is removed.
     """
-    mine = f"{os.getpid()} {socket.gethostname()} {secrets.token_hex(8)}"
+    mine = f"{os.getpid()} {whereabouts()} {secrets.token_hex(8)}"
     end = time.monotonic() + patience
     while not _create(path, mine):
         theirs = _read(path)
@@ -91,7 +90,7 @@ def _dead(content: str) -> bool:
     number, host, _ = content.split()
     if not re.fullmatch("[0-9]{1,18}", number) or number == "0":  # no process has such a number
         return True
-    if host != socket.gethostname() or os.name == "nt":  # Windows has no signal that only asks
+    if host != whereabouts() or os.name == "nt":  # Windows has no signal that only asks
         return False
     if int(number) == os.getpid():
         return content not in _held

@@ -51,6 +51,8 @@ class INLP(Remover):
         Limit on the dimension removed, for each concept or class against the rest.
     learning_rate, momentum, batch_size, max_epochs, patience :
         Settings of ``solver="sgd"``.
+    smallest_group : int, default=10
+        As in :class:`JSE`, for ``tests="group"``.
     cv, validation_fraction, scalars, missing_concept, tol, max_iter, random_state, verbose :
         As in :class:`JSE`.
 
@@ -214,14 +216,15 @@ class INLP(Remover):
         def losses(pair: EstimatedPair) -> Any:
             return tests.losses(data.rows, counts, pair.judged("spurious"), geometry.centre)
 
+        def held_out(value: float) -> tuple[float, float]:
+            """Held-out loss of the concept at a weight decay, and its error."""
+            found = tests.summarise(losses(estimate(self._whitening(geometry, value), nothing)), "concept")
+            return found.mean, found.error
+
         decay = self.weight_decay
         scores: dict[float, tuple[float, float]] = {}
         if decay == "auto":
-            decay, scores = choose_weight_decay(
-                lambda value: tests.summarise(losses(estimate(self._whitening(geometry, value), nothing)), "concept")[
-                    :2
-                ]
-            )
+            decay, scores = choose_weight_decay(held_out)
         whitening, removed, steps = self._whitening(geometry, float(decay)), nothing, []
         room = geometry.rank - gone.dim - 1
         limit = room if self.max_directions is None else min(self.max_directions, room)

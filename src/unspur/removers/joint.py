@@ -196,7 +196,7 @@ class JointEstimation:
             self.tests.summarise(self.tests.losses(self.rows, self.counts, pair.judged(role), self.centre), name)
             for role, name in _OWN_SERIES
         )
-        return combine(concept[0], main[0]), float(np.hypot(concept[1], main[1]))
+        return combine(concept.mean, main.mean), float(np.hypot(concept.error, main.error))
 
 
 def _for_each_track(near: dict[int, EstimatedPair | None], tracks: int) -> list[Near]:

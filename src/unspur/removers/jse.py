@@ -60,9 +60,9 @@ class JSE(Remover):
     significance_level : float, default=0.05
         Level α of each of the two one-sided tests of a direction.
     correction : {"none", "looks"}, default="none"
-        What α is for. "none": each test. A loop ends at its first failure, so a wrong spurious direction is still
-        accepted in no more than α of fits, and a wrong main-task direction in no more than α of rounds. "looks": all
-        tests of a concept (or class against the rest) together, half of α for either role.
+        What α is for. "none": each test. A loop ends at its first failure, so a wrong spurious direction is accepted in
+        about α of fits at most, and a wrong main-task direction in α of rounds, for each concept or class against the
+        rest. "looks": all tests of a concept (or class against the rest) together, half of α for either role.
     delta : float or "auto", default=0.0
         Shift Δ of the second test, for when one label is easier to predict than the other. "auto" sets it to the
         difference in held-out loss between the first spurious and the first main-task direction.
@@ -99,8 +99,8 @@ class JSE(Remover):
     validation_fraction : float, default=0.2
         Share of each group that is held out when ``cv=None``.
     smallest_group : int, default=10
-        Fewest held-out rows that every group (main, concept) must have, effective ones under weights; with fewer the
-        tests no longer keep their level (docs/trust.md) and `fit` raises a GroupSizeError.
+        Fewest held-out rows that every group (main, concept) must have for ``tests="group"``, effective ones under
+        weights; with fewer the tests no longer keep their level (docs/trust.md) and `fit` raises a GroupSizeError.
     scalars : {"held_out", "training"}, default="held_out"
         Rows on which slope and intercept along a tested direction are fitted: the held-out ones, leaving out the row
         that is judged; or the training rows, as in the paper.

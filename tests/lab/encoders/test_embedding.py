@@ -1,6 +1,5 @@
 """Every example is embedded once, whatever happens in between."""
 
-import platform
 import shutil
 import signal
 import subprocess
@@ -16,6 +15,7 @@ pytest.importorskip("PIL")
 pytest.importorskip("resource")
 
 from tests.lab.encoders.strips import N, Pictures, Strips, long_labels
+from unspur._temporary import whereabouts
 from unspur.exceptions import InputError, OutputExistsError, UnspurError
 from unspur.lab.encoders import embedding, load_encoder
 from unspur.lab.encoders.embedding import embed
@@ -118,7 +118,7 @@ def test_what_a_process_left_that_died_after_the_manifest_is_removed(tmp_path, u
     with hold(folder / ".lock"):
         embed(Pictures(), Strips(), folder, batch=4, progress=False)
         assert (folder / "progress.json").exists()  # control: somebody is still at work
-    (folder / ".lock").write_text(f"{dead.pid} {platform.node()} x")
+    (folder / ".lock").write_text(f"{dead.pid} {whereabouts()} x")
     embed(Pictures(), Strips(), folder, batch=4, progress=False)
     assert sorted(path.name for path in folder.iterdir()) == ["labels.csv", "manifest.json", "rows.npy"]
 

@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import platform
 import re
 import shutil
 import signal
@@ -27,6 +26,7 @@ import torch
 from tests.lab.encoders.conftest import tiny_vision
 from tests.lab.encoders.strips import Strips
 from tests.lab.encoders.tuning import TRAININGS, N, coloured, labels, sentences, tune
+from unspur._temporary import whereabouts
 from unspur.exceptions import ArtifactError, InputError, OutputExistsError
 from unspur.lab.disk import DiskError
 from unspur.lab.encoders import finetuning, load_encoder
@@ -441,7 +441,7 @@ def test_a_finished_network_is_found_and_not_trained_again(models, undisturbed, 
     (folder / CHECKPOINT).write_bytes(b"left by a process that was killed at the very end")
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
-    unfinished = folder / f".unspur-{dead.pid}-1a2b-{platform.node()}.tmp"
+    unfinished = folder / f".unspur-{dead.pid}-1a2b-{whereabouts()}.tmp"
     unfinished.mkdir()
     (unfinished / NETWORK).write_bytes(b"half a file")
     before = (folder / NETWORK).stat().st_mtime_ns

@@ -17,7 +17,7 @@ from unspur.lab.datasets.resampling import agreeing
 from unspur.lab.experiments.registry import CONCEPT, FINETUNED, MADE_UP_PIXELS, without_marks
 
 #: Changes when the rows do.
-DIGEST = "made-up-1"
+DIGEST = "made-up-2"
 SIDE = 12
 _WIDTH, _SIZES, _FACES = 40, {"train": 400, "validation": 400, "test": 400}, 3000
 #: Distance of the two classes of a label, in standard deviations of a feature; and what an adversary leaves of it.
