@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from unspur._reading import MAYBE_NUMBER, NUMBER, require_kinds
+from unspur._reading import MAYBE_NUMBER, NUMBER, brief, require_kinds
 from unspur._text import filled
-from unspur.criteria import Role, TTest, Verdict
+from unspur.criteria import LABEL, Role, TTest, Verdict
 from unspur.rows import CONCEPT, MAIN
 
 
@@ -173,18 +174,27 @@ _SAVED = {
 }  # fmt: skip
 
 
+def _test_from_dict(saved: dict[str, Any]) -> TTest:
+    test = TTest(**saved)
+    if not all(map(math.isfinite, (test.difference, test.error, test.t, test.p))) or not test.degrees > 0.0:
+        raise ValueError(f"a test has t = {test.t:.3g} and {test.degrees:.3g} degrees of freedom")
+    return test
+
+
 def _step_from_dict(saved: dict[str, Any]) -> Step:
     role: Role = saved["role"]
+    if role not in LABEL:
+        raise ValueError(f"a direction is of role {brief(role, 40)!r}, and not of {' or '.join(LABEL)}")
     losses = np.empty((2, 4))
     if list(saved["loss_concept"]) != list(saved["loss_main"]) or len(saved["loss_main"]) != 4:
         raise ValueError("the losses of a step are not those of four groups")
     for label, name in ((CONCEPT, "loss_concept"), (MAIN, "loss_main")):
         losses[label] = [np.nan if loss is None else loss for loss in saved[name].values()]
-    informative, own = TTest(**saved["informative"]), TTest(**saved["own"])
+    informative, own = _test_from_dict(saved["informative"]), _test_from_dict(saved["own"])
     groups = tuple(saved["loss_main"])
     level = saved.get("level", _FIRST_LEVEL)
     require_kinds(level, NUMBER, "the level of a test")
-    if not 0.0 < level < 1.0 or not min(informative.degrees, own.degrees) > 0.0:
-        raise ValueError(f"a test at level {level:.3g} with {informative.degrees:.3g} degrees of freedom is none")
+    if not 0.0 < level < 1.0:
+        raise ValueError(f"the level of a test is {level:.3g}, and not between 0 and 1")
     verdict = Verdict(role, saved["proper"], informative, own, saved["delta"], losses, groups, saved["reason"], level)
     return Step(saved["outer"], saved["inner"], verdict, saved["evaluations"], saved["solver"])

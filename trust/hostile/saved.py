@@ -14,6 +14,7 @@ from trust.hostile.arrays import csv_attacks, npy_attacks
 from trust.hostile.damage import ODD_JSON, as_json, odd_fields
 from trust.hostile.trials import NOT_FILES, Attacks, Reader, promised
 from unspur import INLP, JSE, LEACE, load
+from unspur.criteria import LABEL
 from unspur.io import write_artifact
 from unspur.lab.encoders.checkpoint import load_checkpoint
 from unspur.lab.encoders.maps import read_maps
@@ -21,6 +22,7 @@ from unspur.lab.encoders.reduction import Reduction
 from unspur.lab.encoders.store import EmbeddingStore, content_digest, file_digest, write_labels
 from unspur.lab.encoders.tuned import read_record
 from unspur.lab.files import read_table
+from unspur.trace import Step
 
 ROWS, WIDTH = 80, 4
 
@@ -56,6 +58,9 @@ def _load(path: Path) -> None:
         clean = remover.transform(z)
         promised(clean.shape == z.shape and np.isfinite(clean).all(), "rows it transforms are not finite")
     promised(str(remover.trace_) and len(str(getattr(remover, "certificate_", "-"))), "it has no story")
+    for verdict in (step.verdict for step in remover.trace_ if isinstance(step, Step)):
+        drawn = [test.scaled(verdict.level, 1.0) for test in (verdict.informative, verdict.own)]
+        promised(np.isfinite(drawn).all() and verdict.role in LABEL, "its tests cannot be drawn")
     promised(isinstance(remover.get_params(), dict) and isinstance(repr(remover), str), "it has no parameters")
     names = getattr(remover, "feature_names_in_", None)
     promised(names is None or len(names) == remover.n_features_in_, "names do not fit the features")
