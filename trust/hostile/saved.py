@@ -22,7 +22,6 @@ from unspur.lab.encoders.reduction import Reduction
 from unspur.lab.encoders.store import EmbeddingStore, content_digest, file_digest, write_labels
 from unspur.lab.encoders.tuned import read_record
 from unspur.lab.files import read_table
-from unspur.trace import Step
 
 ROWS, WIDTH = 80, 4
 
@@ -58,7 +57,7 @@ def _load(path: Path) -> None:
         clean = remover.transform(z)
         promised(clean.shape == z.shape and np.isfinite(clean).all(), "rows it transforms are not finite")
     promised(str(remover.trace_) and len(str(getattr(remover, "certificate_", "-"))), "it has no story")
-    for verdict in (step.verdict for step in remover.trace_ if isinstance(step, Step)):
+    for verdict in (step.verdict for step in remover.trace_) if isinstance(remover, JSE | INLP) else ():
         drawn = [test.scaled(verdict.level, 1.0) for test in (verdict.informative, verdict.own)]
         promised(np.isfinite(drawn).all() and verdict.role in LABEL, "its tests cannot be drawn")
     promised(isinstance(remover.get_params(), dict) and isinstance(repr(remover), str), "it has no parameters")
