@@ -13,6 +13,8 @@ from trust.nursery import Fault
 PART = "faults"
 VERBS = ("fit", "apply npz", "apply csv", "apply parquet", "apply folder", "report", "embed", "reproduce")
 PAGE, PLENTY = 4096, 2**26
+#: Bytes for what a process says, which goes to a file as well.
+SAID = 400
 #: How it is told.
 FULL = ("the disk is full", "No space left on device", "larger than the file system", "File too large")
 READ_ONLY = ("can only be read", "ead-only file system", "ermission denied")
@@ -70,7 +72,7 @@ def test_a_file_that_may_not_grow_is_told_like_a_full_disk(effort, tally, tmp_pa
     line, nursery, wrong = tally("limit on the size of files, likewise"), commands(), []
     for name in VERBS:
         peace = peace_of(name)
-        for size in chosen(range(1, peace.largest), effort.times(1, 12), seed=len(name)):
+        for size in chosen(range(SAID, peace.largest), effort.times(1, 12), seed=len(name)):
             folder = fresh(tmp_path / f"{name} {size}", peace.work)
             first = nursery.run(peace.work.job(folder, Fault(most=size)))
             odd = complaint(first, FULL) or half_read(peace, folder) or rerun(nursery, peace, folder)
