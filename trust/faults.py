@@ -29,6 +29,8 @@ COMMANDS = (
 PEACE = Fault()
 #: What files say of time and memory, which differ from run to run.
 TIMES = {"seconds", "peak_memory_mb", "checksum"}
+#: Bytes for what a process says, which goes to a file as well.
+SAID = 400
 
 
 @dataclass(frozen=True)

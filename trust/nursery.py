@@ -152,7 +152,8 @@ def become(job: Job, place: Path, number: int) -> None:
             setattr(reduce(getattr, inside, import_module(module)), last, value)
         suffer(job.fault, job.folder, log)
         code = work(job.command)
-    except BaseException:
+    except BaseException as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)  # first: there may be no room for the rest
         traceback.print_exc()
     finally:
         with contextlib.suppress(OSError):

@@ -7,14 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from trust.faults import chosen, commands, fresh, half_read, peace_of, rerun, snapshot
+from trust.faults import SAID, chosen, commands, fresh, half_read, peace_of, rerun, snapshot
 from trust.nursery import Fault
 
 PART = "faults"
 VERBS = ("fit", "apply npz", "apply csv", "apply parquet", "apply folder", "report", "embed", "reproduce")
 PAGE, PLENTY = 4096, 2**26
-#: Bytes for what a process says, which goes to a file as well.
-SAID = 400
 #: How it is told.
 FULL = ("the disk is full", "No space left on device", "larger than the file system", "File too large")
 READ_ONLY = ("can only be read", "ead-only file system", "ermission denied")

@@ -50,7 +50,7 @@ ROUNDINGS = 100.0
 
 
 def tried(count: int, drawn: st.SearchStrategy[Any], judge: Callable[..., Any]) -> None:
-    """Judge so many examples, the same ones each time; those that fail are told by the account, not searched for."""
+    """Judge so many examples, the same for the same modules; failures are told by the account, not searched for."""
     one_by_one = settings(
         max_examples=count, derandomize=True, deadline=None, database=None, phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
@@ -130,8 +130,11 @@ def removals(line: Any, makers: dict[str, Any], count: int, drawn: st.SearchStra
     def judge(which: str, recipe: Recipe) -> None:
         end = removed(makers[which], recipe)
         if which in CLOSED and end.answer is not None and not end.spoken and not which.endswith("balanced"):
-            left = covariance_left(end.answer, recipe)
-            end.faults += [f"correlation of {left:.0e} with the concept is left"] if left > 1e-6 else []
+            left, map_ = covariance_left(end.answer, recipe), end.answer.removal_
+            # An oblique map makes rounding as much larger as its factors are long.
+            rounding = 10.0 * recipe.eps * np.linalg.norm(map_.left) * np.linalg.norm(map_.right)
+            if left > max(1e-6, rounding):
+                end.faults.append(f"correlation of {left:.0e} with the concept is left")
         line.trial(account.add((which, recipe), end))
 
     tried(count, st.tuples(st.sampled_from(sorted(makers)), drawn), lambda pair: judge(*pair))
