@@ -153,7 +153,7 @@ STATISTICS = {
 def numbers(value) -> list[np.ndarray]:
     """What a sum gave, as arrays."""
     return (
-        [part for name in value.__dataclass_fields__ if not isinstance(part := getattr(value, name), float)]
+        [part for name in value.__dataclass_fields__ if not isinstance(part := getattr(value, name), float | tuple)]
         if hasattr(value, "__dataclass_fields__")
         else [value]
     )
