@@ -43,9 +43,10 @@ def figures(folder: Path = RESULTS) -> dict[str, Any]:
 
 
 def table(header: str, lines: list[list[str]]) -> list[str]:
-    names = header.split("|")
-    rule = "|".join(" --- " if not k else " ---: " for k in range(len(names)))
-    return ["| " + " | ".join(name.strip() for name in names) + " |", f"|{rule}|",
+    """A table of numbers; the first column, and those whose name begins with "<", are words."""
+    names = [name.strip() for name in header.split("|")]
+    rule = "|".join(" --- " if not k or name.startswith("<") else " ---: " for k, name in enumerate(names))
+    return ["| " + " | ".join(name.removeprefix("<") for name in names) + " |", f"|{rule}|",
             *("| " + " | ".join(line) + " |" for line in lines)]  # fmt: skip
 
 

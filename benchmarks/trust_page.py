@@ -87,7 +87,7 @@ def page(lines: Sequence[Line]) -> str:
             "",
             f"### {part}",
             "",
-            *table("what was tried | tried | survived | figure", [_line(line) for line in own]),
+            *table("what was tried | tried | survived | <figure", [_line(line) for line in own]),
         ]
     return "\n".join(out).rstrip() + "\n"
 
@@ -129,7 +129,7 @@ def size(lines: Sequence[Line]) -> list[str]:
     if not cells:
         return []
     sizes = sorted({cell["n"] for _, cell in cells})
-    keys = list(dict.fromkeys((null, c["groups"], c["rows"], c["design"]) for null, c in cells))
+    keys = sorted({(null, c["groups"], c["rows"], c["design"]) for null, c in cells})
     found = {(null, c["groups"], c["rows"], c["design"], c["n"]): c for null, c in cells}
 
     def told(null: str, groups: Any, rows: str, design: str, n: int) -> str:
@@ -151,7 +151,7 @@ def size(lines: Sequence[Line]) -> list[str]:
         "Three of the nulls have nothing to find: the upper bound of every cell must be below 5 %. In *equal difficulty* one direction says as much about either label: the "
         f"second test stands at its boundary there and is allowed its 5 %. {_pooled(cells)}",
         "",
-        *table("null | groups | rows | judged | " + " | ".join(f"n = {n:,}" for n in sizes), shown),
+        *table("null | <groups | <rows | <judged | " + " | ".join(f"n = {n:,}" for n in sizes), shown),
         "",
         "What made these figures too large at first, and what was done:",
         "",
@@ -198,7 +198,9 @@ def boundary(lines: Sequence[Line]) -> list[str]:
         "(nested models); a fit to noise predicts rows it has not seen worse than the constant, so the mean lies above zero where the test asks whether it lies below, "
         "and the size is a fraction of 5 %.",
         "",
-        *table("groups | rows | held-out rows | smallest group | sets | second: concept | second: task | first", shown),
+        *table(
+            "groups | <rows | held-out rows | smallest group | sets | second: concept | second: task | first", shown
+        ),
         "",
     ]
 
@@ -217,7 +219,7 @@ def looks(lines: Sequence[Line]) -> list[str]:
             _rate(c["without"], c["sets"]),
             _rate(c["either"], c["sets"]),
         ]
-        for c in cells
+        for c in sorted(cells, key=lambda c: (c["design"], c["rows"]))
     ]
     return [
         "### Repeated looks",
@@ -229,7 +231,7 @@ def looks(lines: Sequence[Line]) -> list[str]:
         '`correction="looks"` spends the level over both roles and all rounds of a concept (divide `significance_level` by the number of concepts). Sets with a wrong '
         "direction of either role, where one direction says as much about either label:",
         "",
-        *table("rows | judged | n | sets | default | corrected", shown),
+        *table("rows | <judged | n | sets | default | corrected", shown),
         "",
     ]
 
@@ -256,7 +258,7 @@ def power(lines: Sequence[Line]) -> list[str]:
         "",
         "![Share of sets in which the concept is found, against its strength, for both ways of judging](images/power.svg)",
         "",
-        *table("n | groups | judged | " + " | ".join(f"{s:g}" for s in strengths), shown),
+        *table("n | <groups | <judged | " + " | ".join(f"{s:g}" for s in strengths), shown),
         "",
     ]
 
@@ -277,7 +279,7 @@ def harm(lines: Sequence[Line]) -> list[str]:
         "n = 2,000, the task in the rows and the concept not. Where nothing is removed, rows stay what they are, to the bit. Where something is, the accuracy of a last layer "
         "on balanced rows changes by so many points (positive: lost).",
         "",
-        *table("groups | judged | sets | something removed, % | lost on average | lost at most", shown),
+        *table("groups | <judged | sets | something removed, % | lost on average | lost at most", shown),
         "",
         "Where the assumptions of the method fail (concept and task not orthogonal, overlapping, or one and the same) a certificate says so in words; the claims are below.",
         "",
@@ -287,7 +289,7 @@ def harm(lines: Sequence[Line]) -> list[str]:
 def coverage(lines: Sequence[Line]) -> list[str]:
     """Intervals of the metrics, worst cell of each."""
     shown = []
-    for line in lines:
+    for line in sorted(lines, key=lambda line: line["what"]):
         cells = [c for c in line["data"].get("cells", []) if "covered" in c]
         if cells and not line["what"].startswith("control"):
             rates = [c["covered"] / c["sets"] for c in cells]
