@@ -66,7 +66,7 @@ def work(name: str) -> Work:
     return Work(name, command, EVERY_STEP, seal="network/training.json")
 
 
-EFFORT = {"finetune": ((3, 1), (40, 10)), "maps": ((4, 1), (99, 20))}
+EFFORT = {"finetune": ((2, 1), (40, 10)), "maps": ((4, 1), (99, 20))}
 
 
 @pytest.mark.parametrize("name", EFFORT)

@@ -83,7 +83,7 @@ def spread(seconds: list[float]) -> float:
 
 
 def test_a_thousand_fits_leave_nothing_behind(tally: Any, effort: Any) -> None:
-    line, times = tally("fits of JSE in one process"), effort.times(120, 1000)
+    line, times = tally("fits of JSE in one process"), effort.times(80, 1000)
     grown, seconds = alone(growth_of_fits, "JSE", times)
     line.trials(times, times if grown.within(times, objects=times / 10) else 0)
     line.figure = f"{grown.resident / 1e6:+.1f} MB, {grown.objects:+d} objects; time: p90 / mean {spread(seconds):.2f}"

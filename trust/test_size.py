@@ -25,7 +25,7 @@ NULLS: dict[str, tuple[Signal, tuple[Groups, Groups]]] = {
 }
 BOUNDARY = "equal difficulty"
 #: Sets of each cell in the short form; large enough that all cells of a null together bound their rate by the level.
-QUICK = {200: 60, 500: 60, 2000: 16, 20_000: 0}
+QUICK = {200: 40, 500: 0, 2000: 16, 20_000: 0}
 
 
 def sets_at(n, effort):
