@@ -24,8 +24,9 @@ noise, the variance is therefore 1 + f times that of independent rows; and since
 mean, whose 95 % quantile is up to 2.01 deviations and not 1.64, 1 + 2f is what keeps that level in any number of
 dimensions. (The 99 % quantile would ask for more where all is noise, f near 1; there the first test refuses.) Scores
 of two folds' directions correlate inside the groups by ``r = 1 − f/(K − 1)``, which tells f. The second test divides by
-``sqrt((1 + 2f) Var)``. The first compares nested models: without information t has a negative mean in its place, so it
-is conservative, and it stays so in many small folds, where a direction without information points away from its label.
+``sqrt((1 + 2f) Var)``. The first compares nested models: fitted scalars predict noise worse than the constant does, so
+without information t lies above zero where the test looks below, and it is conservative. In many small folds, where
+such a direction points away from its label, the rule on γ keeps it so.
 """
 
 from __future__ import annotations
