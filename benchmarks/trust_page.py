@@ -140,7 +140,12 @@ def size(lines: Sequence[Line]) -> list[str]:
 
     shown = [[key[0], GROUPS[key[1]], *key[2:], *(told(*key, n) for n in sizes)] for key in keys]
     small, large = ([c["sets"] for _, c in cells if (c["n"] > 2000) is above] for above in (False, True))
-    sets = f"{_numbers(small)} sets a cell up to n = 2,000" + (f" and {_numbers(large)} above" if large else "")
+    told = [
+        f"{_numbers(sets)} sets a cell {where}"
+        for sets, where in ((small, "up to n = 2,000"), (large, "above"))
+        if sets
+    ]
+    sets = " and ".join(told)
     return [
         "## Is something removed that should not be?",
         "",
