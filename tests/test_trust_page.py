@@ -21,7 +21,8 @@ def test_the_page_says_what_the_record_says_and_a_changed_number_is_noticed():
     changed = deepcopy(recorded)
     changed[0]["survived"] -= 1
     assert trust_page.page(changed) != page
-    assert "did not hold**" in trust_page.page([{**recorded[0], "held": False}])
+    for line in recorded:  # a page can be drawn from any part of the record
+        assert "did not hold**" in trust_page.page([{**line, "held": False}])
 
 
 def test_every_part_is_on_the_page():
