@@ -17,6 +17,13 @@ tests treat all rows as one group. (The printed paper divides by the variance; i
 quantile of Student's t with Welch's degrees of freedom,
 ``(Σ v_g)² / Σ v_g²/(n_g − 1)``: a group of ten rows does not know its own variance well enough for a normal one.
 
+Δ is a number, or (``delta="auto"``) the difference in loss between the best direction of the concept and the best one
+of the main label, each estimated alone: how much easier one label is. It is estimated from the same held-out rows as d̄,
+so d is taken relative to it row by row, ``d = [ℓ(concept) − ℓ(main)] − [ℓ*(concept) − ℓ*(main)]``, and its error is
+part of the variance. (The paper takes the first orthogonal pair. Where one direction serves both labels, only one of
+them gets it, and Δ comes out as far from zero as that label is from chance, which the other one's directions then pass
+with ease.)
+
 *Folds share their noise.* A cross-fitted direction is the true one and noise, and the noise of two folds comes mostly
 from the same rows. With a_i what row i adds to it, row i is judged by a_i·a_j summed over the rows j of other folds,
 and row j by the same products: the sum over all rows counts each of them twice. Where a share f of the direction is
@@ -145,6 +152,9 @@ class DirectionTests:
     by_group: bool = True
     delta: float = 0.0
     scalars: Literal["held_out", "training"] = "held_out"
+    #: Directions of the concept alone and of the main label alone, shape (2, folds, d): their difference in loss is
+    #: added to Δ, row by row, so that its error is part of the test's.
+    reference: FloatArray | None = None
 
     @property
     def _balance(self) -> Balance:
@@ -155,19 +165,29 @@ class DirectionTests:
         """Held-out losses of both labels along `directions`, shape (folds, d): line k − 1 for the rows of fold k."""
         if self.scalars == "held_out":  # training rows given beside a validation set need not be looked at
             rows = held_out(rows)
-        scores = rows.project(directions.T, centre)
+        folds = counts.n_folds
+        columns = directions if self.reference is None else np.concatenate([directions, *self.reference])
+        scores = rows.project(columns.T, centre)
         chance = self._chance(counts)
         shared_noise = self._shared_noise(scores, counts)
         if self.scalars == "held_out":
-            model = self._leave_one_out(scores, counts)
+            model = self._leave_one_out(scores, counts, FoldScore(0, folds))
             points = (bool(model.gamma[0] > 0), bool(model.gamma[1] > 0))
-            return replace(scores.sum(HeldOutLosses(model, chance)), shared_noise=shared_noise, points=points)
+            reference = None
+            if self.reference is not None:
+                reference = self._leave_one_out(scores, counts, FoldScore(folds, folds, 2 * folds))
+            summed = scores.sum(HeldOutLosses(model, chance, reference=reference))
+            return replace(summed, shared_noise=shared_noise, points=points)
         total: GroupLosses | None = None
-        for fold in range(1, counts.n_folds + 1):
+        for fold in range(1, folds + 1):
             weighting = counts.weighting(counts.without(fold), self._balance)
-            score = LinearScore(np.eye(counts.n_folds)[[fold - 1, fold - 1]])
-            model = _model(_fitted(scores, score, weighting), score)
-            part = scores.sum(HeldOutLosses(model, chance, fold))
+
+            def model_along(concept: int, main: int, weighting: Weighting = weighting) -> ScalarModel:
+                score = LinearScore(np.eye(len(columns))[[concept, main]])
+                return _model(_fitted(scores, score, weighting), score)
+
+            reference = None if self.reference is None else model_along(folds + fold - 1, 2 * folds + fold - 1)
+            part = scores.sum(HeldOutLosses(model_along(fold - 1, fold - 1), chance, fold, reference))
             total = part if total is None else total + part
         assert total is not None
         return replace(total, shared_noise=shared_noise)
@@ -178,15 +198,15 @@ class DirectionTests:
         if folds == 1:
             return 0.0
         weighting = counts.weighting(counts.held_out, self._balance)
-        correlations = ScoresWithinGroups.correlations(scores.sum(ScoresWithinGroups(weighting)))
+        correlations = ScoresWithinGroups.correlations(scores.sum(ScoresWithinGroups(weighting)))[:folds, :folds]
         mean = (correlations.sum() - np.trace(correlations)) / (folds * (folds - 1))
         return float(np.clip((folds - 1) * (1.0 - mean), 0.0, 1.0))
 
-    def _leave_one_out(self, scores: RowSource, counts: CellCounts) -> ScalarModel:
+    def _leave_one_out(self, scores: RowSource, counts: CellCounts, score: Score) -> ScalarModel:
         """Scalars fitted on all held-out rows, with what is needed to leave each row out in turn."""
         weighting = counts.weighting(counts.held_out, self._balance)
-        fit = _fitted(scores, FoldScore(0), weighting)
-        model = _model(fit, FoldScore(0))
+        fit = _fitted(scores, score, weighting)
+        model = _model(fit, score)
         group = scores.sum(GroupDerivatives(model, weighting))
         total = group.sum(axis=0)
         total[0] += fit.penalty * fit.gamma
@@ -236,9 +256,12 @@ class DirectionTests:
         if not losses.points[LABEL[role]]:
             predicted = predicted._replace(mean=max(0.0, predicted.mean))
         informative = _t_test(predicted, 0.0, lower=True)
-        compared = self.summarise(losses, "concept over main")
+        compared = self.summarise(losses, "concept over main beyond")
         compared = compared._replace(error=compared.error * math.sqrt(1.0 + 2.0 * losses.shared_noise))
         specific = _t_test(compared, self.delta, lower=role == "spurious")
+        difference = self.summarise(losses, "concept over main").mean
+        delta = self.delta + difference - compared.mean
+        specific = replace(specific, difference=difference)
         knows, is_own = (test.p < self.significance_level for test in (informative, specific))
         predicts = "separates" if self.summarise(losses, own).mean < SEPARABLE else "predicts"
         if knows and is_own:
@@ -248,7 +271,7 @@ class DirectionTests:
         else:
             reason = f"does not predict the {own} label better than chance"
         proper, means = knows and is_own, losses.means[:2]
-        return Verdict(role, proper, informative, specific, self.delta, means, groups, reason, self.significance_level)
+        return Verdict(role, proper, informative, specific, delta, means, groups, reason, self.significance_level)
 
 
 def _model(fit: ScalarFit, score: Score) -> ScalarModel:

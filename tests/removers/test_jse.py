@@ -331,9 +331,12 @@ def test_every_option_of_the_tests_and_loops_is_heard():
     assert half.error == pytest.approx(plain[0].verdict.own.error * np.sqrt(0.2 / 0.5), rel=0.3)
     assert trace(balance="none")[0].verdict.own.t != pytest.approx(plain[0].verdict.own.t, rel=1e-3)
     auto = trace(delta="auto")
-    losses = [s.verdict for s in plain if s.outer == 1][:1]
-    assert auto.delta == auto[0].verdict.delta != 0
-    assert auto[0].verdict.own.t - losses[0].own.t == pytest.approx(-auto.delta / losses[0].own.error, rel=1e-6)
+    own, without = auto[0].verdict.own, plain[0].verdict.own
+    assert auto.delta == pytest.approx(auto[0].verdict.delta)
+    assert auto.delta != 0
+    assert own.difference == pytest.approx(without.difference)
+    assert own.t == pytest.approx((own.difference - auto.delta) / own.error)
+    assert own.error != pytest.approx(without.error, rel=1e-3)  # that of Δ is part of it
 
 
 def test_a_level_for_all_looks_is_spent_half_on_either_role_and_less_in_every_round():

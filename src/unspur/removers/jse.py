@@ -381,12 +381,13 @@ class JSE(Remover):
             weight_decay, scores = choose_weight_decay(first_loss, float(tests.chance_loss(counts).sum()))
         rough = first.get(weight_decay)
         estimation = replace(joint(float(weight_decay)), rough=rough)
-        delta = self.delta
-        if delta == "auto":
+        if self.delta == "auto":
             report("main", 0, 0)
-            pair = estimation.pair(estimation.nothing, {CONCEPT: rough, MAIN: rough})
-            delta = estimation.loss(pair, operator.sub)[0]
-        estimation = replace(estimation, tests=replace(tests, delta=float(delta)))
+            alone = [estimation.alone(label, estimation.nothing) for label in (CONCEPT, MAIN)]
+            reference = np.stack([alone[CONCEPT].judged("spurious"), alone[MAIN].judged("main")])
+            estimation = replace(estimation, tests=replace(tests, reference=reference))
+        else:
+            estimation = replace(estimation, tests=replace(tests, delta=float(self.delta)))
         most_spurious, most_main = (2**31 if limit is None else limit for limit in (self.max_spurious, self.max_main))
         inner: Any = "main" if main_only else self.inner
         limits, spend = (0 if main_only else most_spurious, most_main), self.correction == "looks"
@@ -398,7 +399,8 @@ class JSE(Remover):
             task = _task_loss(replace(estimation, solver=plain), found)
         if not hasattr(self, "_centre"):
             self._centre = spectrum.centre
-        trace = Trace(found.steps, found.stopped, float(delta), float(weight_decay), scores, found.complete, task)
+        delta = found.steps[0].verdict.delta if self.delta == "auto" and found.steps else estimation.tests.delta
+        trace = Trace(found.steps, found.stopped, delta, float(weight_decay), scores, found.complete, task)
         return found, trace
 
     def _pair_solver(
@@ -459,7 +461,7 @@ def _task_loss(estimation: JointEstimation, found: Subspaces) -> TaskLoss:
     Alike: whatever a last layer that knows of no concept could have used counts.
     """
     assert found.tracks is not None
-    tests = replace(estimation.tests, by_group=False, delta=0.0)
+    tests = replace(estimation.tests, by_group=False, delta=0.0, reference=None)
     plain = replace(estimation, tests=tests)
     before, after = (
         plain.judge("main", plain.alone(MAIN, tracks), share=1.0).informative
