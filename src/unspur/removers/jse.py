@@ -43,6 +43,7 @@ from unspur.solvers.sgd import SGDSettings
 from unspur.solvers.spectrum import PairSpace, Spectrum
 from unspur.solvers.whitening import Geometry
 from unspur.subspace import AffineMap, Subspace
+from unspur.sums.counts import Balance
 from unspur.trace import TaskLoss, Trace, Traces, danger_to_task
 
 #: Tolerance that is enough to choose a weight decay by: a loss within one standard error is all that is asked for.
@@ -383,8 +384,12 @@ class JSE(Remover):
         estimation = replace(joint(float(weight_decay)), rough=rough)
         if self.delta == "auto":
             report("main", 0, 0)
-            alone = [estimation.alone(label, estimation.nothing) for label in (CONCEPT, MAIN)]
-            reference = np.stack([alone[CONCEPT].judged("spurious"), alone[MAIN].judged("main")])
+            nothing = estimation.nothing
+            if self.solver == "exact":
+                best = [estimation.alone(label, nothing) for label in (CONCEPT, MAIN)]
+            else:  # SGD knows pairs only, as the paper does
+                best = [estimation.pair(nothing)] * 2
+            reference = np.stack([best[CONCEPT].judged("spurious"), best[MAIN].judged("main")])
             estimation = replace(estimation, tests=replace(tests, reference=reference))
         else:
             estimation = replace(estimation, tests=replace(tests, delta=float(self.delta)))
@@ -395,7 +400,7 @@ class JSE(Remover):
         found = estimate_subspaces(estimation, loops, report)
         task = None
         if found.spurious.dim and not found.main.dim:
-            plain = self._pair_solver(data, spectrum, rng, balance="none")(float(weight_decay), self.tol)
+            plain = _exact_solver(data, spectrum, "none", self.max_iter)(float(weight_decay), self.tol)
             task = _task_loss(replace(estimation, solver=plain), found)
         if not hasattr(self, "_centre"):
             self._centre = spectrum.centre
@@ -404,16 +409,13 @@ class JSE(Remover):
         return found, trace
 
     def _pair_solver(
-        self, data: LabelledRows, spectrum: Spectrum, rng: np.random.Generator, balance: Any = None
+        self, data: LabelledRows, spectrum: Spectrum, rng: np.random.Generator
     ) -> Callable[[float, float], PairSolver]:
         """What makes a solver for a weight decay and a tolerance; all that does not depend on them is done once."""
-        balance = self.balance if balance is None else balance
+        balance: Any = self.balance
         counts = data.counts
         if self.solver == "exact":
-            weightings = tuple(counts.weighting(counts.without(k), balance) for k in left_out(counts.n_folds))
-            losses = PairLosses(trained_on(data.rows), spectrum, weightings)
-            at_zero = losses.at_zero()
-            return lambda value, tol: ExactSolver(losses, at_zero, PairSpace.of(spectrum, value), tol, self.max_iter)
+            return _exact_solver(data, spectrum, balance, self.max_iter)
 
         def by_sgd(value: float, tol: float) -> PairSolver:
             del tol
@@ -453,6 +455,17 @@ class JSE(Remover):
                     )
 
             yield report
+
+
+def _exact_solver(
+    data: LabelledRows, spectrum: Spectrum, balance: Balance, max_iter: int
+) -> Callable[[float, float], ExactSolver]:
+    """What makes an exact solver for a weight decay and a tolerance."""
+    counts = data.counts
+    weightings = tuple(counts.weighting(counts.without(k), balance) for k in left_out(counts.n_folds))
+    losses = PairLosses(trained_on(data.rows), spectrum, weightings)
+    at_zero = losses.at_zero()
+    return lambda value, tol: ExactSolver(losses, at_zero, PairSpace.of(spectrum, value), tol, max_iter)
 
 
 def _task_loss(estimation: JointEstimation, found: Subspaces) -> TaskLoss:
