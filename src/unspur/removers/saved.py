@@ -19,7 +19,8 @@ Meaning, once the arrays are read and the remover is put together:
 - every parameter has a value that the method accepts;
 - the certificate is of this method, these features and this many removed directions.
 
-The trace and the certificate check what else is in them when they are read.
+The trace and the certificate check what else is in them when they are read: numbers that are finite where they must
+be, shares between 0 and 1, and no negative counts.
 """
 
 from __future__ import annotations
@@ -97,6 +98,8 @@ def require_sound(remover: Remover) -> None:
     if names is not None and len(names) != removal.ambient:
         raise ValueError(f"it has {len(names)} names for {removal.ambient} features")
     remover._validate_params()
+    if min(getattr(remover.trace_, name, 0) for name in ("columns", "removed", "rank", "iterations")) < 0:
+        raise ValueError("the trace has a negative count")
     certificate = getattr(remover, "certificate_", None)
     if certificate is not None and (
         certificate.method != type(remover).__name__
