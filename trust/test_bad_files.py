@@ -49,6 +49,7 @@ LINES = {
     },
 }  # fmt: skip
 CONTROLS = {
+    "takes_memory": "it took 150 MB", "asks_for_memory": "it took 150 MB", "hides_its_hunger": "asked for too much memory",
     "hangs": "computed for more than", "waits": "said nothing for", "crashes": "SIGSEGV", "eats_memory": "MemoryError",
     "runs_code": "EXECUTED", "writes_elsewhere": "evil", "has_another_error": "KeyError",
     "names_nothing": "does not name the file", "breaks_its_promise": "the answer is wrong",

@@ -53,10 +53,9 @@ def atomic(path: str | PathLike[str], *, overwrite: bool = False) -> Iterator[Pa
     with workshop(path) as folder:
         temporary = folder / path.name
         temporary.touch()
+        new = temporary.stat()  # of the mode that new files get; the umask could only be read by changing it
         yield temporary
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~umask)
+        temporary.chmod((path.stat() if path.exists() else new).st_mode & 0o777)
         refuse_existing(path, overwrite=overwrite)
         temporary.replace(path)
 
