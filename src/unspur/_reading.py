@@ -24,8 +24,8 @@ from unspur._typing import Array
 LARGEST_TEXT = 64 * 2**20
 #: Values in a JSON text, and how deep they are nested: each takes up to 200 bytes, and repr goes down by recursion.
 MOST_VALUES, DEEPEST = 500_000, 50
-#: Bytes of the header of a .npy file; NumPy writes a hundred.
-LARGEST_HEADER = 10_000
+#: Bytes of the header of a .npy file; NumPy writes a hundred. Some thousand signs are too many for Python's parser.
+LARGEST_HEADER = 4_000
 #: Axes of an array; NumPy has no more.
 MOST_AXES = 64
 #: Characters of what another library says, or a file holds, that a message repeats.

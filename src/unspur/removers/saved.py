@@ -128,4 +128,3 @@ def _require_classes(classes: tuple[Any, ...]) -> None:
         for one in value if isinstance(value, tuple) else (value,):
             if not isinstance(one, _SCALAR):
                 raise ValueError(f"a class is {brief(repr(one), 40)}, which is neither a text nor a number")
-
