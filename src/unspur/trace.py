@@ -118,10 +118,14 @@ class Trace:
     def from_dict(cls, saved: dict[str, Any]) -> Trace | Traces:
         """Inverse of `to_dict`, here and of `Traces`, for reading saved removals."""
         if "parts" in saved:
-            require_kinds(saved, {"parts": {...: dict}}, "the trace")
+            require_kinds(saved, {"parts": {...: {"steps": list}}}, "the trace")
+            if not saved["parts"]:
+                raise ValueError("the trace has no parts")
             parts = {name: cls.from_dict(part) for name, part in saved["parts"].items()}
             return Traces({name: part for name, part in parts.items() if isinstance(part, Trace)})
         require_kinds(saved, _SAVED, "the trace")
+        if not math.isfinite(saved["delta"]) or not 0.0 <= saved["weight_decay"] < math.inf:
+            raise ValueError(f"the trace has Δ = {saved['delta']:.3g} and weight decay {saved['weight_decay']:.3g}")
         scores = {row["weight_decay"]: (row["loss"], row["standard_error"]) for row in saved["weight_decay_scores"]}
         steps = tuple(_step_from_dict(step) for step in saved["steps"])
         complete, task = saved.get("complete", True), saved.get("task")
@@ -232,6 +236,8 @@ def _test_from_dict(saved: dict[str, Any]) -> TTest:
     test = TTest(**saved)
     if not all(map(math.isfinite, (test.difference, test.error, test.t, test.p))) or not test.degrees > 0.0:
         raise ValueError(f"a test has t = {test.t:.3g} and {test.degrees:.3g} degrees of freedom")
+    if not 0.0 <= test.p <= 1.0 or test.error < 0.0:
+        raise ValueError(f"a test has p = {test.p:.3g} and a standard error of {test.error:.3g}")
     return test
 
 
@@ -239,6 +245,8 @@ def _step_from_dict(saved: dict[str, Any]) -> Step:
     role: Role = saved["role"]
     if role not in LABEL:
         raise ValueError(f"a direction is of role {brief(role, 40)!r}, and not of {' or '.join(LABEL)}")
+    if min(saved["outer"], saved["inner"], saved["evaluations"]) < 0:
+        raise ValueError("a step of the trace has a negative count")
     losses = np.empty((2, 4))
     if list(saved["loss_concept"]) != list(saved["loss_main"]) or len(saved["loss_main"]) != 4:
         raise ValueError("the losses of a step are not those of four groups")

@@ -26,6 +26,7 @@ from unspur.exceptions import InputError, LabelError, NothingRemovedWarning, Use
 from unspur.labels import class_label
 from unspur.removers.concepts import concept_columns, read_concepts
 from unspur.removers.inputs import checked_z, require_finite
+from unspur.removers.saved import require_numbers, require_sound
 from unspur.rows import StoredRows, fetched, home_of
 from unspur.subspace import AffineMap, Subspace
 
@@ -33,8 +34,8 @@ from unspur.subspace import AffineMap, Subspace
 MOST_HASHES = 50_000_000
 #: Bytes, as float64, of a Dask array up to which a certificate brings its rows here.
 MOST_BYTES = 2 * 10**9
-#: Numbers in a saved removal up to which rows that it transforms stay finite.
-LARGEST = 1e100
+#: Characters of a parameter that is saved.
+LONGEST_PARAMETER = 100_000
 #: Rows that are enough for a certificate.
 ENOUGH = 10_000
 
@@ -223,8 +224,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def _restore(self, arrays: dict[str, Array], metadata: dict[str, Any]) -> Self:
         """Become the fitted remover that was saved."""
         require_kinds(metadata, _SAVED, "the metadata")
-        if not all(np.abs(array).max(initial=0.0) <= LARGEST for array in arrays.values()):  # also of NaN
-            raise ValueError("its arrays hold NaN, infinity or numbers as large")
+        require_numbers(arrays)
         self.removal_ = AffineMap(arrays["centre"], arrays["right"], arrays["left"], metadata["form"], arrays["offset"])
         self.spurious_, self.main_ = Subspace(arrays["spurious"]), Subspace(arrays["main"])
         self.trace_ = self.story.from_dict(metadata["trace"])
@@ -236,9 +236,9 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if metadata["certificate"] is not None:
             self.certificate_ = Certificate.from_dict(metadata["certificate"])
         if metadata["feature_names"] is not None:
-            if len(metadata["feature_names"]) != self.n_features_in_:
-                raise ValueError(f"it has {len(metadata['feature_names'])} names for {self.n_features_in_} features")
+            require_kinds(metadata["feature_names"], [str], "'feature_names'")
             self.feature_names_in_ = np.array(metadata["feature_names"], dtype=object)
+        require_sound(self)
         return self
 
     def __sklearn_tags__(self) -> Any:
@@ -308,9 +308,11 @@ def _tuples(value: Any) -> Any:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a parameter can be written as JSON (a random generator cannot, and is not needed to transform)."""
+    """Whether a parameter can be written as JSON.
+
+    A random generator cannot, and the fold of every row is too long. Neither is needed to transform.
+    """
     try:
-        json.dumps(value)
+        return len(json.dumps(value)) <= LONGEST_PARAMETER
     except TypeError:
         return False
-    return True
