@@ -196,6 +196,9 @@ scratch_option = click.option(
     "--scratch", type=LocalPath(), metavar="FOLDER",
     help="With --memory: where temporary files go, and a decoded copy of Parquet rows, which makes passes faster.",
 )  # fmt: skip
+outside_option = click.option(
+    "--allow-outside", is_flag=True, help="Let a table name pictures outside of their folder (.., /, or links out)."
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 force_option = click.option("--force", is_flag=True, help="Replace the output if it exists.")
 seed_option = click.option(
