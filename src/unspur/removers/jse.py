@@ -15,6 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from tqdm.auto import tqdm
 
+from unspur._keywords import named_after_y
 from unspur._typing import Array, FloatArray
 from unspur.criteria import SMALLEST_GROUP, DirectionTests, Role
 from unspur.exceptions import EmptySubspaceError, TaskLostWarning
@@ -220,6 +221,7 @@ class JSE(Remover):
         self.random_state = random_state
         self.verbose = verbose
 
+    @named_after_y
     def fit(
         self,
         X: Array,
@@ -270,7 +272,7 @@ class JSE(Remover):
             self._set_removal()
             self.warn_if_nothing_removed(self.max_spurious)
             if self.task_lost:
-                warnings.warn(f"{self.task_lost} {_KEEP_IT}", TaskLostWarning, stacklevel=2)
+                warnings.warn(f"{self.task_lost} {_KEEP_IT}", TaskLostWarning, stacklevel=3)
         return self
 
     @property

@@ -23,6 +23,7 @@ from unspur.lab.cli.common import (
     outside_option,
     read_rows,
     refuse_input_as_output,
+    require_removal_name,
     seed_option,
     where_option,
 )
@@ -184,6 +185,7 @@ def _refuse_in_the_way(output: str, save: str | None, inputs: tuple[str | None, 
     if save is not None:
         if Path(save).resolve() == Path(output).resolve():
             raise click.UsageError(f"--save and --output are both {output}; they are two files.")
+        require_removal_name(save, "--save")
         refuse_existing(save, overwrite=force)
         refuse_input_as_output(save, *inputs)
 
