@@ -184,7 +184,7 @@ def certify(
         except InputError as error:  # a class too rare to be probed does not spoil the rest
             notes = (*notes, f"{name}: not measured. {error}")
     task, task_alone = None if y is None else before_and_after(y), probe.pop(TASK_ALONE, None)
-    notes = (*notes, *_broken_assumptions(concepts, y, probe if removed else {}, task_alone))
+    notes = (*notes, *_task_gone(task), *_broken_assumptions(concepts, y, probe if removed else {}, task_alone))
     centred = z - np.mean(z, axis=0, dtype=np.float64)
     change = clean - z
     return Certificate(
@@ -199,6 +199,21 @@ def certify(
         notes=notes,
         task_alone=task_alone,
     )
+
+
+def _task_gone(task: tuple[Leakage, Leakage] | None) -> list[str]:
+    """That the task fell to chance or nearly so, whatever the reason, and from where."""
+    if task is None or task[0].low <= task[0].chance:
+        return []
+    before, after = task
+    at_chance = after.low <= after.chance
+    if not at_chance and after.accuracy - after.chance > KEPT * (before.accuracy - before.chance):
+        return []
+    return [
+        f"the task is {'gone' if at_chance else 'nearly gone'}: a probe reads it at {100 * before.accuracy:.1f} % "
+        f"before and at {100 * after.accuracy:.1f} % after, where chance is {100 * after.chance:.1f}. What was removed "
+        "holds what these rows said about it"
+    ]
 
 
 def _broken_assumptions(

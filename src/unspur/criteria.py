@@ -61,6 +61,10 @@ LABEL: dict[Role, int] = {"spurious": CONCEPT, "main": MAIN}
 BOTH = np.array([CONCEPT, MAIN])
 #: Error of a mean loss below which differences are rounding.
 ROUNDING = 1e-12
+#: A t beyond which it says nothing but that a label is separable: it is then as large as rounding allows.
+DEGENERATE = 1e3
+#: Mean held-out loss in nats below which a label is separable.
+SEPARABLE = 1e-3
 #: Fewest held-out rows of a group for which the tests keep their level (docs/trust.md).
 SMALLEST_GROUP = 10
 
@@ -78,6 +82,11 @@ class TTest:
     def scaled(self, level: float, threshold: float) -> float:
         """T stretched so that its critical value at `level` lies at `threshold`, whatever the degrees of freedom."""
         return self.t * threshold / -float(stdtrit(self.degrees, level))
+
+    @property
+    def t_in_words(self) -> str:
+        """The statistic with four digits, or "separable" where it has no meaning as a number."""
+        return "separable" if abs(self.t) >= DEGENERATE else f"{self.t:.4g}"
 
     def to_dict(self) -> dict[str, float]:
         """Plain numbers."""
@@ -196,6 +205,11 @@ class DirectionTests:
         shares = np.stack([total.sum(axis=0), total.sum(axis=1)]) / total.sum()
         return np.asarray(-np.log(np.maximum(shares, np.finfo(np.float64).tiny)))
 
+    def chance_loss(self, counts: CellCounts) -> FloatArray:
+        """Mean loss of the chance classifier of each label, shape (2,)."""
+        of_values = self._chance(counts)
+        return np.asarray((np.exp(-of_values) * of_values).sum(axis=1))
+
     def summarise(self, losses: GroupLosses, series: str) -> Average:
         """Average of one of `SERIES` over held-out rows."""
         stats = losses if self.by_group else losses.pooled()
@@ -226,10 +240,11 @@ class DirectionTests:
         compared = compared._replace(error=compared.error * math.sqrt(1.0 + 2.0 * losses.shared_noise))
         specific = _t_test(compared, self.delta, lower=role == "spurious")
         knows, is_own = (test.p < self.significance_level for test in (informative, specific))
+        predicts = "separates" if self.summarise(losses, own).mean < SEPARABLE else "predicts"
         if knows and is_own:
-            reason = f"predicts the {own} label, and better than the {other} label"
+            reason = f"{predicts} the {own} label, and better than the {other} label"
         elif knows:
-            reason = f"predicts the {own} label, but not clearly better than the {other} label"
+            reason = f"{predicts} the {own} label, but not clearly better than the {other} label"
         else:
             reason = f"does not predict the {own} label better than chance"
         proper, means = knows and is_own, losses.means[:2]

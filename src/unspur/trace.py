@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,9 @@ from unspur._reading import MAYBE_NUMBER, NUMBER, brief, require_kinds
 from unspur._text import filled
 from unspur.criteria import LABEL, Role, TTest, Verdict
 from unspur.rows import CONCEPT, MAIN
+
+#: Share of the gain over chance that counts as none: what an estimated direction, which is not exact, leaves behind.
+HARDLY = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,35 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskLoss:
+    """How well all rows alike, held out, predict the main label before and after a removal.
+
+    `before`, `after` and `chance` are mean log losses in nats; `p_before` and `p_after` test each against chance.
+    """
+
+    before: float
+    after: float
+    chance: float
+    p_before: float
+    p_after: float
+    level: float
+
+    @property
+    def lost(self) -> bool:
+        """Whether the label was predicted better than by chance, and hardly is any more."""
+        left, gained = self.chance - self.after, self.chance - self.before
+        return self.p_before < self.level and (self.p_after >= self.level or left < HARDLY * gained)
+
+    def __str__(self) -> str:
+        better = "no better" if self.p_after >= self.level else "hardly better"
+        return (
+            f"What is left predicts the main label {better} than chance: held-out log loss {self.before:.3f} nats "
+            f"before and {self.after:.3f} after, where chance is {self.chance:.3f}. The directions removed say more "
+            "about the concept than about the task, and hold what these rows said about the task."
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Trace:
     """Steps of a fit, the parameters it settled on, and why it stopped.
 
@@ -49,6 +81,10 @@ class Trace:
     delta: float
     weight_decay: float
     weight_decay_scores: dict[float, tuple[float, float]] = field(default_factory=dict)
+    #: Whether a test ended the search, and not a limit on the number of pairs.
+    complete: bool = True
+    #: What became of the task, measured where the fit removed something and ended without a main-task direction.
+    task: TaskLoss | None = None
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -74,6 +110,8 @@ class Trace:
             "weight_decay_scores": [
                 {"weight_decay": k, "loss": v[0], "standard_error": v[1]} for k, v in self.weight_decay_scores.items()
             ],
+            "complete": self.complete,
+            "task": None if self.task is None else asdict(self.task),
         }
 
     @classmethod
@@ -86,7 +124,12 @@ class Trace:
         require_kinds(saved, _SAVED, "the trace")
         scores = {row["weight_decay"]: (row["loss"], row["standard_error"]) for row in saved["weight_decay_scores"]}
         steps = tuple(_step_from_dict(step) for step in saved["steps"])
-        return cls(steps, saved["stopped"], saved["delta"], saved["weight_decay"], scores)
+        complete, task = saved.get("complete", True), saved.get("task")
+        require_kinds(complete, bool, "whether a search was complete")
+        if task is not None:
+            require_kinds(task, _SAVED_TASK, "what became of the task")
+            task = TaskLoss(**task)
+        return cls(steps, saved["stopped"], saved["delta"], saved["weight_decay"], scores, complete, task)
 
     def __str__(self) -> str:
         head = f"{'':>7} {'direction':<10}{'informative: t':>16}{'p':>9}{'own label: t':>16}{'p':>9}  decision"
@@ -95,7 +138,7 @@ class Trace:
             verdict = step.verdict
             mark = "✓" if verdict.proper else "✗"
             place = f"{step.outer}.{step.inner}" if step.inner else f"{step.outer}"
-            figures = "".join(f"{test.t:>16.4g}{test.p:>9.2g}" for test in (verdict.informative, verdict.own))
+            figures = "".join(f"{test.t_in_words:>16}{test.p:>9.2g}" for test in (verdict.informative, verdict.own))
             decision = "accepted" if verdict.proper else "rejected"
             lines.append(f"{mark} {place:<5} {verdict.role:<10}{figures}  {decision}")
             lines.append(filled(verdict.reason, " " * 8))
@@ -130,6 +173,16 @@ class Traces:
         return "; ".join(f"{name}: {trace.stopped}" for name, trace in self.parts.items())
 
     @property
+    def complete(self) -> bool:
+        """Whether tests ended all of them."""
+        return all(trace.complete for trace in self.parts.values())
+
+    @property
+    def task(self) -> TaskLoss | None:
+        """What became of the task in the first of them that lost it."""
+        return next((trace.task for trace in self.parts.values() if trace.task and trace.task.lost), None)
+
+    @property
     def most_evaluations(self) -> int:
         """Evaluations of the objective that the longest step took."""
         return max(trace.most_evaluations for trace in self.parts.values())
@@ -161,6 +214,7 @@ def danger_to_task(steps: Iterable[Step], removed: int) -> str:
     return ""
 
 
+_SAVED_TASK = dict.fromkeys(("before", "after", "chance", "p_before", "p_after", "level"), NUMBER)
 _SAVED_STEP = {
     "outer": int, "inner": int, "role": str, "proper": bool, "informative": {...: NUMBER}, "own": {...: NUMBER},
     "delta": NUMBER, "loss_concept": {...: MAYBE_NUMBER}, "loss_main": {...: MAYBE_NUMBER}, "reason": str,

@@ -226,7 +226,7 @@ class INLP(Remover):
         decay = self.weight_decay
         scores: dict[float, tuple[float, float]] = {}
         if decay == "auto":
-            decay, scores = choose_weight_decay(held_out)
+            decay, scores = choose_weight_decay(held_out, float(tests.chance_loss(counts)[CONCEPT]))
         whitening, removed, steps = self._whitening(geometry, float(decay)), nothing, []
         room = geometry.rank - gone.dim - 1
         limit = room if self.max_directions is None else min(self.max_directions, room)

@@ -16,7 +16,7 @@ from unspur.removers.inputs import LabelledRows, Sample, checked_z
 from unspur.removers.joint import Subspaces
 from unspur.rows import at_hand, home_of
 from unspur.subspace import Subspace
-from unspur.trace import Step, Trace, Traces
+from unspur.trace import Step, TaskLoss, Trace, Traces
 
 
 class _Found(Protocol):
@@ -108,8 +108,10 @@ def one_main_class_at_a_time(
         (replace(train, y=task.values), None if validation is None else replace(validation, y=values))
         for task, values in zip(tasks, held_out, strict=True)
     ]
-    needed = [fit_one(*sample, gone, True)[0].main for sample in samples]
+    first = [fit_one(*sample, gone, True)[0] for sample in samples]
+    needed, complete = [found.main for found in first], all(found.complete for found in first)
     steps: list[Step] = []
+    lost_tasks: list[TaskLoss | None] = []
     stopped, spurious, removed = [], gone, Subspace.empty(needed[0].ambient)
     for k, sample in enumerate(samples):
         bounds = Subspace.empty(needed[0].ambient) if spurious is None else spurious
@@ -118,6 +120,8 @@ def one_main_class_at_a_time(
         found, trace, data = fit_one(*sample, bounds, False)
         removed = removed.beside(found.spurious)
         spurious = found.spurious if spurious is None else spurious.beside(found.spurious)
+        complete = complete and found.complete
+        lost_tasks.append(trace.task)
         steps += found.steps
         stopped.append(f"{tasks[k].name}: {found.stopped}")
     both = needed[0]
@@ -125,8 +129,9 @@ def one_main_class_at_a_time(
         both = both.union(main)
     kept = removed.reject(both.basis)
     main = Subspace.spanned_by(kept) if both.dim else both
-    joint = Subspaces(removed, main, tuple(steps), "; ".join(stopped))
-    return joint, replace(trace, steps=joint.steps, stopped=joint.stopped), data
+    joint = Subspaces(removed, main, tuple(steps), "; ".join(stopped), complete)
+    lost = next((one for one in lost_tasks if one is not None and one.lost), None)
+    return joint, replace(trace, steps=joint.steps, stopped=joint.stopped, complete=complete, task=lost), data
 
 
 def _length(X: Array) -> int:

@@ -138,7 +138,7 @@ def fit(
     if not jse.spurious_.dim:
         say("Nothing would be removed: the saved removal leaves rows as they are.")
     if jse.task_lost:
-        say(f"{jse.task_lost} Try --orthogonality scores, or --delta auto.")
+        say(f"{jse.task_lost} Try --orthogonality scores.")
     say_where("Removal", output)
 
 
