@@ -39,7 +39,6 @@ such a direction points away from its label, the rule on γ keeps it so.
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -47,8 +46,9 @@ import numpy as np
 from scipy.special import stdtr, stdtrit
 
 from unspur._typing import FloatArray
-from unspur.exceptions import GroupSizeError, NotConvergedWarning
+from unspur.exceptions import GroupSizeError
 from unspur.rows import CONCEPT, MAIN, RowSource, Weighting, held_out
+from unspur.solvers.outcome import warn_not_converged
 from unspur.solvers.scalars import ScalarFit, fit_scalars
 from unspur.sums.counts import GROUPS, Balance, CellCounts
 from unspur.sums.group_losses import (
@@ -281,10 +281,9 @@ def _model(fit: ScalarFit, score: Score) -> ScalarModel:
 def _fitted(scores: RowSource, score: Score, weighting: Weighting) -> ScalarFit:
     fit = fit_scalars(scores, score, BOTH, weighting, tol=1e-4)  # the error is of the order of its square
     if not fit.converged:
-        warnings.warn(
+        warn_not_converged(
+            "scalars",
             "Slope and intercept along a tested direction were not found to full precision; its t is approximate.",
-            NotConvergedWarning,
-            stacklevel=2,
         )
     return fit
 

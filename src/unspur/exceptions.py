@@ -6,6 +6,7 @@
     ├── InputError (ValueError)          the data given cannot be used
     │   ├── NotFiniteError               NaN or infinity: which columns, how many
     │   ├── LabelError                   labels of the wrong length, kind or number of classes
+    │   ├── ArgumentError (TypeError)    an argument was passed in order that goes by name
     │   ├── GroupSizeError               a group (main, concept) is too small for the tests
     │   └── MissingExtraError (ImportError)   a library is not installed; the message has the command that installs it
     ├── EmptySubspaceError (ValueError)  nothing to project onto
@@ -46,6 +47,10 @@ class NotFiniteError(InputError):
 
 class LabelError(InputError):
     """A label column has the wrong length, kind or number of classes."""
+
+
+class ArgumentError(InputError, TypeError):
+    """An argument was passed in order that goes by name."""
 
 
 class GroupSizeError(InputError):

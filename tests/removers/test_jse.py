@@ -1,5 +1,6 @@
 """What JSE promises, each promise with a control that shows how it could break."""
 
+import re
 import tracemalloc
 import warnings
 from dataclasses import replace
@@ -28,6 +29,7 @@ from unspur.labels import binary_label
 from unspur.metrics import explained_variance
 from unspur.removers.joint import Tracks
 from unspur.removers.weight_decay import WEIGHT_DECAYS, choose_weight_decay
+from unspur.solvers.outcome import Outcome
 from unspur.trace import Trace
 
 
@@ -282,6 +284,20 @@ def test_a_solver_that_stops_early_warns_and_is_in_the_trace(toy):
     with pytest.warns(NotConvergedWarning, match="max_iter"):
         jse = fitted(toy, max_iter=1, cv=None, weight_decay=0.01)
     assert any("limit of 1 iterations" in step.solver for step in jse.trace_)
+
+
+def test_what_did_not_converge_is_told_once_and_counted(toy):
+    for several in (toy.concept, np.column_stack([toy.concept, 1 - toy.concept])):
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            JSE(random_state=0, max_iter=1, weight_decay=0.01, cv=3).fit(toy.Z, toy.y, concept=several)
+        told = [warning for warning in told if issubclass(warning.category, NotConvergedWarning)]
+        assert len(told) == 1
+        assert re.search(r"Raise max_iter, .* So it was \d+ more times in this fit\.$", str(told[0].message))
+        assert told[0].filename == __file__
+    # The control: a pair is told of where no fit collects.
+    with pytest.warns(NotConvergedWarning, match=r"max_iter, tol or weight_decay\.$"):
+        Outcome(converged=False, reason="why", objective=1.0, gradient=1.0, evaluations=1).warn_unless_converged()
 
 
 def test_fewer_rows_than_features_and_flat_rows_work():

@@ -14,10 +14,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils._set_output import _get_output_config
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from unspur import io
 from unspur._arrays import as_it_came, on_numpy
+from unspur._keywords import named_after_y
 from unspur._reading import require_kinds
 from unspur._typing import Array
 from unspur._version import __version__
@@ -25,9 +26,10 @@ from unspur.certificate import Certificate, certify, fingerprint, row_hashes
 from unspur.exceptions import InputError, LabelError, NothingRemovedWarning, UsedRowsWarning
 from unspur.labels import class_label
 from unspur.removers.concepts import concept_columns, read_concepts
-from unspur.removers.inputs import checked_z, require_finite
+from unspur.removers.inputs import checked_z, in_numbers, require_finite
 from unspur.removers.saved import require_numbers, require_sound
 from unspur.rows import StoredRows, fetched, home_of
+from unspur.solvers.outcome import one_warning
 from unspur.subspace import AffineMap, Subspace
 
 #: Rows of a Dask array whose hashes, 8 bytes each, are brought here and kept.
@@ -89,7 +91,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         check_is_fitted(self, "removal_")
         _require_array(X, "some thousand rows are enough: pass those of a block, or of X.select(…)")
         X, y, concept = fetched(self._small_enough(X), y, concept)
-        z = validate_data(self, X, reset=False, dtype=[np.float64, np.float32], ensure_all_finite=False)
+        z = in_numbers(self, X, reset=False, dtype=[np.float64, np.float32])
         require_finite(self, z)
         kind: Any = getattr(self, "concept_type", "class")
         missing = getattr(self, "missing_concept", None)
@@ -149,10 +151,14 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
-        """Undo every change of the estimator if the block fails: a failed fit leaves it as it was."""
+        """Undo every change of the estimator if the block fails: a failed fit leaves it as it was.
+
+        What did not converge in it is told once.
+        """
         before = dict(self.__dict__)
         try:
-            yield
+            with one_warning():
+                yield
         except BaseException:
             self.__dict__.clear()
             self.__dict__.update(before)
@@ -165,9 +171,10 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 f"No spurious direction was found, so transform leaves rows as they are: {self.trace_.stopped}. "
                 "print(trace_) shows every test.",
                 NothingRemovedWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
+    @named_after_y
     def fit_transform(self, X: Array, y: Array | None = None, **fit_params: Any) -> Array:
         """`fit` with its keywords, then `transform` of the same rows; what cannot be transformed is not fitted."""
         _require_array(X, f"fit takes them; {_IN_PARTS}")

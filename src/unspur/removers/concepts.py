@@ -11,7 +11,7 @@ import numpy as np
 from unspur._arrays import on_numpy
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError, LabelError
-from unspur.labels import ClassLabel, class_label, concept_names
+from unspur.labels import ClassLabel, class_label, concept_names, require_values
 
 ConceptType: TypeAlias = Literal["class", "continuous"]
 
@@ -87,6 +87,7 @@ def concept_columns(values: Array, n_rows: int, name: str) -> dict[str, Array]:
     """The concepts by name; one column keeps the plain name."""
     if values is None:
         raise LabelError(f"{name} is missing: it is what is to be removed.")
+    require_values(values, name)
     values = on_numpy(values)
     if hasattr(values, "columns") and hasattr(values, "iloc"):  # a DataFrame, without importing pandas
         names = concept_names(values.columns)

@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 from tqdm.auto import tqdm
 
+from unspur._keywords import named_after_y
 from unspur._typing import Array, FloatArray
 from unspur.criteria import SMALLEST_GROUP, DirectionTests
 from unspur.removers.base import Remover
@@ -116,6 +117,7 @@ class INLP(Remover):
         self.random_state = random_state
         self.verbose = verbose
 
+    @named_after_y
     def fit(
         self,
         X: Array,

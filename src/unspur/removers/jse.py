@@ -16,6 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from tqdm.auto import tqdm
 
+from unspur._keywords import named_after_y
 from unspur._typing import Array, FloatArray
 from unspur.criteria import SMALLEST_GROUP, DirectionTests, Role
 from unspur.exceptions import EmptySubspaceError, SearchLimitWarning, SlowFitWarning, TaskLostWarning
@@ -235,6 +236,7 @@ class JSE(Remover):
         self.random_state = random_state
         self.verbose = verbose
 
+    @named_after_y
     def fit(
         self,
         X: Array,
@@ -285,9 +287,9 @@ class JSE(Remover):
             self._set_removal()
             self.warn_if_nothing_removed(self.max_spurious)
             if not self.trace_.complete:
-                warnings.warn(f"{_incomplete(self.trace_.stopped)} {_SOONER}", SearchLimitWarning, stacklevel=2)
+                warnings.warn(f"{_incomplete(self.trace_.stopped)} {_SOONER}", SearchLimitWarning, stacklevel=3)
             if self.task_lost:
-                warnings.warn(f"{self.task_lost} {_KEEP_IT}", TaskLostWarning, stacklevel=2)
+                warnings.warn(f"{self.task_lost} {_KEEP_IT}", TaskLostWarning, stacklevel=3)
         return self
 
     @property

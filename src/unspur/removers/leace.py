@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from unspur._keywords import named_after_y
 from unspur._typing import Array
 from unspur.exceptions import InputError, LabelError
 from unspur.labels import ClassLabel, class_label
@@ -55,6 +56,7 @@ class ClosedFormRemover(Remover):
         self.concept_type = concept_type
         self.missing_concept = missing_concept
 
+    @named_after_y
     def fit(self, X: Array, y: Array | None = None, *, concept: Array, sample_weight: Array | None = None) -> Self:
         """Estimate the removal.
 
@@ -179,6 +181,7 @@ class LEACE(ClosedFormRemover):
     _form = "leace"
     moments_: Covariances
 
+    @named_after_y
     def partial_fit(
         self,
         X: Array,

@@ -13,6 +13,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from tqdm.auto import tqdm
 
 from unspur._arrays import cast, like
+from unspur._keywords import named_after_y
 from unspur._reading import NUMBER, require_kinds
 from unspur._typing import Array, FloatArray
 from unspur.exceptions import InputError, NotConvergedWarning
@@ -152,6 +153,7 @@ class RLACE(ClosedFormRemover):
         self.random_state = random_state
         self.verbose = verbose
 
+    @named_after_y
     def fit(self, X: Array, y: Array | None = None, *, concept: Array, sample_weight: Array | None = None) -> Self:
         """Estimate the projection; arguments are those of :meth:`LEACE.fit`."""
         with self._all_or_nothing():
@@ -189,7 +191,7 @@ class RLACE(ClosedFormRemover):
                     f"The search ended before the concept was gone: the best linear response is right in "
                     f"{100 * accuracy:.1f} % of the rows, a constant in {100 * majority:.1f} %. Use solver='exact'.",
                     NotConvergedWarning,
-                    stacklevel=2,
+                    stacklevel=3,
                 )
         return self
 

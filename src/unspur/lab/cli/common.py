@@ -48,15 +48,27 @@ def ignore_option(text: str) -> Callable[[F], F]:
     )
 
 
+def _two_labels(ctx: click.Context, parameter: click.Parameter, given: Any) -> Any:
+    """The value of --main or --concept, unless it is that of the other as well."""
+    other = ctx.params.get("concept" if parameter.name == "main" else "main")
+    named = [set(value if isinstance(value, tuple) else (value,)) for value in (given, other) if value is not None]
+    if len(named) == 2 and (both := named[0] & named[1]):
+        raise click.UsageError(
+            f"--main and --concept both name {min(both)!r}; what is kept cannot be what is removed. Name two labels.",
+            ctx=ctx,
+        )
+    return given
+
+
 def label_options(function: F) -> F:
     """Options that say which columns or arrays are the labels."""
     for option in (
         click.option("--missing-concept", help="Value of the concept that means not known, besides empty and NaN."),
         ignore_option("A column that is neither feature nor label; may be repeated."),
         click.option("--concept", required=True, metavar="NAME", shell_complete=columns_of("file", "files"),
-                     help="Concept to remove, given the same way."),
+                     callback=_two_labels, help="Concept to remove, given the same way."),
         click.option("--main", "main", required=True, metavar="NAME", shell_complete=columns_of("file", "files"),
-                     help="Main-task label: a column, an array of the .npz, or a .npy file."),
+                     callback=_two_labels, help="Main-task label: a column, an array of the .npz, or a .npy file."),
     ):  # fmt: skip
         function = option(function)
     return function
@@ -163,6 +175,16 @@ def refuse_input_as_output(output: str, *inputs: str | None) -> None:
             raise InputError(f"--output {output} lies in the {kind} {name}; choose another place.")
 
 
+def require_removal_name(path: str, option: str) -> None:
+    """Raise unless a file for a removal is called like one, or has no ending: other endings promise other contents."""
+    ending = Path(path).suffix
+    if ending.lower() not in ("", ".safetensors"):
+        raise click.UsageError(
+            f"{option} {path}: a removal is written as a .safetensors file, and not as {ending}. Name it "
+            f"{Path(path).with_suffix('.safetensors')}."
+        )
+
+
 def echo_json(value: Any) -> None:
     """Print one JSON document."""
     click.echo(json.dumps(value, indent=2, default=_plain))
@@ -196,6 +218,9 @@ scratch_option = click.option(
     "--scratch", type=LocalPath(), metavar="FOLDER",
     help="With --memory: where temporary files go, and a decoded copy of Parquet rows, which makes passes faster.",
 )  # fmt: skip
+outside_option = click.option(
+    "--allow-outside", is_flag=True, help="Let a table name pictures outside of their folder (.., /, or links out)."
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 force_option = click.option("--force", is_flag=True, help="Replace the output if it exists.")
 seed_option = click.option(

@@ -32,6 +32,8 @@ FAILED, MISUSED, FAULT, INTERRUPTED, READER_GONE = 1, 2, 70, 130, 141
 AS_OPTIONS = (
     ("pass overwrite=True", "pass --force"),
     ("pass limit=", "pass --limit "),
+    ("Give the folder of the pictures as root;", "Give the folder of the pictures with --root;"),
+    ("pass allow_outside=True", "pass --allow-outside"),
     ("smallest_group=", "--smallest-group "),
     ("Pass a larger share to hold out, cv=5,", "Pass --cv 5, more rows of that group,"),
     ("or a validation set (X_val, y_val, concept_val)", "or other rows with --validation"),

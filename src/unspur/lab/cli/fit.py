@@ -19,6 +19,7 @@ from unspur.lab.cli.common import (
     other_file,
     read_rows,
     refuse_input_as_output,
+    require_removal_name,
     scratch_option,
     seed_option,
     where_option,
@@ -93,6 +94,7 @@ def fit(
     if scratch is not None and memory is None:
         raise click.UsageError("--scratch is for rows that stay in their files; say with --memory that they shall.")
     refuse_input_as_output(output, *files, validation)
+    require_removal_name(output, "--output")
     refuse_existing(output, overwrite=force)
     watched = not as_json and sys.stderr.isatty()
     cluster = None if dask is None else click.get_current_context().with_resource(connected(dask))

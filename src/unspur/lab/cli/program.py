@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import sys
+import warnings
 from collections.abc import Mapping, MutableMapping
 from difflib import get_close_matches
 from importlib import import_module
@@ -120,5 +121,7 @@ class Program(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run a verb."""
         meta: MutableMapping[str, Any] = ctx.meta
-        with errors_in_words(lambda: bool(meta.get(DEBUG))):
+        with errors_in_words(lambda: bool(meta.get(DEBUG))), warnings.catch_warnings():
+            # Pillow's word on large pictures; `open_image` bounds what they take, and says so where it refuses one.
+            warnings.filterwarnings("ignore", r"Image size \(\d+ pixels\) exceeds limit")
             return super().invoke(ctx)
