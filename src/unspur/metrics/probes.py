@@ -29,11 +29,13 @@ Units: TypeAlias = Literal["raw", "unit", "robust"]
 #: Units to choose from; the last only where outliers make it differ from the second.
 UNITS: tuple[Units, ...] = ("raw", "unit", "robust")
 #: Penalties of logistic regression to choose from, strongest first, in units of the mean variance of the rows.
-PENALTIES = (1e2, 1.0, 1e-2, 1e-4, 1e-6)
+PENALTIES = (1e2, 1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-6)
 #: The same of discriminant analysis. Zero is for directions that are shorter than any penalty.
 SHRINKAGES = (1e2, 10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-5, 1e-8, 0.0)
 #: Folds of the training rows to choose on, and the rows held out, in all and of each class, that are enough.
 FOLDS, ENOUGH, ENOUGH_OF_A_CLASS = 3, 1200, 100
+#: A row held out costs a candidate at most this many times the loss of a guess.
+MOST = 2.0
 #: Rows by which outliers are noticed.
 SOME = 2000
 #: Directions whose variance is below this share of the largest are rounding errors, not information.
@@ -124,9 +126,24 @@ class LinearProbe:
             if not penalty > 0:
                 raise InputError(f"penalty must be positive, in units of the mean variance of Z; got {penalty}.")
             return _Problem(Z, codes, n_classes, weight).solve(_Candidate("logistic", "raw", penalty))
-        chosen, sharpness = _chosen(Z, codes, n_classes, weight, rng)
-        probe = _Problem(Z, codes, n_classes, weight, robust=chosen.units == "robust").solve(chosen)
-        return LinearProbe(probe.centre, sharpness * probe.weights, sharpness * probe.bias)
+        members = _chosen(Z, codes, n_classes, weight, rng)
+        problems: dict[bool, _Problem] = {}
+        parts = []
+        for one in members:
+            if one.robust not in problems:
+                problems[one.robust] = _Problem(Z, codes, n_classes, weight, robust=one.robust)
+            parts.append(problems[one.robust].solve(one))
+        return cls._sum(parts, list(members.values()))
+
+    @classmethod
+    def _sum(cls, parts: list[LinearProbe], factors: list[float]) -> LinearProbe:
+        """The probe whose logits are a weighted sum of those of others, which is linear as they are."""
+        centre = parts[0].centre
+        weights, bias = np.zeros_like(parts[0].weights), np.zeros_like(parts[0].bias)
+        for part, factor in zip(parts, factors, strict=True):
+            weights += factor * part.weights
+            bias += factor * (part.bias + (centre - part.centre) @ part.weights)
+        return cls(centre, weights, bias)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,71 +154,107 @@ class _Candidate:
     units: Units
     penalty: float
 
+    @property
+    def robust(self) -> bool:
+        return self.units == "robust"
+
 
 def _chosen(
     Z: Array, codes: IntArray, k: int, weight: FloatArray, rng: np.random.Generator
-) -> tuple[_Candidate, float]:
-    """The candidate that folds of the rows prefer, and what to multiply its logits with.
+) -> dict[_Candidate, float]:
+    """The candidates that folds of the rows prefer, and what to multiply the logits of each with.
 
     Discriminant analysis takes no time once the axes of the rows are known, so it is tried in all units. Logistic
-    regression is tried in those in which discriminant analysis did best on the first fold.
+    regression is tried in columns of unit variance, and in the units in which discriminant analysis did best.
     """
     units = [name for name in UNITS if name != "robust" or has_outliers(Z)]
     found: dict[_Candidate, list[FloatArray]] = {}
     held: list[IntArray] = []
-    preferred: Units | None = None
+    slow: set[Units] = set()
     for train, test in _inner_folds(codes, rng):
         held.append(test)
-        problems: dict[bool, _Problem] = {}
+        problems = {
+            robust: _Problem(Z[train], codes[train], k, weight[train], robust=robust)
+            for robust in {name == "robust" for name in units}
+        }
         for name in units:
-            robust = name == "robust"
-            if robust not in problems:
-                problems[robust] = _Problem(Z[train], codes[train], k, weight[train], robust=robust)
             tried = [_Candidate("discriminant", name, value) for value in SHRINKAGES]
-            for one, log_p in zip(tried, problems[robust].discriminants(tried, Z[test]), strict=True):
+            for one, log_p in zip(tried, problems[name == "robust"].discriminants(tried, Z[test]), strict=True):
                 found.setdefault(one, []).append(log_p)
-        if preferred is None:
-            share = weight[test] / weight[test].sum()
-            preferred = _best({one: parts[0] for one, parts in found.items()}, codes[test], share)[0].units
-        tried = [_Candidate("logistic", preferred, value) for value in PENALTIES]
-        for one, log_p in problems[preferred == "robust"].path(tried, Z[test], codes[test], weight[test]):
-            found.setdefault(one, []).append(log_p)
+        if not slow:
+            judged = _Judged(found, codes[test], weight[test])
+            slow = {judged.best([one for one in found]).units, "unit" if "unit" in units else units[0]}
+        for name in sorted(slow):
+            tried = [_Candidate("logistic", name, value) for value in PENALTIES]
+            for one, log_p in problems[name == "robust"].path(tried, Z[test], codes[test], weight[test]):
+                found.setdefault(one, []).append(log_p)
     rows = np.concatenate(held)
-    truth, share = codes[rows], weight[rows] / weight[rows].sum()
-    return _best({one: np.concatenate(parts) for one, parts in found.items() if len(parts) == len(held)}, truth, share)
+    complete = {one: parts for one, parts in found.items() if len(parts) == len(held)}
+    return _Judged(complete, codes[rows], weight[rows]).members()
 
 
-def _best(found: dict[_Candidate, FloatArray], truth: IntArray, share: FloatArray) -> tuple[_Candidate, float]:
-    """The lowest loss among candidates whose accuracy is within a standard error of the highest; its sharpness."""
-    right = {one: np.argmax(log_p, axis=1) == truth for one, log_p in found.items()}
-    accuracy = {one: float(share @ hits) for one, hits in right.items()}
-    leader = max(accuracy, key=lambda one: accuracy[one])
-    best, lowest, sharpest = leader, np.inf, 1.0
-    for one, hits in right.items():
-        error = np.sqrt(np.sum((share * (right[leader] * 1.0 - hits)) ** 2))
-        if accuracy[leader] - accuracy[one] <= error:
-            sharpness, loss = _sharpness(found[one], truth, share)
-            if loss < lowest:
-                best, lowest, sharpest = one, loss, sharpness
-    return best, sharpest
+class _Judged:
+    """What candidates said about rows held out from them, and which to believe."""
 
+    def __init__(self, found: dict[_Candidate, list[FloatArray]], truth: IntArray, weight: FloatArray) -> None:
+        self.truth, self.share = truth, weight / weight.sum()
+        self.log_p = {one: np.concatenate(parts) for one, parts in found.items()}
+        self.right = {one: (np.argmax(log_p, axis=1) == truth) * 1.0 for one, log_p in self.log_p.items()}
+        self.most = MOST * float(np.log(next(iter(self.log_p.values())).shape[1]))
+        self._losses: dict[_Candidate, FloatArray] = {}
 
-def _sharpness(log_p: FloatArray, truth: IntArray, share: FloatArray) -> tuple[float, float]:
-    """What to multiply logits with for the lowest loss on rows held out, and that loss.
+    def best(self, candidates: list[_Candidate]) -> _Candidate:
+        """The lowest loss among those whose accuracy is within a standard error of the highest."""
+        leader = max(candidates, key=lambda one: float(self.share @ self.right[one]))
+        near = [one for one in candidates if self._not_worse(self.right[leader] - self.right[one])]
+        return min(near, key=lambda one: float(self.share @ self.losses(one)))
 
-    Discriminant analysis is too sure of itself in wide rows, and a strong penalty not sure enough. One row that is
-    wrong is added to the rows (Platt, 1999): being right on all of few rows is not being sure.
-    """
-    n = len(log_p)
-    at = np.arange(n), truth
-    doubt = 1.0 / (n + 2.0)
+    def members(self) -> dict[_Candidate, float]:
+        """The best of each method and units, less those that are worse than the best of all; and their factors."""
+        families: dict[tuple[str, str], list[_Candidate]] = {}
+        for one in self.log_p:
+            families.setdefault((one.method, one.units), []).append(one)
+        finalists = [self.best(family) for family in families.values()]
+        winner = self.best(finalists)
+        chosen = [
+            one for one in finalists
+            if self._not_worse(self.right[winner] - self.right[one])
+            and self._not_worse(self.losses(one) - self.losses(winner))
+        ]  # fmt: skip
+        factors = {one: self._sharpness(self.log_p[one], self.most)[0] / len(chosen) for one in chosen}
+        total = sum(factor * self.log_p[one] for one, factor in factors.items())
+        again = self._sharpness(np.asarray(total), np.inf)[0]
+        return {one: again * factor for one, factor in factors.items()}
 
-    def loss(log_factor: float) -> float:
-        t = _log_softmax(np.exp(log_factor) * log_p)
-        return -float(share @ ((1 - doubt) * t[at] + doubt * t.mean(axis=1)))
+    def _not_worse(self, difference: FloatArray) -> bool:
+        """Whether a mean difference is not above its standard error."""
+        mean = float(self.share @ difference)
+        return mean <= float(np.sqrt(np.sum((self.share * (difference - mean)) ** 2)))
 
-    found = minimize_scalar(loss, bounds=(np.log(1e-4), np.log(1e2)), method="bounded", options={"xatol": 0.05})
-    return float(np.exp(found.x)), float(found.fun)
+    def losses(self, one: _Candidate) -> FloatArray:
+        """Of each row, at the best sharpness, and at most `MOST` times that of a guess: outliers are not the rule."""
+        if one not in self._losses:
+            factor, _ = self._sharpness(self.log_p[one], self.most)
+            self._losses[one] = self._loss(factor, self.log_p[one], self.most)
+        return self._losses[one]
+
+    def _loss(self, factor: float, log_p: FloatArray, most: float) -> FloatArray:
+        """Log loss of each row. One row that is wrong is added to the rows, since few that are right prove little."""
+        doubt = 1.0 / (len(log_p) + 2.0)  # Platt (1999)
+        t = _log_softmax(factor * log_p)
+        return np.minimum(-(1 - doubt) * t[np.arange(len(t)), self.truth] - doubt * t.mean(axis=1), most)
+
+    def _sharpness(self, log_p: FloatArray, most: float) -> tuple[float, float]:
+        """What to multiply logits with for the lowest loss on rows held out, and that loss.
+
+        Discriminant analysis is too sure of itself in wide rows, and a strong penalty not sure enough.
+        """
+        bounds = np.log(1e-4), np.log(1e2)
+        found = minimize_scalar(
+            lambda factor: float(self.share @ self._loss(np.exp(factor), log_p, most)),
+            bounds=bounds, method="bounded", options={"xatol": 0.05},
+        )  # fmt: skip
+        return float(np.exp(found.x)), float(found.fun)
 
 
 def _inner_folds(codes: IntArray, rng: np.random.Generator) -> Iterator[tuple[IntArray, IntArray]]:
@@ -335,11 +388,11 @@ class _Problem:
         problem, lowest = _Logistic(self, candidates[0].units), np.inf
         at = np.arange(len(codes)), codes
         for one in candidates:
-            weights, bias = problem.solve(one.penalty, tolerance=1e-3)
+            weights, bias = problem.solve(one.penalty, tolerance=1e-3, steps=100)
             log_p = _log_softmax(rows @ weights + bias)
             yield one, log_p
-            loss = -float(np.average(log_p[at], weights=weight))
-            if loss > lowest + np.log(self.k):
+            loss = float(np.average(np.minimum(-log_p[at], MOST * np.log(self.k)), weights=weight))
+            if loss > lowest + np.log(self.k) / 2:
                 return  # sure and wrong: weaker penalties will be worse, and take longest
             lowest = min(lowest, loss)
 
@@ -373,7 +426,7 @@ class _Logistic:
         self.width = 1 if self.k == 2 else self.k
         self.solution: tuple[FloatArray, FloatArray] | None = None
 
-    def solve(self, penalty: float, tolerance: float = 1e-6) -> tuple[FloatArray, FloatArray]:
+    def solve(self, penalty: float, tolerance: float = 1e-6, steps: int = 2000) -> tuple[FloatArray, FloatArray]:
         """Weights (d, k) of scaled rows and bias at the minimum; starts from the last solution."""
         decay = penalty * float(self.variance.mean()) if len(self.variance) else penalty
         width, binary = self.width, self.width == 1
@@ -407,7 +460,7 @@ class _Logistic:
         with one_scipy_thread():
             found = minimize(
                 objective, start, jac=True, method="L-BFGS-B",
-                options={"maxiter": 2000, "maxfun": 4000, "gtol": tolerance * small, "ftol": 0.0, "maxcor": 20},
+                options={"maxiter": steps, "maxfun": 2 * steps, "gtol": tolerance * small, "ftol": 0.0, "maxcor": 20},
             )  # fmt: skip
         w, b = unit[:, None] * found.x[:size].reshape(-1, width), found.x[size:]
         self.solution = w, b
