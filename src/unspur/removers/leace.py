@@ -129,8 +129,8 @@ class ClosedFormRemover(Remover):
 
     def _forget(self) -> None:
         """Nothing of an earlier fit may outlive a new one."""
-        for name in ("_training_rows", "certificate_", "moments_"):
-            self.__dict__.pop(name, None)
+        self._forget_rows()
+        self.__dict__.pop("moments_", None)
 
     def _solve(self, moments: Covariances, whitener: Whitener | None = None) -> None:
         found = closed_form(moments, self._n_concept, self._form, whitener)
@@ -233,7 +233,7 @@ class LEACE(ClosedFormRemover):
         merged = LEACE(**self.get_params())
         merged.__dict__.update(self.__dict__)
         merged.__dict__.pop("certificate_", None)
-        merged._add_to_memory(other._training_rows, other.training_hash_)
+        merged._add_to_memory(other._training_rows, other.training_hash_, other.__dict__.get("_training_sketches", ()))
         merged.moments_ = self.moments_.merge(other.moments_)
         merged._solve(merged.moments_)
         return merged

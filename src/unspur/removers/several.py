@@ -76,9 +76,10 @@ def one_after_the_other(
         single = data.concept_classes
     assert gone is not None
     estimator.spurious_ = gone
-    for stale in ("_training_rows", "certificate_"):
-        estimator.__dict__.pop(stale, None)
+    estimator._forget_rows()
     estimator._remember(z)
+    if validation is not None and validation.X is not None:
+        estimator._remember_validation(checked_z(estimator, validation.X, reset=False))
     classes = tuple(label.classes for label in labels)
     if len(tasks) == 1:
         estimator.trace_, estimator.concept_classes_ = traces["concept"], single
