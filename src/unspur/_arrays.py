@@ -100,6 +100,13 @@ def cast(x: Array, kind: np.dtype[Any] | type) -> Array:
     return x.to(getattr(namespace(x), np.dtype(kind).name))
 
 
+def rounded(x: Array, kind: str) -> Array:
+    """`x`, in its own type, with the digits that a half type (or its own) holds."""
+    if isinstance(x, np.ndarray):
+        return x.astype(kind).astype(x.dtype)
+    return x.to(getattr(namespace(x), kind)).to(x.dtype)
+
+
 def matching(x: Array, other: Array) -> Array:
     """`x` in the type of `other`, both in the same library; not a copy where it has it."""
     return x.astype(other.dtype, copy=False) if isinstance(x, np.ndarray) else x.to(other.dtype)

@@ -18,6 +18,7 @@
 
     NotConvergedWarning (sklearn's ConvergenceWarning)   a solver stopped early; the message says why
     NothingRemovedWarning (UserWarning)                  no spurious direction was found: transform changes nothing
+    EverythingRemovedWarning (UserWarning)               a removal leaves nothing, or next to nothing, of the rows
     IllConditionedWarning (UserWarning)                  a removal amplifies noise; the message says by how much
     UsedRowsWarning (UserWarning)                        a certificate was asked for on rows of the fit
 
@@ -87,6 +88,10 @@ class NothingRemovedWarning(UserWarning):
 
 class TaskLostWarning(UserWarning):
     """Main-task directions were found at first and none at the end, so that the task may be removed as well."""
+
+
+class EverythingRemovedWarning(UserWarning):
+    """A removal takes all directions in which rows vary, or nearly all; the message says how many."""
 
 
 class IllConditionedWarning(UserWarning):

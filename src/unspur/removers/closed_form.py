@@ -23,10 +23,12 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import scipy.linalg
 
+from unspur._arrays import cast, like, namespace, rounded
 from unspur._reading import NUMBER, require_kinds
 from unspur._threads import one_scipy_thread
-from unspur._typing import FloatArray
+from unspur._typing import Array, FloatArray
 from unspur.exceptions import IllConditionedWarning, InputError
+from unspur.rows import Block, RowSource
 from unspur.subspace import AffineMap, Subspace
 from unspur.sums.covariances import Covariances
 
@@ -39,7 +41,11 @@ ILL = 100.0
 
 @dataclass(frozen=True, slots=True)
 class ClosedFormTrace:
-    """What a closed form did: columns it was given, directions it removed, singular values it dropped, condition."""
+    """What a closed form did: columns it was given, directions it removed, singular values it dropped, condition.
+
+    `rounding` is the correlation with the concept that rounding brings back along the directions that are removed, on
+    the rows of the fit; 0 where it was not looked at, which is only where rows have digits to spare.
+    """
 
     method: str
     columns: int
@@ -47,6 +53,7 @@ class ClosedFormTrace:
     dropped: tuple[float, ...]
     rank: int
     condition: float
+    rounding: float = 0.0
 
     @property
     def stopped(self) -> str:
@@ -61,7 +68,9 @@ class ClosedFormTrace:
     def from_dict(cls, saved: dict[str, Any]) -> ClosedFormTrace:
         """Inverse of `to_dict`."""
         whole = {"columns": int, "removed": int, "rank": int}
-        require_kinds(saved, {"method": str, **whole, "dropped": [NUMBER], "condition": NUMBER}, "the trace")
+        saved = {"rounding": 0.0, **saved}  # which versions before 0.2 do not write
+        numbers = {"dropped": [NUMBER], "condition": NUMBER, "rounding": NUMBER}
+        require_kinds(saved, {"method": str, **whole, **numbers}, "the trace")
         return cls(**{**saved, "dropped": tuple(saved["dropped"])})
 
     def __str__(self) -> str:
@@ -72,6 +81,8 @@ class ClosedFormTrace:
             lines.append(f"dropped as dependent or without covariance: {len(self.dropped)} (singular values {values})")
         if self.condition > 1:
             lines.append(f"condition of the split between concept and task: {self.condition:.3g}")
+        if self.rounding:
+            lines.append(f"correlation with the concept of what rounding leaves: {self.rounding:.2f}")
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -83,12 +94,17 @@ def _count(number: int, thing: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ClosedForm:
-    """A removal with the subspaces it is about and the story of how it came about."""
+    """A removal with the subspaces it is about and the story of how it came about.
+
+    `faint` (d, m) holds directions along which next to nothing is left of the rows, and along which they told the
+    concept: there rounding may be all there is.
+    """
 
     removal: AffineMap
     spurious: Subspace
     main: Subspace
     trace: ClosedFormTrace
+    faint: FloatArray
 
 
 def closed_form(moments: Covariances, n_concept: int, form: Form, whitener: Whitener | None = None) -> ClosedForm:
@@ -118,7 +134,35 @@ def closed_form(moments: Covariances, n_concept: int, form: Form, whitener: Whit
     main = Subspace.empty(len(left))
     if form == "splince" and task.original.shape[1]:
         main = Subspace.spanned_by(_span(task.original).basis)
-    return ClosedForm(AffineMap(moments.mean_x, right, left, "remove"), spurious, main, trace)
+    faint = np.column_stack([right, whiten.transposed(concept.faint)])
+    return ClosedForm(AffineMap(moments.mean_x, right, left, "remove"), spurious, main, trace, faint)
+
+
+def correlation_in_rounding(rows: RowSource, form: ClosedForm, kind: str) -> float:
+    """Largest correlation with a concept column, on the cleaned rows in their own type, along a faint direction.
+
+    Zero by the equations. Where columns are nearly copies of each other, or rows are coarse, the rounding of the cleaned
+    rows is all there is along these directions, and it may go with the concept. `kind` is the type of the rows as they
+    came: half precision is widened before it gets here.
+    """
+    lengths = np.linalg.norm(form.faint, axis=0)
+    directions = (form.faint / np.where(lengths > 0, lengths, 1.0))[:, lengths > 0]
+    removal, columns = form.removal, form.trace.columns
+
+    def moments(block: Block) -> Array:
+        clean = cast(rounded(removal(block.z), kind), np.float64) - like(removal.centre, block.weight)
+        scores, weight = (clean @ like(directions, clean)).T, block.weight
+        targets = cast(block.targets[:columns], np.float64)
+        ones = (weight * 0.0 + 1.0)[None]
+        both = namespace(scores).concat([ones, scores, targets])
+        return (both * weight) @ both.T
+
+    sums = rows.sum(moments)
+    second = sums / sums[0, 0] - np.outer(sums[0], sums[0]) / sums[0, 0] ** 2
+    variance = np.maximum(np.diag(second), 0.0)
+    unit = np.sqrt(np.where(variance > 0, variance, np.inf))
+    correlation = np.abs(second / np.outer(unit, unit))
+    return float(np.max(correlation[1 : directions.shape[1] + 1, directions.shape[1] + 1 :], initial=0.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,11 +226,13 @@ class Whitener:
 class _Columns:
     """Covariances with some targets, scaled so that ``L⁻¹A`` has unit columns: the same span, free of scale and rarity.
 
-    `without` holds the multiple correlations of the targets left out because they have none beyond rounding.
+    `faint` holds the part of `whitened` in directions whose variance is not known, of the columns that have one there;
+    `without` the multiple correlations of the targets left out because they have none beyond rounding.
     """
 
     original: FloatArray
     whitened: FloatArray
+    faint: FloatArray
     without: tuple[float, ...]
 
     @classmethod
@@ -203,11 +249,12 @@ class _Columns:
         correlation = np.where(varies, lengths / deviation, 0.0)
         real = correlation > (1e-9 if moments.rounding < 1e-10 else 1e-4)
         # Where the variance counts as one, a covariance is small by nature, and real above the rounding of the rows.
-        faint = np.linalg.norm(whitened[whiten.rank :], axis=0) / deviation
-        real |= varies & (faint > max(moments.noise, 4.0 * moments.grain))
+        below = np.where(np.arange(len(whitened))[:, None] < whiten.rank, 0.0, whitened)
+        faint = varies & (np.linalg.norm(below, axis=0) / deviation > max(moments.noise, 4.0 * moments.grain))
+        real |= faint
         unit = np.where(real, lengths, 1.0)
         without = tuple(float(value) for value in correlation[~real])
-        return cls((original / unit)[:, real], (whitened / unit)[:, real], without)
+        return cls((original / unit)[:, real], (whitened / unit)[:, real], (below / unit)[:, faint], without)
 
 
 @dataclass(frozen=True, slots=True)
