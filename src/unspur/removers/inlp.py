@@ -157,8 +157,11 @@ class INLP(Remover):
 
     def _fit_binary(
         self, train: Sample, validation: Sample | None, gone: Subspace | None, main_only: bool = False
-    ) -> tuple[Subspaces, Trace, LabelledRows]:
-        """What is found of one binary concept, in groups with one binary main label, which needs no directions."""
+    ) -> tuple[Subspaces, Trace, Any]:
+        """What is found of one binary concept, in groups with one binary main label; that alone needs no directions."""
+        nothing = Subspace.empty(self.n_features_in_)
+        if main_only:
+            return Subspaces(nothing, nothing, (), ""), Trace((), "", 0.0, 0.0), None
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1, size=4))
         data = labelled_rows(
             self,
@@ -170,12 +173,8 @@ class INLP(Remover):
             smallest_group=self.smallest_group,
             needs_y=self.tests == "group" or self.balance in ("main", "group"),
         )
-        away = gone or Subspace.empty(data.rows.n_features)
-        if main_only:
-            none = Subspace.empty(data.rows.n_features)
-            return Subspaces(none, none, (), ""), Trace((), "", 0.0, 0.0, {}), data
         with tqdm(desc="INLP", unit=" directions", disable=not self.verbose) as bar:
-            return *self._peel(data, bar.update, away, rng), data
+            return *self._peel(data, bar.update, gone or nothing, rng), data
 
     def _direction(
         self, data: LabelledRows, whitening: Whitening, away_from: Subspace, fold: int | None, rng: np.random.Generator
