@@ -166,7 +166,7 @@ def faintly_told(seed: int) -> tuple[Any, Any, Any]:
 
 
 def told_by_all_columns(rows: Any, label: Any, unit: Any) -> float:
-    """Multiple correlation of a label with rows, in extended precision; what varies less than they are rounded is out."""
+    """Multiple correlation of a label with rows, in extended precision, without what is within their rounding."""
     before = unit.astype(np.longdouble)
     spread = before.std(axis=0)
     rounding = 16 * np.finfo(unit.dtype).eps * (np.sqrt((before**2).mean(axis=0)) / spread).max()

@@ -10,8 +10,8 @@ After each Cov(x', concept) = 0; SPLINCE also keeps Cov(x', y) = B. Columns are 
 rank is judged, so tolerances are relative and neither scale nor rarity matters.
 
 What is taken out is a combination of the columns of A itself, not of a basis of it. So an error of the other factor
-leaves the same small share of A in every direction, also in those that hardly vary: ``a`` and ``a + ε concept`` tell the
-concept by their difference, however small ε is.
+leaves the same small share of A in every direction, also in those that hardly vary: ``a`` and ``a + ε concept`` tell
+the concept by their difference, however small ε is.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class ClosedFormTrace:
     def from_dict(cls, saved: dict[str, Any]) -> ClosedFormTrace:
         """Inverse of `to_dict`."""
         whole = {"columns": int, "removed": int, "rank": int}
-        saved = {"rounding": 0.0, **saved}  # which versions before 0.2 do not write
+        saved = {"rounding": 0.0, **saved}  # which older files do not have
         numbers = {"dropped": [NUMBER], "condition": NUMBER, "rounding": NUMBER}
         require_kinds(saved, {"method": str, **whole, **numbers}, "the trace")
         return cls(**{**saved, "dropped": tuple(saved["dropped"])})
@@ -141,9 +141,9 @@ def closed_form(moments: Covariances, n_concept: int, form: Form, whitener: Whit
 def correlation_in_rounding(rows: RowSource, form: ClosedForm, kind: str) -> float:
     """Largest correlation with a concept column, on the cleaned rows in their own type, along a faint direction.
 
-    Zero by the equations. Where columns are nearly copies of each other, or rows are coarse, the rounding of the cleaned
-    rows is all there is along these directions, and it may go with the concept. `kind` is the type of the rows as they
-    came: half precision is widened before it gets here.
+    Zero by the equations. Where columns are nearly copies of each other, or rows are coarse, the rounding of the
+    cleaned rows is all there is along these directions, and it may go with the concept. `kind` is the type of the rows
+    as they came: half precision is widened before it gets here.
     """
     lengths = np.linalg.norm(form.faint, axis=0)
     directions = (form.faint / np.where(lengths > 0, lengths, 1.0))[:, lengths > 0]
@@ -170,8 +170,9 @@ class Whitener:
     """``L⁻¹`` for Σ = L Lᵀ: lower triangular, or by eigenvectors of the correlations where the rows are flat.
 
     Then L = D U Λ^½ (d, r), with D the standard deviations, so that small features count like large ones. The last
-    ``r − rank`` columns of U are directions of which the moments cannot tell whether the rows vary there; their variance
-    counts as one. What they share with the concept is removed like the rest, and nothing is divided by rounding error.
+    ``r − rank`` columns of U are directions of which the moments cannot tell whether the rows vary there; their
+    variance counts as one. What they share with the concept is removed like the rest, and nothing is divided by
+    rounding error.
     """
 
     lower: FloatArray | None

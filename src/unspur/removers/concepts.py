@@ -186,8 +186,8 @@ def require_another_label(concepts: Concepts, y: Array, counts: BoolArray) -> No
             continue
         if 1 < len(np.unique(codes[rows])) < len(rows):
             raise LabelError(
-                f"{name} and y are the same label in all {len(rows):,} rows, up to the names of the classes: removing it "
-                "would remove the task, and no data could tell the two apart. Rows where they disagree are needed."
+                f"{name} and y are the same label in all {len(rows):,} rows, up to the names of the classes: removing "
+                "it would remove the task, and no data could tell the two apart. Rows where they disagree are needed."
             )
 
 

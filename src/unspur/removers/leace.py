@@ -31,7 +31,6 @@ from unspur.rows import Columns, RowSource, at_hand, fetched, home_of
 from unspur.sums.covariances import Covariances
 from unspur.sums.moments import keeps_digits
 
-
 #: Share of the directions in which rows vary from which a removal leaves too little to go unsaid.
 MOST_OF_RANK = 0.9
 #: Rounding error beside the spread of a column from which it is looked at whether that of cleaned rows tells the
@@ -159,12 +158,12 @@ class ClosedFormRemover(Remover):
     def _warn_if_little_is_left(self, removed: int, rank: int) -> None:
         """Nothing erases everything in silence."""
         if removed and removed >= MOST_OF_RANK * rank:
-            all_of = "all" if removed >= rank else f"{removed} of the {rank}"
+            all_of, left = ("all", "nothing") if removed >= rank else (f"{removed} of the {rank}", "hardly anything")
             classes = "" if not self.concept_classes_ else " A concept of m classes takes up to m − 1 of them."
             warnings.warn(
-                f"The removal takes {all_of} directions in which the rows vary, so that "
-                f"{'nothing' if removed >= rank else 'hardly anything'} is left of them.{classes} Remove fewer concepts or "
-                "classes, take a number as one (concept_type='continuous'), or use rows with more features.",
+                f"The removal takes {all_of} directions in which the rows vary, so that {left} is left of them."
+                f"{classes} Remove fewer concepts or classes, take a number as one (concept_type='continuous'), or use "
+                "rows with more features.",
                 EverythingRemovedWarning,
                 stacklevel=4,
             )
