@@ -180,7 +180,7 @@ class TestOutputs:
         plain, (plain_state, plain_cell) = lstm(x)
         with (
             surgery.attach(lstm, "", self.removal),
-            pytest.raises(InputError, match=r"3 tensors.*Pass as output= the one"),
+            pytest.raises(InputError, match=r"3 tensors.*as output= the one"),
         ):
             lstm(x)
         with surgery.attach(lstm, "", self.removal, output=0):
