@@ -22,6 +22,7 @@
     SlowFitWarning (UserWarning)                         a fit takes long; the message says where it is and what to try
     NothingRemovedWarning (UserWarning)                  no spurious direction was found: transform changes nothing
     TaskLostWarning (UserWarning)                        the task went with the concept, or may have
+    EverythingRemovedWarning (UserWarning)               a removal leaves nothing, or next to nothing, of the rows
     IllConditionedWarning (UserWarning)                  a removal amplifies noise; the message says by how much
     UsedRowsWarning (UserWarning)                        a certificate was asked for on rows of the fit
 
@@ -103,6 +104,10 @@ class NothingRemovedWarning(UserWarning):
 
 class TaskLostWarning(UserWarning):
     """What is left no longer predicts the task, or may not; the message says what was lost and what to try."""
+
+
+class EverythingRemovedWarning(UserWarning):
+    """A removal takes all directions in which rows vary, or nearly all; the message says how many."""
 
 
 class IllConditionedWarning(UserWarning):
