@@ -364,7 +364,7 @@ def _array(name, value):
         (_set("trace", "steps", 0, "loss_main", to={"x": None}), "not those of four groups"),
         (_set("certificate", "covariance_left", to=3), "'covariance_left' of the certificate"),
         (_set("certificate", "task", 0, "accuracy", to=None), "'accuracy' of a probe"),
-        (_set("certificate", "probe", "concept", to=[]), "IndexError"),
+        (_set("certificate", "probe", "concept", to=[]), "has 0 parts, and not those before and after"),
         (_set("concept_classes", to=5), "'concept_classes' of the metadata"),
         (_set("feature_names", to=["a"]), "1 names for"),
         (_set("feature_names", to="abc"), "'feature_names' of the metadata"),

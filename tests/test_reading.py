@@ -35,8 +35,8 @@ def test_arrays_come_back_as_they_were_saved(tmp_path, version, mapped):
         (npy(HEADER.replace("(2, 3)", "(True, 3)")), "its shape is"),
         (npy(HEADER.replace("(2, 3)", "(18446744073709551616, 3)")), "its shape is"),
         (npy(HEADER.replace("(2, 3)", "(2, 3")), "header is damaged"),
-        (npy("-" * 9000 + "1"), "header is damaged"),  # which ends the stack of Python's parser
-        (npy("(" * 5000 + ")" * 5000), "header is damaged"),
+        (npy("-" * 9000 + "1"), "would have 9,001 bytes"),  # which would end the stack of Python's parser
+        (npy("(" * 1500 + ")" * 1500), "header is damaged"),
         (npy(HEADER.replace("<f8", "|O")), "Python objects"),
         (npy(HEADER, version=9), "version 9"),
         (b"\x93NUMPY\x02\x00\xff\xff\xff\xff{", "4,294,967,295 bytes"),

@@ -52,7 +52,7 @@ LINES = {
     },
 }  # fmt: skip
 CONTROLS = {
-    "takes_memory": "it took 150 MB", "asks_for_memory": "it took 150 MB",
+    "takes_memory": "it took 150 MB", "asks_for_memory": "it took 300 MB",
     "hides_its_hunger": "asked for too much memory",
     "hangs": "computed for more than", "waits": "said nothing for", "crashes": "SIGSEGV", "eats_memory": "MemoryError",
     "runs_code": "EXECUTED", "writes_elsewhere": "evil", "has_another_error": "KeyError",
@@ -60,7 +60,7 @@ CONTROLS = {
 }  # fmt: skip
 SEED = 20240
 #: Times as many in the full form.
-FULL = 10
+FULL = 13
 
 
 @pytest.fixture(scope="module")
