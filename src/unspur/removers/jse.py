@@ -123,8 +123,9 @@ class JSE(Remover):
         The two subspaces, orthogonal to each other unless ``orthogonality="scores"``.
     removal_ : AffineMap
         What `transform` applies.
-    trace_ : Trace
-        Every direction tested, with both statistics and the decision; prints as a table.
+    trace_ : Trace or Traces
+        Every direction tested, with both statistics and the decision; prints as a table. With several concepts, or
+        labels of more than two classes, one trace for each concept and class against the rest, by name.
     classes_, concept_classes_ : tuple
         The values that were coded 0 and 1.
     n_features_in_ : int
@@ -242,7 +243,7 @@ class JSE(Remover):
         y : array of shape (n,)
             Main-task label. Of more than two classes each is taken against the rest: what is removed is orthogonal to
             the main-task directions of all of them.
-        concept : array of shape (n,) or (n, m), or DataFrame
+        concept : array of shape (n,) or (n, m), DataFrame, or mapping from names to arrays of shape (n,)
             What to remove: a concept of two or more classes, or several concepts. Several are taken one after the
             other, each class of a concept of more than two against the rest, and the span of all that is found is
             removed. Rows where the concept is missing are left out of its fit.
@@ -296,7 +297,7 @@ class JSE(Remover):
 
     def _fit_one(
         self, train: Sample, validation: Sample | None, gone: Subspace | None
-    ) -> tuple[Subspaces, Trace, LabelledRows]:
+    ) -> tuple[Subspaces, Trace | tuple[Trace, ...], LabelledRows]:
         """The subspaces for one binary concept, away from what was removed before."""
         classes = () if train.y is None else class_label(train.y, "y", np.shape(train.y)[0]).classes
         if len(classes) > 2:
