@@ -19,8 +19,8 @@ from unspur.rows import CONCEPT, MAIN
 class Step:
     """One tested direction with its verdict and the solver's word.
 
-    `outer` is the round of the outer loop, `inner` the step of the inner loop, 0 for the outer direction itself. Round 0
-    comes before the outer loop: what a class of a main label of more than two needs.
+    `outer` is the round of the outer loop, `inner` the step of the inner loop, 0 for the outer direction itself.
+    Round 0 comes before the outer loop: what a class of a main label of more than two needs.
     """
 
     outer: int

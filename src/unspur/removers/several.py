@@ -71,7 +71,8 @@ def one_after_the_other(
         held_out = [None] * len(tasks)
         if others is not None:
             held_out = [task.values for name, values, label in zip(others, others.values(), labels, strict=True)
-                        for task in _tasks(name, values, label.classes, estimator.missing_concept)]  # fmt: skip
+                        for task in _tasks(f"{name} of the validation rows", values, label.classes,
+                                           estimator.missing_concept)]  # fmt: skip
     gone: Subspace | None = None
     traces: list[Trace] = []
     for task, values in zip(tasks, held_out, strict=True):
