@@ -57,7 +57,7 @@ def label_options(function: F) -> F:
         click.option("--concept", required=True, multiple=True, metavar="NAME", callback=_different,
                      shell_complete=columns_of("file", "files"),
                      help="Concept to remove, given the same way; may be repeated."),
-        click.option("--main", "main", required=True, multiple=True, metavar="NAME", callback=_only_one,
+        click.option("--main", "main", required=True, multiple=True, metavar="NAME", callback=only_one,
                      shell_complete=columns_of("file", "files"),
                      help="Main-task label: a column, an array of the .npz, or a .npy file."),
     ):  # fmt: skip
@@ -72,11 +72,11 @@ def _different(ctx: click.Context, parameter: click.Parameter, given: tuple[str,
     return given
 
 
-def _only_one(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> str:  # noqa: ARG001
-    """A name of which the last would win in silence if there were two."""
+def only_one(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> str | None:  # noqa: ARG001
+    """A callback for options of which the last would win in silence if there were two."""
     if len(given) > 1:
-        raise click.BadParameter(f"it is given {len(given)} times ({', '.join(given)}); there is one main label.")
-    return given[0]
+        raise click.BadParameter(f"it is given {len(given)} times ({', '.join(given)}); give one.")
+    return given[0] if given else None
 
 
 def missing_values(text: str | None, table: Table, concepts: Sequence[str]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,7 @@ def compare_command(
             bar.update()
 
         results = compare(train, test, others["validation"], chosen_removers, chosen_heads, seed, balance, report)
+    results = [_named(result, (main, *concept)) for result in results]
     if csv_file is not None:
         _write_csv(results, csv_file, force)
     if as_json:
@@ -143,6 +145,11 @@ def _rows(table: Table, main: str, concepts: tuple[str, ...], missing: Mapping[s
     y, *values = (np.array(label.classes)[label.codes][known] for label in labels)
     concept = values[0] if len(values) == 1 else dict(zip(concepts, values, strict=True))
     return Rows(table.Z[known], y, concept)
+
+
+def _named(result: Comparison, names: tuple[str, ...]) -> Comparison:
+    """With groups called by the names of the labels."""
+    return result if result.accuracy is None else replace(result, accuracy=replace(result.accuracy, names=names))
 
 
 def _write_csv(results: Sequence[Comparison], path: str, force: bool) -> None:

@@ -12,7 +12,15 @@ import click
 import numpy as np
 
 from unspur.exceptions import InputError, OutputExistsError
-from unspur.lab.cli.common import LocalPath, echo_json, force_option, json_option, seed_option, sizes_option
+from unspur.lab.cli.common import (
+    LocalPath,
+    echo_json,
+    force_option,
+    json_option,
+    only_one,
+    seed_option,
+    sizes_option,
+)
 from unspur.lab.cli.completion import columns_of, one_of
 from unspur.lab.cli.words import say, say_where
 from unspur.lab.datasets.celeba import SIZES as FACES
@@ -69,9 +77,11 @@ def _training_options(function: F) -> F:
 @seed_option
 @sizes_option("Examples in each split (the paper's, or as near as the data allow).")
 @click.option(
-    "--main", metavar="NAME", shell_complete=columns_of("source"), help="Main label, of celeba or a table of one's own."
-)
-@click.option("--concept", metavar="NAME", shell_complete=columns_of("source"), help="Concept, likewise.")
+    "--main", metavar="NAME", multiple=True, callback=only_one, shell_complete=columns_of("source"),
+    help="Main label, of celeba or a table of one's own.",
+)  # fmt: skip
+@click.option("--concept", metavar="NAME", multiple=True, callback=only_one, shell_complete=columns_of("source"),
+              help="Concept, likewise.")  # fmt: skip
 @click.option("--unmarked", is_flag=True, help="Train on pairs without the mark only; multinli.")
 @click.option("--adversary", default=0.0, show_default=True, type=click.FloatRange(0.0),
               help="Weight of an adversary that is to find no concept.")  # fmt: skip
