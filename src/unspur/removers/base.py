@@ -84,7 +84,13 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def _forget_rows(self) -> None:
         """Nothing of an earlier fit may outlive a new one."""
-        for name in ("_training_rows", "_training_sketches", "_validation_rows", "_validation_sketches", "certificate_"):
+        for name in (
+            "_training_rows",
+            "_training_sketches",
+            "_validation_rows",
+            "_validation_sketches",
+            "certificate_",
+        ):
             self.__dict__.pop(name, None)
 
     def certificate(

@@ -149,7 +149,7 @@ class INLP(Remover):
 
     def _fit_one(
         self, train: Sample, validation: Sample | None, gone: Subspace | None
-    ) -> tuple[Subspaces, Trace, LabelledRows]:
+    ) -> tuple[Subspaces, Trace | tuple[Trace, ...], LabelledRows]:
         """What is found of one binary concept, away from what was removed before."""
         classes = () if train.y is None else class_label(train.y, "y", np.shape(train.y)[0]).classes
         if len(classes) > 2:

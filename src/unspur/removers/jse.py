@@ -136,8 +136,9 @@ class JSE(Remover):
         The two subspaces, orthogonal to each other unless ``orthogonality="scores"``.
     removal_ : AffineMap
         What `transform` applies.
-    trace_ : Trace
-        Every direction tested, with both statistics and the decision; prints as a table.
+    trace_ : Trace or Traces
+        Every direction tested, with both statistics and the decision; prints as a table. With several concepts, or
+        labels of more than two classes, one trace for each concept and class against the rest, by name.
     classes_, concept_classes_ : tuple
         The values that were coded 0 and 1.
     n_features_in_ : int
@@ -259,7 +260,7 @@ class JSE(Remover):
         y : array of shape (n,)
             Main-task label. Of more than two classes each is taken against the rest: what is removed is orthogonal to
             the main-task directions of all of them.
-        concept : array of shape (n,) or (n, m), or DataFrame
+        concept : array of shape (n,) or (n, m), DataFrame, or mapping from names to arrays of shape (n,)
             What to remove: a concept of two or more classes, or several concepts. Several are taken one after the
             other, each class of a concept of more than two against the rest, and the span of all that is found is
             removed. Rows where the concept is missing are left out of its fit.
@@ -318,7 +319,7 @@ class JSE(Remover):
 
     def _fit_one(
         self, train: Sample, validation: Sample | None, gone: Subspace | None
-    ) -> tuple[Subspaces, Trace, LabelledRows]:
+    ) -> tuple[Subspaces, Trace | tuple[Trace, ...], LabelledRows]:
         """The subspaces for one binary concept, away from what was removed before."""
         classes = () if train.y is None else class_label(train.y, "y", np.shape(train.y)[0]).classes
         if len(classes) > 2:
@@ -401,13 +402,15 @@ class JSE(Remover):
         loops = Loops(inner, self.candidate, limits, spend, self.max_pairs or 2**31)  # type: ignore[arg-type]
         found = estimate_subspaces(estimation, loops, report)
         task = None
-        if found.spurious.dim and not found.main.dim:
+        if found.spurious.dim and not found.main.dim and found.tracks and estimation.room(found.tracks) >= 2:
             plain = _exact_solver(data, spectrum, "none", self.max_iter)(float(weight_decay), self.tol)
             task = _task_loss(replace(estimation, solver=plain), found)
         if not hasattr(self, "_centre"):
             self._centre = spectrum.centre
         delta = found.steps[0].verdict.delta if self.delta == "auto" and found.steps else estimation.tests.delta
-        trace = Trace(found.steps, found.stopped, delta, float(weight_decay), scores, found.complete, task)
+        trace = Trace(
+            found.steps, found.stopped, delta, float(weight_decay), scores, complete=found.complete, task=task
+        )
         return found, trace
 
     def _pair_solver(
