@@ -43,6 +43,7 @@ from unspur._typing import FloatArray
 from unspur.exceptions import GroupSizeError, NotConvergedWarning
 from unspur.rows import CONCEPT, MAIN, RowSource, Weighting, held_out
 from unspur.solvers.scalars import ScalarFit, fit_scalars
+from unspur.sums.cluster_losses import HeldOutClusters, Scores, clustered_losses, losses_without_cluster
 from unspur.sums.counts import GROUPS, Balance, CellCounts
 from unspur.sums.group_losses import (
     SERIES,
@@ -50,6 +51,7 @@ from unspur.sums.group_losses import (
     GroupLosses,
     HeldOutLosses,
     LeaveOneOut,
+    RowLosses,
     ScalarModel,
     ScoresWithinGroups,
 )
@@ -63,6 +65,8 @@ BOTH = np.array([CONCEPT, MAIN])
 ROUNDING = 1e-12
 #: Fewest held-out rows of a group for which the tests keep their level (docs/trust.md).
 SMALLEST_GROUP = 10
+#: Fewest clusters, effective ones, that the held-out rows of a group must lie in.
+SMALLEST_CLUSTERS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +140,8 @@ class DirectionTests:
     by_group: bool = True
     delta: float = 0.0
     scalars: Literal["held_out", "training"] = "held_out"
+    #: Which held-out rows belong together, where they are not independent of each other.
+    clusters: HeldOutClusters | None = None
 
     @property
     def _balance(self) -> Balance:
@@ -149,6 +155,9 @@ class DirectionTests:
         scores = rows.project(directions.T, centre)
         chance = self._chance(counts)
         shared_noise = self._shared_noise(scores, counts)
+        if self.clusters is not None:
+            losses, points = self._losses_by_row(scores, counts, self.clusters)
+            return replace(clustered_losses(losses, chance, self.clusters), shared_noise=shared_noise, points=points)
         if self.scalars == "held_out":
             model = self._leave_one_out(scores, counts)
             points = (bool(model.gamma[0] > 0), bool(model.gamma[1] > 0))
@@ -162,6 +171,25 @@ class DirectionTests:
             total = part if total is None else total + part
         assert total is not None
         return replace(total, shared_noise=shared_noise)
+
+    def _losses_by_row(
+        self, scores: RowSource, counts: CellCounts, clusters: HeldOutClusters
+    ) -> tuple[FloatArray, tuple[bool, bool]]:
+        """Losses of both labels of each held-out row, (2, n), on the host; and which way the direction points."""
+        if self.scalars == "held_out":
+            weighting, own = counts.weighting(counts.held_out, self._balance), FoldScore(0)
+            fit = _fitted(scores, own, weighting)
+            found = np.concatenate(scores.sum(Scores(own)))
+            points = (bool(fit.gamma[0] > 0), bool(fit.gamma[1] > 0))
+            return losses_without_cluster(_model(fit, own), fit.penalty, weighting.factor, found, clusters), points
+        losses = np.zeros((2, len(clusters.cell)))
+        for fold in range(1, counts.n_folds + 1):
+            weighting = counts.weighting(counts.without(fold), self._balance)
+            score = LinearScore(np.eye(counts.n_folds)[[fold - 1, fold - 1]])
+            model = _model(_fitted(scores, score, weighting), score)
+            of_all = np.concatenate(held_out(scores).sum(RowLosses(model)), axis=1)
+            losses = np.where(clusters.cell >> 2 == fold, of_all, losses)
+        return losses, (True, True)
 
     def _shared_noise(self, scores: RowSource, counts: CellCounts) -> float:
         """Share f of a cross-fitted direction that is noise, ``(K − 1)(1 − r)``; none where only one was estimated."""
@@ -198,6 +226,10 @@ class DirectionTests:
 
     def summarise(self, losses: GroupLosses, series: str) -> Average:
         """Average of one of `SERIES` over held-out rows."""
+        if losses.error is not None and losses.degrees is not None:
+            which = SERIES.index(series)
+            means = (losses if self.by_group else losses.pooled()).means[which]
+            return Average(float(means.mean()), float(losses.error[which]), float(losses.degrees[which]))
         stats = losses if self.by_group else losses.pooled()
         rows = stats.effective_rows
         of_group = stats.variances_of_means[SERIES.index(series)]
@@ -279,6 +311,30 @@ def require_testable(counts: CellCounts, *, by_group: bool, smallest: int, how: 
     for axis, name in ((0, "concept"), (1, "main label")):
         if held_out.sum(axis=axis).min() == 0:
             raise GroupSizeError(f"All held-out rows have the same {name}. {how}")
+
+
+def require_clusters(
+    clusters: HeldOutClusters, names: tuple[str, ...], *, smallest: int, how: str, copies: bool = False
+) -> None:
+    """Raise GroupSizeError unless every group has enough clusters with held-out rows, effective ones."""
+    least, found = min(smallest, SMALLEST_CLUSTERS), clusters.effective
+    small = np.flatnonzero(found < least)
+    if not len(small):
+        return
+    what = "different rows" if copies else "clusters"
+    if len(found) == 1:
+        told = f"they lie in {_clusters(found[0])} {what}"
+    else:
+        told = "group " + ", ".join(f"({names[g]}) lies in {_clusters(found[g])}" for g in small) + f" {what}"
+    raise GroupSizeError(
+        f"Too few independent held-out rows: {told}, and rows of one cluster count together; the tests need at least "
+        f"{least}{' in each' if len(found) > 1 else ''}. {how}" + _all_the_same(int(found.min()))
+    )
+
+
+def _clusters(number: float) -> str:
+    """A number of clusters, which need not be whole where their sizes differ."""
+    return f"{number:.0f}" if number == round(number) else f"{number:.1f} (effective, of different sizes)"
 
 
 def _all_the_same(smallest: int) -> str:

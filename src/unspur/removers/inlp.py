@@ -127,14 +127,16 @@ class INLP(Remover):
         y_val: Array | None = None,
         concept_val: Array | None = None,
         sample_weight_val: Array | None = None,
+        clusters: Array | None = None,
+        clusters_val: Array | None = None,
     ) -> Self:
         """Estimate what to remove; arguments are those of :meth:`JSE.fit`, and y is only needed for groups."""
-        validation = Sample(X_val, y_val, concept_val, sample_weight_val, "_val")
+        validation = Sample(X_val, y_val, concept_val, sample_weight_val, "_val", clusters_val)
         with self._all_or_nothing():
             self._validate_params()
             if self.tests == "plain" and self.balance in ("none", "concept"):  # nothing depends on the task
                 y, validation = None, replace(validation, y=None)
-            train = Sample(X, y, concept, sample_weight)
+            train = Sample(X, y, concept, sample_weight, clusters=clusters)
             one_after_the_other(self, train, None if validation.empty else validation, self._fit_one)
             self.classes_ = self.classes_ if y is not None else ()
             self.n_iter_ = self.trace_.most_evaluations
@@ -192,7 +194,8 @@ class INLP(Remover):
         counts = data.counts
         estimated_on = counts.weighting(counts.without(1 if counts.n_folds == 1 else None), self.balance)  # type: ignore[arg-type]
         geometry = Geometry.of_rows(data.rows, estimated_on)
-        tests = DirectionTests(self.significance_level, self.tests == "group", 0.0, self.scalars)  # type: ignore[arg-type]
+        by_group = self.tests == "group"
+        tests = DirectionTests(self.significance_level, by_group, 0.0, self.scalars, data.clusters)  # type: ignore[arg-type]
         nothing = Tracks.empty(data.rows.n_features, counts.n_folds)
 
         def estimate(whitening: Whitening, away_from: Tracks) -> EstimatedPair:

@@ -231,6 +231,8 @@ class JSE(Remover):
         y_val: Array | None = None,
         concept_val: Array | None = None,
         sample_weight_val: Array | None = None,
+        clusters: Array | None = None,
+        clusters_val: Array | None = None,
     ) -> Self:
         """Estimate both subspaces.
 
@@ -255,10 +257,10 @@ class JSE(Remover):
         were accepted, issues a TaskLostWarning: the concept is then so much easier to predict that it is found in every
         direction.
         """
-        validation = Sample(X_val, y_val, concept_val, sample_weight_val, "_val")
+        validation = Sample(X_val, y_val, concept_val, sample_weight_val, "_val", clusters_val)
         with self._all_or_nothing():
             self._validate_params()
-            train = Sample(X, y, concept, sample_weight)
+            train = Sample(X, y, concept, sample_weight, clusters=clusters)
             one_after_the_other(self, train, None if validation.empty else validation, self._fit_one)
             self.classes_ = self.__dict__.pop("_main_classes", self.classes_)
             self.n_iter_ = self.trace_.most_evaluations
@@ -341,7 +343,8 @@ class JSE(Remover):
         spectrum = Spectrum.of(Geometry.of_rows(data.rows, estimated_on))
         require_room(len(spectrum.variance), data.rows.n_features)
         make_solver = self._pair_solver(data, spectrum, rng)
-        tests = DirectionTests(self.significance_level, self.tests == "group", 0.0, self.scalars)  # type: ignore[arg-type]
+        by_group = self.tests == "group"
+        tests = DirectionTests(self.significance_level, by_group, 0.0, self.scalars, data.clusters)  # type: ignore[arg-type]
 
         def joint(weight_decay: float, tol: float = self.tol) -> JointEstimation:
             solver = make_solver(weight_decay, tol)
