@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from unspur._arrays import on_numpy
-from unspur._typing import Array, BoolArray, FloatArray, IntArray
+from unspur._typing import Array, FloatArray, IntArray
 from unspur.exceptions import InputError
 
 
@@ -61,6 +61,11 @@ def clusters_in_two(code: IntArray, part: IntArray) -> IntArray:
     first = np.full(int(code.max(initial=-1)) + 1, -1, dtype=np.intp)
     first[code[::-1]] = part[::-1]
     return np.unique(code[first[code] != part])
+
+
+def shared_clusters(one: Any, other: Any) -> set[Any]:
+    """Labels that occur in both."""
+    return set(_one_per_row(one).tolist()) & set(_one_per_row(other).tolist())
 
 
 def copies(hashes: Array) -> IntArray | None:
@@ -115,6 +120,3 @@ def _is_gap(value: Any) -> bool:
 
 def _missing(name: str, gaps: int) -> InputError:
     return InputError(f"{name} is missing in {gaps} rows. A row that stands alone needs a label of its own.")
-
-
-__all__ = ["BoolArray", "cluster_codes", "clusters_in_two", "copies", "folds_by_cluster", "measured_on_a_scale"]

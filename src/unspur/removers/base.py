@@ -61,7 +61,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def _remember(self, z: Array) -> None:
         """Keep a hash of every row of the fit, so that a certificate can tell rows it must not be measured on."""
-        self._add_to_memory(*_hashes(z))
+        self._add_to_memory(*hashes_of(z))
 
     def _add_to_memory(self, hashes: Any, mark: str) -> None:
         """Rows by their hashes (None: too many to keep) and their fingerprint, beside those kept before."""
@@ -262,7 +262,7 @@ def _require_array(X: Array, how: str) -> None:
         raise InputError(f"X is {X!r}, which are not held in memory as a whole; {how}.")
 
 
-def _hashes(z: Array) -> tuple[Any, str]:
+def hashes_of(z: Array) -> tuple[Any, str]:
     """Hash of each row and the fingerprint of all; no hashes of a Dask array too long to bring them here."""
     if isinstance(z, StoredRows):
         with closing(z.blocks()) as blocks:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
@@ -137,7 +138,8 @@ class INLP(Remover):
             if self.tests == "plain" and self.balance in ("none", "concept"):  # nothing depends on the task
                 y, validation = None, replace(validation, y=None)
             train = Sample(X, y, concept, sample_weight, clusters=clusters)
-            one_after_the_other(self, train, None if validation.empty else validation, self._fit_one)
+            fit_one = partial(self._fit_one, Splitting.lasting(self.cv))
+            one_after_the_other(self, train, None if validation.empty else validation, fit_one)
             self.classes_ = self.classes_ if y is not None else ()
             self.n_iter_ = self.trace_.most_evaluations
             self.removal_ = AffineMap.removing(self.spurious_, self._centre)
@@ -146,7 +148,7 @@ class INLP(Remover):
         return self
 
     def _fit_one(
-        self, train: Sample, validation: Sample | None, gone: Subspace | None
+        self, cv: Any, train: Sample, validation: Sample | None, gone: Subspace | None
     ) -> tuple[Subspaces, Trace, LabelledRows]:
         """What is found of one binary concept, away from what was removed before."""
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1, size=4))
@@ -154,7 +156,7 @@ class INLP(Remover):
             self,
             train,
             validation,
-            Splitting(self.cv, self.validation_fraction, rng),
+            Splitting(cv, self.validation_fraction, rng),
             self.missing_concept,
             by_group=self.tests == "group",
             smallest_group=self.smallest_group,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from numbers import Integral
@@ -16,7 +17,7 @@ from unspur._arrays import as_tensor, is_of, on_numpy
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.clusters import cluster_codes, clusters_in_two, folds_by_cluster
 from unspur.criteria import require_clusters, require_testable
-from unspur.exceptions import InputError, LabelError, NotFiniteError
+from unspur.exceptions import ClusterWarning, InputError, LabelError, NotFiniteError
 from unspur.labels import BinaryLabel, binary_label
 from unspur.rows import Columns, FileRows, RowSource, StackedRows, fetched, home_of, rows_of
 from unspur.sums.cluster_losses import HeldOutClusters
@@ -72,6 +73,11 @@ class Splitting:
     share: float
     rng: np.random.Generator
 
+    @staticmethod
+    def lasting(cv: Any) -> Any:
+        """`cv` so that it can be used for several concepts and classes: the splits of a generator are a list."""
+        return cv if cv is None or isinstance(cv, Integral) or hasattr(cv, "split") else list(cv)
+
     def folds(self, group: IntArray, present: BoolArray, clusters: IntArray | None = None) -> IntArray:
         """Fold of each row, stratified by group: 1…cv in turn, or 1 for the held-out share and 0 for the rest.
 
@@ -118,7 +124,8 @@ class Splitting:
         if not hasattr(self.cv, "split"):
             return cast(Iterable[Any], self.cv)
         try:
-            return list(self.cv.split(np.zeros((len(group), 1)), group, clusters))
+            own = () if clusters is None else (clusters,)  # what does not use them warns of them
+            return list(self.cv.split(np.zeros((len(group), 1)), group, *own))
         except ValueError as error:
             how = " Pass clusters=, which are what it calls groups." if clusters is None else ""
             raise InputError(f"cv: {type(self.cv).__name__} cannot split these rows: {error}{how}") from None
@@ -161,9 +168,7 @@ def labelled_rows(
     weight = np.where(present, weight, 0.0)
     clusters = train.codes(len(z))
     if validation is None:
-        columns = Columns.of(y.codes, concept.codes, weight, splitting.folds(group, present, clusters))
-        if clusters is not None and not train.copies:
-            _require_together(clusters[present], columns.cell[present] >> 2)
+        columns = Columns.of(y.codes, concept.codes, weight, _folds(splitting, group, present, clusters, train.copies))
         rows: RowSource = _finite(estimator, rows_of(z, columns))
         how = "Pass a larger share to hold out, cv=5, or a validation set (X_val, y_val, concept_val)."
         if splitting.cv is not None:
@@ -181,7 +186,10 @@ def labelled_rows(
     held_out = None
     if clusters is not None:
         held_out = HeldOutClusters.of(clusters, columns.cell, columns.weight, by_group=by_group)
-        require_clusters(held_out, counts.names, smallest=smallest_group, how=how, copies=train.copies)
+        copies = train.copies if validation is None else validation.copies
+        require_clusters(held_out, counts.names, smallest=smallest_group, how=how, copies=copies)
+        if validation is None and isinstance(splitting.cv, Integral):
+            _warn_of_few(held_out, counts.names, int(splitting.cv))
     return LabelledRows(rows, counts, y.classes, concept.classes, held_out)
 
 
@@ -311,14 +319,42 @@ def _validation_rows(
     return z, Columns.of(y_val.codes, concept_val.codes, weight, fold)
 
 
-def _require_together(clusters: IntArray, fold: IntArray) -> None:
-    """Raise InputError where folds that were given put rows of a cluster on both sides of a split."""
-    torn = len(clusters_in_two(clusters, fold))
-    if torn:
+def _folds(
+    splitting: Splitting, group: IntArray, present: BoolArray, clusters: IntArray | None, copies: bool
+) -> IntArray:
+    """Fold of each row; folds that were given and put rows of a cluster on both sides of a split are refused.
+
+    Copies that were found and not given are worth a warning.
+    """
+    given = splitting.cv is not None and not isinstance(splitting.cv, Integral)
+    fold = splitting.folds(group, present, None if given and copies else clusters)
+    torn = [] if clusters is None or not given else clusters_in_two(clusters[present], fold[present])
+    if len(torn) and copies:
+        warnings.warn(
+            f"cv puts copies of {len(torn):,} rows into different test sets: noise that they share looks like a "
+            "finding. Use an int, which keeps copies together.",
+            ClusterWarning,
+            stacklevel=2,
+        )
+    elif len(torn):
         raise InputError(
-            f"cv: {torn} clusters have rows in more than one test set, so that they would be judged by directions "
+            f"cv: {len(torn)} clusters have rows in more than one test set, so that they would be judged by directions "
             "estimated from their own rows. Use an int, or a splitter that keeps clusters together, such as "
             "GroupKFold()."
+        )
+    return fold
+
+
+def _warn_of_few(clusters: HeldOutClusters, names: tuple[str, ...], folds: int) -> None:
+    """Warn of groups that lie in fewer clusters than there are folds, so that some folds have none of their rows."""
+    number = clusters.by_group((clusters.shares(clusters.weight) > 0)[None].astype(np.float64))[0]
+    small = [f"({name}) lies in {count:.0f}" for name, count in zip(names, number, strict=False) if count < folds]
+    if clusters.n_groups > 1 and small:
+        warnings.warn(
+            f"Group {', '.join(small)} clusters, fewer than the {folds} folds: some folds have none of its rows, and "
+            "what is said about it rests on so many independent pieces.",
+            ClusterWarning,
+            stacklevel=2,
         )
 
 

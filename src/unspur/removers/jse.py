@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from numbers import Real
 from typing import Any, ClassVar, Self
 
@@ -261,7 +262,8 @@ class JSE(Remover):
         with self._all_or_nothing():
             self._validate_params()
             train = Sample(X, y, concept, sample_weight, clusters=clusters)
-            one_after_the_other(self, train, None if validation.empty else validation, self._fit_one)
+            fit_one = partial(self._fit_one, Splitting.lasting(self.cv))
+            one_after_the_other(self, train, None if validation.empty else validation, fit_one)
             self.classes_ = self.__dict__.pop("_main_classes", self.classes_)
             self.n_iter_ = self.trace_.most_evaluations
             if self.output == "onto_main" and not self.main_.dim:
@@ -297,21 +299,21 @@ class JSE(Remover):
         del self._centre
 
     def _fit_one(
-        self, train: Sample, validation: Sample | None, gone: Subspace | None
+        self, cv: Any, train: Sample, validation: Sample | None, gone: Subspace | None
     ) -> tuple[Subspaces, Trace, LabelledRows]:
         """The subspaces for one binary concept, away from what was removed before."""
         classes = () if train.y is None else class_label(train.y, "y", np.shape(train.y)[0]).classes
         if len(classes) > 2:
             self._main_classes = classes  # each class against the rest has two of its own
-            return one_main_class_at_a_time(train, validation, gone, self._fit_binary)
-        return self._fit_binary(train, validation, gone)
+            return one_main_class_at_a_time(train, validation, gone, partial(self._fit_binary, cv))
+        return self._fit_binary(cv, train, validation, gone)
 
     def _fit_binary(
-        self, train: Sample, validation: Sample | None, gone: Subspace | None, main_only: bool = False
+        self, cv: Any, train: Sample, validation: Sample | None, gone: Subspace | None, main_only: bool = False
     ) -> tuple[Subspaces, Trace, LabelledRows]:
         """The subspaces for one binary concept and one binary main label; or what the main label alone needs."""
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1, size=4))
-        splitting = Splitting(self.cv, self.validation_fraction, rng)
+        splitting = Splitting(cv, self.validation_fraction, rng)
         data = labelled_rows(
             self,
             train,

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 
+from unspur._arrays import is_tensor
 from unspur._typing import Array
-from unspur.exceptions import LabelError
+from unspur.clusters import copies, measured_on_a_scale, shared_clusters
+from unspur.exceptions import ClusterWarning, InputError, LabelError, UsedRowsWarning
 from unspur.labels import class_label
+from unspur.removers.base import hashes_of
 from unspur.removers.concepts import concept_columns
 from unspur.removers.inputs import LabelledRows, Sample, checked_z
 from unspur.removers.joint import Subspaces
-from unspur.rows import at_hand, home_of
+from unspur.rows import StoredRows, at_hand, fetched, home_of
 from unspur.subspace import Subspace
 from unspur.trace import Step, Trace, Traces
 
@@ -50,6 +55,11 @@ def one_after_the_other(
     n_rows = len(z)
     if validation is not None and home_of(validation.X) == "dask":  # checked first: its length may not be known
         validation = replace(validation, X=at_hand(checked_z(estimator, validation.X, reset=False)))
+    hashes, mark = hashes_of(z)
+    if validation is None:
+        train = _with_copies(train, z, hashes)
+    else:
+        validation = _independent_of(train, validation, estimator, hashes)
     columns = concept_columns(train.concept, n_rows, "concept")
     labels = [class_label(values, name, n_rows, missing=estimator.missing_concept) for name, values in columns.items()]
     if len(labels) == 1 and len(labels[0].classes) == 2:
@@ -78,13 +88,71 @@ def one_after_the_other(
     estimator.spurious_ = gone
     for stale in ("_training_rows", "certificate_"):
         estimator.__dict__.pop(stale, None)
-    estimator._remember(z)
+    estimator._add_to_memory(hashes, mark)
     classes = tuple(label.classes for label in labels)
     if len(tasks) == 1:
         estimator.trace_, estimator.concept_classes_ = traces["concept"], single
     else:
         estimator.trace_ = Traces(traces)
         estimator.concept_classes_ = classes[0] if len(classes) == 1 else classes
+
+
+def _with_copies(sample: Sample, z: Array, hashes: Any) -> Sample:
+    """The sample with copies of a row as one cluster, and a warning, where no clusters were given.
+
+    A copy on the other side of a split makes noise look like a finding. Rows of a few small numbers are equal by
+    chance, and stay as they are; so do rows too many to be compared.
+    """
+    found = None if sample.clusters is not None or hashes is None else copies(hashes)
+    if found is None or not measured_on_a_scale(_first_rows(z)):
+        return sample
+    more = len(found) - int(found.max()) - 1
+    warnings.warn(
+        f"{more:,} of {len(found):,} rows of X{sample.suffix} are exact copies of others. Copies are kept in one fold "
+        "and count as one cluster in the tests. Drop them, or say with clusters= which rows belong together.",
+        ClusterWarning,
+        stacklevel=5,
+    )
+    return replace(sample, clusters=found, copies=True)
+
+
+def _independent_of(train: Sample, validation: Sample, estimator: Any, hashes: Any) -> Sample:
+    """The validation set, known to have no cluster in common with the training rows, with copies as clusters."""
+    if train.clusters is not None and validation.clusters is None:
+        raise InputError(
+            "clusters were passed and clusters_val was not: directions are judged on the rows of X_val, so the tests "
+            "need to know which of those belong together."
+        )
+    if train.clusters is not None and (both := shared_clusters(train.clusters, validation.clusters)):
+        raise InputError(
+            f"{len(both)} clusters are in clusters and in clusters_val, such as {next(iter(both))!r}: their held-out "
+            "rows would be judged by directions estimated from the same clusters. Leave them out of one of the two "
+            "sets; if they are different clusters, give them different labels."
+        )
+    if validation.X is None or hashes is None:
+        return validation
+    z = checked_z(estimator, validation.X, reset=False)
+    held_out, _ = hashes_of(z)
+    if held_out is None:
+        return validation
+    used = int(np.isin(held_out, hashes).sum())
+    if used and measured_on_a_scale(_first_rows(z)):
+        warnings.warn(
+            f"{used:,} of {len(held_out):,} rows of X_val are rows of X as well: what is judged on them looks better "
+            "than it is. Leave them out of one of the two.",
+            UsedRowsWarning,
+            stacklevel=5,
+        )
+    return _with_copies(validation, z, held_out)
+
+
+def _first_rows(z: Array, number: int = 2000) -> Array:
+    """Some rows on the host, shape (m, d)."""
+    if isinstance(z, StoredRows):
+        with closing(z.blocks()) as blocks:
+            return next(iter(blocks))[1][:number]
+    first = z[:number]
+    return fetched(first.float() if is_tensor(first) else first)[0]
 
 
 def one_main_class_at_a_time(

@@ -29,7 +29,7 @@ from scipy.special import expit
 from unspur._arrays import sum_by
 from unspur._typing import Array, FloatArray, IntArray
 from unspur.rows import Block
-from unspur.sums.group_losses import SERIES, TINY, GroupLosses, ScalarModel
+from unspur.sums.group_losses import TINY, GroupLosses, ScalarModel
 from unspur.sums.scalars import Score
 
 
@@ -141,7 +141,9 @@ def clustered_losses(losses: FloatArray, chance: FloatArray, clusters: HeldOutCl
     series = np.concatenate([losses, losses - guess, losses[:1] - losses[1:]])
     weight, four = clusters.weight, clusters.cell & 3
     weighted = series * weight
-    sums = [sum_by(four, values, 4) for values in (np.stack([weight, weight**2]), weighted, weighted * weight, weighted**2)]
+    sums = [
+        sum_by(four, values, 4) for values in (np.stack([weight, weight**2]), weighted, weighted * weight, weighted**2)
+    ]
     error, degrees = zip(*(average_error(line, clusters) for line in series), strict=True)
     return GroupLosses(sums[0], sums[1], np.stack(sums[2:]), error=np.array(error), degrees=np.array(degrees))
 
@@ -171,6 +173,3 @@ def average_error(values: FloatArray, clusters: HeldOutClusters) -> tuple[float,
     square = float(diagonal[0] @ diagonal[0] + 2.0 * diagonal[0] @ diagonal[1] + np.sum(middle * middle.T))
     wanted = float(of_mean.sum()) / groups**2
     return float(np.sqrt(found * max(1.0, wanted / trace))), max(1.0, trace**2 / square)
-
-
-__all__ = ["SERIES", "HeldOutClusters", "Scores", "average_error", "clustered_losses", "losses_without_cluster"]
