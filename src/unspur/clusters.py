@@ -82,11 +82,12 @@ def measured_on_a_scale(rows: Array) -> bool:
     rows = np.unique(np.asarray(rows, dtype=np.float64), axis=0)
     ordered = np.sort(rows, axis=0)
     most = 1 + int((ordered[1:] != ordered[:-1]).sum(axis=0).max(initial=0))
-    return most >= min(MANY_VALUES, max(2.0, len(rows) / 2))
+    return most >= max(FEW_VALUES, min(MANY_VALUES, len(rows) / 2))
 
 
-#: Different values in a column of a few thousand rows from which it is one that was measured, not counted.
-MANY_VALUES = 100
+#: Different values in a column of a few thousand rows from which it is one that was measured, not counted: half as
+#: many as there are different rows, within these bounds.
+FEW_VALUES, MANY_VALUES = 10, 100
 
 
 def _one_per_row(values: Any) -> Array:

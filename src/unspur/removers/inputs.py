@@ -328,7 +328,9 @@ def _folds(
     """
     given = splitting.cv is not None and not isinstance(splitting.cv, Integral)
     fold = splitting.folds(group, present, None if given and copies else clusters)
-    torn = [] if clusters is None or not given else clusters_in_two(clusters[present], fold[present])
+    if clusters is None or not given:
+        return fold
+    torn = clusters_in_two(clusters[present], fold[present])
     if len(torn) and copies:
         warnings.warn(
             f"cv puts copies of {len(torn):,} rows into different test sets: noise that they share looks like a "

@@ -93,15 +93,16 @@ class JSE(Remover):
         that of the failing one, as in the paper's pseudo-code.
     max_spurious, max_main : int or None, default=None
         Limits on the two dimensions, for each concept or class against the rest.
-    cv : int, splitter, list of (train, test) index pairs, or None, default=5
+    cv : int, splitter, iterable of (train, test) index pairs, or None, default=5
         Without a validation set: cross-fit in this many folds, stratified by group, or in those of a scikit-learn
-        splitter or list; None holds out `validation_fraction` of each group once. Where rows come in families (pictures
-        of one bird), give folds that keep them together.
+        splitter or iterable; None holds out `validation_fraction` of each group once. Rows of a cluster (`clusters` of
+        `fit`) share a fold; a splitter gets clusters as its groups, so that ``GroupKFold()`` works.
     validation_fraction : float, default=0.2
         Share of each group that is held out when ``cv=None``.
     smallest_group : int, default=10
         Fewest held-out rows that every group (main, concept) must have for ``tests="group"``, effective ones under
         weights; with fewer the tests no longer keep their level (docs/trust.md) and `fit` raises a GroupSizeError.
+        Held-out rows of a group must also lie in three clusters or more, effective ones where their sizes differ.
     scalars : {"held_out", "training"}, default="held_out"
         Rows on which slope and intercept along a tested direction are fitted: the held-out ones, leaving out the row
         that is judged; or the training rows, as in the paper.
@@ -252,6 +253,12 @@ class JSE(Remover):
         sample_weight : array of shape (n,), optional
         X_val, y_val, concept_val, sample_weight_val : arrays, optional
             Rows to judge directions on; else rows of X are held out. Best are rows that the encoder has not seen.
+        clusters, clusters_val : arrays of shape (n,), optional
+            Which rows belong together and are not independent of each other: frames of one film, pictures of one bird,
+            sentences of one author. Labels of any hashable kind. Rows of a cluster are held out together, and the tests
+            count clusters, not rows. (A *group* is something else: a combination of labels.) Without it, exact copies
+            of a row are found, count as one cluster, and a ClusterWarning says so; rows of a few small numbers, which
+            are equal by chance, are left as they are.
 
         A fit that fails leaves the estimator as it was. One that accepts no spurious direction issues a
         NothingRemovedWarning: `transform` then changes nothing. One that ends without a main-task direction, after some

@@ -56,10 +56,11 @@ def one_after_the_other(
     if validation is not None and home_of(validation.X) == "dask":  # checked first: its length may not be known
         validation = replace(validation, X=at_hand(checked_z(estimator, validation.X, reset=False)))
     hashes, mark = hashes_of(z)
+    used = 0
     if validation is None:
         train = _with_copies(train, z, hashes)
     else:
-        validation = _independent_of(train, validation, estimator, hashes)
+        used, validation = _independent_of(train, validation, estimator, hashes)
     columns = concept_columns(train.concept, n_rows, "concept")
     labels = [class_label(values, name, n_rows, missing=estimator.missing_concept) for name, values in columns.items()]
     if len(labels) == 1 and len(labels[0].classes) == 2:
@@ -89,6 +90,7 @@ def one_after_the_other(
     for stale in ("_training_rows", "certificate_"):
         estimator.__dict__.pop(stale, None)
     estimator._add_to_memory(hashes, mark)
+    _warn_of_copies(train if validation is None else validation, used)
     classes = tuple(label.classes for label in labels)
     if len(tasks) == 1:
         estimator.trace_, estimator.concept_classes_ = traces["concept"], single
@@ -98,7 +100,7 @@ def one_after_the_other(
 
 
 def _with_copies(sample: Sample, z: Array, hashes: Any) -> Sample:
-    """The sample with copies of a row as one cluster, and a warning, where no clusters were given.
+    """The sample with copies of a row as one cluster, where no clusters were given.
 
     A copy on the other side of a split makes noise look like a finding. Rows of a few small numbers are equal by
     chance, and stay as they are; so do rows too many to be compared.
@@ -106,18 +108,34 @@ def _with_copies(sample: Sample, z: Array, hashes: Any) -> Sample:
     found = None if sample.clusters is not None or hashes is None else copies(hashes)
     if found is None or not measured_on_a_scale(_first_rows(z)):
         return sample
-    more = len(found) - int(found.max()) - 1
-    warnings.warn(
-        f"{more:,} of {len(found):,} rows of X{sample.suffix} are exact copies of others. Copies are kept in one fold "
-        "and count as one cluster in the tests. Drop them, or say with clusters= which rows belong together.",
-        ClusterWarning,
-        stacklevel=5,
-    )
     return replace(sample, clusters=found, copies=True)
 
 
-def _independent_of(train: Sample, validation: Sample, estimator: Any, hashes: Any) -> Sample:
-    """The validation set, known to have no cluster in common with the training rows, with copies as clusters."""
+def _warn_of_copies(judged_on: Sample, used: int) -> None:
+    """Say which of the rows that directions were judged on are copies of each other, or of rows they came from."""
+    if used:
+        warnings.warn(
+            f"{used:,} rows of X_val are rows of X as well: what is judged on them looks better than it is. Leave them "
+            "out of one of the two.",
+            UsedRowsWarning,
+            stacklevel=4,
+        )
+    if judged_on.copies:
+        code = judged_on.clusters
+        warnings.warn(
+            f"{len(code) - int(code.max()) - 1:,} of {len(code):,} rows of X{judged_on.suffix} are exact copies of "
+            "others. Copies count as one cluster in the tests, and share a fold unless cv says otherwise. Drop them, or "
+            "say with clusters= which rows belong together.",
+            ClusterWarning,
+            stacklevel=4,
+        )
+
+
+def _independent_of(train: Sample, validation: Sample, estimator: Any, hashes: Any) -> tuple[int, Sample]:
+    """How many rows of a validation set are training rows, and the set with copies of a row as clusters.
+
+    A cluster that is in both is an error.
+    """
     if train.clusters is not None and validation.clusters is None:
         raise InputError(
             "clusters were passed and clusters_val was not: directions are judged on the rows of X_val, so the tests "
@@ -129,21 +147,15 @@ def _independent_of(train: Sample, validation: Sample, estimator: Any, hashes: A
             "rows would be judged by directions estimated from the same clusters. Leave them out of one of the two "
             "sets; if they are different clusters, give them different labels."
         )
-    if validation.X is None or hashes is None:
-        return validation
+    if validation.X is None or validation.concept is None or hashes is None:  # refused where rows are checked
+        return 0, validation
     z = checked_z(estimator, validation.X, reset=False)
     held_out, _ = hashes_of(z)
     if held_out is None:
-        return validation
+        return 0, validation
     used = int(np.isin(held_out, hashes).sum())
-    if used and measured_on_a_scale(_first_rows(z)):
-        warnings.warn(
-            f"{used:,} of {len(held_out):,} rows of X_val are rows of X as well: what is judged on them looks better "
-            "than it is. Leave them out of one of the two.",
-            UsedRowsWarning,
-            stacklevel=5,
-        )
-    return _with_copies(validation, z, held_out)
+    used = used if used and measured_on_a_scale(_first_rows(z)) else 0
+    return used, _with_copies(validation, z, held_out)
 
 
 def _first_rows(z: Array, number: int = 2000) -> Array:

@@ -90,7 +90,7 @@ class HeldOutClusters:
     def effective(self) -> FloatArray:
         """Effective number of clusters of each group, ``1 / Σ p²``, shape (groups,): their number if they are alike."""
         squares = self.by_group(self.shares(self.weight)[None] ** 2)[0]
-        return np.round(np.divide(1.0, squares, out=np.zeros_like(squares), where=squares > 0), 9)
+        return np.asarray(np.round(np.divide(1.0, squares, out=np.zeros_like(squares), where=squares > 0), 9))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +139,11 @@ def clustered_losses(losses: FloatArray, chance: FloatArray, clusters: HeldOutCl
     """
     guess = np.where(clusters.targets > 0.5, chance[:, 1:], chance[:, :1])
     series = np.concatenate([losses, losses - guess, losses[:1] - losses[1:]])
-    weight, four = clusters.weight, clusters.cell & 3
-    weighted = series * weight
-    sums = [
-        sum_by(four, values, 4) for values in (np.stack([weight, weight**2]), weighted, weighted * weight, weighted**2)
-    ]
+    weight, weighted = clusters.weight, series * clusters.weight
+    lines = (np.stack([weight, weight**2]), weighted, weighted * weight, weighted**2)
+    total, first, *squares = (sum_by(clusters.cell & 3, values, 4) for values in lines)
     error, degrees = zip(*(average_error(line, clusters) for line in series), strict=True)
-    return GroupLosses(sums[0], sums[1], np.stack(sums[2:]), error=np.array(error), degrees=np.array(degrees))
+    return GroupLosses(total, first, np.stack(squares), error=np.array(error), degrees=np.array(degrees))
 
 
 def average_error(values: FloatArray, clusters: HeldOutClusters) -> tuple[float, float]:
