@@ -30,18 +30,19 @@ def cluster_codes(values: Any, name: str, n_rows: int) -> IntArray:
 
 
 def folds_by_cluster(code: IntArray, group: IntArray, shares: FloatArray, rng: np.random.Generator) -> IntArray:
-    """Fold 0, 1, … of each row: whole clusters, so that fold k has about `shares[k]` of the rows of every group.
+    """Fold 0, 1, … of each row: whole clusters, fold k with about `shares[k]` of every group's rows and clusters.
 
     Clusters with the same numbers of rows in every group are dealt out in proportion. What is left over goes, the
-    largest first, to the fold in which the sum of ``(share of the group)² / shares[k]`` then grows least.
+    largest first, to the fold in which the sum of ``share² / shares[k]``, over rows and clusters of all groups, then
+    grows least.
     """
     n_clusters, n_groups = int(code.max(initial=-1)) + 1, int(group.max(initial=0)) + 1
     rows = np.bincount(code * n_groups + group, minlength=n_clusters * n_groups).reshape(n_clusters, n_groups)
     order = rng.permutation(n_clusters)
     kinds, kind, number = np.unique(rows[order], axis=0, return_inverse=True, return_counts=True)
     kind = kind.reshape(-1)
-    of_cluster, filled = np.zeros(n_clusters, dtype=np.intp), np.zeros((len(shares), n_groups))
-    size = kinds / np.maximum(rows.sum(axis=0), 1)
+    of_cluster, filled = np.zeros(n_clusters, dtype=np.intp), np.zeros((len(shares), 2 * n_groups))
+    size = np.hstack([kinds / np.maximum(rows.sum(axis=0), 1), (kinds > 0) / np.maximum((rows > 0).sum(axis=0), 1)])
     members = np.split(order[np.argsort(kind, kind="stable")], np.cumsum(number)[:-1])
     rest: list[tuple[IntArray, FloatArray]] = []
     for own, one in zip(members, size, strict=True):

@@ -65,8 +65,8 @@ BOTH = np.array([CONCEPT, MAIN])
 ROUNDING = 1e-12
 #: Fewest held-out rows of a group for which the tests keep their level (docs/trust.md).
 SMALLEST_GROUP = 10
-#: Fewest clusters, effective ones, that the held-out rows of a group must lie in.
-SMALLEST_CLUSTERS = 3
+#: Fewest clusters, effective ones, that the held-out rows of a group must lie in (docs/trust.md).
+SMALLEST_CLUSTERS = 2
 
 
 @dataclass(frozen=True, slots=True)

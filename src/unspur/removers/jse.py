@@ -102,7 +102,7 @@ class JSE(Remover):
     smallest_group : int, default=10
         Fewest held-out rows that every group (main, concept) must have for ``tests="group"``, effective ones under
         weights; with fewer the tests no longer keep their level (docs/trust.md) and `fit` raises a GroupSizeError.
-        Held-out rows of a group must also lie in three clusters or more, effective ones where their sizes differ.
+        Held-out rows of a group must also lie in two clusters or more, effective ones where their sizes differ.
     scalars : {"held_out", "training"}, default="held_out"
         Rows on which slope and intercept along a tested direction are fitted: the held-out ones, leaving out the row
         that is judged; or the training rows, as in the paper.

@@ -124,8 +124,8 @@ def _warn_of_copies(judged_on: Sample, used: int) -> None:
         code = judged_on.clusters
         warnings.warn(
             f"{len(code) - int(code.max()) - 1:,} of {len(code):,} rows of X{judged_on.suffix} are exact copies of "
-            "others. Copies count as one cluster in the tests, and share a fold unless cv says otherwise. Drop them, or "
-            "say with clusters= which rows belong together.",
+            "others. Copies count as one cluster in the tests, and share a fold unless cv says otherwise. Drop them, "
+            "or say with clusters= which rows belong together.",
             ClusterWarning,
             stacklevel=4,
         )
