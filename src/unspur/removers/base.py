@@ -22,6 +22,7 @@ from unspur._reading import require_kinds
 from unspur._typing import Array
 from unspur._version import __version__
 from unspur.certificate import Certificate, certify, fingerprint, row_hashes
+from unspur.clusters import cluster_codes, copies, measured_on_a_scale
 from unspur.exceptions import InputError, LabelError, NothingRemovedWarning, UsedRowsWarning
 from unspur.labels import class_label
 from unspur.removers.concepts import concept_columns, read_concepts
@@ -71,7 +72,13 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self._training_rows, self.training_hash_ = hashes, mark
 
     def certificate(
-        self, X: Array, y: Array | None = None, concept: Array | None = None, *, random_state: Any = 0
+        self,
+        X: Array,
+        y: Array | None = None,
+        concept: Array | None = None,
+        *,
+        clusters: Array | None = None,
+        random_state: Any = 0,
     ) -> Certificate:
         """What the removal does to rows that were not used in the fit; warns when they were.
 
@@ -84,10 +91,13 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             Main-task label, to see how much of it is kept.
         concept : array of shape (n,) or (n, m), or DataFrame
             What was to be removed; rows where it is missing are left out.
+        clusters : array of shape (n,), optional
+            Which rows belong together (frames of one film): they share a fold of the probes, and intervals count
+            clusters. Without it, exact copies of a row are a cluster, and a note says so.
         """
         check_is_fitted(self, "removal_")
         _require_array(X, "some thousand rows are enough: pass those of a block, or of X.select(…)")
-        X, y, concept = fetched(self._small_enough(X), y, concept)
+        X, y, concept, clusters = fetched(self._small_enough(X), y, concept, clusters)
         z = validate_data(self, X, reset=False, dtype=[np.float64, np.float32], ensure_all_finite=False)
         require_finite(self, z)
         kind: Any = getattr(self, "concept_type", "class")
@@ -96,6 +106,11 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         known = concepts.present
         seen = self._seen_before(z)
         notes = tuple(self._notes())
+        together = None if clusters is None else cluster_codes(clusters, "clusters", len(z))
+        if clusters is None and (found := copies(row_hashes(z))) is not None and measured_on_a_scale(z[:2000]):
+            together = found
+            more = len(found) - int(found.max()) - 1
+            notes = (*notes, f"{more:,} of these {len(z):,} rows are exact copies of others and count once with them")
         if not hasattr(self, "_training_rows"):
             notes = (*notes, "read from a file: whether some of these rows were used in the fit cannot be told")
         elif self._training_rows is None:
@@ -116,7 +131,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             task = label.select(known).codes
         self.certificate_ = certify(
             type(self).__name__, self.removal_, self.spurious_.dim, z[known], task, labels,
-            concepts.by_name(known), notes, random_state,
+            concepts.by_name(known), notes, random_state, None if together is None else together[known],
         )  # fmt: skip
         return self.certificate_
 

@@ -57,11 +57,18 @@ class HeldOutClusters:
     @classmethod
     def of(cls, cluster: IntArray, cell: IntArray, weight: FloatArray, *, by_group: bool) -> HeldOutClusters:
         """Lay out rows whose fold is not 0."""
-        n_groups = 4 if by_group else 1
         group = cell & 3 if by_group else np.zeros_like(cell)
-        pairs, part = np.unique(cluster * n_groups + group, return_inverse=True)
         weight = np.where(cell >> 2 >= 1, weight, 0.0)
-        return cls(cell, weight, group, n_groups, cluster, part.reshape(-1), np.stack(np.divmod(pairs, n_groups)))
+        return cls.in_groups(cluster, group, 4 if by_group else 1, weight, cell)
+
+    @classmethod
+    def in_groups(
+        cls, cluster: IntArray, group: IntArray, n_groups: int, weight: FloatArray, cell: IntArray | None = None
+    ) -> HeldOutClusters:
+        """Lay out rows of any groups; without cells, where only averages over the groups are wanted."""
+        pairs, part = np.unique(cluster * n_groups + group, return_inverse=True)
+        of_part = np.stack(np.divmod(pairs, n_groups))
+        return cls(group if cell is None else cell, weight, group, n_groups, cluster, part.reshape(-1), of_part)
 
     @property
     def targets(self) -> FloatArray:
