@@ -14,7 +14,7 @@ SOURCE = Path(unspur.__file__).parent
 ROOMS = [
     ("_version", "_typing", "exceptions", "_threads", "_products", "_arrays", "_text"),
     ("_temporary", "_extras", "_keywords", "_reading"),
-    ("subspace", "rows", "labels", "io"),
+    ("subspace", "rows", "labels", "clusters", "io"),
     ("sums",),
     ("solvers",),
     ("criteria",),
