@@ -66,6 +66,11 @@ def class_label(
     return ClassLabel(codes, present, classes)
 
 
+def is_missing(values: Array) -> BoolArray:
+    """Which values are None or NaN, shape (n,)."""
+    return _missing(_as_array(values), None)
+
+
 def concept_names(columns: Iterable[Any]) -> list[str]:
     """What several concepts are called, as text. By a name that two have, one of them would be lost: an error."""
     names = [str(name) for name in columns]

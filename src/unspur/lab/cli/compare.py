@@ -6,10 +6,8 @@ import csv
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
-import numpy as np
 from tqdm.auto import tqdm
 
 from unspur.io import atomic, refuse_existing
@@ -28,12 +26,11 @@ from unspur.lab.cli.common import (
     where_option,
 )
 from unspur.lab.cli.looking import look_at
+from unspur.lab.cli.parts import labelled_parts, read_like
 from unspur.lab.cli.words import say, say_where, show
 from unspur.lab.compare import HEADS, REMOVERS, Comparison, compare
 from unspur.lab.files import Table
 from unspur.lab.report.tables import comparison_table
-from unspur.lab.selection import Rows
-from unspur.labels import class_label
 
 
 @click.command("compare")
@@ -93,17 +90,11 @@ def compare_command(
     validation = other_file(file, validation, where, validation_where, "validation")
     test_file = other_file(file, test_file, where, test_where, "test")
     missing = missing_value(missing_concept, table.label(concept))
-    train = _rows(table, main, concept, missing, None)
-    others: dict[str, Rows | None] = {}
+    others: dict[str, Table] = {}
     for name, path, chosen in (("validation", validation, validation_where), ("test", test_file, test_where)):
-        if path is None:
-            others[name] = None
-            continue
-        other = read_rows(path, (main, concept), ignore, chosen).like(table.features, table.Z.shape[1])
-        others[name] = _rows(other, main, concept, missing, train)
-    test = others["test"]
-    if test is None:
-        train, test = train.split(0.3, seed)
+        if path is not None:
+            others[name] = read_like(table, path, (main, concept), ignore, chosen)
+    rows = labelled_parts(table, others, (main, concept), missing, seed)
     chosen_removers, chosen_heads = removers or tuple(REMOVERS), heads or ("ERM", "GroupWeighted")
     steps = len(chosen_removers) * (1 + len(chosen_heads))
     with tqdm(total=steps, desc="compare", disable=as_json or not sys.stderr.isatty()) as bar:
@@ -112,7 +103,11 @@ def compare_command(
             bar.set_postfix_str(name)
             bar.update()
 
-        results = compare(train, test, others["validation"], chosen_removers, chosen_heads, seed, balance, report)
+        given = {name: part.in_values() for name, part in rows.items()}
+        results = compare(
+            given["training"], given["test"], given.get("validation"), chosen_removers, chosen_heads, seed, balance,
+            report,
+        )  # fmt: skip
     if csv_file is not None:
         _write_csv(results, csv_file, force)
     if as_json:
@@ -125,22 +120,9 @@ def compare_command(
         say_where("Table", csv_file)
 
 
-def _rows(table: Table, main: str, concept: str, missing: Any, like: Rows | None) -> Rows:
-    """Rows whose labels are known; `like` has the classes to expect."""
-    known_y, known_c = (None if like is None else tuple(np.unique(v).tolist()) for v in _labels(like))
-    y = class_label(table.label(main), main, len(table.Z), classes=known_y)
-    c = class_label(table.label(concept), concept, len(table.Z), missing=missing, classes=known_c)
-    known = y.present & c.present
-    return Rows(table.Z[known], np.array(y.classes)[y.codes][known], np.array(c.classes)[c.codes][known])
-
-
-def _labels(rows: Rows | None) -> tuple[Any, Any]:
-    return (None, None) if rows is None else (rows.y, rows.concept)
-
-
 def _write_csv(results: Sequence[Comparison], path: str, force: bool) -> None:
     names = ["remover", "head", "removed", "worst", "worst_low95", "worst_high95", "group_average", "average",
-             "validation_loss"]  # fmt: skip
+             "validation_loss", "penalty"]  # fmt: skip
     with atomic(Path(path), overwrite=force) as temporary, temporary.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.DictWriter(stream, [*names, "seconds", "problem"])
         writer.writeheader()
