@@ -26,7 +26,7 @@ ROOMS = [
     ("surgery",),
     ("",),  # the public names
     ("lab.disk", "lab.locks", "lab.clusters"),
-    ("lab.datasets", "lab.evaluation", "lab.selection", "lab.compare"),
+    ("lab.datasets", "lab.selection", "lab.compare"),
     ("lab.encoders",),
     ("lab.files",),
     ("lab.released",),
