@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -100,10 +100,15 @@ def read_concepts(
 
 
 def concept_columns(values: Array, n_rows: int, name: str) -> dict[str, Array]:
-    """The concepts by name; one column keeps the plain name."""
+    """The concepts by name, from one column, an array (n, m), a DataFrame or a mapping from names to columns.
+
+    One column keeps the plain name.
+    """
     if values is None:
         raise LabelError(f"{name} is missing: it is what is to be removed.")
     require_values(values, name)
+    if isinstance(values, Mapping):
+        return dict(zip(concept_names(values), map(on_numpy, values.values()), strict=True))
     values = on_numpy(values)
     if hasattr(values, "columns") and hasattr(values, "iloc"):  # a DataFrame, without importing pandas
         names = concept_names(values.columns)
@@ -112,8 +117,13 @@ def concept_columns(values: Array, n_rows: int, name: str) -> dict[str, Array]:
     if getattr(array, "ndim", 1) == 2 and array.shape[1] > 1:
         if array.shape[0] != n_rows:
             raise LabelError(f"{name} has {array.shape[0]} rows for {n_rows} rows of Z. Each row needs one.")
-        return {f"{name}[{j}]": array[:, j] for j in range(array.shape[1])}
+        return dict(zip(numbered(name, array.shape[1]), array.T, strict=True))
     return {name: values}
+
+
+def numbered(name: str, columns: int) -> tuple[str, ...]:
+    """What columns without names are called: by their number where there are several."""
+    return (name,) if columns == 1 else tuple(f"{name}[{j}]" for j in range(columns))
 
 
 def _mixed(values: Any) -> bool:
