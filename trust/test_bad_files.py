@@ -61,7 +61,7 @@ CONTROLS = {
 }  # fmt: skip
 SEED = 20240
 #: Times as many in the full form; of verbs, which take longer, fewer.
-FULL, FULL_OF_VERBS = 13, 8
+FULL, FULL_OF_VERBS = 13, 4
 
 
 @pytest.fixture(scope="module")
