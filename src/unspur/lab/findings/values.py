@@ -152,7 +152,7 @@ class Findings:
     traces : the ladder of tests by concept or class ("" where there is one); empty for methods without tests.
     significance_level : of the tests in `traces`.
     story : `trace_` in words, for methods without a ladder.
-    nonlinear : what a small network still finds of each concept after removal.
+    nonlinear, nonlinear_before : what a small network finds of each concept after removal, and in the rows as they are.
     """
 
     method: str
@@ -183,6 +183,7 @@ class Findings:
     content: Content | None = None
     pixels: PixelView | None = None
     looks: Looks | None = None
+    nonlinear_before: Mapping[str, Leakage] = field(default_factory=dict)
     #: Sentences a reader must not miss, such as that the task was lost.
     warnings: tuple[str, ...] = ()
 
