@@ -22,8 +22,10 @@
     SlowFitWarning (UserWarning)                         a fit takes long; the message says where it is and what to try
     NothingRemovedWarning (UserWarning)                  no spurious direction was found: transform changes nothing
     TaskLostWarning (UserWarning)                        the task went with the concept, or may have
+    EverythingRemovedWarning (UserWarning)               a removal leaves nothing, or next to nothing, of the rows
     IllConditionedWarning (UserWarning)                  a removal amplifies noise; the message says by how much
     UsedRowsWarning (UserWarning)                        a certificate was asked for on rows of the fit
+    ClusterWarning (UserWarning)                         rows are copies of each other, or lie in few clusters
 
 Every message says what was seen, what is needed and what to do.
 """
@@ -105,9 +107,17 @@ class TaskLostWarning(UserWarning):
     """What is left no longer predicts the task, or may not; the message says what was lost and what to try."""
 
 
+class EverythingRemovedWarning(UserWarning):
+    """A removal takes all directions in which rows vary, or nearly all; the message says how many."""
+
+
 class IllConditionedWarning(UserWarning):
     """Concept and task nearly share a direction, so that separating them amplifies noise."""
 
 
 class UsedRowsWarning(UserWarning):
     """A certificate is measured on rows that the removal was fitted on, which flatters it."""
+
+
+class ClusterWarning(UserWarning):
+    """Rows are not independent: some are copies of others, or a group lies in few clusters; the message says more."""

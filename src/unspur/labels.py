@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, Self
 
 import numpy as np
@@ -64,6 +65,24 @@ def class_label(
     for code, value in enumerate(classes[1:], start=1):
         codes[known == value if where is None else where[known == value]] = code
     return ClassLabel(codes, present, classes)
+
+
+def joint_label(labels: Sequence[ClassLabel]) -> ClassLabel:
+    """Several labels of the same rows as one: each combination of classes is a class, whether it occurs or not.
+
+    A row has it where it has all of them.
+    """
+    if len(labels) == 1:
+        return labels[0]
+    present = np.logical_and.reduce([label.present for label in labels])
+    shape = tuple(len(label.classes) for label in labels)
+    codes = np.ravel_multi_index(tuple(label.codes for label in labels), shape)
+    return ClassLabel(codes, present, tuple(product(*(label.classes for label in labels))))
+
+
+def is_missing(values: Array) -> BoolArray:
+    """Which values are None or NaN, shape (n,)."""
+    return _missing(_as_array(values), None)
 
 
 def concept_names(columns: Iterable[Any]) -> list[str]:

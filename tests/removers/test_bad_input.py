@@ -4,9 +4,11 @@ import inspect
 
 import numpy as np
 import pytest
+import scipy.sparse
 from numpy.testing import assert_allclose
 
 from tests.optional import pandas as pd
+from tests.optional import torch
 from unspur import INLP, JSE, LEACE, RLACE
 from unspur.exceptions import ArgumentError, GroupSizeError, InputError, LabelError, NotFiniteError
 from unspur.heads import ERM, JTT, GroupWeighted
@@ -41,6 +43,46 @@ def test_not_finite_values_are_counted_by_column(toy):
         fit(toy, X_val=Z[:, :], y_val=toy.y, concept_val=toy.concept)
     with pytest.raises(NotFiniteError, match="column 2"):
         fit(toy).transform(Z)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda z: z.to_sparse(), r"layout sparse coo; pass \.to_dense\(\)"),
+        (lambda z: z.to_sparse_csr(), r"layout sparse csr; pass \.to_dense\(\)"),
+        (lambda z: z.to("meta"), r"shape \(600, 6\) on the device 'meta', which has no values"),
+        (lambda z: torch.nested.nested_tensor([z[:2], z[2:3]]), "nested tensor, whose rows differ in length"),
+        (lambda z: scipy.sparse.csr_matrix(z.numpy()), r"sparse csr_matrix of shape \(600, 6\).*toarray"),
+        (lambda z: scipy.sparse.coo_array(z.numpy()), r"sparse coo_array of shape \(600, 6\).*toarray"),
+    ],
+    ids=["coo", "csr", "meta", "nested", "scipy matrix", "scipy array"],
+)
+@pytest.mark.filterwarnings("ignore:.*(prototype|beta):UserWarning")
+def test_arrays_without_plain_values_are_refused_in_a_sentence(toy, change, said):
+    Z = change(torch.from_numpy(toy.Z))
+    fitted = LEACE().fit(toy.Z, concept=toy.concept)
+    for call in (
+        lambda: fit(toy, Z=Z),
+        lambda: LEACE().fit(Z, concept=toy.concept),
+        lambda: fitted.transform(Z),
+        lambda: fitted.certificate(Z, toy.y, toy.concept),
+        lambda: ERM().fit(Z, toy.y),
+        lambda: leakage(Z, toy.concept),
+    ):
+        with pytest.raises(InputError, match=said):
+            call()
+    plain = torch.from_numpy(toy.Z)
+    assert_allclose(fitted.transform(plain), fitted.transform(toy.Z))  # control
+
+
+def test_labels_without_plain_values_are_refused_in_a_sentence(toy):
+    labels = torch.from_numpy(np.asarray(toy.concept))
+    for wrong in (labels.to_sparse(), labels.to("meta")):
+        with pytest.raises(InputError, match=r"to_dense|no values"):
+            LEACE().fit(toy.Z, concept=wrong)
+        with pytest.raises(InputError, match=r"to_dense|no values"):
+            fit(toy, sample_weight=wrong.double())
+    assert LEACE().fit(toy.Z, concept=labels).spurious_.dim == 1  # control
 
 
 def test_large_finite_values_are_not_mistaken_for_infinity(toy):

@@ -23,10 +23,10 @@ from unspur.exceptions import (
     TaskLostWarning,
     UsedRowsWarning,
 )
+from unspur.lab.compare import choose_head
 from unspur.lab.datasets import make_toy
-from unspur.lab.evaluation import judge_last_layer
-from unspur.labels import binary_label
-from unspur.metrics import explained_variance
+from unspur.lab.selection import Rows
+from unspur.metrics import explained_variance, group_accuracy
 from unspur.removers.joint import Tracks
 from unspur.removers.weight_decay import WEIGHT_DECAYS, choose_weight_decay
 from unspur.solvers.outcome import Outcome
@@ -364,9 +364,12 @@ def test_every_option_of_the_tests_and_loops_is_heard():
     assert half.error == pytest.approx(plain[0].verdict.own.error * np.sqrt(0.2 / 0.5), rel=0.3)
     assert trace(balance="none")[0].verdict.own.t != pytest.approx(plain[0].verdict.own.t, rel=1e-3)
     auto = trace(delta="auto")
-    losses = [s.verdict for s in plain if s.outer == 1][:1]
-    assert auto.delta == auto[0].verdict.delta != 0
-    assert auto[0].verdict.own.t - losses[0].own.t == pytest.approx(-auto.delta / losses[0].own.error, rel=1e-6)
+    own, without = auto[0].verdict.own, plain[0].verdict.own
+    assert auto.delta == pytest.approx(auto[0].verdict.delta)
+    assert auto.delta != 0
+    assert own.difference == pytest.approx(without.difference)
+    assert own.t == pytest.approx((own.difference - auto.delta) / own.error)
+    assert own.error != pytest.approx(without.error, rel=1e-3)  # that of Δ is part of it
 
 
 def test_a_level_for_all_looks_is_spent_half_on_either_role_and_less_in_every_round():
@@ -480,8 +483,8 @@ def test_found_on_fifty_fresh_toy_sets_and_close_to_the_truth():
     """n = 2,000, ρ = 0.9: found in ≥ 90 % of runs; ≤ 15 % of z_sp left, ≥ 95 % of z_mt kept, worst group as if true."""
 
     def worst_group(transform, train, test):
-        labels = [binary_label(codes, "", len(codes)) for codes in (train.y, test.y, test.concept)]
-        return judge_last_layer((transform(train.Z), labels[0]), (transform(test.Z), *labels[1:])).worst
+        layer = choose_head("ERM", Rows(transform(train.Z), train.y, train.concept), None, 0).head
+        return group_accuracy(test.y, layer.predict(transform(test.Z)), test.concept).worst
 
     found, dims, left, kept, untouched, worst = 0, [], [], [], [], []
     truth = AffineMap.removing(Subspace(np.eye(20)[:, :1]), np.zeros(20))

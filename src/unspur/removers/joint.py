@@ -40,9 +40,6 @@ class PairSolver(Protocol):
     def room(self, away_from: Subspace) -> int:
         """Free dimensions left for a pair."""
 
-    def alone(self, label: int, away_from: Sequence[Subspace]) -> list[Pair]:
-        """Solve for one label, whose weights need not be orthogonal to any of the other: those are zero."""
-
 
 def left_out(n_folds: int) -> tuple[int | None, ...]:
     """Fold that each track does not see: none for the first, then each in turn; one track for one fold."""
@@ -72,7 +69,7 @@ class ExactSolver:
         return self.space.away_from(away_from).freedom
 
     def alone(self, label: int, away_from: Sequence[Subspace]) -> list[Pair]:
-        """The same with slopes of zero for the other label, whose weights then stay zero."""
+        """Solve for one label, unconstrained: with slopes of zero for the other, whose weights then stay zero."""
         chance, slopes = self.at_zero
         r = len(self.space.spectrum.variance)
         only = slopes.copy()
@@ -109,10 +106,6 @@ class SGDSolver:
     def room(self, away_from: Subspace) -> int:
         """Free dimensions left for a pair."""
         return self.space.away_from(away_from).freedom
-
-    def alone(self, label: int, away_from: Sequence[Subspace]) -> list[Pair]:
-        """The label's part of a pair, as in the paper: SGD knows no other problem."""
-        return [replace(pair, weights=pair.weights * (np.arange(2) == label)[:, None]) for pair in self(away_from)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +187,7 @@ class JointEstimation:
 
     def alone(self, label: int, away_from: Tracks) -> EstimatedPair:
         """Estimate the best direction of one label in every track; that of the other is zero."""
+        assert isinstance(self.solver, ExactSolver)
         forbidden = [self.gone.beside(subspace) for subspace in away_from.subspaces]
         pairs = self.solver.alone(label, forbidden)
         found = np.stack([_exactly_orthogonal(p, s) for p, s in zip(pairs, forbidden, strict=True)], axis=1)

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
@@ -44,6 +45,7 @@ from unspur.solvers.sgd import SGDSettings
 from unspur.solvers.spectrum import PairSpace, Spectrum
 from unspur.solvers.whitening import Geometry
 from unspur.subspace import AffineMap, Subspace
+from unspur.sums.counts import Balance
 from unspur.trace import TaskLoss, Trace, Traces, danger_to_task
 
 #: Tolerance that is enough to choose a weight decay by: a loss within one standard error is all that is asked for.
@@ -104,15 +106,16 @@ class JSE(Remover):
     max_pairs : int or None, default=500
         Most pairs of directions that are estimated for one concept, or class against the rest. A search that reaches
         the limit keeps what it has accepted, issues a SearchLimitWarning, and says so in `trace_` and in certificates.
-    cv : int, splitter, list of (train, test) index pairs, or None, default=5
+    cv : int, splitter, iterable of (train, test) index pairs, or None, default=5
         Without a validation set: cross-fit in this many folds, stratified by group, or in those of a scikit-learn
-        splitter or list; None holds out `validation_fraction` of each group once. Where rows come in families (pictures
-        of one bird), give folds that keep them together.
+        splitter or iterable; None holds out `validation_fraction` of each group once. Rows of a cluster (`clusters` of
+        `fit`) share a fold; a splitter gets clusters as its groups, so that ``GroupKFold()`` works.
     validation_fraction : float, default=0.2
         Share of each group that is held out when ``cv=None``.
     smallest_group : int, default=10
         Fewest held-out rows that every group (main, concept) must have for ``tests="group"``, effective ones under
         weights; with fewer the tests no longer keep their level (docs/trust.md) and `fit` raises a GroupSizeError.
+        Held-out rows of a group must also lie in two clusters or more, effective ones where their sizes differ.
     scalars : {"held_out", "training"}, default="held_out"
         Rows on which slope and intercept along a tested direction are fitted: the held-out ones, leaving out the row
         that is judged; or the training rows, as in the paper.
@@ -135,8 +138,9 @@ class JSE(Remover):
         The two subspaces, orthogonal to each other unless ``orthogonality="scores"``.
     removal_ : AffineMap
         What `transform` applies.
-    trace_ : Trace
-        Every direction tested, with both statistics and the decision; prints as a table.
+    trace_ : Trace or Traces
+        Every direction tested, with both statistics and the decision; prints as a table. With several concepts, or
+        labels of more than two classes, one trace for each concept and class against the rest, by name.
     classes_, concept_classes_ : tuple
         The values that were coded 0 and 1.
     n_features_in_ : int
@@ -247,6 +251,8 @@ class JSE(Remover):
         y_val: Array | None = None,
         concept_val: Array | None = None,
         sample_weight_val: Array | None = None,
+        clusters: Array | None = None,
+        clusters_val: Array | None = None,
     ) -> Self:
         """Estimate both subspaces.
 
@@ -258,24 +264,31 @@ class JSE(Remover):
         y : array of shape (n,)
             Main-task label. Of more than two classes each is taken against the rest: what is removed is orthogonal to
             the main-task directions of all of them.
-        concept : array of shape (n,) or (n, m), or DataFrame
+        concept : array of shape (n,) or (n, m), DataFrame, or mapping from names to arrays of shape (n,)
             What to remove: a concept of two or more classes, or several concepts. Several are taken one after the
             other, each class of a concept of more than two against the rest, and the span of all that is found is
             removed. Rows where the concept is missing are left out of its fit.
         sample_weight : array of shape (n,), optional
         X_val, y_val, concept_val, sample_weight_val : arrays, optional
             Rows to judge directions on; else rows of X are held out. Best are rows that the encoder has not seen.
+        clusters, clusters_val : arrays of shape (n,), optional
+            Which rows belong together and are not independent of each other: frames of one film, pictures of one bird,
+            sentences of one author. Labels of any hashable kind. Rows of a cluster are held out together, and the tests
+            count clusters, not rows. (A *group* is something else: a combination of labels.) Without it, exact copies
+            of a row are found, count as one cluster, and a ClusterWarning says so; rows of a few small numbers, which
+            are equal by chance, are left as they are.
 
         A fit that fails leaves the estimator as it was. One that accepts no spurious direction issues a
         NothingRemovedWarning: `transform` then changes nothing. One that ends without a main-task direction, after some
         were accepted, issues a TaskLostWarning: the concept is then so much easier to predict that it is found in every
         direction.
         """
-        validation = Sample(X_val, y_val, concept_val, sample_weight_val, "_val")
+        validation = Sample(X_val, y_val, concept_val, sample_weight_val, "_val", clusters_val)
         with self._all_or_nothing():
             self._validate_params()
-            train = Sample(X, y, concept, sample_weight)
-            one_after_the_other(self, train, None if validation.empty else validation, self._fit_one)
+            train = Sample(X, y, concept, sample_weight, clusters=clusters)
+            fit_one = partial(self._fit_one, Splitting.lasting(self.cv))
+            one_after_the_other(self, train, None if validation.empty else validation, fit_one)
             self.classes_ = self.__dict__.pop("_main_classes", self.classes_)
             self.n_iter_ = self.trace_.most_evaluations
             if self.output == "onto_main" and not self.main_.dim:
@@ -285,11 +298,18 @@ class JSE(Remover):
                 )
             self._set_removal()
             self.warn_if_nothing_removed(self.max_spurious)
-            if not self.trace_.complete:
-                warnings.warn(f"{_incomplete(self.trace_.stopped)} {_SOONER}", SearchLimitWarning, stacklevel=3)
+            if self.unfinished:
+                warnings.warn(f"{self.unfinished} {_SOONER}", SearchLimitWarning, stacklevel=3)
             if self.task_lost:
                 warnings.warn(f"{self.task_lost} {_KEEP_IT}", TaskLostWarning, stacklevel=3)
         return self
+
+    @property
+    def unfinished(self) -> str:
+        """What to say where the search reached its limit, or ""."""
+        if self.trace_.complete:
+            return ""
+        return f"The search did not come to its end: {self.trace_.stopped}. More of the concept may be left."
 
     @property
     def task_lost(self) -> str:
@@ -301,8 +321,7 @@ class JSE(Remover):
         return " ".join(filter(None, [measured, danger_to_task(self.trace_, self.spurious_.dim)]))
 
     def _notes(self) -> list[str]:
-        incomplete = "" if self.trace_.complete else _incomplete(self.trace_.stopped)
-        return [*super()._notes(), *filter(None, [incomplete, self.task_lost])]
+        return [*super()._notes(), *filter(None, [self.unfinished, self.task_lost])]
 
     def _set_removal(self) -> None:
         """The map that `transform` applies, in the coordinates of the rows that came."""
@@ -316,21 +335,21 @@ class JSE(Remover):
         del self._centre
 
     def _fit_one(
-        self, train: Sample, validation: Sample | None, gone: Subspace | None
-    ) -> tuple[Subspaces, Trace, LabelledRows]:
+        self, cv: Any, train: Sample, validation: Sample | None, gone: Subspace | None
+    ) -> tuple[Subspaces, Trace | tuple[Trace, ...], LabelledRows]:
         """The subspaces for one binary concept, away from what was removed before."""
         classes = () if train.y is None else class_label(train.y, "y", np.shape(train.y)[0]).classes
         if len(classes) > 2:
             self._main_classes = classes  # each class against the rest has two of its own
-            return one_main_class_at_a_time(train, validation, gone, self._fit_binary)
-        return self._fit_binary(train, validation, gone)
+            return one_main_class_at_a_time(train, validation, gone, partial(self._fit_binary, cv))
+        return self._fit_binary(cv, train, validation, gone)
 
     def _fit_binary(
-        self, train: Sample, validation: Sample | None, gone: Subspace | None, main_only: bool = False
+        self, cv: Any, train: Sample, validation: Sample | None, gone: Subspace | None, main_only: bool = False
     ) -> tuple[Subspaces, Trace, LabelledRows]:
         """The subspaces for one binary concept and one binary main label; or what the main label alone needs."""
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1, size=4))
-        splitting = Splitting(self.cv, self.validation_fraction, rng)
+        splitting = Splitting(cv, self.validation_fraction, rng)
         data = labelled_rows(
             self,
             train,
@@ -362,7 +381,8 @@ class JSE(Remover):
         spectrum = Spectrum.of(Geometry.of_rows(data.rows, estimated_on))
         require_room(len(spectrum.variance), data.rows.n_features)
         make_solver = self._pair_solver(data, spectrum, rng)
-        tests = DirectionTests(self.significance_level, self.tests == "group", 0.0, self.scalars)  # type: ignore[arg-type]
+        scalars: Any = self.scalars
+        tests = DirectionTests(self.significance_level, self.tests == "group", 0.0, scalars, clusters=data.clusters)
 
         def joint(weight_decay: float, tol: float = self.tol) -> JointEstimation:
             solver = make_solver(weight_decay, tol)
@@ -383,37 +403,42 @@ class JSE(Remover):
             weight_decay, scores = choose_weight_decay(first_loss, float(tests.chance_loss(counts).sum()))
         rough = first.get(weight_decay)
         estimation = replace(joint(float(weight_decay)), rough=rough)
-        delta = self.delta
-        if delta == "auto":
+        if self.delta == "auto":
             report("main", 0, 0)
-            pair = estimation.pair(estimation.nothing, {CONCEPT: rough, MAIN: rough})
-            delta = estimation.loss(pair, operator.sub)[0]
-        estimation = replace(estimation, tests=replace(tests, delta=float(delta)))
+            nothing = estimation.nothing
+            if self.solver == "exact":
+                best = [estimation.alone(label, nothing) for label in (CONCEPT, MAIN)]
+            else:  # SGD knows pairs only, as the paper does
+                best = [estimation.pair(nothing)] * 2
+            reference = np.stack([best[CONCEPT].judged("spurious"), best[MAIN].judged("main")])
+            estimation = replace(estimation, tests=replace(tests, reference=reference))
+        else:
+            estimation = replace(estimation, tests=replace(tests, delta=float(self.delta)))
         most_spurious, most_main = (2**31 if limit is None else limit for limit in (self.max_spurious, self.max_main))
         inner: Any = "main" if main_only else self.inner
         limits, spend = (0 if main_only else most_spurious, most_main), self.correction == "looks"
         loops = Loops(inner, self.candidate, limits, spend, self.max_pairs or 2**31)  # type: ignore[arg-type]
         found = estimate_subspaces(estimation, loops, report)
         task = None
-        if found.spurious.dim and not found.main.dim:
-            plain = self._pair_solver(data, spectrum, rng, balance="none")(float(weight_decay), self.tol)
+        if found.spurious.dim and not found.main.dim and found.tracks and estimation.room(found.tracks) >= 2:
+            plain = _exact_solver(data, spectrum, "none", self.max_iter)(float(weight_decay), self.tol)
             task = _task_loss(replace(estimation, solver=plain), found)
         if not hasattr(self, "_centre"):
             self._centre = spectrum.centre
-        trace = Trace(found.steps, found.stopped, float(delta), float(weight_decay), scores, found.complete, task)
+        delta = found.steps[0].verdict.delta if self.delta == "auto" and found.steps else estimation.tests.delta
+        trace = Trace(
+            found.steps, found.stopped, delta, float(weight_decay), scores, complete=found.complete, task=task
+        )
         return found, trace
 
     def _pair_solver(
-        self, data: LabelledRows, spectrum: Spectrum, rng: np.random.Generator, balance: Any = None
+        self, data: LabelledRows, spectrum: Spectrum, rng: np.random.Generator
     ) -> Callable[[float, float], PairSolver]:
         """What makes a solver for a weight decay and a tolerance; all that does not depend on them is done once."""
-        balance = self.balance if balance is None else balance
+        balance: Any = self.balance
         counts = data.counts
         if self.solver == "exact":
-            weightings = tuple(counts.weighting(counts.without(k), balance) for k in left_out(counts.n_folds))
-            losses = PairLosses(trained_on(data.rows), spectrum, weightings)
-            at_zero = losses.at_zero()
-            return lambda value, tol: ExactSolver(losses, at_zero, PairSpace.of(spectrum, value), tol, self.max_iter)
+            return _exact_solver(data, spectrum, balance, self.max_iter)
 
         def by_sgd(value: float, tol: float) -> PairSolver:
             del tol
@@ -455,13 +480,26 @@ class JSE(Remover):
             yield report
 
 
+def _exact_solver(
+    data: LabelledRows, spectrum: Spectrum, balance: Balance, max_iter: int
+) -> Callable[[float, float], ExactSolver]:
+    """What makes an exact solver for a weight decay and a tolerance."""
+    counts = data.counts
+    weightings = tuple(counts.weighting(counts.without(k), balance) for k in left_out(counts.n_folds))
+    losses = PairLosses(trained_on(data.rows), spectrum, weightings)
+    at_zero = losses.at_zero()
+    return lambda value, tol: ExactSolver(losses, at_zero, PairSpace.of(spectrum, value), tol, max_iter)
+
+
 def _task_loss(estimation: JointEstimation, found: Subspaces) -> TaskLoss:
     """How well the main label is predicted before and after a removal, with a solver and tests of all rows alike.
 
     Alike: whatever a last layer that knows of no concept could have used counts.
     """
     assert found.tracks is not None
-    tests = replace(estimation.tests, by_group=False, delta=0.0)
+    clusters = estimation.tests.clusters
+    alike = None if clusters is None else clusters.all_alike()
+    tests = replace(estimation.tests, by_group=False, delta=0.0, reference=None, clusters=alike)
     plain = replace(estimation, tests=tests)
     before, after = (
         plain.judge("main", plain.alone(MAIN, tracks), share=1.0).informative
@@ -471,7 +509,3 @@ def _task_loss(estimation: JointEstimation, found: Subspaces) -> TaskLoss:
     return TaskLoss(
         chance + before.difference, chance + after.difference, chance, before.p, after.p, tests.significance_level
     )
-
-
-def _incomplete(stopped: str) -> str:
-    return f"The search did not come to its end: {stopped}. More of the concept may be left."

@@ -161,7 +161,8 @@ class RLACE(ClosedFormRemover):
             self._forget()
             rows, n_concept = self._rows(X, y, concept, sample_weight, reset=True)
             moments, whitener = covariances_of(rows)
-            spurious = closed_form(moments, n_concept, "sal", whitener).spurious
+            means = closed_form(moments, n_concept, "sal", whitener)
+            spurious = means.spurious
             iterations, reason = 0, "class means are equal: no linear classifier beats a constant"
             rank = spurious.dim if self.rank == "auto" else int(self.rank)
             if self.solver == "exact" and 0 < spurious.dim < rank:
@@ -186,6 +187,7 @@ class RLACE(ClosedFormRemover):
             self.trace_ = MinimaxTrace(spurious.dim, loss, chance, accuracy, majority, iterations, reason)
             self.n_iter_ = self.trace_.most_evaluations
             self.warn_if_nothing_removed(None)
+            self._warn_if_little_is_left(spurious.dim, means.trace.rank)
             if self.solver == "sgd" and accuracy > majority + 0.02:
                 warnings.warn(
                     f"The search ended before the concept was gone: the best linear response is right in "

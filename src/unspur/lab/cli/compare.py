@@ -5,35 +5,34 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import click
-import numpy as np
 from tqdm.auto import tqdm
 
 from unspur.io import atomic, refuse_existing
 from unspur.lab.cli.common import (
     Conditions,
     LocalPath,
+    concept_labels,
     echo_json,
     force_option,
     json_option,
     label_options,
-    missing_value,
+    missing_values,
     other_file,
     read_rows,
     refuse_input_as_output,
     seed_option,
     where_option,
 )
-from unspur.lab.cli.looking import look_at
+from unspur.lab.cli.looking import look_at, say_left_out
+from unspur.lab.cli.parts import labelled_parts, read_like
 from unspur.lab.cli.words import say, say_where, show
 from unspur.lab.compare import HEADS, REMOVERS, Comparison, compare
 from unspur.lab.files import Table
 from unspur.lab.report.tables import comparison_table
-from unspur.lab.selection import Rows
-from unspur.labels import class_label
 
 
 @click.command("compare")
@@ -63,7 +62,7 @@ from unspur.labels import class_label
 def compare_command(
     file: str,
     main: str,
-    concept: str,
+    concept: tuple[str, ...],
     ignore: tuple[str, ...],
     missing_concept: str | None,
     where: Conditions,
@@ -88,22 +87,17 @@ def compare_command(
     if csv_file is not None:
         refuse_input_as_output(csv_file, file, validation, test_file)
         refuse_existing(csv_file, overwrite=force)
-    table = read_rows(file, (main, concept), ignore, where)
+    table = read_rows(file, (main, *concept), ignore, where)
     look_at(table, main, concept)
     validation = other_file(file, validation, where, validation_where, "validation")
     test_file = other_file(file, test_file, where, test_where, "test")
-    missing = missing_value(missing_concept, table.label(concept))
-    train = _rows(table, main, concept, missing, None)
-    others: dict[str, Rows | None] = {}
+    missing = missing_values(missing_concept, table, concept)
+    say_left_out(concept_labels(table, concept, missing), together=True)
+    others: dict[str, Table] = {}
     for name, path, chosen in (("validation", validation, validation_where), ("test", test_file, test_where)):
-        if path is None:
-            others[name] = None
-            continue
-        other = read_rows(path, (main, concept), ignore, chosen).like(table.features, table.Z.shape[1])
-        others[name] = _rows(other, main, concept, missing, train)
-    test = others["test"]
-    if test is None:
-        train, test = train.split(0.3, seed)
+        if path is not None:
+            others[name] = read_like(table, path, (main, *concept), ignore, chosen)
+    rows = labelled_parts(table, others, (main, concept), missing, seed)
     chosen_removers, chosen_heads = removers or tuple(REMOVERS), heads or ("ERM", "GroupWeighted")
     steps = len(chosen_removers) * (1 + len(chosen_heads))
     with tqdm(total=steps, desc="compare", disable=as_json or not sys.stderr.isatty()) as bar:
@@ -112,35 +106,34 @@ def compare_command(
             bar.set_postfix_str(name)
             bar.update()
 
-        results = compare(train, test, others["validation"], chosen_removers, chosen_heads, seed, balance, report)
+        given = {name: part.in_values() for name, part in rows.items()}
+        results = compare(
+            given["training"], given["test"], given.get("validation"), chosen_removers, chosen_heads, seed, balance,
+            report,
+        )  # fmt: skip
+    results = [_named(result, (main, *concept)) for result in results]
     if csv_file is not None:
         _write_csv(results, csv_file, force)
     if as_json:
         echo_json([result.to_dict() for result in results])
         return
     show(comparison_table(results))
+    if empty := next((result.accuracy.empty_groups() for result in results if result.accuracy is not None), []):
+        say(f"\nGroups without test rows, which are left out: {'; '.join(empty)}.")
     if test_file is None:
         say(f"\nTest rows are 30 % of each group of {file}, which no remover or head has seen.")
     if csv_file is not None:
         say_where("Table", csv_file)
 
 
-def _rows(table: Table, main: str, concept: str, missing: Any, like: Rows | None) -> Rows:
-    """Rows whose labels are known; `like` has the classes to expect."""
-    known_y, known_c = (None if like is None else tuple(np.unique(v).tolist()) for v in _labels(like))
-    y = class_label(table.label(main), main, len(table.Z), classes=known_y)
-    c = class_label(table.label(concept), concept, len(table.Z), missing=missing, classes=known_c)
-    known = y.present & c.present
-    return Rows(table.Z[known], np.array(y.classes)[y.codes][known], np.array(c.classes)[c.codes][known])
-
-
-def _labels(rows: Rows | None) -> tuple[Any, Any]:
-    return (None, None) if rows is None else (rows.y, rows.concept)
+def _named(result: Comparison, names: tuple[str, ...]) -> Comparison:
+    """With groups called by the names of the labels."""
+    return result if result.accuracy is None else replace(result, accuracy=replace(result.accuracy, names=names))
 
 
 def _write_csv(results: Sequence[Comparison], path: str, force: bool) -> None:
     names = ["remover", "head", "removed", "worst", "worst_low95", "worst_high95", "group_average", "average",
-             "validation_loss"]  # fmt: skip
+             "validation_loss", "penalty"]  # fmt: skip
     with atomic(Path(path), overwrite=force) as temporary, temporary.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.DictWriter(stream, [*names, "seconds", "problem"])
         writer.writeheader()

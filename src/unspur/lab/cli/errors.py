@@ -66,6 +66,25 @@ def errors_in_words(debug: Callable[[], bool] = lambda: False) -> Iterator[None]
         _leave(*_told(error), debug())
 
 
+def open_closed_streams() -> None:
+    """Let standard streams that were closed by whoever started the program (``2>&-``) lead nowhere.
+
+    Python has None in their place, on which nothing can be written or asked. And the next file that is opened would get
+    their number, so that what a library says on standard error would end up in it.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is not None:
+            continue
+        try:
+            os.fstat(number)
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nowhere, number)
+            if nowhere != number:
+                os.close(nowhere)
+        setattr(sys, name, open(os.devnull, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115 — to the end
+
+
 def _leave(code: int, text: str, debug: bool) -> NoReturn:
     """Say it and end. On a terminal lines are broken to fit; elsewhere a message is one line, for those who grep."""
     if debug:

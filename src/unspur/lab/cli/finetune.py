@@ -17,6 +17,7 @@ from unspur.lab.cli.common import (
     echo_json,
     force_option,
     json_option,
+    only_one,
     outside_option,
     seed_option,
     sizes_option,
@@ -78,9 +79,11 @@ def _training_options(function: F) -> F:
 @seed_option
 @sizes_option("Examples in each split (the paper's, or as near as the data allow).")
 @click.option(
-    "--main", metavar="NAME", shell_complete=columns_of("source"), help="Main label, of celeba or a table of one's own."
-)
-@click.option("--concept", metavar="NAME", shell_complete=columns_of("source"), help="Concept, likewise.")
+    "--main", metavar="NAME", multiple=True, callback=only_one, shell_complete=columns_of("source"),
+    help="Main label, of celeba or a table of one's own.",
+)  # fmt: skip
+@click.option("--concept", metavar="NAME", multiple=True, callback=only_one, shell_complete=columns_of("source"),
+              help="Concept, likewise.")  # fmt: skip
 @click.option("--unmarked", is_flag=True, help="Train on pairs without the mark only; multinli.")
 @click.option("--adversary", default=0.0, show_default=True, type=click.FloatRange(0.0),
               help="Weight of an adversary that is to find no concept.")  # fmt: skip

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from unspur.lab.cli.errors import errors_in_words
+from unspur.lab.cli.errors import errors_in_words, open_closed_streams
 from unspur.lab.cli.words import colour_wanted
 
 #: Where a context keeps whether tracebacks are wanted; contexts of verbs share it with the program's.
@@ -110,6 +110,7 @@ class Program(click.Group):
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
         """The context of a run."""
+        open_closed_streams()
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="replace")  # a terminal without box characters still gets its result

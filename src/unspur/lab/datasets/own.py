@@ -21,7 +21,7 @@ from unspur._reading import brief
 from unspur._typing import Array
 from unspur.exceptions import InputError
 from unspur.lab.datasets.examples import SHOWN, Kind, digest_of, inside_of, label_column, open_image
-from unspur.rows.names import listed, separator, some
+from unspur.rows.names import first_line, listed, separator, some
 
 #: Columns that are not labels.
 IMAGE, TEXT, PAIR, ID = "image", "text", "text_pair", "id"
@@ -91,7 +91,7 @@ def _columns(table: Path) -> dict[str, list[str]]:
         raise InputError(f"{table} is no .csv file; a table of one's own is needed, or the name of a dataset.")
     try:
         with table.open(encoding="utf-8-sig", newline="") as file:
-            mark = separator(file.readline())
+            mark = separator(first_line(file))
             file.seek(0)
             header, *lines = [line for line in csv.reader(file, delimiter=mark) if line] or [[]]
     except UnicodeDecodeError as error:

@@ -25,7 +25,7 @@ def with_short_names(findings: Findings) -> Findings:
     axes = tuple(replace(axis, name=words.clipped(axis.name, LONGEST_AXIS)) for axis in findings.view.axes)
     groups, accuracy = findings.groups, findings.before.accuracy
     if accuracy is not None and groups == tuple(accuracy.labels()):
-        groups = _told_apart(_named(accuracy))
+        groups = short_groups(accuracy)
     return replace(findings, groups=groups, ids=ends_of_paths(findings.ids), view=replace(findings.view, axes=axes))
 
 
@@ -43,6 +43,11 @@ def ends_of_paths(names: Sequence[str]) -> tuple[str, ...]:
         if len(set(ends)) == different:
             break
     return ends
+
+
+def short_groups(accuracy: GroupAccuracy) -> tuple[str, ...]:
+    """Short names of all groups, each its own."""
+    return _told_apart(_named(accuracy))
 
 
 def _named(accuracy: GroupAccuracy) -> list[str]:
