@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,9 @@ from unspur._reading import MAYBE_NUMBER, NUMBER, brief, require_kinds
 from unspur._text import filled
 from unspur.criteria import LABEL, Role, TTest, Verdict
 from unspur.rows import CONCEPT, MAIN
+
+#: Share of the gain over chance that counts as none: what an estimated direction, which is not exact, leaves behind.
+HARDLY = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,35 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskLoss:
+    """How well all rows alike, held out, predict the main label before and after a removal.
+
+    `before`, `after` and `chance` are mean log losses in nats; `p_before` and `p_after` test each against chance.
+    """
+
+    before: float
+    after: float
+    chance: float
+    p_before: float
+    p_after: float
+    level: float
+
+    @property
+    def lost(self) -> bool:
+        """Whether the label was predicted better than by chance, and hardly is any more."""
+        left, gained = self.chance - self.after, self.chance - self.before
+        return self.p_before < self.level and (self.p_after >= self.level or left < HARDLY * gained)
+
+    def __str__(self) -> str:
+        better = "no better" if self.p_after >= self.level else "hardly better"
+        return (
+            f"What is left predicts the main label {better} than chance: held-out log loss {self.before:.3f} nats "
+            f"before and {self.after:.3f} after, where chance is {self.chance:.3f}. The directions removed say more "
+            "about the concept than about the task, and hold what these rows said about the task."
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Trace:
     """Steps of a fit, the parameters it settled on, and why it stopped.
 
@@ -53,6 +85,10 @@ class Trace:
     delta: float
     weight_decay: float
     weight_decay_scores: dict[float, tuple[float, float]] = field(default_factory=dict)
+    #: Whether a test ended the search, and not a limit on the number of pairs.
+    complete: bool = True
+    #: What became of the task, measured where the fit removed something and ended without a main-task direction.
+    task: TaskLoss | None = None
     concept: str = "concept"
     concept_class: Any = None
     main: str = "y"
@@ -111,22 +147,33 @@ class Trace:
             "weight_decay_scores": [
                 {"weight_decay": k, "loss": v[0], "standard_error": v[1]} for k, v in self.weight_decay_scores.items()
             ],
+            "complete": self.complete,
+            "task": None if self.task is None else asdict(self.task),
         }
 
     @classmethod
     def from_dict(cls, saved: dict[str, Any]) -> Trace | Traces:
         """Inverse of `to_dict`, here and of `Traces`, for reading saved removals."""
         if "parts" in saved:
-            require_kinds(saved, {"parts": {...: dict}}, "the trace")
+            require_kinds(saved, {"parts": {...: {"steps": list}}}, "the trace")
+            if not saved["parts"]:
+                raise ValueError("the trace has no parts")
             # Files of the first versions name the parts only.
             parts = {name: cls.from_dict({"concept": name, **part}) for name, part in saved["parts"].items()}
             return Traces({name: part for name, part in parts.items() if isinstance(part, Trace)})
         require_kinds(saved, _SAVED, "the trace")
+        if not math.isfinite(saved["delta"]) or not 0.0 <= saved["weight_decay"] < math.inf:
+            raise ValueError(f"the trace has Δ = {saved['delta']:.3g} and weight decay {saved['weight_decay']:.3g}")
         scores = {row["weight_decay"]: (row["loss"], row["standard_error"]) for row in saved["weight_decay_scores"]}
         steps = tuple(_step_from_dict(step) for step in saved["steps"])
+        complete, task = saved.get("complete", True), saved.get("task")
+        require_kinds(complete, bool, "whether a search was complete")
+        if task is not None:
+            require_kinds(task, _SAVED_TASK, "what became of the task")
+            task = TaskLoss(**task)
         about = {name: saved[name] for name in _ABOUT if name in saved}
         require_kinds(about, {name: _ABOUT[name] for name in about}, "the trace")
-        return cls(steps, saved["stopped"], saved["delta"], saved["weight_decay"], scores, **about)
+        return cls(steps, saved["stopped"], saved["delta"], saved["weight_decay"], scores, complete, task, **about)
 
     def __str__(self) -> str:
         head = f"{'':>7} {'direction':<10}{'informative: t':>16}{'p':>9}{'own label: t':>16}{'p':>9}  decision"
@@ -135,7 +182,7 @@ class Trace:
             verdict = step.verdict
             mark = "✓" if verdict.proper else "✗"
             place = f"{step.outer}.{step.inner}" if step.inner else f"{step.outer}"
-            figures = "".join(f"{test.t:>16.4g}{test.p:>9.2g}" for test in (verdict.informative, verdict.own))
+            figures = "".join(f"{test.t_in_words:>16}{test.p:>9.2g}" for test in (verdict.informative, verdict.own))
             decision = "accepted" if verdict.proper else "rejected"
             lines.append(f"{mark} {place:<5} {verdict.role:<10}{figures}  {decision}")
             lines.append(filled(verdict.reason, " " * 8))
@@ -186,6 +233,16 @@ class Traces:
         return "; ".join(f"{name}: {trace.stopped}" for name, trace in self.parts.items())
 
     @property
+    def complete(self) -> bool:
+        """Whether tests ended all of them."""
+        return all(trace.complete for trace in self.parts.values())
+
+    @property
+    def task(self) -> TaskLoss | None:
+        """What became of the task in the first of them that lost it."""
+        return next((trace.task for trace in self.parts.values() if trace.task and trace.task.lost), None)
+
+    @property
     def most_evaluations(self) -> int:
         """Evaluations of the objective that the longest step took."""
         return max(trace.most_evaluations for trace in self.parts.values())
@@ -231,6 +288,7 @@ def danger_to_task(steps: Iterable[Step], removed: int) -> str:
     return ""
 
 
+_SAVED_TASK = dict.fromkeys(("before", "after", "chance", "p_before", "p_after", "level"), NUMBER)
 _SAVED_STEP = {
     "outer": int, "inner": int, "role": str, "proper": bool, "informative": {...: NUMBER}, "own": {...: NUMBER},
     "delta": NUMBER, "loss_concept": {...: MAYBE_NUMBER}, "loss_main": {...: MAYBE_NUMBER}, "reason": str,
@@ -251,6 +309,8 @@ def _test_from_dict(saved: dict[str, Any]) -> TTest:
     test = TTest(**saved)
     if not all(map(math.isfinite, (test.difference, test.error, test.t, test.p))) or not test.degrees > 0.0:
         raise ValueError(f"a test has t = {test.t:.3g} and {test.degrees:.3g} degrees of freedom")
+    if not 0.0 <= test.p <= 1.0 or test.error < 0.0:
+        raise ValueError(f"a test has p = {test.p:.3g} and a standard error of {test.error:.3g}")
     return test
 
 
@@ -258,6 +318,8 @@ def _step_from_dict(saved: dict[str, Any]) -> Step:
     role: Role = saved["role"]
     if role not in LABEL:
         raise ValueError(f"a direction is of role {brief(role, 40)!r}, and not of {' or '.join(LABEL)}")
+    if min(saved["outer"], saved["inner"], saved["evaluations"]) < 0:
+        raise ValueError("a step of the trace has a negative count")
     losses = np.empty((2, 4))
     if list(saved["loss_concept"]) != list(saved["loss_main"]) or len(saved["loss_main"]) != 4:
         raise ValueError("the losses of a step are not those of four groups")

@@ -211,3 +211,32 @@ def test_inlp_asks_nothing_of_a_task_it_does_not_use(birds):
     gaps = np.where(np.arange(len(y)) % 7 == 0, np.nan, y)
     for task in (season, gaps, y):
         assert_allclose(INLP(**FAST).fit(z, task, concept=water).removal_.matrix(), plain)
+
+
+@pytest.mark.parametrize(
+    "options", [{"tests": "group"}, {"balance": "group"}, {"balance": "main"}, {"tests": "group", "balance": "group"}]
+)
+def test_inlp_takes_groups_with_a_task_of_three_classes(birds, options, tmp_path):
+    z, y, water, season = birds
+    inlp = INLP(**FAST, **options).fit(z, season, concept=water)
+    assert inlp.classes_ == ("spring", "summer", "winter")
+    assert np.linalg.norm(inlp.spurious_.basis[1]) > 0.95
+    assert "y=winter" in inlp.trace_.stopped
+    clean = inlp.transform(z)
+    for kind in inlp.classes_:  # the concept is gone within every class of the task, where it was before
+        rows = season == kind
+        before, after = (np.abs(np.corrcoef(x[rows].T, water[rows])[1, -1]) for x in (z, clean))
+        assert after < 0.15 < 0.5 < before
+    inlp.save(tmp_path / "inlp.safetensors")
+    assert load(tmp_path / "inlp.safetensors").classes_ == inlp.classes_
+    train, held = slice(0, 2500), slice(2500, 4000)
+    given = {"X_val": z[held], "y_val": season[held], "concept_val": water[held]}
+    judged = INLP(**FAST, **options).fit(z[train], season[train], concept=water[train], **given)
+    assert np.linalg.norm(judged.spurious_.basis[1]) > 0.95
+    with pytest.raises(LabelError, match="autumn"):
+        INLP(**FAST, **options).fit(
+            z[train], season[train], concept=water[train], **{**given, "y_val": np.full(1500, "autumn")}
+        )
+    two = INLP(**FAST, **options).fit(z, y, concept=water)  # control: two classes are one fit
+    assert two.classes_ == (0, 1)
+    assert "y=" not in two.trace_.stopped

@@ -86,9 +86,10 @@ def one_after_the_other(
         single = data.concept_classes
     assert gone is not None
     estimator.spurious_ = gone
-    for stale in ("_training_rows", "certificate_"):
-        estimator.__dict__.pop(stale, None)
+    estimator._forget_rows()
     estimator._remember(z)
+    if validation is not None and validation.X is not None:
+        estimator._remember_validation(checked_z(estimator, validation.X, reset=False))
     classes = tuple(label.classes for label in labels)
     estimator.trace_ = traces[0] if len(traces) == 1 else Traces.of(traces)
     if len(tasks) == 1:
@@ -135,7 +136,10 @@ def one_main_class_at_a_time(
         removed = removed.beside(found.spurious)
         spurious = found.spurious if spurious is None else spurious.beside(found.spurious)
         told = (*(replace(step, outer=0) for step in alone[k].steps), *found.steps)
-        traces.append(replace(trace, steps=told, main="y", main_class=tasks[k].of_class))
+        # A first search that met its limit is part of the story, too.
+        stopped = found.stopped if alone[k].complete else f"in round 0 {alone[k].stopped}; then {found.stopped}"
+        trace = replace(trace, steps=told, stopped=stopped, complete=alone[k].complete and found.complete)
+        traces.append(replace(trace, main="y", main_class=tasks[k].of_class))
         steps += told
     both = needed[0]
     for main in needed[1:]:
@@ -143,7 +147,8 @@ def one_main_class_at_a_time(
     kept = removed.reject(both.basis)
     main = Subspace.spanned_by(kept) if both.dim else both
     stopped = "; ".join(f"{task.full_name}: {trace.stopped}" for task, trace in zip(tasks, traces, strict=True))
-    return Subspaces(removed, main, tuple(steps), stopped), tuple(traces), data
+    complete = all(trace.complete for trace in traces)
+    return Subspaces(removed, main, tuple(steps), stopped, complete), tuple(traces), data
 
 
 @contextmanager

@@ -54,10 +54,10 @@ def label_options(function: F) -> F:
     for option in (
         click.option("--missing-concept", help="Value of a concept that means not known, besides empty and NaN."),
         ignore_option("A column that is neither feature nor label; may be repeated."),
-        click.option("--concept", required=True, multiple=True, metavar="NAME", callback=_different,
+        click.option("--concept", required=True, multiple=True, metavar="NAME", callback=_names,
                      shell_complete=columns_of("file", "files"),
                      help="Concept to remove, given the same way; may be repeated."),
-        click.option("--main", "main", required=True, multiple=True, metavar="NAME", callback=only_one,
+        click.option("--main", "main", required=True, multiple=True, metavar="NAME", callback=_names,
                      shell_complete=columns_of("file", "files"),
                      help="Main-task label: a column, an array of the .npz, or a .npy file."),
     ):  # fmt: skip
@@ -65,11 +65,18 @@ def label_options(function: F) -> F:
     return function
 
 
-def _different(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG001
-    """Names that may be several, each of them once."""
+def _names(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> Any:
+    """The value of --main or the values of --concept: each once, and none that the other option names as well."""
     if twice := [name for name in given if given.count(name) > 1]:
         raise click.BadParameter(f"{twice[0]} is given twice.")
-    return given
+    value = only_one(ctx, parameter, given) if parameter.name == "main" else given
+    other = ctx.params.get("concept" if parameter.name == "main" else "main") or ()
+    if both := {*given} & ({other} if isinstance(other, str) else {*other}):
+        raise click.UsageError(
+            f"--main and --concept both name {min(both)!r}; what is kept cannot be what is removed. Name two labels.",
+            ctx=ctx,
+        )
+    return value
 
 
 def only_one(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> str | None:  # noqa: ARG001
@@ -221,6 +228,16 @@ def refuse_input_as_output(output: str, *inputs: str | None) -> None:
             raise InputError(f"--output {output} lies in the {kind} {name}; choose another place.")
 
 
+def require_removal_name(path: str, option: str) -> None:
+    """Raise unless a file for a removal is called like one, or has no ending: other endings promise other contents."""
+    ending = Path(path).suffix
+    if ending.lower() not in ("", ".safetensors"):
+        raise click.UsageError(
+            f"{option} {path}: a removal is written as a .safetensors file, and not as {ending}. Name it "
+            f"{Path(path).with_suffix('.safetensors')}."
+        )
+
+
 def echo_json(value: Any) -> None:
     """Print one JSON document."""
     click.echo(json.dumps(value, indent=2, default=_plain))
@@ -254,6 +271,9 @@ scratch_option = click.option(
     "--scratch", type=LocalPath(), metavar="FOLDER",
     help="With --memory: where temporary files go, and a decoded copy of Parquet rows, which makes passes faster.",
 )  # fmt: skip
+outside_option = click.option(
+    "--allow-outside", is_flag=True, help="Let a table name pictures outside of their folder (.., /, or links out)."
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 force_option = click.option("--force", is_flag=True, help="Replace the output if it exists.")
 seed_option = click.option(

@@ -18,6 +18,7 @@ from unspur.lab.cli.common import (
     force_option,
     json_option,
     only_one,
+    outside_option,
     seed_option,
     sizes_option,
 )
@@ -73,6 +74,7 @@ def _training_options(function: F) -> F:
               shell_complete=one_of(lambda: list(ENCODERS), files=True),
               help="A network of `unspur embed --list`, owner/model of the hub, or a folder.")  # fmt: skip
 @click.option("--root", type=LocalPath(path_type=Path), help="Folder of the data (a table's own folder).")
+@outside_option
 @click.option("--p", type=click.FloatRange(0.0, 1.0), help=f"Strength of the correlation ({P}).")
 @seed_option
 @sizes_option("Examples in each split (the paper's, or as near as the data allow).")
@@ -102,6 +104,7 @@ def finetune_command(
     source: str,
     encoder_name: str,
     root: Path | None,
+    allow_outside: bool,
     p: float | None,
     seed: int,
     sizes: dict[str, int] | None,
@@ -152,7 +155,7 @@ def finetune_command(
     if maps and source != "waterbirds":
         raise click.UsageError("--maps is for waterbirds only: the others have no masks of what is to be looked at.")
     p = P if p is None else p
-    plan = _plan(source, root, p, seed, sizes, main, concept, unmarked=unmarked)
+    plan = _plan(source, root, p, seed, sizes, main, concept, unmarked=unmarked, allow_outside=allow_outside)
     training = paper_training(source, adversary=adversary).with_settings(
         {**settings, "seed": seed, "adversary": adversary}
     )
@@ -203,9 +206,10 @@ def _plan(
     concept: str | None,
     *,
     unmarked: bool,
+    allow_outside: bool,
 ) -> _Plan:
     if source not in LABELS:
-        table = Own.read(source, root)
+        table = Own.read(source, root, allow_outside=allow_outside)
         return _Plan(table, table, str(main), str(concept), 0)
     if root is None:
         raise click.UsageError(f"{source} needs --root, the folder of its data; unspur data fetches some.")

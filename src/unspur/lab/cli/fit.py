@@ -21,6 +21,7 @@ from unspur.lab.cli.common import (
     other_file,
     read_rows,
     refuse_input_as_output,
+    require_removal_name,
     scratch_option,
     seed_option,
     where_option,
@@ -95,6 +96,7 @@ def fit(
     if scratch is not None and memory is None:
         raise click.UsageError("--scratch is for rows that stay in their files; say with --memory that they shall.")
     refuse_input_as_output(output, *files, validation)
+    require_removal_name(output, "--output")
     refuse_existing(output, overwrite=force)
     watched = not as_json and sys.stderr.isatty()
     cluster = None if dask is None else click.get_current_context().with_resource(connected(dask))
@@ -141,7 +143,7 @@ def fit(
     if not jse.spurious_.dim:
         say("Nothing would be removed: the saved removal leaves rows as they are.")
     if jse.task_lost:
-        say(f"{jse.task_lost} Try --orthogonality scores, or --delta auto.")
+        say(f"{jse.task_lost} Try --orthogonality scores.")
     say_where("Removal", output)
 
 

@@ -21,8 +21,10 @@ from unspur.lab.cli.common import (
     label_options,
     missing_values,
     other_file,
+    outside_option,
     read_rows,
     refuse_input_as_output,
+    require_removal_name,
     seed_option,
     where_option,
 )
@@ -79,6 +81,7 @@ def _shape(ctx: click.Context, parameter: click.Parameter, given: str | None) ->
               help="What rows are: a column of paths or texts, an array of pictures, or, for a store, the .csv table "
               "or the dataset that it was made of.")  # fmt: skip
 @click.option("--root", type=LocalPath(path_type=Path), help="Folder of the pictures (that of FILE).")
+@outside_option
 @click.option("--image-shape", metavar="HxW[x3]", callback=_shape, help="Rows are the pixels of pictures of this size.")
 @click.option("--encoder", "encoder_name", metavar="NAME", help="Network that made the rows: show where it looks.")
 @click.option("--title", help="Of the page.")
@@ -103,6 +106,7 @@ def report_command(
     compared: tuple[str, ...],
     show: str | None,
     root: Path | None,
+    allow_outside: bool,
     image_shape: tuple[int, ...] | None,
     encoder_name: str | None,
     title: str | None,
@@ -144,6 +148,7 @@ def report_command(
     test = others["test"]
     if test is None:
         table, test = divided(table, (main, *concept), missing, seed)
+    content = shown(show, test, root, allow_outside=allow_outside) if show is not None else {}  # before it is fitted
     watched = not as_json and sys.stderr.isatty()
     rows = {name: rows_of(part, main, concept, missing)
             for name, part in (("train", table), ("test", test), ("validation", others["validation"]))
@@ -155,8 +160,7 @@ def report_command(
     found = _found(
         remover, rows, compared, watched, main=main, concept=concept, image_shape=image_shape, seed=seed,
         saved=removal or save, command=shlex.join(["unspur", "report", *ctx.meta[TYPED]]),
-        **(shown(show, test, root) if show is not None else {}), **_network(encoder_name, table),
-        ids=test.columns.get("id"),
+        **content, **_network(encoder_name, table), ids=test.columns.get("id"),
     )  # fmt: skip
     write_page(found, output, title=title, overwrite=force)
     flattered = removal is not None and others["test"] is None
@@ -184,6 +188,7 @@ def _refuse_in_the_way(output: str, save: str | None, inputs: tuple[str | None, 
     if save is not None:
         if Path(save).resolve() == Path(output).resolve():
             raise click.UsageError(f"--save and --output are both {output}; they are two files.")
+        require_removal_name(save, "--save")
         refuse_existing(save, overwrite=force)
         refuse_input_as_output(save, *inputs)
 
