@@ -14,7 +14,7 @@ SOURCE = Path(unspur.__file__).parent
 ROOMS = [
     ("_version", "_typing", "exceptions", "_threads", "_products", "_arrays", "_text"),
     ("_temporary", "_extras", "_keywords", "_reading"),
-    ("subspace", "rows", "labels", "io"),
+    ("subspace", "rows", "labels", "clusters", "io"),
     ("sums",),
     ("solvers",),
     ("criteria",),
@@ -26,7 +26,7 @@ ROOMS = [
     ("surgery",),
     ("",),  # the public names
     ("lab.disk", "lab.locks", "lab.clusters"),
-    ("lab.datasets", "lab.evaluation", "lab.selection", "lab.compare"),
+    ("lab.datasets", "lab.selection", "lab.compare"),
     ("lab.encoders",),
     ("lab.files",),
     ("lab.released",),

@@ -11,7 +11,8 @@ from trust.simulating import DESIGNS, fitted, percent, upper_bound
 from trust.worlds import Groups, World
 from unspur import JSE
 from unspur.exceptions import GroupSizeError, LabelError
-from unspur.lab.evaluation import LastLayer
+from unspur.lab.compare import choose_head
+from unspur.lab.selection import Rows
 
 PART = "no harm"
 #: Rows whose task is measured: as many of every group.
@@ -34,10 +35,9 @@ NEARLY_THE_TASK = World("both", "nearly the same", 2000)
 def accuracy(world, seed, fit, drawn):
     """Accuracy of a last layer on balanced rows, in percent, trained on the rows as they are and as they became."""
     judges = world.draw(np.random.default_rng([seed, 1]), JUDGES)
-    before, after = (
-        100 * np.mean(LastLayer.fit(rows(drawn.Z), drawn.y).predict(rows(judges.Z)) == judges.y)
-        for rows in (np.asarray, fit.transform)
-    )
+    layers = {rows: choose_head("ERM", Rows(rows(drawn.Z), drawn.y, drawn.concept), None, seed).head
+              for rows in (np.asarray, fit.transform)}  # fmt: skip
+    before, after = (100 * np.mean(layer.predict(rows(judges.Z)) == judges.y) for rows, layer in layers.items())
     return before, after
 
 

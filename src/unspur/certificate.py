@@ -11,7 +11,7 @@ import numpy as np
 from unspur._arrays import is_tensor
 from unspur._reading import NUMBER, require_kinds
 from unspur._text import filled, lines_of, padded
-from unspur._typing import Array, FloatArray
+from unspur._typing import Array, FloatArray, IntArray
 from unspur.exceptions import InputError
 from unspur.metrics import Leakage, leakage
 from unspur.subspace import AffineMap
@@ -161,12 +161,19 @@ def certify(
     numbers: Mapping[str, FloatArray],
     notes: tuple[str, ...],
     random_state: Any,
+    clusters: IntArray | None = None,
 ) -> Certificate:
-    """Measure a removal on rows `z` (n, d); `concepts` are class labels and `numbers` their columns (k, n) by name."""
+    """Measure a removal on rows `z` (n, d); `concepts` are class labels and `numbers` their columns (k, n) by name.
+
+    `clusters`, (n,), says which rows are not independent of each other.
+    """
     clean = removal(z)
 
     def before_and_after(labels: Array, weight: FloatArray | None = None) -> tuple[Leakage, Leakage]:
-        before, after = (leakage(rows, labels, sample_weight=weight, random_state=random_state) for rows in (z, clean))
+        before, after = (
+            leakage(rows, labels, sample_weight=weight, random_state=random_state, clusters=clusters)
+            for rows in (z, clean)
+        )
         return before, after
 
     wanted: dict[str, tuple[Array, FloatArray | None]] = {}

@@ -50,6 +50,7 @@ from unspur.exceptions import GroupSizeError
 from unspur.rows import CONCEPT, MAIN, RowSource, Weighting, held_out
 from unspur.solvers.outcome import warn_not_converged
 from unspur.solvers.scalars import ScalarFit, fit_scalars
+from unspur.sums.cluster_losses import HeldOutClusters, Scores, clustered_losses, losses_without_cluster
 from unspur.sums.counts import GROUPS, Balance, CellCounts
 from unspur.sums.group_losses import (
     SERIES,
@@ -57,6 +58,7 @@ from unspur.sums.group_losses import (
     GroupLosses,
     HeldOutLosses,
     LeaveOneOut,
+    RowLosses,
     ScalarModel,
     ScoresWithinGroups,
 )
@@ -74,6 +76,8 @@ DEGENERATE = 1e3
 SEPARABLE = 1e-3
 #: Fewest held-out rows of a group for which the tests keep their level (docs/trust.md).
 SMALLEST_GROUP = 10
+#: Fewest clusters, effective ones, that the held-out rows of a group must lie in (docs/trust.md).
+SMALLEST_CLUSTERS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +159,8 @@ class DirectionTests:
     #: Directions of the concept alone and of the main label alone, shape (2, folds, d): their difference in loss is
     #: added to Δ, row by row, so that its error is part of the test's.
     reference: FloatArray | None = None
+    #: Which held-out rows belong together, where they are not independent of each other.
+    clusters: HeldOutClusters | None = None
 
     @property
     def _balance(self) -> Balance:
@@ -170,6 +176,13 @@ class DirectionTests:
         scores = rows.project(columns.T, centre)
         chance = self._chance(counts)
         shared_noise = self._shared_noise(scores, counts)
+        if self.clusters is not None:
+            losses, points = self._losses_by_row(scores, counts, self.clusters, (0, 0))
+            compared_with = None
+            if self.reference is not None:
+                compared_with, _ = self._losses_by_row(scores, counts, self.clusters, (folds, 2 * folds))
+            summed = clustered_losses(losses, chance, self.clusters, compared_with)
+            return replace(summed, shared_noise=shared_noise, points=points)
         if self.scalars == "held_out":
             model = self._leave_one_out(scores, counts, FoldScore(0, folds))
             points = (bool(model.gamma[0] > 0), bool(model.gamma[1] > 0))
@@ -191,6 +204,30 @@ class DirectionTests:
             total = part if total is None else total + part
         assert total is not None
         return replace(total, shared_noise=shared_noise)
+
+    def _losses_by_row(
+        self, scores: RowSource, counts: CellCounts, clusters: HeldOutClusters, columns: tuple[int, int]
+    ) -> tuple[FloatArray, tuple[bool, bool]]:
+        """Losses of both labels of each held-out row, (2, n), on the host; and which way the direction points.
+
+        `columns` are the first of the scores by which each label is predicted.
+        """
+        concept, main = columns
+        if self.scalars == "held_out":
+            weighting = counts.weighting(counts.held_out, self._balance)
+            own = FoldScore(concept, counts.n_folds, main)
+            fit = _fitted(scores, own, weighting)
+            found = np.concatenate(scores.sum(Scores(own)), axis=1)
+            points = (bool(fit.gamma[0] > 0), bool(fit.gamma[1] > 0))
+            return losses_without_cluster(_model(fit, own), fit.penalty, weighting.factor, found, clusters), points
+        losses = np.zeros((2, len(clusters.cell)))
+        for fold in range(1, counts.n_folds + 1):
+            weighting = counts.weighting(counts.without(fold), self._balance)
+            score = LinearScore(np.eye(scores.n_features)[[concept + fold - 1, main + fold - 1]])
+            model = _model(_fitted(scores, score, weighting), score)
+            of_all = np.concatenate(held_out(scores).sum(RowLosses(model)), axis=1)
+            losses = np.where(clusters.cell >> 2 == fold, of_all, losses)
+        return losses, (True, True)
 
     def _shared_noise(self, scores: RowSource, counts: CellCounts) -> float:
         """Share f of a cross-fitted direction that is noise, ``(K − 1)(1 − r)``; none where only one was estimated."""
@@ -232,6 +269,10 @@ class DirectionTests:
 
     def summarise(self, losses: GroupLosses, series: str) -> Average:
         """Average of one of `SERIES` over held-out rows."""
+        if losses.error is not None and losses.degrees is not None:
+            which = SERIES.index(series)
+            means = (losses if self.by_group else losses.pooled()).means[which]
+            return Average(float(means.mean()), float(losses.error[which]), float(losses.degrees[which]))
         stats = losses if self.by_group else losses.pooled()
         rows = stats.effective_rows
         of_group = stats.variances_of_means[SERIES.index(series)]
@@ -316,6 +357,30 @@ def require_testable(counts: CellCounts, *, by_group: bool, smallest: int, how: 
     for axis, name in ((0, "concept"), (1, "main label")):
         if held_out.sum(axis=axis).min() == 0:
             raise GroupSizeError(f"All held-out rows have the same {name}. {how}")
+
+
+def require_clusters(
+    clusters: HeldOutClusters, names: tuple[str, ...], *, smallest: int, how: str, copies: bool = False
+) -> None:
+    """Raise GroupSizeError unless every group has enough clusters with held-out rows, effective ones."""
+    least, found = min(smallest, SMALLEST_CLUSTERS), clusters.effective
+    small = np.flatnonzero(found < least)
+    if not len(small):
+        return
+    what = "different rows" if copies else "clusters"
+    if len(found) == 1:
+        told = f"they lie in {_clusters(found[0])} {what}"
+    else:
+        told = "group " + ", ".join(f"({names[g]}) lies in {_clusters(found[g])}" for g in small) + f" {what}"
+    raise GroupSizeError(
+        f"Too few independent held-out rows: {told}, and rows of one cluster count together; the tests need at least "
+        f"{least}{' in each' if len(found) > 1 else ''}. {how}" + _all_the_same(int(found.min()))
+    )
+
+
+def _clusters(number: float) -> str:
+    """A number of clusters, which need not be whole where their sizes differ."""
+    return f"{number:.0f}" if number == round(number) else f"{number:.1f} (effective, of different sizes)"
 
 
 def _all_the_same(smallest: int) -> str:

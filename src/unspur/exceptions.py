@@ -25,6 +25,7 @@
     EverythingRemovedWarning (UserWarning)               a removal leaves nothing, or next to nothing, of the rows
     IllConditionedWarning (UserWarning)                  a removal amplifies noise; the message says by how much
     UsedRowsWarning (UserWarning)                        a certificate was asked for on rows of the fit
+    ClusterWarning (UserWarning)                         rows are copies of each other, or lie in few clusters
 
 Every message says what was seen, what is needed and what to do.
 """
@@ -116,3 +117,7 @@ class IllConditionedWarning(UserWarning):
 
 class UsedRowsWarning(UserWarning):
     """A certificate is measured on rows that the removal was fitted on, which flatters it."""
+
+
+class ClusterWarning(UserWarning):
+    """Rows are not independent: some are copies of others, or a group lies in few clusters; the message says more."""

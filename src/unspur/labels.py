@@ -80,6 +80,11 @@ def joint_label(labels: Sequence[ClassLabel]) -> ClassLabel:
     return ClassLabel(codes, present, tuple(product(*(label.classes for label in labels))))
 
 
+def is_missing(values: Array) -> BoolArray:
+    """Which values are None or NaN, shape (n,)."""
+    return _missing(_as_array(values), None)
+
+
 def concept_names(columns: Iterable[Any]) -> list[str]:
     """What several concepts are called, as text. By a name that two have, one of them would be lost: an error."""
     names = [str(name) for name in columns]

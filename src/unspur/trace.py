@@ -85,14 +85,14 @@ class Trace:
     delta: float
     weight_decay: float
     weight_decay_scores: dict[float, tuple[float, float]] = field(default_factory=dict)
-    #: Whether a test ended the search, and not a limit on the number of pairs.
-    complete: bool = True
-    #: What became of the task, measured where the fit removed something and ended without a main-task direction.
-    task: TaskLoss | None = None
     concept: str = "concept"
     concept_class: Any = None
     main: str = "y"
     main_class: Any = None
+    #: Whether a test ended the search, and not a limit on the number of pairs.
+    complete: bool = True
+    #: What became of the task, measured where the fit removed something and ended without a main-task direction.
+    task: TaskLoss | None = None
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -166,14 +166,23 @@ class Trace:
             raise ValueError(f"the trace has Δ = {saved['delta']:.3g} and weight decay {saved['weight_decay']:.3g}")
         scores = {row["weight_decay"]: (row["loss"], row["standard_error"]) for row in saved["weight_decay_scores"]}
         steps = tuple(_step_from_dict(step) for step in saved["steps"])
+        about = {name: saved[name] for name in _ABOUT if name in saved}
+        require_kinds(about, {name: _ABOUT[name] for name in about}, "the trace")
         complete, task = saved.get("complete", True), saved.get("task")
         require_kinds(complete, bool, "whether a search was complete")
         if task is not None:
             require_kinds(task, _SAVED_TASK, "what became of the task")
             task = TaskLoss(**task)
-        about = {name: saved[name] for name in _ABOUT if name in saved}
-        require_kinds(about, {name: _ABOUT[name] for name in about}, "the trace")
-        return cls(steps, saved["stopped"], saved["delta"], saved["weight_decay"], scores, complete, task, **about)
+        return cls(
+            steps,
+            saved["stopped"],
+            saved["delta"],
+            saved["weight_decay"],
+            scores,
+            **about,
+            complete=complete,
+            task=task,
+        )
 
     def __str__(self) -> str:
         head = f"{'':>7} {'direction':<10}{'informative: t':>16}{'p':>9}{'own label: t':>16}{'p':>9}  decision"

@@ -76,7 +76,13 @@ def test_fit_apply_and_evaluate_on_every_kind_of_file(toy, tmp_path, kind):
     np.testing.assert_allclose(clean, removal.removal_(toy.Z), atol=1e-12)
     assert np.abs((clean - removal.removal_.centre) @ removal.spurious_.basis).max() < 1e-9
     results = json.loads(unspur("evaluate", "removal.safetensors", *names, "--json", cwd=tmp_path))
-    assert set(results) == {"as it is", "removed"}
+    layers = {"as it is", "as it is, group-weighted", "removed", "removed, group-weighted"}
+    assert layers | {"choice", "verdict", "notes"} == set(results)
+    for name in layers:  # each penalty, and what depends on it
+        by_penalty = {line["penalty"]: line["worst"] for line in results[name]["worst_by_penalty"]}
+        assert by_penalty[results[name]["penalty"]] == results[name]["worst"]
+        assert len(by_penalty) >= 5
+    assert "a fifth of each group of the training rows" in results["choice"][0]
     assert 0.5 < results["removed"]["worst"] <= 1
 
 
@@ -167,9 +173,17 @@ def test_rows_that_are_not_finite_are_named_by_apply(toy, tmp_path):
 def test_demo_raises_the_worst_group_and_draws_a_figure(tmp_path):
     pytest.importorskip("matplotlib")
     result = json.loads(unspur("demo", "--json", "--output", "figure.png", cwd=tmp_path))
-    before, after = result["accuracy"]["ERM"], result["accuracy"]["JSE"]
+    before, after = result["accuracy"]["as they are"], result["accuracy"]["JSE"]
     assert after["worst"] > before["worst"] + 0.15
     assert after["group_average"] > before["group_average"]
+    # What stands beside it: a group-weighted layer without any removal, and a removal of one direction, do as well.
+    weighted = result["accuracy"]["as they are, group-weighted"]
+    assert abs(weighted["worst"] - after["worst"]) < 0.03
+    said = " ".join(result["verdict"])
+    assert "A group-weighted layer on the rows as they are, without any removal, does as well" in said
+    assert "LEACE, with 1 direction instead of 11, does as well" in said
+    assert "remain between the groups" in said
+    assert result["penalty"]["as they are"] == result["penalty"]["JSE"] == 0.001
     assert (tmp_path / "figure.png").read_bytes()[:4] == b"\x89PNG"
     assert "exists" in unspur("demo", "--output", "figure.png", cwd=tmp_path, code=1)
 

@@ -23,10 +23,10 @@ from unspur.exceptions import (
     TaskLostWarning,
     UsedRowsWarning,
 )
+from unspur.lab.compare import choose_head
 from unspur.lab.datasets import make_toy
-from unspur.lab.evaluation import judge_last_layer
-from unspur.labels import binary_label
-from unspur.metrics import explained_variance
+from unspur.lab.selection import Rows
+from unspur.metrics import explained_variance, group_accuracy
 from unspur.removers.joint import Tracks
 from unspur.removers.weight_decay import WEIGHT_DECAYS, choose_weight_decay
 from unspur.solvers.outcome import Outcome
@@ -466,8 +466,8 @@ def test_found_on_fifty_fresh_toy_sets_and_close_to_the_truth():
     """n = 2,000, ρ = 0.9: found in ≥ 90 % of runs; ≤ 15 % of z_sp left, ≥ 95 % of z_mt kept, worst group as if true."""
 
     def worst_group(transform, train, test):
-        labels = [binary_label(codes, "", len(codes)) for codes in (train.y, test.y, test.concept)]
-        return judge_last_layer((transform(train.Z), labels[0]), (transform(test.Z), *labels[1:])).worst
+        layer = choose_head("ERM", Rows(transform(train.Z), train.y, train.concept), None, 0).head
+        return group_accuracy(test.y, layer.predict(transform(test.Z)), test.concept).worst
 
     found, dims, left, kept, untouched, worst = 0, [], [], [], [], []
     truth = AffineMap.removing(Subspace(np.eye(20)[:, :1]), np.zeros(20))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
 from numbers import Integral, Real
@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.special import expit, softmax
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.metrics import accuracy_score
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, Options, StrOptions
@@ -25,8 +25,9 @@ from unspur.heads.inputs import HeadData, LabelledRows, head_data
 from unspur.removers.inputs import Sample, checked_z, require_finite
 from unspur.rows import StoredRows, fetched, home_of
 from unspur.solvers.sgd import SGDSettings
-from unspur.solvers.softmax import FitOutcome, LinearModel, cell_losses, solve_softmax, whitening_of
+from unspur.solvers.softmax import FitOutcome, LinearModel, cell_losses, solve_softmax
 from unspur.solvers.softmax_sgd import BatchWeights, Watch, alike, solve_softmax_by_sgd
+from unspur.solvers.whitening import Whitening
 from unspur.sums.moments import Moments
 from unspur.sums.softmax import LinearLogits, n_logits
 
@@ -113,7 +114,9 @@ class Head(ClassifierMixin, BaseEstimator):
         return self
 
     def _fit(self, train: Sample, validation: Sample) -> None:
-        data = head_data(self, train, validation, self.missing_concept, needs_concept=self._needs_concept)
+        self._fit_to(head_data(self, train, validation, self.missing_concept, needs_concept=self._needs_concept))
+
+    def _fit_to(self, data: HeadData) -> None:
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1, size=4))
         model = self._train(data, rng)
         self.classes_ = data.classes
@@ -130,7 +133,7 @@ class Head(ClassifierMixin, BaseEstimator):
     def _exact(self, rows: LabelledRows, *, balanced: bool = False) -> LinearModel:
         """Weighted logistic regression, solved."""
         source, weighting = rows.source(), rows.weighting(balanced=balanced)
-        whitening = whitening_of(source, weighting, self.weight_decay)
+        whitening = Whitening.of(rows.geometry(source, balanced=balanced), self.weight_decay)
         return solve_softmax(source, weighting, whitening, rows.n_classes, tol=self.tol, max_iter=self.max_iter)
 
     def decision_function(self, X: Array) -> Array:
@@ -196,6 +199,30 @@ class Head(ClassifierMixin, BaseEstimator):
     def predict_log_proba(self, X: Array) -> Array:
         """Logarithms of `predict_proba`, finite where those are zero, shape (n, n_classes)."""
         return self._answer(X, _log_probabilities, len(self._fitted().classes_))
+
+
+def fit_path(
+    head: Head, weight_decays: Sequence[float], X: Array, y: Array, *, concept: Array | None = None
+) -> list[Head]:
+    """Copies of a head, each fitted with one of these penalties, as `fit` would.
+
+    Checks, and the second moment of the rows, which costs most where there are many features, are made once for all.
+    """
+    fitted: list[Head] = []
+    data = None
+    for weight_decay in weight_decays:
+        one = clone(head).set_params(weight_decay=weight_decay)
+        one._validate_params()
+        if data is None:
+            sample = Sample(X, y, concept if one._needs_concept else None, None)
+            nothing = Sample(None, None, None, None, "_val")
+            data = head_data(one, sample, nothing, one.missing_concept, needs_concept=one._needs_concept)
+        else:
+            names = ("n_features_in_", "feature_names_in_")
+            vars(one).update({name: value for name, value in vars(fitted[0]).items() if name in names})
+        one._fit_to(data)
+        fitted.append(one)
+    return fitted
 
 
 def _answer_of(head: Head, of_logits: Callable[[Array], Array], rows: Array) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, Self
 
@@ -17,6 +17,8 @@ from unspur.labels import ClassLabel, class_label
 from unspur.removers.concepts import concept_columns, read_concepts
 from unspur.removers.inputs import Sample, checked_weights, checked_z, require_finite
 from unspur.rows import Columns, RowSource, Weighting, at_hand, home_of, rows_of
+from unspur.solvers.whitening import Geometry
+from unspur.sums.moments import Moments
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,7 @@ class LabelledRows:
     weight: FloatArray
     shape: tuple[int, int]
     classes: tuple[Any, ...]
+    _geometries: dict[bool, Geometry] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def n_classes(self) -> int:
@@ -71,6 +74,13 @@ class LabelledRows:
             return Weighting(np.full(len(totals), 1.0 / totals.sum()))
         present = totals > 0
         return Weighting(np.where(present, 1.0, 0.0) / (present.sum() * np.where(present, totals, 1.0)))
+
+    def geometry(self, source: RowSource, *, balanced: bool) -> Geometry:
+        """Where the rows lie under these weights; computed once, whatever the penalty of the fits that need it."""
+        if balanced not in self._geometries:
+            moments = Moments.of(source, self.weighting(balanced=balanced))
+            self._geometries[balanced] = Geometry.of(moments, source.dtype.itemsize)
+        return self._geometries[balanced]
 
     def reweighted(self, weight: FloatArray) -> Self:
         """The same rows with other weights."""

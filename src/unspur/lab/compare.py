@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from unspur import DFR, ERM, INLP, JSE, JTT, LEACE, RLACE, SAL, SPLINCE, SUBG, GroupDRO, GroupWeighted
 from unspur.exceptions import InputError, UnspurError
-from unspur.lab.selection import GRIDS, Rows, Selection, select_head
+from unspur.lab.selection import GRIDS, PENALTIES, Rows, Selection, choose_layer, penalties_for
 from unspur.metrics import GroupAccuracy, group_accuracy
 
 #: What can be compared, by name. "none" leaves the rows as they are; "JSE-s" has orthogonal scores.
@@ -35,8 +35,11 @@ class Comparison:
     parameters: dict[str, Any]
     seconds: float
     problem: str = ""
-    #: Of the head on validation rows, with groups of equal weight: what a choice between methods may go by.
+    #: Of the head on held-out rows, with groups of equal weight: what a choice between methods may go by.
     validation_loss: float | None = None
+    #: "largest" or "smallest", where the penalty is the last on that side of those tried.
+    edge: str = ""
+    notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and words, ready for JSON."""
@@ -47,7 +50,8 @@ class Comparison:
         return {
             "remover": self.remover, "head": self.head, "removed": self.removed, "parameters": self.parameters,
             "seconds": self.seconds, "accuracy": measured, "problem": self.problem,
-            "validation_loss": self.validation_loss,
+            "validation_loss": self.validation_loss, "penalty": self.parameters.get("weight_decay"),
+            "edge_of_grid": self.edge, "notes": list(self.notes),
         }  # fmt: skip
 
 
@@ -64,12 +68,14 @@ def compare(
     """Fit removers on the training rows (and validation rows, where they take them) and heads on what is left.
 
     All removers give the same classes equal weight, those of `balance`; else they would not be compared like with like.
-    Heads choose their parameters on validation rows; without any, on a fifth of each group of the training rows. A
-    method that cannot be fitted is a line with its reason, not an end of the comparison.
+    Heads choose their parameters by `selection.choose_layer`: on validation rows; without any, on a fifth of each group
+    of the training rows. Rows whose concept is missing train heads that do not ask for it. A method that cannot be
+    fitted is a line with its reason, not an end of the comparison.
     """
     require_known(removers, REMOVERS)
     require_known(heads, HEADS)
-    fit_heads_on, choose_on = (train, validation) if validation is not None else train.split(0.2, seed)
+    penalties = penalties_for(train.Z)
+    known = train.with_known_concept(), None if validation is None else validation.with_known_concept()
     results = []
     for remover_name in removers:
         report(remover_name)
@@ -79,40 +85,52 @@ def compare(
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # what they say is in the table: directions removed, and accuracy
                 if remover is not None:
-                    fit_remover(remover, train, validation)
-                clean = [_cleaned(remover, rows) for rows in (fit_heads_on, choose_on, test)]
+                    fit_remover(remover, known[0], known[1])
+                clean = [rows if rows is None else _cleaned(remover, rows) for rows in (train, validation, test)]
             problem = ""
         except UnspurError as error:
             problem, clean = str(error), []
         spent = time.perf_counter() - start
         for head_name in heads:
             report(f"{remover_name} + {head_name}")
-            results.append(_with_head(remover_name, remover, head_name, clean, problem, spent, seed))
+            found = Comparison(remover_name, head_name, 0, None, {}, spent, problem)
+            if not problem:
+                removed = 0 if remover is None else remover.spurious_.dim
+                found = _with_head(replace(found, removed=removed), clean, seed, penalties)
+            results.append(found)
     return results
 
 
-def _with_head(
-    remover_name: str, remover: Any, head_name: str, clean: list[Rows], problem: str, spent: float, seed: int
-) -> Comparison:
-    start, accuracy, parameters, loss = time.perf_counter(), None, {}, None
-    if not problem:
-        try:
-            chosen = choose_head(head_name, clean[0], clean[1], seed)
-            parameters, loss = chosen.parameters, min(tried for _, tried in chosen.table)
-            accuracy = group_accuracy(clean[2].y, chosen.head.predict(clean[2].Z), clean[2].concept, empty="nan")
-        except UnspurError as error:
-            problem = str(error)
-    removed = 0 if remover is None or problem else remover.spurious_.dim
-    return Comparison(
-        remover_name, head_name, removed, accuracy, parameters, spent + time.perf_counter() - start, problem, loss
-    )
+def _with_head(line: Comparison, clean: Sequence[Any], seed: int, penalties: Sequence[float]) -> Comparison:
+    """The line with what its head makes of cleaned training, validation and test rows."""
+    start, (train, validation, test) = time.perf_counter(), clean
+    try:
+        chosen = choose_head(line.head, train, validation, seed, penalties)
+        accuracy = group_accuracy(test.y, chosen.head.predict(test.Z), test.concept, empty="nan")
+    except UnspurError as error:
+        return replace(line, removed=0, problem=str(error), seconds=line.seconds + time.perf_counter() - start)
+    return replace(
+        line, accuracy=accuracy, parameters={"weight_decay": chosen.penalty, **chosen.parameters},
+        seconds=line.seconds + time.perf_counter() - start, validation_loss=chosen.loss, edge=chosen.edge,
+        notes=chosen.notes,
+    )  # fmt: skip
 
 
-def choose_head(name: str, train: Rows, validation: Rows, seed: int) -> Selection:
-    """A last layer by name, its parameters chosen on validation rows."""
+def choose_head(
+    name: str,
+    train: Rows,
+    validation: Rows | None,
+    seed: int,
+    penalties: Sequence[float] = PENALTIES,
+    *,
+    every: bool = False,
+) -> Selection:
+    """A last layer by name, its parameters chosen by `selection.choose_layer` with these penalties among them."""
+    grid = dict(GRIDS[name])
+    grid["weight_decay"] = tuple(dict.fromkeys((*grid["weight_decay"], *penalties[len(PENALTIES) :])))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return select_head(HEADS[name](random_state=seed), GRIDS[name], train, validation)
+        return choose_layer(HEADS[name](random_state=seed), grid, train, validation, seed=seed, every=every)
 
 
 def require_known(names: Sequence[str], *kinds: Mapping[str, Any]) -> None:

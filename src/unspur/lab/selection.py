@@ -1,10 +1,13 @@
-"""Hyper-parameters by the paper's rule: group-weighted loss on validation rows, with the table it was decided from."""
+"""Hyper-parameters by the paper's rule: group-weighted loss on held-out rows, with the table it was decided from.
+
+Every last layer that a verb, a page or a table speaks of has a penalty that `choose_layer` chose.
+"""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
@@ -12,19 +15,31 @@ import numpy as np
 from sklearn.base import clone
 
 from unspur import ERM, JSE
-from unspur._typing import Array, FloatArray, IntArray
+from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError, NotConvergedWarning, NothingRemovedWarning, TaskLostWarning
+from unspur.heads.base import fit_path
+from unspur.labels import is_missing
 from unspur.rows import CONCEPT, MAIN
 
-#: The grids of the paper; weight decay relative to the variance of the rows, its 0 replaced by a value that separable
-#: classes can live with.
+#: Penalties that every last layer is tried with, in units of the mean variance of its rows. They are the paper's, with
+#: its 0 replaced by a value that separable classes can live with. Larger ones win with 100 rows of 200 features only,
+#: and do harm there; smaller ones change nothing where columns are of one scale (see `penalties_for`).
+PENALTIES = (1.0, 0.1, 0.01, 1e-3, 1e-4)
+#: How many times the median variance of the columns their mean may be for `PENALTIES` to be enough, and the smallest
+#: penalty that is tried where it is more.
+SPREAD, SMALLEST = 100.0, 1e-12
+#: Share of each group of the training rows that a penalty is chosen on where there are no validation rows.
+CHOOSING = 0.2
+#: Columns that are looked at together: bounds the temporary copies.
+BLOCK = 64
+#: The grids of the paper.
 GRIDS: dict[str, dict[str, Sequence[Any]]] = {
-    "JSE": {"weight_decay": (1.0, 0.1, 0.01, 1e-3, 1e-4)},
+    "JSE": {"weight_decay": PENALTIES},
     "JSE by SGD": {"learning_rate": (1e-1, 1e-2, 1e-3, 1e-4), "weight_decay": (0.0, 1e-3, 1e-2, 1e-1, 1.0)},
-    "ERM": {"weight_decay": (1.0, 0.1, 0.01, 1e-3, 1e-4)},
-    "GroupWeighted": {"weight_decay": (1.0, 0.1, 0.01, 1e-3, 1e-4)},
-    "SUBG": {"weight_decay": (1.0, 0.1, 0.01, 1e-3, 1e-4)},
-    "DFR": {"weight_decay": (1.0, 0.1, 0.01, 1e-3, 1e-4)},
+    "ERM": {"weight_decay": PENALTIES},
+    "GroupWeighted": {"weight_decay": PENALTIES},
+    "SUBG": {"weight_decay": PENALTIES},
+    "DFR": {"weight_decay": PENALTIES},
     "GroupDRO": {"weight_decay": (1.0, 0.1, 0.01, 1e-3), "adjustment": (0.0, 1.0, 2.0, 3.0, 4.0, 5.0)},
     "JTT": {"weight_decay": (1.0, 0.1, 0.01, 1e-3), "upweight": (2.0, 5.0, 10.0, 25.0)},
 }
@@ -32,7 +47,10 @@ GRIDS: dict[str, dict[str, Sequence[Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Embeddings with their two labels; several concepts are a mapping from their names to labels."""
+    """Embeddings with their two labels. A concept may be missing (None, NaN).
+
+    Several concepts are a mapping from their names to labels, or an array (n, m).
+    """
 
     Z: Array
     y: Array
@@ -51,36 +69,141 @@ class Rows:
 
     @property
     def group(self) -> IntArray:
-        """Number of the combination of main label and concepts of each row."""
-        concepts = self.concept.values() if isinstance(self.concept, Mapping) else (self.concept,)
-        codes = [np.unique(labels, return_inverse=True)[1] for labels in (self.y, *concepts)]
-        return np.asarray(np.unique(np.stack(codes), axis=1, return_inverse=True)[1]).reshape(-1)
+        """Number of the combination of main label and concepts of each row; -1 where a concept is missing."""
+        if isinstance(self.concept, Mapping):
+            concepts = [np.asarray(labels) for labels in self.concept.values()]
+        else:
+            given = np.asarray(self.concept)
+            concepts = list((given[:, None] if given.ndim == 1 else given).T)
+        columns = [np.asarray(self.y), *concepts]
+        known = ~np.any([is_missing(column) for column in columns], axis=0)
+        codes = [np.unique(column[known], return_inverse=True)[1] for column in columns]
+        group = np.full(len(self), -1)
+        if known.any():
+            group[known] = np.unique(np.stack(codes), axis=1, return_inverse=True)[1].reshape(-1)
+        return group
+
+    def with_known_concept(self) -> Rows:
+        """Those rows that are in a group."""
+        known = self.group >= 0
+        return self if known.all() else self.select(known)
 
     def held_out(self) -> dict[str, Any]:
         """These rows as those to judge on: the arguments of `fit` that say so."""
         return {"X_val": self.Z, "y_val": self.y, "concept_val": self.concept}
 
     def split(self, share: float, seed: int) -> tuple[Rows, Rows]:
-        """The rows without, and with only, a share of each group (one row at least)."""
-        rng, group = np.random.default_rng(seed), self.group
-        held = np.zeros(len(self), dtype=bool)
-        for g in range(int(group.max()) + 1):
-            members = rng.permutation(np.flatnonzero(group == g))
-            held[members[: max(1, round(share * len(members)))]] = True
+        """The rows without, and with only, a share of each group (see `held_out`)."""
+        held = held_out(self.group, share, np.random.default_rng(seed))
         return self.select(~held), self.select(held)
+
+
+def held_out(group: IntArray, share: float, rng: np.random.Generator) -> BoolArray:
+    """A mask of a share of each group, shape (n,): one row at least, but not the only one; none of group -1."""
+    held = np.zeros(len(group), dtype=bool)
+    for g in range(int(group.max(initial=-1)) + 1):
+        members = rng.permutation(np.flatnonzero(group == g))
+        held[members[: min(max(1, round(share * len(members))), len(members) - 1)]] = True
+    return held
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The fitted head that won, its parameters, and the loss of every combination that was tried."""
+    """The fitted head that won, its parameters, and the loss of every combination that was tried.
+
+    `fitted` are the heads by their penalty, where nothing else was varied; `notes` what a reader should know of the
+    choice.
+    """
 
     head: Any
     parameters: dict[str, Any]
     table: tuple[tuple[dict[str, Any], float], ...]
+    fitted: Mapping[float, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def loss(self) -> float | None:
+        """The least of the losses that were compared."""
+        return min((loss for _, loss in self.table), default=None)
+
+    @property
+    def penalty(self) -> float:
+        """Weight decay of the head that won."""
+        return float(self.head.weight_decay)
+
+    @property
+    def edge(self) -> str:
+        """On which side the penalty that won is the last of those tried: "largest", "smallest", or ""."""
+        tried = {float(parameters["weight_decay"]) for parameters, _ in self.table if "weight_decay" in parameters}
+        if len(tried) < 2 or self.penalty not in (min(tried), max(tried)):
+            return ""
+        return "largest" if self.penalty == max(tried) else "smallest"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, ready for JSON."""
         return {"parameters": self.parameters, "table": [{**tried, "loss": loss} for tried, loss in self.table]}
+
+
+def choose_layer(
+    head: Any,
+    grid: Mapping[str, Sequence[Any]],
+    train: Rows,
+    validation: Rows | None = None,
+    *,
+    seed: int = 0,
+    every: bool = False,
+) -> Selection:
+    """The one rule by which last layers are chosen: the least loss on held-out rows, with groups of equal weight.
+
+    Groups are the combinations of main label and concepts that have rows. Held-out rows are the validation rows;
+    without any, a fifth of each group of the training rows, and the head that won is then fitted again on all of them.
+    A group of one row stays among the rows to train on.
+
+    Parameters
+    ----------
+    every : also fit the heads that did not win on all training rows (`Selection.fitted`).
+    """
+    if validation is not None and np.any(validation.group >= 0):
+        return select_head(head, grid, train, validation)
+    group = train.group
+    aside = held_out(group, CHOOSING, np.random.default_rng(seed))
+    notes = _single_rows(group)
+    if not aside.any():
+        note = f"No group has two rows, so no penalty could be chosen; it is {head.weight_decay:g}, the default."
+        return Selection(_fitted(head, train), {}, (), notes=(*notes, note))
+    found = select_head(head, grid, train.select(~aside), train.select(aside))
+    if every and found.fitted:
+        again = _path(head, tuple(found.fitted), train)
+        return replace(found, head=again[found.penalty], fitted=again, notes=notes)
+    best = _fitted(clone(head).set_params(**found.parameters), train)
+    return replace(found, head=best, fitted={}, notes=notes)
+
+
+def penalties_for(Z: Array) -> tuple[float, ...]:
+    """The penalties to try last layers with: one grid for the rows as they are and for all that is made of them.
+
+    `PENALTIES` are in units of the mean variance of the columns. Where one column is of another scale than the rest,
+    all of them are large for the rest: a layer could use that column only, and whatever removes it would look like a
+    cure. So smaller ones are tried too, by tens, until the last is as small for a column of median variance.
+    """
+    variance = column_variances(Z)
+    positive = variance[variance > 0]
+    spread = float(positive.mean() / np.median(positive)) if len(positive) else 1.0
+    if spread <= SPREAD:
+        return PENALTIES
+    decades = int(np.ceil(np.log10(spread)))
+    smallest = int(np.round(-np.log10(PENALTIES[-1])))
+    more = (float(f"1e-{k}") for k in range(smallest + 1, smallest + decades + 1))
+    return (*PENALTIES, *(penalty for penalty in more if penalty >= 0.5 * SMALLEST))
+
+
+def column_variances(Z: Array) -> FloatArray:
+    """Variance of each column, shape (d,), in units in which none can overflow."""
+    largest = max(float(Z.max()), -float(Z.min()))
+    if not largest > 0:
+        return np.zeros(Z.shape[1])
+    blocks = range(0, Z.shape[1], BLOCK)
+    return np.concatenate([np.var(Z[:, j : j + BLOCK] / np.float64(largest), axis=0) for j in blocks])
 
 
 def select_head(
@@ -91,21 +214,42 @@ def select_head(
     `held_out` rows go to the fit itself, for heads that train on such.
     """
     more = {} if held_out is None else held_out.held_out()
+    fitted: dict[float, Any] = {}
+    if set(grid) == {"weight_decay"} and not more:
+        fitted = _path(head, grid["weight_decay"], train)
     tried: list[tuple[dict[str, Any], float]] = []
     best: tuple[float, Any, dict[str, Any]] | None = None
     for values in product(*grid.values()):
         parameters = dict(zip(grid, values, strict=True))
-        fitted = clone(head).set_params(**parameters)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NotConvergedWarning)  # a value that cannot be solved loses on its own
-            fitted.fit(train.Z, train.y, concept=train.concept, **more)
-        loss = group_loss(fitted, validation)
+        one = fitted[values[0]] if fitted else _fitted(clone(head).set_params(**parameters), train, **more)
+        loss = group_loss(one, validation)
         tried.append((parameters, loss))
         if best is None or loss < best[0]:
-            best = (loss, fitted, parameters)
+            best = (loss, one, parameters)
     if best is None:
         raise InputError("The grid is empty; there is nothing to choose from.")
-    return Selection(best[1], best[2], tuple(tried))
+    return Selection(best[1], best[2], tuple(tried), fitted)
+
+
+def _fitted(head: Any, rows: Rows, **more: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotConvergedWarning)  # a value that cannot be solved loses on its own
+        return head.fit(rows.Z, rows.y, concept=rows.concept, **more)
+
+
+def _path(head: Any, penalties: Sequence[float], rows: Rows) -> dict[float, Any]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotConvergedWarning)
+        fitted = fit_path(head, penalties, rows.Z, rows.y, concept=rows.concept)
+    return dict(zip(penalties, fitted, strict=True))
+
+
+def _single_rows(group: IntArray) -> tuple[str, ...]:
+    single = int(np.sum(np.bincount(group[group >= 0]) == 1)) if np.any(group >= 0) else 0
+    if not single:
+        return ()
+    have = "1 group has" if single == 1 else f"{single} groups have"
+    return (f"{have} one training row only; it trains, and has no say in the choice of penalties.",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +306,7 @@ def select_orthogonality(
     which then take no part in either fit; the better one is fitted again on all of them.
     """
     fit_on, judged_on = (train, validation) if validation is not None else train.split(0.2, seed)
-    fitted, losses = {}, {}
+    fitted, losses, penalties = {}, {}, penalties_for(fit_on.Z)
     for kind in ("weights", "scores"):
         tried = fitted[kind] = clone(jse).set_params(orthogonality=kind)
         with warnings.catch_warnings():
@@ -170,7 +314,7 @@ def select_orthogonality(
                 warnings.simplefilter("ignore", expected)
             _fit(tried, fit_on, judged_on if validation is not None else None)
         left = [Rows(tried.transform(rows.Z), rows.y, rows.concept) for rows in (fit_on, judged_on)]
-        losses[kind] = min(loss for _, loss in select_head(ERM(), GRIDS["ERM"], *left).table)
+        losses[kind] = min(loss for _, loss in select_head(ERM(), {"weight_decay": penalties}, *left).table)
     best = min(losses, key=lambda kind: losses[kind])
     if validation is None:
         _fit(fitted[best], train, None)
@@ -183,9 +327,10 @@ def _fit(jse: JSE, train: Rows, validation: Rows | None) -> None:
 
 
 def group_loss(head: Any, rows: Rows) -> float:
-    """Mean over groups (main, concept) of the mean log loss in each."""
-    probabilities: FloatArray = head.predict_proba(rows.Z)
-    code = np.asarray(np.searchsorted(head.classes_, rows.y))
-    losses = -np.log(np.maximum(probabilities[np.arange(len(rows)), code], 1e-300))
+    """Mean over groups (main, concepts) of the mean log loss in each; rows whose concept is missing are left out."""
     group = rows.group
-    return float(np.mean(np.bincount(group, weights=losses) / np.bincount(group)))
+    known = group >= 0
+    probabilities: FloatArray = head.predict_proba(rows.Z[known])
+    code = np.asarray(np.searchsorted(head.classes_, rows.y[known]))
+    losses = -np.log(np.maximum(probabilities[np.arange(len(code)), code], 1e-300))
+    return float(np.mean(np.bincount(group[known], weights=losses) / np.bincount(group[known])))

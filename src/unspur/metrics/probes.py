@@ -159,9 +159,7 @@ class _Candidate:
         return self.units == "robust"
 
 
-def _chosen(
-    Z: Array, codes: IntArray, k: int, weight: FloatArray, rng: np.random.Generator
-) -> dict[_Candidate, float]:
+def _chosen(Z: Array, codes: IntArray, k: int, weight: FloatArray, rng: np.random.Generator) -> dict[_Candidate, float]:
     """The candidates that folds of the rows prefer, and what to multiply the logits of each with.
 
     Discriminant analysis takes no time once the axes of the rows are known, so it is tried in all units. Logistic

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from os import PathLike
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
@@ -23,6 +23,7 @@ from unspur._reading import require_kinds
 from unspur._typing import Array
 from unspur._version import __version__
 from unspur.certificate import Certificate, certify, fingerprint, row_hashes
+from unspur.clusters import cluster_codes, copies, measured_on_a_scale
 from unspur.exceptions import InputError, LabelError, NothingRemovedWarning, UsedRowsWarning
 from unspur.labels import class_label
 from unspur.removers.concepts import concept_columns, read_concepts
@@ -33,6 +34,8 @@ from unspur.rows import StoredRows, fetched, home_of
 from unspur.solvers.outcome import one_warning
 from unspur.subspace import AffineMap, Subspace
 
+#: What is kept of rows: their hashes (None: too many to keep), the fingerprint of all, and their sketches.
+Memory: TypeAlias = tuple[Any, str, tuple[Sketch, ...]]
 #: Rows of a Dask array whose hashes, 8 bytes each, are brought here and kept.
 MOST_HASHES = 50_000_000
 #: Bytes, as float64, of a Dask array up to which a certificate brings its rows here.
@@ -68,7 +71,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def _remember(self, z: Array) -> None:
         """Keep a hash and a sketch of the rows of the fit: a certificate must not be measured on them."""
-        self._add_to_memory(*_remembered(z))
+        self._add_to_memory(*remembered(z))
 
     def _add_to_memory(self, hashes: Any, mark: str, sketches: tuple[Sketch, ...]) -> None:
         """Rows by their hashes (None: too many to keep), fingerprint and sketches, beside those kept before."""
@@ -78,17 +81,29 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             sketches = (*self.__dict__.get("_training_sketches", ()), *sketches)
         self._training_rows, self.training_hash_, self._training_sketches = hashes, mark, sketches
 
-    def _remember_validation(self, z: Array) -> None:
+    def _remember_validation(self, memory: Memory) -> None:
         """The same for rows of X_val, by which directions were judged."""
-        self._validation_rows, _, self._validation_sketches = _remembered(z)
+        self._validation_rows, _, self._validation_sketches = memory
 
     def _forget_rows(self) -> None:
         """Nothing of an earlier fit may outlive a new one."""
-        for name in ("_training_rows", "_training_sketches", "_validation_rows", "_validation_sketches", "certificate_"):
+        for name in (
+            "_training_rows",
+            "_training_sketches",
+            "_validation_rows",
+            "_validation_sketches",
+            "certificate_",
+        ):
             self.__dict__.pop(name, None)
 
     def certificate(
-        self, X: Array, y: Array | None = None, concept: Array | None = None, *, random_state: Any = 0
+        self,
+        X: Array,
+        y: Array | None = None,
+        concept: Array | None = None,
+        *,
+        clusters: Array | None = None,
+        random_state: Any = 0,
     ) -> Certificate:
         """What the removal does to rows that were not used in the fit; warns when they were.
 
@@ -105,10 +120,13 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             Main-task label, to see how much of it is kept.
         concept : array of shape (n,) or (n, m), or DataFrame
             What was to be removed; rows where it is missing are left out.
+        clusters : array of shape (n,), optional
+            Which rows belong together (frames of one film): they share a fold of the probes, and intervals count
+            clusters. Without it, exact copies of a row are a cluster, and a note says so.
         """
         check_is_fitted(self, "removal_")
         _require_array(X, "some thousand rows are enough: pass those of a block, or of X.select(…)")
-        X, y, concept = fetched(self._small_enough(X), y, concept)
+        X, y, concept, clusters = fetched(self._small_enough(X), y, concept, clusters)
         z = in_numbers(self, X, reset=False, dtype=[np.float64, np.float32])
         require_finite(self, z)
         kind: Any = getattr(self, "concept_type", "class")
@@ -116,6 +134,11 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         concepts = read_concepts(concept, len(z), kind=kind, missing=missing)
         known = concepts.present
         notes = tuple(self._notes())
+        together = None if clusters is None else cluster_codes(clusters, "clusters", len(z))
+        if clusters is None and (found := copies(row_hashes(z))) is not None and measured_on_a_scale(z[:2000]):
+            together = found
+            more = len(found) - int(found.max()) - 1
+            notes = (*notes, f"{more:,} of these {len(z):,} rows are exact copies of others and count once with them")
         if not hasattr(self, "_training_rows"):
             notes = (*notes, "read from a file: whether some of these rows were used in the fit cannot be told")
         elif self._training_rows is None:
@@ -135,7 +158,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             task = label.select(known).codes
         self.certificate_ = certify(
             type(self).__name__, self.removal_, self.spurious_.dim, z[known], task, labels,
-            concepts.by_name(known), notes, random_state,
+            concepts.by_name(known), notes, random_state, None if together is None else together[known],
         )  # fmt: skip
         return self.certificate_
 
@@ -301,7 +324,7 @@ def _require_array(X: Array, how: str) -> None:
         raise InputError(f"X is {X!r}, which are not held in memory as a whole; {how}.")
 
 
-def _remembered(z: Array) -> tuple[Any, str, tuple[Sketch, ...]]:
+def remembered(z: Array) -> Memory:
     """Hash of each row, the fingerprint of all, and their sketch.
 
     Of a Dask array there is no sketch, and no hashes if it is too long to bring them here.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
@@ -131,15 +132,18 @@ class INLP(Remover):
         y_val: Array | None = None,
         concept_val: Array | None = None,
         sample_weight_val: Array | None = None,
+        clusters: Array | None = None,
+        clusters_val: Array | None = None,
     ) -> Self:
         """Estimate what to remove; arguments are those of :meth:`JSE.fit`, and y is only needed for groups."""
-        validation = Sample(X_val, y_val, concept_val, sample_weight_val, "_val")
+        validation = Sample(X_val, y_val, concept_val, sample_weight_val, "_val", clusters_val)
         with self._all_or_nothing():
             self._validate_params()
             if self.tests == "plain" and self.balance in ("none", "concept"):  # nothing depends on the task
                 y, validation = None, replace(validation, y=None)
-            train = Sample(X, y, concept, sample_weight)
-            one_after_the_other(self, train, None if validation.empty else validation, self._fit_one)
+            train = Sample(X, y, concept, sample_weight, clusters=clusters)
+            fit_one = partial(self._fit_one, Splitting.lasting(self.cv))
+            one_after_the_other(self, train, None if validation.empty else validation, fit_one)
             self.classes_ = self.__dict__.pop("_main_classes", self.classes_) if y is not None else ()
             self.n_iter_ = self.trace_.most_evaluations
             self.removal_ = AffineMap.removing(self.spurious_, self._centre)
@@ -148,17 +152,17 @@ class INLP(Remover):
         return self
 
     def _fit_one(
-        self, train: Sample, validation: Sample | None, gone: Subspace | None
+        self, cv: Any, train: Sample, validation: Sample | None, gone: Subspace | None
     ) -> tuple[Subspaces, Trace | tuple[Trace, ...], LabelledRows]:
         """What is found of one binary concept, away from what was removed before."""
         classes = () if train.y is None else class_label(train.y, "y", np.shape(train.y)[0]).classes
         if len(classes) > 2:
             self._main_classes = classes  # each class against the rest has two of its own
-            return one_main_class_at_a_time(train, validation, gone, self._fit_binary)
-        return self._fit_binary(train, validation, gone)
+            return one_main_class_at_a_time(train, validation, gone, partial(self._fit_binary, cv))
+        return self._fit_binary(cv, train, validation, gone)
 
     def _fit_binary(
-        self, train: Sample, validation: Sample | None, gone: Subspace | None, main_only: bool = False
+        self, cv: Any, train: Sample, validation: Sample | None, gone: Subspace | None, main_only: bool = False
     ) -> tuple[Subspaces, Trace, Any]:
         """What is found of one binary concept, in groups with one binary main label; that alone needs no directions."""
         nothing = Subspace.empty(self.n_features_in_)
@@ -169,7 +173,7 @@ class INLP(Remover):
             self,
             train,
             validation,
-            Splitting(self.cv, self.validation_fraction, rng),
+            Splitting(cv, self.validation_fraction, rng),
             self.missing_concept,
             by_group=self.tests == "group",
             smallest_group=self.smallest_group,
@@ -209,7 +213,8 @@ class INLP(Remover):
         counts = data.counts
         estimated_on = counts.weighting(counts.without(1 if counts.n_folds == 1 else None), self.balance)  # type: ignore[arg-type]
         geometry = Geometry.of_rows(data.rows, estimated_on)
-        tests = DirectionTests(self.significance_level, self.tests == "group", 0.0, self.scalars)  # type: ignore[arg-type]
+        by_group = self.tests == "group"
+        tests = DirectionTests(self.significance_level, by_group, 0.0, self.scalars, clusters=data.clusters)  # type: ignore[arg-type]
         nothing = Tracks.empty(data.rows.n_features, counts.n_folds)
 
         def estimate(whitening: Whitening, away_from: Tracks) -> EstimatedPair:

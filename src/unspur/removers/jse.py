@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
@@ -105,15 +106,16 @@ class JSE(Remover):
     max_pairs : int or None, default=500
         Most pairs of directions that are estimated for one concept, or class against the rest. A search that reaches
         the limit keeps what it has accepted, issues a SearchLimitWarning, and says so in `trace_` and in certificates.
-    cv : int, splitter, list of (train, test) index pairs, or None, default=5
+    cv : int, splitter, iterable of (train, test) index pairs, or None, default=5
         Without a validation set: cross-fit in this many folds, stratified by group, or in those of a scikit-learn
-        splitter or list; None holds out `validation_fraction` of each group once. Where rows come in families (pictures
-        of one bird), give folds that keep them together.
+        splitter or iterable; None holds out `validation_fraction` of each group once. Rows of a cluster (`clusters` of
+        `fit`) share a fold; a splitter gets clusters as its groups, so that ``GroupKFold()`` works.
     validation_fraction : float, default=0.2
         Share of each group that is held out when ``cv=None``.
     smallest_group : int, default=10
         Fewest held-out rows that every group (main, concept) must have for ``tests="group"``, effective ones under
         weights; with fewer the tests no longer keep their level (docs/trust.md) and `fit` raises a GroupSizeError.
+        Held-out rows of a group must also lie in two clusters or more, effective ones where their sizes differ.
     scalars : {"held_out", "training"}, default="held_out"
         Rows on which slope and intercept along a tested direction are fitted: the held-out ones, leaving out the row
         that is judged; or the training rows, as in the paper.
@@ -249,6 +251,8 @@ class JSE(Remover):
         y_val: Array | None = None,
         concept_val: Array | None = None,
         sample_weight_val: Array | None = None,
+        clusters: Array | None = None,
+        clusters_val: Array | None = None,
     ) -> Self:
         """Estimate both subspaces.
 
@@ -267,17 +271,24 @@ class JSE(Remover):
         sample_weight : array of shape (n,), optional
         X_val, y_val, concept_val, sample_weight_val : arrays, optional
             Rows to judge directions on; else rows of X are held out. Best are rows that the encoder has not seen.
+        clusters, clusters_val : arrays of shape (n,), optional
+            Which rows belong together and are not independent of each other: frames of one film, pictures of one bird,
+            sentences of one author. Labels of any hashable kind. Rows of a cluster are held out together, and the tests
+            count clusters, not rows. (A *group* is something else: a combination of labels.) Without it, exact copies
+            of a row are found, count as one cluster, and a ClusterWarning says so; rows of a few small numbers, which
+            are equal by chance, are left as they are.
 
         A fit that fails leaves the estimator as it was. One that accepts no spurious direction issues a
         NothingRemovedWarning: `transform` then changes nothing. One that ends without a main-task direction, after some
         were accepted, issues a TaskLostWarning: the concept is then so much easier to predict that it is found in every
         direction.
         """
-        validation = Sample(X_val, y_val, concept_val, sample_weight_val, "_val")
+        validation = Sample(X_val, y_val, concept_val, sample_weight_val, "_val", clusters_val)
         with self._all_or_nothing():
             self._validate_params()
-            train = Sample(X, y, concept, sample_weight)
-            one_after_the_other(self, train, None if validation.empty else validation, self._fit_one)
+            train = Sample(X, y, concept, sample_weight, clusters=clusters)
+            fit_one = partial(self._fit_one, Splitting.lasting(self.cv))
+            one_after_the_other(self, train, None if validation.empty else validation, fit_one)
             self.classes_ = self.__dict__.pop("_main_classes", self.classes_)
             self.n_iter_ = self.trace_.most_evaluations
             if self.output == "onto_main" and not self.main_.dim:
@@ -318,21 +329,21 @@ class JSE(Remover):
         del self._centre
 
     def _fit_one(
-        self, train: Sample, validation: Sample | None, gone: Subspace | None
+        self, cv: Any, train: Sample, validation: Sample | None, gone: Subspace | None
     ) -> tuple[Subspaces, Trace | tuple[Trace, ...], LabelledRows]:
         """The subspaces for one binary concept, away from what was removed before."""
         classes = () if train.y is None else class_label(train.y, "y", np.shape(train.y)[0]).classes
         if len(classes) > 2:
             self._main_classes = classes  # each class against the rest has two of its own
-            return one_main_class_at_a_time(train, validation, gone, self._fit_binary)
-        return self._fit_binary(train, validation, gone)
+            return one_main_class_at_a_time(train, validation, gone, partial(self._fit_binary, cv))
+        return self._fit_binary(cv, train, validation, gone)
 
     def _fit_binary(
-        self, train: Sample, validation: Sample | None, gone: Subspace | None, main_only: bool = False
+        self, cv: Any, train: Sample, validation: Sample | None, gone: Subspace | None, main_only: bool = False
     ) -> tuple[Subspaces, Trace, LabelledRows]:
         """The subspaces for one binary concept and one binary main label; or what the main label alone needs."""
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1, size=4))
-        splitting = Splitting(self.cv, self.validation_fraction, rng)
+        splitting = Splitting(cv, self.validation_fraction, rng)
         data = labelled_rows(
             self,
             train,
@@ -364,7 +375,8 @@ class JSE(Remover):
         spectrum = Spectrum.of(Geometry.of_rows(data.rows, estimated_on))
         require_room(len(spectrum.variance), data.rows.n_features)
         make_solver = self._pair_solver(data, spectrum, rng)
-        tests = DirectionTests(self.significance_level, self.tests == "group", 0.0, self.scalars)  # type: ignore[arg-type]
+        scalars: Any = self.scalars
+        tests = DirectionTests(self.significance_level, self.tests == "group", 0.0, scalars, clusters=data.clusters)
 
         def joint(weight_decay: float, tol: float = self.tol) -> JointEstimation:
             solver = make_solver(weight_decay, tol)
@@ -402,16 +414,15 @@ class JSE(Remover):
         loops = Loops(inner, self.candidate, limits, spend, self.max_pairs or 2**31)  # type: ignore[arg-type]
         found = estimate_subspaces(estimation, loops, report)
         task = None
-        if found.spurious.dim and not found.main.dim:
-            plain = replace(
-                estimation, solver=_exact_solver(data, spectrum, "none", self.max_iter)(float(weight_decay), self.tol)
-            )
-            if found.tracks is not None and plain.room(found.tracks) >= 2:  # as many as the solver needs
-                task = _task_loss(plain, found)
+        if found.spurious.dim and not found.main.dim and found.tracks and estimation.room(found.tracks) >= 2:
+            plain = _exact_solver(data, spectrum, "none", self.max_iter)(float(weight_decay), self.tol)
+            task = _task_loss(replace(estimation, solver=plain), found)
         if not hasattr(self, "_centre"):
             self._centre = spectrum.centre
         delta = found.steps[0].verdict.delta if self.delta == "auto" and found.steps else estimation.tests.delta
-        trace = Trace(found.steps, found.stopped, delta, float(weight_decay), scores, found.complete, task)
+        trace = Trace(
+            found.steps, found.stopped, delta, float(weight_decay), scores, complete=found.complete, task=task
+        )
         return found, trace
 
     def _pair_solver(
@@ -480,7 +491,9 @@ def _task_loss(estimation: JointEstimation, found: Subspaces) -> TaskLoss:
     Alike: whatever a last layer that knows of no concept could have used counts.
     """
     assert found.tracks is not None
-    tests = replace(estimation.tests, by_group=False, delta=0.0, reference=None)
+    clusters = estimation.tests.clusters
+    alike = None if clusters is None else clusters.all_alike()
+    tests = replace(estimation.tests, by_group=False, delta=0.0, reference=None, clusters=alike)
     plain = replace(estimation, tests=tests)
     before, after = (
         plain.judge("main", plain.alone(MAIN, tracks), share=1.0).informative

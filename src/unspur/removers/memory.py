@@ -46,7 +46,7 @@ class Sketch:
         points: list[Array] = []
         for block in blocks:
             if centre is None or scale is None:
-                few = _on_host(block[: SCALED_BY])
+                few = _on_host(block[:SCALED_BY])
                 if not len(few):
                     continue
                 centre, deviation = few.mean(axis=0), few.std(axis=0)

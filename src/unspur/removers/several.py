@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 
+from unspur._arrays import is_tensor
 from unspur._typing import Array
-from unspur.exceptions import GroupSizeError, LabelError
+from unspur.clusters import copies, measured_on_a_scale, shared_clusters
+from unspur.exceptions import ClusterWarning, GroupSizeError, InputError, LabelError, UsedRowsWarning
 from unspur.labels import class_label
+from unspur.removers.base import Memory, remembered
 from unspur.removers.concepts import concept_columns, numbered
 from unspur.removers.inputs import LabelledRows, Sample, checked_z
 from unspur.removers.joint import Subspaces
-from unspur.rows import at_hand, home_of
+from unspur.rows import StoredRows, at_hand, fetched, home_of
 from unspur.subspace import Subspace
 from unspur.trace import Step, Trace, Traces
 
@@ -57,6 +61,13 @@ def one_after_the_other(
     n_rows = len(z)
     if validation is not None and home_of(validation.X) == "dask":  # checked first: its length may not be known
         validation = replace(validation, X=at_hand(checked_z(estimator, validation.X, reset=False)))
+    memory = remembered(z)
+    hashes = memory[0]
+    used, of_validation = 0, None
+    if validation is None:
+        train = _with_copies(train, z, hashes)
+    else:
+        used, validation, of_validation = _independent_of(train, validation, estimator, hashes)
     columns = concept_columns(train.concept, n_rows, "concept")
     labels = [class_label(values, name, n_rows, missing=estimator.missing_concept) for name, values in columns.items()]
     others = None
@@ -87,15 +98,87 @@ def one_after_the_other(
     assert gone is not None
     estimator.spurious_ = gone
     estimator._forget_rows()
-    estimator._remember(z)
-    if validation is not None and validation.X is not None:
-        estimator._remember_validation(checked_z(estimator, validation.X, reset=False))
+    estimator._add_to_memory(*memory)
+    if of_validation is not None:
+        estimator._remember_validation(of_validation)
+    _warn_of_copies(train if validation is None else validation, used)
     classes = tuple(label.classes for label in labels)
     estimator.trace_ = traces[0] if len(traces) == 1 else Traces.of(traces)
     if len(tasks) == 1:
         estimator.concept_classes_ = single
     else:
         estimator.concept_classes_ = classes[0] if len(classes) == 1 else classes
+
+
+def _with_copies(sample: Sample, z: Array, hashes: Any) -> Sample:
+    """The sample with copies of a row as one cluster, where no clusters were given.
+
+    A copy on the other side of a split makes noise look like a finding. Rows of a few small numbers are equal by
+    chance, and stay as they are; so do rows too many to be compared.
+    """
+    found = None if sample.clusters is not None or hashes is None else copies(hashes)
+    if found is None or not measured_on_a_scale(_first_rows(z)):
+        return sample
+    return replace(sample, clusters=found, copies=True)
+
+
+def _warn_of_copies(judged_on: Sample, used: int) -> None:
+    """Say which of the rows that directions were judged on are copies of each other, or of rows they came from."""
+    if used:
+        warnings.warn(
+            f"{used:,} rows of X_val are rows of X as well: what is judged on them looks better than it is. Leave them "
+            "out of one of the two.",
+            UsedRowsWarning,
+            stacklevel=4,
+        )
+    if judged_on.copies:
+        code = judged_on.clusters
+        warnings.warn(
+            f"{len(code) - int(code.max()) - 1:,} of {len(code):,} rows of X{judged_on.suffix} are exact copies of "
+            "others. Copies count as one cluster in the tests, and share a fold unless cv says otherwise. Drop them, "
+            "or say with clusters= which rows belong together.",
+            ClusterWarning,
+            stacklevel=4,
+        )
+
+
+def _independent_of(
+    train: Sample, validation: Sample, estimator: Any, hashes: Any
+) -> tuple[int, Sample, Memory | None]:
+    """How many rows of a validation set are training rows, the set with copies of a row as clusters, and its memory.
+
+    A cluster that is in both is an error.
+    """
+    if train.clusters is not None and validation.clusters is None:
+        raise InputError(
+            "clusters were passed and clusters_val was not: directions are judged on the rows of X_val, so the tests "
+            "need to know which of those belong together."
+        )
+    if train.clusters is not None and (both := shared_clusters(train.clusters, validation.clusters)):
+        raise InputError(
+            f"{len(both)} clusters are in clusters and in clusters_val, such as {next(iter(both))!r}: their held-out "
+            "rows would be judged by directions estimated from the same clusters. Leave them out of one of the two "
+            "sets; if they are different clusters, give them different labels."
+        )
+    if validation.X is None or validation.concept is None:  # refused where rows are checked
+        return 0, validation, None
+    z = checked_z(estimator, validation.X, reset=False)
+    memory = remembered(z)
+    held_out = memory[0]
+    if held_out is None or hashes is None:
+        return 0, validation, memory
+    used = int(np.isin(held_out, hashes).sum())
+    used = used if used and measured_on_a_scale(_first_rows(z)) else 0
+    return used, _with_copies(validation, z, held_out), memory
+
+
+def _first_rows(z: Array, number: int = 2000) -> Array:
+    """Some rows on the host, shape (m, d)."""
+    if isinstance(z, StoredRows):
+        with closing(z.blocks()) as blocks:
+            return next(iter(blocks))[1][:number]
+    first = z[:number]
+    return fetched(first.float() if is_tensor(first) else first)[0]
 
 
 def one_main_class_at_a_time(
@@ -124,7 +207,7 @@ def one_main_class_at_a_time(
     for task, sample in zip(tasks, samples, strict=True):
         with _saying(task.full_name):
             alone.append(fit_one(*sample, gone, True)[0])
-    needed = [found.main for found in alone]
+    needed, complete = [found.main for found in alone], all(found.complete for found in alone)
     steps: list[Step] = []
     traces, spurious, removed = [], gone, Subspace.empty(needed[0].ambient)
     for k, sample in enumerate(samples):
@@ -136,9 +219,11 @@ def one_main_class_at_a_time(
         removed = removed.beside(found.spurious)
         spurious = found.spurious if spurious is None else spurious.beside(found.spurious)
         told = (*(replace(step, outer=0) for step in alone[k].steps), *found.steps)
+        whole = found.complete and alone[k].complete
+        complete = complete and whole
         # A first search that met its limit is part of the story, too.
         stopped = found.stopped if alone[k].complete else f"in round 0 {alone[k].stopped}; then {found.stopped}"
-        trace = replace(trace, steps=told, stopped=stopped, complete=alone[k].complete and found.complete)
+        trace = replace(trace, steps=told, stopped=stopped, complete=whole)
         traces.append(replace(trace, main="y", main_class=tasks[k].of_class))
         steps += told
     both = needed[0]
@@ -147,7 +232,6 @@ def one_main_class_at_a_time(
     kept = removed.reject(both.basis)
     main = Subspace.spanned_by(kept) if both.dim else both
     stopped = "; ".join(f"{task.full_name}: {trace.stopped}" for task, trace in zip(tasks, traces, strict=True))
-    complete = all(trace.complete for trace in traces)
     return Subspaces(removed, main, tuple(steps), stopped, complete), tuple(traces), data
 
 

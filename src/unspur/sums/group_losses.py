@@ -121,6 +121,9 @@ class GroupLosses:
     shared_noise: float = 0.0
     #: Whether the direction points, on held-out rows too, to the value 1 of the concept and of the main label.
     points: tuple[bool, bool] = (True, True)
+    #: Where rows come in clusters: error of the average of each series over groups, and its degrees of freedom, (5,).
+    error: FloatArray | None = None
+    degrees: FloatArray | None = None
 
     def __add__(self, other: GroupLosses) -> GroupLosses:
         return replace(
@@ -184,6 +187,17 @@ class ScoresWithinGroups:
         deviation = np.sqrt(np.maximum(np.diag(covariance), 0.0))
         scale = np.outer(deviation, deviation)
         return np.asarray(np.divide(covariance, scale, out=np.zeros_like(scale), where=scale > 0))
+
+
+@dataclass(frozen=True, slots=True)
+class RowLosses:
+    """Statistic that brings the loss of each label of each row to the host: a list of arrays, in order of the rows."""
+
+    model: ScalarModel
+
+    def __call__(self, block: Block) -> list[Array]:
+        """Losses of one block, shape (2, m)."""
+        return [self.model.losses(block)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,11 @@ from tests.lab.findings.rows import nothing_to_find, removal, toy
 from tests.optional import pandas as pd
 from unspur import INLP, JSE, LEACE, RLACE, SPLINCE
 from unspur.exceptions import InputError, LabelError, NothingRemovedWarning, TaskLostWarning
+from unspur.lab.compare import choose_head, compare
 from unspur.lab.datasets import make_toy
-from unspur.lab.evaluation import LastLayer, judge_last_layer
 from unspur.lab.findings import STEPS, find
 from unspur.lab.findings.chosen import stratified
 from unspur.lab.selection import Rows
-from unspur.labels import class_label
 from unspur.metrics import shared_variance
 
 TRAIN, TEST = toy(), toy(700, rho=0.0, seed=1)
@@ -52,8 +51,8 @@ def test_a_boundary_is_where_the_answers_of_the_last_layer_change(orthogonality)
     jse = removal(train, orthogonality=orthogonality)
     view = find(jse, train, test).view
     Z, y, _ = train
-    layers = LastLayer.fit(Z, y), LastLayer.fit(jse.transform(Z), y)
-    weights = layers[0].linear()[0][0]
+    layers = [choose_head("ERM", Rows(rows, y, train[2]), None, 0).head for rows in (Z, jse.transform(Z))]
+    weights = layers[0].coef_[0]
     last = [axis.name for axis in view.axes].index("last layer, before")
     columns = {
         0: jse.spurious_.basis[:, 0], jse.spurious_.dim: jse.main_.basis[:, 0], last: weights / np.linalg.norm(weights)
@@ -66,20 +65,33 @@ def test_a_boundary_is_where_the_answers_of_the_last_layer_change(orthogonality)
             rows = centre + points @ inverse @ axes.T
             assert_allclose((rows - centre) @ axes, points, atol=1e-8)  # they have these scores
             logit = boundary.offset + points @ inverse @ boundary.along[list(pair)]
-            told = layer.model.decision_function((rows - layer.centre) / layer.unit)
-            assert_allclose(logit, told, atol=1e-8)
+            assert_allclose(logit, layer.decision_function(rows), atol=1e-8)
             assert_array_equal(layer.predict(rows) == "water", logit > 0)
             assert 0 < np.mean(logit > 0) < 1  # both answers occur
 
 
-def test_accuracies_are_those_of_the_verbs(found):
-    """The last layer of `unspur evaluate` and `unspur demo`, on the same rows."""
-    y, c = (class_label(values, "label", len(values)) for values in TEST[1:])
-    coded = class_label(TRAIN[1], "label", len(TRAIN[1]))
-    for judged, clean in ((found.before, lambda z: z), (found.after, JSE_TOY.transform)):
-        told = judge_last_layer((clean(TRAIN[0]), coded), (clean(TEST[0]), y, c))
-        assert_array_equal(judged.accuracy.correct, told.correct)
-        assert_array_equal(judged.accuracy.rows, told.rows)
+@pytest.mark.parametrize("validation", [None, toy(500, seed=2)])
+def test_accuracies_and_penalties_are_those_of_compare(validation):
+    """One rule for all: the same layers on the same rows, with and without validation rows."""
+    jse = removal(TRAIN)
+    found = find(jse, TRAIN, TEST, validation=validation, compare=["LEACE", "SAL"])
+    chosen_on = None if validation is None else Rows(*validation)
+    told = compare(Rows(*TRAIN), Rows(*TEST), chosen_on, ["none", "LEACE", "SAL"], ["ERM", "GroupWeighted"])
+    lines = [layer for line in (found.before, *found.judged[2:]) for layer in (line, line.weighted)]
+    assert len(lines) == len(told) == 6
+    for line, other in zip(lines, told, strict=True):
+        assert_array_equal(line.accuracy.correct, other.accuracy.correct)
+        assert (line.penalty, line.edge) == (other.parameters["weight_decay"], other.edge)
+    # And those of the removal itself, which was fitted before.
+    for name, line in (("ERM", found.after), ("GroupWeighted", found.after.weighted)):
+        clean = [Rows(jse.transform(Z), *labels) for Z, *labels in (TRAIN, TEST)]
+        on = None if validation is None else Rows(jse.transform(validation[0]), *validation[1:])
+        layer = choose_head(name, clean[0], on, 0).head
+        assert line.accuracy.average == np.mean(layer.predict(clean[1].Z) == TEST[1])
+        assert line.worst_at[line.penalty] == line.accuracy.worst  # the table by penalty has the figure of the table
+
+
+def test_accuracies_are_those_of_the_removal(found):
     assert found.after.accuracy.worst > found.before.accuracy.worst
     assert found.before.accuracy.labels()[1] == "bird=land, background=sea"
 
@@ -109,10 +121,11 @@ def test_answers_and_groups_are_of_single_rows(found):
 def test_other_methods_are_judged_alike_and_the_removal_is_not_compared_with_itself(found):
     assert [judged.name for judged in found.judged] == ["as they are", "JSE", "LEACE", "GroupWeighted"]
     leace = LEACE(balance="group").fit(TRAIN[0], TRAIN[1], concept=TRAIN[2])
-    y, c = (class_label(values, "label", len(values)) for values in TEST[1:])
-    coded = class_label(TRAIN[1], "label", len(TRAIN[1]))
-    told = judge_last_layer((leace.transform(TRAIN[0]), coded), (leace.transform(TEST[0]), y, c))
-    assert_array_equal(found.judged[2].accuracy.correct, told.correct)
+    layer = choose_head("ERM", Rows(leace.transform(TRAIN[0]), *TRAIN[1:]), None, 0).head
+    right = layer.predict(leace.transform(TEST[0])) == TEST[1]
+    assert found.judged[2].accuracy.average == right.mean()
+    # What is a line of its own is what stands beside the plain layer on the rows as they are.
+    assert_array_equal(found.judged[3].accuracy.correct, found.before.weighted.accuracy.correct)
     assert [judged.removed for judged in found.judged] == [0, 1, 1, 0]
     assert found.judged[2].leakage["background"].accuracy < found.before.leakage["background"].accuracy
     assert not found.judged[3].leakage  # it removes nothing

@@ -10,9 +10,10 @@ from tests.lab.encoders.tiny import TinyConv
 from tests.lab.findings.rows import removal
 from unspur import LEACE
 from unspur.exceptions import InputError
+from unspur.lab.compare import choose_head
 from unspur.lab.encoders.reduction import Reduction
-from unspur.lab.evaluation import LastLayer
 from unspur.lab.findings import find
+from unspur.lab.selection import Rows
 
 SHAPE = (4, 3)
 
@@ -101,9 +102,8 @@ def test_maps_add_up_to_the_logit(photographs, reduced):
     assert looks.maps["before"].shape == (len(looks.rows), 7, 7)
     assert set(np.bincount(found.group[looks.rows])) <= {0, 1, 2}
     for name, clean in (("before", lambda z: z), ("after", leace.transform)):
-        layer = LastLayer.fit(clean(train[0]), train[1])
-        weights, bias = layer.linear()
-        logits = clean(test[0][looks.rows]) @ weights[0] + bias[0]
+        layer = choose_head("ERM", Rows(clean(train[0]), *train[1:]), None, 0).head
+        logits = layer.decision_function(clean(test[0][looks.rows]))
         total = looks.maps[name].sum(axis=(1, 2))
         # Up to the bias of the folded layer, which is the same for every picture.
         assert_allclose(total - total[0], logits - logits[0], rtol=1e-3, atol=1e-3 * np.abs(logits).max())

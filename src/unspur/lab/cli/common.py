@@ -49,15 +49,25 @@ def ignore_option(text: str) -> Callable[[F], F]:
     )
 
 
+def _require_two_labels(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> None:
+    """The value of --main or --concept must not be that of the other as well."""
+    other = ctx.params.get("concept" if parameter.name == "main" else "main")
+    if both := set(given) & set(other if isinstance(other, tuple) else (other,)):
+        raise click.UsageError(
+            f"--main and --concept both name {min(both)!r}; what is kept cannot be what is removed. Name two labels.",
+            ctx=ctx,
+        )
+
+
 def label_options(function: F) -> F:
     """Options that say which columns or arrays are the labels."""
     for option in (
         click.option("--missing-concept", help="Value of a concept that means not known, besides empty and NaN."),
         ignore_option("A column that is neither feature nor label; may be repeated."),
-        click.option("--concept", required=True, multiple=True, metavar="NAME", callback=_names,
+        click.option("--concept", required=True, multiple=True, metavar="NAME", callback=_concepts,
                      shell_complete=columns_of("file", "files"),
                      help="Concept to remove, given the same way; may be repeated."),
-        click.option("--main", "main", required=True, multiple=True, metavar="NAME", callback=_names,
+        click.option("--main", "main", required=True, multiple=True, metavar="NAME", callback=_main,
                      shell_complete=columns_of("file", "files"),
                      help="Main-task label: a column, an array of the .npz, or a .npy file."),
     ):  # fmt: skip
@@ -65,18 +75,19 @@ def label_options(function: F) -> F:
     return function
 
 
-def _names(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> Any:
-    """The value of --main or the values of --concept: each once, and none that the other option names as well."""
+def _concepts(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    """Names that may be several, each of them once."""
     if twice := [name for name in given if given.count(name) > 1]:
         raise click.BadParameter(f"{twice[0]} is given twice.")
-    value = only_one(ctx, parameter, given) if parameter.name == "main" else given
-    other = ctx.params.get("concept" if parameter.name == "main" else "main") or ()
-    if both := {*given} & ({other} if isinstance(other, str) else {*other}):
-        raise click.UsageError(
-            f"--main and --concept both name {min(both)!r}; what is kept cannot be what is removed. Name two labels.",
-            ctx=ctx,
-        )
-    return value
+    _require_two_labels(ctx, parameter, given)
+    return given
+
+
+def _main(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> str | None:
+    """One name."""
+    name = only_one(ctx, parameter, given)
+    _require_two_labels(ctx, parameter, given)
+    return name
 
 
 def only_one(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> str | None:  # noqa: ARG001

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import click
-import numpy as np
 from tqdm.auto import tqdm
 
 from unspur.io import atomic, refuse_existing
@@ -30,12 +28,11 @@ from unspur.lab.cli.common import (
     where_option,
 )
 from unspur.lab.cli.looking import look_at, say_left_out
+from unspur.lab.cli.parts import labelled_parts, read_like
 from unspur.lab.cli.words import say, say_where, show
 from unspur.lab.compare import HEADS, REMOVERS, Comparison, compare
 from unspur.lab.files import Table
 from unspur.lab.report.tables import comparison_table
-from unspur.lab.selection import Rows
-from unspur.labels import class_label, joint_label
 
 
 @click.command("compare")
@@ -96,17 +93,11 @@ def compare_command(
     test_file = other_file(file, test_file, where, test_where, "test")
     missing = missing_values(missing_concept, table, concept)
     say_left_out(concept_labels(table, concept, missing), together=True)
-    train = _rows(table, main, concept, missing, None)
-    others: dict[str, Rows | None] = {}
+    others: dict[str, Table] = {}
     for name, path, chosen in (("validation", validation, validation_where), ("test", test_file, test_where)):
-        if path is None:
-            others[name] = None
-            continue
-        other = read_rows(path, (main, *concept), ignore, chosen).like(table.features, table.Z.shape[1])
-        others[name] = _rows(other, main, concept, missing, train)
-    test = others["test"]
-    if test is None:
-        train, test = train.split(0.3, seed)
+        if path is not None:
+            others[name] = read_like(table, path, (main, *concept), ignore, chosen)
+    rows = labelled_parts(table, others, (main, concept), missing, seed)
     chosen_removers, chosen_heads = removers or tuple(REMOVERS), heads or ("ERM", "GroupWeighted")
     steps = len(chosen_removers) * (1 + len(chosen_heads))
     with tqdm(total=steps, desc="compare", disable=as_json or not sys.stderr.isatty()) as bar:
@@ -115,7 +106,11 @@ def compare_command(
             bar.set_postfix_str(name)
             bar.update()
 
-        results = compare(train, test, others["validation"], chosen_removers, chosen_heads, seed, balance, report)
+        given = {name: part.in_values() for name, part in rows.items()}
+        results = compare(
+            given["training"], given["test"], given.get("validation"), chosen_removers, chosen_heads, seed, balance,
+            report,
+        )  # fmt: skip
     results = [_named(result, (main, *concept)) for result in results]
     if csv_file is not None:
         _write_csv(results, csv_file, force)
@@ -131,22 +126,6 @@ def compare_command(
         say_where("Table", csv_file)
 
 
-def _rows(table: Table, main: str, concepts: tuple[str, ...], missing: Mapping[str, Any], like: Rows | None) -> Rows:
-    """Rows whose labels are known, several concepts by name; `like` has the classes to expect."""
-    expected: dict[str, Any] = dict.fromkeys((main, *concepts))
-    if like is not None:
-        given = like.concept.values() if isinstance(like.concept, Mapping) else (like.concept,)
-        expected = {name: tuple(np.unique(v).tolist()) for name, v in zip(expected, (like.y, *given), strict=True)}
-    labels = [
-        class_label(table.label(name), name, len(table.Z), missing=missing.get(name), classes=classes)
-        for name, classes in expected.items()
-    ]
-    known = joint_label(labels).present
-    y, *values = (np.array(label.classes)[label.codes][known] for label in labels)
-    concept = values[0] if len(values) == 1 else dict(zip(concepts, values, strict=True))
-    return Rows(table.Z[known], y, concept)
-
-
 def _named(result: Comparison, names: tuple[str, ...]) -> Comparison:
     """With groups called by the names of the labels."""
     return result if result.accuracy is None else replace(result, accuracy=replace(result.accuracy, names=names))
@@ -154,7 +133,7 @@ def _named(result: Comparison, names: tuple[str, ...]) -> Comparison:
 
 def _write_csv(results: Sequence[Comparison], path: str, force: bool) -> None:
     names = ["remover", "head", "removed", "worst", "worst_low95", "worst_high95", "group_average", "average",
-             "validation_loss"]  # fmt: skip
+             "validation_loss", "penalty"]  # fmt: skip
     with atomic(Path(path), overwrite=force) as temporary, temporary.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.DictWriter(stream, [*names, "seconds", "problem"])
         writer.writeheader()

@@ -16,16 +16,17 @@ from unspur._extras import require
 from unspur._typing import Array
 from unspur.io import refuse_existing
 from unspur.lab.cli.common import echo_json, force_option, json_option, seed_option
-from unspur.lab.cli.words import say, say_where, show
+from unspur.lab.cli.words import say, say_command, say_where, show
 from unspur.lab.datasets.photodigits import CONCEPT_NAMES, MAIN_NAMES, PhotoDigits, embed_images, make_photodigits
 from unspur.lab.findings import Findings, find
 from unspur.lab.report.building import write_page
 from unspur.lab.report.figures import DemoFigure, check_format, draw_demo, write
 from unspur.lab.report.page import verdict
-from unspur.lab.report.tables import group_table
+from unspur.lab.report.page.verdict import accuracy_verdict
+from unspur.lab.report.tables import group_table, penalty_lines
 
-#: What the accuracies of the findings are called here.
-METHODS = ("ERM", "JSE")
+#: What the rows as they are, and those without the photograph, are called here.
+METHODS = ("as they are", "JSE")
 
 
 @click.command()
@@ -61,27 +62,36 @@ def demo(agreement: float, seed: int, output: str, report: str | None, force: bo
     findings = find(
         jse, rows["train"], rows["test"], validation=rows["validation"], main="digit", concept="photo",
         compare=("INLP", "LEACE"), pictures=sets["test"].images, command=_command(agreement, seed), seed=seed,
+        source="",
     )  # fmt: skip
     drawn = _content(jse, findings, sets["test"])
     write(draw_demo(drawn), output, overwrite=force, dpi=150)
     write_page(findings, page, title="Digits on two photographs", overwrite=force)
+    results, penalties = penalty_lines(dict(zip(METHODS, findings.judged, strict=False)))
     if as_json:
-        accuracies = {name: result.to_dict() for name, result in drawn.results.items()}
         dims = {"spurious": jse.spurious_.dim, "main": jse.main_.dim, "ambient": jse.n_features_in_}
-        said = {"figure": output, "report": page, "verdict": verdict(findings)}
-        echo_json({**dims, **said, "accuracy": accuracies, "trace": jse.trace_.to_dict()})
+        said = {"figure": output, "report": page, "verdict": verdict(findings), "choice": findings.choice}
+        judged = [line.to_dict() for line in findings.judged]
+        accuracies = {name: result.to_dict() for name, result in results.items()}
+        told = {"accuracy": accuracies, "penalty": penalties, "judged": judged, "trace": jse.trace_.to_dict()}
+        echo_json({**dims, **said, **told})
         return
     found = f"{jse.spurious_.dim} belong to the photograph, {jse.main_.dim} to the digits"
     say(f"\nJSE tested {len(jse.trace_)} directions among {jse.n_features_in_} dimensions: {found}.\n")
     say(
-        "Test pictures, digit and photograph independent; a last layer on the rows as they are (ERM) and with the "
-        "photograph removed (JSE):\n"
+        "Test pictures, digit and photograph independent; last layers on the rows as they are and with the photograph "
+        "removed (JSE): plain ones, and such that give every group the same weight. Their penalties were chosen on the "
+        "validation pictures:\n"
     )
-    show(group_table(drawn.results, "digit", "photo"))
+    show(group_table(results, "digit", "photo", penalties=penalties))
     say("\n± is half of a 95 % interval.\n")
+    for sentence in accuracy_verdict(findings.judged):
+        say(sentence)
+    say()
     say_where("Figure", output)
     say_where("Report", page)
-    say("Open the report in a browser.")
+    say("Open the report in a browser. With rows of your own:")
+    say_command("Next:", ["unspur", "report", "FILE", "--main COLUMN", "--concept COLUMN"])
 
 
 def _labels(data: PhotoDigits) -> tuple[Array, Array]:
@@ -97,11 +107,7 @@ def _content(jse: JSE, findings: Findings, test: PhotoDigits) -> DemoFigure:
     shown = [_most_colourful(test.images, np.flatnonzero(findings.group == g)) for g in range(4)]
     names = tuple(f"{m} on {c}" for m in MAIN_NAMES for c in CONCEPT_NAMES)
     before, after = (_first_two(scores, findings) for scores in (findings.view.before, findings.view.after))
-    results = {
-        name: judged.accuracy
-        for name, judged in zip(METHODS, findings.judged, strict=False)
-        if judged.accuracy is not None
-    }
+    results = penalty_lines(dict(zip(METHODS, findings.judged, strict=False)))[0]
     found = jse.spurious_.dim, jse.main_.dim
     return DemoFigure(test.images[shown], before, after, findings.group, names, found, results)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from unspur.lab.cli.common import (
@@ -19,6 +17,7 @@ from unspur.lab.cli.common import (
     where_option,
 )
 from unspur.lab.cli.looking import look_at
+from unspur.lab.cli.parts import labelled_parts, read_like
 from unspur.lab.cli.words import say, show
 
 
@@ -29,64 +28,66 @@ from unspur.lab.cli.words import say, show
 @where_option()
 @click.option("--test", "test_file", type=LocalPath(), help="File with test rows; else 30 % of each group of FILE.")
 @where_option("test")
+@click.option("--validation", type=LocalPath(), help="File with rows to choose penalties on; else a fifth of FILE.")
+@where_option("validation")
 @seed_option
 @json_option
 def evaluate(
     removal: str,
     file: str,
     main: str,
-    concept: Any,
+    concept: tuple[str, ...],
     ignore: tuple[str, ...],
     missing_concept: str | None,
     where: Conditions,
     test_file: str | None,
     test_where: Conditions,
+    validation: str | None,
+    validation_where: Conditions,
     seed: int,
     as_json: bool,
 ) -> None:
-    r"""Compare a last layer with and without the REMOVAL, by group.
+    r"""Compare last layers with and without the REMOVAL, by group.
 
-    It is trained on the rows of FILE and judged on test rows.
+    They are trained on the rows of FILE, their penalty is chosen on validation rows, and they are judged on test rows:
+    a plain layer, and one that gives every group the same weight.
 
     Example:
       unspur evaluate background.safetensors train.npz --test test.npz \
           --main bird --concept background
     """
-    import numpy as np
-
     from unspur import load
-    from unspur.exceptions import InputError
-    from unspur.lab.evaluation import held_out, judge_last_layer
-    from unspur.lab.files import apply_removal
-    from unspur.lab.report.tables import group_table
-    from unspur.labels import binary_label
+    from unspur.lab.findings.judging import Judge, cleaned, judge_removal
+    from unspur.lab.report.page.verdict import accuracy_verdict
+    from unspur.lab.report.tables import group_table, penalty_lines, penalty_table
 
-    if len(concept) > 1:
-        raise click.UsageError("evaluate takes one --concept so far; report takes several.")
-    (concept,) = concept
     remover = load(removal)
-    table = read_rows(file, (main, concept), ignore, where)
-    look_at(table, main, [concept])
+    table = read_rows(file, (main, *concept), ignore, where)
+    notes = look_at(table, main, concept)
+    table = table.like(getattr(remover, "feature_names_in_", None), remover.n_features_in_)
+    missing = missing_values(missing_concept, table, concept)
     test_file = other_file(file, test_file, where, test_where, "test")
-    missing = missing_values(missing_concept, table, [concept])[concept]
-    y = binary_label(table.label(main), main, len(table.Z))
-    c = binary_label(table.label(concept), concept, len(table.Z), missing=missing)
-    clean = apply_removal(remover, table)
-    if test_file is not None:
-        other = read_rows(test_file, (main, concept), ignore, test_where).like(table.features, table.Z.shape[1])
-        y_test = binary_label(other.label(main), main, len(other.Z), classes=y.classes)
-        c_test = binary_label(other.label(concept), concept, len(other.Z), missing=missing, classes=c.classes)
-        rows = {"as it is": (table.Z, other.Z), "removed": (clean.Z, apply_removal(remover, other).Z)}
-    else:
-        held = held_out(y, c, np.random.default_rng(seed))
-        rows = {"as it is": (table.Z[~held], table.Z[held]), "removed": (clean.Z[~held], clean.Z[held])}
-        y, y_test, c_test = y.select(~held), y.select(held), c.select(held)
-    if not (y.present.all() and y_test.present.all()):
-        raise InputError(f"{main} is missing in some rows; a last layer needs it in all.")
-    results = {name: judge_last_layer((train, y), (test, y_test, c_test)) for name, (train, test) in rows.items()}
+    validation = other_file(file, validation, where, validation_where, "validation")
+    others = {"test": (test_file, test_where), "validation": (validation, validation_where)}
+    tables = {name: read_like(table, path, (main, *concept), ignore, chosen)
+              for name, (path, chosen) in others.items() if path is not None}  # fmt: skip
+    rows = labelled_parts(table, tables, (main, concept), missing, seed)
+    found = judge_removal(Judge.of(rows, main, seed), remover, cleaned(remover, rows))
+    names = ("as it is", "removed")
     if as_json:
-        echo_json({name: result.to_dict() for name, result in results.items()})
+        said = {name: line.of_layer() for name, line in zip(names, found.lines, strict=True)}
+        said |= {f"{name}, group-weighted": line.weighted.of_layer()
+                 for name, line in zip(names, found.lines, strict=True) if line.weighted is not None}  # fmt: skip
+        echo_json({**said, "choice": found.choice, "verdict": accuracy_verdict(found.lines), "notes": notes})
         return
-    show(group_table(results, main, concept))
+    results, penalties = penalty_lines(dict(zip(names, found.lines, strict=True)))
+    show(group_table(results, main, penalties=penalties))
+    say()
+    for sentence in accuracy_verdict(found.lines):
+        say(sentence)
+    say()
+    show(penalty_table(dict(zip(names, found.lines, strict=True))))
+    for sentence in found.choice:
+        say(sentence)
     if test_file is None:
         say(f"\nTest rows are 30 % of each group of {file}; rows that the removal was fitted on flatter it.")

@@ -19,8 +19,8 @@ FEW = 10
 HEAD = 10_000
 
 
-def look_at(table: Table, main: str, concepts: Sequence[str]) -> None:
-    """Refuse labels that are no classes, and note on standard error what may be no feature."""
+def look_at(table: Table, main: str, concepts: Sequence[str]) -> list[str]:
+    """Refuse labels that are no classes, and note on standard error what may be no feature; the notes are returned."""
     from unspur.lab.files.features import odd_features
 
     _require_classes(table.label(main), main)
@@ -29,8 +29,10 @@ def look_at(table: Table, main: str, concepts: Sequence[str]) -> None:
             table.label(concept), concept,
             " (Concepts that are numbers: LEACE and SAL in Python, with concept_type='continuous'.)",
         )  # fmt: skip
-    for note in odd_features(table):
+    notes = odd_features(table)
+    for note in notes:
         say(f"Note: {note}", err=True)
+    return notes
 
 
 def say_left_out(concepts: Mapping[str, ClassLabel], *, together: bool = False) -> None:

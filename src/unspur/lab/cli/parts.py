@@ -12,6 +12,7 @@ from unspur.lab.cli.common import Conditions, concept_labels, concept_values, re
 from unspur.lab.files import Table
 
 if TYPE_CHECKING:
+    from unspur.lab.findings.inputs import Labelled
     from unspur.lab.selection import Rows
 
 
@@ -22,12 +23,13 @@ def read_like(table: Table, path: str, labels: tuple[str, ...], ignore: tuple[st
 
 def divided(table: Table, labels: tuple[str, ...], missing: Mapping[str, Any], seed: int) -> tuple[Table, Table]:
     """Training and test rows of one table: 30 % of each group are the latter, the same rows as `evaluate` takes."""
-    from unspur.lab.evaluation import held_out
+    from unspur.lab.selection import held_out
     from unspur.labels import class_label, joint_label
 
     y = class_label(table.label(labels[0]), labels[0], len(table.Z))
     c = joint_label(list(concept_labels(table, labels[1:], missing).values()))
-    held = held_out(y, c, np.random.default_rng(seed))
+    group = np.where(c.present, len(c.classes) * y.codes + c.codes, -1)
+    held = held_out(group, 0.3, np.random.default_rng(seed))
     return _part(table, labels, ~held), _part(table, labels, held)
 
 
@@ -46,3 +48,21 @@ def rows_of(table: Table, main: str, concepts: Sequence[str], missing: Mapping[s
 
     labels = concept_labels(table, concepts, missing)
     return Rows(np.asarray(table.Z), table.label(main), concept_values(table, labels))
+
+
+def labelled_parts(
+    table: Table,
+    others: Mapping[str, Table],
+    names: tuple[str, Sequence[str]],
+    missing: Mapping[str, Any],
+    seed: int,
+) -> dict[str, Labelled]:
+    """Training rows (of `table`) and others by what they are for, with labels; test rows are held out if not given."""
+    from unspur.lab.findings.inputs import labelled
+
+    if "test" not in others:
+        table, test = divided(table, (names[0], *names[1]), missing, seed)
+        others = {**others, "test": test}
+    train = labelled(rows_of(table, *names, missing), "training", names)
+    parts = {name: labelled(rows_of(part, *names, missing), name, names, like=train) for name, part in others.items()}
+    return {"training": train, **parts}

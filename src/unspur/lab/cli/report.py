@@ -137,7 +137,7 @@ def report_command(
     ignore = tuple(name for name in ignore if name != show)  # which is neither feature nor label
     labels = (main, *concept, *_aside(show, file, needed=test_file in (None, file)))
     table = read_rows(file, labels, ignore, where)
-    look_at(table, main, concept)
+    notes = look_at(table, main, concept)
     missing = missing_values(missing_concept, table, concept)
     if removal is None:
         say_left_out(concept_labels(table, concept, missing), together=options["orthogonality"] == "auto")
@@ -160,7 +160,8 @@ def report_command(
     found = _found(
         remover, rows, compared, watched, main=main, concept=concept, image_shape=image_shape, seed=seed,
         saved=removal or save, command=shlex.join(["unspur", "report", *ctx.meta[TYPED]]),
-        **content, **_network(encoder_name, table), ids=test.columns.get("id"),
+        **content, **_network(encoder_name, table), ids=test.columns.get("id"), notes=notes,
+        source=_source(ctx.params),
     )  # fmt: skip
     write_page(found, output, title=title, overwrite=force)
     flattered = removal is not None and others["test"] is None
@@ -226,6 +227,19 @@ def _remover(
     return jse
 
 
+def _source(given: dict[str, Any]) -> str:
+    """The options that tell other verbs, too, of these rows."""
+    words = [given["file"]]
+    for option in ("main", "concept", "ignore", "missing_concept", "where", "test_file", "test_where", "validation",
+                   "validation_where"):  # fmt: skip
+        values = given[option] if isinstance(given[option], tuple) else [given[option]]
+        for value in values:
+            if value is not None:
+                text = "=".join(value) if isinstance(value, tuple) else str(value)
+                words += [f"--{option.removesuffix('_file').replace('_', '-')}", text]
+    return shlex.join(words)
+
+
 def _network(name: str | None, table: Table) -> dict[str, Any]:
     """The network and the principal components that a store's rows were reduced to, as arguments of `find`."""
     if name is None:
@@ -261,17 +275,10 @@ def _tell(found: Findings, output: str, save: str | None, as_json: bool, caveat:
     from unspur.lab.report.page import verdict
 
     if as_json:
-        judged = [
-            {
-                "name": line.name, "removed": line.removed, "problem": line.problem,
-                "accuracy": None if line.accuracy is None else line.accuracy.to_dict(),
-                "leakage": {name: part.to_dict() for name, part in line.leakage.items()},
-            }
-            for line in found.judged
-        ]  # fmt: skip
         echo_json({
             "report": output, "removal": save, "spurious": found.removed, "main": found.kept, "ambient": found.ambient,
-            "judged": judged, "verdict": verdict(found), "warnings": [*found.warnings, *filter(None, [caveat])],
+            "judged": [line.to_dict() for line in found.judged], "choice": found.choice, "verdict": verdict(found),
+            "warnings": [*found.warnings, *filter(None, [caveat])],
         })  # fmt: skip
         return
     for sentence in verdict(found):  # warnings come first

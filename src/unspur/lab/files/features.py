@@ -6,15 +6,14 @@ import shlex
 
 import numpy as np
 
-from unspur._typing import Array, FloatArray
+from unspur._typing import Array
 from unspur.lab.files.table import Table
+from unspur.lab.selection import column_variances
 
 #: Fewest rows of which order says something.
 ROWS = 10
 #: Times the median variance from which on a column hides the others.
 DOMINANT = 1e4
-#: Columns that are looked at together: bounds the temporary copies.
-BLOCK = 64
 #: Columns that are named one by one.
 NAMED = 3
 SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -26,19 +25,23 @@ def odd_features(table: Table) -> list[str]:
         return []
     orders = ((j, _order(table.Z[:, j])) for j in range(len(table.features)))
     told = {j: f"{order}; is it a feature? If not" for j, order in orders if order}
-    variance = _variances(table.Z)
-    positive = variance[variance > 0]
-    median = float(np.median(positive)) if len(positive) else np.inf
-    for j in np.flatnonzero(variance >= DOMINANT * median).tolist():
-        power = str(int(np.log10(variance[j] / median))).translate(SUPERSCRIPTS)
-        told.setdefault(
-            j, f"has 10{power} times the median variance of the features and will dominate them. If it is no feature"
-        )
+    for j, what in dominating(table.Z).items():
+        told.setdefault(j, f"{what}. If it is no feature")
     notes = [
         f"the column {table.features[j]!r} {what}: --ignore {shlex.quote(table.features[j])}."
         for j, what in list(told.items())[:NAMED]
     ]
     return [*notes, f"so it is with {len(told) - NAMED} more columns."] if len(told) > NAMED else notes
+
+
+def dominating(Z: Array) -> dict[int, str]:
+    """What is to be said of columns that hide the others, by their number."""
+    variance = column_variances(Z)
+    positive = variance[variance > 0]
+    median = float(np.median(positive)) if len(positive) else np.inf
+    powers = {j: int(np.log10(variance[j] / median)) for j in np.flatnonzero(variance >= DOMINANT * median).tolist()}
+    times = {j: f"10{str(power).translate(SUPERSCRIPTS)}" for j, power in powers.items()}
+    return {j: f"has {n} times the median variance of the features and will dominate them" for j, n in times.items()}
 
 
 def _order(column: Array) -> str:
@@ -52,12 +55,3 @@ def _order(column: Array) -> str:
     if np.all(np.diff(np.sort(column)) == 1):
         return "counts the rows"
     return "rises from row to row" if np.all(np.diff(column) > 0) else ""
-
-
-def _variances(z: Array) -> FloatArray:
-    """Variance of each column, in units in which none can overflow."""
-    largest = max(float(z.max()), -float(z.min()))
-    if not largest > 0:
-        return np.zeros(z.shape[1])
-    blocks = range(0, z.shape[1], BLOCK)
-    return np.concatenate([np.var(z[:, j : j + BLOCK] / np.float64(largest), axis=0) for j in blocks])

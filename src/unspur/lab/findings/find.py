@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
+import shlex
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,12 @@ from threadpoolctl import threadpool_limits
 from unspur._typing import Array
 from unspur.certificate import row_hashes
 from unspur.exceptions import InputError
+from unspur.lab.files.features import NAMED, dominating
 from unspur.lab.findings.chosen import some_of_each, stratified
 from unspur.lab.findings.content import content_of
-from unspur.lab.findings.guarantees import ENOUGH, Guarantees, guarantees, renamed
+from unspur.lab.findings.guarantees import ENOUGH, guarantees, renamed
 from unspur.lab.findings.inputs import Labelled, labelled
-from unspur.lab.findings.judging import AS_THEY_ARE, Answers, Comparing, answers, changes, chosen_methods
+from unspur.lab.findings.judging import Comparing, Judge, chosen_methods, cleaned, judge_removal
 from unspur.lab.findings.origin import origin_of
 from unspur.lab.findings.pictures import ToPixels, looks_of, pixel_view
 from unspur.lab.findings.values import Findings, Judged
@@ -55,6 +57,8 @@ def find(
     seed: int = 0,
     command: str = "",
     saved: str | None = None,
+    notes: Sequence[str] | None = None,
+    source: str | None = None,
     report: Callable[[str], object] = lambda name: None,  # noqa: ARG005 — a progress bar that is not there
 ) -> Findings:
     """Measure what a fitted removal does.
@@ -65,10 +69,11 @@ def find(
     ----------
     remover : a fitted remover of this package.
     train, test, validation : `lab.selection.Rows`, or tuples (Z, y, concept) of arrays, DataFrames or tensors.
-        Last layers, and methods that the removal is compared with, are trained on `train`, and choose on `validation`,
-        if it is given. All is measured on `test`, which the removal should not have seen. `y` and `concept` have two or
-        more classes. For several concepts, a mapping from names to labels, a DataFrame, or an array (n, m). Rows whose
-        concept is missing train last layers and are drawn, but are in no group.
+        Last layers, and methods that the removal is compared with, are trained on `train`, and chosen on `validation`;
+        without it, on a fifth of each group of `train`. All is measured on `test`, which the removal should not have
+        seen. `y` and `concept` have two or more classes. For several concepts, a mapping from names to labels, a
+        DataFrame, or an array (n, m). Rows whose concept is missing train plain last layers and are drawn, but are in
+        no group.
     main, concept : what the labels are called; for an array (n, m), as many names as columns.
     compare : names of other removers and last layers, of `lab.compare.REMOVERS` and `HEADS`.
     pictures, texts : what the test rows are rows of. Pictures are an array (n, h, w) or (n, h, w, 3), paths, PIL images
@@ -80,6 +85,9 @@ def find(
         show where in the pictures last layers look.
     most : test rows that are drawn; of more, a share of each group.
     command, saved : for the page: what was typed, and the file that the removal is in.
+    source : how the command line is told of these rows, for a command to try next: the file, and options that name its
+        columns; "" where they are in no file.
+    notes : sentences about the rows that a reader must not miss; by default, about columns that dominate the others.
     report : called with the name of each step (`STEPS`, and one for each method compared).
     """
     _require_fitted(remover)
@@ -88,20 +96,23 @@ def find(
     methods = chosen_methods(compare, remover)
     rows = _rows(remover, train, test, validation, (main, concept))
     learnt, judged = rows["training"], rows["test"]
+    notes = _about_columns(learnt.Z, remover) if notes is None else [note[:1].upper() + note[1:] for note in notes]
     content = content_of(pictures, texts, len(judged))
     called = _ids(ids, content, len(judged))
     # One generator each: a number of rows more or less leaves the other choices alone.
     drawing, probing, showing = np.random.default_rng(seed).spawn(3)
     with threadpool_limits(1 if learnt.Z.shape[1] <= NARROW else None, user_api="blas"):
         report("last layers")
-        clean = {name: _cleaned(remover, rows[name].Z) for name in ("training", "test")}
-        before = answers((learnt.Z, learnt.y.codes), judged.Z, judged, main)
-        after = answers((clean["training"], learnt.y.codes), clean["test"], judged, main)
+        clean = cleaned(remover, rows)
+        judge = Judge.of(rows, main, seed)
+        removal = judge_removal(judge, remover, clean)
+        before, after = removal.before, removal.after
         report("probes")
         probed = stratified(judged.group, ENOUGH, probing)
         certain = guarantees(remover, judged.select(probed), clean["test"][probed], main)
-        lines = _judged(remover, before, after, judged, certain)
-        comparing = Comparing(learnt, judged, rows.get("validation"), main, before, probed, seed)
+        left = [{name: pair[i] for name, pair in certain.linear.items()} for i in range(2)]
+        lines = [replace(line, leakage=of) for line, of in zip(removal.lines, left, strict=True)]
+        comparing = Comparing(judge, before, after, probed)
         for name in methods:
             report(name)
             lines.append(comparing(name))
@@ -130,7 +141,8 @@ def find(
             remover, {name: part.Z for name, part in rows.items()}, command=command, saved=saved,
             validated=validation is not None, remarks=remarks,
         ),
-        warnings=_warnings(remover, rows, lines, certain.used),
+        warnings=(*_warnings(remover, rows, lines, certain.used), *notes), choice=removal.choice,
+        source=_source(main, judged) if source is None else source, keep=_keep(remover, command, saved),
         **_of_the_fit(remover, judged, main),
     )  # fmt: skip
 
@@ -215,10 +227,25 @@ def _require_same_columns(remover: Remover, given: Mapping[str, Any]) -> None:
             )
 
 
-def _cleaned(remover: Remover, z: Array) -> Array:
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "X does not have valid feature names")  # they were compared before
-        return np.asarray(remover.transform(z))
+def _source(main: str, rows: Labelled) -> str:
+    """How the command line would be told of rows that are not in a file yet."""
+    return shlex.join(["FILE", "--main", main, *(word for name in rows.concepts for word in ("--concept", name))])
+
+
+def _keep(remover: Remover, command: str, saved: str | None) -> str:
+    if saved is not None:
+        return shlex.join(["unspur", "apply", saved, "FILE", "--output", "clean.npz"])
+    if command.startswith("unspur report "):
+        return f"{command} --save removal.safetensors --force"
+    return f'{type(remover).__name__.lower()}.save("removal.safetensors")'
+
+
+def _about_columns(z: Array, remover: Remover) -> list[str]:
+    """Sentences about columns that dominate the others."""
+    names = getattr(remover, "feature_names_in_", range(z.shape[1]))
+    found = [f"The column {names[j]!s:.60} {what}; scale the columns, or leave it out." for j, what in
+             dominating(z).items()]  # fmt: skip
+    return [*found[:NAMED], f"So it is with {len(found) - NAMED} more columns."] if len(found) > NAMED else found
 
 
 def _ids(ids: Sequence[str] | None, content: Any, n: int) -> tuple[str, ...]:
@@ -229,20 +256,6 @@ def _ids(ids: Sequence[str] | None, content: Any, n: int) -> tuple[str, ...]:
     if len(given) != n:
         raise InputError(f"There are {len(given)} ids for {n} test rows; each row needs one.")
     return tuple(map(str, given))
-
-
-def _judged(
-    remover: Remover, before: Answers, after: Answers, test: Labelled, certain: Guarantees
-) -> list[Judged]:  # fmt: skip
-    """The rows as they are, and the removal."""
-    left = [{name: pair[i] for name, pair in certain.linear.items()} for i in range(2)]
-    return [
-        Judged(AS_THEY_ARE, 0, before.accuracy, leakage=left[0]),
-        Judged(
-            type(remover).__name__, remover.spurious_.dim, after.accuracy,
-            *changes(before, after, test), left[1],
-        ),
-    ]  # fmt: skip
 
 
 def _warnings(remover: Remover, rows: Mapping[str, Labelled], lines: Sequence[Judged], used: str) -> tuple[str, ...]:

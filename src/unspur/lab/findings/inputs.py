@@ -62,6 +62,18 @@ class Labelled:
         columns = [_values(label) for label in self.concepts.values()]
         return columns[0] if len(columns) == 1 else np.column_stack(columns)
 
+    def for_layers(self, z: Array | None = None) -> Rows:
+        """All rows with codes for labels, as last layers take them: several concepts as one, NaN where not known.
+
+        With `z` in place of the rows as they are.
+        """
+        joined = np.ravel_multi_index(tuple(self.concept_codes.T), self.shape[1:])
+        return Rows(self.Z if z is None else z, self.y.codes, np.where(self.known, joined, np.nan))
+
+    def in_values(self) -> Rows:
+        """All rows with the values of their labels, None where a concept is not known."""
+        return Rows(self.Z, np.array(self.y.classes)[self.y.codes], self.concept_values())
+
     def as_rows(self, *, joined: bool = False) -> Rows:
         """Those rows whose concepts are known, for methods that are compared.
 

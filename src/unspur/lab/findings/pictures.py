@@ -9,9 +9,9 @@ import numpy as np
 
 from unspur._typing import Array, FloatArray, IntArray
 from unspur.exceptions import InputError
+from unspur.heads import Head
 from unspur.lab.encoders.images import square
 from unspur.lab.encoders.reduction import Reduction
-from unspur.lab.evaluation import LastLayer
 from unspur.lab.experiments.fitting import LinearHead, Removal
 from unspur.lab.experiments.gradcam import Layer
 from unspur.lab.findings.values import Content, Looks, PixelView
@@ -57,7 +57,7 @@ def looks_of(
     content: Content | None,
     z: Array,
     remover: Remover,
-    layers: tuple[LastLayer, LastLayer],
+    layers: tuple[Head, Head],
     chosen: IntArray,
     reduction: Any = None,
 ) -> Looks:
@@ -84,15 +84,13 @@ def looks_of(
     return Looks(chosen, pictures, signed)
 
 
-def folded_weights(
-    layers: tuple[LastLayer, LastLayer], remover: Remover, reduction: Reduction | None
-) -> dict[str, FloatArray]:
+def folded_weights(layers: tuple[Head, Head], remover: Remover, reduction: Reduction | None) -> dict[str, FloatArray]:
     """Weights of either last layer on what the network makes, shape (d,)."""
     found = {}
     removals = {"before": Removal.none(remover.removal_.ambient),
                 "after": Removal(remover.removal_, remover.spurious_, remover.main_)}  # fmt: skip
     for (name, removal), layer in zip(removals.items(), layers, strict=True):
-        weights, bias = layer.linear()
+        weights, bias = layer.coef_, layer.intercept_
         found[name] = Layer.of(LinearHead(weights[0], float(bias[0])), removal, reduction).weights
     return found
 

@@ -41,6 +41,15 @@ class Change:
     low: float
     high: float
 
+    @property
+    def clear(self) -> bool:
+        """Whether the interval leaves zero out."""
+        return not self.low <= 0.0 <= self.high
+
+    def to_dict(self) -> dict[str, float]:
+        """Plain numbers, ready for JSON."""
+        return {"value": self.value, "low95": self.low, "high95": self.high}
+
 
 @dataclass(frozen=True, slots=True)
 class Judged:
@@ -49,13 +58,47 @@ class Judged:
     name: str
     removed: int
     accuracy: GroupAccuracy | None
-    #: Against the rows as they are; None for those themselves.
+    #: Against a plain layer on the rows as they are; None for that itself.
     average_change: Change | None = None
     group_average_change: Change | None = None
     worst_change: Change | None = None
     #: What a linear probe finds of each concept, by its name, in what is left.
     leakage: Mapping[str, Leakage] = field(default_factory=dict)
     problem: str = ""
+    #: Of the last layer, chosen on held-out rows; None where it was not, or other parameters were, too.
+    penalty: float | None = None
+    #: "largest" or "smallest", where the penalty is the last on that side of those tried.
+    edge: str = ""
+    #: Accuracy of the worst group of the test rows at every penalty tried; nothing is chosen from it.
+    worst_at: Mapping[float, float] = field(default_factory=dict)
+    #: The same method under a layer that gives every group the same weight.
+    weighted: Judged | None = None
+    #: Against a plain layer on what the removal leaves: of the worst group, and on average over groups.
+    worst_beside: Change | None = None
+    average_beside: Change | None = None
+
+    def of_layer(self) -> dict[str, Any]:
+        """Accuracy and penalty of the last layer: plain numbers and words, ready for JSON."""
+        return {**({} if self.accuracy is None else self.accuracy.to_dict()), "problem": self.problem, **self._chosen()}
+
+    def _chosen(self) -> dict[str, Any]:
+        return {
+            "penalty": self.penalty, "edge_of_grid": self.edge,
+            "worst_by_penalty": [{"penalty": at, "worst": worst} for at, worst in self.worst_at.items()],
+        }  # fmt: skip
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and words, ready for JSON."""
+        changes = {"worst": self.worst_change, "group_average": self.group_average_change,
+                   "average": self.average_change}  # fmt: skip
+        return {
+            "name": self.name, "removed": self.removed, "problem": self.problem,
+            "accuracy": None if self.accuracy is None else self.accuracy.to_dict(),
+            **self._chosen(),
+            "change": {name: change.to_dict() for name, change in changes.items() if change is not None},
+            "leakage": {name: part.to_dict() for name, part in self.leakage.items()},
+            "group_weighted": None if self.weighted is None else self.weighted.to_dict(),
+        }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +196,9 @@ class Findings:
     significance_level : of the tests in `traces`.
     story : `trace_` in words, for methods without a ladder.
     nonlinear : what a small network still finds of each concept after removal.
+    choice : how the penalties of the last layers were chosen, in sentences.
+    source : how the command line is told of these rows, "FILE --main … --concept …"; "" where they are in no file.
+    keep : a command that keeps the removal or, where it was kept, applies it.
     """
 
     method: str
@@ -185,6 +231,9 @@ class Findings:
     looks: Looks | None = None
     #: Sentences a reader must not miss, such as that the task was lost.
     warnings: tuple[str, ...] = ()
+    choice: tuple[str, ...] = ()
+    source: str = ""
+    keep: str = ""
 
     @property
     def before(self) -> Judged:

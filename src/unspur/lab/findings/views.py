@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unspur._typing import Array, FloatArray
-from unspur.lab.evaluation import LastLayer
+from unspur.heads import Head
 from unspur.lab.findings.values import Axis, Boundary, Extremes, Role, View
 from unspur.metrics import principal_angles, shared_variance
 from unspur.removers import Remover
@@ -35,7 +35,7 @@ class Directions:
 
 
 def directions_of(
-    remover: Remover, names: tuple[Sequence[str], str], layers: tuple[LastLayer, LastLayer], rows: Array
+    remover: Remover, names: tuple[Sequence[str], str], layers: tuple[Head, Head], rows: Array
 ) -> Directions:
     """The spurious and the main-task directions, then those of the last layers before and after.
 
@@ -77,13 +77,13 @@ def read_along(remover: Remover) -> FloatArray:
     return Subspace.spanned_by(removal.right).basis
 
 
-def layer_direction(layer: LastLayer) -> FloatArray | None:
+def layer_direction(layer: Head) -> FloatArray | None:
     """Unit direction (d,) along which the logits of a last layer change most; None where none of them does.
 
     Of two classes, the weights of the second; of more, the first right singular vector of the weights, turned so that
     later classes lie higher.
     """
-    weights, _ = layer.linear()
+    weights = layer.coef_
     if len(weights) == 1:
         direction = weights[0]
     else:
@@ -95,9 +95,7 @@ def layer_direction(layer: LastLayer) -> FloatArray | None:
     return np.asarray(direction / length) if length > 0 else None
 
 
-def view_of(
-    directions: Directions, remover: Remover, before: Array, after: Array, layers: tuple[LastLayer, LastLayer]
-) -> View:
+def view_of(directions: Directions, remover: Remover, before: Array, after: Array, layers: tuple[Head, Head]) -> View:
     """Scores of rows as they are and cleaned, from the centre of the removal, and the layers along the axes."""
     centre, columns = remover.removal_.centre, directions.columns
     scores = [np.asarray((rows - centre) @ columns) for rows in (before, after)]
@@ -105,8 +103,8 @@ def view_of(
     return View(directions.axes, scores[0], scores[1], columns.T @ columns, decided[0], decided[1])
 
 
-def _boundary(layer: LastLayer, centre: FloatArray, columns: FloatArray) -> Boundary | None:
-    weights, bias = layer.linear()
+def _boundary(layer: Head, centre: FloatArray, columns: FloatArray) -> Boundary | None:
+    weights, bias = layer.coef_, layer.intercept_
     if len(weights) > 1:
         return None
     return Boundary(float(weights[0] @ centre + bias[0]), np.asarray(columns.T @ weights[0]))

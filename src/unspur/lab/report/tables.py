@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from unspur._text import WIDTH, columns, filled, lines_of, padded
 from unspur.lab.compare import Comparison
+from unspur.lab.findings.values import Judged
 from unspur.metrics import GroupAccuracy
 from unspur.metrics.groups import NO_GROUP
 
@@ -13,12 +14,19 @@ from unspur.metrics.groups import NO_GROUP
 NAMES, COUNTS, CELL = 36, 8, 16
 
 
-def group_table(results: dict[str, GroupAccuracy], main: str | None = None, concept: str | None = None) -> str:
+def group_table(
+    results: Mapping[str, GroupAccuracy],
+    main: str | None = None,
+    concept: str | None = None,
+    *,
+    penalties: Mapping[str, float | None] | None = None,
+) -> str:
     """One line per group, one column per method: accuracy in % with the half-width of its 95 % interval.
 
-    `main` and `concept` name the labels in place of what the results call them (`concept` where there is one). The
-    interval of the worst group is that of `GroupAccuracy.worst_interval`. Long names of labels stand above the table,
-    long names of classes take several lines, and methods that do not fit beside each other stand below each other.
+    `main` and `concept` name the labels in place of what the results call them (`concept` where there is one);
+    `penalties` are those of the last layers behind the results. The interval of the worst group is that of
+    `GroupAccuracy.worst_interval`. Long names of labels stand above the table, long names of classes take several
+    lines, and methods that do not fit beside each other stand below each other.
     """
     first = next(iter(results.values()))
     names = [*first.names]
@@ -35,11 +43,18 @@ def group_table(results: dict[str, GroupAccuracy], main: str | None = None, conc
         shown = [lines_of(label, width - 2, most=len(label)) for label in labels]
     at_once = (WIDTH - width - COUNTS) // CELL
     methods = list(results)
+    at_once = -(-len(methods) // -(-len(methods) // at_once))  # blocks of about the same width
     blocks = [methods[start : start + at_once] for start in range(0, len(methods), at_once)]
-    return above + "\n\n".join(_group_block({name: results[name] for name in block}, shown, width) for block in blocks)
+    tables = ({name: results[name] for name in block} for block in blocks)
+    return above + "\n\n".join(_group_block(table, shown, width, penalties or {}) for table in tables)
 
 
-def _group_block(results: dict[str, GroupAccuracy], labels: Sequence[Sequence[str]], width: int) -> str:
+def _group_block(
+    results: Mapping[str, GroupAccuracy],
+    labels: Sequence[Sequence[str]],
+    width: int,
+    penalties: Mapping[str, float | None],
+) -> str:
     """The table of methods that fit beside each other."""
     first = next(iter(results.values()))
     lines = _heads(list(results), width)
@@ -65,7 +80,40 @@ def _group_block(results: dict[str, GroupAccuracy], labels: Sequence[Sequence[st
         ("average over rows", [_single(result.average) for result in results.values()]),
     ):
         lines.append(f"{label:<{width}}{'':>{COUNTS}}" + "".join(cells))
+    if any(name in penalties for name in results):
+        chosen = ("–" if (penalty := penalties.get(name)) is None else f"{penalty:g}" for name in results)
+        lines.append(f"{'penalty chosen':<{width}}{'':>{COUNTS}}" + "".join(f"{text:>9}{'':>7}" for text in chosen))
     return "\n".join(line.rstrip() for line in lines)
+
+
+def penalty_lines(lines: Mapping[str, Judged]) -> tuple[dict[str, GroupAccuracy], dict[str, float | None]]:
+    """Accuracies and penalties of the plain and the group-weighted layer of every method, by name."""
+    results: dict[str, GroupAccuracy] = {}
+    penalties: dict[str, float | None] = {}
+    for name, line in lines.items():
+        for called, layer in ((name, line), (f"{name}, group-weighted", line.weighted)):
+            if layer is not None and layer.accuracy is not None:
+                results[called], penalties[called] = layer.accuracy, layer.penalty
+    return results, penalties
+
+
+def penalty_table(lines: Mapping[str, Judged]) -> str:
+    """Worst group of the test rows at every penalty that was tried, in %; those that were chosen have a star."""
+    shown = {name: line for name, line in lines.items() if line.worst_at}
+    layers = [(name, layer) for name, line in shown.items() for layer in (line, line.weighted)]
+    cells = [name for name, layer in layers]
+    kinds = ["plain", "weighted"] * len(shown)
+    head = [f"{'worst group, %':<16}" + "".join(f"{name[:15]:>16}" for name in cells),
+            f"{'at penalty':<16}" + "".join(f"{kind:>16}" for kind in kinds)]  # fmt: skip
+    text = [*head, "─" * len(head[0])]
+    for penalty in next(iter(shown.values())).worst_at if shown else ():
+        figures = []
+        for _, layer in layers:
+            worst = None if layer is None else layer.worst_at.get(penalty)
+            star = "*" if layer is not None and layer.penalty == penalty else " "
+            figures.append(f"{'–':>15} " if worst is None else f"{100 * worst:>15.1f}{star}")
+        text.append(f"{penalty:<16g}" + "".join(figures).rstrip())
+    return "\n".join([*text, "* chosen on held-out rows; these are test rows, from which nothing is chosen."])
 
 
 def _heads(methods: Sequence[str], width: int) -> list[str]:
@@ -86,11 +134,11 @@ def _single(share: float) -> str:
 
 
 def comparison_table(results: Sequence[Comparison]) -> str:
-    """One line per remover and head: directions removed, accuracies, validation loss, seconds."""
-    wide = {"worst group (95 %)": 22, "groups": 7, "rows": 7, "loss": 7, "s": 7}
-    head = f"{'remover':<8}{'head':<14}{'removed':>7}" + "".join(f"{name:>{n}}" for name, n in wide.items())
-    lines = ["accuracy, %: worst group, average over groups, over rows; validation loss", head, "─" * len(head)]
-    previous = ""
+    """One line per remover and head: directions removed, accuracies, validation loss, penalty, seconds."""
+    wide = {"worst group (95 %)": 21, "groups": 7, "rows": 6, "loss": 6, "penalty": 8, "s": 5}
+    head = f"{'remover':<8}{'head':<14}{'gone':>5}" + "".join(f"{name:>{n}}" for name, n in wide.items())
+    lines = ["accuracy, %: worst group, average over groups, over rows; loss on held-out rows", head, "─" * len(head)]
+    previous, edges, notes = "", set(), dict.fromkeys(note for result in results for note in result.notes)
     for result in results:
         name = "" if result.remover == previous else result.remover
         previous = result.remover
@@ -100,7 +148,12 @@ def comparison_table(results: Sequence[Comparison]) -> str:
             continue
         low, high = (100 * bound for bound in result.accuracy.worst_interval())
         worst = f"{100 * result.accuracy.worst:.1f} ({low:.1f} – {high:.1f})"
-        averages = f"{100 * result.accuracy.group_average:>7.1f}{100 * result.accuracy.average:>7.1f}"
+        averages = f"{100 * result.accuracy.group_average:>7.1f}{100 * result.accuracy.average:>6.1f}"
         loss = "" if result.validation_loss is None else f"{result.validation_loss:.3f}"
-        lines.append(f"{start}{result.removed:>7}{worst:>22}{averages}{loss:>7}{result.seconds:>7.1f}")
-    return "\n".join(lines)
+        penalty = f"{result.parameters['weight_decay']:g}" + ("!" if result.edge else "")
+        seconds = f"{result.seconds:.1f}" if result.seconds < 100 else f"{result.seconds:.0f}"
+        edges.add(result.edge)
+        lines.append(f"{start}{result.removed:>5}{worst:>21}{averages}{loss:>6}{penalty:>8}{seconds:>5}")
+    if edges - {""}:
+        lines.append(filled("! the last of the penalties tried on that side; a better one may lie beyond."))
+    return "\n".join([*lines, *map(filled, notes)])

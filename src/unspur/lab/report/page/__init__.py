@@ -11,7 +11,7 @@ from unspur._extras import require
 from unspur._version import __version__
 from unspur.lab.findings.values import Findings
 from unspur.lab.report.page import words
-from unspur.lab.report.page.accuracy import accuracy_table
+from unspur.lab.report.page.accuracy import accuracy_table, penalty_table
 from unspur.lab.report.page.examples import by_role, extreme_rows, look_rows, meanings, pixel_rows
 from unspur.lab.report.page.ladder import ladders
 from unspur.lab.report.page.leaks import concept_name, leaks
@@ -21,7 +21,7 @@ from unspur.lab.report.page.packing import axes_that_fit, first_pair, group_mean
 from unspur.lab.report.page.subspaces import subspaces
 from unspur.lab.report.page.thumbnails import require_pillow, sheet, shrunk
 from unspur.lab.report.page.tiles import tiles
-from unspur.lab.report.page.verdict import sentences, verdict
+from unspur.lab.report.page.verdict import further, sentences, verdict
 
 __all__ = ["render", "verdict"]
 
@@ -47,8 +47,10 @@ def render(findings: Findings, *, title: str | None = None) -> str:
         "style": style,
         "script": script,
         "sentences": sentences(findings),
+        "further": further(findings),
         "tiles": tiles(findings),
         "accuracy": accuracy_table(findings),
+        "penalties": penalty_table(findings),
         "ladders": ladders(findings),
         "level": f"{100 * findings.significance_level:g}",
         "leaks": leaks(findings),

@@ -25,6 +25,9 @@ class Cell:
     change_interval: str = ""
     #: Whether the interval of the change leaves zero out.
     clear: bool = False
+    #: The figure under a group-weighted layer.
+    weighted: str = ""
+    weighted_interval: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +43,14 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A column: name, number among the colours, directions removed, and what went wrong, if so."""
+    """A column: name, number among the colours, directions removed, what went wrong, if so, and penalties."""
 
     name: str
     series: int
     removed: str
     problem: str
+    penalty: str = ""
+    weighted_penalty: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +65,46 @@ class AccuracyTable:
     height: float
 
 
+@dataclass(frozen=True, slots=True)
+class PenaltyTable:
+    """Worst group of the test rows at every penalty: layers, and lines of (penalty, cells) with which was chosen."""
+
+    layers: tuple[str, ...]
+    lines: tuple[tuple[str, tuple[tuple[str, bool], ...]], ...]
+
+
+def penalty_table(findings: Findings) -> PenaltyTable | None:
+    """Of the rows as they are and of the removal, plain and group-weighted; None where nothing is known."""
+    layers = [
+        (f"{judged.name}{kind}", layer)
+        for judged in (findings.before, findings.after)
+        for kind, layer in ((", plain", judged), (", group-weighted", judged.weighted))
+        if layer is not None and layer.worst_at
+    ]
+    if not layers:
+        return None
+    lines = []
+    for penalty in layers[0][1].worst_at:
+        shares = [(layer.worst_at.get(penalty), layer.penalty == penalty) for _, layer in layers]
+        cells = tuple(("–" if share is None else f"{100 * share:.1f}", chosen) for share, chosen in shares)
+        lines.append((f"{penalty:g}", cells))
+    return PenaltyTable(tuple(name for name, _ in layers), tuple(lines))
+
+
 def accuracy_table(findings: Findings) -> AccuracyTable:
     """Columns are the methods that could be judged; the others keep their name and their problem."""
     known = [(k, judged) for k, judged in enumerate(findings.judged) if judged.accuracy is not None]
     lows = [low for _, judged in known for low in _accuracy(judged).interval()[..., 0].ravel().tolist()]
     scale = share_scale([*lows, *(_accuracy(judged).worst_interval()[0] for _, judged in known)])
     methods = tuple(
-        Method(judged.name, k, words.plural(judged.removed, "direction"), judged.problem)
+        Method(
+            judged.name,
+            k,
+            words.plural(judged.removed, "direction"),
+            judged.problem,
+            _penalty(judged),
+            _penalty(judged.weighted),
+        )
         for k, judged in enumerate(findings.judged)
     )
     return AccuracyTable(
@@ -79,6 +117,13 @@ def accuracy_table(findings: Findings) -> AccuracyTable:
     )
 
 
+def _penalty(judged: Judged | None) -> str:
+    """The penalty that was chosen, and whether it is the last of those tried."""
+    if judged is None or judged.penalty is None:
+        return ""
+    return f"{judged.penalty:g}" + (f" ({judged.edge} tried)" if judged.edge else "")
+
+
 def _group(findings: Findings, number: int, known: Sequence[tuple[int, Judged]], scale: Scale) -> Line:
     shares, intervals = [], []
     for _, judged in known:
@@ -86,7 +131,8 @@ def _group(findings: Findings, number: int, known: Sequence[tuple[int, Judged]],
         shares.append(float(accuracy.accuracy.ravel()[number]))
         low, high = accuracy.interval().reshape(-1, 2)[number].tolist()
         intervals.append((low, high))
-    cells = tuple(_cell(share, interval) for share, interval in zip(shares, intervals, strict=True))
+    beside = [_weighted(judged, number) for _, judged in known]
+    cells = tuple(_cell(*one) for one in zip(shares, intervals, [None] * len(shares), beside, strict=True))
     rows = words.count(int(_accuracy(known[0][1]).rows.ravel()[number]))
     return Line(findings.groups[number], number, rows, cells, _whiskers(known, shares, intervals, scale))
 
@@ -98,41 +144,60 @@ def _summaries(known: Sequence[tuple[int, Judged]], scale: Scale) -> list[Line]:
         "average over groups": words.count(int(accuracies[0].rows.sum())),
         "average over rows": words.count(accuracies[0].n_rows),
     }
+    weighted = [None if judged.weighted is None else judged.weighted.accuracy for _, judged in known]
     parts = (
         (
             "worst group",
             [a.worst for a in accuracies],
             [a.worst_interval() for a in accuracies],
             [judged.worst_change for _, judged in known],
+            [None if a is None else (a.worst, a.worst_interval()) for a in weighted],
         ),
         (
             "average over groups",
             [a.group_average for a in accuracies],
             [a.group_average_interval() for a in accuracies],
             [judged.group_average_change for _, judged in known],
+            [None if a is None else (a.group_average, a.group_average_interval()) for a in weighted],
         ),
         (
             "average over rows",
             [a.average for a in accuracies],
             [a.average_interval() for a in accuracies],
             [judged.average_change for _, judged in known],
+            [None if a is None else (a.average, a.average_interval()) for a in weighted],
         ),
     )
     return [
-        Line(label, -1, rows[label], tuple(map(_cell, shares, intervals, changes)),
+        Line(label, -1, rows[label], tuple(map(_cell, shares, intervals, changes, beside)),
              _whiskers(known, shares, intervals, scale))
-        for label, shares, intervals, changes in parts
+        for label, shares, intervals, changes, beside in parts
     ]  # fmt: skip
 
 
-def _cell(share: float, interval: tuple[float, float], change: Change | None = None) -> Cell:
+def _weighted(judged: Judged, number: int) -> tuple[float, tuple[float, float]] | None:
+    """Accuracy of a group under a group-weighted layer, and its interval."""
+    if judged.weighted is None or judged.weighted.accuracy is None:
+        return None
+    accuracy = judged.weighted.accuracy
+    low, high = accuracy.interval().reshape(-1, 2)[number].tolist()
+    return float(accuracy.accuracy.ravel()[number]), (low, high)
+
+
+def _cell(
+    share: float,
+    interval: tuple[float, float],
+    change: Change | None = None,
+    weighted: tuple[float, tuple[float, float]] | None = None,
+) -> Cell:
     if math.isnan(share):
         return Cell("no rows")
+    beside = ("", "") if weighted is None else (f"{100 * weighted[0]:.1f}", words.bounds(*weighted[1]))
     figure, around = f"{100 * share:.1f}", words.bounds(*interval)
     if change is None:
-        return Cell(figure, around)
-    clear = not change.low <= 0.0 <= change.high
-    return Cell(figure, around, words.signed(change.value), words.signed_bounds(change.low, change.high), clear)
+        return Cell(figure, around, weighted=beside[0], weighted_interval=beside[1])
+    signed = words.signed(change.value), words.signed_bounds(change.low, change.high)
+    return Cell(figure, around, *signed, change.clear, *beside)
 
 
 def _whiskers(

@@ -24,8 +24,13 @@ def with_short_names(findings: Findings) -> Findings:
     axes = tuple(replace(axis, name=words.clipped(axis.name, LONGEST_AXIS)) for axis in findings.view.axes)
     groups, accuracy = findings.groups, findings.before.accuracy
     if accuracy is not None and groups == tuple(accuracy.labels()):
-        groups = _told_apart(_named(accuracy))
+        groups = short_groups(accuracy)
     return replace(findings, groups=groups, view=replace(findings.view, axes=axes))
+
+
+def short_groups(accuracy: GroupAccuracy) -> tuple[str, ...]:
+    """Short names of all groups, each its own."""
+    return _told_apart(_named(accuracy))
 
 
 def _named(accuracy: GroupAccuracy) -> list[str]:
