@@ -130,7 +130,7 @@ def fit(
         dims = {"spurious": jse.spurious_.dim, "main": jse.main_.dim, "ambient": jse.n_features_in_}
         echo_json({
             "output": output, **dims, "concepts": list(concept), "orthogonality": jse.orthogonality, "losses": losses,
-            "task_lost": bool(jse.task_lost), "trace": jse.trace_.to_dict(),
+            "task_lost": bool(jse.task_lost), "complete": jse.trace_.complete, "trace": jse.trace_.to_dict(),
         })  # fmt: skip
         return
     show(jse.trace_)
@@ -142,6 +142,8 @@ def fit(
     say(f"\n{spurious} of {jse.n_features_in_} directions {_carry(spurious)} {told}, {kept} {_carry(kept)} {main}.")
     if not jse.spurious_.dim:
         say("Nothing would be removed: the saved removal leaves rows as they are.")
+    if jse.unfinished:
+        say(f"{jse.unfinished} Try a larger --weight-decay, or raise --max-pairs.")
     if jse.task_lost:
         say(f"{jse.task_lost} Try --orthogonality scores.")
     say_where("Removal", output)

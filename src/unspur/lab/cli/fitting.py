@@ -58,11 +58,13 @@ _OPTIONS = (
     click.option("--solver", default="exact", show_default=True, type=click.Choice(["exact", "sgd"]),
                  help="How a pair is estimated; sgd is the paper's."),
     click.option("--max-spurious", type=click.IntRange(0), help="Most directions to remove."),
+    click.option("--max-pairs", default=500, show_default=True, type=click.IntRange(1),
+                 help="Most pairs of directions to estimate."),
 )  # fmt: skip
 #: Names of the parameters that these options set.
 FITTING = (
     "cv", "smallest_group", "significance_level", "correction", "delta", "weight_decay", "balance", "orthogonality",
-    "solver", "max_spurious",
+    "solver", "max_spurious", "max_pairs",
 )  # fmt: skip
 
 
@@ -125,7 +127,7 @@ def fitted_jse(
     tell.
     """
     from unspur import JSE
-    from unspur.exceptions import NothingRemovedWarning, TaskLostWarning
+    from unspur.exceptions import NothingRemovedWarning, SearchLimitWarning, TaskLostWarning
     from unspur.lab.selection import select_orthogonality
 
     jse = JSE(
@@ -134,7 +136,7 @@ def fitted_jse(
     )  # fmt: skip
     losses: dict[str, float] = {}
     with warnings.catch_warnings(), _by_name(main, list(train.concept)):
-        for told_later in (NothingRemovedWarning, TaskLostWarning):
+        for told_later in (NothingRemovedWarning, SearchLimitWarning, TaskLostWarning):
             warnings.simplefilter("ignore", told_later)
         if orthogonality == "auto":
             judged_on = None if validation is None else _known(validation)

@@ -263,8 +263,7 @@ def _warnings(remover: Remover, rows: Mapping[str, Labelled], lines: Sequence[Ju
     found = []
     if not remover.spurious_.dim:
         found.append("Nothing was removed: rows are as they were.")
-    if lost := getattr(remover, "task_lost", ""):
-        found.append(str(lost))
+    found += [str(said) for name in ("unfinished", "task_lost") if (said := getattr(remover, name, ""))]
     before, after = lines[0].accuracy, lines[1].accuracy
     assert before is not None
     assert after is not None
