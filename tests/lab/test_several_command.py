@@ -145,6 +145,22 @@ def test_labels_that_cannot_be_meant_are_refused(birds, verb, options, message, 
     assert message in unspur(verb, "rows.csv", *options, *output, code=code)[1]
 
 
+def test_an_array_of_two_columns_is_no_label(birds):
+    np.savez("rows.npz", Z=birds[FEATURES], bird=birds["bird"].to_numpy().astype(str), both=np.eye(2)[birds["water"]])
+    said = unspur("fit", "rows.npz", "--main", "bird", "--concept", "both", *FAST, code=1)[1]
+    assert "both is an array of shape (900, 2); a label is one column." in said
+    assert "repeat --concept" in said
+
+
+@pytest.mark.parametrize("output", ["clean.parquet", "folder"])
+def test_a_label_to_carry_along_is_not_ignored(birds, output):
+    unspur("fit", *write(birds, "parquet"), *FAST)
+    labels = ["--label", "bird", "--label", "water", "--label", "season"]
+    said = unspur("apply", "r.safetensors", "rows.parquet", *labels, "--ignore", "season", "--output", output, code=2)
+    assert "season is named as a label and with --ignore" in said[1]
+    unspur("apply", "r.safetensors", "rows.parquet", *labels, "--output", output)  # control
+
+
 def test_complaints_use_the_names_of_the_columns(birds):
     rare = birds.assign(season=birds["season"].where(birds.index >= 20, "storm"))
     said = unspur("fit", *write(rare, "csv"), *FAST, code=1)[1]

@@ -156,6 +156,12 @@ def where_option(of: str | None = None) -> Callable[[F], F]:
     )  # fmt: skip
 
 
+def refuse_ignored_labels(labels: Sequence[str], ignore: Sequence[str]) -> None:
+    """A column is used or left out, not both."""
+    if both := [name for name in labels if name in ignore]:
+        raise click.UsageError(f"{both[0]} is named as a label and with --ignore; it can be one of the two.")
+
+
 def read_rows(
     file: str | Sequence[str],
     labels: tuple[str, ...],
@@ -173,8 +179,7 @@ def read_rows(
     """
     from unspur.lab.files import read_table
 
-    if contradiction := [name for name in labels if name in ignore]:
-        raise click.UsageError(f"{contradiction[0]} is named as a label and with --ignore; it can be one of the two.")
+    refuse_ignored_labels(labels, ignore)
 
     deciding = [name for name, _ in where if name not in labels]
     names, unwanted = (*labels, *deciding), tuple(name for name in ignore if name not in deciding)

@@ -56,6 +56,11 @@ def _require_classes(values: Array, name: str, hint: str = "") -> None:
     """Raise LabelError where a column holds many fractions, or something else in about every row."""
     from unspur.exceptions import LabelError
 
+    if values.ndim == 2 and values.shape[1] > 1:
+        raise LabelError(
+            f"{name} is an array of shape {values.shape}; a label is one column. Write each concept under a name of "
+            "its own, and repeat --concept."
+        )
     head = values[:HEAD].tolist() if values.ndim == 1 else []
     if any(isinstance(value, list | dict) for value in head[:1]):
         return  # others say that this is no column of a label
