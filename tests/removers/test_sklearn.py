@@ -75,6 +75,10 @@ class LEACEWithConcept(WithConcept, LEACE):
 FAST = {"cv": 2, "tests": "plain", "balance": "none", "weight_decay": 0.1, "random_state": 0}
 
 
+#: Copies share a fold, and which is drawn by row: repeated rows are in other folds than weighted ones.
+FOLDS_BY_ROW = {"check_sample_weight_equivalence_on_dense_data": "folds are drawn by row"}
+
+
 @parametrize_with_checks(
     [
         JSEWithConcept(**FAST),
@@ -83,10 +87,12 @@ FAST = {"cv": 2, "tests": "plain", "balance": "none", "weight_decay": 0.1, "rand
         LEACEWithConcept(),
         SALWithConcept(),
         SPLINCEWithConcept(),
-    ]
+    ],
+    expected_failed_checks=lambda estimator: FOLDS_BY_ROW if isinstance(estimator, INLP) else {},
 )
 @pytest.mark.filterwarnings("ignore::unspur.exceptions.NothingRemovedWarning")
 @pytest.mark.filterwarnings("ignore::unspur.exceptions.IllConditionedWarning")
+@pytest.mark.filterwarnings("ignore::unspur.exceptions.ClusterWarning")
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 

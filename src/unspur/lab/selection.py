@@ -47,24 +47,35 @@ GRIDS: dict[str, dict[str, Sequence[Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Embeddings with their two labels; several concepts are an array (n, m). A concept may be missing (None, NaN)."""
+    """Embeddings with their two labels. A concept may be missing (None, NaN).
+
+    Several concepts are a mapping from their names to labels, or an array (n, m).
+    """
 
     Z: Array
     y: Array
-    concept: Array
+    concept: Any
 
     def __len__(self) -> int:
         return len(self.y)
 
     def select(self, rows: Array) -> Rows:
         """Some of the rows, by mask or index."""
-        return Rows(self.Z[rows], self.y[rows], self.concept[rows])
+        if isinstance(self.concept, Mapping):
+            concept: Any = {name: labels[rows] for name, labels in self.concept.items()}
+        else:
+            concept = self.concept[rows]
+        return Rows(self.Z[rows], self.y[rows], concept)
 
     @property
     def group(self) -> IntArray:
         """Number of the combination of main label and concepts of each row; -1 where a concept is missing."""
-        concepts = np.asarray(self.concept)
-        columns = [np.asarray(self.y), *(concepts[:, None] if concepts.ndim == 1 else concepts).T]
+        if isinstance(self.concept, Mapping):
+            concepts = [np.asarray(labels) for labels in self.concept.values()]
+        else:
+            given = np.asarray(self.concept)
+            concepts = list((given[:, None] if given.ndim == 1 else given).T)
+        columns = [np.asarray(self.y), *concepts]
         known = ~np.any([is_missing(column) for column in columns], axis=0)
         codes = [np.unique(column[known], return_inverse=True)[1] for column in columns]
         group = np.full(len(self), -1)
@@ -77,7 +88,7 @@ class Rows:
         known = self.group >= 0
         return self if known.all() else self.select(known)
 
-    def held_out(self) -> dict[str, Array]:
+    def held_out(self) -> dict[str, Any]:
         """These rows as those to judge on: the arguments of `fit` that say so."""
         return {"X_val": self.Z, "y_val": self.y, "concept_val": self.concept}
 

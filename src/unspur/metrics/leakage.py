@@ -9,14 +9,17 @@ from typing import Any
 
 import numpy as np
 from scipy.stats import norm
+from scipy.stats import t as student
 from sklearn.model_selection import StratifiedKFold
 
 from unspur._arrays import on_numpy
-from unspur._typing import Array, FloatArray, IntArray
+from unspur._typing import Array, BoolArray, FloatArray, IntArray
+from unspur.clusters import cluster_codes, clusters_in_two, folds_by_cluster
 from unspur.exceptions import GroupSizeError, InputError
 from unspur.labels import class_label
 from unspur.metrics.probes import Kind, balanced, checked_rows, fit_probe
 from unspur.metrics.proportions import mean_interval, p_above
+from unspur.sums.cluster_losses import HeldOutClusters, average_error
 
 #: Cross-fitted rows tell as much as half as many independent ones: any two folds meet twice, each judged by a probe
 #: that learnt from the other, and where the concept is independent of Z both meetings err the same way. So the variance
@@ -77,6 +80,8 @@ def leakage(
     sample_weight: Array | None = None,
     sample_weight_test: Array | None = None,
     penalty: float | None = None,
+    clusters: Array | None = None,
+    clusters_test: Array | None = None,
     missing_concept: Any = None,
     level: float = 0.95,
     random_state: Any = None,
@@ -92,10 +97,11 @@ def leakage(
     Z, concept : rows (n, d) and their label (n,) of two or more classes; rows with a missing label are left out.
     probe : "linear" (logistic regression, exact) or "mlp" (one hidden layer of 64 units).
     cv : number of folds (stratified by concept, drawn at random), a splitter, or pairs of index arrays (train, test).
-        Rows that belong together (frames of one film) must share a fold, or the interval is too narrow.
     Z_test, concept_test : rows to judge on instead of folds.
     sample_weight, sample_weight_test : weights of rows, in training and in what is reported.
     penalty : of the linear probe, in units of the mean variance; chosen on rows set aside when None.
+    clusters, clusters_test : which rows belong together (frames of one film), by labels of any hashable kind. Rows of a
+        cluster share a fold, and interval and p count clusters; taken for independent rows they would be too sure.
 
     Notes
     -----
@@ -107,7 +113,8 @@ def leakage(
     if not 0 < level < 1:
         raise InputError(f"level is a probability between 0 and 1, such as 0.95; got {level}.")
     rng = np.random.default_rng(random_state)
-    rows, codes, weight, classes = _labelled(Z, concept, sample_weight, missing_concept, None)
+    rows, codes, weight, classes, known = _labelled(Z, concept, sample_weight, missing_concept, None)
+    together = None if clusters is None else cluster_codes(clusters, "clusters", len(known))[known]
     if (Z_test is None) != (concept_test is None):
         raise InputError("Z_test and concept_test go together: pass both, or neither for cross-fitting.")
     k = len(classes)
@@ -121,22 +128,31 @@ def leakage(
         return fitted.log_proba(judged)
 
     if Z_test is not None:
-        judged, truth, importance, _ = _labelled(Z_test, concept_test, sample_weight_test, missing_concept, classes)
+        judged, truth, importance, _, known = _labelled(
+            Z_test, concept_test, sample_weight_test, missing_concept, classes
+        )
+        together = None if clusters_test is None else cluster_codes(clusters_test, "clusters_test", len(known))[known]
         if judged.shape[1] != rows.shape[1]:
             raise InputError(f"Z_test has {judged.shape[1]} columns, Z has {rows.shape[1]}. They must be the same.")
         log_p, meetings = probabilities(np.arange(len(rows)), judged), 1.0
     else:
         log_p, seen, folds = np.zeros((len(rows), k)), np.zeros(len(rows), dtype=bool), 0
-        for train, test in _folds(cv, rows, codes, classes, rng):
+        for train, test in _folds(cv, rows, codes, classes, rng, together):
             log_p[test], seen[test] = probabilities(train, rows[test]), True
             folds += 1
         log_p, truth, importance = log_p[seen], codes[seen], weight[seen]
+        together = None if together is None else together[seen]
         meetings = MEETINGS if folds > 1 else 1.0
-    return _summary(log_p, truth, importance, meetings, (classes, probe, level))
+    return _summary(log_p, truth, importance, meetings, (classes, probe, level), together)
 
 
 def _summary(
-    log_p: FloatArray, codes: IntArray, weight: FloatArray, meetings: float, about: tuple[tuple[Any, ...], Kind, float]
+    log_p: FloatArray,
+    codes: IntArray,
+    weight: FloatArray,
+    meetings: float,
+    about: tuple[tuple[Any, ...], Kind, float],
+    clusters: IntArray | None,
 ) -> Leakage:
     classes, probe, level = about
     k = len(classes)
@@ -146,7 +162,11 @@ def _summary(
     right = (np.argmax(log_p, axis=1) == codes) * 1.0
     total = np.bincount(codes, weights=weight)
     recall = np.bincount(codes, weights=weight * right) / total
-    effective = _effective_rows(right, codes, weight) / meetings
+    effective = _effective_rows(right, codes, weight)
+    if clusters is not None:
+        together = HeldOutClusters.in_groups(clusters, codes, k, weight)
+        effective = _fewer_by_clusters(effective, recall, np.asarray(right, dtype=np.float64), together, level)
+    effective = effective / meetings
     low, high = mean_interval(recall, effective, float(norm.ppf(0.5 + level / 2)))
     loss = -float(balanced(weight, codes) @ log_p[np.arange(len(codes)), codes])
     return Leakage(
@@ -180,10 +200,30 @@ def _effective_rows(right: FloatArray, codes: IntArray, weight: FloatArray) -> F
     )
 
 
+def _fewer_by_clusters(
+    effective: FloatArray, recall: FloatArray, right: FloatArray, clusters: HeldOutClusters, level: float
+) -> FloatArray:
+    """Effective rows of each class where rows come in clusters, shape (k,): as few as explain the variance seen.
+
+    The variance of the mean recall is the cluster-robust one, and Student's quantile instead of the normal one makes it
+    larger where clusters are few. Without any variation, as many as there are clusters.
+    """
+    usual = float(np.sum(recall * (1 - recall) / effective)) / len(recall) ** 2
+    if usual <= 0:
+        return np.minimum(effective, clusters.effective)
+    error, degrees = average_error(right, clusters)
+    tail = (1 - level) / 2
+    wider = float(student.isf(tail, degrees) / norm.isf(tail))
+    return np.asarray(effective / max(1.0, error**2 / usual) / wider**2)
+
+
 def _labelled(
     Z: Array, concept: Array, sample_weight: Array | None, missing: Any, classes: tuple[Any, ...] | None
-) -> tuple[Array, IntArray, FloatArray, tuple[Any, ...]]:
-    """Rows, codes and weights where the label is known and the weight is positive; the values behind the codes."""
+) -> tuple[Array, IntArray, FloatArray, tuple[Any, ...], BoolArray]:
+    """Rows, codes and weights where the label is known and the weight is positive; the values behind the codes.
+
+    Last, which rows those are.
+    """
     rows = checked_rows(Z)
     label = class_label(concept, "concept", len(rows), missing=missing, classes=classes)
     weight = np.ones(len(rows)) if sample_weight is None else np.asarray(on_numpy(sample_weight), dtype=np.float64)
@@ -191,21 +231,47 @@ def _labelled(
         raise InputError(f"sample_weight must be {len(rows)} finite numbers ≥ 0, one per row; got {weight.shape}.")
     known = label.present & (weight > 0)
     if known.all():
-        return rows, label.codes, weight, label.classes
-    return rows[known], label.codes[known], weight[known], label.classes
+        return rows, label.codes, weight, label.classes, known
+    return rows[known], label.codes[known], weight[known], label.classes, known
 
 
 def _folds(
-    cv: Any, rows: Array, codes: IntArray, classes: tuple[Any, ...], rng: np.random.Generator
+    cv: Any,
+    rows: Array,
+    codes: IntArray,
+    classes: tuple[Any, ...],
+    rng: np.random.Generator,
+    clusters: IntArray | None,
 ) -> Iterator[tuple[Array, Array]]:
     if not isinstance(cv, Integral):
-        return iter(cv.split(rows, codes) if hasattr(cv, "split") else cv)
+        own = () if clusters is None else (clusters,)  # what does not use them warns of them
+        splits = list(cv.split(rows, codes, *own) if hasattr(cv, "split") else cv)
+        if clusters is not None and any(_torn(clusters, *split) for split in splits):
+            raise InputError(
+                "cv: a cluster has rows in a training set and in its test set. Use an int, or a splitter that keeps "
+                "clusters together, such as GroupKFold()."
+            )
+        return iter(splits)
     if cv < 2:
         raise InputError(f"cv must be 2 or more folds; got {cv}.")
     for code, count in enumerate(np.bincount(codes, minlength=len(classes))):
         _require(int(count), max(int(cv), 3), f"concept={classes[code]!s}", f"in {cv} folds")
+    if clusters is not None:
+        for code, name in enumerate(classes):
+            if (number := len(np.unique(clusters[codes == code]))) < 2:
+                raise GroupSizeError(
+                    f"Rows with concept={name!s} lie in {number} cluster, and rows of one cluster share a fold; at "
+                    "least 2 are needed. Pass rows of more clusters."
+                )
+        fold = folds_by_cluster(np.unique(clusters, return_inverse=True)[1], codes, np.full(int(cv), 1.0 / cv), rng)
+        return ((np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in np.unique(fold))
     splitter = StratifiedKFold(int(cv), shuffle=True, random_state=int(rng.integers(2**31)))
     return iter(splitter.split(codes, codes))  # only the labels are looked at
+
+
+def _torn(clusters: IntArray, train: Array, test: Array) -> bool:
+    both = np.concatenate([clusters[train], clusters[test]])
+    return len(clusters_in_two(both, np.repeat([0, 1], [len(clusters[train]), len(clusters[test])]))) > 0
 
 
 def _require(rows: int, least: int, which: str, why: str) -> None:

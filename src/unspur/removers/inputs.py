@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from numbers import Integral
 from os import PathLike
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 from unspur._arrays import as_tensor, is_of, on_numpy
+from unspur._reading import brief
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
-from unspur.criteria import require_testable
-from unspur.exceptions import InputError, LabelError, NotFiniteError
-from unspur.labels import BinaryLabel, binary_label
+from unspur.clusters import cluster_codes, clusters_in_two, folds_by_cluster
+from unspur.criteria import require_clusters, require_testable
+from unspur.exceptions import ClusterWarning, InputError, LabelError, NotFiniteError
+from unspur.labels import BinaryLabel, binary_label, require_values
 from unspur.rows import Columns, FileRows, RowSource, StackedRows, fetched, home_of, rows_of
+from unspur.sums.cluster_losses import HeldOutClusters
 from unspur.sums.counts import CellCounts, group_names
 from unspur.sums.moments import ColumnFaults
 
@@ -29,6 +34,8 @@ class LabelledRows:
     counts: CellCounts
     classes: tuple[Any, Any]
     concept_classes: tuple[Any, Any]
+    #: Which held-out rows belong together; None where all are independent.
+    clusters: HeldOutClusters | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +47,25 @@ class Sample:
     concept: Array
     sample_weight: Array | None
     suffix: str = ""
+    clusters: Any = None
+    #: Whether the clusters are copies of rows that were found, not clusters that were given.
+    copies: bool = False
 
     def __post_init__(self) -> None:
-        names = ("y", "concept", "sample_weight")
+        for name in ("y", "concept"):
+            require_values(getattr(self, name), f"{name}{self.suffix}")
+        names = ("y", "concept", "sample_weight", "clusters")
         for name, value in zip(names, fetched(*(getattr(self, name) for name in names)), strict=True):
             object.__setattr__(self, name, value)
 
     @property
     def empty(self) -> bool:
         """Whether nothing was passed at all."""
-        return all(given is None for given in (self.X, self.y, self.concept, self.sample_weight))
+        return all(given is None for given in (self.X, self.y, self.concept, self.sample_weight, self.clusters))
+
+    def codes(self, n_rows: int) -> IntArray | None:
+        """Cluster of each row, 0, 1, …; None where rows are independent."""
+        return None if self.clusters is None else cluster_codes(self.clusters, f"clusters{self.suffix}", n_rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +76,25 @@ class Splitting:
     share: float
     rng: np.random.Generator
 
-    def folds(self, group: IntArray, present: BoolArray) -> IntArray:
-        """Fold of each row, stratified by group: 1…cv in turn, or 1 for the held-out share and 0 for the rest."""
+    @staticmethod
+    def lasting(cv: Any) -> Any:
+        """`cv` so that it can be used for several concepts and classes: the splits of a generator are a list."""
+        return cv if cv is None or isinstance(cv, Integral) or hasattr(cv, "split") else list(cv)
+
+    def folds(self, group: IntArray, present: BoolArray, clusters: IntArray | None = None) -> IntArray:
+        """Fold of each row, stratified by group: 1…cv in turn, or 1 for the held-out share and 0 for the rest.
+
+        Rows of a cluster share a fold, unless a splitter or a list puts them into several.
+        """
         fold = np.zeros(len(group), dtype=np.intp)
         if self.cv is not None and not isinstance(self.cv, Integral):
-            return self._given(fold, group)
+            return self._given(fold, group, clusters)
+        if clusters is not None:
+            shares = [self.share, 1.0 - self.share] if self.cv is None else [1.0 / int(self.cv)] * int(self.cv)
+            numbers = np.array([1, 0]) if self.cv is None else np.arange(1, int(self.cv) + 1)
+            known = np.unique(clusters[present], return_inverse=True)[1].reshape(-1)
+            fold[present] = numbers[folds_by_cluster(known, group[present], np.array(shares), self.rng)]
+            return fold
         for g in range(4):
             members = self.rng.permutation(np.flatnonzero(present & (group == g)))
             if self.cv is not None:
@@ -73,10 +103,12 @@ class Splitting:
                 fold[members[: round(self.share * len(members))]] = 1
         return fold
 
-    def _given(self, fold: IntArray, group: IntArray) -> IntArray:
-        """Folds from a splitter, whose y is the group, or from (train, test) index pairs; only test is read."""
-        splits = self.cv.split(np.zeros((len(fold), 1)), group) if hasattr(self.cv, "split") else self.cv
-        for k, split in enumerate(splits, start=1):
+    def _given(self, fold: IntArray, group: IntArray, clusters: IntArray | None) -> IntArray:
+        """Folds from a splitter, whose y is the group and whose groups are the clusters, or from (train, test) pairs.
+
+        Only test is read.
+        """
+        for k, split in enumerate(self._splits(group, clusters), start=1):
             try:
                 _, test = split
                 taken = fold[test]
@@ -88,8 +120,18 @@ class Splitting:
                 raise InputError("cv: a row is in two test sets; each row can be held out once.")
             fold[test] = k
         if not fold.any():
-            raise InputError("cv: no row is in any test set.")
+            raise InputError("cv: no row is in any test set. (A generator gives its splits once; pass a list of them.)")
         return fold
+
+    def _splits(self, group: IntArray, clusters: IntArray | None) -> Iterable[Any]:
+        if not hasattr(self.cv, "split"):
+            return cast(Iterable[Any], self.cv)
+        try:
+            own = () if clusters is None else (clusters,)  # what does not use them warns of them
+            return list(self.cv.split(np.zeros((len(group), 1)), group, *own))
+        except ValueError as error:
+            how = " Pass clusters=, which are what it calls groups." if clusters is None else ""
+            raise InputError(f"cv: {type(self.cv).__name__} cannot split these rows: {error}{how}") from None
 
 
 def labelled_rows(
@@ -127,21 +169,31 @@ def labelled_rows(
         raise LabelError("No row has both a concept and a positive weight.")
     group = 2 * y.codes + concept.codes
     weight = np.where(present, weight, 0.0)
+    clusters = train.codes(len(z))
     if validation is None:
-        columns = Columns.of(y.codes, concept.codes, weight, splitting.folds(group, present))
+        columns = Columns.of(y.codes, concept.codes, weight, _folds(splitting, group, present, clusters, train.copies))
         rows: RowSource = _finite(estimator, rows_of(z, columns))
         how = "Pass a larger share to hold out, cv=5, or a validation set (X_val, y_val, concept_val)."
         if splitting.cv is not None:
             how = "Pass more rows of that group, or a validation set (X_val, y_val, concept_val)."
     else:
+        z_val, columns = _validation_rows(estimator, validation, y, concept, missing)
         rows = StackedRows(
             _finite(estimator, rows_of(z, Columns.of(y.codes, concept.codes, weight))),
-            _validation_rows(estimator, validation, y, concept, missing),
+            _finite(estimator, rows_of(z_val, columns), "X_val"),
         )
         how = "Pass a larger X_val, or none and cv=5."
+        clusters = validation.codes(len(z_val))
     counts = CellCounts.of(rows, group_names(y.classes, concept.classes))
     require_testable(counts, by_group=by_group, smallest=smallest_group, how=how)
-    return LabelledRows(rows, counts, y.classes, concept.classes)
+    held_out = None
+    if clusters is not None:
+        held_out = HeldOutClusters.of(clusters, columns.cell, columns.weight, by_group=by_group)
+        copies = train.copies if validation is None else validation.copies
+        require_clusters(held_out, counts.names, smallest=smallest_group, how=how, copies=copies)
+        if validation is None and isinstance(splitting.cv, Integral):
+            _warn_of_few(held_out, counts.names, int(splitting.cv))
+    return LabelledRows(rows, counts, y.classes, concept.classes, held_out)
 
 
 def checked_z(estimator: BaseEstimator, X: Array, *, reset: bool) -> Array:
@@ -157,9 +209,42 @@ def checked_z(estimator: BaseEstimator, X: Array, *, reset: bool) -> Array:
     if np.ma.isMaskedArray(X) and np.ma.getmaskarray(X).any():
         raise InputError(f"Z has {np.ma.getmaskarray(X).sum()} masked values. Drop those rows or fill the values in.")
     kinds = [np.float64, np.float32, np.float16]
-    z = validate_data(estimator, X, reset=reset, dtype=kinds, ensure_all_finite=False)
+    z = in_numbers(estimator, X, reset=reset, dtype=kinds)
     # A map of a file stays one: scikit-learn strips the type, which knows the file's name.
     return X if isinstance(X, np.memmap) and X.dtype == z.dtype else z
+
+
+def in_numbers(estimator: BaseEstimator, X: Array, *, reset: bool, dtype: list[Any]) -> Array:
+    """Rows as scikit-learn validates them; text in a column is an error that names it."""
+    try:
+        return validate_data(estimator, X, reset=reset, dtype=dtype, ensure_all_finite=False)
+    except ValueError as error:
+        if found := _text_in(X):
+            raise InputError(found) from error
+        raise
+
+
+def _text_in(X: Array) -> str:
+    """What to say of the first column of rows that holds text which is no number; "" where none does."""
+    names = list(getattr(X, "columns", ()))
+    columns = (X[name] for name in names) if names else np.asarray(X, dtype=object).T
+    for number, column in enumerate(columns):
+        for value in np.asarray(column, dtype=object).ravel():
+            if isinstance(value, str) and not _is_number(value):
+                which = repr(names[number]) if names else str(number)
+                return (
+                    f"Column {which} of X holds text, such as {brief(value, 40)!r}; features are numbers. Leave the "
+                    "column out, or turn it into numbers first (an encoder for text, OneHotEncoder for categories)."
+                )
+    return ""
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _checked_elsewhere(estimator: BaseEstimator, X: Array, *, reset: bool) -> Array:
@@ -259,15 +344,56 @@ def checked_weights(given: Array | None, name: str, n: int, *, relative: bool = 
 
 def _validation_rows(
     estimator: BaseEstimator, validation: Sample, y: BinaryLabel, concept: BinaryLabel, missing: Any
-) -> RowSource:
-    """Rows that are only ever held out, as fold 1."""
+) -> tuple[Array, Columns]:
+    """Rows that are only ever held out, as fold 1, and their columns."""
     if validation.X is None or validation.y is None or validation.concept is None:
         raise InputError("A validation set needs X_val, y_val and concept_val together.")
     z = checked_z(estimator, validation.X, reset=False)
     y_val, concept_val, weight = _labels(validation, len(z), missing, like=(y, concept))
     weight = np.where(concept_val.present, weight, 0.0)
     fold = np.ones(len(z), dtype=np.intp)
-    return _finite(estimator, rows_of(z, Columns.of(y_val.codes, concept_val.codes, weight, fold)), "X_val")
+    return z, Columns.of(y_val.codes, concept_val.codes, weight, fold)
+
+
+def _folds(
+    splitting: Splitting, group: IntArray, present: BoolArray, clusters: IntArray | None, copies: bool
+) -> IntArray:
+    """Fold of each row; folds that were given and put rows of a cluster on both sides of a split are refused.
+
+    Copies that were found and not given are worth a warning.
+    """
+    given = splitting.cv is not None and not isinstance(splitting.cv, Integral)
+    fold = splitting.folds(group, present, None if given and copies else clusters)
+    if clusters is None or not given:
+        return fold
+    torn = clusters_in_two(clusters[present], fold[present])
+    if len(torn) and copies:
+        warnings.warn(
+            f"cv puts copies of {len(torn):,} rows into different test sets: noise that they share looks like a "
+            "finding. Use an int, which keeps copies together.",
+            ClusterWarning,
+            stacklevel=2,
+        )
+    elif len(torn):
+        raise InputError(
+            f"cv: {len(torn)} clusters have rows in more than one test set, so that they would be judged by directions "
+            "estimated from their own rows. Use an int, or a splitter that keeps clusters together, such as "
+            "GroupKFold()."
+        )
+    return fold
+
+
+def _warn_of_few(clusters: HeldOutClusters, names: tuple[str, ...], folds: int) -> None:
+    """Warn of groups that lie in fewer clusters than there are folds, so that some folds have none of their rows."""
+    number = clusters.by_group((clusters.shares(clusters.weight) > 0)[None].astype(np.float64))[0]
+    small = [f"({name}) lies in {count:.0f}" for name, count in zip(names, number, strict=False) if count < folds]
+    if clusters.n_groups > 1 and small:
+        warnings.warn(
+            f"Group {', '.join(small)} clusters, fewer than the {folds} folds: some folds have none of its rows, and "
+            "what is said about it rests on so many independent pieces.",
+            ClusterWarning,
+            stacklevel=2,
+        )
 
 
 def _require_different(y: BinaryLabel, concept: BinaryLabel, present: BoolArray) -> None:

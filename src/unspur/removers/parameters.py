@@ -18,7 +18,7 @@ TESTED: dict[str, list[Any]] = {
     "balance": BALANCE,
     "weight_decay": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
     "solver": [StrOptions({"exact", "sgd"})],
-    "cv": [None, Interval(Integral, 2, None, closed="left"), list, HasMethods("split")],
+    "cv": ["cv_object", HasMethods("split")],
     "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
     "smallest_group": [Interval(Integral, 2, None, closed="left")],
     "scalars": [StrOptions({"held_out", "training"})],
@@ -37,4 +37,5 @@ TESTED: dict[str, list[Any]] = {
 REQUESTED = {
     "concept": True, "sample_weight": True,
     "X_val": True, "y_val": True, "concept_val": True, "sample_weight_val": True,
+    "clusters": True, "clusters_val": True,
 }  # fmt: skip

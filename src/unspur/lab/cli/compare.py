@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -14,18 +15,19 @@ from unspur.io import atomic, refuse_existing
 from unspur.lab.cli.common import (
     Conditions,
     LocalPath,
+    concept_labels,
     echo_json,
     force_option,
     json_option,
     label_options,
-    missing_value,
+    missing_values,
     other_file,
     read_rows,
     refuse_input_as_output,
     seed_option,
     where_option,
 )
-from unspur.lab.cli.looking import look_at
+from unspur.lab.cli.looking import look_at, say_left_out
 from unspur.lab.cli.parts import labelled_parts, read_like
 from unspur.lab.cli.words import say, say_where, show
 from unspur.lab.compare import HEADS, REMOVERS, Comparison, compare
@@ -60,7 +62,7 @@ from unspur.lab.report.tables import comparison_table
 def compare_command(
     file: str,
     main: str,
-    concept: str,
+    concept: tuple[str, ...],
     ignore: tuple[str, ...],
     missing_concept: str | None,
     where: Conditions,
@@ -85,15 +87,16 @@ def compare_command(
     if csv_file is not None:
         refuse_input_as_output(csv_file, file, validation, test_file)
         refuse_existing(csv_file, overwrite=force)
-    table = read_rows(file, (main, concept), ignore, where)
+    table = read_rows(file, (main, *concept), ignore, where)
     look_at(table, main, concept)
     validation = other_file(file, validation, where, validation_where, "validation")
     test_file = other_file(file, test_file, where, test_where, "test")
-    missing = missing_value(missing_concept, table.label(concept))
+    missing = missing_values(missing_concept, table, concept)
+    say_left_out(concept_labels(table, concept, missing), together=True)
     others: dict[str, Table] = {}
     for name, path, chosen in (("validation", validation, validation_where), ("test", test_file, test_where)):
         if path is not None:
-            others[name] = read_like(table, path, (main, concept), ignore, chosen)
+            others[name] = read_like(table, path, (main, *concept), ignore, chosen)
     rows = labelled_parts(table, others, (main, concept), missing, seed)
     chosen_removers, chosen_heads = removers or tuple(REMOVERS), heads or ("ERM", "GroupWeighted")
     steps = len(chosen_removers) * (1 + len(chosen_heads))
@@ -108,16 +111,24 @@ def compare_command(
             given["training"], given["test"], given.get("validation"), chosen_removers, chosen_heads, seed, balance,
             report,
         )  # fmt: skip
+    results = [_named(result, (main, *concept)) for result in results]
     if csv_file is not None:
         _write_csv(results, csv_file, force)
     if as_json:
         echo_json([result.to_dict() for result in results])
         return
     show(comparison_table(results))
+    if empty := next((result.accuracy.empty_groups() for result in results if result.accuracy is not None), []):
+        say(f"\nGroups without test rows, which are left out: {'; '.join(empty)}.")
     if test_file is None:
         say(f"\nTest rows are 30 % of each group of {file}, which no remover or head has seen.")
     if csv_file is not None:
         say_where("Table", csv_file)
+
+
+def _named(result: Comparison, names: tuple[str, ...]) -> Comparison:
+    """With groups called by the names of the labels."""
+    return result if result.accuracy is None else replace(result, accuracy=replace(result.accuracy, names=names))
 
 
 def _write_csv(results: Sequence[Comparison], path: str, force: bool) -> None:

@@ -10,7 +10,7 @@ from unspur.lab.cli.common import (
     echo_json,
     json_option,
     label_options,
-    missing_value,
+    missing_values,
     other_file,
     read_rows,
     seed_option,
@@ -36,7 +36,7 @@ def evaluate(
     removal: str,
     file: str,
     main: str,
-    concept: str,
+    concept: tuple[str, ...],
     ignore: tuple[str, ...],
     missing_concept: str | None,
     where: Conditions,
@@ -62,14 +62,14 @@ def evaluate(
     from unspur.lab.report.tables import group_table, penalty_lines, penalty_table
 
     remover = load(removal)
-    table = read_rows(file, (main, concept), ignore, where)
+    table = read_rows(file, (main, *concept), ignore, where)
     notes = look_at(table, main, concept)
     table = table.like(getattr(remover, "feature_names_in_", None), remover.n_features_in_)
-    missing = missing_value(missing_concept, table.label(concept))
+    missing = missing_values(missing_concept, table, concept)
     test_file = other_file(file, test_file, where, test_where, "test")
     validation = other_file(file, validation, where, validation_where, "validation")
     others = {"test": (test_file, test_where), "validation": (validation, validation_where)}
-    tables = {name: read_like(table, path, (main, concept), ignore, chosen)
+    tables = {name: read_like(table, path, (main, *concept), ignore, chosen)
               for name, (path, chosen) in others.items() if path is not None}  # fmt: skip
     rows = labelled_parts(table, tables, (main, concept), missing, seed)
     found = judge_removal(Judge.of(rows, main, seed), remover, cleaned(remover, rows))

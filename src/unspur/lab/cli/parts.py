@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unspur.lab.cli.common import Conditions, read_rows
+from unspur.lab.cli.common import Conditions, concept_labels, concept_values, read_rows
 from unspur.lab.files import Table
 
 if TYPE_CHECKING:
@@ -21,14 +21,13 @@ def read_like(table: Table, path: str, labels: tuple[str, ...], ignore: tuple[st
     return read_rows(path, labels, ignore, where).like(table.features, table.Z.shape[1])
 
 
-def divided(table: Table, labels: tuple[str, str], missing: Any, seed: int) -> tuple[Table, Table]:
+def divided(table: Table, labels: tuple[str, ...], missing: Mapping[str, Any], seed: int) -> tuple[Table, Table]:
     """Training and test rows of one table: 30 % of each group are the latter, the same rows as `evaluate` takes."""
     from unspur.lab.selection import held_out
-    from unspur.labels import class_label
+    from unspur.labels import class_label, joint_label
 
-    n = len(table.Z)
-    y = class_label(table.label(labels[0]), labels[0], n)
-    c = class_label(table.label(labels[1]), labels[1], n, missing=missing)
+    y = class_label(table.label(labels[0]), labels[0], len(table.Z))
+    c = joint_label(list(concept_labels(table, labels[1:], missing).values()))
     group = np.where(c.present, len(c.classes) * y.codes + c.codes, -1)
     held = held_out(group, 0.3, np.random.default_rng(seed))
     return _part(table, labels, ~held), _part(table, labels, held)
@@ -43,26 +42,26 @@ def _part(table: Table, labels: tuple[str, ...], mask: Any) -> Table:
     return replace(table, Z=np.asarray(table.Z)[mask], columns=columns, kept=kept)
 
 
-def rows_of(table: Table, main: str, concept: str, missing: Any) -> Rows:
-    """Rows with their labels, a concept that is not known being None."""
+def rows_of(table: Table, main: str, concepts: Sequence[str], missing: Mapping[str, Any]) -> Rows:
+    """Rows with their labels, a concept that is not known being None; several concepts by name."""
     from unspur.lab.selection import Rows
-    from unspur.labels import class_label
 
-    values = table.label(concept)
-    known = class_label(values, concept, len(table.Z), missing=missing).present
-    if not known.all():
-        values = np.where(known, values.astype(object), None)
-    return Rows(np.asarray(table.Z), table.label(main), values)
+    labels = concept_labels(table, concepts, missing)
+    return Rows(np.asarray(table.Z), table.label(main), concept_values(table, labels))
 
 
 def labelled_parts(
-    table: Table, others: Mapping[str, Table], names: tuple[str, str], missing: Any, seed: int
+    table: Table,
+    others: Mapping[str, Table],
+    names: tuple[str, Sequence[str]],
+    missing: Mapping[str, Any],
+    seed: int,
 ) -> dict[str, Labelled]:
     """Training rows (of `table`) and others by what they are for, with labels; test rows are held out if not given."""
     from unspur.lab.findings.inputs import labelled
 
     if "test" not in others:
-        table, test = divided(table, names, missing, seed)
+        table, test = divided(table, (names[0], *names[1]), missing, seed)
         others = {**others, "test": test}
     train = labelled(rows_of(table, *names, missing), "training", names)
     parts = {name: labelled(rows_of(part, *names, missing), name, names, like=train) for name, part in others.items()}

@@ -138,8 +138,12 @@ def _group(findings: Findings, number: int, known: Sequence[tuple[int, Judged]],
 
 
 def _summaries(known: Sequence[tuple[int, Judged]], scale: Scale) -> list[Line]:
-    rows = words.count(int(_accuracy(known[0][1]).rows.sum()))
     accuracies = [_accuracy(judged) for _, judged in known]
+    rows = {
+        "worst group": "",
+        "average over groups": words.count(int(accuracies[0].rows.sum())),
+        "average over rows": words.count(accuracies[0].n_rows),
+    }
     weighted = [None if judged.weighted is None else judged.weighted.accuracy for _, judged in known]
     parts = (
         (
@@ -165,7 +169,7 @@ def _summaries(known: Sequence[tuple[int, Judged]], scale: Scale) -> list[Line]:
         ),
     )
     return [
-        Line(label, -1, "" if label == "worst group" else rows, tuple(map(_cell, shares, intervals, changes, beside)),
+        Line(label, -1, rows[label], tuple(map(_cell, shares, intervals, changes, beside)),
              _whiskers(known, shares, intervals, scale))
         for label, shares, intervals, changes, beside in parts
     ]  # fmt: skip

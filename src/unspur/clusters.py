@@ -1,0 +1,124 @@
+"""Rows that belong together (frames of one film, pictures of one bird): their codes, and folds that keep them together.
+
+A *cluster* is a set of rows that are not independent of each other. (A *group* is a combination of labels.)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from unspur._arrays import on_numpy
+from unspur._typing import Array, FloatArray, IntArray
+from unspur.exceptions import InputError
+
+
+def cluster_codes(values: Any, name: str, n_rows: int) -> IntArray:
+    """Code 0, 1, … of the cluster of each row, shape (n,), from labels of any hashable kind."""
+    array = _one_per_row(values)
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.shape != (n_rows,):
+        raise InputError(f"{name} has shape {array.shape} for {n_rows} rows of Z. Each row needs one label.")
+    if array.dtype.kind == "O":
+        return _codes_of_objects(array, name)
+    gaps = np.isnan(array) if array.dtype.kind == "f" else np.isnat(array) if array.dtype.kind in "mM" else None
+    if gaps is not None and gaps.any():
+        raise _missing(name, int(gaps.sum()))
+    return np.unique(array, return_inverse=True)[1].reshape(-1).astype(np.intp)
+
+
+def folds_by_cluster(code: IntArray, group: IntArray, shares: FloatArray, rng: np.random.Generator) -> IntArray:
+    """Fold 0, 1, … of each row: whole clusters, fold k with about `shares[k]` of every group's rows and clusters.
+
+    Clusters with the same numbers of rows in every group are dealt out in proportion. What is left over goes, the
+    largest first, to the fold in which the sum of ``share² / shares[k]``, over rows and clusters of all groups, then
+    grows least.
+    """
+    n_clusters, n_groups = int(code.max(initial=-1)) + 1, int(group.max(initial=0)) + 1
+    rows = np.bincount(code * n_groups + group, minlength=n_clusters * n_groups).reshape(n_clusters, n_groups)
+    order = rng.permutation(n_clusters)
+    kinds, kind, number = np.unique(rows[order], axis=0, return_inverse=True, return_counts=True)
+    kind = kind.reshape(-1)
+    of_cluster, filled = np.zeros(n_clusters, dtype=np.intp), np.zeros((len(shares), 2 * n_groups))
+    size = np.hstack([kinds / np.maximum(rows.sum(axis=0), 1), (kinds > 0) / np.maximum((rows > 0).sum(axis=0), 1)])
+    members = np.split(order[np.argsort(kind, kind="stable")], np.cumsum(number)[:-1])
+    rest: list[tuple[IntArray, FloatArray]] = []
+    for own, one in zip(members, size, strict=True):
+        dealt = np.floor(len(own) * shares + 1e-9).astype(np.intp)
+        of_cluster[own[: dealt.sum()]] = np.repeat(np.arange(len(shares)), dealt)
+        filled += np.outer(dealt, one)
+        rest += [(cluster, one) for cluster in own[dealt.sum() :]]
+    for cluster, one in sorted(rest, key=lambda left: -float(left[1] @ left[1])):
+        growth = ((2.0 * filled + one) @ one) / shares
+        of_cluster[cluster] = best = int(np.argmin(growth))
+        filled[best] += one
+    return of_cluster[code]
+
+
+def clusters_in_two(code: IntArray, part: IntArray) -> IntArray:
+    """Clusters with rows in more than one part, by code."""
+    first = np.full(int(code.max(initial=-1)) + 1, -1, dtype=np.intp)
+    first[code[::-1]] = part[::-1]
+    return np.unique(code[first[code] != part])
+
+
+def shared_clusters(one: Any, other: Any) -> set[Any]:
+    """Labels that occur in both."""
+    return set(_one_per_row(one).tolist()) & set(_one_per_row(other).tolist())
+
+
+def copies(hashes: Array) -> IntArray | None:
+    """Cluster of each row, shape (n,), rows with equal hashes in one; None where no two are equal."""
+    distinct, code = np.unique(hashes, return_inverse=True)
+    return None if len(distinct) == len(hashes) else code.reshape(-1).astype(np.intp)
+
+
+def measured_on_a_scale(rows: Array) -> bool:
+    """Whether equal rows must be copies: some column has many different values among the rows that differ.
+
+    Rows of a few small integers, such as binary features, are equal by chance.
+    """
+    rows = np.unique(np.asarray(rows, dtype=np.float64), axis=0)
+    ordered = np.sort(rows, axis=0)
+    most = 1 + int((ordered[1:] != ordered[:-1]).sum(axis=0).max(initial=0))
+    return most >= max(FEW_VALUES, min(MANY_VALUES, len(rows) / 2))
+
+
+#: Different values in a column of a few thousand rows from which it is one that was measured, not counted: half as
+#: many as there are different rows, within these bounds.
+FEW_VALUES, MANY_VALUES = 10, 100
+
+
+def _one_per_row(values: Any) -> Array:
+    if isinstance(values, list | tuple):  # labels may be tuples themselves, or of several kinds
+        array = np.empty(len(values), dtype=object)
+        array[:] = values
+        return array
+    return np.asarray(on_numpy(values))
+
+
+def _codes_of_objects(array: Array, name: str) -> IntArray:
+    known: dict[Any, int] = {}
+    try:
+        codes = np.fromiter((known.setdefault(value, len(known)) for value in array), dtype=np.intp, count=len(array))
+    except TypeError as error:
+        raise InputError(f"{name} must be labels that can be compared ({error}). Use numbers or texts.") from None
+    gaps = sum(1 for value in array if _is_gap(value))
+    if gaps:
+        raise _missing(name, gaps)
+    return codes
+
+
+def _is_gap(value: Any) -> bool:
+    if value is None:
+        return True
+    try:
+        return bool(value != value)
+    except (TypeError, ValueError):
+        return True
+
+
+def _missing(name: str, gaps: int) -> InputError:
+    return InputError(f"{name} is missing in {gaps} rows. A row that stands alone needs a label of its own.")

@@ -1,0 +1,190 @@
+"""Losses along one direction where rows come in clusters: what the tests are made from when rows are not independent.
+
+Everything here is on the host. Only one number a row, its score, is brought from where rows live, so that every row
+source is served; sums over a cluster may span any blocks.
+
+*Held-out losses.* A row is judged by the scalars refitted without its *cluster*: one Newton step from the fit on all
+rows, with what the cluster weighs in each group spread over the rest of that group.
+
+*Variance.* With p the share of group g that lies in cluster c, and m its mean there, the average ``d̄ = 1/G Σ_g mean_g``
+has the cluster-robust variance ::
+
+    Var(d̄) = Σ_c U_c²,   U_c = 1/G Σ_g p_cg (m_cg − mean_g) / sqrt(1 − p_cg)
+
+(CR2 of Bell and McCaffrey, 2002, where rows of a cluster are independent). Clusters with rows in several groups enter
+once, with all of them. Clusters may be few and of different sizes; then the sum is too small where the rows of a
+cluster are all alike, and knows itself badly. Both are worked out for that case, rows of a cluster in a group all
+alike: ``U ~ N(0, M)`` with a matrix M that is diagonal but for a few dimensions. The variance is raised by what the
+trace of M lacks, and the degrees of freedom are Satterthwaite's, ``(tr M)² / tr M²``. For clusters of one row all of it
+is Welch's test.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit
+
+from unspur._arrays import sum_by
+from unspur._typing import Array, FloatArray, IntArray
+from unspur.rows import Block
+from unspur.sums.group_losses import TINY, GroupLosses, ScalarModel
+from unspur.sums.scalars import Score
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOutClusters:
+    """Held-out rows by cluster: what does not depend on the direction that is judged.
+
+    Parameters
+    ----------
+    cell, weight : of each row, shape (n,); rows that are never held out have weight 0.
+    group, n_groups : of each row, and how many; one for plain tests.
+    cluster : of each row, 0 … C − 1.
+    part : of each row, its place among the M pairs (cluster, group) that occur, 0 … M − 1.
+    of_part : cluster and group of each such pair, shape (2, M).
+    """
+
+    cell: IntArray
+    weight: FloatArray
+    group: IntArray
+    n_groups: int
+    cluster: IntArray
+    part: IntArray
+    of_part: IntArray
+
+    @classmethod
+    def of(cls, cluster: IntArray, cell: IntArray, weight: FloatArray, *, by_group: bool) -> HeldOutClusters:
+        """Lay out rows whose fold is not 0."""
+        group = cell & 3 if by_group else np.zeros_like(cell)
+        weight = np.where(cell >> 2 >= 1, weight, 0.0)
+        return cls.in_groups(cluster, group, 4 if by_group else 1, weight, cell)
+
+    @classmethod
+    def in_groups(
+        cls, cluster: IntArray, group: IntArray, n_groups: int, weight: FloatArray, cell: IntArray | None = None
+    ) -> HeldOutClusters:
+        """Lay out rows of any groups; without cells, where only averages over the groups are wanted."""
+        pairs, part = np.unique(cluster * n_groups + group, return_inverse=True)
+        of_part = np.stack(np.divmod(pairs, n_groups))
+        return cls(group if cell is None else cell, weight, group, n_groups, cluster, part.reshape(-1), of_part)
+
+    def all_alike(self) -> HeldOutClusters:
+        """The same rows as one group."""
+        return HeldOutClusters.in_groups(self.cluster, np.zeros_like(self.group), 1, self.weight, self.cell)
+
+    @property
+    def targets(self) -> FloatArray:
+        """Concept and main label of each row, shape (2, n)."""
+        return np.stack([self.cell & 1, self.cell >> 1 & 1]).astype(np.float64)
+
+    def by_part(self, values: FloatArray) -> FloatArray:
+        """Sums of each line of `values` (k, n) over the rows of each pair of cluster and group, shape (k, M)."""
+        return np.asarray(sum_by(self.part, values, self.of_part.shape[1]))
+
+    def by_cluster(self, values: FloatArray) -> FloatArray:
+        """Sums of each line of `values` (k, M) over each cluster, shape (k, C)."""
+        return np.asarray(sum_by(self.of_part[0], values, int(self.of_part[0].max(initial=-1)) + 1))
+
+    def by_group(self, values: FloatArray) -> FloatArray:
+        """Sums of each line of `values` (k, M) over each group, shape (k, groups)."""
+        return np.asarray(sum_by(self.of_part[1], values, self.n_groups))
+
+    def shares(self, weight: FloatArray) -> FloatArray:
+        """Share of its group's weight that each pair of cluster and group has, shape (M,)."""
+        own = self.by_part(weight[None])
+        total = self.by_group(own)[0]
+        return np.asarray(own[0] / np.where(total > 0, total, 1.0)[self.of_part[1]])
+
+    @property
+    def effective(self) -> FloatArray:
+        """Effective number of clusters of each group, ``1 / Σ p²``, shape (groups,): their number if they are alike."""
+        squares = self.by_group(self.shares(self.weight)[None] ** 2)[0]
+        return np.asarray(np.round(np.divide(1.0, squares, out=np.zeros_like(squares), where=squares > 0), 9))
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Statistic that brings the scores of each row to the host: a list of arrays, in the order of the rows."""
+
+    score: Score
+
+    def __call__(self, block: Block) -> list[Array]:
+        """Scores of one block, shape (2, m)."""
+        return [self.score(block)]
+
+
+def losses_without_cluster(
+    model: ScalarModel, penalty: FloatArray, factor: FloatArray, scores: FloatArray, clusters: HeldOutClusters
+) -> FloatArray:
+    """Loss of each label for each row, shape (2, n), by the scalars refitted without its cluster.
+
+    `scores` (2, n) are those of each label; `penalty` on ½γ², shape (2,), and `factor` of each cell are those of the
+    fit on all rows.
+    """
+    x, targets = model.standardise(scores), clusters.targets
+    omega = clusters.weight * factor[clusters.cell]
+    gamma, intercept = model.gamma[:, None], model.intercept[:, None]
+    p = expit(gamma * x + intercept)
+    residual, curvature = (p - targets) * omega, p * (1.0 - p) * omega
+    rows = np.stack([residual * x, residual, curvature * x * x, curvature * x, curvature])  # (5, 2, n)
+    own = clusters.by_part(rows.reshape(10, -1))
+    of_group = clusters.by_group(own)
+    share = clusters.shares(omega)
+    change = (share * of_group[:, clusters.of_part[1]] - own) / np.maximum(1.0 - share, 1e-12)
+    total = of_group.sum(axis=1).reshape(5, 2)
+    total[:2] = 0.0  # the gradient is zero where the scalars were fitted
+    total[2] += penalty
+    g, b, gg, gb, bb = total[:, :, None] + clusters.by_cluster(change).reshape(5, 2, -1)
+    determinant = np.maximum(gg * bb - gb**2, TINY)
+    gamma = (gamma - (bb * g - gb * b) / determinant)[:, clusters.cluster]
+    intercept = (intercept - (gg * b - gb * g) / determinant)[:, clusters.cluster]
+    logits = gamma * x + intercept
+    return np.asarray(np.logaddexp(0.0, logits) - targets * logits)
+
+
+def clustered_losses(
+    losses: FloatArray, chance: FloatArray, clusters: HeldOutClusters, reference: FloatArray | None = None
+) -> GroupLosses:
+    """Sums of the series over groups, with the error and the degrees of freedom of their average over groups.
+
+    `losses` of each label for each row, (2, n); `chance`, (2, 2), that of the chance classifier by label and value;
+    `reference`, (2, n), what the difference between the labels is compared with.
+    """
+    compared = losses[:1] - losses[1:]
+    beyond = compared if reference is None else compared - (reference[:1] - reference[1:])
+    guess = np.where(clusters.targets > 0.5, chance[:, 1:], chance[:, :1])
+    series = np.concatenate([losses, losses - guess, compared, beyond])
+    weight, weighted = clusters.weight, series * clusters.weight
+    lines = (np.stack([weight, weight**2]), weighted, weighted * weight, weighted**2)
+    total, first, *squares = (sum_by(clusters.cell & 3, values, 4) for values in lines)
+    error, degrees = zip(*(average_error(line, clusters) for line in series), strict=True)
+    return GroupLosses(total, first, np.stack(squares), error=np.array(error), degrees=np.array(degrees))
+
+
+def average_error(values: FloatArray, clusters: HeldOutClusters) -> tuple[float, float]:
+    """Standard error of the average over groups of values (n,), and the degrees of freedom of its square."""
+    groups, (cluster, group) = clusters.n_groups, clusters.of_part
+    p = clusters.shares(clusters.weight)
+    own = clusters.by_part(clusters.weight * np.stack([np.ones_like(values), values]))
+    mean = np.divide(own[1], own[0], out=np.zeros_like(own[1]), where=own[0] > 0)
+    deviation = mean - clusters.by_group((p * mean)[None])[0][group]
+    b = p / np.sqrt(np.maximum(1.0 - p, 1e-12)) / groups
+    found = float((clusters.by_cluster((b * deviation)[None]) ** 2).sum())
+    # Variance of a whole cluster in each group, were its rows all alike.
+    squares = clusters.by_group(np.stack([p**2, (b * deviation) ** 2]))
+    variance = np.divide(squares[1], squares[0], out=np.zeros(groups), where=squares[0] > 0)
+    if not variance.any():
+        variance = np.ones(groups)
+    of_mean = variance * squares[0]
+    k, q = p * b * variance[group], b**2 * variance[group]
+    diagonal = clusters.by_cluster(np.stack([q, -2.0 * k * b + b**2 * of_mean[group]]))
+    both = np.zeros((2 * groups, diagonal.shape[1]))
+    both[group, cluster], both[groups + group, cluster] = k, b
+    eye = np.eye(groups)
+    middle = np.block([[np.zeros((groups, groups)), -eye], [-eye, np.diag(of_mean)]]) @ (both @ both.T)
+    trace = float(diagonal.sum())
+    square = float(diagonal[0] @ diagonal[0] + 2.0 * diagonal[0] @ diagonal[1] + np.sum(middle * middle.T))
+    wanted = float(of_mean.sum()) / groups**2
+    return float(np.sqrt(found * max(1.0, wanted / trace))), max(1.0, trace**2 / square)

@@ -1,0 +1,247 @@
+"""Rows that belong together: folds, tests, copies, splitters, and what is refused."""
+
+import numpy as np
+import pytest
+import sklearn
+from numpy.testing import assert_allclose
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GroupKFold, StratifiedGroupKFold, StratifiedKFold
+from sklearn.pipeline import make_pipeline
+
+from tests.optional import torch
+from unspur import INLP, JSE
+from unspur.clusters import cluster_codes, clusters_in_two, folds_by_cluster
+from unspur.criteria import DirectionTests
+from unspur.exceptions import ClusterWarning, GroupSizeError, InputError, NothingRemovedWarning, UsedRowsWarning
+from unspur.rows import Columns, MemoryRows
+from unspur.sums.cluster_losses import HeldOutClusters, average_error
+from unspur.sums.counts import CellCounts
+
+
+def draw(rng, n_clusters, size, *, correlation=0.9, concept=0.0, d=6, constant=True):
+    """Rows of `n_clusters` clusters: the task on the first axis, the concept on the second, if at all."""
+    cluster = np.repeat(np.arange(n_clusters), size)
+    n = len(cluster)
+    group = (rng.permutation(n_clusters) % 4)[cluster] if constant else rng.integers(4, size=n)
+    y, s = group >> 1, group & 1
+    Z = np.sqrt(correlation) * rng.normal(size=(n_clusters, d))[cluster]
+    Z += np.sqrt(1 - correlation) * rng.normal(size=(n, d))
+    Z[:, 0] += 0.5 * (2 * y - 1)
+    Z[:, 1] += concept * (2 * s - 1)
+    return Z, y, s, cluster
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+@pytest.mark.filterwarnings("ignore::unspur.exceptions.NothingRemovedWarning")
+def test_a_concept_that_is_not_there_is_found_in_clustered_rows_only_without_clusters():
+    found = {True: 0, False: 0}
+    for seed in range(5):
+        Z, y, s, cluster = draw(np.random.default_rng(seed), 80, 10)
+        for told in found:
+            jse = JSE(random_state=0, weight_decay=0.1, max_spurious=1)
+            found[told] += jse.fit(Z, y, concept=s, clusters=cluster if told else None).spurious_.dim
+    assert found[False] >= 4  # the control: the level is lost
+    assert found[True] == 0
+
+
+def test_a_concept_that_is_there_is_found_in_clustered_rows(rng):
+    Z, y, s, cluster = draw(rng, 20, 10, correlation=0.3, concept=1.5)
+    jse = JSE(random_state=0, weight_decay=0.1).fit(Z, y, concept=s, clusters=cluster)
+    assert jse.spurious_.dim
+    assert abs(jse.spurious_.basis[1, 0]) > 0.8
+
+
+@pytest.mark.parametrize("constant", [True, False])
+def test_folds_hold_whole_clusters_and_about_the_same_share_of_every_group(constant, rng):
+    _, y, s, cluster = draw(rng, 60, 10, constant=constant)
+    cluster = np.random.default_rng(1).permutation(300)[cluster]
+    group = 2 * y + s
+    code = cluster_codes(cluster, "clusters", len(cluster))
+    for shares in (np.full(5, 0.2), np.array([0.2, 0.8])):
+        fold = folds_by_cluster(code, group, shares, np.random.default_rng(0))
+        assert not len(clusters_in_two(code, fold))
+        for k, share in enumerate(shares):
+            part = np.bincount(group[fold == k], minlength=4) / np.bincount(group)
+            assert_allclose(part, share, atol=0.07)
+        assert np.array_equal(fold, folds_by_cluster(code, group, shares, np.random.default_rng(0)))
+        assert not np.array_equal(fold, folds_by_cluster(code, group, shares, np.random.default_rng(1)))
+
+
+def test_labels_of_clusters_may_be_of_any_kind():
+    expected = [0, 1, 0, 2]
+    for labels in (["a", "b", "a", "c"], [(1, 2), (1, 3), (1, 2), 3], np.array([5, 7, 5, 9])):
+        assert cluster_codes(labels, "clusters", 4).tolist() == expected
+    for gaps in ([1.0, np.nan, 2.0], ["a", None, "b"]):
+        with pytest.raises(InputError, match=r"clusters is missing in 1 rows.*label of its own"):
+            cluster_codes(gaps, "clusters", 3)
+    with pytest.raises(InputError, match="for 5 rows"):
+        cluster_codes([1, 2], "clusters", 5)
+
+
+def test_clusters_of_one_row_give_the_tests_of_independent_rows(rng):
+    Z, y, s, _ = draw(rng, 400, 1, correlation=0.0)
+    columns = Columns.of(y, s, fold=1 + np.arange(400) % 3)
+    rows, directions, centre = MemoryRows(Z, columns), rng.normal(size=(3, 6)), np.zeros(6)
+    single = HeldOutClusters.of(np.arange(400), columns.cell, columns.weight, by_group=True)
+    for scalars in ("held_out", "training"):
+        plain, clustered = (
+            tests.judge("spurious", tests.losses(rows, CellCounts.of(rows), directions, centre))
+            for tests in (DirectionTests(scalars=scalars), DirectionTests(scalars=scalars, clusters=single))
+        )
+        assert_allclose(clustered.losses, plain.losses, rtol=1e-10)
+        for one, other in ((clustered.own, plain.own), (clustered.informative, plain.informative)):
+            assert_allclose([one.t, one.degrees], [other.t, other.degrees], rtol=1e-6)
+
+
+def test_copies_add_nothing_to_a_test(rng):
+    Z, y, s, _ = draw(rng, 200, 1, correlation=0.0)
+    verdicts = []
+    for times in (1, 3):
+        cluster = np.repeat(np.arange(200), times)
+        columns = Columns.of(y[cluster], s[cluster], fold=np.ones(200 * times, dtype=int))
+        rows = MemoryRows(Z[cluster], columns)
+        tests = DirectionTests(clusters=HeldOutClusters.of(cluster, columns.cell, columns.weight, by_group=True))
+        verdicts.append(tests.judge("main", tests.losses(rows, CellCounts.of(rows), np.eye(6)[:1], np.zeros(6))))
+    once, thrice = verdicts
+    assert_allclose([thrice.own.t, thrice.own.degrees], [once.own.t, once.own.degrees], rtol=1e-3)
+
+
+def test_the_error_of_an_average_is_that_of_leaving_clusters_out(rng):
+    """Of groups that share clusters of different sizes, against the jackknife."""
+    size = rng.integers(2, 30, 200)
+    cluster = np.repeat(np.arange(200), size)
+    group = rng.integers(4, size=len(cluster))
+    values = rng.normal(size=200)[cluster] + rng.normal(size=len(cluster)) + group
+    clusters = HeldOutClusters.of(cluster, 4 + group, np.ones(len(cluster)), by_group=True)
+
+    def average(kept):
+        return np.mean([values[kept & (group == g)].mean() for g in range(4)])
+
+    left_out = np.array([average(cluster != c) for c in range(200)])
+    error, degrees = average_error(values, clusters)
+    assert_allclose(error, np.sqrt(199 / 200 * np.sum((left_out - left_out.mean()) ** 2)), rtol=0.02)
+    assert 50 < degrees < 200
+    naive, _ = average_error(
+        values, HeldOutClusters.of(np.arange(len(cluster)), 4 + group, np.ones(len(cluster)), by_group=True)
+    )
+    assert error > 2 * naive  # the control: as independent rows
+
+
+@pytest.mark.filterwarnings("ignore::unspur.exceptions.NothingRemovedWarning")
+def test_copies_are_kept_together_with_a_warning(rng):
+    Z, y, s, _ = draw(rng, 250, 1, correlation=0.0, d=60)
+    twice = np.repeat(np.arange(250), 2)
+    jse = JSE(random_state=0, weight_decay=0.1)
+    with pytest.warns(ClusterWarning, match="250 of 500 rows of X are exact copies of others"):
+        jse.fit(Z[twice], y[twice], concept=s[twice])
+    assert not jse.spurious_.dim
+    assert jse.fit(Z[twice], y[twice], concept=s[twice], clusters=np.arange(500)).spurious_.dim  # the control
+    with (
+        pytest.warns(ClusterWarning, match="cv puts copies of .* rows into different test sets"),
+        pytest.warns(ClusterWarning, match="exact copies"),
+    ):
+        JSE(random_state=0, cv=StratifiedKFold(), weight_decay=0.1).fit(Z[twice], y[twice], concept=s[twice])
+
+
+@pytest.mark.filterwarnings("ignore::unspur.exceptions.NothingRemovedWarning")
+def test_rows_of_a_few_small_numbers_are_equal_by_chance(rng):
+    Z = rng.integers(2, size=(400, 4)).astype(float)
+    y, s = rng.integers(2, size=(2, 400))
+    JSE(random_state=0, weight_decay=0.1).fit(Z, y, concept=s)  # warnings are errors here
+
+
+def test_rows_of_the_validation_set_that_are_training_rows_are_noticed(rng):
+    Z, y, s, _ = draw(rng, 800, 1, correlation=0.0, concept=1.0)
+    jse = JSE(random_state=0, weight_decay=0.1)
+    with pytest.warns(UsedRowsWarning, match="100 rows of X_val are rows of X as well"):
+        jse.fit(Z[:500], y[:500], concept=s[:500], X_val=Z[400:], y_val=y[400:], concept_val=s[400:])
+
+
+def test_clusters_of_training_and_validation_rows(rng):
+    Z, y, s, cluster = draw(rng, 80, 10, concept=2.0, correlation=0.3)
+    first, second = cluster < 40, cluster >= 40
+    given = {"X_val": Z[second], "y_val": y[second], "concept_val": s[second]}
+    jse = JSE(random_state=0, weight_decay=0.1)
+    jse.fit(Z[first], y[first], concept=s[first], clusters=cluster[first], clusters_val=cluster[second], **given)
+    assert jse.spurious_.dim
+    assert max(step.verdict.own.degrees for step in jse.trace_.steps) < 40  # clusters, not rows
+    with pytest.raises(InputError, match="clusters_val was not"):
+        jse.fit(Z[first], y[first], concept=s[first], clusters=cluster[first], **given)
+    with pytest.raises(InputError, match="40 clusters are in clusters and in clusters_val, such as 0"):
+        jse.fit(
+            Z[first], y[first], concept=s[first], clusters=cluster[first], clusters_val=cluster[second] - 40, **given
+        )
+
+
+def test_splitters_by_cluster_and_generators(rng):
+    Z, y, s, cluster = draw(rng, 60, 10, concept=2.0, correlation=0.3)
+    options = {"random_state": 0, "weight_decay": 0.1}
+    for cv in (GroupKFold(5), StratifiedGroupKFold(5), (split for split in GroupKFold(3).split(Z, y, cluster))):
+        assert JSE(cv=cv, **options).fit(Z, y, concept=s, clusters=cluster).spurious_.dim
+        several = np.stack([s, np.random.default_rng(1).permutation(s)], axis=1)
+    lasting = (split for split in GroupKFold(3).split(Z, y, cluster))
+    assert JSE(cv=lasting, **options).fit(Z, y, concept=several, clusters=cluster).spurious_.dim  # used twice
+    with pytest.raises(InputError, match=r"GroupKFold cannot split these rows.*Pass clusters="):
+        JSE(cv=GroupKFold(5), **options).fit(Z, y, concept=s)
+    torn = list(StratifiedKFold(shuffle=True, random_state=0).split(Z, y))
+    with pytest.raises(InputError, match="60 clusters have rows in more than one test set"):
+        JSE(cv=torn, **options).fit(Z, y, concept=s, clusters=cluster)
+
+
+def test_too_few_clusters_are_refused_in_words(rng):
+    Z, y, s, cluster = draw(rng, 20, 30)
+    with pytest.raises(GroupSizeError, match=r"\(main=0, concept=0\) lies in 1, .*clusters.*at least 2 in each.*cv=5"):
+        JSE(cv=None, random_state=0).fit(Z, y, concept=s, clusters=cluster)
+    with pytest.raises(GroupSizeError, match="they lie in 1 clusters"):
+        INLP(random_state=0).fit(Z, y, concept=s, clusters=0 * cluster)
+    Z, y, s, cluster = draw(rng, 12, 30, concept=2.0)
+    with pytest.warns(ClusterWarning, match="lies in 3 clusters, fewer than the 5 folds"):
+        JSE(random_state=0, weight_decay=0.1, max_spurious=0).fit(Z, y, concept=s, clusters=cluster)
+
+
+@pytest.mark.filterwarnings("ignore::unspur.exceptions.NothingRemovedWarning")
+def test_inlp_takes_clusters(rng):
+    Z, _, s, cluster = draw(rng, 80, 10)
+    told, untold = (INLP(random_state=0, weight_decay=0.1).fit(Z, concept=s, clusters=c) for c in (cluster, None))
+    assert told.spurious_.dim == 0 < untold.spurious_.dim
+
+
+def test_weights_of_rows_count_in_clusters(rng):
+    """A row of weight two is a row twice in the same cluster."""
+    Z, y, s, cluster = draw(rng, 60, 6, constant=False)
+    weight = rng.integers(1, 3, len(y))
+    longer = np.repeat(np.arange(len(y)), weight)
+    verdicts = []
+    for rows, w in ((np.arange(len(y)), weight.astype(float)), (longer, np.ones(len(longer)))):
+        columns = Columns.of(y[rows], s[rows], w, np.ones(len(rows), dtype=int))
+        source = MemoryRows(Z[rows], columns)
+        tests = DirectionTests(clusters=HeldOutClusters.of(cluster[rows], columns.cell, columns.weight, by_group=True))
+        verdicts.append(tests.judge("main", tests.losses(source, CellCounts.of(source), np.eye(6)[:1], np.zeros(6))))
+    assert_allclose(verdicts[0].own.t, verdicts[1].own.t, rtol=1e-5)
+    assert_allclose(verdicts[0].own.degrees, verdicts[1].own.degrees, rtol=1e-6)
+
+
+def test_every_row_source_gives_the_same_trace(rng, tmp_path):
+    da = pytest.importorskip("dask.array")
+    Z, y, s, cluster = draw(rng, 40, 10, concept=1.5, correlation=0.3)
+    np.save(tmp_path / "z.npy", Z)
+    mapped = np.load(tmp_path / "z.npy", mmap_mode="r")
+    chunks = da.from_array(Z, chunks=(130, 6))
+    jse = JSE(random_state=0, weight_decay=0.1)
+    expected = [step.verdict.own.t for step in jse.fit(Z, y, concept=s, clusters=cluster).trace_.steps]
+    for rows in (mapped, chunks, torch.from_numpy(Z).to(torch.float64)):
+        found = [step.verdict.own.t for step in jse.fit(rows, y, concept=s, clusters=cluster).trace_.steps]
+        assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_clusters_go_through_pipelines(rng):
+    Z, y, s, cluster = draw(rng, 80, 10, correlation=0.9)
+    with sklearn.config_context(enable_metadata_routing=True):
+        pipe = make_pipeline(JSE(random_state=0, weight_decay=0.1), LogisticRegression())
+        with pytest.warns(NothingRemovedWarning):
+            pipe.fit(Z, y, concept=s, clusters=cluster)
+    assert pipe[0].spurious_.dim == 0
