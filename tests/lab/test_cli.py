@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +17,8 @@ from unspur import load
 from unspur.lab.cli import main
 from unspur.lab.datasets import make_toy
 from unspur.lab.files import read_table
+
+README = Path(__file__).parents[2] / "README.md"
 
 
 def unspur(*arguments, cwd, code=0):
@@ -185,6 +188,11 @@ def test_demo_raises_the_worst_group_and_draws_a_figure(tmp_path):
     assert "LEACE, with 1 direction instead of 11, does as well" in said
     assert "remain between the groups" in said
     assert result["penalty"]["as they are"] == result["penalty"]["JSE"] == 0.001
+    (line,) = (line for line in README.read_text(encoding="utf-8").splitlines() if line.startswith("| digits"))
+    told = [float(figure) for figure in re.findall(r"\| (\d+\.\d) \(", line)]
+    shown = [result["accuracy"][name]["worst"] for name in result["accuracy"]]
+    leace = next(judged for judged in result["judged"] if judged["name"] == "LEACE")
+    assert told == [round(100 * worst, 1) for worst in (*shown, leace["accuracy"]["worst"])]
     assert (tmp_path / "figure.png").read_bytes()[:4] == b"\x89PNG"
     assert "exists" in unspur("demo", "--output", "figure.png", cwd=tmp_path, code=1)
 

@@ -175,6 +175,23 @@ def test_both_averages_and_every_method_with_its_problem_are_there():
     assert "The task may be lost." in text
 
 
+def test_every_penalty_is_on_the_page_with_what_depends_on_it():
+    found = photo_findings()
+    text = " ".join(re.sub(r"<[^>]+>", " ", render(found)).split())
+    for line in found.judged:
+        for layer in (line, line.weighted):
+            assert f"{100 * layer.accuracy.worst:.1f}" in text
+            assert f"{layer.penalty:g}" in text
+    assert found.choice[0] in text
+    assert "Nothing is chosen from this table." in text
+    lines = text.split("Nothing is chosen from this table.")[1]
+    for penalty, worst in found.before.worst_at.items():
+        assert re.search(rf" {penalty:g} {100 * worst:.1f} ", lines), penalty
+    assert f"{100 * found.after.accuracy.worst:.1f} (chosen)" in lines
+    bare = replace(found.before, worst_at={}, weighted=None), replace(found.after, worst_at={}, weighted=None)
+    assert 'id="penalties"' not in render(replace(found, judged=bare))
+
+
 def test_the_story_is_told_where_there_is_no_ladder():
     found = closed_form_findings()
     text = " ".join(read(render(found)).texts)
