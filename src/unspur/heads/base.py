@@ -41,7 +41,7 @@ class Head(ClassifierMixin, BaseEstimator):
     # head trained on rows with the concept in them would be none. `set_fit_request(X_val=True, …)` asks for them, and
     # `Pipeline(transform_input=["X_val"])` sends them through the steps before.
     __metadata_request__fit: ClassVar[dict[str, bool]] = {
-        "concept": True, "sample_weight": True,
+        "concept": True, "sample_weight": True, "clusters": True,
         "X_val": False, "y_val": False, "concept_val": False, "sample_weight_val": False,
     }  # fmt: skip
     _needs_concept: ClassVar[bool] = True
@@ -80,6 +80,7 @@ class Head(ClassifierMixin, BaseEstimator):
         y_val: Array | None = None,
         concept_val: Array | None = None,
         sample_weight_val: Array | None = None,
+        clusters: Array | None = None,
     ) -> Self:
         """Train the last layer.
 
@@ -95,13 +96,15 @@ class Head(ClassifierMixin, BaseEstimator):
         sample_weight : array of shape (n,), optional
         X_val, y_val, concept_val, sample_weight_val : arrays, optional
             Held-out rows, where the method uses some; else rows of X are held out.
+        clusters : array of shape (n,), optional
+            Which rows belong together (frames of one film): where rows of X are held out, whole clusters are.
 
         A fit that fails leaves the estimator as it was.
         """
         before = dict(self.__dict__)
         try:
             self._validate_params()
-            train = Sample(X, y, concept, sample_weight)
+            train = Sample(X, y, concept, sample_weight, clusters=clusters)
             validation = Sample(X_val, y_val, concept_val, sample_weight_val, "_val")
             self._fit(train, validation)
         except BaseException:

@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from unspur._typing import Array, BoolArray, FloatArray
+from unspur.clusters import cluster_codes, folds_by_cluster
 from unspur.labels import ClassLabel
 from unspur.metrics import GroupAccuracy
 
@@ -42,10 +43,23 @@ class LastLayer:
         return weights, np.asarray(self.model.intercept_ - weights @ self.centre)
 
 
-def held_out(y: ClassLabel, concept: ClassLabel, rng: np.random.Generator, share: float = 0.3) -> BoolArray:
-    """A mask of test rows: a share of each group, of the rows whose concept is known. Shape (n,)."""
+def held_out(
+    y: ClassLabel,
+    concept: ClassLabel,
+    rng: np.random.Generator,
+    share: float = 0.3,
+    clusters: Array | None = None,
+) -> BoolArray:
+    """A mask of test rows: a share of each group, of the rows whose concept is known. Shape (n,).
+
+    With labels of `clusters`, (n,), whole clusters are held out, also rows of theirs whose concept is not known.
+    """
     held = np.zeros(len(y.codes), dtype=bool)
     group = len(concept.classes) * y.codes + concept.codes
+    if clusters is not None:
+        code = cluster_codes(clusters, "clusters", len(held))
+        group = np.where(concept.present, group, len(y.classes) * len(concept.classes))
+        return np.asarray(folds_by_cluster(code, group, np.array([share, 1.0 - share]), rng) == 0)
     for g in range(len(y.classes) * len(concept.classes)):
         members = rng.permutation(np.flatnonzero(concept.present & (group == g)))
         held[members[: round(share * len(members))]] = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -13,6 +13,7 @@ from sklearn.base import clone
 
 from unspur import ERM, JSE
 from unspur._typing import Array, FloatArray, IntArray
+from unspur.clusters import cluster_codes, folds_by_cluster
 from unspur.exceptions import InputError, NotConvergedWarning, NothingRemovedWarning, TaskLostWarning
 from unspur.rows import CONCEPT, MAIN
 
@@ -32,18 +33,20 @@ GRIDS: dict[str, dict[str, Sequence[Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Embeddings with their two labels."""
+    """Embeddings with their two labels, and which of them belong together, if some do."""
 
     Z: Array
     y: Array
     concept: Array
+    clusters: Array | None = None
 
     def __len__(self) -> int:
         return len(self.y)
 
     def select(self, rows: Array) -> Rows:
         """Some of the rows, by mask or index."""
-        return Rows(self.Z[rows], self.y[rows], self.concept[rows])
+        together = None if self.clusters is None else self.clusters[rows]
+        return Rows(self.Z[rows], self.y[rows], self.concept[rows], together)
 
     @property
     def group(self) -> IntArray:
@@ -55,9 +58,17 @@ class Rows:
         """These rows as those to judge on: the arguments of `fit` that say so."""
         return {"X_val": self.Z, "y_val": self.y, "concept_val": self.concept}
 
+    def together(self, suffix: str = "") -> dict[str, Array]:
+        """Which rows belong together, as an argument of `fit`: `clusters`, or `clusters_val`."""
+        return {} if self.clusters is None else {f"clusters{suffix}": self.clusters}
+
     def split(self, share: float, seed: int) -> tuple[Rows, Rows]:
-        """The rows without, and with only, a share of each group (one row at least)."""
+        """The rows without, and with only, a share of each group (one row at least); clusters stay together."""
         rng, group = np.random.default_rng(seed), self.group
+        if self.clusters is not None:
+            code = cluster_codes(self.clusters, "clusters", len(self))
+            there = folds_by_cluster(code, group, np.array([share, 1.0 - share]), rng) == 0
+            return self.select(~there), self.select(there)
         held = np.zeros(len(self), dtype=bool)
         for g in range(int(group.max()) + 1):
             members = rng.permutation(np.flatnonzero(group == g))
@@ -93,7 +104,7 @@ def select_head(
         fitted = clone(head).set_params(**parameters)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NotConvergedWarning)  # a value that cannot be solved loses on its own
-            fitted.fit(train.Z, train.y, concept=train.concept, **more)
+            fitted.fit(train.Z, train.y, concept=train.concept, **train.together(), **more)
         loss = group_loss(fitted, validation)
         tried.append((parameters, loss))
         if best is None or loss < best[0]:
@@ -164,7 +175,7 @@ def select_orthogonality(
             for expected in (TaskLostWarning, NothingRemovedWarning):
                 warnings.simplefilter("ignore", expected)
             _fit(tried, fit_on, judged_on if validation is not None else None)
-        left = [Rows(tried.transform(rows.Z), rows.y, rows.concept) for rows in (fit_on, judged_on)]
+        left = [replace(rows, Z=tried.transform(rows.Z)) for rows in (fit_on, judged_on)]
         losses[kind] = min(loss for _, loss in select_head(ERM(), GRIDS["ERM"], *left).table)
     best = min(losses, key=lambda kind: losses[kind])
     if validation is None:
@@ -173,8 +184,8 @@ def select_orthogonality(
 
 
 def _fit(jse: JSE, train: Rows, validation: Rows | None) -> None:
-    held_out = {} if validation is None else validation.held_out()
-    jse.fit(train.Z, train.y, concept=train.concept, **held_out)
+    held_out = {} if validation is None else {**validation.held_out(), **validation.together("_val")}
+    jse.fit(train.Z, train.y, concept=train.concept, **train.together(), **held_out)
 
 
 def group_loss(head: Any, rows: Rows) -> float:

@@ -16,6 +16,8 @@ from unspur.io import atomic, refuse_existing
 from unspur.lab.cli.common import (
     Conditions,
     LocalPath,
+    aside,
+    cluster_option,
     echo_json,
     force_option,
     json_option,
@@ -26,6 +28,7 @@ from unspur.lab.cli.common import (
     refuse_input_as_output,
     seed_option,
     where_option,
+    with_clusters,
 )
 from unspur.lab.cli.looking import look_at
 from unspur.lab.cli.words import say, say_where, show
@@ -39,6 +42,7 @@ from unspur.labels import class_label
 @click.command("compare")
 @click.argument("file", type=LocalPath())
 @label_options
+@cluster_option
 @where_option()
 @click.option("--validation", type=LocalPath(), help="File with rows to choose on; else a fifth of FILE.")
 @where_option("validation")
@@ -66,6 +70,7 @@ def compare_command(
     concept: str,
     ignore: tuple[str, ...],
     missing_concept: str | None,
+    clusters: str | None,
     where: Conditions,
     validation: str | None,
     validation_where: Conditions,
@@ -88,19 +93,22 @@ def compare_command(
     if csv_file is not None:
         refuse_input_as_output(csv_file, file, validation, test_file)
         refuse_existing(csv_file, overwrite=force)
-    table = read_rows(file, (main, concept), ignore, where)
+    labels = with_clusters((main, concept), clusters)
+    table = read_rows(file, labels, ignore, where)
     look_at(table, main, concept)
     validation = other_file(file, validation, where, validation_where, "validation")
     test_file = other_file(file, test_file, where, test_where, "test")
     missing = missing_value(missing_concept, table.label(concept))
-    train = _rows(table, main, concept, missing, None)
+    train = _rows(table, (main, concept, clusters), missing, None)
     others: dict[str, Rows | None] = {}
     for name, path, chosen in (("validation", validation, validation_where), ("test", test_file, test_where)):
         if path is None:
             others[name] = None
             continue
-        other = read_rows(path, (main, concept), ignore, chosen).like(table.features, table.Z.shape[1])
-        others[name] = _rows(other, main, concept, missing, train)
+        own = labels if name == "validation" else aside(labels, clusters, path)
+        other = read_rows(path, own, ignore, chosen).like(table.features, table.Z.shape[1])
+        named = (main, concept, clusters if name == "validation" else None)
+        others[name] = _rows(other, named, missing, train)
     test = others["test"]
     if test is None:
         train, test = train.split(0.3, seed)
@@ -125,13 +133,15 @@ def compare_command(
         say_where("Table", csv_file)
 
 
-def _rows(table: Table, main: str, concept: str, missing: Any, like: Rows | None) -> Rows:
-    """Rows whose labels are known; `like` has the classes to expect."""
+def _rows(table: Table, names: tuple[str, str, str | None], missing: Any, like: Rows | None) -> Rows:
+    """Rows whose labels are known; `names` are main label, concept and cluster, `like` has the classes to expect."""
+    main, concept, clusters = names
     known_y, known_c = (None if like is None else tuple(np.unique(v).tolist()) for v in _labels(like))
     y = class_label(table.label(main), main, len(table.Z), classes=known_y)
     c = class_label(table.label(concept), concept, len(table.Z), missing=missing, classes=known_c)
     known = y.present & c.present
-    return Rows(table.Z[known], np.array(y.classes)[y.codes][known], np.array(c.classes)[c.codes][known])
+    together = None if clusters is None else table.label(clusters)[known]
+    return Rows(table.Z[known], np.array(y.classes)[y.codes][known], np.array(c.classes)[c.codes][known], together)
 
 
 def _labels(rows: Rows | None) -> tuple[Any, Any]:

@@ -7,6 +7,8 @@ import click
 from unspur.lab.cli.common import (
     Conditions,
     LocalPath,
+    aside,
+    cluster_option,
     echo_json,
     json_option,
     label_options,
@@ -15,6 +17,7 @@ from unspur.lab.cli.common import (
     read_rows,
     seed_option,
     where_option,
+    with_clusters,
 )
 from unspur.lab.cli.looking import look_at
 from unspur.lab.cli.words import say, show
@@ -24,6 +27,7 @@ from unspur.lab.cli.words import say, show
 @click.argument("removal", type=LocalPath())
 @click.argument("file", type=LocalPath())
 @label_options
+@cluster_option
 @where_option()
 @click.option("--test", "test_file", type=LocalPath(), help="File with test rows; else 30 % of each group of FILE.")
 @where_option("test")
@@ -36,6 +40,7 @@ def evaluate(
     concept: str,
     ignore: tuple[str, ...],
     missing_concept: str | None,
+    clusters: str | None,
     where: Conditions,
     test_file: str | None,
     test_where: Conditions,
@@ -60,7 +65,8 @@ def evaluate(
     from unspur.labels import binary_label
 
     remover = load(removal)
-    table = read_rows(file, (main, concept), ignore, where)
+    labels = with_clusters((main, concept), clusters)
+    table = read_rows(file, labels, ignore, where)
     look_at(table, main, concept)
     test_file = other_file(file, test_file, where, test_where, "test")
     missing = missing_value(missing_concept, table.label(concept))
@@ -68,12 +74,15 @@ def evaluate(
     c = binary_label(table.label(concept), concept, len(table.Z), missing=missing)
     clean = apply_removal(remover, table)
     if test_file is not None:
-        other = read_rows(test_file, (main, concept), ignore, test_where).like(table.features, table.Z.shape[1])
+        other = read_rows(test_file, aside(labels, clusters, test_file), ignore, test_where).like(
+            table.features, table.Z.shape[1]
+        )
         y_test = binary_label(other.label(main), main, len(other.Z), classes=y.classes)
         c_test = binary_label(other.label(concept), concept, len(other.Z), missing=missing, classes=c.classes)
         rows = {"as it is": (table.Z, other.Z), "removed": (clean.Z, apply_removal(remover, other).Z)}
     else:
-        held = held_out(y, c, np.random.default_rng(seed))
+        together = None if clusters is None else table.label(clusters)
+        held = held_out(y, c, np.random.default_rng(seed), clusters=together)
         rows = {"as it is": (table.Z[~held], table.Z[held]), "removed": (clean.Z[~held], clean.Z[held])}
         y, y_test, c_test = y.select(~held), y.select(held), c.select(held)
     if not (y.present.all() and y_test.present.all()):

@@ -10,6 +10,7 @@ import click
 from unspur.lab.cli.common import (
     Conditions,
     LocalPath,
+    cluster_option,
     echo_json,
     force_option,
     json_option,
@@ -22,6 +23,7 @@ from unspur.lab.cli.common import (
     scratch_option,
     seed_option,
     where_option,
+    with_clusters,
 )
 from unspur.lab.cli.fitting import fitted_jse, fitting_options
 from unspur.lab.cli.looking import look_at, say_left_out
@@ -31,6 +33,7 @@ from unspur.lab.cli.words import say, say_where, show
 @click.command()
 @click.argument("files", type=LocalPath(), nargs=-1, required=True, metavar="FILE...")
 @label_options
+@cluster_option
 @where_option()
 @memory_option
 @scratch_option
@@ -52,6 +55,7 @@ def fit(
     main: str,
     concept: str,
     ignore: tuple[str, ...],
+    clusters: str | None,
     where: Conditions,
     memory: str | None,
     scratch: str | None,
@@ -97,21 +101,24 @@ def fit(
     watched = not as_json and sys.stderr.isatty()
     cluster = None if dask is None else click.get_current_context().with_resource(connected(dask))
     reading: Any = {"memory": memory, "scratch": scratch, "progress": watched, "cluster": cluster}
-    table = read_rows(files, (main, concept), ignore, where, **reading)
+    labels = with_clusters((main, concept), clusters)
+    table = read_rows(files, labels, ignore, where, **reading)
     look_at(table, main, concept)
     judged_on = None
     others = other_file(files, validation, where, validation_where, "validation")
     if others is not None:
-        other = read_rows(others, (main, concept), ignore, validation_where, **reading)
+        other = read_rows(others, labels, ignore, validation_where, **reading)
         other = other.like(table.features, table.Z.shape[1])
         if memory is not None:
             table, other = within(memory, table, other)
-        judged_on = Rows(other.Z, other.label(main), other.label(concept))
+        together = None if clusters is None else other.label(clusters)
+        judged_on = Rows(other.Z, other.label(main), other.label(concept), together)
     missing = missing_value(missing_concept, table.label(concept))
     binary_label(table.label(main), main, len(table.Z))  # complains by the name that was given
     known = binary_label(table.label(concept), concept, len(table.Z), missing=missing).present
     say_left_out(table, concept, missing)
-    train = Rows(table.Z, table.label(main), table.label(concept))
+    together = None if clusters is None else table.label(clusters)
+    train = Rows(table.Z, table.label(main), table.label(concept), together)
     jse, losses = fitted_jse(
         train, judged_on, known, (main, concept), missing=missing, seed=seed, watched=watched, **options
     )

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from unspur.lab.cli.words import say
+
 if TYPE_CHECKING:
     from unspur import JSE
     from unspur._typing import BoolArray
@@ -90,7 +92,8 @@ def _by_name(main: str, concept: str) -> Iterator[None]:
 
 def in_names(text: str, main: str, concept: str) -> str:
     """What the library says of y, of concept and of groups, by the names of the columns."""
-    text = re.sub(r"\(main=(.*?), concept=(.*?)\) has", lambda g: f"({main}={g[1]}, {concept}={g[2]}) has", text)
+    group = r"\(main=(.*?), concept=(.*?)\) (has|lies)"
+    text = re.sub(group, lambda g: f"({main}={g[1]}, {concept}={g[2]}) {g[3]}", text)
     for word, name in (("y", main), ("concept", concept)):
         of = {"": name, "_val": f"{name} of the validation rows"}
         text = re.sub(f"^{word}(|_val)(?= (?:is|has) )", lambda g, of=of: of[g[1]], text)  # type: ignore[misc]
@@ -117,17 +120,37 @@ def fitted_jse(
     is for the caller to tell.
     """
     from unspur import JSE
-    from unspur.exceptions import NothingRemovedWarning, TaskLostWarning
+    from unspur.exceptions import ClusterWarning, NothingRemovedWarning, TaskLostWarning, UsedRowsWarning
     from unspur.lab.selection import select_orthogonality
 
     jse = JSE(
         cv=None if cv == 0 else cv, missing_concept=missing, random_state=seed, verbose=watched,
         orthogonality="weights" if orthogonality == "auto" else orthogonality, **options,
     )  # fmt: skip
-    with warnings.catch_warnings(), _by_name(*names):
+    with warnings.catch_warnings(), _by_name(*names), _noted(ClusterWarning, UsedRowsWarning):
         for told_later in (NothingRemovedWarning, TaskLostWarning):
             warnings.simplefilter("ignore", told_later)
         if orthogonality == "auto":
             return select_orthogonality(jse, train.select(known), validation, seed)
-        held_out = {} if validation is None else validation.held_out()
-        return jse.fit(train.Z, train.y, concept=train.concept, **held_out), {}
+        held_out = {} if validation is None else {**validation.held_out(), **validation.together("_val")}
+        return jse.fit(train.Z, train.y, concept=train.concept, **train.together(), **held_out), {}
+
+
+@contextmanager
+def _noted(*categories: type[Warning]) -> Iterator[None]:
+    """Warnings of these categories as notes on standard error, each once; others as they are."""
+    show, said = warnings.showwarning, set[str]()
+
+    def note(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
+        if not issubclass(category, categories):
+            show(message, category, *where, **more)
+        elif str(message) not in said:
+            said.add(str(message))
+            text = str(message).replace("clusters=", "--cluster").replace("X_val", "--validation")
+            say(f"Note: {text}", err=True)
+
+    with warnings.catch_warnings():
+        for category in categories:
+            warnings.simplefilter("always", category)
+        warnings.showwarning = note
+        yield

@@ -19,16 +19,23 @@ def read_like(table: Table, path: str, labels: tuple[str, ...], ignore: tuple[st
     return read_rows(path, labels, ignore, where).like(table.features, table.Z.shape[1])
 
 
-def divided(table: Table, labels: tuple[str, str], missing: Any, seed: int) -> tuple[Table, Table]:
-    """Training and test rows of one table: 30 % of each group are the latter, the same rows as `evaluate` takes."""
+def divided(
+    table: Table, labels: tuple[str, str], missing: Any, seed: int, clusters: str | None = None
+) -> tuple[Table, Table]:
+    """Training and test rows of one table: 30 % of each group are the latter, the same rows as `evaluate` takes.
+
+    `clusters` names the column that says which rows belong together, and go to the same side.
+    """
     from unspur.lab.evaluation import held_out
     from unspur.labels import class_label
 
     n = len(table.Z)
     y = class_label(table.label(labels[0]), labels[0], n)
     c = class_label(table.label(labels[1]), labels[1], n, missing=missing)
-    held = held_out(y, c, np.random.default_rng(seed))
-    return _part(table, labels, ~held), _part(table, labels, held)
+    together = None if clusters is None else table.label(clusters)
+    held = held_out(y, c, np.random.default_rng(seed), clusters=together)
+    named = labels if clusters is None else (*labels, clusters)
+    return _part(table, named, ~held), _part(table, named, held)
 
 
 def _part(table: Table, labels: tuple[str, ...], mask: Any) -> Table:
@@ -40,8 +47,8 @@ def _part(table: Table, labels: tuple[str, ...], mask: Any) -> Table:
     return replace(table, Z=np.asarray(table.Z)[mask], columns=columns, kept=kept)
 
 
-def rows_of(table: Table, main: str, concept: str, missing: Any) -> Rows:
-    """Rows with their labels, a concept that is not known being None."""
+def rows_of(table: Table, main: str, concept: str, missing: Any, clusters: str | None = None) -> Rows:
+    """Rows with their labels, a concept that is not known being None, and clusters, if the table has them."""
     from unspur.lab.selection import Rows
     from unspur.labels import class_label
 
@@ -49,4 +56,5 @@ def rows_of(table: Table, main: str, concept: str, missing: Any) -> Rows:
     known = class_label(values, concept, len(table.Z), missing=missing).present
     if not known.all():
         values = np.where(known, values.astype(object), None)
-    return Rows(np.asarray(table.Z), table.label(main), values)
+    there = clusters is not None and (clusters in table.columns or clusters.endswith(".npy"))
+    return Rows(np.asarray(table.Z), table.label(main), values, table.label(str(clusters)) if there else None)
