@@ -43,7 +43,7 @@ NEEDS = {
 @pytest.mark.parametrize(("library", "extra", "use"), NEEDS.values(), ids=NEEDS)
 def test_what_is_missing_comes_with_the_command_that_installs_it(monkeypatch, tmp_path, library, extra, use):
     monkeypatch.setitem(sys.modules, library, None)
-    command = rf"pip install 'unspur\[{extra}\]'"
+    command = rf"pip install '\.\[{extra}\]' in a clone of unspur"
     with pytest.raises(MissingExtraError, match=rf"{library}.*, not installed here: {command}\.$") as told:
         use(tmp_path)
     assert isinstance(told.value, ImportError)
@@ -55,7 +55,7 @@ def test_what_is_there_is_not_asked_for(monkeypatch):
     require("Everything needs", "numpy", "click")
     monkeypatch.setitem(sys.modules, "onnx", None)
     monkeypatch.setitem(sys.modules, "zarr", None)
-    with pytest.raises(MissingExtraError, match=r"^This needs onnx, zarr, not .* 'unspur\[onnx,dask\]'\.$"):
+    with pytest.raises(MissingExtraError, match=r"^This needs onnx, zarr, not .* '\.\[onnx,dask\]' in a clone"):
         require("This needs", "numpy", "onnx", "zarr")
 
 
@@ -64,7 +64,7 @@ def test_the_demonstration_asks_before_it_computes(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "jinja2", None)  # which is needed last
     done = CliRunner().invoke(main, ["demo"])
     assert done.exit_code == 1
-    assert "pip install 'unspur[report]'" in done.output
+    assert "pip install '.[report]'" in done.output
     assert len(done.output.splitlines()) == 1
     assert not list(tmp_path.iterdir())
 
@@ -77,4 +77,4 @@ def test_a_library_that_nobody_asked_for_in_time_is_named_with_its_extra(monkeyp
     monkeypatch.setattr("unspur.lab.files.read_table", broken)
     done = CliRunner().invoke(main, ["fit", "x.npz", "--main", "y", "--concept", "c", "--output", str(tmp_path / "r")])
     assert done.exit_code == 1
-    assert f"{name} is not installed, and this needs it: pip install 'unspur[{extra}]'." in done.output
+    assert f"{name} is not installed, and this needs it: pip install '.[{extra}]' in a clone of unspur." in done.output

@@ -14,6 +14,7 @@ import numpy as np
 
 from unspur.criteria import Verdict
 from unspur.exceptions import (
+    EverythingRemovedWarning,
     IllConditionedWarning,
     NotConvergedWarning,
     NothingRemovedWarning,
@@ -23,7 +24,14 @@ from unspur.exceptions import (
 from unspur.heads.jtt import NoErrorsWarning
 
 #: Warnings that are part of an answer.
-SPOKEN = (NotConvergedWarning, NothingRemovedWarning, TaskLostWarning, IllConditionedWarning, NoErrorsWarning)
+SPOKEN = (
+    EverythingRemovedWarning,
+    IllConditionedWarning,
+    NoErrorsWarning,
+    NotConvergedWarning,
+    NothingRemovedWarning,
+    TaskLostWarning,
+)
 #: Which BLAS libraries set off now and then for finite numbers (numpy#24067); whether answers are finite is looked at.
 OF_BLAS = "invalid value encountered in matmul"
 

@@ -45,7 +45,7 @@ TOP = """\
 
 unspur is under the BSD 3-Clause licence. These are the licences of what it asks for, as the packages themselves state
 them; `python -m trust.licences` writes this page from the versions that are installed where it runs. What is not in the
-core comes with an extra only (`pip install 'unspur[report]'`).
+core comes with an extra only (`pip install '.[report]'`).
 """
 TABLES = """
 ## What unspur asks for

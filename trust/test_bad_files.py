@@ -19,7 +19,10 @@ LINES = {
         "arrays:parquet": 70, "arrays:parquet_lists": 70, "arrays:parquet_opened": 70,
         "arrays:parquet_lists_opened": 70,
     },
-    "saved removals (safetensors)": {"saved:jse": 120, "saved:inlp": 60, "saved:leace": 100},
+    "saved removals (safetensors)": {
+        "saved:jse": 120, "saved:scores": 50, "saved:onto_main": 50, "saved:inlp": 60, "saved:rlace": 50,
+        "saved:leace": 100, "saved:splince": 50,
+    },
     "networks in training": {"saved:checkpoint": 80, "saved:reduction": 80, "saved:training": 80},
     "embedding stores and maps": {
         "saved:store_manifest": 90, "saved:store_labels": 60, "saved:store_rows": 60,
@@ -44,11 +47,13 @@ LINES = {
     },
     "verbs of the command line": {
         "commands:fit_csv": 20, "commands:fit_npz": 20, "commands:apply": 20,
-        "commands:evaluate": 16, "commands:report": 10, "commands:data": 20,
-        "commands:reproduce": 16,
+        "commands:evaluate": 16, "commands:report": 10, "commands:report_removal": 16,
+        "commands:data": 20, "commands:reproduce": 16,
     },
 }  # fmt: skip
 CONTROLS = {
+    "takes_memory": "it took 150 MB", "asks_for_memory": "it took 150 MB",
+    "hides_its_hunger": "asked for too much memory",
     "hangs": "computed for more than", "waits": "said nothing for", "crashes": "SIGSEGV", "eats_memory": "MemoryError",
     "runs_code": "EXECUTED", "writes_elsewhere": "evil", "has_another_error": "KeyError",
     "names_nothing": "does not name the file", "breaks_its_promise": "the answer is wrong",

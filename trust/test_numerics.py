@@ -149,6 +149,56 @@ def test_closed_forms_on_any_table(tally: Any, effort: Any) -> None:
     assert account.answers > line.tried / 2, "a strategy that makes mostly errors tries little"
 
 
+def faintly_told(seed: int) -> tuple[Any, Any, Any]:
+    """Rows of which some columns combine others, up to multiples of the concept that are faint but not rounded away."""
+    rng = np.random.default_rng(seed)
+    n, d, more = int(rng.integers(100, 800)), int(rng.integers(3, 20)), int(rng.integers(1, 4))
+    concept = rng.permutation(np.arange(n) % 2)
+    y = np.where(rng.random(n) < 0.75, concept, 1 - concept)
+    z = rng.standard_normal((n, d)) @ rng.standard_normal((d, d)) + rng.uniform(-3, 3, size=d)
+    z[:, 0] += y
+    dtype, least = (np.float64, -9.0) if seed % 2 else (np.float32, -4.0)
+    faint = 10.0 ** rng.uniform(least, -2.0, size=more)
+    told = z @ rng.standard_normal((d, more)) + faint * (concept[:, None] + 0.1 * rng.standard_normal((n, more)))
+    copies = z[:, : int(rng.integers(0, 3))]
+    z = np.column_stack([z, told, copies]) * np.exp(rng.uniform(-3, 3, size=d + more + copies.shape[1]))
+    return z.astype(dtype), y, concept
+
+
+def told_by_all_columns(rows: Any, label: Any, unit: Any) -> float:
+    """Multiple correlation of a label with rows, in extended precision, without what is within their rounding."""
+    before = unit.astype(np.longdouble)
+    spread = before.std(axis=0)
+    rounding = 16 * np.finfo(unit.dtype).eps * (np.sqrt((before**2).mean(axis=0)) / spread).max()
+    rest, label = (rows - rows.astype(np.longdouble).mean(axis=0)) / spread, label - np.longdouble(label.mean())
+    found = np.longdouble(0)
+    for _ in range(rows.shape[1]):
+        sizes = np.sqrt((rest**2).mean(axis=0))
+        if sizes.max() <= rounding:
+            break
+        axis = rest[:, sizes.argmax()] / np.sqrt((rest[:, sizes.argmax()] ** 2).sum())
+        found += (axis @ label) ** 2
+        for _ in range(2):
+            rest = rest - np.outer(axis, axis @ rest)
+    return float(np.sqrt(found / (label @ label)))
+
+
+def test_columns_that_are_nearly_copies(tally: Any, effort: Any) -> None:
+    """However faint the difference of columns is that tells the concept, nothing tells it afterwards."""
+    line, worst = tally("nearly copied columns: no combination tells the concept"), {"float64": 0.0, "float32": 0.0}
+    for seed in range(effort.times(30, 1000)):
+        z, y, concept = faintly_told(seed)
+        before, allowed = told_by_all_columns(z, concept, z), 1e-4 if z.dtype == np.float64 else 0.02
+        for which in ("LEACE", "SAL", "SPLINCE"):
+            end = ending(lambda z=z, y=y, concept=concept, which=which: CLOSED[which]().fit(z, y, concept=concept))
+            left = np.inf if end.answer is None else told_by_all_columns(end.answer.transform(z), concept, z)
+            worst[z.dtype.name] = max(worst[z.dtype.name], left)
+            line.trial(left < allowed < 0.5 < before)
+    line.figure = f"at most {worst['float64']:.0e} in float64, {worst['float32']:.0e} in float32"
+    line.data = dict(worst)
+    assert line.all_survived, line.figure
+
+
 def test_joint_estimation_on_any_table(tally: Any, effort: Any) -> None:
     line = tally("JSE on any table")
     account = removals(line, JOINT, effort.times(60, 300), recipes(tested=True))

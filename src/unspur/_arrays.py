@@ -16,6 +16,7 @@ import array_api_compat.numpy
 import numpy as np
 
 from unspur._typing import Array, FloatArray
+from unspur.exceptions import InputError
 
 #: Looked up once for each type of array: asking takes some microseconds, and a sum asks often.
 _namespaces: dict[type, Any] = {np.ndarray: array_api_compat.numpy}
@@ -46,8 +47,36 @@ def is_of(library: str, x: Any, name: str | None = None) -> bool:
 CUDA = 2
 
 
+def require_dense(x: Any) -> None:
+    """Raise InputError for what has the shape of an array and not one plain value for each of its entries."""
+    if not is_tensor(x):
+        if is_of("scipy", x) and hasattr(x, "toarray"):
+            raise InputError(
+                f"Got a sparse {type(x).__name__} of shape {x.shape}; dense values are needed. Pass .toarray() of it, "
+                "or fewer components of it (sklearn.decomposition.TruncatedSVD)."
+            )
+        return
+    if x.is_nested:
+        raise InputError("Got a nested tensor, whose rows differ in length; rows must be of shape (n, d). Pool them.")
+    kind, shape = str(x.dtype).removeprefix("torch."), tuple(x.shape)
+    if x.device.type == "meta":
+        raise InputError(
+            f"Got a tensor of {kind} and shape {shape} on the device 'meta', which has no values. Load the weights of "
+            "the network, and compute on a device that has memory."
+        )
+    if x.is_quantized:
+        raise InputError(f"Got a quantised tensor ({kind}) of shape {shape}. Pass .dequantize() of it.")
+    if str(x.layout) != "torch.strided":
+        layout = str(x.layout).removeprefix("torch.").replace("_", " ").strip()
+        raise InputError(f"Got a tensor of shape {shape} in the layout {layout}; pass .to_dense() of it.")
+
+
 def as_tensor(x: Any) -> Any:
-    """A CUDA array of another library (CuPy, JAX) as the tensor that shares its memory; the rest as it is."""
+    """A CUDA array of another library (CuPy, JAX) as the tensor that shares its memory; the rest as it is.
+
+    Sparse arrays and tensors without values are an InputError.
+    """
+    require_dense(x)
     device = None if is_tensor(x) else getattr(x, "__dlpack_device__", None)
     if device is None or device()[0] != CUDA:
         return x
@@ -98,6 +127,13 @@ def cast(x: Array, kind: np.dtype[Any] | type) -> Array:
     if isinstance(x, np.ndarray | np.generic):
         return x.astype(kind, copy=False)
     return x.to(getattr(namespace(x), np.dtype(kind).name))
+
+
+def rounded(x: Array, kind: str) -> Array:
+    """`x`, in its own type, with the digits that a half type (or its own) holds."""
+    if isinstance(x, np.ndarray):
+        return x.astype(kind).astype(x.dtype)
+    return x.to(getattr(namespace(x), kind)).to(x.dtype)
 
 
 def matching(x: Array, other: Array) -> Array:

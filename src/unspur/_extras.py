@@ -41,5 +41,5 @@ def require(needs: str, *modules: str, extra: str | None = None) -> None:
 
 
 def command(extras: str) -> str:
-    """What installs extras, in a shell."""
-    return f"pip install 'unspur[{extras}]'"
+    """What installs extras: a shell command, and where to give it (the package is installed from a clone)."""
+    return f"pip install '.[{extras}]' in a clone of unspur"

@@ -22,8 +22,10 @@ from unspur._typing import Array
 
 #: Bytes of a text that is read as a whole; those that are written here have a few thousand.
 LARGEST_TEXT = 64 * 2**20
-#: Bytes of the header of a .npy file; NumPy writes a hundred.
-LARGEST_HEADER = 10_000
+#: Values in a JSON text, and how deep they are nested: each takes up to 200 bytes, and repr goes down by recursion.
+MOST_VALUES, DEEPEST = 500_000, 50
+#: Bytes of the header of a .npy file; NumPy writes a hundred. Some thousand signs are too many for Python's parser.
+LARGEST_HEADER = 4_000
 #: Axes of an array; NumPy has no more.
 MOST_AXES = 64
 #: Characters of what another library says, or a file holds, that a message repeats.
@@ -62,12 +64,27 @@ def read_text(path: str | PathLike[str], most: int = LARGEST_TEXT) -> str:
 
 def parse_json(text: str | bytes) -> Any:
     """What a JSON text holds."""
+    marks = ",[{" if isinstance(text, str) else (b",", b"[", b"{")
+    if (count := sum(text.count(mark) for mark in marks)) > MOST_VALUES:  # type: ignore[arg-type]
+        raise ValueError(f"it has some {count:,} values, more than the {MOST_VALUES:,} that are read")
     try:
-        return json.loads(text)
+        value = json.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     except UnicodeDecodeError as error:
         raise ValueError(f"it is not UTF-8 text (byte {error.start})") from error
+    _require_shallow(value)
+    return value
+
+
+def _require_shallow(value: Any) -> None:
+    level = [value]
+    for _ in range(DEEPEST):
+        holders = [one for one in level if isinstance(one, dict | list)]
+        level = [inner for one in holders for inner in (one.values() if isinstance(one, dict) else one)]
+        if not level:
+            return
+    raise ValueError("it is nested too deeply")
 
 
 def read_json(path: str | PathLike[str], kind: Any = object) -> Any:
@@ -81,8 +98,8 @@ def read_json(path: str | PathLike[str], kind: Any = object) -> Any:
 def require_kinds(value: Any, kind: Any, place: str = "it") -> None:
     """Raise unless a value of JSON is of a kind; `place` is what it is called.
 
-    A kind is a type, or a tuple of types, where True is no number; ``[kind]``, a list of such values; or a table of
-    kinds by key, ``...`` standing for all keys that are not named.
+    A kind is a type, or a tuple of types, where True is no number and whole numbers have 64 bits; ``[kind]``, a list of
+    such values; or a table of kinds by key, ``...`` standing for all keys that are not named.
     """
     if isinstance(kind, list):
         require_kinds(value, list, place)
@@ -98,6 +115,8 @@ def require_kinds(value: Any, kind: Any, place: str = "it") -> None:
                 require_kinds(item, wanted, f"{brief(key, 40)!r} of {place}")
     elif not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise ValueError(f"{place} is {brief(repr(value), 40)}, which is of another type than it should be")
+    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ValueError(f"{place} is a number of {len(str(abs(value)))} digits, which is too large")
 
 
 def load_npy(path: str | PathLike[str], *, mapped: bool = False) -> Array:

@@ -18,6 +18,8 @@ from unspur.subspace import AffineMap
 
 #: Numbers hashed at once, on the host and on a device: bounds the temporary copies.
 BLOCK, DEVICE_BLOCK = 2**17, 2**24
+#: How far a share may be above 1, where it is a sum of weights.
+ROUNDING = 1e-9
 TASK_ALONE = "task, concept held fixed"
 #: Share of what a probe read before that counts as a concept kept, where it is read for certain afterwards.
 KEPT = 0.25
@@ -114,10 +116,11 @@ class Certificate:
     def from_dict(cls, saved: Mapping[str, Any]) -> Certificate:
         """Inverse of `to_dict`."""
         require_kinds(saved, _SAVED, "the certificate")
-        probe = {name: (_leakage(pair[0]), _leakage(pair[1])) for name, pair in saved["probe"].items()}
+        if min(saved["rows"], saved["removed"], saved["rank"]) < 0:
+            raise ValueError("the certificate has a negative count")
+        probe = {name: _before_and_after(pair) for name, pair in saved["probe"].items()}
         tasks = {
-            name: None if saved.get(name) is None else (_leakage(saved[name][0]), _leakage(saved[name][1]))
-            for name in ("task", "task_alone")
+            name: None if saved.get(name) is None else _before_and_after(saved[name]) for name in ("task", "task_alone")
         }
         return cls(**{**saved, "probe": probe, **tasks, "notes": tuple(saved["notes"])})
 
@@ -191,7 +194,7 @@ def certify(
         except InputError as error:  # a class too rare to be probed does not spoil the rest
             notes = (*notes, f"{name}: not measured. {error}")
     task, task_alone = None if y is None else before_and_after(y), probe.pop(TASK_ALONE, None)
-    notes = (*notes, *_broken_assumptions(concepts, y, probe if removed else {}, task_alone))
+    notes = (*notes, *_task_gone(task), *_broken_assumptions(concepts, y, probe if removed else {}, task_alone))
     centred = z - np.mean(z, axis=0, dtype=np.float64)
     change = clean - z
     return Certificate(
@@ -206,6 +209,21 @@ def certify(
         notes=notes,
         task_alone=task_alone,
     )
+
+
+def _task_gone(task: tuple[Leakage, Leakage] | None) -> list[str]:
+    """That the task fell to chance or nearly so, whatever the reason, and from where."""
+    if task is None or task[0].low <= task[0].chance:
+        return []
+    before, after = task
+    at_chance = after.low <= after.chance
+    if not at_chance and after.accuracy - after.chance > KEPT * (before.accuracy - before.chance):
+        return []
+    return [
+        f"the task is {'gone' if at_chance else 'nearly gone'}: a probe reads it at {100 * before.accuracy:.1f} % "
+        f"before and at {100 * after.accuracy:.1f} % after, where chance is {100 * after.chance:.1f}. What was removed "
+        "holds what these rows said about it"
+    ]
 
 
 def _broken_assumptions(
@@ -296,6 +314,16 @@ _SAVED = {
 }  # fmt: skip
 
 
+def _before_and_after(saved: Any) -> tuple[Leakage, Leakage]:
+    require_kinds(saved, [dict], "a probe of the certificate")
+    if len(saved) != 2:
+        raise ValueError(f"a probe of the certificate has {len(saved)} parts, and not those before and after")
+    return _leakage(saved[0]), _leakage(saved[1])
+
+
 def _leakage(saved: dict[str, Any]) -> Leakage:
     require_kinds(saved, _SAVED_LEAKAGE, "a probe of the certificate")
+    shares = (saved[name] for name in ("accuracy", "chance", "low", "high", "p"))
+    if saved["rows"] < 0 or not all(-ROUNDING <= share <= 1.0 + ROUNDING for share in shares):
+        raise ValueError("a probe of the certificate has a negative count, or a share that is not between 0 and 1")
     return Leakage(**{**saved, "recall": tuple(saved["recall"]), "classes": tuple(saved["classes"])})

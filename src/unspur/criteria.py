@@ -17,6 +17,13 @@ tests treat all rows as one group. (The printed paper divides by the variance; i
 quantile of Student's t with Welch's degrees of freedom,
 ``(Σ v_g)² / Σ v_g²/(n_g − 1)``: a group of ten rows does not know its own variance well enough for a normal one.
 
+Δ is a number, or (``delta="auto"``) the difference in loss between the best direction of the concept and the best one
+of the main label, each estimated alone: how much easier one label is. It is estimated from the same held-out rows as d̄,
+so d is taken relative to it row by row, ``d = [ℓ(concept) − ℓ(main)] − [ℓ*(concept) − ℓ*(main)]``, and its error is
+part of the variance. (The paper takes the first orthogonal pair. Where one direction serves both labels, only one of
+them gets it, and Δ comes out as far from zero as that label is from chance, which the other one's directions then pass
+with ease.)
+
 *Folds share their noise.* A cross-fitted direction is the true one and noise, and the noise of two folds comes mostly
 from the same rows. With a_i what row i adds to it, row i is judged by a_i·a_j summed over the rows j of other folds,
 and row j by the same products: the sum over all rows counts each of them twice. Where a share f of the direction is
@@ -32,7 +39,6 @@ such a direction points away from its label, the rule on γ keeps it so.
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -40,8 +46,9 @@ import numpy as np
 from scipy.special import stdtr, stdtrit
 
 from unspur._typing import FloatArray
-from unspur.exceptions import GroupSizeError, NotConvergedWarning
+from unspur.exceptions import GroupSizeError
 from unspur.rows import CONCEPT, MAIN, RowSource, Weighting, held_out
+from unspur.solvers.outcome import warn_not_converged
 from unspur.solvers.scalars import ScalarFit, fit_scalars
 from unspur.sums.cluster_losses import HeldOutClusters, Scores, clustered_losses, losses_without_cluster
 from unspur.sums.counts import GROUPS, Balance, CellCounts
@@ -63,6 +70,10 @@ LABEL: dict[Role, int] = {"spurious": CONCEPT, "main": MAIN}
 BOTH = np.array([CONCEPT, MAIN])
 #: Error of a mean loss below which differences are rounding.
 ROUNDING = 1e-12
+#: A t beyond which it says nothing but that a label is separable: it is then as large as rounding allows.
+DEGENERATE = 1e3
+#: Mean held-out loss in nats below which a label is separable.
+SEPARABLE = 1e-3
 #: Fewest held-out rows of a group for which the tests keep their level (docs/trust.md).
 SMALLEST_GROUP = 10
 #: Fewest clusters, effective ones, that the held-out rows of a group must lie in (docs/trust.md).
@@ -82,6 +93,11 @@ class TTest:
     def scaled(self, level: float, threshold: float) -> float:
         """T stretched so that its critical value at `level` lies at `threshold`, whatever the degrees of freedom."""
         return self.t * threshold / -float(stdtrit(self.degrees, level))
+
+    @property
+    def t_in_words(self) -> str:
+        """The statistic with four digits, or "separable" where it has no meaning as a number."""
+        return "separable" if abs(self.t) >= DEGENERATE else f"{self.t:.4g}"
 
     def to_dict(self) -> dict[str, float]:
         """Plain numbers."""
@@ -140,6 +156,9 @@ class DirectionTests:
     by_group: bool = True
     delta: float = 0.0
     scalars: Literal["held_out", "training"] = "held_out"
+    #: Directions of the concept alone and of the main label alone, shape (2, folds, d): their difference in loss is
+    #: added to Δ, row by row, so that its error is part of the test's.
+    reference: FloatArray | None = None
     #: Which held-out rows belong together, where they are not independent of each other.
     clusters: HeldOutClusters | None = None
 
@@ -152,40 +171,59 @@ class DirectionTests:
         """Held-out losses of both labels along `directions`, shape (folds, d): line k − 1 for the rows of fold k."""
         if self.scalars == "held_out":  # training rows given beside a validation set need not be looked at
             rows = held_out(rows)
-        scores = rows.project(directions.T, centre)
+        folds = counts.n_folds
+        columns = directions if self.reference is None else np.concatenate([directions, *self.reference])
+        scores = rows.project(columns.T, centre)
         chance = self._chance(counts)
         shared_noise = self._shared_noise(scores, counts)
         if self.clusters is not None:
-            losses, points = self._losses_by_row(scores, counts, self.clusters)
-            return replace(clustered_losses(losses, chance, self.clusters), shared_noise=shared_noise, points=points)
+            losses, points = self._losses_by_row(scores, counts, self.clusters, (0, 0))
+            compared_with = None
+            if self.reference is not None:
+                compared_with, _ = self._losses_by_row(scores, counts, self.clusters, (folds, 2 * folds))
+            summed = clustered_losses(losses, chance, self.clusters, compared_with)
+            return replace(summed, shared_noise=shared_noise, points=points)
         if self.scalars == "held_out":
-            model = self._leave_one_out(scores, counts)
+            model = self._leave_one_out(scores, counts, FoldScore(0, folds))
             points = (bool(model.gamma[0] > 0), bool(model.gamma[1] > 0))
-            return replace(scores.sum(HeldOutLosses(model, chance)), shared_noise=shared_noise, points=points)
+            reference = None
+            if self.reference is not None:
+                reference = self._leave_one_out(scores, counts, FoldScore(folds, folds, 2 * folds))
+            summed = scores.sum(HeldOutLosses(model, chance, reference=reference))
+            return replace(summed, shared_noise=shared_noise, points=points)
         total: GroupLosses | None = None
-        for fold in range(1, counts.n_folds + 1):
+        for fold in range(1, folds + 1):
             weighting = counts.weighting(counts.without(fold), self._balance)
-            score = LinearScore(np.eye(counts.n_folds)[[fold - 1, fold - 1]])
-            model = _model(_fitted(scores, score, weighting), score)
-            part = scores.sum(HeldOutLosses(model, chance, fold))
+
+            def model_along(concept: int, main: int, weighting: Weighting = weighting) -> ScalarModel:
+                score = LinearScore(np.eye(len(columns))[[concept, main]])
+                return _model(_fitted(scores, score, weighting), score)
+
+            reference = None if self.reference is None else model_along(folds + fold - 1, 2 * folds + fold - 1)
+            part = scores.sum(HeldOutLosses(model_along(fold - 1, fold - 1), chance, fold, reference))
             total = part if total is None else total + part
         assert total is not None
         return replace(total, shared_noise=shared_noise)
 
     def _losses_by_row(
-        self, scores: RowSource, counts: CellCounts, clusters: HeldOutClusters
+        self, scores: RowSource, counts: CellCounts, clusters: HeldOutClusters, columns: tuple[int, int]
     ) -> tuple[FloatArray, tuple[bool, bool]]:
-        """Losses of both labels of each held-out row, (2, n), on the host; and which way the direction points."""
+        """Losses of both labels of each held-out row, (2, n), on the host; and which way the direction points.
+
+        `columns` are the first of the scores by which each label is predicted.
+        """
+        concept, main = columns
         if self.scalars == "held_out":
-            weighting, own = counts.weighting(counts.held_out, self._balance), FoldScore(0)
+            weighting = counts.weighting(counts.held_out, self._balance)
+            own = FoldScore(concept, counts.n_folds, main)
             fit = _fitted(scores, own, weighting)
-            found = np.concatenate(scores.sum(Scores(own)))
+            found = np.concatenate(scores.sum(Scores(own)), axis=1)
             points = (bool(fit.gamma[0] > 0), bool(fit.gamma[1] > 0))
             return losses_without_cluster(_model(fit, own), fit.penalty, weighting.factor, found, clusters), points
         losses = np.zeros((2, len(clusters.cell)))
         for fold in range(1, counts.n_folds + 1):
             weighting = counts.weighting(counts.without(fold), self._balance)
-            score = LinearScore(np.eye(counts.n_folds)[[fold - 1, fold - 1]])
+            score = LinearScore(np.eye(scores.n_features)[[concept + fold - 1, main + fold - 1]])
             model = _model(_fitted(scores, score, weighting), score)
             of_all = np.concatenate(held_out(scores).sum(RowLosses(model)), axis=1)
             losses = np.where(clusters.cell >> 2 == fold, of_all, losses)
@@ -197,15 +235,15 @@ class DirectionTests:
         if folds == 1:
             return 0.0
         weighting = counts.weighting(counts.held_out, self._balance)
-        correlations = ScoresWithinGroups.correlations(scores.sum(ScoresWithinGroups(weighting)))
+        correlations = ScoresWithinGroups.correlations(scores.sum(ScoresWithinGroups(weighting)))[:folds, :folds]
         mean = (correlations.sum() - np.trace(correlations)) / (folds * (folds - 1))
         return float(np.clip((folds - 1) * (1.0 - mean), 0.0, 1.0))
 
-    def _leave_one_out(self, scores: RowSource, counts: CellCounts) -> ScalarModel:
+    def _leave_one_out(self, scores: RowSource, counts: CellCounts, score: Score) -> ScalarModel:
         """Scalars fitted on all held-out rows, with what is needed to leave each row out in turn."""
         weighting = counts.weighting(counts.held_out, self._balance)
-        fit = _fitted(scores, FoldScore(0), weighting)
-        model = _model(fit, FoldScore(0))
+        fit = _fitted(scores, score, weighting)
+        model = _model(fit, score)
         group = scores.sum(GroupDerivatives(model, weighting))
         total = group.sum(axis=0)
         total[0] += fit.penalty * fit.gamma
@@ -223,6 +261,11 @@ class DirectionTests:
         total = counts.weight[estimated_on].sum(axis=0)  # (y, concept)
         shares = np.stack([total.sum(axis=0), total.sum(axis=1)]) / total.sum()
         return np.asarray(-np.log(np.maximum(shares, np.finfo(np.float64).tiny)))
+
+    def chance_loss(self, counts: CellCounts) -> FloatArray:
+        """Mean loss of the chance classifier of each label, shape (2,)."""
+        of_values = self._chance(counts)
+        return np.asarray((np.exp(-of_values) * of_values).sum(axis=1))
 
     def summarise(self, losses: GroupLosses, series: str) -> Average:
         """Average of one of `SERIES` over held-out rows."""
@@ -254,18 +297,22 @@ class DirectionTests:
         if not losses.points[LABEL[role]]:
             predicted = predicted._replace(mean=max(0.0, predicted.mean))
         informative = _t_test(predicted, 0.0, lower=True)
-        compared = self.summarise(losses, "concept over main")
+        compared = self.summarise(losses, "concept over main beyond")
         compared = compared._replace(error=compared.error * math.sqrt(1.0 + 2.0 * losses.shared_noise))
         specific = _t_test(compared, self.delta, lower=role == "spurious")
+        difference = self.summarise(losses, "concept over main").mean
+        delta = self.delta + difference - compared.mean
+        specific = replace(specific, difference=difference)
         knows, is_own = (test.p < self.significance_level for test in (informative, specific))
+        predicts = "separates" if self.summarise(losses, own).mean < SEPARABLE else "predicts"
         if knows and is_own:
-            reason = f"predicts the {own} label, and better than the {other} label"
+            reason = f"{predicts} the {own} label, and better than the {other} label"
         elif knows:
-            reason = f"predicts the {own} label, but not clearly better than the {other} label"
+            reason = f"{predicts} the {own} label, but not clearly better than the {other} label"
         else:
             reason = f"does not predict the {own} label better than chance"
         proper, means = knows and is_own, losses.means[:2]
-        return Verdict(role, proper, informative, specific, self.delta, means, groups, reason, self.significance_level)
+        return Verdict(role, proper, informative, specific, delta, means, groups, reason, self.significance_level)
 
 
 def _model(fit: ScalarFit, score: Score) -> ScalarModel:
@@ -275,10 +322,9 @@ def _model(fit: ScalarFit, score: Score) -> ScalarModel:
 def _fitted(scores: RowSource, score: Score, weighting: Weighting) -> ScalarFit:
     fit = fit_scalars(scores, score, BOTH, weighting, tol=1e-4)  # the error is of the order of its square
     if not fit.converged:
-        warnings.warn(
+        warn_not_converged(
+            "scalars",
             "Slope and intercept along a tested direction were not found to full precision; its t is approximate.",
-            NotConvergedWarning,
-            stacklevel=2,
         )
     return fit
 

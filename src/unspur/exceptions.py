@@ -6,6 +6,7 @@
     ├── InputError (ValueError)          the data given cannot be used
     │   ├── NotFiniteError               NaN or infinity: which columns, how many
     │   ├── LabelError                   labels of the wrong length, kind or number of classes
+    │   ├── ArgumentError (TypeError)    an argument was passed in order that goes by name
     │   ├── GroupSizeError               a group (main, concept) is too small for the tests
     │   └── MissingExtraError (ImportError)   a library is not installed; the message has the command that installs it
     ├── EmptySubspaceError (ValueError)  nothing to project onto
@@ -17,7 +18,11 @@
     Files and downloads have more of their own, in `lab.disk` and `lab.datasets.downloads.errors`.
 
     NotConvergedWarning (sklearn's ConvergenceWarning)   a solver stopped early; the message says why
+    SearchLimitWarning (UserWarning)                     a search ended at its limit; more of the concept may be left
+    SlowFitWarning (UserWarning)                         a fit takes long; the message says where it is and what to try
     NothingRemovedWarning (UserWarning)                  no spurious direction was found: transform changes nothing
+    TaskLostWarning (UserWarning)                        the task went with the concept, or may have
+    EverythingRemovedWarning (UserWarning)               a removal leaves nothing, or next to nothing, of the rows
     IllConditionedWarning (UserWarning)                  a removal amplifies noise; the message says by how much
     UsedRowsWarning (UserWarning)                        a certificate was asked for on rows of the fit
     ClusterWarning (UserWarning)                         rows are copies of each other, or lie in few clusters
@@ -44,6 +49,10 @@ class NotFiniteError(InputError):
 
 class LabelError(InputError):
     """A label column has the wrong length, kind or number of classes."""
+
+
+class ArgumentError(InputError, TypeError):
+    """An argument was passed in order that goes by name."""
 
 
 class GroupSizeError(InputError):
@@ -82,12 +91,24 @@ class NotConvergedWarning(ConvergenceWarning):
     """A solver stopped before its tolerance; the message says why and what to do."""
 
 
+class SearchLimitWarning(UserWarning):
+    """A search ended at its limit, not at a test, so that more of the concept may be left; the message says where."""
+
+
+class SlowFitWarning(UserWarning):
+    """A fit takes long; the message says where it is and what to try."""
+
+
 class NothingRemovedWarning(UserWarning):
     """No spurious direction was accepted, so that `transform` leaves rows as they are; the message says why."""
 
 
 class TaskLostWarning(UserWarning):
-    """Main-task directions were found at first and none at the end, so that the task may be removed as well."""
+    """What is left no longer predicts the task, or may not; the message says what was lost and what to try."""
+
+
+class EverythingRemovedWarning(UserWarning):
+    """A removal takes all directions in which rows vary, or nearly all; the message says how many."""
 
 
 class IllConditionedWarning(UserWarning):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import safetensors
@@ -20,8 +20,12 @@ from unspur._temporary import workshop
 from unspur._typing import Array
 from unspur.exceptions import ArtifactError, OutputExistsError
 
+#: Type and shape of arrays by name, such as ``("F64", 20, 1)``.
+Shapes: TypeAlias = dict[str, tuple[Any, ...]]
 #: Raised when the layout changes so that older readers would misread it.
 FORMAT = 1
+#: Bytes of all that an artifact holds beside its arrays. A step of a trace has about a thousand.
+LARGEST_HEADER = 8 * 2**20
 
 
 def refuse_existing(path: str | PathLike[str], *, overwrite: bool) -> Path:
@@ -49,10 +53,9 @@ def atomic(path: str | PathLike[str], *, overwrite: bool = False) -> Iterator[Pa
     with workshop(path) as folder:
         temporary = folder / path.name
         temporary.touch()
+        new = temporary.stat()  # of the mode that new files get; the umask could only be read by changing it
         yield temporary
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~umask)
+        temporary.chmod((path.stat() if path.exists() else new).st_mode & 0o777)
         refuse_existing(path, overwrite=overwrite)
         temporary.replace(path)
 
@@ -62,6 +65,8 @@ def write_artifact(
 ) -> None:
     """Write arrays and JSON metadata to one safetensors file."""
     text = {"unspur": json.dumps({"format": FORMAT, **metadata})}
+    if (size := len(json.dumps(text))) > LARGEST_HEADER - 2**20:  # names and shapes come on top
+        raise ArtifactError(f"{path} would have {size:,} bytes of metadata, more than are read. Use joblib to keep it.")
     with atomic(path, overwrite=overwrite) as temporary:
         contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         try:
@@ -76,20 +81,41 @@ def _of_system(error: safetensors.SafetensorError, path: str | PathLike[str]) ->
     return error if number is None else OSError(int(number[1]), os.strerror(int(number[1])), str(path))
 
 
-def read_artifact(path: str | PathLike[str]) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Arrays and metadata of a file written by `write_artifact`."""
+def read_artifact(
+    path: str | PathLike[str], check: Callable[[dict[str, Any], Shapes], object] | None = None
+) -> tuple[dict[str, Array], dict[str, Any]]:
+    """Arrays and metadata of a file written by `write_artifact`.
+
+    `check` gets the metadata with the type and the shape of each array, and raises ArtifactError before one is read.
+    """
     if not Path(path).is_file():
         raise ArtifactError(f"There is no file {path}.")
     try:
+        _require_header(path)
         with safetensors.safe_open(path, framework="numpy") as file:
             metadata = _metadata(path, (file.metadata() or {}).get("unspur"))
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 — not a dict
-    except (safetensors.SafetensorError, TypeError, AttributeError) as error:  # the latter for types NumPy has not
+            names = list(file.keys())
+            if check is not None:
+                slices = {name: file.get_slice(name) for name in names}
+                check(metadata, {name: (str(part.get_dtype()), *part.get_shape()) for name, part in slices.items()})
+            arrays = {name: file.get_tensor(name) for name in names}
+    except ArtifactError:
+        raise
+    except (safetensors.SafetensorError, TypeError, AttributeError, ValueError) as error:
+        # AttributeError is of types that NumPy does not have, ValueError of shapes that it cannot have.
         how = "It may be cut off; save it again."
         if Path(path).suffix.lower() != ".safetensors":
             how = "Is it a removal that unspur fit saved? FILE and REMOVAL may be swapped."
         raise ArtifactError(f"{path} is not a readable safetensors file ({brief(error)}). {how}") from error
     return arrays, metadata
+
+
+def _require_header(path: str | PathLike[str]) -> None:
+    """Refuse a header that is too long, before anybody parses it; of one that is cut off safetensors has words."""
+    with open(path, "rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+    if LARGEST_HEADER < size < os.stat(path).st_size:
+        raise ValueError(f"its header has {size:,} bytes, more than the {LARGEST_HEADER:,} that are read")
 
 
 def _metadata(path: str | PathLike[str], text: str | None) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, Self
 
 import numpy as np
@@ -66,6 +67,19 @@ def class_label(
     return ClassLabel(codes, present, classes)
 
 
+def joint_label(labels: Sequence[ClassLabel]) -> ClassLabel:
+    """Several labels of the same rows as one: each combination of classes is a class, whether it occurs or not.
+
+    A row has it where it has all of them.
+    """
+    if len(labels) == 1:
+        return labels[0]
+    present = np.logical_and.reduce([label.present for label in labels])
+    shape = tuple(len(label.classes) for label in labels)
+    codes = np.ravel_multi_index(tuple(label.codes for label in labels), shape)
+    return ClassLabel(codes, present, tuple(product(*(label.classes for label in labels))))
+
+
 def concept_names(columns: Iterable[Any]) -> list[str]:
     """What several concepts are called, as text. By a name that two have, one of them would be lost: an error."""
     names = [str(name) for name in columns]
@@ -117,9 +131,21 @@ def _require_two(classes: tuple[Any, ...], name: str) -> None:
         )
 
 
+def require_values(values: Any, name: str) -> None:
+    """Raise LabelError where a label is a name or a single value instead of one value for each row."""
+    if isinstance(values, str | bytes):
+        raise LabelError(
+            f"{name} is the text {brief(values, 40)!r}, and not a value for each row. Pass the column itself, such as "
+            f"{name}=frame[{brief(values, 40)!r}], and leave it out of X."
+        )
+    if isinstance(values, bool | int | float | np.generic):
+        raise LabelError(f"{name} is the single value {values!r}; each row needs one. Pass an array of shape (n,).")
+
+
 def _column(values: Array, name: str, n_rows: int) -> Array:
     if values is None:
         raise LabelError(f"{name} is missing: it is needed to tell the concept from the task.")
+    require_values(values, name)
     array = _as_array(values)
     if array.dtype.kind == "S":
         array = np.char.decode(array, "utf-8", "replace")
@@ -130,7 +156,9 @@ def _column(values: Array, name: str, n_rows: int) -> Array:
     if array.ndim != 1:
         raise LabelError(f"{name} must be one column; got an array of shape {array.shape}.")
     if len(array) != n_rows:
-        raise LabelError(f"{name} has {len(array)} labels for {n_rows} rows of Z. Each row needs one.")
+        named = len(array) < n_rows and all(isinstance(value, str) for value in array[:20].tolist())
+        how = " If these are names of columns, pass the columns: frame[[...]]." if named else ""
+        raise LabelError(f"{name} has {len(array)} labels for {n_rows} rows of Z. Each row needs one.{how}")
     if array.dtype.kind not in "biufUO":
         raise LabelError(
             f"Unknown label type: {name} has type {array.dtype}; labels are integers, booleans, strings or two floats."

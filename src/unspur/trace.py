@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,16 @@ from unspur._text import filled
 from unspur.criteria import LABEL, Role, TTest, Verdict
 from unspur.rows import CONCEPT, MAIN
 
+#: Share of the gain over chance that counts as none: what an estimated direction, which is not exact, leaves behind.
+HARDLY = 0.2
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """One tested direction with its verdict and the solver's word.
 
     `outer` is the round of the outer loop, `inner` the step of the inner loop, 0 for the outer direction itself.
+    Round 0 comes before the outer loop: what a class of a main label of more than two needs.
     """
 
     outer: int
@@ -35,6 +39,35 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskLoss:
+    """How well all rows alike, held out, predict the main label before and after a removal.
+
+    `before`, `after` and `chance` are mean log losses in nats; `p_before` and `p_after` test each against chance.
+    """
+
+    before: float
+    after: float
+    chance: float
+    p_before: float
+    p_after: float
+    level: float
+
+    @property
+    def lost(self) -> bool:
+        """Whether the label was predicted better than by chance, and hardly is any more."""
+        left, gained = self.chance - self.after, self.chance - self.before
+        return self.p_before < self.level and (self.p_after >= self.level or left < HARDLY * gained)
+
+    def __str__(self) -> str:
+        better = "no better" if self.p_after >= self.level else "hardly better"
+        return (
+            f"What is left predicts the main label {better} than chance: held-out log loss {self.before:.3f} nats "
+            f"before and {self.after:.3f} after, where chance is {self.chance:.3f}. The directions removed say more "
+            "about the concept than about the task, and hold what these rows said about the task."
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Trace:
     """Steps of a fit, the parameters it settled on, and why it stopped.
 
@@ -42,6 +75,9 @@ class Trace:
 
     `weight_decay_scores` is the table that `weight_decay="auto"` decided from: group-weighted held-out loss of the
     first pair and its standard error, per value tried (averaged over all rows alike with ``tests="plain"``).
+
+    `concept` and `main` are what the two labels are called. Where a label has more than two classes, each class is
+    tested against the rest: `concept_class` and `main_class` say which one this is, and are None for labels of two.
     """
 
     steps: tuple[Step, ...]
@@ -49,6 +85,14 @@ class Trace:
     delta: float
     weight_decay: float
     weight_decay_scores: dict[float, tuple[float, float]] = field(default_factory=dict)
+    concept: str = "concept"
+    concept_class: Any = None
+    main: str = "y"
+    main_class: Any = None
+    #: Whether a test ended the search, and not a limit on the number of pairs.
+    complete: bool = True
+    #: What became of the task, measured where the fit removed something and ended without a main-task direction.
+    task: TaskLoss | None = None
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -60,13 +104,42 @@ class Trace:
         return self.steps[index]
 
     @property
+    def name(self) -> str:
+        """Which labels it is about, "season=winter, bird=land"; a class is named where a label has more than two."""
+        name = self.concept_name
+        return name if self.main_class is None else f"{name}, {self.main}={self.main_class}"
+
+    @property
+    def concept_name(self) -> str:
+        """The concept, with its class where it has more than two: "season=winter"."""
+        return self.concept if self.concept_class is None else f"{self.concept}={self.concept_class}"
+
+    @property
+    def needed_first(self) -> str:
+        """What round 0 is, which only classes of a main label of more than two have; or ""."""
+        if not any(step.outer == 0 for step in self.steps):
+            return ""
+        return (
+            f"directions that {self.main}={self.main_class} needs, found first; later rounds leave those of the other "
+            "classes alone"
+        )
+
+    @property
     def most_evaluations(self) -> int:
         """Evaluations of the objective that the longest step took."""
         return max((step.evaluations for step in self.steps), default=1)
 
+    def renamed(self, main: str, concepts: Mapping[str, str] | None = None) -> Trace:
+        """The same trace with other names of the labels; concepts that are not in `concepts` keep theirs."""
+        return replace(self, main=main, concept=(concepts or {}).get(self.concept, self.concept))
+
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and words, ready for JSON."""
         return {
+            "concept": self.concept,
+            "concept_class": _storable(self.concept_class),
+            "main": self.main,
+            "main_class": _storable(self.main_class),
             "steps": [step.to_dict() for step in self.steps],
             "stopped": self.stopped,
             "delta": self.delta,
@@ -74,19 +147,42 @@ class Trace:
             "weight_decay_scores": [
                 {"weight_decay": k, "loss": v[0], "standard_error": v[1]} for k, v in self.weight_decay_scores.items()
             ],
+            "complete": self.complete,
+            "task": None if self.task is None else asdict(self.task),
         }
 
     @classmethod
     def from_dict(cls, saved: dict[str, Any]) -> Trace | Traces:
         """Inverse of `to_dict`, here and of `Traces`, for reading saved removals."""
         if "parts" in saved:
-            require_kinds(saved, {"parts": {...: dict}}, "the trace")
-            parts = {name: cls.from_dict(part) for name, part in saved["parts"].items()}
+            require_kinds(saved, {"parts": {...: {"steps": list}}}, "the trace")
+            if not saved["parts"]:
+                raise ValueError("the trace has no parts")
+            # Files of the first versions name the parts only.
+            parts = {name: cls.from_dict({"concept": name, **part}) for name, part in saved["parts"].items()}
             return Traces({name: part for name, part in parts.items() if isinstance(part, Trace)})
         require_kinds(saved, _SAVED, "the trace")
+        if not math.isfinite(saved["delta"]) or not 0.0 <= saved["weight_decay"] < math.inf:
+            raise ValueError(f"the trace has Δ = {saved['delta']:.3g} and weight decay {saved['weight_decay']:.3g}")
         scores = {row["weight_decay"]: (row["loss"], row["standard_error"]) for row in saved["weight_decay_scores"]}
         steps = tuple(_step_from_dict(step) for step in saved["steps"])
-        return cls(steps, saved["stopped"], saved["delta"], saved["weight_decay"], scores)
+        about = {name: saved[name] for name in _ABOUT if name in saved}
+        require_kinds(about, {name: _ABOUT[name] for name in about}, "the trace")
+        complete, task = saved.get("complete", True), saved.get("task")
+        require_kinds(complete, bool, "whether a search was complete")
+        if task is not None:
+            require_kinds(task, _SAVED_TASK, "what became of the task")
+            task = TaskLoss(**task)
+        return cls(
+            steps,
+            saved["stopped"],
+            saved["delta"],
+            saved["weight_decay"],
+            scores,
+            **about,
+            complete=complete,
+            task=task,
+        )
 
     def __str__(self) -> str:
         head = f"{'':>7} {'direction':<10}{'informative: t':>16}{'p':>9}{'own label: t':>16}{'p':>9}  decision"
@@ -95,13 +191,15 @@ class Trace:
             verdict = step.verdict
             mark = "✓" if verdict.proper else "✗"
             place = f"{step.outer}.{step.inner}" if step.inner else f"{step.outer}"
-            figures = "".join(f"{test.t:>16.4g}{test.p:>9.2g}" for test in (verdict.informative, verdict.own))
+            figures = "".join(f"{test.t_in_words:>16}{test.p:>9.2g}" for test in (verdict.informative, verdict.own))
             decision = "accepted" if verdict.proper else "rejected"
             lines.append(f"{mark} {place:<5} {verdict.role:<10}{figures}  {decision}")
             lines.append(filled(verdict.reason, " " * 8))
         lines.append("─" * len(head))
         lines.append("informative: t < 0 beats chance")
         lines.append("own label: t < 0 speaks for spurious, t > 0 for main")
+        if self.needed_first:
+            lines.append(filled(f"round 0: {self.needed_first}", further="  "))
         lines.append(filled(f"stopped: {self.stopped}", further="  "))
         lines.append(f"weight decay {self.weight_decay:g}, Δ = {self.delta:.3g}")
         return "\n".join(lines)
@@ -111,9 +209,23 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Traces:
-    """The stories of several fits, one for each concept or class against the rest, by name."""
+    """The stories of several fits, by name: one for each concept and, of more than two classes, class against the rest.
+
+    Each says itself which concept, which class of it and which class of the main label it is about.
+    """
 
     parts: dict[str, Trace]
+
+    @classmethod
+    def of(cls, traces: Iterable[Trace]) -> Traces:
+        """Traces by their names; two that are called the same are numbered."""
+        parts: dict[str, Trace] = {}
+        for trace in traces:
+            name, twin = trace.name, 2
+            while name in parts:
+                name, twin = f"{trace.name} ({twin})", twin + 1
+            parts[name] = trace
+        return cls(parts)
 
     def __len__(self) -> int:
         return sum(len(trace) for trace in self.parts.values())
@@ -130,18 +242,42 @@ class Traces:
         return "; ".join(f"{name}: {trace.stopped}" for name, trace in self.parts.items())
 
     @property
+    def complete(self) -> bool:
+        """Whether tests ended all of them."""
+        return all(trace.complete for trace in self.parts.values())
+
+    @property
+    def task(self) -> TaskLoss | None:
+        """What became of the task in the first of them that lost it."""
+        return next((trace.task for trace in self.parts.values() if trace.task and trace.task.lost), None)
+
+    @property
     def most_evaluations(self) -> int:
         """Evaluations of the objective that the longest step took."""
         return max(trace.most_evaluations for trace in self.parts.values())
+
+    def renamed(self, main: str, concepts: Mapping[str, str] | None = None) -> Traces:
+        """The same traces with other names of the labels (see `Trace.renamed`)."""
+        return Traces.of(trace.renamed(main, concepts) for trace in self.parts.values())
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and words, ready for JSON."""
         return {"parts": {name: trace.to_dict() for name, trace in self.parts.items()}}
 
     def __str__(self) -> str:
-        return "\n\n".join(f"{filled(name)}\n{trace}" for name, trace in self.parts.items())
+        return "\n\n".join(f"{filled(_heading(name, trace))}\n{trace}" for name, trace in self.parts.items())
 
     __repr__ = __str__
+
+
+def _storable(value: Any) -> Any:
+    """A class as JSON can hold it; dates and the like by their text."""
+    return value if value is None or isinstance(value, str | int | float) else str(value)
+
+
+def _heading(name: str, trace: Trace) -> str:
+    whole = trace.concept_class is None and trace.main_class is None
+    return name if whole else f"{name} (each class against the rest)"
 
 
 def danger_to_task(steps: Iterable[Step], removed: int) -> str:
@@ -161,6 +297,7 @@ def danger_to_task(steps: Iterable[Step], removed: int) -> str:
     return ""
 
 
+_SAVED_TASK = dict.fromkeys(("before", "after", "chance", "p_before", "p_after", "level"), NUMBER)
 _SAVED_STEP = {
     "outer": int, "inner": int, "role": str, "proper": bool, "informative": {...: NUMBER}, "own": {...: NUMBER},
     "delta": NUMBER, "loss_concept": {...: MAYBE_NUMBER}, "loss_main": {...: MAYBE_NUMBER}, "reason": str,
@@ -168,6 +305,9 @@ _SAVED_STEP = {
 }  # fmt: skip
 #: Level of tests that do not say theirs, as in files of the first versions.
 _FIRST_LEVEL = 0.05
+#: What says which labels a trace is about; files of the first versions do not have it.
+_CLASS = (str, *MAYBE_NUMBER)
+_ABOUT = {"concept": str, "concept_class": _CLASS, "main": str, "main_class": _CLASS}
 _SAVED = {
     "steps": [_SAVED_STEP], "stopped": str, "delta": NUMBER, "weight_decay": NUMBER,
     "weight_decay_scores": [{"weight_decay": NUMBER, "loss": NUMBER, "standard_error": NUMBER}],
@@ -178,6 +318,8 @@ def _test_from_dict(saved: dict[str, Any]) -> TTest:
     test = TTest(**saved)
     if not all(map(math.isfinite, (test.difference, test.error, test.t, test.p))) or not test.degrees > 0.0:
         raise ValueError(f"a test has t = {test.t:.3g} and {test.degrees:.3g} degrees of freedom")
+    if not 0.0 <= test.p <= 1.0 or test.error < 0.0:
+        raise ValueError(f"a test has p = {test.p:.3g} and a standard error of {test.error:.3g}")
     return test
 
 
@@ -185,6 +327,8 @@ def _step_from_dict(saved: dict[str, Any]) -> Step:
     role: Role = saved["role"]
     if role not in LABEL:
         raise ValueError(f"a direction is of role {brief(role, 40)!r}, and not of {' or '.join(LABEL)}")
+    if min(saved["outer"], saved["inner"], saved["evaluations"]) < 0:
+        raise ValueError("a step of the trace has a negative count")
     losses = np.empty((2, 4))
     if list(saved["loss_concept"]) != list(saved["loss_main"]) or len(saved["loss_main"]) != 4:
         raise ValueError("the losses of a step are not those of four groups")

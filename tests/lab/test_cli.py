@@ -230,6 +230,25 @@ def test_gaps_in_labels_survive_every_kind_of_file(toy, fitted):
         assert "nan" not in shown.lower()
 
 
+def test_one_label_is_not_both_kept_and_removed(fitted):
+    folder, _ = fitted
+    for verb in (["fit", "--output", folder / "new"], ["report"], ["compare"]):
+        for order in (["--main", "main", "--concept", "main"], ["--concept", "main", "--main", "main"]):
+            said = invoke(*verb, folder / "rows.csv", *order, code=2)
+            assert "--main and --concept both name 'main'; what is kept cannot be what is removed." in said
+            assert not (folder / "new").exists()
+
+
+def test_a_removal_is_not_called_what_it_is_not(fitted):
+    folder, labels = fitted
+    said = invoke("fit", folder / "rows.csv", *labels, "--output", folder / "a.pkl", code=2)
+    assert f"a removal is written as a .safetensors file, and not as .pkl. Name it {folder / 'a.safetensors'}." in said
+    save = ["--output", folder / "a.html", "--save", folder / "a.npz"]
+    assert "--save" in (said := invoke("report", folder / "rows.csv", *labels, *save, code=2))
+    assert "not as .npz" in said
+    assert not list(folder.glob("a.*"))
+
+
 def test_inputs_are_never_replaced(toy, fitted):
     folder, labels = fitted
     before = (folder / "rows.csv").read_bytes()

@@ -130,7 +130,8 @@ def test_a_label_of_many_numbers_is_refused_before_anything_is_computed(birds, k
         said = unspur(*verb, f"rows.{kind}", "--main", "bird", "--concept", "f3", "--ignore", "background", code=1)[1]
         assert f"f3 has 600 different values, such as {birds['f3'][0]:.4g}, " in said
         assert "concept_type='continuous'" in said
-    said = fit(f"rows.{kind}", "--main", "f3", "--ignore", "bird", code=1)[1]
+    said = unspur("fit", f"rows.{kind}", "--main", "f3", "--concept", "background", "--ignore", "bird", "--output",
+                  "r.safetensors", code=1)[1]  # fmt: skip
     assert "a label has a few classes." in said
     assert "continuous" not in said  # which is for concepts
     fit(f"rows.{kind}")  # control
@@ -179,8 +180,10 @@ def test_labels_are_called_by_their_columns(birds, change, message):
 
 
 def test_names_are_put_in_as_they_are():
-    said = in_names("concept_val has the value 'x'. Group (main=a, concept=b) has 1.", r"\\1", "g[0]")
+    said = in_names("concept_val has the value 'x'. Group (main=a, concept=b) has 1.", r"\\1", ["g[0]"])
     assert said == r"g[0] of the validation rows has the value 'x'. Group (\\1=a, g[0]=b) has 1."
+    said = in_names("g[0]=b: y=a: too few: group (main=a, concept=rest) has 1.", r"\\1", ["h", "g[0]"])
+    assert said == r"g[0]=b: \\1=a: too few: group (\\1=a, g[0]=rest) has 1."
 
 
 # Names that are near

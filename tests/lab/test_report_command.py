@@ -128,6 +128,27 @@ def test_rows_that_are_not_shown_need_nothing_to_show(table):
     assert "has no column 'shot'" in unspur("report", "train.csv", *LABELS, "--show", "shot", "--force", code=1)
 
 
+def test_pictures_lie_in_their_folder_unless_it_is_said_that_they_need_not(table, tmp_path):
+    (tmp_path / "rows").mkdir()
+    secret = tmp_path / "secret.png"
+    Image.new("RGB", (8, 8), "white").save(secret)
+    (tmp_path / "rows" / "link.png").symlink_to(secret)
+    options = ["rows/rows.csv", *LABELS, "--show", "shot", "--save", "r.safetensors"]
+    for name in ("../secret.png", str(secret), "link.png"):
+        table["shot"] = name
+        table.to_csv("rows/rows.csv", index=False)
+        said = unspur("report", *options, code=1)
+        assert "which is not inside of rows. Give the folder of the pictures with --root; or" in said
+        assert "pass --allow-outside." in said
+        assert not (tmp_path / "report.html").exists()
+        assert not (tmp_path / "r.safetensors").exists()  # nothing was fitted in vain
+    unspur("report", *options, "--allow-outside")
+    assert "data:image" in (tmp_path / "report.html").read_text("utf-8")
+    table["shot"] = "secret.png"  # the control: inside of what was named
+    table.to_csv("rows/rows.csv", index=False)
+    unspur("report", *options, "--root", ".", "--force")
+
+
 def test_pictures_in_an_archive_and_texts_in_a_column(toy, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shots = np.random.default_rng(0).random((700, 8, 8, 3)).astype(np.float32)

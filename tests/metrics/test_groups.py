@@ -124,6 +124,50 @@ def test_rows_without_a_concept_are_in_no_group():
     )
 
 
+def test_rows_without_a_concept_count_in_the_average_over_rows():
+    y, predicted, concepts = several()
+    unknown = np.arange(600) % 3 == 0
+    predicted = np.where(unknown, y, predicted)  # right where the concept is not known
+    result = group_accuracy(y, predicted, concepts["light"].where(~unknown, None))
+    assert result.average == pytest.approx(accuracy_score(y, predicted))
+    grouped = group_accuracy(y[~unknown], predicted[~unknown], concepts["light"][~unknown])
+    assert grouped.average < result.average - 0.01  # control: what it would be without them
+    assert (result.worst, result.group_average) == (grouped.worst, grouped.group_average)
+    low, high = result.average_interval()
+    assert (low, high) == tuple(exact_bounds(round(result.average * 600), 600, 0.025))
+    assert (result.ungrouped_rows, result.ungrouped_correct) == (200, 200)
+    saved = result.to_dict()
+    assert (saved["rows"], saved["ungrouped_rows"], saved["ungrouped_correct"]) == (600, 200, 200)
+    assert sum(group["rows"] for group in saved["groups"]) == 400
+    for text in (str(result), group_table({"ERM": result})):
+        line = next(line for line in text.splitlines() if line.startswith("no concept, in no group"))
+        assert line.split()[-2:] == ["200", "100.0"]
+        assert max(map(len, text.splitlines())) <= 80
+    assert "no concept" not in str(grouped)
+    for table in (
+        group_accuracy(y, predicted, concepts.where(~np.column_stack([unknown, unknown]), None)).per_concept().values()
+    ):
+        assert table.average == pytest.approx(result.average)
+
+
+def test_labels_that_are_series_are_called_by_their_names():
+    y, predicted, concepts = several()
+    animal = pd.Series(y, name="animal")
+    assert group_accuracy(animal, predicted, concepts["light"]).labels()[0] == "animal=ant, light=day"
+    assert group_accuracy(animal, predicted, concepts).names == ("animal", "light", "size")
+    saved = group_accuracy(animal, predicted, concepts["light"]).to_dict()
+    assert saved["names"] == ["animal", "light"]
+    assert saved["groups"][0] | {"main": "ant", "concept": "day"} == saved["groups"][0]  # keys are always the same
+    # Names that say nothing, or what another label is called, are not used.
+    assert group_accuracy(y, predicted, concepts["light"].to_numpy()).names == ("main", "concept")
+    assert group_accuracy(pd.Series(y), predicted, concepts["light"].rename(0)).names == ("main", "concept")
+    assert group_accuracy(animal.rename("light"), predicted, concepts["light"]).names == ("main", "light")
+    assert group_accuracy(animal.rename("light"), predicted, concepts["light"].rename("main")).names == (
+        "light",
+        "main",
+    )
+
+
 def test_no_concept_is_lost_by_its_name():
     y, predicted, concepts = several()
     light, size = concepts["light"], concepts["size"]

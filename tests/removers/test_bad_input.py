@@ -1,13 +1,19 @@
 """Bad input gets a clear error: what was seen, what is needed, what to do. And odd input that is fine works."""
 
+import inspect
+
 import numpy as np
 import pytest
+import scipy.sparse
 from numpy.testing import assert_allclose
 
 from tests.optional import pandas as pd
-from unspur import JSE
-from unspur.exceptions import GroupSizeError, InputError, LabelError, NotFiniteError
+from tests.optional import torch
+from unspur import INLP, JSE, LEACE, RLACE
+from unspur.exceptions import ArgumentError, GroupSizeError, InputError, LabelError, NotFiniteError
+from unspur.heads import ERM, JTT, GroupWeighted
 from unspur.lab.datasets import make_toy
+from unspur.metrics import leakage
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +45,46 @@ def test_not_finite_values_are_counted_by_column(toy):
         fit(toy).transform(Z)
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda z: z.to_sparse(), r"layout sparse coo; pass \.to_dense\(\)"),
+        (lambda z: z.to_sparse_csr(), r"layout sparse csr; pass \.to_dense\(\)"),
+        (lambda z: z.to("meta"), r"shape \(600, 6\) on the device 'meta', which has no values"),
+        (lambda z: torch.nested.nested_tensor([z[:2], z[2:3]]), "nested tensor, whose rows differ in length"),
+        (lambda z: scipy.sparse.csr_matrix(z.numpy()), r"sparse csr_matrix of shape \(600, 6\).*toarray"),
+        (lambda z: scipy.sparse.coo_array(z.numpy()), r"sparse coo_array of shape \(600, 6\).*toarray"),
+    ],
+    ids=["coo", "csr", "meta", "nested", "scipy matrix", "scipy array"],
+)
+@pytest.mark.filterwarnings("ignore:.*(prototype|beta):UserWarning")
+def test_arrays_without_plain_values_are_refused_in_a_sentence(toy, change, said):
+    Z = change(torch.from_numpy(toy.Z))
+    fitted = LEACE().fit(toy.Z, concept=toy.concept)
+    for call in (
+        lambda: fit(toy, Z=Z),
+        lambda: LEACE().fit(Z, concept=toy.concept),
+        lambda: fitted.transform(Z),
+        lambda: fitted.certificate(Z, toy.y, toy.concept),
+        lambda: ERM().fit(Z, toy.y),
+        lambda: leakage(Z, toy.concept),
+    ):
+        with pytest.raises(InputError, match=said):
+            call()
+    plain = torch.from_numpy(toy.Z)
+    assert_allclose(fitted.transform(plain), fitted.transform(toy.Z))  # control
+
+
+def test_labels_without_plain_values_are_refused_in_a_sentence(toy):
+    labels = torch.from_numpy(np.asarray(toy.concept))
+    for wrong in (labels.to_sparse(), labels.to("meta")):
+        with pytest.raises(InputError, match=r"to_dense|no values"):
+            LEACE().fit(toy.Z, concept=wrong)
+        with pytest.raises(InputError, match=r"to_dense|no values"):
+            fit(toy, sample_weight=wrong.double())
+    assert LEACE().fit(toy.Z, concept=labels).spurious_.dim == 1  # control
+
+
 def test_large_finite_values_are_not_mistaken_for_infinity(toy):
     """The sum of a block overflows float32; its entries do not."""
     big = np.full((600, 6), 2e36, dtype=np.float32)
@@ -46,6 +92,55 @@ def test_large_finite_values_are_not_mistaken_for_infinity(toy):
         assert np.isinf(big.sum())
     jse = fit(toy)
     assert np.all(np.isfinite(jse.transform(big)))
+
+
+@pytest.mark.parametrize("estimator", [JSE(), INLP(), LEACE(), RLACE(), ERM(), GroupWeighted(), JTT()], ids=repr)
+def test_a_concept_without_its_name_is_told_where_it_belongs(toy, estimator):
+    name = type(estimator).__name__
+    with pytest.raises(ArgumentError, match=rf"{name}\.fit takes X and y .* got 3 .*fit\(X, y, concept=") as told:
+        estimator.fit(toy.Z, toy.y, toy.concept)
+    assert isinstance(told.value, TypeError)  # as Python's own
+    assert list(inspect.signature(estimator.fit).parameters)[:3] == ["X", "y", "concept"]  # which tools still see
+    with pytest.raises(TypeError, match=r"missing \d required"):
+        estimator.fit()
+
+
+def test_fit_transform_and_partial_fit_say_so_too(toy):
+    with pytest.raises(ArgumentError, match=r"LEACE\.fit_transform takes X and y .*fit_transform\(X, y, concept="):
+        LEACE().fit_transform(toy.Z, toy.y, toy.concept)
+    with pytest.raises(ArgumentError, match=r"LEACE\.partial_fit takes X and y"):
+        LEACE().partial_fit(toy.Z, toy.y, toy.concept)
+
+
+@pytest.mark.parametrize("estimator", [JSE(), LEACE(), GroupWeighted()], ids=repr)
+def test_a_name_in_place_of_a_column_is_no_label(toy, estimator):
+    frame = pd.DataFrame(toy.Z).add_prefix("f").assign(bg=toy.concept)
+    with pytest.raises(LabelError, match=r"concept is the text 'bg', .* such as concept=frame\['bg'\], and leave"):
+        estimator.fit(frame, toy.y, concept="bg")
+    with pytest.raises(LabelError, match=r"concept has 1 labels for 600 rows.* If these are names of columns"):
+        estimator.fit(frame, toy.y, concept=["bg"])
+    with pytest.raises(LabelError, match="concept is the single value 1; each row needs one"):
+        estimator.fit(frame, toy.y, concept=1)
+    if not isinstance(estimator, LEACE):  # which does not look at y
+        with pytest.raises(LabelError, match="y is the text 'bird', and not a value for each row"):
+            estimator.fit(frame, "bird", concept=toy.concept)
+    with pytest.raises(LabelError, match="concept is the text 'bg'"):
+        leakage(toy.Z, "bg")
+
+
+@pytest.mark.parametrize("estimator", [JSE(), LEACE(), ERM()], ids=repr)
+def test_text_in_a_column_of_features_is_named_with_its_column(toy, estimator):
+    frame = pd.DataFrame(toy.Z.astype(object)).add_prefix("f")
+    frame["f2"] = frame["f2"].map("{:.3f}".format)  # numbers as text are numbers
+    estimator.fit(frame, toy.y, concept=toy.concept)
+    frame.loc[40, "f4"] = "gull 7"
+    message = r"Column 'f4' of X holds text, such as 'gull 7'; features are numbers\. Leave the column out"
+    with pytest.raises(InputError, match=message):
+        estimator.fit(frame, toy.y, concept=toy.concept)
+    with pytest.raises(InputError, match="Column 4 of X holds text, such as 'gull 7'"):
+        estimator.fit(frame.to_numpy(), toy.y, concept=toy.concept)
+    with pytest.raises(InputError, match=message):
+        (estimator.predict if isinstance(estimator, ERM) else estimator.transform)(frame)
 
 
 def test_lengths_that_differ_are_both_named(toy):

@@ -10,7 +10,13 @@ from sklearn.linear_model import LogisticRegression
 from tests.optional import pandas as pd
 from tests.optional import torch
 from unspur import LEACE, RLACE, SAL, SPLINCE, AffineMap, load
-from unspur.exceptions import IllConditionedWarning, InputError, LabelError, NothingRemovedWarning
+from unspur.exceptions import (
+    EverythingRemovedWarning,
+    IllConditionedWarning,
+    InputError,
+    LabelError,
+    NothingRemovedWarning,
+)
 
 
 def sample(n=600, d=8, classes=2, seed=0, offset=3.0):
@@ -187,7 +193,7 @@ def test_a_task_that_is_nearly_the_concept_warns_with_the_condition_and_one_that
     with pytest.warns(IllConditionedWarning, match="condition number"):
         SPLINCE().fit(z, np.where(rng.random(5000) < 0.999, concept, 1 - concept), concept=concept)
     with pytest.raises(InputError, match="share a direction"):
-        SPLINCE().fit(z, concept, concept=concept)
+        SPLINCE().fit(z[:, :1] * [1.0, 2.0], y, concept=concept)
     with pytest.raises(LabelError, match="requires y"):
         SPLINCE().fit(z, concept=concept)
 
@@ -264,3 +270,53 @@ def test_nothing_is_written_into_a_constant_column_however_small_the_others_are(
     live = np.arange(8) != 3
     assert_allclose(other.removal_.matrix()[live][:, live], one.removal_.matrix()[live][:, live], atol=1e-9)
     assert np.abs(one.transform(z) - z)[:, live].max() > 0.1  # control: the others are changed
+
+
+def test_many_whole_numbers_may_be_ages_or_classes_and_are_asked_about():
+    rng = np.random.default_rng(0)
+    age = rng.integers(18, 88, size=2000)
+    z = rng.standard_normal((2000, 32)) + np.outer(age / 20, np.eye(32)[0])
+    for method in (LEACE, SAL, RLACE):
+        with pytest.raises(
+            LabelError, match=r"70 different whole numbers between 18 and 87.*concept_type='continuous'"
+        ):
+            method().fit(z, concept=age)
+    assert LEACE(concept_type="continuous").fit(z, concept=age).removal_.rank == 31
+    with pytest.warns(EverythingRemovedWarning, match="takes all directions.*nothing is left"):
+        assert LEACE(concept_type="class").fit(z, concept=age).removal_.rank == 0
+    with pytest.raises(LabelError, match=r"15 different whole numbers.*4 rows each"):
+        LEACE().fit(z[:60], concept=np.arange(60) % 15)
+    for few in (age % 20, np.array(list("abcdefghijklmnopqrstuvwxy"))[age % 25], (age % 15).astype(float)):  # controls
+        assert LEACE().fit(z, concept=few).spurious_.dim == len(np.unique(few)) - 1
+    known = tuple(range(18, 88))
+    with pytest.warns(EverythingRemovedWarning):
+        LEACE().partial_fit(z, concept=age, concept_classes=known)  # who names them means classes
+
+
+def test_a_removal_of_nearly_everything_is_said():
+    z, _, concept = sample(n=2000, d=10, classes=10)
+    with pytest.warns(EverythingRemovedWarning, match="takes 9 of the 10 directions.*hardly anything"):
+        LEACE().fit(z, concept=concept)
+    with pytest.warns(EverythingRemovedWarning, match="all directions"):
+        SAL().fit(z[:, :1], concept=concept == 1)
+    assert LEACE().fit(z, concept=concept % 9).spurious_.dim == 8  # control
+
+
+@pytest.mark.parametrize("method", [LEACE, SAL, SPLINCE, RLACE])
+def test_a_concept_that_is_the_task_is_refused_under_any_name(method):
+    z, y, concept = sample()
+    other = np.array(["c", "a", "b"])[y]
+    both = np.column_stack([concept, 2 - y])
+    for same in (y, other, pd.Series(other, dtype="category"), np.where(np.arange(600) < 9, None, other), both):
+        with pytest.raises(LabelError, match=r"and y are the same label in all (600|591) rows"):
+            method().fit(z, y, concept=same)
+    nearly = y.copy()
+    nearly[5] = (y[5] + 1) % 3
+    weight = np.where(np.arange(600) == 5, 0.0, 1.0)
+    with pytest.raises(LabelError, match="in all 599 rows"):
+        method().fit(z, y, concept=nearly, sample_weight=weight)
+    apart = np.where(np.arange(600) % 5, y, concept)
+    assert method().fit(z, y, concept=apart).spurious_.dim == 2  # control
+    if method is LEACE:
+        assert LEACE().fit(z, z[:, 0], concept=y).spurious_.dim == 2  # a task it does not need may be anything
+        assert LEACE().partial_fit(z[:4], y[:4], concept=y[:4]).spurious_.dim  # some rows prove nothing

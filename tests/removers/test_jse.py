@@ -1,5 +1,6 @@
 """What JSE promises, each promise with a control that shows how it could break."""
 
+import re
 import tracemalloc
 import warnings
 from dataclasses import replace
@@ -11,12 +12,14 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
 from tests.entangled import entangled_rows
-from unspur import JSE, AffineMap, Subspace
+from unspur import JSE, AffineMap, Subspace, load
 from unspur.exceptions import (
     EmptySubspaceError,
     GroupSizeError,
     NotConvergedWarning,
     NothingRemovedWarning,
+    SearchLimitWarning,
+    SlowFitWarning,
     TaskLostWarning,
     UsedRowsWarning,
 )
@@ -25,6 +28,8 @@ from unspur.lab.evaluation import judge_last_layer
 from unspur.labels import binary_label
 from unspur.metrics import explained_variance
 from unspur.removers.joint import Tracks
+from unspur.removers.weight_decay import WEIGHT_DECAYS, choose_weight_decay
+from unspur.solvers.outcome import Outcome
 from unspur.trace import Trace
 
 
@@ -281,6 +286,20 @@ def test_a_solver_that_stops_early_warns_and_is_in_the_trace(toy):
     assert any("limit of 1 iterations" in step.solver for step in jse.trace_)
 
 
+def test_what_did_not_converge_is_told_once_and_counted(toy):
+    for several in (toy.concept, np.column_stack([toy.concept, 1 - toy.concept])):
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            JSE(random_state=0, max_iter=1, weight_decay=0.01, cv=3).fit(toy.Z, toy.y, concept=several)
+        told = [warning for warning in told if issubclass(warning.category, NotConvergedWarning)]
+        assert len(told) == 1
+        assert re.search(r"Raise max_iter, .* So it was \d+ more times in this fit\.$", str(told[0].message))
+        assert told[0].filename == __file__
+    # The control: a pair is told of where no fit collects.
+    with pytest.warns(NotConvergedWarning, match=r"max_iter, tol or weight_decay\.$"):
+        Outcome(converged=False, reason="why", objective=1.0, gradient=1.0, evaluations=1).warn_unless_converged()
+
+
 def test_fewer_rows_than_features_and_flat_rows_work():
     toy = make_toy(120, d=60, rho=0.3, separability=20.0, random_state=0)
     wide = np.column_stack([toy.Z, toy.Z[:, :40] * 2, np.ones((120, 60))])
@@ -328,9 +347,12 @@ def test_every_option_of_the_tests_and_loops_is_heard():
     assert half.error == pytest.approx(plain[0].verdict.own.error * np.sqrt(0.2 / 0.5), rel=0.3)
     assert trace(balance="none")[0].verdict.own.t != pytest.approx(plain[0].verdict.own.t, rel=1e-3)
     auto = trace(delta="auto")
-    losses = [s.verdict for s in plain if s.outer == 1][:1]
-    assert auto.delta == auto[0].verdict.delta != 0
-    assert auto[0].verdict.own.t - losses[0].own.t == pytest.approx(-auto.delta / losses[0].own.error, rel=1e-6)
+    own, without = auto[0].verdict.own, plain[0].verdict.own
+    assert auto.delta == pytest.approx(auto[0].verdict.delta)
+    assert auto.delta != 0
+    assert own.difference == pytest.approx(without.difference)
+    assert own.t == pytest.approx((own.difference - auto.delta) / own.error)
+    assert own.error != pytest.approx(without.error, rel=1e-3)  # that of Δ is part of it
 
 
 def test_a_level_for_all_looks_is_spent_half_on_either_role_and_less_in_every_round():
@@ -490,3 +512,96 @@ def test_a_task_that_is_lost_to_an_easy_concept_is_said_and_kept_by_orthogonal_s
         assert any("as some did at first" in note for note in lost.certificate(z, y, c).notes)
     kept = JSE(random_state=0, cv=None, orthogonality="scores").fit(z, y, concept=c)  # warnings are errors here
     assert kept.main_.dim > 0
+
+
+def separable_rows(n=400, d=40, noise=0.3):
+    """Both labels written into twenty columns each, with so little noise that every column separates them."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, n)
+    c = np.where(rng.random(n) < 0.15, 1 - y, y)
+    z = noise * rng.normal(size=(n, d))
+    z[:, : d // 2] += (2 * y - 1)[:, None]
+    z[:, d // 2 :] += (2 * c - 1)[:, None]
+    return z, y, c
+
+
+def test_gains_that_are_negligible_against_chance_buy_no_less_decay():
+    z, y, c = separable_rows()
+    jse = JSE(random_state=0).fit(z, y, concept=c)
+    assert jse.trace_.weight_decay >= 0.1
+    assert jse.trace_.complete
+    # The control: by losses within one standard error alone, which vanish with the loss, decay falls without end.
+    scores = {value: (1e-3 * value, 1e-9) for value in WEIGHT_DECAYS}
+    assert choose_weight_decay(scores.__getitem__, chance=2e-3)[0] == 0.01
+    assert choose_weight_decay(scores.__getitem__, chance=1.4)[0] == 1.0
+
+
+def test_separable_labels_are_called_so_and_not_given_a_meaningless_t():
+    z, y, c = separable_rows(noise=0.01)
+    trace = JSE(random_state=0).fit(z, y, concept=c).trace_
+    assert abs(trace[0].verdict.informative.t) > 1e3  # the number is kept for those who compute with it
+    assert "separates the main label" in str(trace)
+    assert "separable" in str(trace)
+    assert "e+0" not in str(trace)
+    toy = make_toy(500, rho=0.5, random_state=0)
+    assert "separa" not in str(fitted(toy).trace_)
+
+
+def test_a_search_that_reaches_its_limit_keeps_what_it_has_and_says_so(tmp_path):
+    z, y, c = separable_rows(noise=3.0)
+    options = {"random_state": 0, "weight_decay": 0.01}
+    whole = JSE(**options).fit(z, y, concept=c)
+    assert whole.trace_.complete
+    pairs = sum(step.inner > 0 for step in whole.trace_)
+    assert pairs > 3
+    with pytest.warns(SearchLimitWarning, match="limit of 3 pairs is reached in round 1.*max_pairs"):
+        cut = JSE(**options, max_pairs=3).fit(z, y, concept=c)
+    assert sum(step.inner > 0 for step in cut.trace_) == 3
+    assert "limit of 3 pairs" in str(cut.trace_)
+    assert 0 < cut.spurious_.dim <= whole.spurious_.dim
+    cut.save(tmp_path / "cut.safetensors")
+    again = load(tmp_path / "cut.safetensors")
+    assert not again.trace_.complete
+    assert any("limit of 3 pairs" in note for note in notes_on(again, z, y, c))
+    assert not any("limit" in note for note in notes_on(whole, z, y, c))
+
+
+def notes_on(jse, z, y, c):
+    with pytest.warns(UsedRowsWarning):
+        return jse.certificate(z, y, c).notes
+
+
+def test_a_fit_that_takes_long_says_where_it_is(monkeypatch):
+    toy = make_toy(500, rho=0.5, random_state=0)
+    monkeypatch.setattr("unspur.removers.jse.LONG", 0.0)
+    with pytest.warns(SlowFitWarning, match=r"goes on with .*weight_decay") as said:
+        fitted(toy)
+    assert sum(issubclass(one.category, SlowFitWarning) for one in said) == 1
+
+
+def latent(seed, n=2000, own=0.0):
+    """Both labels are noisy copies of one latent task; `own` is what the main label has beside it."""
+    rng = np.random.default_rng(seed)
+    t = rng.integers(0, 2, n)
+    y, c = (np.where(rng.random(n) < flips, 1 - t, t) for flips in (0.25, 0.1))
+    z = rng.normal(size=(n, 10))
+    z[:, 0] += 1.5 * (2 * t - 1)
+    z[:, 1] += own * (2 * y - 1)
+    return z, y, c
+
+
+def test_a_task_that_falls_to_chance_is_said_to_whatever_the_reason(tmp_path):
+    z, y, c = latent(0)
+    with pytest.warns(TaskLostWarning, match=r"no better than chance: held-out log loss 0\.\d+ nats before"):
+        jse = JSE(random_state=0).fit(z, y, concept=c)
+    assert jse.spurious_.dim
+    assert jse.trace_.task.lost
+    jse.save(tmp_path / "lost.safetensors")
+    assert load(tmp_path / "lost.safetensors").task_lost == jse.task_lost
+    notes = jse.certificate(*latent(1)).notes
+    assert any(note.startswith("the task is gone: a probe reads it at 6") for note in notes)
+    # The control: a task with a feature of its own is kept, and nothing is said (warnings are errors here).
+    kept = JSE(random_state=0).fit(*latent(0, own=1.0)[:2], concept=latent(0, own=1.0)[2])
+    assert kept.spurious_.dim
+    assert kept.main_.dim
+    assert not any("gone" in note for note in kept.certificate(*latent(1, own=1.0)).notes)

@@ -6,9 +6,9 @@ from numpy.testing import assert_allclose
 from sklearn.linear_model import LogisticRegression
 
 from tests.optional import pandas as pd
-from unspur import INLP, JSE, load
-from unspur.exceptions import LabelError
-from unspur.trace import Traces
+from unspur import INLP, JSE, LEACE, load
+from unspur.exceptions import GroupSizeError, LabelError
+from unspur.trace import Trace, Traces
 
 FAST = {"weight_decay": 0.1, "cv": None, "random_state": 0}
 
@@ -75,6 +75,14 @@ def test_a_validation_set_has_its_concepts_in_the_same_columns(birds):
         z[train], y[train], concept=concepts[train], X_val=z[held], y_val=y[held], concept_val=concepts[held]
     )
     assert np.all(np.linalg.norm(jse.spurious_.basis[1:4], axis=1) > 0.95)
+    turned = {name: concepts[held][name].to_numpy() for name in ("season", "water")}  # found by name
+    again = JSE(weight_decay=0.1).fit(
+        z[train], y[train], concept=concepts[train], X_val=z[held], y_val=y[held], concept_val=turned
+    )
+    assert_allclose(again.removal_.matrix(), jse.removal_.matrix())
+    with pytest.raises(LabelError, match="concept_val has the columns wet, season and concept water, season"):
+        JSE().fit(z[train], y[train], concept=concepts[train], X_val=z[held], y_val=y[held],
+                  concept_val={"wet": water[held], "season": season[held]})  # fmt: skip
     strange = concepts[held].assign(season="autumn")
     with pytest.raises(LabelError, match="autumn"):
         JSE().fit(z[train], y[train], concept=concepts[train], X_val=z[held], y_val=y[held], concept_val=strange)
@@ -101,6 +109,94 @@ def test_a_main_task_of_three_classes_loses_none_of_its_directions(birds):
         JSE(**FAST).fit(z[two], season[two], concept=season[two])
 
 
+def test_every_block_of_a_trace_says_which_concept_and_which_classes_it_is_about(birds, tmp_path):
+    z, y, water, season = birds
+    jse = JSE(max_spurious=1, **FAST).fit(z[:, :5], season, concept={"water": water, "bird": y})
+    assert list(jse.trace_.parts) == [
+        f"{concept}, y={kind}" for concept in ("water", "bird") for kind in ("spring", "summer", "winter")
+    ]
+    part = jse.trace_["bird, y=winter"]
+    assert (part.concept, part.concept_class, part.main, part.main_class) == ("bird", None, "y", "winter")
+    saved = jse.trace_.to_dict()["parts"]["bird, y=winter"]
+    assert {name: saved[name] for name in ("concept", "concept_class", "main", "main_class")} == {
+        "concept": "bird", "concept_class": None, "main": "y", "main_class": "winter",
+    }  # fmt: skip
+    jse.save(tmp_path / "r.safetensors")
+    assert load(tmp_path / "r.safetensors").trace_.to_dict() == jse.trace_.to_dict()
+    other = jse.trace_.renamed("season", {"water": "wet"})
+    assert next(iter(other.parts)) == "wet, season=spring"
+    for name in other.parts:
+        assert f"{name} (each class against the rest)" in str(other)
+
+
+def test_the_trace_has_the_directions_that_each_main_class_needs(birds):
+    """They are found before any spurious one; without them the trace would say that nothing predicts the task."""
+    z, y, water, season = birds
+    jse = JSE(max_spurious=1, **FAST).fit(z[:, :5], season, concept=water)
+    for part in jse.trace_.parts.values():
+        first, later = ([step.verdict for step in part if (step.outer == 0) == zero] for zero in (True, False))
+        assert first[0].role == "main"
+        assert first[0].proper
+        assert not any(verdict.proper for verdict in later if verdict.role == "main")
+        assert f"round 0: directions that y={part.main_class} needs" in " ".join(str(part).split())
+    binary = JSE(max_spurious=1, **FAST).fit(z[:, :5], y, concept=water)
+    assert not binary.trace_.needed_first
+    assert "round 0" not in str(binary.trace_)
+
+
+def test_traces_of_the_first_versions_are_read(birds):
+    z, y, _, season = birds
+    jse = JSE(max_spurious=1, **FAST).fit(z[:, :5], y, concept=season)
+    saved = jse.trace_.to_dict()
+    about = ("concept", "concept_class", "main", "main_class")
+    old = {
+        "parts": {
+            name: {key: value for key, value in part.items() if key not in about}
+            for name, part in saved["parts"].items()
+        }
+    }
+    again = Trace.from_dict(old)
+    assert list(again.parts) == list(jse.trace_.parts)
+    assert [len(part) for part in again.parts.values()] == [len(part) for part in jse.trace_.parts.values()]
+    saved["parts"]["concept=spring"]["concept_class"] = ["spring"]
+    with pytest.raises(ValueError, match="concept_class"):
+        Trace.from_dict(saved)
+
+
+def test_parts_that_are_called_the_same_are_all_there(birds):
+    z, y, water, season = birds
+    jse = JSE(max_spurious=1, **FAST).fit(z[:, :5], y, concept={"season": season, "season=winter": water})
+    assert len(jse.trace_.parts) == 4
+    assert jse.trace_["season=winter (2)"].concept == "season=winter"
+
+
+@pytest.mark.parametrize("method", [JSE, INLP, LEACE])
+def test_a_mapping_is_as_good_as_a_table(birds, method):
+    z, y, water, season = birds
+    options = {} if method is LEACE else FAST
+    table = pd.DataFrame({"water": water, "season": season})
+    by_mapping = method(**options).fit(z, y, concept={"water": water, "season": season})
+    assert_allclose(by_mapping.removal_.matrix(), method(**options).fit(z, y, concept=table).removal_.matrix())
+    alone = method(**options).fit(z, y, concept={"water": water})
+    assert_allclose(alone.removal_.matrix(), method(**options).fit(z, y, concept=water).removal_.matrix())
+    assert by_mapping.spurious_.dim > alone.spurious_.dim
+    with pytest.raises(LabelError, match="season has 9 labels"):
+        method(**options).fit(z, y, concept={"water": water, "season": season[:9]})
+
+
+def test_complaints_say_which_concept_and_which_class_they_are_about(birds):
+    z, y, water, season = birds
+    rare = np.where(np.arange(len(y)) < 30, "storm", season)
+    with pytest.raises(GroupSizeError, match=r"^season=storm: .* group \(main=., concept=storm\) has "):
+        JSE(**FAST).fit(z, y, concept={"water": water, "season": rare})
+    with pytest.raises(GroupSizeError, match=r"^y=storm: .* group \(main=storm, concept=.\) has "):
+        JSE(**FAST).fit(z, rare, concept=water)
+    with pytest.raises(LabelError, match=r"^copy: concept is equal to y"):
+        JSE(**FAST).fit(z, y, concept={"water": water, "copy": y})
+    with pytest.raises(LabelError, match=r"^concept is equal to y"):  # one needs no name
+        JSE(**FAST).fit(z, y, concept=y)
+
+
 @pytest.mark.parametrize("method", [JSE, INLP])
 def test_a_class_called_rest_is_a_class_like_any_other(birds, method):
     z, y, _, season = birds
@@ -115,3 +211,32 @@ def test_inlp_asks_nothing_of_a_task_it_does_not_use(birds):
     gaps = np.where(np.arange(len(y)) % 7 == 0, np.nan, y)
     for task in (season, gaps, y):
         assert_allclose(INLP(**FAST).fit(z, task, concept=water).removal_.matrix(), plain)
+
+
+@pytest.mark.parametrize(
+    "options", [{"tests": "group"}, {"balance": "group"}, {"balance": "main"}, {"tests": "group", "balance": "group"}]
+)
+def test_inlp_takes_groups_with_a_task_of_three_classes(birds, options, tmp_path):
+    z, y, water, season = birds
+    inlp = INLP(**FAST, **options).fit(z, season, concept=water)
+    assert inlp.classes_ == ("spring", "summer", "winter")
+    assert np.linalg.norm(inlp.spurious_.basis[1]) > 0.95
+    assert "y=winter" in inlp.trace_.stopped
+    clean = inlp.transform(z)
+    for kind in inlp.classes_:  # the concept is gone within every class of the task, where it was before
+        rows = season == kind
+        before, after = (np.abs(np.corrcoef(x[rows].T, water[rows])[1, -1]) for x in (z, clean))
+        assert after < 0.15 < 0.5 < before
+    inlp.save(tmp_path / "inlp.safetensors")
+    assert load(tmp_path / "inlp.safetensors").classes_ == inlp.classes_
+    train, held = slice(0, 2500), slice(2500, 4000)
+    given = {"X_val": z[held], "y_val": season[held], "concept_val": water[held]}
+    judged = INLP(**FAST, **options).fit(z[train], season[train], concept=water[train], **given)
+    assert np.linalg.norm(judged.spurious_.basis[1]) > 0.95
+    with pytest.raises(LabelError, match="autumn"):
+        INLP(**FAST, **options).fit(
+            z[train], season[train], concept=water[train], **{**given, "y_val": np.full(1500, "autumn")}
+        )
+    two = INLP(**FAST, **options).fit(z, y, concept=water)  # control: two classes are one fit
+    assert two.classes_ == (0, 1)
+    assert "y=" not in two.trace_.stopped

@@ -399,6 +399,33 @@ def test_a_missing_label_column_is_refused_with_what_there_is(folder, tmp_path, 
         open_rows(tmp_path, labels=["y"])
 
 
+@pytest.mark.parametrize("fixed", [True, False])
+def test_booleans_are_features_as_in_memory(tmp_path, fixed):
+    rng = np.random.default_rng(0)
+    z, y, concept = rng.random((400, 5)) < 0.4, rng.integers(2, size=400), rng.integers(2, size=400)
+    expected = LEACE().fit(z, y, concept=concept)
+    mixed = {**{f"z{j}": z[:, j] for j in range(4)}, "z4": z[:, 4].astype(np.int8), "y": y, "flag": concept > 0}
+    parquet.write_table(pa.table(mixed), tmp_path / "columns.parquet", row_group_size=90)
+    table = pa.table({"bits": lists(z, fixed=fixed), "y": y, "flag": concept > 0})
+    parquet.write_table(table, tmp_path / "lists.parquet", row_group_size=90)
+    for name in ("columns", "lists"):
+        rows = open_rows(tmp_path / f"{name}.parquet", labels=["y", "flag"])
+        assert rows.dtype == np.float64
+        fitted = LEACE().fit(rows, y, concept=rows.column("flag"))
+        np.testing.assert_allclose(fitted.removal_.matrix(), expected.removal_.matrix(), atol=1e-12)
+    beside = pa.table({"bits": lists(z), "embedding": lists(z * 1.5), "y": y})  # lists of booleans are masks then
+    parquet.write_table(beside, tmp_path / "masked.parquet")
+    assert open_rows(tmp_path / "masked.parquet").layout.columns == ("embedding",)
+    assert open_rows(tmp_path / "masked.parquet", features="bits").layout.columns == ("bits",)
+    gaps = pa.table({"z0": pa.array([True, None, False]), "y": [0, 1, 0]})
+    parquet.write_table(gaps, tmp_path / "gaps.parquet")
+    with pytest.raises(InputError, match="column 'z0' has 1 nulls"):
+        open_rows(tmp_path / "gaps.parquet", labels=["y"])
+    parquet.write_table(pa.table({"z0": ["yes", "no"], "y": [0, 1]}), tmp_path / "words.parquet")
+    with pytest.raises(InputError, match="features are numbers or booleans"):  # control
+        open_rows(tmp_path / "words.parquet", labels=["y"])
+
+
 def test_labels_of_different_type_are_refused_by_name(tmp_path):
     write(np.ones((20, 2)), tmp_path, cuts=(10,), labels={"y": np.arange(20)})
     rewritten(tmp_path / "part-1.parquet", lambda table: {"embedding": table["embedding"], "y": ["a"] * 10})

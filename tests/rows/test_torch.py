@@ -105,7 +105,7 @@ WEIGHTING = Weighting(rng.uniform(0, 1, 4 * (FOLDS + 1)))
 BOTH = np.array([0, 1])
 CENTRE = 0.1 * rng.standard_normal(WIDTH)
 MODEL = ScalarModel(
-    np.array([1.0, -2.0]), np.array([0.2, 0.1]), FoldScore(1), Standardisation(BOTH + 0.1, BOTH + 1.0), BOTH
+    np.array([1.0, -2.0]), np.array([0.2, 0.1]), FoldScore(1, FOLDS), Standardisation(BOTH + 0.1, BOTH + 1.0), BOTH
 )
 DERIVATIVES = np.array([1.0, -1.0, 300.0, 20.0, 250.0])[:, None] * rng.uniform(1, 2, (4, 1, 2))
 
@@ -136,14 +136,14 @@ STATISTICS = {
     "two classes": SoftmaxLoss(logits(1), WEIGHTING),
     "three classes": SoftmaxLoss(logits(3, centred=True, precise=True), WEIGHTING),
     "cells": CellLosses(logits(1), 4 * (FOLDS + 1)),
-    "score moments": ScoreMoments(FoldScore(2), BOTH, WEIGHTING),
+    "score moments": ScoreMoments(FoldScore(2, FOLDS), BOTH, WEIGHTING),
     "many scores": ScoreMoments(LinearScore(rng.standard_normal((4, WIDTH))), np.array([0, 1, 1, 0]), WEIGHTING),
-    "scalar loss": ScalarLoss(BOTH + 1.0, BOTH - 0.5, FoldScore(0), MODEL.standardise, BOTH, WEIGHTING),
+    "scalar loss": ScalarLoss(BOTH + 1.0, BOTH - 0.5, FoldScore(0, FOLDS), MODEL.standardise, BOTH, WEIGHTING),
     "derivatives": GroupDerivatives(MODEL, WEIGHTING),
     "held out": HeldOutLosses(MODEL, rng.uniform(size=(2, 2))),
     "one fold": HeldOutLosses(MODEL, rng.uniform(size=(2, 2)), 2),
     "leave one out": HeldOutLosses(
-        ScalarModel(BOTH + 1.0, BOTH - 0.5, FoldScore(0), MODEL.standardise, BOTH,
+        ScalarModel(BOTH + 1.0, BOTH - 0.5, FoldScore(0, FOLDS), MODEL.standardise, BOTH,
                     LeaveOneOut(WEIGHTING, np.full(4, 300.0), DERIVATIVES, DERIVATIVES.sum(axis=0))),
         np.full((2, 2), 0.7),
     ),

@@ -97,5 +97,5 @@ def test_a_missing_onnx_says_what_to_install(tmp_path, monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(InputError, match=r"pip install 'unspur\[onnx\]'"):
+    with pytest.raises(InputError, match=r"pip install '\.\[onnx\]'"):
         surgery.to_onnx(make("remove"), tmp_path / "a.onnx")

@@ -10,7 +10,7 @@ from torch import nn
 
 from tests.surgery.maps import KINDS, D, error, make, rows
 from unspur import JSE, Subspace, surgery
-from unspur.exceptions import InputError
+from unspur.exceptions import InputError, NothingRemovedWarning
 from unspur.lab.datasets import make_toy
 
 
@@ -151,21 +151,21 @@ class TestOutputs:
     removal = make("oblique remove")
     Pair = namedtuple("Pair", "mask hidden")
 
-    def run(self, wrap):
+    def run(self, wrap, **options):
         hidden = torch.from_numpy(rows(2, 7, D)).float()
         model = Returning(wrap)
-        with surgery.attach(model, "", self.removal):
+        with surgery.attach(model, "", self.removal, **options):
             changed = model(hidden)
         return changed, model(hidden), self.removal(hidden.numpy())
 
     @pytest.mark.parametrize("container", [tuple, list])
-    def test_the_first_tensor_of_a_sequence(self, container):
-        changed, plain, expected = self.run(lambda h: container([None, h, h + 1, "x"]))
+    def test_the_only_tensor_of_a_sequence_that_fits(self, container):
+        changed, plain, expected = self.run(lambda h: container([None, h[..., :3], h, "x", h.long()]))
         assert type(changed) is container
-        assert error(changed[1], expected) < 1e-5
-        assert torch.equal(changed[2], plain[2])
+        assert error(changed[2], expected) < 1e-5
+        assert torch.equal(changed[1], plain[1])
         assert (changed[0], changed[3]) == (None, "x")
-        assert error(plain[1], expected) > 1e-2  # control
+        assert error(plain[2], expected) > 1e-2  # control
 
     def test_a_named_tuple_keeps_its_kind(self):
         changed, plain, expected = self.run(lambda h: self.Pair(None, h))
@@ -174,30 +174,52 @@ class TestOutputs:
         assert error(plain.hidden, expected) > 1e-2
 
     def test_what_a_recurrent_network_returns(self):
+        """Its states have the width of its outputs, and a network may go on with either."""
         lstm = nn.LSTM(4, D, batch_first=True)
         x = torch.from_numpy(rows(2, 5, 4)).float()
-        with surgery.attach(lstm, "", self.removal):
+        plain, (plain_state, plain_cell) = lstm(x)
+        with (
+            surgery.attach(lstm, "", self.removal),
+            pytest.raises(InputError, match=r"3 tensors.*as output= the one"),
+        ):
+            lstm(x)
+        with surgery.attach(lstm, "", self.removal, output=0):
             hidden, (state, _) = lstm(x)
-        plain, (plain_state, _) = lstm(x)
         assert error(hidden.detach(), self.removal(plain.detach().numpy())) < 1e-5
         assert torch.equal(state, plain_state)
+        with surgery.attach(lstm, "", self.removal, output=(1, 0)):
+            hidden, (state, cell) = lstm(x)
+        assert error(state.detach(), self.removal(plain_state.detach().numpy())) < 1e-5
+        assert torch.equal(hidden, plain)
+        assert torch.equal(cell, plain_cell)
 
     @pytest.mark.parametrize("kind", [dict, OrderedDict])
-    def test_the_first_tensor_of_a_mapping(self, kind):
-        changed, plain, expected = self.run(lambda h: kind(cache=None, features=h, extra=h + 1))
+    def test_one_tensor_of_a_mapping_by_name(self, kind):
+        def wrap(h):
+            return kind(cache=None, features=h, extra=h + 1)
+
+        with pytest.raises(
+            InputError, match=r"2 tensors of 24 features: 'features' \(2, 7, 24\), 'extra' \(2, 7, 24\)"
+        ):
+            self.run(wrap)
+        changed, plain, expected = self.run(wrap, output="features")
         assert type(changed) is kind
         assert list(changed) == ["cache", "features", "extra"]
         assert error(changed["features"], expected) < 1e-5
         assert torch.equal(changed["extra"], plain["extra"])
+        with pytest.raises(InputError, match="without 'logits'; it has 'cache', 'features', 'extra'"):
+            self.run(wrap, output="logits")
+        with pytest.raises(InputError, match="NoneType and not a tensor"):
+            self.run(wrap, output="cache")
 
-    def test_the_last_hidden_state_of_a_model_output(self):
+    def test_one_tensor_of_a_model_output_by_name(self):
         held = []
 
         def wrap(h):
             held.append(ModelOutput(last_hidden_state=h, pooler_output=h[:, 0], hidden_states=(h, h)))
             return held[-1]
 
-        changed, plain, expected = self.run(wrap)
+        changed, plain, expected = self.run(wrap, output="last_hidden_state")
         assert isinstance(changed, ModelOutput)
         assert error(changed.last_hidden_state, expected) < 1e-5
         assert error(changed["last_hidden_state"], expected) < 1e-5
@@ -205,13 +227,25 @@ class TestOutputs:
         assert len(changed.hidden_states) == 2
         assert changed is not held[0]
         assert torch.equal(held[0].last_hidden_state, plain.last_hidden_state)  # what the model holds is untouched
+        pooled, plain, expected = self.run(wrap, output="pooler_output")
+        assert error(pooled.pooler_output, expected[:, 0]) < 1e-5
+        assert torch.equal(pooled.last_hidden_state, plain.last_hidden_state)
+        nested, plain, expected = self.run(wrap, output=("hidden_states", 1))
+        assert error(nested.hidden_states[1], expected) < 1e-5
+        assert torch.equal(nested.hidden_states[0], plain.hidden_states[0])
+        with pytest.raises(InputError, match="that the network goes on with"):
+            self.run(wrap)
         reordered, _, expected = self.run(lambda h: {"logits": h[..., :2], "last_hidden_state": h})
         assert error(reordered["last_hidden_state"], expected) < 1e-5
 
-    @pytest.mark.parametrize("wrap", [lambda _: "text", lambda _: (), lambda h: {"a": [h]}, lambda _: None])
+    @pytest.mark.parametrize("wrap", [lambda _: "text", lambda _: (), lambda _: {"a": [1]}, lambda _: None])
     def test_outputs_without_a_tensor(self, wrap):
         with pytest.raises(InputError, match="without a tensor to transform"):
             self.run(wrap)
+
+    def test_outputs_of_which_no_tensor_fits(self):
+        with pytest.raises(InputError, match=r"none with 24 features along axis -1: 0 \(2, 7, 3\), 1 \(2, 7, 5\)"):
+            self.run(lambda h: (h[..., :3], h[..., :5]))
 
     @pytest.mark.parametrize("wrap", [lambda h: h[..., :5], lambda h: h.sum(), lambda h: h.transpose(1, 2)])
     def test_outputs_of_another_width(self, wrap):
@@ -221,6 +255,102 @@ class TestOutputs:
     def test_outputs_that_are_not_rows(self):
         with pytest.raises(InputError, match=r"torch.int64"):
             self.run(lambda h: h.long())
+
+
+class TestInputs:
+    removal = make("oblique remove")
+
+    def test_the_input_of_a_module_passes_through(self, model, x):
+        plain = model(x)
+        with surgery.attach(model, "last", self.removal, where="input"):
+            attached = model(x)
+        assert not model.last._forward_pre_hooks
+        assert not model._forward_pre_hooks
+        assert error(attached.detach(), by_hand(model, x, self.removal)) < 1e-5
+        assert error(plain.detach(), attached.detach()) > 1e-3  # control
+
+    def test_one_argument_by_name_or_position(self):
+        class Two(nn.Module):
+            def forward(self, first, second=None, *, third=None):
+                return torch.stack([first, second, third])
+
+        module = Two()
+        a, b, c = (torch.from_numpy(rows(3, D, seed=k)).float() for k in range(3))
+        plain = module(a, b, third=c)
+        for argument, changes in ((0, 0), ("first", 0), (1, 1), ("second", 1), (-1, 1), ("third", 2)):
+            with surgery.attach(module, "", self.removal, where="input", argument=argument):
+                got = module(a, b, third=c)
+            expected = plain.numpy().copy()
+            expected[changes] = self.removal(expected[changes])
+            np.testing.assert_allclose(got, expected, atol=1e-5)
+        attached = surgery.attach(module, "", self.removal, where="input")
+        with attached, pytest.raises(InputError, match=r"3 tensors.*Pass as argument= the one"):
+            module(a, b, third=c)
+        with attached, pytest.raises(InputError, match="without a tensor"):
+            module(1, 2)
+
+    def test_choices_that_mean_nothing_are_errors(self, model):
+        for wrong, said in (
+            ({"where": "middle"}, "'output' or 'input'"),
+            ({"argument": 0}, "the other one"),
+            ({"where": "input", "output": 0}, "the other one"),
+            ({"axis": 1.5}, "whole number"),
+        ):
+            with pytest.raises(InputError, match=said):
+                surgery.attach(model, "body", self.removal, **wrong)
+
+
+class TestAxes:
+    removal = make("oblique remove")
+
+    def test_channels_of_feature_maps(self):
+        maps = torch.from_numpy(rows(2, 3, 5, D)).float().movedim(-1, 1)  # N × C × H × W
+        identity = nn.Identity()
+        for axis in (1, -3):
+            with surgery.attach(identity, "", self.removal, axis=axis):
+                got = identity(maps)
+            expected = self.removal(maps.movedim(1, -1).numpy())
+            assert got.shape == maps.shape
+            assert error(got.movedim(1, -1), expected) < 1e-5
+        assert error(maps.movedim(1, -1), expected) > 1e-2  # control
+
+    def test_a_wrong_axis_is_an_error_that_names_the_right_one(self):
+        identity = nn.Identity()
+        with surgery.attach(identity, "", self.removal), pytest.raises(InputError, match=r"Axis 1 has: pass axis=1"):
+            identity(torch.zeros(2, D, 3, 5))
+        with (
+            surgery.attach(identity, "", self.removal, axis=1),
+            pytest.raises(InputError, match=r"needs an axis 1 of 24"),
+        ):
+            identity(torch.zeros(2, 3, D))
+        with (
+            surgery.attach(identity, "", self.removal, axis=2),
+            pytest.raises(InputError, match=r"needs an axis 2 of 24"),
+        ):
+            identity(torch.zeros(2, D))
+        with surgery.attach(identity, "", self.removal), pytest.raises(InputError, match=r"Pass axis=1 or axis=-1"):
+            identity(torch.zeros(2, D, 3, D))
+        with surgery.attach(identity, "", self.removal, axis=-1):
+            assert identity(torch.zeros(2, D, 3, D)).shape == (2, D, 3, D)
+
+
+def test_a_module_that_does_not_run_is_said(model, x):
+    class Aside(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.used, self.unused = nn.Linear(6, D), nn.Linear(6, D)
+
+        def forward(self, rows):
+            return self.used(rows)
+
+    aside = Aside()
+    said = pytest.warns(NothingRemovedWarning, match="'unused' did not, so the removal changed nothing")
+    with said, surgery.attach(aside, "unused", make("remove")):
+        aside(x)
+    with surgery.attach(aside, "unused", make("remove")):
+        pass  # control: nothing ran
+    with surgery.attach(aside, "used", make("remove")):
+        aside(x)
 
 
 class TestNumbers:

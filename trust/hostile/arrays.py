@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import pickle
 import struct
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from trust.hostile.bounded import CANARY
+from trust.hostile.damage import damaged
 from trust.hostile.trials import NOT_FILES, Attacks, Bad, Reader, promised
 from unspur.lab.files import Table, read_table
 from unspur.rows.opening import open_rows
@@ -365,12 +367,57 @@ def _parquet_of(table: Any) -> bytes:
     return file.getvalue()
 
 
-npy_rows = Reader(_make_npy, _read_npy, npy_attacks)
-npy_opened = Reader(_make_npy, _open_npy, npy_attacks)
-npy_labels = Reader(_make_labels, _read_labels, npy_attacks)
-npz = Reader(_make_npz, _read_npz, npz_attacks)
+def forged_npy(sound: bytes, rng: np.random.Generator) -> bytes:
+    """The header of another array, and as many bytes as it needs, or some more or fewer."""
+    kinds = ("<f8", "<f4", ">f8", "<f2", "<i8", "|b1", "<u1", "<U4", "|S3", "<M8[s]", "<c16", "|V4", "|O", "<f16")
+    kind = str(rng.choice(kinds))
+    axes = [1, 1, 2, 2, 2, 3][rng.integers(6)]
+    shape = tuple(int(rng.choice([0, 1, 3, 12, 12, 40, 10**6, 10**12, 2**62])) for _ in range(axes))
+    order = bool(rng.integers(2))
+    size = min(4096, math.prod(shape) * (8 if kind == "|O" else np.dtype(kind).itemsize))
+    body = bytes(sound[-size:] if size else b"").ljust(size, b"\x01")[
+        : max(0, size + int(rng.choice([0, 0, 0, -1, 7])))
+    ]
+    return npy_of(f"{{'descr': {kind!r}, 'fortran_order': {order}, 'shape': {shape}, }}", body)
+
+
+def forged_npz(sound: bytes, rng: np.random.Generator) -> bytes:
+    """A zip with a bad member; or a sound one with another number in its table of contents."""
+    with zipfile.ZipFile(io.BytesIO(sound)) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    name = list(members)[rng.integers(len(members))]
+    way = rng.integers(3)
+    if way == 0:
+        return zip_of({**members, name: forged_npy(members[name], rng)}, int(rng.choice([0, 8])))
+    if way == 1:
+        return zip_of({**members, name: damaged(members[name], sound, rng, text=False)}, int(rng.choice([0, 8])))
+    content, start = bytearray(sound), sound.index(b"PK\x01\x02")
+    at, width = ((8, 2), (10, 2), (20, 4), (24, 4), (28, 2), (30, 2), (42, 4))[rng.integers(7)]
+    value = int(rng.choice([0, 1, 8, 12, 14, 100, 2**16 - 1, 2**31 - 1, 2**32 - 1])) % 256**width
+    content[start + at : start + at + width] = value.to_bytes(width, "little")
+    return bytes(content)
+
+
+def forged_parquet(sound: bytes, rng: np.random.Generator) -> bytes:
+    """Other bytes in the footer, or at the head of a page, where numbers are: of values, of bytes, of pages."""
+    footer = int.from_bytes(sound[-8:-4], "little")
+    content, start = bytearray(sound), len(sound) - footer - 8
+    for _ in range(int(rng.choice([1, 1, 2, 4]))):
+        at = int(rng.integers(start, start + footer)) if rng.integers(3) else int(rng.integers(4, min(start, 80)))
+        content[at] = int(rng.choice([0, 1, 0x7F, 0x80, 0xFF, int(rng.integers(256))]))
+    if not rng.integers(4):  # a number of ten bytes in the place of one of one
+        at = int(rng.integers(start, start + footer))
+        content[at : at + 1] = b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"
+        content[-8:-4] = (footer + 9).to_bytes(4, "little")
+    return bytes(content)
+
+
+npy_rows = Reader(_make_npy, _read_npy, npy_attacks, forged=forged_npy)
+npy_opened = Reader(_make_npy, _open_npy, npy_attacks, forged=forged_npy)
+npy_labels = Reader(_make_labels, _read_labels, npy_attacks, forged=forged_npy)
+npz = Reader(_make_npz, _read_npz, npz_attacks, forged=forged_npz)
 csv = Reader(_make_csv, _read_csv, csv_attacks, text=True)
-parquet = Reader(_make_parquet, _read_parquet, parquet_attacks)
-parquet_lists = Reader(_make_lists, _read_parquet, parquet_attacks)
-parquet_opened = Reader(_make_parquet, _open_parquet, parquet_attacks)
-parquet_lists_opened = Reader(_make_lists, _open_parquet, parquet_attacks)
+parquet = Reader(_make_parquet, _read_parquet, parquet_attacks, forged=forged_parquet)
+parquet_lists = Reader(_make_lists, _read_parquet, parquet_attacks, forged=forged_parquet)
+parquet_opened = Reader(_make_parquet, _open_parquet, parquet_attacks, forged=forged_parquet)
+parquet_lists_opened = Reader(_make_lists, _open_parquet, parquet_attacks, forged=forged_parquet)

@@ -30,7 +30,9 @@ from trust.hostile.trials import BrokenPromiseError, Reader, put, trials
 COMPUTING, WAITING = 10.0, 15.0
 #: The latter while the process makes its imports and a sound file.
 STARTING = 60.0
-#: Bytes of address space beyond what the process has after its imports.
+#: Bytes that a trial may take beyond what the process had before it: of memory, and of address space that it asks for.
+MOST = 100 << 20
+#: Bytes of address space beyond what the process has after its imports. One that asks for more gets a MemoryError.
 ROOM = 2 << 30
 #: Characters of a message: one that holds half of the file is not clear.
 LONGEST = 1500
@@ -102,7 +104,8 @@ class Bounded:
 
     def _ask(self, request: dict[str, Any]) -> None:
         if self._child is None:
-            one = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+            one = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MALLOC_ARENA_MAX"), "1")
+            one["ARROW_DEFAULT_MEMORY_POOL"] = "system"  # others set gigabytes of addresses aside
             one |= dict.fromkeys(("TMPDIR", "HOME"), str(self._tree))
             self._child = subprocess.Popen(
                 [sys.executable, "-m", __name__, str(self._tree)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -197,7 +200,10 @@ def _try_all(asked: dict[str, Any], tree: Path, say: Any) -> None:
         put(bad, path)
         before = _listing(tree)
         say(trial=what, number=number)
+        memory = _Memory()
         outcome, said = _tried(reader, path, asked["computing"])
+        if outcome != "fault" and (taken := memory.taken) > MOST:
+            outcome, said = "fault", f"it took {taken >> 20:,} MB"
         gc.collect(0)
         if outcome != "fault" and (changed := _listing(tree) ^ before):
             outcome, said = "fault", f"files elsewhere were made, changed or removed: {sorted(changed)[:3]}"
@@ -213,6 +219,8 @@ def _tried(reader: Reader, path: Path, computing: float) -> tuple[str, str]:
         reader.read(path)
     except UnspurError as error:
         message = str(error)
+        if _without_memory(error):
+            return "fault", f"it asked for too much memory: {message[:300]}"
         if path.name not in message and path.parent.name not in message:
             return "fault", f"the message does not name the file: {message[:300]}"
         if len(message) > LONGEST:
@@ -225,6 +233,37 @@ def _tried(reader: Reader, path: Path, computing: float) -> tuple[str, str]:
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
     return "read", ""
+
+
+class _Memory:
+    """What is taken from now on. The peak of the address space has been there since the start and only grows."""
+
+    def __init__(self) -> None:
+        Path("/proc/self/clear_refs").write_text("5")  # the peak of memory in use begins anew
+        self.before = _status()
+
+    @property
+    def taken(self) -> int:
+        """Bytes, of memory or of address space, at the worst moment."""
+        now = _status()
+        asked = now["VmPeak"] - self.before["VmSize"] if now["VmPeak"] > self.before["VmPeak"] else 0
+        return max(asked, now["VmHWM"] - self.before["VmRSS"])
+
+
+def _status() -> dict[str, int]:
+    """Sizes in bytes from the system's account of this process."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    sizes = (line.split() for line in lines if line.startswith(("VmPeak", "VmSize", "VmHWM", "VmRSS")))
+    return {name.rstrip(":"): int(size) << 10 for name, size, _ in sizes}
+
+
+def _without_memory(error: BaseException | None) -> bool:
+    """Whether an error comes of memory that was asked for and not given."""
+    while error is not None:
+        if isinstance(error, MemoryError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _where(error: BaseException) -> str:

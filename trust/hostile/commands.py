@@ -21,6 +21,7 @@ def _run(path: Path, *arguments: object) -> None:
     done = CliRunner().invoke(main, [str(argument) for argument in arguments])
     said = done.output if done.exit_code else ""
     promised("Traceback" not in done.output, f"a traceback: {done.output[-300:]}")
+    promised("not enough memory" not in done.output, f"too much memory: {done.output[-300:]}")
     promised(done.exit_code in (0, 1, 2), f"exit code {done.exit_code}: {done.output[-300:]}")
     if done.exit_code:
         last = said.strip().rsplit("\n\n", 1)[-1]
@@ -78,6 +79,11 @@ def _report(path: Path) -> None:
     _run(path, "report", path, *LABELS, "--output", path.parent / "page.html", "--force")
 
 
+def _report_removal(path: Path) -> None:
+    rows = path.parent / "rows.csv"
+    _run(path, "report", rows, *LABELS, "--removal", path, "--output", path.parent / "page.html", "--force")
+
+
 def _data(path: Path) -> None:
     _run(path, "data", "waterbirds", "--root", path.parent / "root", "--archive", path, "--unverified")
 
@@ -99,9 +105,12 @@ def _tarred(folder: Path) -> Path:
 
 fit_csv = Reader(_table, _fit, _csv_attacks, text=True)
 fit_npz = Reader(_archive, _fit, arrays.npz_attacks)
-apply = Reader(_with_rows(saved.leace.make), _apply, saved.artifact_attacks)
-evaluate = Reader(_with_rows(saved.leace.make), _evaluate, saved.artifact_attacks)
+apply = Reader(_with_rows(saved.leace.make), _apply, saved.artifact_attacks, forged=saved.forged_artifact)
+evaluate = Reader(_with_rows(saved.leace.make), _evaluate, saved.artifact_attacks, forged=saved.forged_artifact)
+report_removal = Reader(
+    _with_rows(saved.jse.make), _report_removal, saved.artifact_attacks, forged=saved.forged_artifact
+)
 report = Reader(_table, _report, _csv_attacks, text=True)
 data = Reader(_tarred, _data, datasets.tar_attacks)
 reproduce = Reader(experiments.spec.make, _reproduce, experiments.spec_attacks, text=True)
-__all__ = ["apply", "data", "evaluate", "fit_csv", "fit_npz", "report", "reproduce"]
+__all__ = ["apply", "data", "evaluate", "fit_csv", "fit_npz", "report", "report_removal", "reproduce"]

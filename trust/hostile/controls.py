@@ -8,6 +8,8 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
 from trust.hostile.bounded import CANARY
 from trust.hostile.trials import Reader, promised
 from unspur.exceptions import InputError
@@ -48,10 +50,20 @@ def _says(message: str) -> Callable[[Path], None]:
     return misbehave
 
 
+def _refuses_after_asking(path: Path) -> None:
+    try:
+        bytearray(64 << 30)
+    except MemoryError as error:
+        raise InputError(f"{path.name} does not fit into memory.") from error
+
+
 hangs = _reader(_hangs)
 waits = _reader(_waits)
 crashes = _reader(lambda _: os.kill(os.getpid(), signal.SIGSEGV))
 eats_memory = _reader(lambda _: bytearray(64 << 30))
+takes_memory = _reader(lambda _: bytearray(150 << 20))
+asks_for_memory = _reader(lambda _: np.empty(150 << 17))
+hides_its_hunger = _reader(_refuses_after_asking)
 runs_code = _reader(lambda path: pickle.loads(path.read_bytes()), pickle.dumps(_Attack()))
 writes_elsewhere = _reader(lambda path: (path.parent.parent / "cwd" / "evil").write_bytes(b"x"))
 has_another_error = _reader(lambda path: {}[path.name])

@@ -134,6 +134,50 @@ def _with(value: Any, place: tuple[Any, ...], change: Callable[[Any, Any], objec
     return outer[0]
 
 
+def forged(value: Any, rng: np.random.Generator) -> Any:
+    """A JSON value of which one to three things are of another kind, size or number, and the rest is as it was."""
+    for _ in range(int(rng.choice([1, 1, 1, 2, 3]))):
+        places = list(_places(value))
+        place = places[rng.integers(len(places))]
+        value = _with(value, place, lambda holder, key: _forge(holder, key, rng))
+    return value
+
+
+def _forge(holder: Any, key: Any, rng: np.random.Generator) -> None:
+    now = holder[key]
+    number = float(rng.choice([0, -1, 0.5, 2, 10, 1e6, -1e6, 1e18, 1e99, 1e308]))
+    ways: list[Callable[[], Any]] = [
+        lambda: ODD_VALUES[rng.integers(len(ODD_VALUES))], lambda: [now], lambda: {"x": now}, lambda: "x" * 300_000,
+        lambda: list(range(20_000)), lambda: _nested(int(rng.choice([20, 60, 400]))),
+        lambda: 10 ** int(rng.integers(400)),
+    ]  # fmt: skip
+    if isinstance(now, int | float) and not isinstance(now, bool):
+        ways += [lambda: number, lambda: now * number, lambda: now + number, lambda: -now, lambda: int(number)] * 3
+    if isinstance(now, str):
+        ways += [
+            lambda: now * 2,
+            lambda: now[:-1],
+            lambda: now.upper(),
+            lambda: f"{now}\u202e\x1b[31m\n",
+            lambda: now[::-1],
+        ]
+    if isinstance(now, list) and now:
+        ways += [lambda: now[:-1], lambda: now * 2, lambda: now * 1000, lambda: now[::-1], lambda: [*now, None]] * 2
+    if isinstance(now, dict) and now:
+        ways += [lambda: dict(list(now.items())[:-1]), lambda: {**now, "more": 1}, lambda: {"x" * 5000: 1, **now}]
+    try:
+        holder[key] = ways[rng.integers(len(ways))]()
+    except OverflowError:  # of a number that was forged before
+        holder[key] = number
+
+
+def _nested(depth: int) -> Any:
+    value: Any = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
 def as_json(value: Any) -> bytes:
     """JSON as Python writes it, with NaN and infinity."""
     return json.dumps(value).encode("utf-8", "surrogatepass")

@@ -8,7 +8,9 @@ import lzma
 from pathlib import Path
 from typing import Any
 
-from trust.hostile.damage import ODD_JSON, as_json, odd_fields
+import numpy as np
+
+from trust.hostile.damage import ODD_JSON, as_json, forged, odd_fields
 from trust.hostile.trials import NOT_FILES, Attacks, Reader, promised
 from unspur.exceptions import ArtifactError
 from unspur.lab.experiments.records import Record, RecordStore, pack, record_key, unpack
@@ -217,5 +219,20 @@ def _bomb(path: Path) -> None:
 
 
 spec = Reader(_make_spec, _read_spec, spec_attacks, text=True)
-record = Reader(_make_record, _read_record, record_attacks, text=True)
-packs = Reader(_make_pack, _read_pack, pack_attacks)
+
+
+def forged_record(sound: bytes, rng: np.random.Generator) -> bytes:
+    """Other values, with a checksum that fits them."""
+    value = forged(json.loads(sound), rng)
+    return _vouched(value) if isinstance(value, dict) else as_json(value)
+
+
+def forged_pack(sound: bytes, rng: np.random.Generator) -> bytes:
+    """The same in a line of a pack."""
+    lines = lzma.decompress(sound).splitlines()[:-1]
+    number = int(rng.integers(len(lines)))
+    return _packed([*lines[:number], forged_record(lines[number], rng).strip(), *lines[number + 1 :]])
+
+
+record = Reader(_make_record, _read_record, record_attacks, text=True, forged=forged_record)
+packs = Reader(_make_pack, _read_pack, pack_attacks, forged=forged_pack)

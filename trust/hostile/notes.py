@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from trust.hostile.arrays import csv, npz, parquet
-from trust.hostile.saved import json_attacks
+from trust.hostile.saved import forged_json, json_attacks
 from trust.hostile.trials import NOT_FILES, Attacks, Reader, promised
 from unspur._temporary import whereabouts
 from unspur.exceptions import InputError
@@ -100,11 +100,11 @@ def _names(path: Path) -> None:
     promised(all(isinstance(name, str) for name in names), "names are no texts")
 
 
-download = Reader(_make_note, _read_note, json_attacks, text=True)
-progress = Reader(_make_progress, _read_progress, json_attacks, text=True)
-scheduler = Reader(_make_scheduler, _read_scheduler, json_attacks, text=True)
+download = Reader(_make_note, _read_note, json_attacks, text=True, forged=forged_json)
+progress = Reader(_make_progress, _read_progress, json_attacks, text=True, forged=forged_json)
+scheduler = Reader(_make_scheduler, _read_scheduler, json_attacks, text=True, forged=forged_json)
 lock = Reader(_make_lock, _hold, lock_attacks, text=True)
-config = Reader(_make_config, _read_config, json_attacks, text=True)
+config = Reader(_make_config, _read_config, json_attacks, text=True, forged=forged_json)
 names_of_csv = Reader(csv.make, _names, csv.attacks, text=True)
-names_of_npz = Reader(npz.make, _names, lambda _: NOT_FILES)
-names_of_parquet = Reader(parquet.make, _names, lambda _: NOT_FILES)
+names_of_npz = Reader(npz.make, _names, lambda _: NOT_FILES, forged=npz.forged)
+names_of_parquet = Reader(parquet.make, _names, lambda _: NOT_FILES, forged=parquet.forged)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import warnings
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,9 @@ import numpy as np
 import safetensors.numpy
 
 from trust.hostile.arrays import csv_attacks, npy_attacks
-from trust.hostile.damage import ODD_JSON, as_json, odd_fields
+from trust.hostile.damage import ODD_JSON, as_json, forged, odd_fields
 from trust.hostile.trials import NOT_FILES, Attacks, Reader, promised
-from unspur import INLP, JSE, LEACE, load
+from unspur import INLP, JSE, LEACE, RLACE, SPLINCE, load
 from unspur.criteria import LABEL
 from unspur.io import write_artifact
 from unspur.lab.encoders.checkpoint import load_checkpoint
@@ -24,6 +26,8 @@ from unspur.lab.encoders.tuned import read_record
 from unspur.lab.files import read_table
 
 ROWS, WIDTH = 80, 4
+#: One in so many removals that are read is measured, which takes longer than to read it.
+CERTIFIED = 8
 
 
 def _rows() -> tuple[Any, Any, Any]:
@@ -61,6 +65,11 @@ def _load(path: Path) -> None:
         drawn = [test.scaled(verdict.level, 1.0) for test in (verdict.informative, verdict.own)]
         promised(np.isfinite(drawn).all() and verdict.role in LABEL, "its tests cannot be drawn")
     promised(isinstance(remover.get_params(), dict) and isinstance(repr(remover), str), "it has no parameters")
+    promised(remover._repr_html_() and 0 <= remover.removal_.rank <= remover.n_features_in_, "its map has no rank")
+    promised(np.isfinite(remover.spurious_.angles(remover.main_)).all(), "its subspaces have no angles")
+    if zlib.crc32(path.read_bytes()) % CERTIFIED == 0:
+        z, y, concept = _rows()
+        promised("rows" in str(remover.certificate(z + 0.01, y, concept)), "it has no certificate")
     names = getattr(remover, "feature_names_in_", None)
     promised(names is None or len(names) == remover.n_features_in_, "names do not fit the features")
     for classes in (remover.classes_, remover.concept_classes_):
@@ -103,10 +112,124 @@ def artifact_attacks(sound: bytes) -> Attacks:
     plain = json.loads(metadata["unspur"])
     for what, value in odd_fields(plain):
         yield what, _with_metadata(arrays, as_json(value).decode())
+    yield from _meanings(arrays, plain)
     yield "a parameter too many", _with_metadata(arrays, json.dumps({**plain, "parameters": {"x": 1}}))
     yield "code for a method", _with_metadata(arrays, json.dumps({**plain, "method": "__import__('os')"}))
     yield "no metadata", safetensors.numpy.save(arrays)
     yield from NOT_FILES
+
+
+def _meanings(arrays: dict[str, Any], plain: dict[str, Any]) -> Attacks:
+    """Sound files with parts that do not belong together."""
+    if "right" not in arrays:  # of a network in training
+        return
+    text, d, none = json.dumps(plain), len(arrays["centre"]), np.empty(0)
+    for n in (10**9, 2**40, 10**14, 2**62):
+        wide, long, empty = (none, [0, n]), (none, [n, 0]), (none, [0])
+        bases = {"spurious": long, "main": long}
+        yield (
+            f"{n} features and no direction",
+            _declared(text, {"centre": empty, "offset": empty, "right": long, "left": long, **bases}),
+        )
+        yield (
+            f"{n} directions of nothing",
+            _declared(text, {"centre": empty, "offset": empty, "right": wide, "left": wide, **bases}),
+        )
+        both = {"right": wide, "left": wide, "spurious": wide, "main": wide}
+        yield f"{n} directions everywhere", _declared(text, {"centre": empty, "offset": empty, **both})
+        yield f"subspaces of {n} features", _declared(text, {**{k: (v, v.shape) for k, v in arrays.items()}, **bases})
+    other = {
+        "more directions than features": {"right": np.ones((d, 3 * d)), "left": np.ones((d, 3 * d))},
+        "20,000 directions": {"right": np.zeros((d, 20_000)), "left": np.zeros((d, 20_000))},
+        "a main basis of another space": {"main": np.eye(d + 3)[:, :1]},
+        "a spurious basis of another space": {"spurious": np.eye(d + 3)[:, :1]},
+        "a larger spurious subspace": {"spurious": np.eye(d)[:, : d - 1]},
+        "another spurious subspace": {"spurious": np.eye(d)[:, [d - 1]]},
+        "no spurious subspace": {"spurious": np.empty((d, 0))},
+        "a map of nothing": {"right": np.empty((d, 0)), "left": np.empty((d, 0))},
+        "factors of zero": {"right": np.zeros((d, 1)), "left": np.zeros((d, 1))},
+        "a stretched factor": {"right": 5.0 * arrays["right"]},
+        "factors of 1e60": {"right": 1e60 * arrays["right"], "left": 1e60 * arrays["left"]},
+        "a factor of another sign": {"right": -arrays["right"]},
+        "an offset": {"offset": np.full(d, 1e99)},
+        "a centre far away": {"centre": np.full(d, 1e99)},
+        "an array that nobody knows": {"more": np.zeros(1000)},
+    }
+    for what, changed in other.items():
+        yield what, bytes(safetensors.numpy.save({**arrays, **changed}, {"unspur": text}))
+    deep = json.loads("[" * 900 + "]" * 900)
+    names = {
+        "names of megabytes": ["x" * 1_000_000] * d, "names that are numbers": list(range(d)), "no names": [],
+        "names that are lists": [["x"]] * d, "names that are none": [None] * d,
+    }  # fmt: skip
+    for what, value in names.items():
+        yield what, _with_metadata(arrays, json.dumps({**plain, "feature_names": value}))
+    classes = {
+        "a million classes": list(range(10**6)), "classes nested 900 times": deep,
+        "classes that are tables": [{"a": 1}],
+        "a class of megabytes": ["x" * 4_000_000, "y"], "a million empty lists": [[]] * 10**6,
+    }  # fmt: skip
+    for what, value in classes.items():
+        yield what, _with_metadata(arrays, json.dumps({**plain, "classes": value}))
+    yield "the other form", _with_metadata(arrays, json.dumps({**plain, "form": "keep"}))
+    for what, value in {"-1": -1, "10^400": 10**400, "nested": deep}.items():
+        for name in plain["parameters"]:
+            changed = {**plain["parameters"], name: value}
+            yield f"{name} = {what}", _with_metadata(arrays, json.dumps({**plain, "parameters": changed}))
+    steps = plain["trace"].get("steps")
+    if steps:
+        many = {**plain["trace"], "steps": steps[:1] * 20_000}
+        yield "20,000 steps", _with_metadata(arrays, json.dumps({**plain, "trace": many}))
+        yield "a trace of no parts", _with_metadata(arrays, json.dumps({**plain, "trace": {"parts": {}}}))
+
+
+def _declared(text: str, arrays: dict[str, tuple[Any, Any]]) -> bytes:
+    """A file whose header gives arrays any shape that takes as many bytes as there are."""
+    header: dict[str, Any] = {"__metadata__": {"unspur": text}}
+    body = b""
+    for name, (array, shape) in arrays.items():
+        content = array.tobytes()
+        header[name] = {"dtype": "F64", "shape": list(shape), "data_offsets": [len(body), len(body) + len(content)]}
+        body += content
+    return _header(header, body)
+
+
+def forged_artifact(sound: bytes, rng: np.random.Generator) -> bytes:
+    """A sound safetensors file with other metadata, or another array, than the one it was made from."""
+    arrays, metadata = _arrays_of(sound)
+    plain = json.loads(metadata["unspur"])
+    if rng.integers(2):
+        return _with_metadata(arrays, as_json(forged(plain, rng)).decode("utf-8", "surrogatepass"))
+    names = sorted(arrays)
+    for _ in range(int(rng.choice([1, 1, 2]))):
+        name = names[rng.integers(len(names))]
+        arrays[name] = _forged_array(arrays[name], arrays[names[rng.integers(len(names))]], rng)
+    return bytes(safetensors.numpy.save(arrays, metadata))
+
+
+def _forged_array(array: Any, other: Any, rng: np.random.Generator) -> Any:
+    number = float(rng.choice([0.0, -1.0, 1e-9, 0.5, 2.0, 1e20, 1e99, 1e200, np.nan, np.inf]))
+    grow = int(rng.choice([1, 2, 50]))
+    ways: list[Callable[[], Any]] = [
+        lambda: other, lambda: array.T, lambda: array * number, lambda: array + number, lambda: array[:-1],
+        lambda: np.repeat(array, grow, axis=0), lambda: np.repeat(array, grow, axis=-1), lambda: array[..., :0],
+        lambda: array[None], lambda: array.reshape(-1), lambda: array[:, None],
+        lambda: array + 1e-4 * rng.normal(size=array.shape),
+        lambda: rng.normal(size=array.shape), lambda: np.linalg.qr(rng.normal(size=(WIDTH, WIDTH)))[0][:, :grow],
+        lambda: array.astype(str(rng.choice(["<f2", "<f4", "<i8", "|b1", "<u2"]))), lambda: array[::-1],
+        lambda: np.where(rng.random(array.shape) < 0.2, number, array),
+    ]  # fmt: skip
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return np.ascontiguousarray(ways[rng.integers(len(ways))]())
+        except (IndexError, ValueError):  # of an array that was forged before
+            return other
+
+
+def forged_json(sound: bytes, rng: np.random.Generator) -> bytes:
+    """Sound JSON in which some values are others."""
+    return as_json(forged(json.loads(sound), rng))
 
 
 def _with_metadata(arrays: dict[str, Any], text: str) -> bytes:
@@ -287,15 +410,19 @@ def _read_maps(path: Path) -> None:
     promised(prepared is None or (prepared.crop >= 1 and len(prepared.mean) == 3), "pictures are prepared in no way")
 
 
-jse = Reader(_saved(JSE), _load, artifact_attacks)
-inlp = Reader(_saved(INLP), _load, artifact_attacks)
-leace = Reader(_saved(LEACE), _load, artifact_attacks)
+jse = Reader(_saved(JSE), _load, artifact_attacks, forged=forged_artifact)
+scores = Reader(_saved(lambda: JSE(orthogonality="scores")), _load, artifact_attacks, forged=forged_artifact)
+onto_main = Reader(_saved(lambda: JSE(output="onto_main")), _load, artifact_attacks, forged=forged_artifact)
+inlp = Reader(_saved(INLP), _load, artifact_attacks, forged=forged_artifact)
+rlace = Reader(_saved(RLACE), _load, artifact_attacks, forged=forged_artifact)
+leace = Reader(_saved(LEACE), _load, artifact_attacks, forged=forged_artifact)
+splince = Reader(_saved(SPLINCE), _load, artifact_attacks, forged=forged_artifact)
 reduction = Reader(_make_reduction, _read_reduction, reduction_attacks)
-checkpoint = Reader(_make_checkpoint, _read_checkpoint, artifact_attacks)
-training = Reader(_make_training, _read_training, json_attacks, text=True)
-store_manifest = Reader(_make_store, _read_store, json_attacks, text=True)
+checkpoint = Reader(_make_checkpoint, _read_checkpoint, artifact_attacks, forged=forged_artifact)
+training = Reader(_make_training, _read_training, json_attacks, text=True, forged=forged_json)
+store_manifest = Reader(_make_store, _read_store, json_attacks, text=True, forged=forged_json)
 store_labels = Reader(_make_store_labels, _read_store, _labels_attacks, text=True)
 store_rows = Reader(_make_store_rows, _read_store, npy_attacks)
-maps_description = Reader(_make_maps, _read_maps, json_attacks, text=True)
+maps_description = Reader(_make_maps, _read_maps, json_attacks, text=True, forged=forged_json)
 maps_values = Reader(_make_map_values, _read_maps, npy_attacks)
 maps_coverage = Reader(_make_coverage, _read_maps, npy_attacks)

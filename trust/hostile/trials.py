@@ -23,6 +23,8 @@ class Reader:
 
     `read` reads it and raises `BrokenPromiseError` if what it got is not what the reader promises. `attacks` are bad
     files made by hand, of the sound one. `text`: words of it may be replaced. `by_chance`: whether damage is drawn too.
+    `forged` draws a file that is sound as far as its format goes, and of which one thing is wrong; every second one of
+    those that are drawn is of these.
     """
 
     make: Callable[[Path], Path]
@@ -30,6 +32,7 @@ class Reader:
     attacks: Callable[[bytes], Attacks] = lambda _: ()
     text: bool = False
     by_chance: bool = True
+    forged: Callable[[bytes, np.random.Generator], bytes] | None = None
 
 
 class BrokenPromiseError(Exception):
@@ -52,7 +55,10 @@ def trials(reader: Reader, sound: bytes, seed: int, count: int) -> Iterator[tupl
     yield from attacks
     for k in range(count - len(attacks) if reader.by_chance else 0):
         rng = np.random.default_rng([seed, k])
-        other = rng.permutation(np.frombuffer(sound[:4096], dtype=np.uint8)).tobytes() if k % 2 else sound[::-1]
+        if reader.forged is not None and k % 2 == 0:
+            yield f"forgery {seed}.{k}", reader.forged(sound, rng)
+            continue
+        other = rng.permutation(np.frombuffer(sound[:4096], dtype=np.uint8)).tobytes() if k % 4 < 2 else sound[::-1]
         yield f"damage {seed}.{k}", damaged(sound, other, rng, text=reader.text)
 
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
+from unspur._keywords import named_after_y
 from unspur._typing import Array
 from unspur.heads.base import WEIGHT_DECAY, TrainedHead
 from unspur.heads.inputs import HeadData
@@ -96,6 +97,7 @@ class ERM(TrainedHead):
         )  # fmt: skip
         self.balance = balance
 
+    @named_after_y
     def fit(
         self,
         X: Array,

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
+from unspur._keywords import named_after_y
 from unspur._typing import Array, IntArray
 from unspur.heads.base import WEIGHT_DECAY, TrainedHead
 from unspur.heads.inputs import HeadData, LabelledRows
@@ -118,6 +119,7 @@ class JTT(TrainedHead):
         self.identification_weight_decay = identification_weight_decay
         self.identification_epochs = identification_epochs
 
+    @named_after_y
     def fit(
         self,
         X: Array,

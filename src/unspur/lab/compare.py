@@ -99,7 +99,7 @@ def _with_head(
         try:
             chosen = choose_head(head_name, clean[0], clean[1], seed)
             parameters, loss = chosen.parameters, min(tried for _, tried in chosen.table)
-            accuracy = group_accuracy(clean[2].y, chosen.head.predict(clean[2].Z), clean[2].concept)
+            accuracy = group_accuracy(clean[2].y, chosen.head.predict(clean[2].Z), clean[2].concept, empty="nan")
         except UnspurError as error:
             problem = str(error)
     removed = 0 if remover is None or problem else remover.spurious_.dim

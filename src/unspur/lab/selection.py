@@ -33,11 +33,14 @@ GRIDS: dict[str, dict[str, Sequence[Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Embeddings with their two labels, and which of them belong together, if some do."""
+    """Embeddings with their two labels; several concepts are a mapping from their names to labels.
+
+    `clusters` are labels of the rows that belong together, if some do.
+    """
 
     Z: Array
     y: Array
-    concept: Array
+    concept: Any
     clusters: Array | None = None
 
     def __len__(self) -> int:
@@ -45,16 +48,20 @@ class Rows:
 
     def select(self, rows: Array) -> Rows:
         """Some of the rows, by mask or index."""
-        together = None if self.clusters is None else self.clusters[rows]
-        return Rows(self.Z[rows], self.y[rows], self.concept[rows], together)
+        if isinstance(self.concept, Mapping):
+            concept: Any = {name: labels[rows] for name, labels in self.concept.items()}
+        else:
+            concept = self.concept[rows]
+        return Rows(self.Z[rows], self.y[rows], concept, None if self.clusters is None else self.clusters[rows])
 
     @property
     def group(self) -> IntArray:
-        """Number of the combination of main label and concept of each row."""
-        codes = [np.unique(labels, return_inverse=True)[1] for labels in (self.y, self.concept)]
+        """Number of the combination of main label and concepts of each row."""
+        concepts = self.concept.values() if isinstance(self.concept, Mapping) else (self.concept,)
+        codes = [np.unique(labels, return_inverse=True)[1] for labels in (self.y, *concepts)]
         return np.asarray(np.unique(np.stack(codes), axis=1, return_inverse=True)[1]).reshape(-1)
 
-    def held_out(self) -> dict[str, Array]:
+    def held_out(self) -> dict[str, Any]:
         """These rows as those to judge on: the arguments of `fit` that say so."""
         return {"X_val": self.Z, "y_val": self.y, "concept_val": self.concept}
 

@@ -17,6 +17,8 @@ from unspur.metrics.proportions import exact_bounds, expected_minimum, mean_inte
 
 #: What a group without rows means: an error, or an accuracy that is NaN and left out of the worst and the averages.
 Empty: TypeAlias = Literal["error", "nan"]
+#: What rows of which a concept is not known are called.
+NO_GROUP = "no concept, in no group"
 
 
 def group_accuracy(
@@ -29,8 +31,11 @@ def group_accuracy(
     y, predicted : true and predicted main label of each row, shape (n,); two or more classes.
     concept : label of each row, shape (n,); for several concepts a mapping from names to labels, a DataFrame, or an
         array (n, m). Groups are all combinations of main class and concept classes.
-    missing_concept : besides NaN and None, the value that stands for "not known"; such rows are in no group.
+    missing_concept : besides NaN and None, the value that stands for "not known". Rows of which a concept is not known
+        are in no group, and count in the average over rows all the same.
     empty : "error", or "nan" where combinations without rows are expected.
+
+    Labels are called "main" and "concept", or by the name of a pandas Series or of the columns of a DataFrame.
     """
     truth = class_label(y, "main", len(y))
     if not truth.present.all():
@@ -45,8 +50,9 @@ def group_accuracy(
         np.column_stack([label.codes[known] for label in labels]),
         classes=truth.classes,
         concept_classes=tuple(label.classes for label in labels),
-        names=("main", *columns),
+        names=(_main_name(y, columns), *columns),
         empty=empty,
+        ungrouped=right[~known],
     )
 
 
@@ -54,13 +60,16 @@ def group_accuracy(
 class GroupAccuracy:
     """Rows and correct predictions per group, both of shape (main classes, classes of concept 1, of concept 2, …).
 
-    `levels` holds the classes along each axis and `names` what the axes are called.
+    `levels` holds the classes along each axis and `names` what the axes are called. Rows that are in no group, since a
+    concept is not known, are counted in `ungrouped_rows`, and those of them that are right in `ungrouped_correct`.
     """
 
     rows: IntArray
     correct: IntArray
     levels: tuple[tuple[Any, ...], ...]
     names: tuple[str, ...] = ("main", "concept")
+    ungrouped_rows: int = 0
+    ungrouped_correct: int = 0
 
     @classmethod
     def of(
@@ -73,10 +82,12 @@ class GroupAccuracy:
         concept_classes: tuple[Any, ...] | None = None,
         names: tuple[str, ...] | None = None,
         empty: Empty = "error",
+        ungrouped: Array | None = None,
     ) -> GroupAccuracy:
         """Count; `y` (n,) and `concept` (n,) or (n, m) are codes 0, 1, …; `correct` says which predictions were right.
 
         `concept_classes` holds the classes of the concept, or for a 2-D `concept` one tuple of them per column.
+        `ungrouped` says which predictions were right of further rows that are in no group.
         """
         codes = np.column_stack([np.asarray(y), np.asarray(concept)]).astype(np.intp)
         given: list[Any] = [classes, *_per_concept(concept_classes, np.ndim(concept), codes.shape[1] - 1)]
@@ -92,7 +103,8 @@ class GroupAccuracy:
         size = int(np.prod(shape))
         rows = np.bincount(cell, minlength=size).reshape(shape)
         right = np.bincount(cell[np.asarray(correct, dtype=bool)], minlength=size).reshape(shape)
-        result = cls(rows, right, levels, names)
+        others = np.asarray([] if ungrouped is None else ungrouped, dtype=bool)
+        result = cls(rows, right, levels, names, len(others), int(others.sum()))
         _require_rows(result, empty)
         return result
 
@@ -153,8 +165,13 @@ class GroupAccuracy:
 
     @property
     def average(self) -> float:
-        """Share of all rows that are right: every row of this set counts the same."""
-        return float(self.correct.sum() / self.rows.sum())
+        """Share of all rows that are right, also of those in no group: every row of this set counts the same."""
+        return (int(self.correct.sum()) + self.ungrouped_correct) / self.n_rows
+
+    @property
+    def n_rows(self) -> int:
+        """All rows, also those in no group."""
+        return int(self.rows.sum()) + self.ungrouped_rows
 
     def group_average_interval(self, level: float = 0.95) -> tuple[float, float]:
         """Interval of `group_average`, from the exact one of every group with rows (`proportions.mean_interval`)."""
@@ -163,7 +180,7 @@ class GroupAccuracy:
 
     def average_interval(self, level: float = 0.95) -> tuple[float, float]:
         """Exact interval of `average`, for rows that were drawn alike or group by group."""
-        low, high = exact_bounds(self.correct.sum(), self.rows.sum(), _tail(level))
+        low, high = exact_bounds(self.correct.sum() + self.ungrouped_correct, self.n_rows, _tail(level))
         return float(low), float(high)
 
     def average_weighted(self, train_shares: Array) -> float:
@@ -218,8 +235,13 @@ class GroupAccuracy:
             others = tuple(other for other in range(1, len(self.levels)) if other != axis)
             levels = (self.levels[0], self.levels[axis])
             rows, correct = self.rows.sum(axis=others), self.correct.sum(axis=others)
-            tables[name] = GroupAccuracy(rows, correct, levels, (self.names[0], name))
+            others_too = self.ungrouped_rows, self.ungrouped_correct
+            tables[name] = GroupAccuracy(rows, correct, levels, (self.names[0], name), *others_too)
         return tables
+
+    def empty_groups(self) -> list[str]:
+        """What the groups without rows are called."""
+        return [label for label, rows in zip(self.labels(), self.rows.ravel(), strict=True) if not rows]
 
     def groups(self) -> Iterator[tuple[tuple[int, ...], tuple[Any, ...]]]:
         """Index into `rows` and classes of each group, main class by main class."""
@@ -232,7 +254,11 @@ class GroupAccuracy:
         return [", ".join(f"{n}={v}" for n, v in zip(names, at, strict=True)) for _, at in self.groups()]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, ready for JSON; None where there are no rows."""
+        """Plain numbers, ready for JSON; None where there are no rows.
+
+        `names` are those of the main label and the concepts. `rows` and `average` are of all rows, with those that are
+        in no group, of which `ungrouped_rows` and `ungrouped_correct` tell.
+        """
         interval = self.interval()
         groups = []
         for index, (main, *concepts) in self.groups():
@@ -251,6 +277,7 @@ class GroupAccuracy:
             )
         low, high = self.worst_interval()
         return {
+            "names": list(self.names),
             "groups": groups,
             "worst": self.worst,
             "worst_corrected": self.worst_corrected,
@@ -258,6 +285,9 @@ class GroupAccuracy:
             "worst_high95": high,
             "group_average": self.group_average,
             "average": self.average,
+            "rows": self.n_rows,
+            "ungrouped_rows": self.ungrouped_rows,
+            "ungrouped_correct": self.ungrouped_correct,
         }
 
     def _at(self, index: Any) -> tuple[Any, ...]:
@@ -271,7 +301,7 @@ class GroupAccuracy:
 
     def __str__(self) -> str:
         labels = [label if len(label) <= 44 else label[:43] + "…" for label in self.labels()]
-        width = max(len(label) for label in [*labels, "worst, bias-corrected"])
+        width = max(len(label) for label in [*labels, NO_GROUP])
         interval = 100 * self.interval().reshape(-1, 2)
         lines = [f"{'accuracy, %':<{width}} {'rows':>8} {'':>7}   95 % interval"]
         lines.append("─" * len(lines[0]))
@@ -282,12 +312,15 @@ class GroupAccuracy:
                 f"{label:<{width}} {rows:>8} " + (f"{100 * share:>7.1f}   {low:5.1f} – {high:5.1f}" if rows else "none")
             )
         low, high = self.worst_interval()
+        if self.ungrouped_rows:
+            right = 100 * self.ungrouped_correct / self.ungrouped_rows
+            lines.append(f"{NO_GROUP:<{width}} {self.ungrouped_rows:>8} {right:>7.1f}")
         lines += [
             lines[1],
             f"{'worst group':<{width}} {'':>8} {100 * self.worst:>7.1f}   {100 * low:5.1f} – {100 * high:5.1f}",
             f"{'worst, bias-corrected':<{width}} {'':>8} {100 * self.worst_corrected:>7.1f}",
             f"{'average over groups':<{width}} {'':>8} {100 * self.group_average:>7.1f}",
-            f"{'average over rows':<{width}} {self.rows.sum():>8} {100 * self.average:>7.1f}",
+            f"{'average over rows':<{width}} {self.n_rows:>8} {100 * self.average:>7.1f}",
         ]
         return "\n".join(line.rstrip() for line in lines)
 
@@ -338,7 +371,18 @@ def _columns(concept: Array) -> dict[str, Array]:
     values = np.asarray(on_numpy(concept))
     if values.ndim == 2 and values.shape[1] > 1:
         return dict(zip(_axis_names(values.shape[1])[1:], values.T, strict=True))
-    return {"concept": concept}
+    return {_series_name(concept) or "concept": concept}
+
+
+def _series_name(values: Array) -> str:
+    """The name of a Series, or ""; arrays of other libraries have names that nobody gave them."""
+    name = getattr(values, "name", None)
+    return name if hasattr(values, "to_numpy") and isinstance(name, str) else ""
+
+
+def _main_name(y: Array, concepts: Mapping[str, Array]) -> str:
+    """The name of a Series, "main", or "y": the first that no concept has."""
+    return next(name for name in (_series_name(y), "main", "y", "main label") if name and name not in concepts)
 
 
 def _axis_names(concepts: int) -> tuple[str, ...]:

@@ -1,16 +1,19 @@
-"""Fresh classifiers that try to read a label off rows: an exact linear one and a small network.
+"""Fresh classifiers that try to read a label off rows: a linear one and a small network.
 
-Both take weighted rows and return log-probabilities. How strongly they are regularised is chosen on rows they set aside
-from those given, by weighted log loss, so that neither wide rows nor short directions need tuning by hand.
+Both take weighted rows and return log-probabilities. What kind of linear classifier it is and how strongly it is
+regularised is chosen on rows held out from those given, so that neither wide rows, nor short directions, nor columns of
+other units, nor outliers need tuning by hand. The choice never sees the rows that a probe is judged on.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
-from scipy.optimize import minimize
-from scipy.special import logsumexp
+from scipy.optimize import minimize, minimize_scalar
+from scipy.special import log_expit
 from sklearn.neural_network import MLPClassifier
 
 from unspur._arrays import on_numpy
@@ -19,11 +22,28 @@ from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError, NotFiniteError
 
 Kind: TypeAlias = Literal["linear", "mlp"]
+#: Units of the columns in which a penalty counts: as they are, standard deviations, or spreads that outliers leave alone
+#: with training values beyond `CLIP` of them cut off.
+Units: TypeAlias = Literal["raw", "unit", "robust"]
 
-#: Penalties of the linear probe to choose from, strongest first, in units of the mean variance of the rows.
-PENALTIES = (1e2, 1.0, 1e-2, 1e-4, 1e-6)
+#: Units to choose from; the last only where outliers make it differ from the second.
+UNITS: tuple[Units, ...] = ("raw", "unit", "robust")
+#: Penalties of logistic regression to choose from, strongest first, in units of the mean variance of the rows.
+PENALTIES = (1e2, 1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-6)
+#: The same of discriminant analysis. Zero is for directions that are shorter than any penalty.
+SHRINKAGES = (1e2, 10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-5, 1e-8, 0.0)
+#: Folds of the training rows to choose on, and the rows held out, in all and of each class, that are enough.
+FOLDS, ENOUGH, ENOUGH_OF_A_CLASS = 3, 1200, 100
+#: A row held out costs a candidate at most this many times the loss of a guess.
+MOST = 2.0
+#: Rows by which outliers are noticed.
+SOME = 2000
 #: Directions whose variance is below this share of the largest are rounding errors, not information.
 NOISE = {4: 1e-10, 8: 1e-13}
+#: The same for the standard deviation of a column.
+SHORT = {4: 1e-7, 8: 1e-12}
+#: Spreads beyond which a training value is cut off, and how much outliers must widen a column for that to be tried.
+CLIP, WIDENED = 4.0, 2.0
 #: The small network: one hidden layer, at most this many passes over the rows, stopped after so many without gain.
 HIDDEN, EPOCHS, PATIENCE = 64, 100, 10
 
@@ -67,23 +87,29 @@ def checked_rows(Z: Array, name: str = "Z") -> Array:
     return rows
 
 
+@dataclass(frozen=True, slots=True)
 class LinearProbe:
-    """Logistic regression, solved exactly: log-probabilities are the log-softmax of ``(z − c) W + b``, W (d, k).
+    """A linear classifier: log-probabilities are the log-softmax of ``(z − c) W + b``, W (d, k).
 
-    ::
+    With a penalty it is logistic regression, solved exactly::
 
         minimise  Σ ω_i [log Σ_c exp(t_ic) − t_i,label] + λ/2 ‖W‖²,   λ = penalty · tr(C) / rank(C)
 
-    with weights ω that sum to one and C the weighted covariance. Rescaling or shifting Z changes nothing.
+    with weights ω that sum to one and C the weighted covariance. Without one, several linear classifiers are tried:
+    discriminant analysis and logistic regression, each with several penalties, in the columns as they are, in columns
+    of unit variance and, where there are outliers, in columns of unit spread with training values cut off. Folds of the
+    training rows decide by accuracy, and by loss among those that are within one standard error of the best.
+    Rescaling or shifting Z changes nothing.
     """
 
-    def __init__(self, centre: FloatArray, weights: FloatArray, bias: FloatArray) -> None:
-        self.centre, self.weights, self.bias = centre, weights, bias
+    centre: FloatArray
+    weights: FloatArray
+    bias: FloatArray
 
     def log_proba(self, Z: Array) -> FloatArray:
         """Log-probabilities, shape (n, k)."""
-        t = (Z - self.centre.astype(Z.dtype)) @ self.weights.astype(Z.dtype) + self.bias
-        return np.asarray(t - logsumexp(t, axis=1, keepdims=True), dtype=np.float64)
+        # float64: nearly collinear columns have large weights of both signs
+        return _log_softmax((Z - self.centre) @ self.weights + self.bias)
 
     @classmethod
     def fit(
@@ -95,68 +121,356 @@ class LinearProbe:
         rng: np.random.Generator,
         penalty: float | None = None,
     ) -> LinearProbe:
-        """Train; without a `penalty` take the one of `PENALTIES` with the lowest loss on a fifth set aside."""
-        if penalty is None:
-            aside = set_aside(codes, rng)
-            trial = _Problem(Z[~aside], codes[~aside], n_classes, weight[~aside])
-            held = Z[aside], codes[aside], weight[aside]
-            losses: list[float] = []
-            for value in PENALTIES:
-                losses.append(log_loss(trial.solve(value, tolerance=1e-3), *held))
-                if losses[-1] > min(losses) + np.log(n_classes):
-                    break  # sure and wrong: weaker ones will be worse, and take longest
-            penalty = PENALTIES[int(np.argmin(losses))]
-        elif not penalty > 0:
-            raise InputError(f"penalty must be positive, in units of the mean variance of Z; got {penalty}.")
-        return _Problem(Z, codes, n_classes, weight).solve(penalty)
+        """Train: logistic regression with the given `penalty`, or the classifier that folds of the rows prefer."""
+        if penalty is not None:
+            if not penalty > 0:
+                raise InputError(f"penalty must be positive, in units of the mean variance of Z; got {penalty}.")
+            return _Problem(Z, codes, n_classes, weight).solve(_Candidate("logistic", "raw", penalty))
+        members = _chosen(Z, codes, n_classes, weight, rng)
+        problems: dict[bool, _Problem] = {}
+        parts = []
+        for one in members:
+            if one.robust not in problems:
+                problems[one.robust] = _Problem(Z, codes, n_classes, weight, robust=one.robust)
+            parts.append(problems[one.robust].solve(one))
+        return cls._sum(parts, list(members.values()))
+
+    @classmethod
+    def _sum(cls, parts: list[LinearProbe], factors: list[float]) -> LinearProbe:
+        """The probe whose logits are a weighted sum of those of others, which is linear as they are."""
+        centre = parts[0].centre
+        weights, bias = np.zeros_like(parts[0].weights), np.zeros_like(parts[0].bias)
+        for part, factor in zip(parts, factors, strict=True):
+            weights += factor * part.weights
+            bias += factor * (part.bias + (centre - part.centre) @ part.weights)
+        return cls(centre, weights, bias)
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """One linear classifier to try."""
+
+    method: Literal["discriminant", "logistic"]
+    units: Units
+    penalty: float
+
+    @property
+    def robust(self) -> bool:
+        return self.units == "robust"
+
+
+def _chosen(Z: Array, codes: IntArray, k: int, weight: FloatArray, rng: np.random.Generator) -> dict[_Candidate, float]:
+    """The candidates that folds of the rows prefer, and what to multiply the logits of each with.
+
+    Discriminant analysis takes no time once the axes of the rows are known, so it is tried in all units. Logistic
+    regression is tried in columns of unit variance, and in the units in which discriminant analysis did best.
+    """
+    units = [name for name in UNITS if name != "robust" or has_outliers(Z)]
+    found: dict[_Candidate, list[FloatArray]] = {}
+    held: list[IntArray] = []
+    slow: set[Units] = set()
+    for train, test in _inner_folds(codes, rng):
+        held.append(test)
+        problems = {
+            robust: _Problem(Z[train], codes[train], k, weight[train], robust=robust)
+            for robust in {name == "robust" for name in units}
+        }
+        for name in units:
+            tried = [_Candidate("discriminant", name, value) for value in SHRINKAGES]
+            for one, log_p in zip(tried, problems[name == "robust"].discriminants(tried, Z[test]), strict=True):
+                found.setdefault(one, []).append(log_p)
+        if not slow:
+            judged = _Judged(found, codes[test], weight[test])
+            slow = {judged.best([one for one in found]).units, "unit" if "unit" in units else units[0]}
+        for name in sorted(slow):
+            tried = [_Candidate("logistic", name, value) for value in PENALTIES]
+            for one, log_p in problems[name == "robust"].path(tried, Z[test], codes[test], weight[test]):
+                found.setdefault(one, []).append(log_p)
+    rows = np.concatenate(held)
+    complete = {one: parts for one, parts in found.items() if len(parts) == len(held)}
+    return _Judged(complete, codes[rows], weight[rows]).members()
+
+
+class _Judged:
+    """What candidates said about rows held out from them, and which to believe."""
+
+    def __init__(self, found: dict[_Candidate, list[FloatArray]], truth: IntArray, weight: FloatArray) -> None:
+        self.truth, self.share = truth, weight / weight.sum()
+        self.log_p = {one: np.concatenate(parts) for one, parts in found.items()}
+        self.right = {one: (np.argmax(log_p, axis=1) == truth) * 1.0 for one, log_p in self.log_p.items()}
+        self.most = MOST * float(np.log(next(iter(self.log_p.values())).shape[1]))
+        self._losses: dict[_Candidate, FloatArray] = {}
+
+    def best(self, candidates: list[_Candidate]) -> _Candidate:
+        """The lowest loss among those whose accuracy is within a standard error of the highest."""
+        leader = max(candidates, key=lambda one: float(self.share @ self.right[one]))
+        near = [one for one in candidates if self._not_worse(self.right[leader] - self.right[one])]
+        return min(near, key=lambda one: float(self.share @ self.losses(one)))
+
+    def members(self) -> dict[_Candidate, float]:
+        """The best of each method and units, less those that are worse than the best of all; and their factors."""
+        families: dict[tuple[str, str], list[_Candidate]] = {}
+        for one in self.log_p:
+            families.setdefault((one.method, one.units), []).append(one)
+        finalists = [self.best(family) for family in families.values()]
+        winner = self.best(finalists)
+        chosen = [
+            one for one in finalists
+            if self._not_worse(self.right[winner] - self.right[one])
+            and self._not_worse(self.losses(one) - self.losses(winner))
+        ]  # fmt: skip
+        factors = {one: self._sharpness(self.log_p[one], self.most)[0] / len(chosen) for one in chosen}
+        total = sum(factor * self.log_p[one] for one, factor in factors.items())
+        again = self._sharpness(np.asarray(total), np.inf)[0]
+        return {one: again * factor for one, factor in factors.items()}
+
+    def _not_worse(self, difference: FloatArray) -> bool:
+        """Whether a mean difference is not above its standard error."""
+        mean = float(self.share @ difference)
+        return mean <= float(np.sqrt(np.sum((self.share * (difference - mean)) ** 2)))
+
+    def losses(self, one: _Candidate) -> FloatArray:
+        """Of each row, at the best sharpness, and at most `MOST` times that of a guess: outliers are not the rule."""
+        if one not in self._losses:
+            factor, _ = self._sharpness(self.log_p[one], self.most)
+            self._losses[one] = self._loss(factor, self.log_p[one], self.most)
+        return self._losses[one]
+
+    def _loss(self, factor: float, log_p: FloatArray, most: float) -> FloatArray:
+        """Log loss of each row. One row that is wrong is added to the rows, since few that are right prove little."""
+        doubt = 1.0 / (len(log_p) + 2.0)  # Platt (1999)
+        t = _log_softmax(factor * log_p)
+        return np.minimum(-(1 - doubt) * t[np.arange(len(t)), self.truth] - doubt * t.mean(axis=1), most)
+
+    def _sharpness(self, log_p: FloatArray, most: float) -> tuple[float, float]:
+        """What to multiply logits with for the lowest loss on rows held out, and that loss.
+
+        Discriminant analysis is too sure of itself in wide rows, and a strong penalty not sure enough.
+        """
+        bounds = np.log(1e-4), np.log(1e2)
+        found = minimize_scalar(
+            lambda factor: float(self.share @ self._loss(np.exp(factor), log_p, most)),
+            bounds=bounds, method="bounded", options={"xatol": 0.05},
+        )  # fmt: skip
+        return float(np.exp(found.x)), float(found.fun)
+
+
+def _inner_folds(codes: IntArray, rng: np.random.Generator) -> Iterator[tuple[IntArray, IntArray]]:
+    """Pairs of training and held-out rows, each class in every fold, until enough rows have been held out."""
+    fold = np.zeros(len(codes), dtype=np.intp)
+    for code in np.unique(codes):
+        members = rng.permutation(np.flatnonzero(codes == code))
+        fold[members] = np.arange(len(members)) % FOLDS
+    held_out = np.zeros(len(codes), dtype=bool)
+    for k in range(FOLDS):
+        test = fold == k
+        held_out |= test
+        yield np.flatnonzero(~test), np.flatnonzero(test)
+        if held_out.sum() >= ENOUGH and np.bincount(codes[held_out]).min() >= ENOUGH_OF_A_CLASS:
+            return
+
+
+def spreads(Z: Array) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Median, range from the 5th to the 95th percentile in standard deviations of a Gaussian, standard deviation.
+
+    Of columns that are the same in nearly all rows (sparse features) the second is the standard deviation as well.
+    """
+    low, middle, high = np.quantile(Z, [0.05, 0.5, 0.95], axis=0)
+    deviation = np.std(Z, axis=0, dtype=np.float64)
+    spread = np.asarray((high - low) / 3.29, dtype=np.float64)
+    return np.asarray(middle, dtype=np.float64), np.where(spread > 0, spread, deviation), deviation
+
+
+def has_outliers(Z: Array) -> bool:
+    """Whether some column is much wider than most of its values, by some thousand rows of it."""
+    few = Z[:: max(1, len(Z) // SOME)]
+    return bool(np.any(np.std(Z, axis=0, dtype=np.float64) > WIDENED * spreads(few)[1]))
+
+
+class ScaledRows:
+    """Rows with columns of unit variance, or of unit spread and without outliers, and their principal axes.
+
+    Columns that are constant but for rounding become zero.
+    """
+
+    def __init__(self, Z: Array, share: FloatArray, *, robust: bool = False) -> None:
+        if robust:
+            self.centre, unit, _ = spreads(Z)
+        else:
+            self.centre, unit = np.mean(Z, axis=0, dtype=np.float64), np.std(Z, axis=0, dtype=np.float64)
+        self.kind = Z.dtype.itemsize
+        largest = np.abs(Z).max(axis=0, initial=0.0)
+        real = unit > np.maximum(SHORT[self.kind] * unit.max(initial=0.0), 4 * np.finfo(Z.dtype).eps * largest)
+        self.unit = np.where(real, unit, np.inf)
+        self.rows = (Z - self.centre) / self.unit  # float64: a line search in float32 has no digits left to descend on
+        if robust:
+            np.clip(self.rows, -CLIP, CLIP, out=self.rows)
+        self.share = share / share.sum()
+        middle = self.share @ self.rows
+        self.rows -= middle
+        self.centre = self.centre + middle * np.where(real, unit, 0.0)
+        self._covariance: FloatArray | None = None
+
+    def axes(self, units: Units) -> PrincipalAxes:
+        """Principal axes of the rows; in "raw" units with columns as wide as they came, but for a common factor."""
+        factor = np.ones(len(self.unit))
+        if units == "raw" and np.isfinite(self.unit).any():
+            factor = np.where(np.isfinite(self.unit), self.unit, 0.0)
+            factor /= factor.max()
+        if len(self.rows) < self.rows.shape[1]:
+            _, singular, axes = np.linalg.svd(self.rows * factor * np.sqrt(self.share)[:, None], full_matrices=False)
+            variance, axes = singular**2, axes.T
+        else:
+            if self._covariance is None:
+                half = self.rows * np.sqrt(self.share)[:, None]
+                self._covariance = half.T @ half
+            variance, axes = np.linalg.eigh(self._covariance * factor * factor[:, None])
+        real = variance > NOISE[self.kind] * variance.max(initial=0.0)
+        return PrincipalAxes(variance[real], factor[:, None] * axes[:, real])
+
+
+@dataclass(frozen=True, slots=True)
+class PrincipalAxes:
+    """Variances (r,), and what to multiply scaled rows with for their coordinates along the axes, (d, r)."""
+
+    variance: FloatArray
+    basis: FloatArray
+
+    def decay(self, penalty: float) -> float:
+        """A penalty in units of the mean variance."""
+        return penalty * float(self.variance.mean()) if len(self.variance) else penalty
 
 
 class _Problem:
-    """One logistic regression in the principal axes of its rows, where any penalty is diagonal."""
+    """Linear classifiers of rows in their principal axes, where any penalty is diagonal."""
 
-    def __init__(self, Z: Array, codes: IntArray, n_classes: int, weight: FloatArray) -> None:
+    def __init__(self, Z: Array, codes: IntArray, n_classes: int, weight: FloatArray, *, robust: bool = False) -> None:
         self.codes, self.k = codes, n_classes
         self.weight = weight / weight.sum()
-        self.centre = np.asarray(self.weight @ Z, dtype=np.float64)
-        rows = Z - self.centre  # float64: a line search in float32 has no digits left to descend on
-        if Z.shape[0] < Z.shape[1]:
-            _, singular, axes = np.linalg.svd(rows * np.sqrt(self.weight)[:, None], full_matrices=False)
-            variance, axes = singular**2, axes.T
-        else:
-            variance, axes = np.linalg.eigh((rows.T * self.weight) @ rows)
-        real = variance > NOISE[Z.dtype.itemsize] * variance.max(initial=0.0)
-        self.variance, self.axes = variance[real], axes[:, real]
-        self.scores = rows @ self.axes
-        self.prior = np.log(np.maximum(np.bincount(codes, weights=self.weight, minlength=n_classes), 1e-12))
+        total = np.bincount(codes, weights=self.weight, minlength=n_classes)
+        # Covariances are of rows, whatever a class counts for: few rows of a rare class would stand for half of them.
+        rows = np.bincount(codes, minlength=n_classes) / np.maximum(total, np.finfo(float).tiny)
+        self.scaled = ScaledRows(Z, self.weight * rows[codes], robust=robust)
+        self.frequency = np.bincount(codes, weights=self.scaled.share, minlength=n_classes)
+        belongs = (codes == np.arange(n_classes)[:, None]) * self.weight / np.maximum(total, 1e-300)[:, None]
+        self.means = belongs @ self.scaled.rows
+        self.prior = np.log(np.maximum(total, 1e-12))
+        self._axes: dict[Units, PrincipalAxes] = {}
 
-    def solve(self, penalty: float, tolerance: float = 1e-6) -> LinearProbe:
-        """The minimum; L-BFGS in coordinates ``W = T a`` in which the Hessian at zero is near the identity."""
+    def axes(self, units: Units) -> PrincipalAxes:
+        if units not in self._axes:
+            self._axes[units] = self.scaled.axes(units)
+        return self._axes[units]
+
+    def solve(self, candidate: _Candidate) -> LinearProbe:
+        """One candidate, on all rows."""
+        if candidate.method == "discriminant":
+            weights, bias = self._discriminant(candidate)
+        else:
+            weights, bias = _Logistic(self, candidate.units).solve(candidate.penalty)
+        return LinearProbe(self.scaled.centre, weights / self.scaled.unit[:, None], bias)
+
+    def discriminants(self, candidates: list[_Candidate], Z: Array) -> list[FloatArray]:
+        """Log-probabilities of each for other rows."""
+        rows = (Z - self.scaled.centre) / self.scaled.unit
+        solved = [self._discriminant(one) for one in candidates]
+        logits = rows @ np.concatenate([weights for weights, _ in solved], axis=1)
+        parts = np.split(logits, len(solved), axis=1)
+        return [_log_softmax(part + bias) for part, (_, bias) in zip(parts, solved, strict=True)]
+
+    def path(
+        self, candidates: list[_Candidate], Z: Array, codes: IntArray, weight: FloatArray
+    ) -> Iterator[tuple[_Candidate, FloatArray]]:
+        """Logistic regressions, each penalty from where the stronger one ended, and log-probabilities of other rows."""
+        rows = (Z - self.scaled.centre) / self.scaled.unit
+        problem, lowest = _Logistic(self, candidates[0].units), np.inf
+        at = np.arange(len(codes)), codes
+        for one in candidates:
+            weights, bias = problem.solve(one.penalty, tolerance=1e-3, steps=100)
+            log_p = _log_softmax(rows @ weights + bias)
+            yield one, log_p
+            loss = float(np.average(np.minimum(-log_p[at], MOST * np.log(self.k)), weights=weight))
+            if loss > lowest + np.log(self.k) / 2:
+                return  # sure and wrong: weaker penalties will be worse, and take longest
+            lowest = min(lowest, loss)
+
+    def _discriminant(self, candidate: _Candidate) -> tuple[FloatArray, FloatArray]:
+        """Linear discriminant analysis with equal priors: ``W = (S + λ)⁻¹ M`` of the covariance within classes S.
+
+        Along the principal axes the covariance of all rows is diagonal, and S is that less that of the k means.
+        """
+        axes = self.axes(candidate.units)
+        means = (self.means @ axes.basis).T
+        solved = means / (axes.variance + axes.decay(candidate.penalty))[:, None]
+        within = np.eye(self.k) - self.frequency[:, None] * (means.T @ solved)
+        weights = solved @ np.linalg.pinv(within, rcond=1e-12)
+        return axes.basis @ weights, -0.5 * np.sum(means * weights, axis=0)
+
+
+class _Logistic:
+    """Logistic regression by L-BFGS, in coordinates in which the Hessian at zero is near the identity.
+
+    Of two classes only the difference of their weights matters, and half of it is each one's.
+    """
+
+    def __init__(self, problem: _Problem, units: Units) -> None:
+        self.codes, self.k, self.weight, self.prior = problem.codes, problem.k, problem.weight, problem.prior
+        axes = problem.axes(units)
+        self.basis = axes.basis
+        self.scores = problem.scaled.rows @ axes.basis
+        mean = self.weight @ self.scores
+        # Under the weights given, in which penalties are counted; never quite zero.
+        self.variance = np.maximum(self.weight @ self.scores**2 - mean**2, 1e-3 * axes.variance)
+        self.width = 1 if self.k == 2 else self.k
+        self.solution: tuple[FloatArray, FloatArray] | None = None
+
+    def solve(self, penalty: float, tolerance: float = 1e-6, steps: int = 2000) -> tuple[FloatArray, FloatArray]:
+        """Weights (d, k) of scaled rows and bias at the minimum; starts from the last solution."""
         decay = penalty * float(self.variance.mean()) if len(self.variance) else penalty
-        unit = 1.0 / np.sqrt(self.variance / self.k + decay)
-        size = len(unit) * self.k
+        width, binary = self.width, self.width == 1
+        pull = decay / 2 if binary else decay
+        unit = 1.0 / np.sqrt(self.variance / (2 * self.k if binary else self.k) + pull)
+        size = len(unit) * width
         at = np.arange(len(self.codes)), self.codes
+        sign = 2.0 * self.codes - 1.0
 
         def objective(x: FloatArray) -> tuple[float, FloatArray]:
-            w, b = unit[:, None] * x[:size].reshape(-1, self.k), x[size:]
+            w, b = unit[:, None] * x[:size].reshape(-1, width), x[size:]
             t = self.scores @ w + b
-            t -= logsumexp(t, axis=1, keepdims=True)
-            loss = -float(self.weight @ t[at]) + 0.5 * decay * float(np.sum(w**2))
-            slope = np.exp(t)
-            slope[at] -= 1.0
-            slope *= self.weight[:, None]
-            inner = unit[:, None] * (self.scores.T @ slope + decay * w)
-            return loss, np.concatenate([inner.ravel(), slope.sum(axis=0)])
+            if binary:
+                log_p = log_expit(sign * t[:, 0])
+                loss = -float(self.weight @ log_p)
+                slope = (self.weight * sign * np.expm1(log_p))[:, None]
+            else:
+                t = _log_softmax(t)
+                loss = -float(self.weight @ t[at])
+                slope = np.exp(t)
+                slope[at] -= 1.0
+                slope *= self.weight[:, None]
+            inner = unit[:, None] * (self.scores.T @ slope + pull * w)
+            return loss + 0.5 * pull * float(np.sum(w**2)), np.concatenate([inner.ravel(), slope.sum(axis=0)])
 
-        start = np.concatenate([np.zeros(size), self.prior])
+        start = np.concatenate([np.zeros(size), self.prior[1:] - self.prior[:1] if binary else self.prior])
         # At least the gradient of a column of unit variance that says nothing about 100 rows: starts can be minima.
         small = max(float(np.abs(objective(start)[1]).max()), 0.1)
+        if self.solution is not None:
+            start = np.concatenate([(self.solution[0] / unit[:, None]).ravel(), self.solution[1]])
         with one_scipy_thread():
             found = minimize(
                 objective, start, jac=True, method="L-BFGS-B",
-                options={"maxiter": 2000, "maxfun": 4000, "gtol": tolerance * small, "ftol": 0.0, "maxcor": 20},
+                options={"maxiter": steps, "maxfun": 2 * steps, "gtol": tolerance * small, "ftol": 0.0, "maxcor": 20},
             )  # fmt: skip
-        weights = self.axes @ (unit[:, None] * found.x[:size].reshape(-1, self.k))
-        return LinearProbe(self.centre, np.asarray(weights, dtype=np.float64), found.x[size:])
+        w, b = unit[:, None] * found.x[:size].reshape(-1, width), found.x[size:]
+        self.solution = w, b
+        if binary:
+            w, b = np.concatenate([-w, w], axis=1) / 2, np.concatenate([-b, b]) / 2
+        return np.asarray(self.basis @ w), np.asarray(b)
+
+
+def _log_softmax(t: FloatArray) -> FloatArray:
+    """Along the second axis, in float64."""
+    t = t - t.max(axis=1, keepdims=True)
+    return np.asarray(t - np.log(np.exp(t).sum(axis=1, keepdims=True)))
 
 
 class SmallNetwork:

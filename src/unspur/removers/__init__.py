@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from os import PathLike
+from typing import Any
 
 from unspur._reading import brief
 from unspur.exceptions import ArtifactError
-from unspur.io import read_artifact
+from unspur.io import Shapes, read_artifact
 from unspur.removers.base import Remover
 from unspur.removers.inlp import INLP
 from unspur.removers.jse import JSE
 from unspur.removers.leace import LEACE, SAL, SPLINCE
 from unspur.removers.rlace import RLACE
+from unspur.removers.saved import require_shapes
 
 #: Every remover by name; a new one is a file, a test, and a line here.
 REMOVERS: dict[str, type[Remover]] = {remover.__name__: remover for remover in (JSE, INLP, RLACE, LEACE, SAL, SPLINCE)}
@@ -20,13 +24,33 @@ __all__ = ["INLP", "JSE", "LEACE", "REMOVERS", "RLACE", "SAL", "SPLINCE", "Remov
 
 
 def load(path: str | PathLike[str]) -> Remover:
-    """Read a remover that was saved with its `save` method."""
-    arrays, metadata = read_artifact(path)
+    """Read a remover that was saved with its `save` method.
+
+    A file whose parts do not belong together is refused with an `ArtifactError`; it need not be trusted.
+    """
+
+    def check(metadata: dict[str, Any], shapes: Shapes) -> None:
+        with _refused_in_words(path, _method(path, metadata)):
+            require_shapes(shapes)
+
+    arrays, metadata = read_artifact(path, check)
+    method = _method(path, metadata)
+    with _refused_in_words(path, method):
+        return REMOVERS[method](**metadata["parameters"])._restore(arrays, metadata)
+
+
+def _method(path: str | PathLike[str], metadata: dict[str, Any]) -> str:
     method = metadata.get("method")
     if not isinstance(method, str) or method not in REMOVERS:
-        raise ArtifactError(f"{path} holds a {method!r}; this version knows {', '.join(REMOVERS)}.")
+        raise ArtifactError(f"{path} holds a {brief(repr(method), 40)}; this version knows {', '.join(REMOVERS)}.")
+    return method
+
+
+@contextmanager
+def _refused_in_words(path: str | PathLike[str], method: str) -> Iterator[None]:
+    """What a file lacks, or has of another kind, is an error that names the file."""
     try:
-        return REMOVERS[method](**metadata["parameters"])._restore(arrays, metadata)
+        yield
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        said = brief(repr(error))
+        said = brief(error) if isinstance(error, ValueError) else brief(repr(error))
         raise ArtifactError(f"{path} does not describe a fitted {method}: {said}. Save it again.") from error

@@ -9,15 +9,16 @@ import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from os import PathLike
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils._set_output import _get_output_config
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from unspur import io
 from unspur._arrays import as_it_came, on_numpy
+from unspur._keywords import named_after_y
 from unspur._reading import require_kinds
 from unspur._typing import Array
 from unspur._version import __version__
@@ -26,16 +27,21 @@ from unspur.clusters import cluster_codes, copies, measured_on_a_scale
 from unspur.exceptions import InputError, LabelError, NothingRemovedWarning, UsedRowsWarning
 from unspur.labels import class_label
 from unspur.removers.concepts import concept_columns, read_concepts
-from unspur.removers.inputs import checked_z, require_finite
+from unspur.removers.inputs import checked_z, in_numbers, require_finite
+from unspur.removers.memory import Sketch, equal_but_for_rounding
+from unspur.removers.saved import require_numbers, require_sound
 from unspur.rows import StoredRows, fetched, home_of
+from unspur.solvers.outcome import one_warning
 from unspur.subspace import AffineMap, Subspace
 
+#: What is kept of rows: their hashes (None: too many to keep), the fingerprint of all, and their sketches.
+Memory: TypeAlias = tuple[Any, str, tuple[Sketch, ...]]
 #: Rows of a Dask array whose hashes, 8 bytes each, are brought here and kept.
 MOST_HASHES = 50_000_000
 #: Bytes, as float64, of a Dask array up to which a certificate brings its rows here.
 MOST_BYTES = 2 * 10**9
-#: Numbers in a saved removal up to which rows that it transforms stay finite.
-LARGEST = 1e100
+#: Characters of a parameter that is saved.
+LONGEST_PARAMETER = 100_000
 #: Rows that are enough for a certificate.
 ENOUGH = 10_000
 
@@ -58,18 +64,37 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     concept_classes_: tuple[Any, ...]
     training_hash_: str
     _training_rows: Any  # hashes (n,), or None where they are too many to keep
+    _training_sketches: tuple[Sketch, ...]
+    _validation_rows: Any  # the same of X_val; absent without one
+    _validation_sketches: tuple[Sketch, ...]
     certificate_: Certificate
 
     def _remember(self, z: Array) -> None:
-        """Keep a hash of every row of the fit, so that a certificate can tell rows it must not be measured on."""
-        self._add_to_memory(*hashes_of(z))
+        """Keep a hash and a sketch of the rows of the fit: a certificate must not be measured on them."""
+        self._add_to_memory(*remembered(z))
 
-    def _add_to_memory(self, hashes: Any, mark: str) -> None:
-        """Rows by their hashes (None: too many to keep) and their fingerprint, beside those kept before."""
+    def _add_to_memory(self, hashes: Any, mark: str, sketches: tuple[Sketch, ...]) -> None:
+        """Rows by their hashes (None: too many to keep), fingerprint and sketches, beside those kept before."""
         if hasattr(self, "_training_rows"):
             mark, earlier = _both(self.training_hash_, mark), self._training_rows
             hashes = None if earlier is None or hashes is None else np.concatenate([earlier, hashes])
-        self._training_rows, self.training_hash_ = hashes, mark
+            sketches = (*self.__dict__.get("_training_sketches", ()), *sketches)
+        self._training_rows, self.training_hash_, self._training_sketches = hashes, mark, sketches
+
+    def _remember_validation(self, memory: Memory) -> None:
+        """The same for rows of X_val, by which directions were judged."""
+        self._validation_rows, _, self._validation_sketches = memory
+
+    def _forget_rows(self) -> None:
+        """Nothing of an earlier fit may outlive a new one."""
+        for name in (
+            "_training_rows",
+            "_training_sketches",
+            "_validation_rows",
+            "_validation_sketches",
+            "certificate_",
+        ):
+            self.__dict__.pop(name, None)
 
     def certificate(
         self,
@@ -81,6 +106,10 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         random_state: Any = 0,
     ) -> Certificate:
         """What the removal does to rows that were not used in the fit; warns when they were.
+
+        Rows of the fit, and those of X_val, are recognised if they are equal, or equal to within rounding: after a
+        round trip through float32, half precision or a text file of six digits. Of a Dask array only equal rows are
+        recognised, and of a remover read from a file only the whole set of rows of the fit, unrounded.
 
         Parameters
         ----------
@@ -98,13 +127,12 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         check_is_fitted(self, "removal_")
         _require_array(X, "some thousand rows are enough: pass those of a block, or of X.select(…)")
         X, y, concept, clusters = fetched(self._small_enough(X), y, concept, clusters)
-        z = validate_data(self, X, reset=False, dtype=[np.float64, np.float32], ensure_all_finite=False)
+        z = in_numbers(self, X, reset=False, dtype=[np.float64, np.float32])
         require_finite(self, z)
         kind: Any = getattr(self, "concept_type", "class")
         missing = getattr(self, "missing_concept", None)
         concepts = read_concepts(concept, len(z), kind=kind, missing=missing)
         known = concepts.present
-        seen = self._seen_before(z)
         notes = tuple(self._notes())
         together = None if clusters is None else cluster_codes(clusters, "clusters", len(z))
         if clusters is None and (found := copies(row_hashes(z))) is not None and measured_on_a_scale(z[:2000]):
@@ -115,9 +143,8 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             notes = (*notes, "read from a file: whether some of these rows were used in the fit cannot be told")
         elif self._training_rows is None:
             notes = (*notes, "fitted on too many rows to tell whether some of these are among them")
-        if seen > 0:
-            used = f"{round(seen * len(z)):,} of these {len(z):,} rows were used in the fit"
-            text = f"{used}; what is measured on them flatters the removal"
+        if used := self._used_rows(z):
+            text = f"{'; '.join(used)}; what is measured on them flatters the removal"
             warnings.warn(f"{text}. Pass rows that were held out.", UsedRowsWarning, stacklevel=2)
             notes = (*notes, text)
         labels = {} if kind == "continuous" else {
@@ -150,12 +177,28 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             )
         return X
 
-    def _seen_before(self, z: Array) -> float:
-        """Share of rows used in the fit; where only their fingerprint is known, 1 if the rows are exactly those."""
-        hashes, used = row_hashes(z), getattr(self, "_training_rows", None)
-        if used is not None:
-            return float(np.isin(hashes, used).mean())
-        return float(fingerprint(hashes) == getattr(self, "training_hash_", None))
+    def _used_rows(self, z: Array) -> list[str]:
+        """In words, which of these rows the fit has seen, for certain or to within rounding; empty if none."""
+        hashes, said = row_hashes(z), []
+        if not hasattr(self, "_training_rows") or self._training_rows is None:
+            if fingerprint(hashes) == getattr(self, "training_hash_", None):
+                return [f"{len(z):,} of these {len(z):,} rows were used in the fit"]
+        for kept, of_fit, of_rows in (
+            ("training", "were used in the fit", "rows of the fit"),
+            ("validation", "were in X_val, which decided on the directions,", "rows of X_val"),
+        ):
+            used = self.__dict__.get(f"_{kept}_rows")
+            same = np.zeros(len(z), dtype=bool) if used is None else np.isin(hashes, used)
+            if same.any():
+                said.append(f"{same.sum():,} of these {len(z):,} rows {of_fit}".removesuffix(","))
+            if sketches := self.__dict__.get(f"_{kept}_sketches", ()):
+                near, rounding = equal_but_for_rounding(z, sketches)
+                if count := int((near & ~same).sum()):
+                    some = "at least " if max(sketch.step for sketch in sketches) > 1 else ""
+                    said.append(
+                        f"{some}{count:,} of these {len(z):,} rows equal {of_rows} to within rounding ({rounding})"
+                    )
+        return said
 
     def _notes(self) -> list[str]:
         """What a certificate should mention about the fit; a remover with more to say adds to it."""
@@ -163,10 +206,14 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
-        """Undo every change of the estimator if the block fails: a failed fit leaves it as it was."""
+        """Undo every change of the estimator if the block fails: a failed fit leaves it as it was.
+
+        What did not converge in it is told once.
+        """
         before = dict(self.__dict__)
         try:
-            yield
+            with one_warning():
+                yield
         except BaseException:
             self.__dict__.clear()
             self.__dict__.update(before)
@@ -179,9 +226,10 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 f"No spurious direction was found, so transform leaves rows as they are: {self.trace_.stopped}. "
                 "print(trace_) shows every test.",
                 NothingRemovedWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
+    @named_after_y
     def fit_transform(self, X: Array, y: Array | None = None, **fit_params: Any) -> Array:
         """`fit` with its keywords, then `transform` of the same rows; what cannot be transformed is not fitted."""
         _require_array(X, f"fit takes them; {_IN_PARTS}")
@@ -238,8 +286,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def _restore(self, arrays: dict[str, Array], metadata: dict[str, Any]) -> Self:
         """Become the fitted remover that was saved."""
         require_kinds(metadata, _SAVED, "the metadata")
-        if not all(np.abs(array).max(initial=0.0) <= LARGEST for array in arrays.values()):  # also of NaN
-            raise ValueError("its arrays hold NaN, infinity or numbers as large")
+        require_numbers(arrays)
         self.removal_ = AffineMap(arrays["centre"], arrays["right"], arrays["left"], metadata["form"], arrays["offset"])
         self.spurious_, self.main_ = Subspace(arrays["spurious"]), Subspace(arrays["main"])
         self.trace_ = self.story.from_dict(metadata["trace"])
@@ -251,9 +298,9 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if metadata["certificate"] is not None:
             self.certificate_ = Certificate.from_dict(metadata["certificate"])
         if metadata["feature_names"] is not None:
-            if len(metadata["feature_names"]) != self.n_features_in_:
-                raise ValueError(f"it has {len(metadata['feature_names'])} names for {self.n_features_in_} features")
+            require_kinds(metadata["feature_names"], [str], "'feature_names'")
             self.feature_names_in_ = np.array(metadata["feature_names"], dtype=object)
+        require_sound(self)
         return self
 
     def __sklearn_tags__(self) -> Any:
@@ -277,21 +324,31 @@ def _require_array(X: Array, how: str) -> None:
         raise InputError(f"X is {X!r}, which are not held in memory as a whole; {how}.")
 
 
-def hashes_of(z: Array) -> tuple[Any, str]:
-    """Hash of each row and the fingerprint of all; no hashes of a Dask array too long to bring them here."""
-    if isinstance(z, StoredRows):
-        with closing(z.blocks()) as blocks:
-            hashes = np.concatenate([row_hashes(block) for _, block in blocks])
-        return hashes, fingerprint(hashes)
-    if home_of(z) != "dask":
-        hashes = row_hashes(z)
-        return hashes, fingerprint(hashes)
-    from unspur.rows.dask import per_chunk
+def remembered(z: Array) -> Memory:
+    """Hash of each row, the fingerprint of all, and their sketch.
 
-    if len(z) > MOST_HASHES:
-        return None, functools.reduce(_both, per_chunk(z, _fingerprint))
-    hashes = np.concatenate(per_chunk(z, row_hashes))
-    return hashes, fingerprint(hashes)
+    Of a Dask array there is no sketch, and no hashes if it is too long to bring them here.
+    """
+    if isinstance(z, StoredRows):
+        hashed: list[Any] = []
+        with closing(z.blocks()) as blocks:
+            sketch = Sketch.of((_noted(block, hashed) for _, block in blocks), len(z))
+        hashes = np.concatenate(hashed)
+    elif home_of(z) != "dask":
+        hashes, sketch = row_hashes(z), Sketch.of([z], len(z))
+    else:
+        from unspur.rows.dask import per_chunk
+
+        if len(z) > MOST_HASHES:
+            return None, functools.reduce(_both, per_chunk(z, _fingerprint)), ()
+        hashes, sketch = np.concatenate(per_chunk(z, row_hashes)), None
+    return hashes, fingerprint(hashes), () if sketch is None else (sketch,)
+
+
+def _noted(block: Array, hashed: list[Any]) -> Array:
+    """The block, once its hashes are in the list."""
+    hashed.append(row_hashes(block))
+    return block
 
 
 def _fingerprint(z: Array) -> str:
@@ -323,9 +380,11 @@ def _tuples(value: Any) -> Any:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a parameter can be written as JSON (a random generator cannot, and is not needed to transform)."""
+    """Whether a parameter can be written as JSON.
+
+    A random generator cannot, and the fold of every row is too long. Neither is needed to transform.
+    """
     try:
-        json.dumps(value)
+        return len(json.dumps(value)) <= LONGEST_PARAMETER
     except TypeError:
         return False
-    return True

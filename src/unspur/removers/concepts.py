@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -11,9 +11,15 @@ import numpy as np
 from unspur._arrays import on_numpy
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError, LabelError
-from unspur.labels import ClassLabel, class_label, concept_names
+from unspur.labels import ClassLabel, class_label, concept_names, require_values
 
-ConceptType: TypeAlias = Literal["class", "continuous"]
+ConceptType: TypeAlias = Literal["auto", "class", "continuous"]
+#: Different numbers up to which a column of them is taken for codes of classes without asking.
+MOST_CODES = 20
+#: Different numbers up to which that holds however few rows each has.
+FEW_CODES = 10
+#: Rows that a class should have on average, where there are more than a few.
+ROWS_PER_CODE = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,12 @@ class Concepts:
     classes: tuple[tuple[Any, ...], ...]
     names: tuple[str, ...]
 
+    @property
+    def codes(self) -> dict[str, FloatArray]:
+        """One column (n,) for each concept: the code of its class, or its number."""
+        parts = self.by_name(np.ones(self.columns.shape[1], dtype=bool))
+        return {name: np.arange(1.0, len(part) + 1.0) @ part for name, part in parts.items()}
+
     def by_name(self, rows: BoolArray) -> dict[str, FloatArray]:
         """The columns (k, m) of each concept, for some rows."""
         widths = [len(classes) - 1 for classes in self.classes] or [1] * len(self.names)
@@ -53,7 +65,8 @@ def read_concepts(
 ) -> Concepts:
     """Concepts from one column or several (an array of shape (n, m) or a DataFrame).
 
-    Integer codes of four classes are four classes; numbers are only taken as such with ``kind="continuous"``.
+    Integer codes of four classes are four classes; numbers are only taken as such with ``kind="continuous"``. With
+    "auto", columns of many different numbers are refused: they may be either.
     """
     columns = concept_columns(values, n_rows, name)
     if kind == "continuous":
@@ -65,10 +78,13 @@ def read_concepts(
     known = [None] * len(columns) if classes is None else classes
     if len(known) != len(columns):
         raise LabelError(f"{name} has {len(columns)} columns; {len(known)} were fitted.")
-    labels = [
-        class_label(column, label, n_rows, missing=missing, classes=expected)
-        for (label, column), expected in zip(columns.items(), known, strict=True)
-    ]
+    labels = []
+    for (called, column), expected in zip(columns.items(), known, strict=True):
+        if kind == "auto" and expected is None:
+            _require_no_fractions(column, called, missing)
+        labels.append(class_label(column, called, n_rows, missing=missing, classes=expected))
+        if kind == "auto" and expected is None:
+            _require_few_codes(labels[-1], called)
     present = np.logical_and.reduce([label.present for label in labels])
     _require_present(present, name)
     group = np.zeros(n_rows, dtype=np.intp)
@@ -84,9 +100,15 @@ def read_concepts(
 
 
 def concept_columns(values: Array, n_rows: int, name: str) -> dict[str, Array]:
-    """The concepts by name; one column keeps the plain name."""
+    """The concepts by name, from one column, an array (n, m), a DataFrame or a mapping from names to columns.
+
+    One column keeps the plain name.
+    """
     if values is None:
         raise LabelError(f"{name} is missing: it is what is to be removed.")
+    require_values(values, name)
+    if isinstance(values, Mapping):
+        return dict(zip(concept_names(values), map(on_numpy, values.values()), strict=True))
     values = on_numpy(values)
     if hasattr(values, "columns") and hasattr(values, "iloc"):  # a DataFrame, without importing pandas
         names = concept_names(values.columns)
@@ -95,8 +117,13 @@ def concept_columns(values: Array, n_rows: int, name: str) -> dict[str, Array]:
     if getattr(array, "ndim", 1) == 2 and array.shape[1] > 1:
         if array.shape[0] != n_rows:
             raise LabelError(f"{name} has {array.shape[0]} rows for {n_rows} rows of Z. Each row needs one.")
-        return {f"{name}[{j}]": array[:, j] for j in range(array.shape[1])}
+        return dict(zip(numbered(name, array.shape[1]), array.T, strict=True))
     return {name: values}
+
+
+def numbered(name: str, columns: int) -> tuple[str, ...]:
+    """What columns without names are called: by their number where there are several."""
+    return (name,) if columns == 1 else tuple(f"{name}[{j}]" for j in range(columns))
 
 
 def _mixed(values: Any) -> bool:
@@ -118,6 +145,67 @@ def _numbers(column: Array, name: str, n_rows: int, missing: Any) -> FloatArray:
     if len(known) and np.ptp(known) == 0:
         raise LabelError(f"{name} is the same number in all rows; there is nothing to remove.")
     return numbers
+
+
+#: What to do about numbers that may be classes.
+_EITHER = (
+    "Pass concept_type='continuous' to remove what is linear in the number, or concept_type='class' to remove every "
+    "class. Where a method has no concept_type, cut numbers into a few classes, or pass classes as text."
+)
+
+
+def _require_no_fractions(column: Array, name: str, missing: Any) -> None:
+    """Refuse many numbers that are not whole."""
+    array = np.asarray(on_numpy(column))
+    if array.dtype.kind != "f":
+        return
+    known = array[np.isfinite(array) & (array != missing)]
+    if not np.any(known != np.round(known)):
+        return
+    different = np.unique(known)
+    if len(different) > FEW_CODES:
+        raise LabelError(
+            f"{name} has {len(different):,} different values between {different[0]:.4g} and {different[-1]:.4g} and "
+            f"looks continuous. {_EITHER}"
+        )
+
+
+def _require_few_codes(label: ClassLabel, name: str) -> None:
+    """Refuse many whole numbers: ages and years look like codes of classes, and removing those removes everything."""
+    classes, rows = label.classes, int(label.present.sum())
+    if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in classes):
+        return
+    if len(classes) > MOST_CODES or (len(classes) > FEW_CODES and rows < ROWS_PER_CODE * len(classes)):
+        raise LabelError(
+            f"{name} has {len(classes)} different whole numbers between {min(classes):g} and {max(classes):g}, "
+            f"{rows / len(classes):.0f} rows each on average: numbers such as ages, or codes of classes? {_EITHER}"
+        )
+
+
+def require_another_label(concepts: Concepts, y: Array, counts: BoolArray) -> None:
+    """Raise LabelError if a concept is the task, also under other names, in the rows that count.
+
+    Parameters
+    ----------
+    y : codes of the task, shape (n,).
+    counts : rows that have a concept, a task and a weight, shape (n,).
+    """
+    rows = np.flatnonzero(counts)
+    for name, codes in concepts.codes.items():
+        # A few rows show of most labels that they differ.
+        if not _one_to_one(codes[rows[:1000]], y[rows[:1000]]) or not _one_to_one(codes[rows], y[rows]):
+            continue
+        if 1 < len(np.unique(codes[rows])) < len(rows):
+            raise LabelError(
+                f"{name} and y are the same label in all {len(rows):,} rows, up to the names of the classes: removing "
+                "it would remove the task, and no data could tell the two apart. Rows where they disagree are needed."
+            )
+
+
+def _one_to_one(one: Array, other: Array) -> bool:
+    """Whether each value of one column goes with one value of the other."""
+    pairs = len(np.unique(np.stack([one, other], axis=1), axis=0))
+    return len(np.unique(one)) == len(np.unique(other)) == pairs
 
 
 def _require_present(present: BoolArray, name: str) -> None:

@@ -11,13 +11,15 @@ import numpy as np
 from sklearn.utils import check_random_state
 from tqdm.auto import tqdm
 
+from unspur._keywords import named_after_y
 from unspur._typing import Array, FloatArray
 from unspur.criteria import SMALLEST_GROUP, DirectionTests
+from unspur.labels import class_label
 from unspur.removers.base import Remover
 from unspur.removers.inputs import LabelledRows, Sample, Splitting, labelled_rows
 from unspur.removers.joint import EstimatedPair, Subspaces, Tracks
 from unspur.removers.parameters import LIMIT, REQUESTED, TESTED
-from unspur.removers.several import one_after_the_other
+from unspur.removers.several import one_after_the_other, one_main_class_at_a_time
 from unspur.removers.weight_decay import choose_weight_decay
 from unspur.rows import CONCEPT
 from unspur.solvers.logistic import solve_logistic
@@ -41,7 +43,8 @@ class INLP(Remover):
         Level of the one-sided test of each direction.
     tests : {"plain", "group"}, default="plain"
         Average losses over all rows alike against the prevalence of the concept (the paper's), or with equal weight
-        over the groups (main, concept), for which y is needed.
+        over the groups (main, concept), for which y is needed. Of a task of more than two classes each is taken
+        against the rest, one after the other, and what any of them shows is removed.
     balance : {"none", "concept", "main", "group"}, default="none"
         Which classes get equal total weight when a direction is estimated.
     weight_decay : float or "auto", default="auto"
@@ -49,7 +52,7 @@ class INLP(Remover):
     solver : {"exact", "sgd"}, default="exact"
         Solve each direction to `tol`, or by the paper's minibatch SGD with early stopping (decay is then absolute).
     max_directions : int or None, default=None
-        Limit on the dimension removed, for each concept or class against the rest.
+        Limit on the dimension removed, for each concept, or class (of concept or y) against the rest.
     learning_rate, momentum, batch_size, max_epochs, patience :
         Settings of ``solver="sgd"``.
     smallest_group : int, default=10
@@ -117,6 +120,7 @@ class INLP(Remover):
         self.random_state = random_state
         self.verbose = verbose
 
+    @named_after_y
     def fit(
         self,
         X: Array,
@@ -140,7 +144,7 @@ class INLP(Remover):
             train = Sample(X, y, concept, sample_weight, clusters=clusters)
             fit_one = partial(self._fit_one, Splitting.lasting(self.cv))
             one_after_the_other(self, train, None if validation.empty else validation, fit_one)
-            self.classes_ = self.classes_ if y is not None else ()
+            self.classes_ = self.__dict__.pop("_main_classes", self.classes_) if y is not None else ()
             self.n_iter_ = self.trace_.most_evaluations
             self.removal_ = AffineMap.removing(self.spurious_, self._centre)
             del self._centre
@@ -149,8 +153,21 @@ class INLP(Remover):
 
     def _fit_one(
         self, cv: Any, train: Sample, validation: Sample | None, gone: Subspace | None
-    ) -> tuple[Subspaces, Trace, LabelledRows]:
+    ) -> tuple[Subspaces, Trace | tuple[Trace, ...], LabelledRows]:
         """What is found of one binary concept, away from what was removed before."""
+        classes = () if train.y is None else class_label(train.y, "y", np.shape(train.y)[0]).classes
+        if len(classes) > 2:
+            self._main_classes = classes  # each class against the rest has two of its own
+            return one_main_class_at_a_time(train, validation, gone, partial(self._fit_binary, cv))
+        return self._fit_binary(cv, train, validation, gone)
+
+    def _fit_binary(
+        self, cv: Any, train: Sample, validation: Sample | None, gone: Subspace | None, main_only: bool = False
+    ) -> tuple[Subspaces, Trace, Any]:
+        """What is found of one binary concept, in groups with one binary main label; that alone needs no directions."""
+        nothing = Subspace.empty(self.n_features_in_)
+        if main_only:
+            return Subspaces(nothing, nothing, (), ""), Trace((), "", 0.0, 0.0), None
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1, size=4))
         data = labelled_rows(
             self,
@@ -163,7 +180,7 @@ class INLP(Remover):
             needs_y=self.tests == "group" or self.balance in ("main", "group"),
         )
         with tqdm(desc="INLP", unit=" directions", disable=not self.verbose) as bar:
-            return *self._peel(data, bar.update, gone or Subspace.empty(data.rows.n_features), rng), data
+            return *self._peel(data, bar.update, gone or nothing, rng), data
 
     def _direction(
         self, data: LabelledRows, whitening: Whitening, away_from: Subspace, fold: int | None, rng: np.random.Generator
@@ -197,7 +214,7 @@ class INLP(Remover):
         estimated_on = counts.weighting(counts.without(1 if counts.n_folds == 1 else None), self.balance)  # type: ignore[arg-type]
         geometry = Geometry.of_rows(data.rows, estimated_on)
         by_group = self.tests == "group"
-        tests = DirectionTests(self.significance_level, by_group, 0.0, self.scalars, data.clusters)  # type: ignore[arg-type]
+        tests = DirectionTests(self.significance_level, by_group, 0.0, self.scalars, clusters=data.clusters)  # type: ignore[arg-type]
         nothing = Tracks.empty(data.rows.n_features, counts.n_folds)
 
         def estimate(whitening: Whitening, away_from: Tracks) -> EstimatedPair:
@@ -229,7 +246,7 @@ class INLP(Remover):
         decay = self.weight_decay
         scores: dict[float, tuple[float, float]] = {}
         if decay == "auto":
-            decay, scores = choose_weight_decay(held_out)
+            decay, scores = choose_weight_decay(held_out, float(tests.chance_loss(counts)[CONCEPT]))
         whitening, removed, steps = self._whitening(geometry, float(decay)), nothing, []
         room = geometry.rank - gone.dim - 1
         limit = room if self.max_directions is None else min(self.max_directions, room)

@@ -14,11 +14,12 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 from unspur._arrays import as_tensor, is_of, on_numpy
+from unspur._reading import brief
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.clusters import cluster_codes, clusters_in_two, folds_by_cluster
 from unspur.criteria import require_clusters, require_testable
 from unspur.exceptions import ClusterWarning, InputError, LabelError, NotFiniteError
-from unspur.labels import BinaryLabel, binary_label
+from unspur.labels import BinaryLabel, binary_label, require_values
 from unspur.rows import Columns, FileRows, RowSource, StackedRows, fetched, home_of, rows_of
 from unspur.sums.cluster_losses import HeldOutClusters
 from unspur.sums.counts import CellCounts, group_names
@@ -51,6 +52,8 @@ class Sample:
     copies: bool = False
 
     def __post_init__(self) -> None:
+        for name in ("y", "concept"):
+            require_values(getattr(self, name), f"{name}{self.suffix}")
         names = ("y", "concept", "sample_weight", "clusters")
         for name, value in zip(names, fetched(*(getattr(self, name) for name in names)), strict=True):
             object.__setattr__(self, name, value)
@@ -206,9 +209,42 @@ def checked_z(estimator: BaseEstimator, X: Array, *, reset: bool) -> Array:
     if np.ma.isMaskedArray(X) and np.ma.getmaskarray(X).any():
         raise InputError(f"Z has {np.ma.getmaskarray(X).sum()} masked values. Drop those rows or fill the values in.")
     kinds = [np.float64, np.float32, np.float16]
-    z = validate_data(estimator, X, reset=reset, dtype=kinds, ensure_all_finite=False)
+    z = in_numbers(estimator, X, reset=reset, dtype=kinds)
     # A map of a file stays one: scikit-learn strips the type, which knows the file's name.
     return X if isinstance(X, np.memmap) and X.dtype == z.dtype else z
+
+
+def in_numbers(estimator: BaseEstimator, X: Array, *, reset: bool, dtype: list[Any]) -> Array:
+    """Rows as scikit-learn validates them; text in a column is an error that names it."""
+    try:
+        return validate_data(estimator, X, reset=reset, dtype=dtype, ensure_all_finite=False)
+    except ValueError as error:
+        if found := _text_in(X):
+            raise InputError(found) from error
+        raise
+
+
+def _text_in(X: Array) -> str:
+    """What to say of the first column of rows that holds text which is no number; "" where none does."""
+    names = list(getattr(X, "columns", ()))
+    columns = (X[name] for name in names) if names else np.asarray(X, dtype=object).T
+    for number, column in enumerate(columns):
+        for value in np.asarray(column, dtype=object).ravel():
+            if isinstance(value, str) and not _is_number(value):
+                which = repr(names[number]) if names else str(number)
+                return (
+                    f"Column {which} of X holds text, such as {brief(value, 40)!r}; features are numbers. Leave the "
+                    "column out, or turn it into numbers first (an encoder for text, OneHotEncoder for categories)."
+                )
+    return ""
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _checked_elsewhere(estimator: BaseEstimator, X: Array, *, reset: bool) -> Array:

@@ -68,6 +68,14 @@ class ExactSolver:
         """Free dimensions left for a pair."""
         return self.space.away_from(away_from).freedom
 
+    def alone(self, label: int, away_from: Sequence[Subspace]) -> list[Pair]:
+        """Solve for one label, unconstrained: with slopes of zero for the other, whose weights then stay zero."""
+        chance, slopes = self.at_zero
+        r = len(self.space.spectrum.variance)
+        only = slopes.copy()
+        only[:, (1 - label) * r : (2 - label) * r] = 0.0
+        return replace(self, at_zero=(chance, only))(away_from)
+
 
 @dataclass(frozen=True, slots=True)
 class SGDSolver:
@@ -177,6 +185,14 @@ class JointEstimation:
         evaluations = max(pair.outcome.evaluations for pair in pairs)  # all tracks share each visit of the rows
         return EstimatedPair(found, replace(pairs[0].outcome, evaluations=evaluations), tuple(pairs))
 
+    def alone(self, label: int, away_from: Tracks) -> EstimatedPair:
+        """Estimate the best direction of one label in every track; that of the other is zero."""
+        assert isinstance(self.solver, ExactSolver)
+        forbidden = [self.gone.beside(subspace) for subspace in away_from.subspaces]
+        pairs = self.solver.alone(label, forbidden)
+        found = np.stack([_exactly_orthogonal(p, s) for p, s in zip(pairs, forbidden, strict=True)], axis=1)
+        return EstimatedPair(found, pairs[0].outcome, tuple(pairs))
+
     def room(self, away_from: Tracks) -> int:
         """Free dimensions left for a pair in every track."""
         return min(self.solver.room(self.gone.beside(subspace)) for subspace in away_from.subspaces)
@@ -225,6 +241,8 @@ class Loops:
     candidate: Literal["last_accepted", "failing"] = "last_accepted"
     max_dim: tuple[int, int] = (2**31, 2**31)  # spurious, main
     spend: bool = False
+    #: Most pairs that are estimated in all rounds together.
+    max_pairs: int = 2**31
 
     def share(self, role: Role, turn: int) -> float:
         """Share of the level that a test of this role may spend."""
@@ -245,6 +263,10 @@ class Subspaces:
     main: Subspace
     steps: tuple[Step, ...]
     stopped: str
+    #: Whether a test ended the search, and not the limit on pairs.
+    complete: bool = True
+    #: The spurious subspace of every track.
+    tracks: Tracks | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +277,7 @@ class Peeled:
     candidate: EstimatedPair | None
     steps: tuple[Step, ...]
     pairs: tuple[EstimatedPair, ...]
+    complete: bool = True
 
 
 def estimate_subspaces(joint: JointEstimation, loops: Loops, report: Callable[[Role, int, int], None]) -> Subspaces:
@@ -264,14 +287,16 @@ def estimate_subspaces(joint: JointEstimation, loops: Loops, report: Callable[[R
     steps: list[Step] = []
     stopped = f"the limit of {loops.limit(outer)} {outer} directions is reached"
     pairs: tuple[EstimatedPair, ...] = () if joint.rough is None else (joint.rough,)
+    complete, left = True, loops.max_pairs
     if loops.limit(outer) == 0:  # the inner role is wanted all the same
-        peeled = _peel(joint, loops, found[outer], 1, report, pairs)
-        found[inner], steps = peeled.accepted, list(peeled.steps)
+        peeled = _peel(joint, loops, found[outer], 1, report, pairs, left)
+        found[inner], steps, complete = peeled.accepted, list(peeled.steps), peeled.complete
     while found[outer].dim < loops.limit(outer):
         turn = found[outer].dim + 1
-        peeled = _peel(joint, loops, found[outer], turn, report, pairs)
+        peeled = _peel(joint, loops, found[outer], turn, report, pairs, left)
         steps += peeled.steps
-        pairs = peeled.pairs
+        pairs, complete = peeled.pairs, peeled.complete
+        left -= len(pairs)
         if turn == 1:
             found[inner] = peeled.accepted
         if peeled.candidate is None:
@@ -285,7 +310,14 @@ def estimate_subspaces(joint: JointEstimation, loops: Loops, report: Callable[[R
         directions = peeled.accepted.reject(peeled.candidate.directions[LABEL[outer]])
         found[outer] = found[outer].with_directions(directions)
         found[inner] = peeled.accepted  # kept only when the outer direction is accepted
-    return Subspaces(found["spurious"].returned, found["main"].returned, tuple(steps), stopped)
+        complete = complete and (left > 0 or found[outer].dim >= loops.limit(outer))
+        if not complete:
+            break
+    if not complete:
+        stopped = f"the limit of {loops.max_pairs} pairs is reached in round {max(1, found[outer].dim)}"
+    return Subspaces(
+        found["spurious"].returned, found["main"].returned, tuple(steps), stopped, complete, found["spurious"]
+    )
 
 
 def _peel(
@@ -295,11 +327,12 @@ def _peel(
     turn: int,
     report: Callable[[Role, int, int], None],
     before: tuple[EstimatedPair, ...],
+    most: int,
 ) -> Peeled:
     """Inner loop: accept directions of the inner role, one pair at a time, until one is not proper.
 
     A pair is near the one of the same place in the loop `before` in the weights of the inner role, and near the one
-    before it in those of the other.
+    before it in those of the other. No more than `most` pairs are estimated, and at least one.
     """
     accepted = joint.nothing
     candidate: EstimatedPair | None = None
@@ -326,6 +359,8 @@ def _peel(
         candidate = pair
         directions = pair.directions[LABEL[loops.inner]]
         accepted, forbidden = accepted.with_directions(directions), forbidden.with_directions(directions)
+        if len(pairs) >= most:
+            return Peeled(accepted, candidate, tuple(steps), tuple(pairs), complete=False)
     return Peeled(accepted, candidate, tuple(steps), tuple(pairs))
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import operator
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -16,9 +17,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from tqdm.auto import tqdm
 
+from unspur._keywords import named_after_y
 from unspur._typing import Array, FloatArray
 from unspur.criteria import SMALLEST_GROUP, DirectionTests, Role
-from unspur.exceptions import EmptySubspaceError, TaskLostWarning
+from unspur.exceptions import EmptySubspaceError, SearchLimitWarning, SlowFitWarning, TaskLostWarning
 from unspur.labels import class_label
 from unspur.removers.base import Remover
 from unspur.removers.frame import Frame
@@ -43,11 +45,18 @@ from unspur.solvers.sgd import SGDSettings
 from unspur.solvers.spectrum import PairSpace, Spectrum
 from unspur.solvers.whitening import Geometry
 from unspur.subspace import AffineMap, Subspace
-from unspur.trace import Trace, Traces, danger_to_task
+from unspur.sums.counts import Balance
+from unspur.trace import TaskLoss, Trace, Traces, danger_to_task
 
 #: Tolerance that is enough to choose a weight decay by: a loss within one standard error is all that is asked for.
 CHOOSING = 3e-3
-_KEEP_IT = "Try orthogonality='scores', or delta='auto', which shifts the test by how much easier the concept is."
+_KEEP_IT = "Try orthogonality='scores'."
+_SOONER = (
+    "To end sooner, estimate with a larger weight_decay (0.1 or 1), limit max_spurious and max_main, or reduce the "
+    "features by PCA; to search on, raise max_pairs."
+)
+#: Seconds after which a fit says where it is.
+LONG = 30.0
 
 
 class JSE(Remover):
@@ -66,7 +75,8 @@ class JSE(Remover):
         rest. "looks": all tests of a concept (or class against the rest) together, half of α for either role.
     delta : float or "auto", default=0.0
         Shift Δ of the second test, for when one label is easier to predict than the other. "auto" sets it to the
-        difference in held-out loss between the first spurious and the first main-task direction.
+        difference in held-out loss between the best direction of the concept and the best one of the main task, each
+        estimated alone, and carries the error of that difference into the test.
     tests : {"group", "plain"}, default="group"
         Average losses with equal weight over the four groups (main, concept), or over all rows alike.
     balance : {"none", "concept", "main", "group"}, default="group"
@@ -93,6 +103,9 @@ class JSE(Remover):
         that of the failing one, as in the paper's pseudo-code.
     max_spurious, max_main : int or None, default=None
         Limits on the two dimensions, for each concept or class against the rest.
+    max_pairs : int or None, default=500
+        Most pairs of directions that are estimated for one concept, or class against the rest. A search that reaches
+        the limit keeps what it has accepted, issues a SearchLimitWarning, and says so in `trace_` and in certificates.
     cv : int, splitter, iterable of (train, test) index pairs, or None, default=5
         Without a validation set: cross-fit in this many folds, stratified by group, or in those of a scikit-learn
         splitter or iterable; None holds out `validation_fraction` of each group once. Rows of a cluster (`clusters` of
@@ -125,8 +138,9 @@ class JSE(Remover):
         The two subspaces, orthogonal to each other unless ``orthogonality="scores"``.
     removal_ : AffineMap
         What `transform` applies.
-    trace_ : Trace
-        Every direction tested, with both statistics and the decision; prints as a table.
+    trace_ : Trace or Traces
+        Every direction tested, with both statistics and the decision; prints as a table. With several concepts, or
+        labels of more than two classes, one trace for each concept and class against the rest, by name.
     classes_, concept_classes_ : tuple
         The values that were coded 0 and 1.
     n_features_in_ : int
@@ -161,6 +175,7 @@ class JSE(Remover):
         "candidate": [StrOptions({"last_accepted", "failing"})],
         "max_spurious": LIMIT,
         "max_main": LIMIT,
+        "max_pairs": [None, Interval(Integral, 1, None, closed="left")],
     }
 
     def __init__(
@@ -179,6 +194,7 @@ class JSE(Remover):
         candidate: str = "last_accepted",
         max_spurious: int | None = None,
         max_main: int | None = None,
+        max_pairs: int | None = 500,
         cv: Any = 5,
         validation_fraction: float = 0.2,
         smallest_group: int = SMALLEST_GROUP,
@@ -207,6 +223,7 @@ class JSE(Remover):
         self.candidate = candidate
         self.max_spurious = max_spurious
         self.max_main = max_main
+        self.max_pairs = max_pairs
         self.cv = cv
         self.validation_fraction = validation_fraction
         self.smallest_group = smallest_group
@@ -222,6 +239,7 @@ class JSE(Remover):
         self.random_state = random_state
         self.verbose = verbose
 
+    @named_after_y
     def fit(
         self,
         X: Array,
@@ -246,7 +264,7 @@ class JSE(Remover):
         y : array of shape (n,)
             Main-task label. Of more than two classes each is taken against the rest: what is removed is orthogonal to
             the main-task directions of all of them.
-        concept : array of shape (n,) or (n, m), or DataFrame
+        concept : array of shape (n,) or (n, m), DataFrame, or mapping from names to arrays of shape (n,)
             What to remove: a concept of two or more classes, or several concepts. Several are taken one after the
             other, each class of a concept of more than two against the rest, and the span of all that is found is
             removed. Rows where the concept is missing are left out of its fit.
@@ -280,19 +298,24 @@ class JSE(Remover):
                 )
             self._set_removal()
             self.warn_if_nothing_removed(self.max_spurious)
+            if not self.trace_.complete:
+                warnings.warn(f"{_incomplete(self.trace_.stopped)} {_SOONER}", SearchLimitWarning, stacklevel=3)
             if self.task_lost:
-                warnings.warn(f"{self.task_lost} {_KEEP_IT}", TaskLostWarning, stacklevel=2)
+                warnings.warn(f"{self.task_lost} {_KEEP_IT}", TaskLostWarning, stacklevel=3)
         return self
 
     @property
     def task_lost(self) -> str:
-        """What to say where the concept is so much easier that directions of the task are taken for it, or ""."""
+        """What to say where the task went with the concept, or may have; or ""."""
         if self.main_.dim or not self.spurious_.dim:
             return ""
-        return danger_to_task(self.trace_, self.spurious_.dim)
+        task = self.trace_.task
+        measured = "" if task is None or not task.lost else str(task)
+        return " ".join(filter(None, [measured, danger_to_task(self.trace_, self.spurious_.dim)]))
 
     def _notes(self) -> list[str]:
-        return [*super()._notes(), *filter(None, [self.task_lost])]
+        incomplete = "" if self.trace_.complete else _incomplete(self.trace_.stopped)
+        return [*super()._notes(), *filter(None, [incomplete, self.task_lost])]
 
     def _set_removal(self) -> None:
         """The map that `transform` applies, in the coordinates of the rows that came."""
@@ -307,7 +330,7 @@ class JSE(Remover):
 
     def _fit_one(
         self, cv: Any, train: Sample, validation: Sample | None, gone: Subspace | None
-    ) -> tuple[Subspaces, Trace, LabelledRows]:
+    ) -> tuple[Subspaces, Trace | tuple[Trace, ...], LabelledRows]:
         """The subspaces for one binary concept, away from what was removed before."""
         classes = () if train.y is None else class_label(train.y, "y", np.shape(train.y)[0]).classes
         if len(classes) > 2:
@@ -352,8 +375,8 @@ class JSE(Remover):
         spectrum = Spectrum.of(Geometry.of_rows(data.rows, estimated_on))
         require_room(len(spectrum.variance), data.rows.n_features)
         make_solver = self._pair_solver(data, spectrum, rng)
-        by_group = self.tests == "group"
-        tests = DirectionTests(self.significance_level, by_group, 0.0, self.scalars, data.clusters)  # type: ignore[arg-type]
+        scalars: Any = self.scalars
+        tests = DirectionTests(self.significance_level, self.tests == "group", 0.0, scalars, clusters=data.clusters)
 
         def joint(weight_decay: float, tol: float = self.tol) -> JointEstimation:
             solver = make_solver(weight_decay, tol)
@@ -371,23 +394,36 @@ class JSE(Remover):
         scores: dict[float, tuple[float, float]] = {}
         weight_decay = self.weight_decay
         if weight_decay == "auto":
-            weight_decay, scores = choose_weight_decay(first_loss)
+            weight_decay, scores = choose_weight_decay(first_loss, float(tests.chance_loss(counts).sum()))
         rough = first.get(weight_decay)
         estimation = replace(joint(float(weight_decay)), rough=rough)
-        delta = self.delta
-        if delta == "auto":
+        if self.delta == "auto":
             report("main", 0, 0)
-            pair = estimation.pair(estimation.nothing, {CONCEPT: rough, MAIN: rough})
-            delta = estimation.loss(pair, operator.sub)[0]
-        estimation = replace(estimation, tests=replace(tests, delta=float(delta)))
+            nothing = estimation.nothing
+            if self.solver == "exact":
+                best = [estimation.alone(label, nothing) for label in (CONCEPT, MAIN)]
+            else:  # SGD knows pairs only, as the paper does
+                best = [estimation.pair(nothing)] * 2
+            reference = np.stack([best[CONCEPT].judged("spurious"), best[MAIN].judged("main")])
+            estimation = replace(estimation, tests=replace(tests, reference=reference))
+        else:
+            estimation = replace(estimation, tests=replace(tests, delta=float(self.delta)))
         most_spurious, most_main = (2**31 if limit is None else limit for limit in (self.max_spurious, self.max_main))
         inner: Any = "main" if main_only else self.inner
         limits, spend = (0 if main_only else most_spurious, most_main), self.correction == "looks"
-        loops = Loops(inner, self.candidate, limits, spend)  # type: ignore[arg-type]
+        loops = Loops(inner, self.candidate, limits, spend, self.max_pairs or 2**31)  # type: ignore[arg-type]
         found = estimate_subspaces(estimation, loops, report)
+        task = None
+        if found.spurious.dim and not found.main.dim and found.tracks and estimation.room(found.tracks) >= 2:
+            plain = _exact_solver(data, spectrum, "none", self.max_iter)(float(weight_decay), self.tol)
+            task = _task_loss(replace(estimation, solver=plain), found)
         if not hasattr(self, "_centre"):
             self._centre = spectrum.centre
-        return found, Trace(found.steps, found.stopped, float(delta), float(weight_decay), scores)
+        delta = found.steps[0].verdict.delta if self.delta == "auto" and found.steps else estimation.tests.delta
+        trace = Trace(
+            found.steps, found.stopped, delta, float(weight_decay), scores, complete=found.complete, task=task
+        )
+        return found, trace
 
     def _pair_solver(
         self, data: LabelledRows, spectrum: Spectrum, rng: np.random.Generator
@@ -396,10 +432,7 @@ class JSE(Remover):
         balance: Any = self.balance
         counts = data.counts
         if self.solver == "exact":
-            weightings = tuple(counts.weighting(counts.without(k), balance) for k in left_out(counts.n_folds))
-            losses = PairLosses(trained_on(data.rows), spectrum, weightings)
-            at_zero = losses.at_zero()
-            return lambda value, tol: ExactSolver(losses, at_zero, PairSpace.of(spectrum, value), tol, self.max_iter)
+            return _exact_solver(data, spectrum, balance, self.max_iter)
 
         def by_sgd(value: float, tol: float) -> PairSolver:
             del tol
@@ -412,12 +445,65 @@ class JSE(Remover):
 
     @contextmanager
     def _progress(self) -> Iterator[Callable[[Role, int, int], None]]:
-        """A bar that counts pairs; their number is not known before, so it shows a rate and where the loops are."""
-        with tqdm(desc="JSE", unit=" pairs", disable=not self.verbose, leave=True) as bar:
+        """A bar that counts pairs and shows where the loops are.
+
+        How many there will be is not known before, only how many there are at most. A fit that takes long says so once,
+        with or without the bar.
+        """
+        begun, said, pairs = time.monotonic(), False, 0
+        at_most = "" if self.max_pairs is None else " of at most {total_fmt}"
+        form = "{desc}: {n_fmt}" + at_most + " pairs [{elapsed}, {rate_fmt}]{postfix}"
+        with tqdm(total=self.max_pairs, desc="JSE", unit=" pairs", disable=not self.verbose, bar_format=form) as bar:
 
             def report(role: Role, outer: int, inner: int) -> None:
+                nonlocal said, pairs
                 where = "choosing weight decay" if outer == 0 else f"round {outer}, {role} direction {inner}"
                 bar.set_postfix_str(where, refresh=False)
-                bar.update()
+                bar.update(outer > 0)
+                pairs += 1
+                if not said and time.monotonic() - begun > LONG:
+                    said = True
+                    most = "" if self.max_pairs is None else f", of at most {self.max_pairs}"
+                    warnings.warn(
+                        f"JSE has estimated {pairs} pairs of directions{most}, in {LONG:.0f} s, and goes on with "
+                        f"{where}. {_SOONER}",
+                        SlowFitWarning,
+                        stacklevel=2,
+                    )
 
             yield report
+
+
+def _exact_solver(
+    data: LabelledRows, spectrum: Spectrum, balance: Balance, max_iter: int
+) -> Callable[[float, float], ExactSolver]:
+    """What makes an exact solver for a weight decay and a tolerance."""
+    counts = data.counts
+    weightings = tuple(counts.weighting(counts.without(k), balance) for k in left_out(counts.n_folds))
+    losses = PairLosses(trained_on(data.rows), spectrum, weightings)
+    at_zero = losses.at_zero()
+    return lambda value, tol: ExactSolver(losses, at_zero, PairSpace.of(spectrum, value), tol, max_iter)
+
+
+def _task_loss(estimation: JointEstimation, found: Subspaces) -> TaskLoss:
+    """How well the main label is predicted before and after a removal, with a solver and tests of all rows alike.
+
+    Alike: whatever a last layer that knows of no concept could have used counts.
+    """
+    assert found.tracks is not None
+    clusters = estimation.tests.clusters
+    alike = None if clusters is None else clusters.all_alike()
+    tests = replace(estimation.tests, by_group=False, delta=0.0, reference=None, clusters=alike)
+    plain = replace(estimation, tests=tests)
+    before, after = (
+        plain.judge("main", plain.alone(MAIN, tracks), share=1.0).informative
+        for tracks in (plain.nothing, found.tracks)
+    )
+    chance = float(tests.chance_loss(plain.counts)[MAIN])
+    return TaskLoss(
+        chance + before.difference, chance + after.difference, chance, before.p, after.p, tests.significance_level
+    )
+
+
+def _incomplete(stopped: str) -> str:
+    return f"The search did not come to its end: {stopped}. More of the concept may be left."

@@ -2,24 +2,43 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from unspur._keywords import named_after_y
 from unspur._typing import Array
-from unspur.exceptions import InputError, LabelError
+from unspur.exceptions import EverythingRemovedWarning, IllConditionedWarning, InputError, LabelError
 from unspur.labels import ClassLabel, class_label
 from unspur.removers.base import Remover
-from unspur.removers.closed_form import ILL, ClosedFormTrace, Form, Whitener, closed_form
-from unspur.removers.concepts import balanced_weights, indicators, read_concepts
+from unspur.removers.closed_form import (
+    ILL,
+    ClosedForm,
+    ClosedFormTrace,
+    Form,
+    Whitener,
+    closed_form,
+    correlation_in_rounding,
+)
+from unspur.removers.concepts import balanced_weights, indicators, read_concepts, require_another_label
 from unspur.removers.inputs import checked_weights, checked_z, finite_rows
 from unspur.removers.parameters import BALANCE, MISSING
-from unspur.rows import Columns, RowSource, at_hand, fetched
+from unspur.rows import Columns, RowSource, at_hand, fetched, home_of
 from unspur.sums.covariances import Covariances
 from unspur.sums.moments import keeps_digits
+
+#: Share of the directions in which rows vary from which a removal leaves too little to go unsaid.
+MOST_OF_RANK = 0.9
+#: Rounding error beside the spread of a column from which it is looked at whether that of cleaned rows tells the
+#: concept: always, and where columns that are nearly copies tell it. Below, no classifier could use it.
+COARSE, FINE = 1e-5, 1e-10
+#: Relative rounding error of the types that are widened before rows are summed over.
+HALF = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 
 
 def covariances_of(rows: RowSource) -> tuple[Covariances, Whitener | None]:
@@ -37,6 +56,14 @@ def covariances_of(rows: RowSource) -> tuple[Covariances, Whitener | None]:
     return Covariances.of(rows, exact=True), None
 
 
+def _readable(y: Array | None, n_rows: int) -> ClassLabel | None:
+    """A task that nothing but the comparison with the concept needs, if it can be read as classes."""
+    try:
+        return None if y is None else class_label(y, "y", n_rows)
+    except LabelError:
+        return None
+
+
 class ClosedFormRemover(Remover):
     """What the closed forms share; see :class:`LEACE`, :class:`SAL` and :class:`SPLINCE`."""
 
@@ -46,15 +73,16 @@ class ClosedFormRemover(Remover):
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012 — scikit-learn's protocol
         "balance": BALANCE,
-        "concept_type": [StrOptions({"class", "continuous"})],
+        "concept_type": [StrOptions({"auto", "class", "continuous"})],
         "missing_concept": MISSING,
     }
 
-    def __init__(self, *, balance: str = "none", concept_type: str = "class", missing_concept: Any = None):
+    def __init__(self, *, balance: str = "none", concept_type: str = "auto", missing_concept: Any = None):
         self.balance = balance
         self.concept_type = concept_type
         self.missing_concept = missing_concept
 
+    @named_after_y
     def fit(self, X: Array, y: Array | None = None, *, concept: Array, sample_weight: Array | None = None) -> Self:
         """Estimate the removal.
 
@@ -64,7 +92,8 @@ class ClosedFormRemover(Remover):
             Embeddings: an array or DataFrame, a memory map, a torch tensor on any device, a Dask array, or what
             `unspur.open_rows` returned. They stay where they are.
         y : array of shape (n,), optional
-            Main-task label, of any number of classes; needed for ``balance="main"`` and "group", and by SPLINCE.
+            Main-task label, of any number of classes; needed for ``balance="main"`` and "group", and by SPLINCE. A
+            concept that is the same label is refused.
         concept : array of shape (n,) or (n, m), or DataFrame
             What to remove: a concept of any number of classes, several of them, or numbers (``concept_type``). Rows
             where one is missing are left out of the fit.
@@ -75,26 +104,32 @@ class ClosedFormRemover(Remover):
             self._forget()
             rows, self._n_concept = self._rows(X, y, concept, sample_weight, reset=True)
             moments, whitener = covariances_of(rows)
-            self._solve(moments, whitener)
+            self._look_at_rounding(rows, self._solve(moments, whitener), moments, X)
             self._keep(moments)
         return self
 
     def _rows(
-        self, X: Array, y: Array | None, concept: Array, sample_weight: Array | None, *, reset: bool
+        self, X: Array, y: Array | None, concept: Array, sample_weight: Array | None, *, reset: bool, whole: bool = True
     ) -> tuple[RowSource, int]:
-        """Rows whose targets are the concept columns, then those of the task; and how many are the concept's."""
+        """Rows whose targets are the concept columns, then those of the task; and how many are the concept's.
+
+        Of rows that are not the `whole` of the fit, nothing is concluded about concept and task.
+        """
         z = at_hand(checked_z(self, X, reset=reset))
         if self._form == "splince" and z.shape[1] < 2:
             raise InputError(f"Z has {z.shape[1]} feature(s); to remove one and keep another at least 2 are needed.")
-        # Of a label that nothing depends on, nothing is computed.
-        y, concept, sample_weight = fetched(y if self._needs_y else None, concept, sample_weight)
+        # Of a label that nothing depends on, nothing is computed: one of Dask is not compared with the concept.
+        task = y if self._needs_y or home_of(y) != "dask" else None
+        task, concept, sample_weight = fetched(task, concept, sample_weight)
         known = None if reset else self.concept_classes_
         if known and not isinstance(known[0], tuple):
             known = (known,)  # of one concept the classes are kept without the nest
-        kind: Any = getattr(self, "concept_type", "class")
+        kind: Any = getattr(self, "concept_type", "auto")
         concepts = read_concepts(concept, len(z), kind=kind, missing=self.missing_concept, classes=known or None)
-        main = self._main_label(y, len(z), None if reset else self.classes_)
+        main = self._main_label(task if self._needs_y else None, len(z), None if reset else self.classes_)
         weight = checked_weights(sample_weight, "sample_weight", len(z), relative=False) * concepts.present
+        if whole and (label := main or _readable(task, len(z))) is not None:
+            require_another_label(concepts, label.codes, label.present & (weight > 0))
         group = concepts.group if concepts.classes else None
         weight = balanced_weights(weight, self.balance, group, None if main is None else main.codes)
         targets = concepts.columns if main is None else np.concatenate([concepts.columns, indicators(main)])
@@ -122,18 +157,52 @@ class ClosedFormRemover(Remover):
             raise LabelError(f"y is missing in {np.sum(~label.present)} rows; only concept may have gaps.")
         return label
 
+    def _warn_if_little_is_left(self, removed: int, rank: int) -> None:
+        """Nothing erases everything in silence."""
+        if removed and removed >= MOST_OF_RANK * rank:
+            all_of, left = ("all", "nothing") if removed >= rank else (f"{removed} of the {rank}", "hardly anything")
+            classes = "" if not self.concept_classes_ else " A concept of m classes takes up to m − 1 of them."
+            warnings.warn(
+                f"The removal takes {all_of} directions in which the rows vary, so that {left} is left of them."
+                f"{classes} Remove fewer concepts or classes, take a number as one (concept_type='continuous'), or use "
+                "rows with more features.",
+                EverythingRemovedWarning,
+                stacklevel=4,
+            )
+
     def _keep(self, moments: Covariances) -> None:
         """For methods that can go on from where they are; the others need no d × d matrix."""
 
     def _forget(self) -> None:
         """Nothing of an earlier fit may outlive a new one."""
-        for name in ("_training_rows", "certificate_", "moments_"):
-            self.__dict__.pop(name, None)
+        self._forget_rows()
+        self.__dict__.pop("moments_", None)
 
-    def _solve(self, moments: Covariances, whitener: Whitener | None = None) -> None:
+    def _look_at_rounding(self, rows: RowSource, found: ClosedForm, moments: Covariances, X: Array) -> None:
+        """Warn where columns are so nearly copies, or rows so coarse, that rounding brings the concept back."""
+        kind = str(getattr(X, "dtype", rows.dtype)).removeprefix("torch.")
+        kind = kind if kind in HALF else rows.dtype.name
+        grain = moments.grain * HALF.get(kind, moments.rounding) / moments.rounding
+        nearly_copies = found.faint.shape[1] > found.trace.removed
+        if not found.trace.removed or not grain > (FINE if nearly_copies else COARSE):
+            return
+        correlation = correlation_in_rounding(rows, found, kind)
+        if correlation > max(0.1, 5.0 / np.sqrt(rows.n_rows)):
+            self.trace_ = replace(found.trace, rounding=correlation)
+            warnings.warn(
+                f"Rounding of the cleaned rows to {kind} goes with the concept: their correlation is {correlation:.2f} "
+                "along a direction that is removed, where nothing else is left. A classifier that looks at differences "
+                "of columns can see it. Use rows of a wider type, or drop columns that are nearly copies of others.",
+                IllConditionedWarning,
+                stacklevel=3,
+            )
+
+    def _solve(self, moments: Covariances, whitener: Whitener | None = None) -> ClosedForm:
         found = closed_form(moments, self._n_concept, self._form, whitener)
         self.removal_, self.spurious_, self.main_, self.trace_ = found.removal, found.spurious, found.main, found.trace
         self.warn_if_nothing_removed(None)
+        self._warn_if_little_is_left(found.trace.removed, found.trace.rank)
+        return found
 
     def _notes(self) -> list[str]:
         notes = super()._notes()
@@ -141,6 +210,8 @@ class ClosedFormRemover(Remover):
             notes.append(f"{len(self.trace_.dropped)} concept columns were dropped as dependent or without covariance")
         if self.trace_.condition > ILL:
             notes.append(f"ill-conditioned: what is removed is amplified by {self.trace_.condition:.3g}")
+        if self.trace_.rounding:
+            notes.append(f"rounding of the cleaned rows goes with the concept: correlation {self.trace_.rounding:.2f}")
         return notes
 
     def __sklearn_tags__(self) -> Any:
@@ -159,8 +230,9 @@ class LEACE(ClosedFormRemover):
     ----------
     balance : {"none", "concept", "main", "group"}, default="none"
         Which classes get equal total weight.
-    concept_type : {"class", "continuous"}, default="class"
-        Whether the values of `concept` are classes or numbers.
+    concept_type : {"auto", "class", "continuous"}, default="auto"
+        Whether the values of `concept` are classes or numbers. "auto" takes them for classes, and refuses a column of
+        more than 20 different numbers (or of more than 10 with fewer than five rows each), which may be either.
     missing_concept : scalar or None, default=None
         Value of `concept` that means "not known", besides NaN and None.
 
@@ -179,6 +251,7 @@ class LEACE(ClosedFormRemover):
     _form = "leace"
     moments_: Covariances
 
+    @named_after_y
     def partial_fit(
         self,
         X: Array,
@@ -212,7 +285,9 @@ class LEACE(ClosedFormRemover):
                 self.concept_classes_ = tuple(map(tuple, concept_classes)) if nested else tuple(concept_classes)
                 self.classes_ = ()
                 checked_z(self, X, reset=True)
-            rows, self._n_concept = self._rows(X, y, concept, sample_weight, reset=first and concept_classes is None)
+            rows, self._n_concept = self._rows(
+                X, y, concept, sample_weight, reset=first and concept_classes is None, whole=False
+            )
             moments = Covariances.of(rows, exact=True)
             self.moments_ = moments if first else self.moments_.merge(moments)
             self._solve(self.moments_)
@@ -230,7 +305,7 @@ class LEACE(ClosedFormRemover):
         merged = LEACE(**self.get_params())
         merged.__dict__.update(self.__dict__)
         merged.__dict__.pop("certificate_", None)
-        merged._add_to_memory(other._training_rows, other.training_hash_)
+        merged._add_to_memory(other._training_rows, other.training_hash_, other.__dict__.get("_training_sketches", ()))
         merged.moments_ = self.moments_.merge(other.moments_)
         merged._solve(merged.moments_)
         return merged

@@ -13,6 +13,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from tqdm.auto import tqdm
 
 from unspur._arrays import cast, like
+from unspur._keywords import named_after_y
 from unspur._reading import NUMBER, require_kinds
 from unspur._typing import Array, FloatArray
 from unspur.exceptions import InputError, NotConvergedWarning
@@ -152,6 +153,7 @@ class RLACE(ClosedFormRemover):
         self.random_state = random_state
         self.verbose = verbose
 
+    @named_after_y
     def fit(self, X: Array, y: Array | None = None, *, concept: Array, sample_weight: Array | None = None) -> Self:
         """Estimate the projection; arguments are those of :meth:`LEACE.fit`."""
         with self._all_or_nothing():
@@ -159,7 +161,8 @@ class RLACE(ClosedFormRemover):
             self._forget()
             rows, n_concept = self._rows(X, y, concept, sample_weight, reset=True)
             moments, whitener = covariances_of(rows)
-            spurious = closed_form(moments, n_concept, "sal", whitener).spurious
+            means = closed_form(moments, n_concept, "sal", whitener)
+            spurious = means.spurious
             iterations, reason = 0, "class means are equal: no linear classifier beats a constant"
             rank = spurious.dim if self.rank == "auto" else int(self.rank)
             if self.solver == "exact" and 0 < spurious.dim < rank:
@@ -184,12 +187,13 @@ class RLACE(ClosedFormRemover):
             self.trace_ = MinimaxTrace(spurious.dim, loss, chance, accuracy, majority, iterations, reason)
             self.n_iter_ = self.trace_.most_evaluations
             self.warn_if_nothing_removed(None)
+            self._warn_if_little_is_left(spurious.dim, means.trace.rank)
             if self.solver == "sgd" and accuracy > majority + 0.02:
                 warnings.warn(
                     f"The search ended before the concept was gone: the best linear response is right in "
                     f"{100 * accuracy:.1f} % of the rows, a constant in {100 * majority:.1f} %. Use solver='exact'.",
                     NotConvergedWarning,
-                    stacklevel=2,
+                    stacklevel=3,
                 )
         return self
 

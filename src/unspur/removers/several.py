@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -13,10 +13,10 @@ import numpy as np
 from unspur._arrays import is_tensor
 from unspur._typing import Array
 from unspur.clusters import copies, measured_on_a_scale, shared_clusters
-from unspur.exceptions import ClusterWarning, InputError, LabelError, UsedRowsWarning
+from unspur.exceptions import ClusterWarning, GroupSizeError, InputError, LabelError, UsedRowsWarning
 from unspur.labels import class_label
-from unspur.removers.base import hashes_of
-from unspur.removers.concepts import concept_columns
+from unspur.removers.base import Memory, remembered
+from unspur.removers.concepts import concept_columns, numbered
 from unspur.removers.inputs import LabelledRows, Sample, checked_z
 from unspur.removers.joint import Subspaces
 from unspur.rows import StoredRows, at_hand, fetched, home_of
@@ -34,17 +34,23 @@ class _Found(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """One binary concept: what to call it, and its values with None where it is not known."""
+    """One binary label: what it is called, its values, None where it is not known, and its class against the rest."""
 
     name: str
     values: Array
+    of_class: Any = None
+
+    @property
+    def full_name(self) -> str:
+        """With the class where there are more than two: "season=winter"."""
+        return self.name if self.of_class is None else f"{self.name}={self.of_class}"
 
 
 def one_after_the_other(
     estimator: Any,
     train: Sample,
     validation: Sample | None,
-    fit_one: Callable[[Sample, Sample | None, Subspace | None], tuple[_Found, Trace, LabelledRows]],
+    fit_one: Callable[[Sample, Sample | None, Subspace | None], tuple[_Found, Trace | tuple[Trace, ...], LabelledRows]],
 ) -> None:
     """Set `spurious_`, `main_`, `trace_`, `classes_` and `concept_classes_` of an estimator.
 
@@ -55,47 +61,52 @@ def one_after_the_other(
     n_rows = len(z)
     if validation is not None and home_of(validation.X) == "dask":  # checked first: its length may not be known
         validation = replace(validation, X=at_hand(checked_z(estimator, validation.X, reset=False)))
-    hashes, mark = hashes_of(z)
-    used = 0
+    memory = remembered(z)
+    hashes = memory[0]
+    used, of_validation = 0, None
     if validation is None:
         train = _with_copies(train, z, hashes)
     else:
-        used, validation = _independent_of(train, validation, estimator, hashes)
+        used, validation, of_validation = _independent_of(train, validation, estimator, hashes)
     columns = concept_columns(train.concept, n_rows, "concept")
     labels = [class_label(values, name, n_rows, missing=estimator.missing_concept) for name, values in columns.items()]
+    others = None
+    if validation is not None and validation.concept is not None and validation.X is not None:
+        others = _same_columns(concept_columns(validation.concept, _length(validation.X), "concept_val"), columns)
     if len(labels) == 1 and len(labels[0].classes) == 2:
-        tasks, held_out = [_Task("concept", train.concept)], [None if validation is None else validation.concept]
+        ((name, column),) = columns.items()
+        tasks, held_out = [_Task(name, column)], [None if others is None else others[name]]
     else:
         tasks = [task for name, values, label in zip(columns, columns.values(), labels, strict=True)
                  for task in _tasks(name, values, label.classes, estimator.missing_concept)]  # fmt: skip
         held_out = [None] * len(tasks)
-        if validation is not None and validation.concept is not None and validation.X is not None:
-            others = concept_columns(validation.concept, _length(validation.X), "concept_val")
-            if len(others) != len(labels):
-                raise LabelError(
-                    f"concept_val has {len(others)} columns and concept {len(labels)}; they must be the same."
-                )
+        if others is not None:
             held_out = [task.values for name, values, label in zip(others, others.values(), labels, strict=True)
-                        for task in _tasks(name, values, label.classes, estimator.missing_concept)]  # fmt: skip
+                        for task in _tasks(f"{name} of the validation rows", values, label.classes,
+                                           estimator.missing_concept)]  # fmt: skip
     gone: Subspace | None = None
-    traces: dict[str, Trace] = {}
+    traces: list[Trace] = []
     for task, values in zip(tasks, held_out, strict=True):
         judged_on = None if validation is None else replace(validation, concept=values)
-        found, traces[task.name], data = fit_one(replace(train, concept=task.values), judged_on, gone)
+        with _saying(task.full_name if len(tasks) > 1 else ""):
+            found, told, data = fit_one(replace(train, concept=task.values), judged_on, gone)
+        told = told if isinstance(told, tuple) else (told,)
+        traces += [replace(trace, concept=task.name, concept_class=task.of_class) for trace in told]
         gone = found.spurious if gone is None else gone.beside(found.spurious)
         estimator.main_, estimator.classes_ = found.main, data.classes
         single = data.concept_classes
     assert gone is not None
     estimator.spurious_ = gone
-    for stale in ("_training_rows", "certificate_"):
-        estimator.__dict__.pop(stale, None)
-    estimator._add_to_memory(hashes, mark)
+    estimator._forget_rows()
+    estimator._add_to_memory(*memory)
+    if of_validation is not None:
+        estimator._remember_validation(of_validation)
     _warn_of_copies(train if validation is None else validation, used)
     classes = tuple(label.classes for label in labels)
+    estimator.trace_ = traces[0] if len(traces) == 1 else Traces.of(traces)
     if len(tasks) == 1:
-        estimator.trace_, estimator.concept_classes_ = traces["concept"], single
+        estimator.concept_classes_ = single
     else:
-        estimator.trace_ = Traces(traces)
         estimator.concept_classes_ = classes[0] if len(classes) == 1 else classes
 
 
@@ -131,8 +142,10 @@ def _warn_of_copies(judged_on: Sample, used: int) -> None:
         )
 
 
-def _independent_of(train: Sample, validation: Sample, estimator: Any, hashes: Any) -> tuple[int, Sample]:
-    """How many rows of a validation set are training rows, and the set with copies of a row as clusters.
+def _independent_of(
+    train: Sample, validation: Sample, estimator: Any, hashes: Any
+) -> tuple[int, Sample, Memory | None]:
+    """How many rows of a validation set are training rows, the set with copies of a row as clusters, and its memory.
 
     A cluster that is in both is an error.
     """
@@ -147,15 +160,16 @@ def _independent_of(train: Sample, validation: Sample, estimator: Any, hashes: A
             "rows would be judged by directions estimated from the same clusters. Leave them out of one of the two "
             "sets; if they are different clusters, give them different labels."
         )
-    if validation.X is None or validation.concept is None or hashes is None:  # refused where rows are checked
-        return 0, validation
+    if validation.X is None or validation.concept is None:  # refused where rows are checked
+        return 0, validation, None
     z = checked_z(estimator, validation.X, reset=False)
-    held_out, _ = hashes_of(z)
-    if held_out is None:
-        return 0, validation
+    memory = remembered(z)
+    held_out = memory[0]
+    if held_out is None or hashes is None:
+        return 0, validation, memory
     used = int(np.isin(held_out, hashes).sum())
     used = used if used and measured_on_a_scale(_first_rows(z)) else 0
-    return used, _with_copies(validation, z, held_out)
+    return used, _with_copies(validation, z, held_out), memory
 
 
 def _first_rows(z: Array, number: int = 2000) -> Array:
@@ -172,11 +186,12 @@ def one_main_class_at_a_time(
     validation: Sample | None,
     gone: Subspace | None,
     fit_one: Callable[[Sample, Sample | None, Subspace | None, bool], tuple[Subspaces, Trace, LabelledRows]],
-) -> tuple[Subspaces, Trace, LabelledRows]:
+) -> tuple[Subspaces, tuple[Trace, ...], LabelledRows]:
     """A main task of more than two classes: each class against the rest, none of them at the cost of another.
 
     First the main-task directions of every class are found (`fit_one` with True looks for those alone), then the
-    spurious ones, class by class, in the complement of what the *other* classes need.
+    spurious ones, class by class, in the complement of what the *other* classes need. There is a trace for every class;
+    its round 0 is the first of the two.
     """
     n_rows = _length(train.X)
     label = class_label(train.y, "y", n_rows)
@@ -188,25 +203,63 @@ def one_main_class_at_a_time(
         (replace(train, y=task.values), None if validation is None else replace(validation, y=values))
         for task, values in zip(tasks, held_out, strict=True)
     ]
-    needed = [fit_one(*sample, gone, True)[0].main for sample in samples]
+    alone = []
+    for task, sample in zip(tasks, samples, strict=True):
+        with _saying(task.full_name):
+            alone.append(fit_one(*sample, gone, True)[0])
+    needed, complete = [found.main for found in alone], all(found.complete for found in alone)
     steps: list[Step] = []
-    stopped, spurious, removed = [], gone, Subspace.empty(needed[0].ambient)
+    traces, spurious, removed = [], gone, Subspace.empty(needed[0].ambient)
     for k, sample in enumerate(samples):
         bounds = Subspace.empty(needed[0].ambient) if spurious is None else spurious
         for j, main in enumerate(needed):
             bounds = bounds.union(main) if j != k else bounds
-        found, trace, data = fit_one(*sample, bounds, False)
+        with _saying(tasks[k].full_name):
+            found, trace, data = fit_one(*sample, bounds, False)
         removed = removed.beside(found.spurious)
         spurious = found.spurious if spurious is None else spurious.beside(found.spurious)
-        steps += found.steps
-        stopped.append(f"{tasks[k].name}: {found.stopped}")
+        told = (*(replace(step, outer=0) for step in alone[k].steps), *found.steps)
+        whole = found.complete and alone[k].complete
+        complete = complete and whole
+        traces.append(replace(trace, steps=told, complete=whole, main="y", main_class=tasks[k].of_class))
+        steps += told
     both = needed[0]
     for main in needed[1:]:
         both = both.union(main)
     kept = removed.reject(both.basis)
     main = Subspace.spanned_by(kept) if both.dim else both
-    joint = Subspaces(removed, main, tuple(steps), "; ".join(stopped))
-    return joint, replace(trace, steps=joint.steps, stopped=joint.stopped), data
+    stopped = "; ".join(f"{task.full_name}: {trace.stopped}" for task, trace in zip(tasks, traces, strict=True))
+    return Subspaces(removed, main, tuple(steps), stopped, complete), tuple(traces), data
+
+
+@contextmanager
+def _saying(name: str) -> Iterator[None]:
+    """Complaints about labels say which concept, or class against the rest, they are about; none for no name."""
+    try:
+        yield
+    except (LabelError, GroupSizeError) as error:
+        text = str(error)
+        if not name or text.startswith(("y ", "y_val ")):
+            raise
+        # Classes against the rest end in a space (see `_tasks`).
+        raise type(error)(f"{name}: {text}".replace(" ,", ",").replace(" )", ")")) from error
+
+
+def _same_columns(others: dict[str, Array], columns: dict[str, Array]) -> dict[str, Array]:
+    """Concepts of validation rows by the names, and in the order, of those of the training rows.
+
+    Columns of arrays have no names of their own and are taken in their order.
+    """
+    if len(others) != len(columns):
+        raise LabelError(f"concept_val has {len(others)} columns and concept {len(columns)}; they must be the same.")
+    if set(others) == set(columns):
+        return {name: others[name] for name in columns}
+    unnamed = (("concept_val", others), ("concept", columns))
+    if not any(list(given) == list(numbered(name, len(given))) for name, given in unnamed):
+        raise LabelError(
+            f"concept_val has the columns {', '.join(others)} and concept {', '.join(columns)}; they must be the same."
+        )
+    return dict(zip(columns, others.values(), strict=True))
 
 
 def _length(X: Array) -> int:
@@ -226,5 +279,5 @@ def _tasks(name: str, values: Array, classes: tuple[Any, ...], missing: Any) -> 
         task = np.where(label.codes == code, f"{classes[code]} ", "rest" if len(classes) > 2 else f"{classes[0]}")
         task = task.astype(object)
         task[~label.present] = None
-        tasks.append(_Task(name if len(classes) == 2 else f"{name}={classes[code]}", task))
+        tasks.append(_Task(name, task, None if len(classes) == 2 else classes[code]))
     return tasks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 from unspur._arrays import is_of, is_tensor, on_numpy
@@ -36,6 +37,8 @@ def fetched(*given: Any) -> tuple[Any, ...]:
 
     What is not known of a Dask array before, such as its length, is known of the result.
     """
+    given = tuple(dict(zip(value, fetched(*value.values()), strict=True)) if isinstance(value, Mapping) else value
+                  for value in given)  # fmt: skip
     if any(home_of(value) == "dask" for value in given):
         from unspur.rows.dask import computed
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from unspur._reading import brief, parse_json, require_kinds
 from unspur.exceptions import InputError
@@ -18,6 +19,8 @@ PARQUET = (".parquet", ".pq")
 LISTED = 20
 #: Characters of a name that a message shows.
 LONGEST = 60
+#: Characters of the first line of a table.
+LONGEST_LINE = 2 * 2**20
 #: Names up to which the one that was meant is looked for: of a million it takes seconds.
 COMPARED = 10_000
 
@@ -41,6 +44,14 @@ def nearest(name: str, names: Collection[str]) -> str:
     by_small = {known.lower(): known for known in names if len(known) <= LONGEST}
     near = get_close_matches(name.lower(), by_small, n=1, cutoff=0.7)
     return f" Did you mean {by_small[near[0]]!r}?" if near else ""
+
+
+def first_line(file: TextIO) -> str:
+    """The first line of a table, which has its columns; `csv.Error` if it is longer than names of columns are."""
+    line = file.readline(LONGEST_LINE + 1)
+    if len(line) > LONGEST_LINE:
+        raise csv.Error(f"its first line has more than the {LONGEST_LINE:,} characters that are read")
+    return line
 
 
 def separator(header: str) -> str:

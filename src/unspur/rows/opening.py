@@ -34,8 +34,9 @@ def open_rows(
         Parquet files, folders of them (all below, sorted; names that begin with "_" or "." are left out), patterns such
         as ``"big/*.parquet"``; or one ``.npy`` file of shape (n, d).
     features : str or list of str, optional
-        Of Parquet files: a column of lists that all have the same length, or numeric columns, one per feature. By
-        default the only column of lists; where there is none, all columns besides `labels` and an index of pandas.
+        Of Parquet files: a column of lists that all have the same length, or columns of numbers or booleans, one
+        per feature. By default the only column of lists; where there is none, all columns besides `labels` and an
+        index of pandas.
     labels : list of str
         Columns that must be there and are no features; ``rows.column(name)`` reads any column.
     memory : int or str, default="1GB"

@@ -37,8 +37,8 @@ class ParquetRows(StoredRows):
     Parameters
     ----------
     paths : the files, in the order of their rows.
-    features : name of a column of lists of equal length, or names of numeric columns. None: the only column of lists
-        of numbers or, if `labels` are named, all columns besides those and an index of pandas.
+    features : name of a column of lists of equal length, or names of columns of numbers or booleans. None: the only
+        column of lists of numbers or, if `labels` are named, all columns besides those and an index of pandas.
     labels : columns that must be there and are no features.
     memory : budget, such as "1GB".
     scratch : folder for a decoded copy, which later passes read instead.

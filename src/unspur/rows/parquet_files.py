@@ -124,10 +124,17 @@ def _is_number(kind: Any) -> bool:
     return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
 
 
+def _is_feature(kind: Any) -> bool:
+    """Numbers and, as in arrays and tables in memory, booleans: 0 and 1."""
+    import pyarrow as pa
+
+    return _is_number(kind) or bool(pa.types.is_boolean(kind))
+
+
 def _is_list(kind: Any) -> bool:
     import pyarrow as pa
 
-    return bool(pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind)) and _is_number(kind.value_type)
+    return bool(pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind)) and _is_feature(kind.value_type)
 
 
 def feature_columns_of(
@@ -137,6 +144,8 @@ def feature_columns_of(
     there = ", ".join(f"{name} ({kind})" for name, kind in list(schema.items())[:20])
     if features is None:
         lists = [name for name, kind in schema.items() if _is_list(kind) and name not in apart]
+        # Beside lists of numbers, lists of booleans are masks; a file may name them with features= all the same.
+        lists = [name for name in lists if _is_number(schema[name].value_type)] or lists
         if len(lists) > 1:
             raise InputError(f"{path} has several columns of lists: {', '.join(lists)}. Name one with features=.")
         if not lists and not labels:
@@ -153,11 +162,11 @@ def feature_columns_of(
         raise InputError(f"{path}: features must be different columns, at least one; got {list(names)[:20]}.")
     if len(names) == 1 and _is_list(schema[names[0]]):
         return names, True
-    odd = [name for name in names if not _is_number(schema[name])]
+    odd = [name for name in names if not _is_feature(schema[name])]
     if odd:
         raise InputError(
-            f"{path}: column {odd[0]!r} is of type {schema[odd[0]]}; features are numbers, a column each, or one "
-            "column of lists of numbers. Name other columns as labels, or leave them out."
+            f"{path}: column {odd[0]!r} is of type {schema[odd[0]]}; features are numbers or booleans, a column each, or "
+            "one column of lists of them. Name other columns as labels, or leave them out."
         )
     return names, False
 

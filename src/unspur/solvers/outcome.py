@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +15,46 @@ import numpy as np
 from unspur._typing import FloatArray
 from unspur.exceptions import NotConvergedWarning
 from unspur.solvers.descent import Descended
+
+#: Packages that a warning is not of.
+_OURS = ("unspur", "contextlib", "sklearn")
+#: What did not converge so far in the block of `one_warning`: of each kind the first text, and how many there were.
+_HELD: ContextVar[dict[str, tuple[str, int]] | None] = ContextVar("unspur_not_converged", default=None)
+
+
+@contextmanager
+def one_warning() -> Iterator[None]:
+    """A block, such as a fit, whose NotConvergedWarnings become one of each kind, at its end."""
+    if _HELD.get() is not None:  # a fit inside of another
+        yield
+        return
+    held: dict[str, tuple[str, int]] = {}
+    token = _HELD.set(held)
+    try:
+        yield
+    finally:
+        _HELD.reset(token)
+    for text, times in held.values():
+        more = f" So it was {times - 1} more time{'s' if times > 2 else ''} in this fit." if times > 1 else ""
+        warnings.warn(text + more, NotConvergedWarning, stacklevel=_calling_level())
+
+
+def warn_not_converged(kind: str, text: str) -> None:
+    """Issue a NotConvergedWarning, or have the surrounding `one_warning` do so at its end."""
+    held = _HELD.get()
+    if held is None:
+        warnings.warn(text, NotConvergedWarning, stacklevel=_calling_level())
+    else:
+        first, times = held.get(kind, (text, 0))
+        held[kind] = first, times + 1
+
+
+def _calling_level() -> int:
+    """The `stacklevel` of the line that called this package, for a warning of whoever calls this."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _OURS:
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +75,8 @@ class Outcome:
     def warn_unless_converged(self) -> None:
         """Issue a NotConvergedWarning with the reason and a remedy."""
         if not self.converged:
-            warnings.warn(
-                f"A pair of directions was not solved: {self.reason}. {self.remedy}",
-                NotConvergedWarning,
-                stacklevel=2,
-            )
+            text = f"A pair of directions was not solved: {self.reason}. {self.remedy}"
+            warn_not_converged("pair", text)
 
 
 def rounding_error(dtype: np.dtype[Any]) -> float:

@@ -11,7 +11,6 @@ dozen passes over the rows however stretched they are. Weights stay in the span 
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -19,10 +18,9 @@ import numpy as np
 
 from unspur._threads import one_scipy_thread
 from unspur._typing import FloatArray
-from unspur.exceptions import NotConvergedWarning
 from unspur.rows import RowSource, Weighting
 from unspur.solvers.descent import descend
-from unspur.solvers.outcome import Outcome, outcome_of, rounding_error
+from unspur.solvers.outcome import Outcome, outcome_of, rounding_error, warn_not_converged
 from unspur.solvers.whitening import Geometry, Whitening
 from unspur.sums.moments import Moments
 from unspur.sums.softmax import CellLosses, LinearLogits, SoftmaxLoss, n_logits
@@ -43,9 +41,7 @@ class FitOutcome(Outcome):
     def warn_unless_converged(self) -> None:
         """Issue a NotConvergedWarning with the reason and a remedy."""
         if not self.converged:
-            warnings.warn(
-                f"The last layer was not solved: {self.reason}. {self.remedy}", NotConvergedWarning, stacklevel=5
-            )
+            warn_not_converged("layer", f"The last layer was not solved: {self.reason}. {self.remedy}")
 
 
 @dataclass(frozen=True, slots=True)

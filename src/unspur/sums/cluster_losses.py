@@ -70,6 +70,10 @@ class HeldOutClusters:
         of_part = np.stack(np.divmod(pairs, n_groups))
         return cls(group if cell is None else cell, weight, group, n_groups, cluster, part.reshape(-1), of_part)
 
+    def all_alike(self) -> HeldOutClusters:
+        """The same rows as one group."""
+        return HeldOutClusters.in_groups(self.cluster, np.zeros_like(self.group), 1, self.weight, self.cell)
+
     @property
     def targets(self) -> FloatArray:
         """Concept and main label of each row, shape (2, n)."""
@@ -102,13 +106,13 @@ class HeldOutClusters:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Statistic that brings the score of each row to the host: a list of arrays, in the order of the rows."""
+    """Statistic that brings the scores of each row to the host: a list of arrays, in the order of the rows."""
 
     score: Score
 
     def __call__(self, block: Block) -> list[Array]:
-        """Scores of one block, shape (m,)."""
-        return [self.score(block)[0]]
+        """Scores of one block, shape (2, m)."""
+        return [self.score(block)]
 
 
 def losses_without_cluster(
@@ -116,9 +120,10 @@ def losses_without_cluster(
 ) -> FloatArray:
     """Loss of each label for each row, shape (2, n), by the scalars refitted without its cluster.
 
-    `penalty` on ½γ², shape (2,), and `factor` of each cell are those of the fit on all rows.
+    `scores` (2, n) are those of each label; `penalty` on ½γ², shape (2,), and `factor` of each cell are those of the
+    fit on all rows.
     """
-    x, targets = model.standardise(np.broadcast_to(scores, (2, len(scores)))), clusters.targets
+    x, targets = model.standardise(scores), clusters.targets
     omega = clusters.weight * factor[clusters.cell]
     gamma, intercept = model.gamma[:, None], model.intercept[:, None]
     p = expit(gamma * x + intercept)
@@ -139,13 +144,18 @@ def losses_without_cluster(
     return np.asarray(np.logaddexp(0.0, logits) - targets * logits)
 
 
-def clustered_losses(losses: FloatArray, chance: FloatArray, clusters: HeldOutClusters) -> GroupLosses:
+def clustered_losses(
+    losses: FloatArray, chance: FloatArray, clusters: HeldOutClusters, reference: FloatArray | None = None
+) -> GroupLosses:
     """Sums of the series over groups, with the error and the degrees of freedom of their average over groups.
 
-    `losses` of each label for each row, (2, n); `chance`, (2, 2), that of the chance classifier by label and value.
+    `losses` of each label for each row, (2, n); `chance`, (2, 2), that of the chance classifier by label and value;
+    `reference`, (2, n), what the difference between the labels is compared with.
     """
+    compared = losses[:1] - losses[1:]
+    beyond = compared if reference is None else compared - (reference[:1] - reference[1:])
     guess = np.where(clusters.targets > 0.5, chance[:, 1:], chance[:, :1])
-    series = np.concatenate([losses, losses - guess, losses[:1] - losses[1:]])
+    series = np.concatenate([losses, losses - guess, compared, beyond])
     weight, weighted = clusters.weight, series * clusters.weight
     lines = (np.stack([weight, weight**2]), weighted, weighted * weight, weighted**2)
     total, first, *squares = (sum_by(clusters.cell & 3, values, 4) for values in lines)

@@ -91,6 +91,13 @@ class Covariances:
         return np.asarray(np.sqrt(np.diag(self.xx) / self.weight) > 1e-13 * np.abs(self.mean_x))
 
     @property
+    def grain(self) -> float:
+        """Rounding error of the rows beside the spread of their column, largest over the columns that vary."""
+        spread = np.sqrt(np.diag(self.xx)[self.live] / self.weight)
+        size = np.hypot(spread, self.mean_x[self.live])
+        return self.rounding * float(np.max(size / spread, initial=1.0))
+
+    @property
     def covariance(self) -> FloatArray:
         """Covariance of the rows, shape (d, d), divided by the weight; zero for columns that are constant."""
         return np.where(np.outer(self.live, self.live), self.xx / self.weight, 0.0)

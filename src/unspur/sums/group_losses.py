@@ -13,7 +13,9 @@ from unspur.sums.logistic import loss_and_probability
 from unspur.sums.scalars import Score, Standardisation
 
 #: The series that are averaged, in the order of the first axis of `GroupLosses.first`.
-SERIES = ("concept", "main", "concept over chance", "main over chance", "concept over main")
+SERIES = (
+    "concept", "main", "concept over chance", "main over chance", "concept over main", "concept over main beyond"
+)  # fmt: skip
 
 #: Smallest positive number: a determinant of zero leaves a row where it is.
 TINY = float(np.finfo(np.float64).tiny)
@@ -108,8 +110,8 @@ class GroupDerivatives:
 class GroupLosses:
     """Per-group sums of the series in `SERIES` over held-out rows.
 
-    `weight` is (Σw, Σw²) per group, shape (2, 4); `first` is Σw d, shape (5, 4); `squares` are Σw²d and Σw²d², shape
-    (2, 5, 4). Groups are numbered 2·y + concept.
+    `weight` is (Σw, Σw²) per group, shape (2, 4); `first` is Σw d, shape (6, 4); `squares` are Σw²d and Σw²d², shape
+    (2, 6, 4). Groups are numbered 2·y + concept.
     """
 
     weight: FloatArray
@@ -138,7 +140,7 @@ class GroupLosses:
 
     @property
     def means(self) -> FloatArray:
-        """Weighted mean of each series in each group, shape (5, groups); NaN for a group without rows."""
+        """Weighted mean of each series in each group, shape (6, groups); NaN for a group without rows."""
         present = np.broadcast_to(self.weight[0] > 0, self.first.shape)
         empty = np.full(self.first.shape, np.nan)
         return np.asarray(np.divide(self.first, self.weight[0], out=empty, where=present))
@@ -150,7 +152,7 @@ class GroupLosses:
 
     @property
     def variances_of_means(self) -> FloatArray:
-        """Variance of each mean, ``Σw²(d − d̄)² / (Σw)² · n/(n − 1)`` with n effective rows, shape (5, groups).
+        """Variance of each mean, ``Σw²(d − d̄)² / (Σw)² · n/(n − 1)`` with n effective rows, shape (6, groups).
 
         For equal weights var(d)/n with ddof = 1. Rows that weigh more may vary more, so it is their own deviations that
         count.
@@ -202,12 +204,14 @@ class RowLosses:
 class HeldOutLosses:
     """Statistic behind `GroupLosses`: rows of fold `fold` (all folds ≥ 1 when None) judged by `model`.
 
-    `chance` is the loss of the chance classifier for each label and each of its two values, shape (2, 2).
+    `chance` is the loss of the chance classifier for each label and each of its two values, shape (2, 2). `reference`
+    is what a difference between the labels is compared with row by row: each label along a direction of its own.
     """
 
     model: ScalarModel
     chance: FloatArray
     fold: int | None = None
+    reference: ScalarModel | None = None
 
     def __call__(self, block: Block) -> GroupLosses:
         """Sums over one block."""
@@ -216,8 +220,14 @@ class HeldOutLosses:
         losses = self.model.losses(block)
         of_zero, of_one = place(self.chance[:, :1], losses), place(self.chance[:, 1:], losses)
         chance = xp.where(block.targets > 0.5, of_one, of_zero)
-        series = xp.concat([losses, losses - chance, losses[CONCEPT : CONCEPT + 1] - losses[MAIN : MAIN + 1]])
+        compared = _concept_over_main(losses)
+        beyond = compared if self.reference is None else compared - _concept_over_main(self.reference.losses(block))
+        series = xp.concat([losses, losses - chance, compared, beyond])
         group = one_hot(block.cell & 3, 4, weight)
         weighted = series * weight
         squares = xp.stack([weighted * weight, weighted**2]) @ group
         return GroupLosses(xp.stack([weight, weight**2]) @ group, weighted @ group, squares)
+
+
+def _concept_over_main(losses: Array) -> Array:
+    return losses[CONCEPT : CONCEPT + 1] - losses[MAIN : MAIN + 1]

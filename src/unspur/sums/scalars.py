@@ -31,17 +31,26 @@ class LinearScore:
 
 @dataclass(frozen=True, slots=True)
 class FoldScore:
-    """Column ``offset + fold − 1`` of each row, for q = `copies` models; rows of fold 0 get column `offset`."""
+    """Column ``offset + fold − 1`` of each row, for q = 2 models; rows of fold 0 get column `offset`.
+
+    With `other`, the second model has columns of its own, from there on. `folds` columns belong to each.
+    """
 
     offset: int
-    copies: int = 2
+    folds: int
+    other: int | None = None
 
     def __call__(self, block: Block) -> Array:
-        """Scores of shape (copies, m)."""
-        if block.z.shape[1] == self.offset + 1:  # one fold: the same column for all
-            return namespace(block.z).broadcast_to(block.z[:, self.offset], (self.copies, len(block.z)))
-        column = self.offset + at_least(block.fold - 1, 0)
-        return namespace(column).broadcast_to(one_of_each(block.z, column), (self.copies, len(column)))
+        """Scores of shape (2, m)."""
+        xp = namespace(block.z)
+        if self.other is None:
+            return xp.broadcast_to(self._columns(block, self.offset), (2, len(block.z)))
+        return xp.stack([self._columns(block, self.offset), self._columns(block, self.other)])
+
+    def _columns(self, block: Block, offset: int) -> Array:
+        if self.folds == 1:  # the same column for all
+            return block.z[:, offset]
+        return one_of_each(block.z, offset + at_least(block.fold - 1, 0))
 
 
 @dataclass(frozen=True, slots=True)

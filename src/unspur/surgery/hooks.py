@@ -1,15 +1,17 @@
-"""Make the output of any module of a torch model pass through a removal, for as long as a block lasts."""
+"""Make the output or input of any module of a torch model pass through a removal, for as long as a block lasts."""
 
 from __future__ import annotations
 
 import copy
 import difflib
-from collections.abc import Callable, Mapping
+import inspect
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from unspur._extras import require
-from unspur.exceptions import InputError
+from unspur.exceptions import InputError, NothingRemovedWarning
 from unspur.subspace import AffineMap
 from unspur.surgery.stages import as_removal
 
@@ -17,6 +19,10 @@ if TYPE_CHECKING:
     import torch
 
     from unspur.surgery.modules import Factors, RemovalModule
+
+
+#: Where a tensor is in an output: a key or position, or several where containers are nested.
+Place: TypeAlias = str | int | tuple[str | int, ...]
 
 
 def as_module(removal: Any, *, dtype: torch.dtype | None = None) -> RemovalModule:
@@ -34,51 +40,98 @@ def as_module(removal: Any, *, dtype: torch.dtype | None = None) -> RemovalModul
     return RemovalModule(as_removal(removal), dtype)
 
 
-def attach(model: Any, path: str, removal: Any) -> Attachment:
-    """Context manager inside which the output of ``model.<path>`` passes through `removal`.
+def attach(
+    model: Any,
+    path: str,
+    removal: Any,
+    *,
+    where: str = "output",
+    output: Place | None = None,
+    argument: Place | None = None,
+    axis: int | None = None,
+) -> Attachment:
+    """Context manager inside which the output, or an input, of ``model.<path>`` passes through `removal`.
 
     ::
 
         with surgery.attach(bert, "encoder.layer.5", jse):
             logits = bert(**batch)
+        with surgery.attach(classifier, "bert", jse, output="pooler_output"):
+            logits = classifier(**batch)
+        with surgery.attach(cnn, "layer4", jse, axis=1):  # channels of N × C × H × W
+            logits = cnn(pictures)
 
-    The output may be a tensor (..., d) of any batch shape, device and floating dtype, which is kept; or a tuple or
-    list, whose first tensor is transformed; or a mapping such as a ``ModelOutput`` of transformers: its
-    `last_hidden_state`, or else its first tensor. Everything else in the output stays as it is. Gradients flow. With
-    activation checkpointing, call ``backward`` inside the block, since it runs the forward pass again.
+    What passes through is a tensor of any batch shape, device and floating dtype, which is kept. It may be part of a
+    tuple, a list or a mapping such as a ``ModelOutput`` of transformers; the rest of that stays as it is. If more than
+    one tensor in it has as many features as the removal, `output` must name the one that the network goes on with.
+    Gradients flow. With activation checkpointing, call ``backward`` inside the block, since it runs the forward pass
+    again. A block in which the model runs and the module does not issues a NothingRemovedWarning.
 
     Parameters
     ----------
     model : torch.nn.Module
     path : name of a module as in ``model.named_modules()``; "" is the model itself.
     removal : AffineMap or fitted remover.
+    where : {"output", "input"}, default="output"
+        Whether what the module returns or what it is given passes through the removal.
+    output : str, int or tuple of these, optional
+        Which tensor of the output: a key, a position, or several of them where containers are nested.
+    argument : str, int or tuple of these, optional
+        Which argument, by name or position, with ``where="input"``.
+    axis : int, optional
+        Axis of the features; the last one by default. Of feature maps N × C × H × W it is 1.
 
     Returns
     -------
     A context manager that gives back `model`. It may be entered again, also inside itself, where it still acts once;
     others nest, and act in the order they were entered.
     """
-    return Attachment(model, path, as_removal(removal))
+    return Attachment(model, path, as_removal(removal), where=where, output=output, argument=argument, axis=axis)
 
 
 class Attachment:
-    """A removal that acts on the output of one module while the attachment is entered; see `attach`."""
+    """A removal that acts on the output or an input of one module while the attachment is entered; see `attach`."""
 
-    def __init__(self, model: Any, path: str, removal: AffineMap):
+    def __init__(
+        self,
+        model: Any,
+        path: str,
+        removal: AffineMap,
+        *,
+        where: str = "output",
+        output: Place | None = None,
+        argument: Place | None = None,
+        axis: int | None = None,
+    ):
         require("Attaching to a network needs", "torch")
         import torch
 
         if not isinstance(model, torch.nn.Module):
             raise InputError(f"attach needs a torch.nn.Module; got a {type(model).__name__}.")
-        self.model, self.path, self.removal = model, path, removal
+        if where not in ("output", "input"):
+            raise InputError(f"where is 'output' or 'input'; got {where!r}.")
+        if (output if where == "input" else argument) is not None:
+            raise InputError("output= chooses with where='output', argument= with where='input'; got the other one.")
+        if axis is not None and (isinstance(axis, bool) or not isinstance(axis, int)):
+            raise InputError(f"axis is a whole number; got {axis!r}.")
+        self.model, self.path, self.removal, self.where, self.axis = model, path, removal, where, axis
+        chosen = output if where == "output" else argument
+        self._chosen = chosen if chosen is None or isinstance(chosen, tuple) else (chosen,)
         self._module = _find(model, path)
         self._factors: dict[tuple[Any, Any], Factors] = {}
         self._depth = 0
-        self._handle: Any = None
+        self._handles: list[Any] = []
+        self._runs = {"model": 0, "module": 0}
 
     def __enter__(self) -> Any:
         if not self._depth:
-            self._handle = self._module.register_forward_hook(self._hook)
+            self._runs = {"model": 0, "module": 0}
+            if self._module is not self.model:
+                self._handles.append(self.model.register_forward_pre_hook(self._note_run))
+            if self.where == "output":
+                self._handles.append(self._module.register_forward_hook(self._on_output))
+            else:
+                self._handles.append(self._module.register_forward_pre_hook(self._on_input, with_kwargs=True))
         self._depth += 1
         return self.model
 
@@ -86,24 +139,108 @@ class Attachment:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._depth -= 1
-        if not self._depth:
-            self._handle.remove()
+        if self._depth:
+            return
+        while self._handles:
+            self._handles.pop().remove()
+        if kind is None and self._runs["model"] and not self._runs["module"]:
+            warnings.warn(
+                f"The model ran and its module {self.path!r} did not, so the removal changed nothing. Attach to a "
+                "module that the forward pass goes through.",
+                NothingRemovedWarning,
+                stacklevel=2,
+            )
 
-    def _hook(self, _module: Any, _inputs: Any, output: Any) -> Any:
-        return _with_first_tensor(output, self._transform, self._where)
+    def _note_run(self, _module: Any, _inputs: Any) -> None:
+        self._runs["model"] += 1
+
+    def _on_output(self, _module: Any, _inputs: Any, output: Any) -> Any:
+        self._runs["module"] += 1
+        return self._with_one_changed(output)
+
+    def _on_input(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self._runs["module"] += 1
+        names = [name for name, _ in zip(inspect.signature(module.forward).parameters, args, strict=False)]
+        names += [str(place) for place in range(len(names), len(args))]  # of *args
+        given = {**dict(zip(names, args, strict=True)), **kwargs}
+        chosen = self._chosen
+        if chosen and isinstance(chosen[0], int) and -len(names) <= chosen[0] < len(names):
+            chosen = (names[chosen[0]], *chosen[1:])
+        changed = self._with_one_changed(given, chosen)
+        return tuple(changed[name] for name in names), {name: changed[name] for name in kwargs}
 
     @property
-    def _where(self) -> str:
-        return f"The output of {self.path!r}" if self.path else "The output of the model"
+    def _what(self) -> str:
+        whose = repr(self.path) if self.path else "the model"
+        return f"The {self.where} of {whose}"
 
-    def _transform(self, rows: torch.Tensor) -> torch.Tensor:
+    def _with_one_changed(self, value: Any, chosen: tuple[str | int, ...] | None = None) -> Any:
+        """The value with the chosen tensor, or the only one that fits, transformed."""
+        chosen = chosen or self._chosen
+        if chosen is None:
+            chosen = self._only_one_that_fits(dict(_tensors(value)), value)
+        return _replaced(value, chosen, self._transform, self._what)
+
+    def _only_one_that_fits(self, tensors: dict[tuple[str | int, ...], Any], value: Any) -> tuple[str | int, ...]:
+        """Place of the tensor to transform; a guess would change what the network may not go on with."""
+        if not tensors:
+            raise InputError(
+                f"{self._what} is a {type(value).__name__} without a tensor to transform. "
+                "Attach to a module that returns a tensor, or a tuple, list or mapping that holds one."
+            )
+        if len(tensors) == 1:
+            return next(iter(tensors))
+        width, axis = self.removal.ambient, -1 if self.axis is None else self.axis
+        fits = {
+            place: tensor for place, tensor in tensors.items()
+            if tensor.is_floating_point() and -tensor.ndim <= axis < tensor.ndim and tensor.shape[axis] == width
+        }  # fmt: skip
+        if len(fits) == 1:
+            return next(iter(fits))
+        keyword = "output" if self.where == "output" else "argument"
+        held = ", ".join(
+            f"{_named(place)} {tuple(tensor.shape)}" for place, tensor in list((fits or tensors).items())[:8]
+        )
+        if not fits:
+            raise InputError(
+                f"{self._what} holds tensors, none with {width} features along axis {axis}: {held}. Choose the place "
+                "where the embeddings that the removal was fitted on arise, or pass axis=."
+            )
+        raise InputError(
+            f"{self._what} holds {len(fits)} tensors of {width} features: {held}. Pass as {keyword}= the one that the "
+            "network goes on with, or attach to the module that uses it, with where='input'."
+        )
+
+    def _transform(self, tensor: torch.Tensor) -> torch.Tensor:
         from unspur.surgery import modules
 
-        modules.require_rows(rows, self.removal.ambient, self._where)
+        axis = self._axis_of(tensor)
+        rows = tensor if axis == -1 else tensor.movedim(axis, -1)
+        modules.require_rows(rows, self.removal.ambient, self._what)
         key = rows.device, modules.working_dtype(rows)
         if key not in self._factors:
             self._factors[key] = modules.factors_of(self.removal, key[1], rows.device)
-        return modules.remove(rows, self._factors[key], self.removal.form)
+        changed = modules.remove(rows, self._factors[key], self.removal.form)
+        return changed if axis == -1 else changed.movedim(-1, axis)
+
+    def _axis_of(self, tensor: torch.Tensor) -> int:
+        """Axis of the features, -1 for the last; an error where it has another width, or could be meant otherwise."""
+        width, shape = self.removal.ambient, tuple(tensor.shape)
+        if self.axis is None and len(shape) == 4 and shape[1] == shape[3] == width:
+            raise InputError(
+                f"{self._what} has shape {shape}: both axis 1, the channels of a picture, and the last have {width} "
+                "features. Pass axis=1 or axis=-1."
+            )
+        axis = -1 if self.axis is None else self.axis
+        if not -len(shape) <= axis < len(shape) or shape[axis] != width:
+            others = [place for place, size in enumerate(shape) if size == width]
+            found = f" Axis {others[0]} has: pass axis={others[0]} if it holds them." if others else ""
+            last = "a last axis of" if axis == -1 else f"an axis {axis} of"
+            raise InputError(
+                f"{self._what} has shape {shape}; the removal needs {last} {width} features.{found} Choose the place "
+                "where the embeddings it was fitted on arise."
+            )
+        return -1 if axis in (-1, len(shape) - 1) else axis
 
 
 def _find(model: Any, path: str) -> Any:
@@ -123,28 +260,50 @@ def _some(names: list[str]) -> str:
     return f"{shown} and {len(names) - 8} more" if len(names) > 8 else shown
 
 
-def _with_first_tensor(output: Any, change: Callable[[torch.Tensor], torch.Tensor], where: str) -> Any:
-    """The output with its first tensor changed; containers are copied, since the model may hold on to them."""
+def _tensors(value: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    """Every tensor of an output with its place: itself, or inside tuples, lists and mappings."""
     import torch
 
-    def is_tensor(value: Any) -> bool:
-        return isinstance(value, torch.Tensor)
+    if isinstance(value, torch.Tensor):
+        yield place, value
+    elif isinstance(value, Mapping):
+        for key in value:
+            yield from _tensors(value[key], (*place, key))
+    elif isinstance(value, tuple | list):
+        for number, item in enumerate(value):
+            yield from _tensors(item, (*place, number))
 
-    if is_tensor(output):
-        return change(output)
-    if isinstance(output, Mapping):
-        candidates = [key for key in ("last_hidden_state", *output) if is_tensor(output.get(key))]
-        if candidates:
-            changed: Any = copy.copy(output)
-            changed[candidates[0]] = change(output[candidates[0]])
-            return changed
-    elif isinstance(output, (tuple, list)):
-        places = [place for place, value in enumerate(output) if is_tensor(value)]
-        if places:
-            items = list(output)
-            items[places[0]] = change(items[places[0]])
-            return output._make(items) if hasattr(output, "_make") else type(output)(items)
-    raise InputError(
-        f"{where} is a {type(output).__name__} without a tensor to transform. "
-        "Attach to a module that returns a tensor, or a tuple, list or mapping that holds one."
-    )
+
+def _named(place: tuple[str | int, ...]) -> str:
+    """A place as `output=` takes it."""
+    return repr(place[0] if len(place) == 1 else place)
+
+
+def _replaced(
+    value: Any, place: tuple[str | int, ...], change: Callable[[torch.Tensor], torch.Tensor], what: str
+) -> Any:
+    """The value with the tensor at a place changed; containers are copied, since the model may hold on to them."""
+    import torch
+
+    if not place:
+        if not isinstance(value, torch.Tensor):
+            raise InputError(f"{what}, at the place that was asked for, is a {type(value).__name__} and not a tensor.")
+        return change(value)
+    here, rest = place[0], place[1:]
+    if isinstance(value, Mapping) and here not in value and isinstance(here, int) and -len(value) <= here < len(value):
+        here = list(value)[here]  # as a ModelOutput takes it
+    if isinstance(value, Mapping) and here in value:
+        changed: Any = copy.copy(value)
+        changed[here] = _replaced(value[here], rest, change, what)
+        return changed
+    if isinstance(value, tuple | list) and isinstance(here, int) and -len(value) <= here < len(value):
+        items = list(value)
+        items[here] = _replaced(items[here], rest, change, what)
+        return value._make(items) if hasattr(value, "_make") else type(value)(items)
+    places = ", ".join(repr(key) for key in (value if isinstance(value, Mapping) else range(_size(value))))
+    there = f"; it has {places}" if places else ""
+    raise InputError(f"{what} is a {type(value).__name__} without {here!r}{there}.")
+
+
+def _size(value: Any) -> int:
+    return len(value) if isinstance(value, tuple | list) else 0

@@ -70,8 +70,23 @@ def test_the_digest_follows_table_and_files_and_not_their_place(photos, tmp_path
 def test_paths_that_lead_out_of_the_folder_are_refused(photos, name):
     Image.new("L", (6, 4)).save(photos.parent / "secret.png")
     photos.write_text(f"image,y\na.png,1\n{name},0\n")
-    with pytest.raises(InputError, match=r"names .*secret\.png'; it may only name files inside of its folder"):
+    with pytest.raises(InputError, match=r"names .*secret\.png'.*, which is not inside of \S*photos\. Give the folder"):
         Own.read(photos, photos.parent / "photos")
+
+
+def test_links_lead_nowhere_else_either_unless_that_is_allowed(photos):
+    root = photos.parent / "photos"
+    Image.new("L", (6, 4), 9).save(photos.parent / "secret.png")
+    (root / "link.png").symlink_to(photos.parent / "secret.png")
+    (root / "out").symlink_to(photos.parent)
+    (root / "within.png").symlink_to(root / "a.png")
+    for name in ("link.png", "out/secret.png", "../secret.png", str(photos.parent / "secret.png")):
+        photos.write_text(f"image,y\na.png,1\n{name},0\n")
+        with pytest.raises(InputError, match=r"which is not inside of .* pass allow_outside=True"):
+            Own.read(photos, root)
+        assert Own.read(photos, root, allow_outside=True)[1].getpixel((0, 0)) == (9, 9, 9)
+    photos.write_text("image,y\na.png,1\nwithin.png,0\n")  # the control: a link that stays
+    assert len(Own.read(photos, root)) == 2
 
 
 @pytest.mark.parametrize("name", ["a" * 300 + ".png", "a/" * 1500 + "b.png", "a\0.png"])

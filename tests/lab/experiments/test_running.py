@@ -373,7 +373,7 @@ def test_workers_with_several_threads_are_told_of(tmp_path):
 
 def test_without_distributed_the_error_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(InputError, match=r"pip install 'unspur\[dask\]'"):
+    with pytest.raises(InputError, match=r"pip install '\.\[dask\]'"):
         go(tasks_of(1), tmp_path, dask="tcp://127.0.0.1:9")
     assert go(tasks_of(1), tmp_path)[0].computed == 1
 

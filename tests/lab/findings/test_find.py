@@ -239,7 +239,8 @@ def test_several_concepts_and_more_than_two_classes():
     assert found.concepts == ("light", "size")
     assert len(found.groups) == 3 * 2 * 3
     assert found.groups[0] == "animal=ant, light=day, size=0"
-    assert set(found.traces) == {"light", "size=0", "size=1", "size=2"}
+    kinds = ("light", "size=0", "size=1", "size=2")
+    assert set(found.traces) == {f"{kind}, animal={animal}" for kind in kinds for animal in ("ant", "bee", "cat")}
     assert set(found.nonlinear) == set(found.after.leakage) == {"light", "size"}
     assert set(found.certificate.covariance_left) == {"light", "size"}
     assert found.view.boundary_before is None

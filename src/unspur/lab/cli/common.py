@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -19,6 +19,7 @@ from unspur.lab.cli.completion import column_names, columns_of
 if TYPE_CHECKING:
     from unspur._typing import Array
     from unspur.lab.files import Table
+    from unspur.labels import ClassLabel
 
 #: Columns and the values they must have.
 Conditions: TypeAlias = tuple[tuple[str, str], ...]
@@ -48,14 +49,26 @@ def ignore_option(text: str) -> Callable[[F], F]:
     )
 
 
+def _require_two_labels(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> None:
+    """The value of --main or --concept must not be that of the other as well."""
+    other = ctx.params.get("concept" if parameter.name == "main" else "main")
+    if both := set(given) & set(other if isinstance(other, tuple) else (other,)):
+        raise click.UsageError(
+            f"--main and --concept both name {min(both)!r}; what is kept cannot be what is removed. Name two labels.",
+            ctx=ctx,
+        )
+
+
 def label_options(function: F) -> F:
     """Options that say which columns or arrays are the labels."""
     for option in (
-        click.option("--missing-concept", help="Value of the concept that means not known, besides empty and NaN."),
+        click.option("--missing-concept", help="Value of a concept that means not known, besides empty and NaN."),
         ignore_option("A column that is neither feature nor label; may be repeated."),
-        click.option("--concept", required=True, metavar="NAME", shell_complete=columns_of("file", "files"),
-                     help="Concept to remove, given the same way."),
-        click.option("--main", "main", required=True, metavar="NAME", shell_complete=columns_of("file", "files"),
+        click.option("--concept", required=True, multiple=True, metavar="NAME", callback=_concepts,
+                     shell_complete=columns_of("file", "files"),
+                     help="Concept to remove, given the same way; may be repeated."),
+        click.option("--main", "main", required=True, multiple=True, metavar="NAME", callback=_main,
+                     shell_complete=columns_of("file", "files"),
                      help="Main-task label: a column, an array of the .npz, or a .npy file."),
     ):  # fmt: skip
         function = option(function)
@@ -81,14 +94,69 @@ def with_clusters(labels: tuple[str, ...], clusters: str | None) -> tuple[str, .
     return labels if clusters is None else (*labels, clusters)
 
 
-def missing_value(text: str | None, concept: Array) -> Any:
-    """The value behind --missing-concept, in the type of the concept."""
-    if text is None or concept.dtype.kind not in "iuf":
-        return text
-    try:
-        return float(text)
-    except ValueError:
-        raise click.BadParameter(f"the concept is a number, {text!r} is not.", param_hint="--missing-concept") from None
+def _concepts(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    """Names that may be several, each of them once."""
+    if twice := [name for name in given if given.count(name) > 1]:
+        raise click.BadParameter(f"{twice[0]} is given twice.")
+    _require_two_labels(ctx, parameter, given)
+    return given
+
+
+def _main(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> str | None:
+    """One name."""
+    name = only_one(ctx, parameter, given)
+    _require_two_labels(ctx, parameter, given)
+    return name
+
+
+def only_one(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> str | None:  # noqa: ARG001
+    """A callback for options of which the last would win in silence if there were two."""
+    if len(given) > 1:
+        raise click.BadParameter(f"it is given {len(given)} times ({', '.join(given)}); give one.")
+    return given[0] if given else None
+
+
+def missing_values(text: str | None, table: Table, concepts: Sequence[str]) -> dict[str, Any]:
+    """The value behind --missing-concept for each concept, in its type; None for concepts that cannot have it."""
+    found: dict[str, Any] = {}
+    for name in concepts:
+        found[name] = text
+        if text is not None and table.label(name).dtype.kind in "iuf":
+            try:
+                found[name] = float(text)
+            except ValueError:
+                found[name] = None
+    if text is not None and not any(value is not None for value in found.values()):
+        are = "the concept is a number" if len(found) == 1 else "the concepts are numbers"
+        raise click.BadParameter(f"{are}, {text!r} is not.", param_hint="--missing-concept")
+    return found
+
+
+def concept_labels(
+    table: Table, concepts: Sequence[str], missing: Mapping[str, Any], like: Mapping[str, ClassLabel] | None = None
+) -> dict[str, ClassLabel]:
+    """Classes of every concept, by name; `missing` has the value of each that means not known.
+
+    `like` are those of the training rows, which have the classes to expect.
+    """
+    from unspur.labels import class_label
+
+    known = {name: None if like is None else like[name].classes for name in concepts}
+    return {
+        name: class_label(table.label(name), name, len(table.Z), missing=missing[name], classes=known[name])
+        for name in concepts
+    }
+
+
+def concept_values(table: Table, labels: Mapping[str, ClassLabel]) -> dict[str, Array]:
+    """The concepts as `fit` takes them: columns by name, None where a concept is not known."""
+    import numpy as np
+
+    columns = {name: (table.label(name), label.present) for name, label in labels.items()}
+    return {
+        name: values if known.all() else np.where(known, values.astype(object), None)
+        for name, (values, known) in columns.items()
+    }
 
 
 def _conditions(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> Conditions:  # noqa: ARG001
@@ -123,6 +191,9 @@ def read_rows(
     With a Dask client as `cluster` its workers read them.
     """
     from unspur.lab.files import read_table
+
+    if contradiction := [name for name in labels if name in ignore]:
+        raise click.UsageError(f"{contradiction[0]} is named as a label and with --ignore; it can be one of the two.")
 
     deciding = [name for name, _ in where if name not in labels]
     names, unwanted = (*labels, *deciding), tuple(name for name in ignore if name not in deciding)
@@ -182,6 +253,16 @@ def refuse_input_as_output(output: str, *inputs: str | None) -> None:
             raise InputError(f"--output {output} lies in the {kind} {name}; choose another place.")
 
 
+def require_removal_name(path: str, option: str) -> None:
+    """Raise unless a file for a removal is called like one, or has no ending: other endings promise other contents."""
+    ending = Path(path).suffix
+    if ending.lower() not in ("", ".safetensors"):
+        raise click.UsageError(
+            f"{option} {path}: a removal is written as a .safetensors file, and not as {ending}. Name it "
+            f"{Path(path).with_suffix('.safetensors')}."
+        )
+
+
 def echo_json(value: Any) -> None:
     """Print one JSON document."""
     click.echo(json.dumps(value, indent=2, default=_plain))
@@ -215,6 +296,9 @@ scratch_option = click.option(
     "--scratch", type=LocalPath(), metavar="FOLDER",
     help="With --memory: where temporary files go, and a decoded copy of Parquet rows, which makes passes faster.",
 )  # fmt: skip
+outside_option = click.option(
+    "--allow-outside", is_flag=True, help="Let a table name pictures outside of their folder (.., /, or links out)."
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 force_option = click.option("--force", is_flag=True, help="Replace the output if it exists.")
 seed_option = click.option(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,12 @@ from unspur.lab.cli.common import (
     LocalPath,
     aside,
     cluster_option,
+    concept_labels,
     echo_json,
     force_option,
     json_option,
     label_options,
-    missing_value,
+    missing_values,
     other_file,
     read_rows,
     refuse_input_as_output,
@@ -30,13 +32,13 @@ from unspur.lab.cli.common import (
     where_option,
     with_clusters,
 )
-from unspur.lab.cli.looking import look_at
+from unspur.lab.cli.looking import look_at, say_left_out
 from unspur.lab.cli.words import say, say_where, show
 from unspur.lab.compare import HEADS, REMOVERS, Comparison, compare
 from unspur.lab.files import Table
 from unspur.lab.report.tables import comparison_table
 from unspur.lab.selection import Rows
-from unspur.labels import class_label
+from unspur.labels import class_label, joint_label
 
 
 @click.command("compare")
@@ -67,7 +69,7 @@ from unspur.labels import class_label
 def compare_command(
     file: str,
     main: str,
-    concept: str,
+    concept: tuple[str, ...],
     ignore: tuple[str, ...],
     missing_concept: str | None,
     clusters: str | None,
@@ -93,13 +95,14 @@ def compare_command(
     if csv_file is not None:
         refuse_input_as_output(csv_file, file, validation, test_file)
         refuse_existing(csv_file, overwrite=force)
-    labels = with_clusters((main, concept), clusters)
+    labels = with_clusters((main, *concept), clusters)
     table = read_rows(file, labels, ignore, where)
     look_at(table, main, concept)
     validation = other_file(file, validation, where, validation_where, "validation")
     test_file = other_file(file, test_file, where, test_where, "test")
-    missing = missing_value(missing_concept, table.label(concept))
-    train = _rows(table, (main, concept, clusters), missing, None)
+    missing = missing_values(missing_concept, table, concept)
+    say_left_out(concept_labels(table, concept, missing), together=True)
+    train = _rows(table, main, concept, missing, None, clusters)
     others: dict[str, Rows | None] = {}
     for name, path, chosen in (("validation", validation, validation_where), ("test", test_file, test_where)):
         if path is None:
@@ -107,8 +110,7 @@ def compare_command(
             continue
         own = labels if name == "validation" else aside(labels, clusters, path)
         other = read_rows(path, own, ignore, chosen).like(table.features, table.Z.shape[1])
-        named = (main, concept, clusters if name == "validation" else None)
-        others[name] = _rows(other, named, missing, train)
+        others[name] = _rows(other, main, concept, missing, train, clusters if name == "validation" else None)
     test = others["test"]
     if test is None:
         train, test = train.split(0.3, seed)
@@ -121,31 +123,47 @@ def compare_command(
             bar.update()
 
         results = compare(train, test, others["validation"], chosen_removers, chosen_heads, seed, balance, report)
+    results = [_named(result, (main, *concept)) for result in results]
     if csv_file is not None:
         _write_csv(results, csv_file, force)
     if as_json:
         echo_json([result.to_dict() for result in results])
         return
     show(comparison_table(results))
+    if empty := next((result.accuracy.empty_groups() for result in results if result.accuracy is not None), []):
+        say(f"\nGroups without test rows, which are left out: {'; '.join(empty)}.")
     if test_file is None:
         say(f"\nTest rows are 30 % of each group of {file}, which no remover or head has seen.")
     if csv_file is not None:
         say_where("Table", csv_file)
 
 
-def _rows(table: Table, names: tuple[str, str, str | None], missing: Any, like: Rows | None) -> Rows:
-    """Rows whose labels are known; `names` are main label, concept and cluster, `like` has the classes to expect."""
-    main, concept, clusters = names
-    known_y, known_c = (None if like is None else tuple(np.unique(v).tolist()) for v in _labels(like))
-    y = class_label(table.label(main), main, len(table.Z), classes=known_y)
-    c = class_label(table.label(concept), concept, len(table.Z), missing=missing, classes=known_c)
-    known = y.present & c.present
-    together = None if clusters is None else table.label(clusters)[known]
-    return Rows(table.Z[known], np.array(y.classes)[y.codes][known], np.array(c.classes)[c.codes][known], together)
+def _rows(
+    table: Table,
+    main: str,
+    concepts: tuple[str, ...],
+    missing: Mapping[str, Any],
+    like: Rows | None,
+    clusters: str | None,
+) -> Rows:
+    """Rows whose labels are known, several concepts by name; `like` has the classes to expect."""
+    expected: dict[str, Any] = dict.fromkeys((main, *concepts))
+    if like is not None:
+        given = like.concept.values() if isinstance(like.concept, Mapping) else (like.concept,)
+        expected = {name: tuple(np.unique(v).tolist()) for name, v in zip(expected, (like.y, *given), strict=True)}
+    labels = [
+        class_label(table.label(name), name, len(table.Z), missing=missing.get(name), classes=classes)
+        for name, classes in expected.items()
+    ]
+    known = joint_label(labels).present
+    y, *values = (np.array(label.classes)[label.codes][known] for label in labels)
+    concept = values[0] if len(values) == 1 else dict(zip(concepts, values, strict=True))
+    return Rows(table.Z[known], y, concept, None if clusters is None else table.label(clusters)[known])
 
 
-def _labels(rows: Rows | None) -> tuple[Any, Any]:
-    return (None, None) if rows is None else (rows.y, rows.concept)
+def _named(result: Comparison, names: tuple[str, ...]) -> Comparison:
+    """With groups called by the names of the labels."""
+    return result if result.accuracy is None else replace(result, accuracy=replace(result.accuracy, names=names))
 
 
 def _write_csv(results: Sequence[Comparison], path: str, force: bool) -> None:

@@ -119,10 +119,10 @@ def _family(name: str) -> str:
 
 
 def _of_csv(path: Path) -> list[str]:
-    from unspur.rows.names import separator
+    from unspur.rows.names import first_line, separator
 
     with path.open(newline="", encoding="utf-8-sig") as file:
-        mark = separator(file.readline())
+        mark = separator(first_line(file))
         file.seek(0)  # a header may go over several lines
         return next(csv.reader(file, delimiter=mark))
 

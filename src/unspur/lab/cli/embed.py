@@ -12,7 +12,15 @@ import click
 import numpy as np
 
 from unspur.exceptions import InputError
-from unspur.lab.cli.common import LocalPath, echo_json, force_option, json_option, seed_option, sizes_option
+from unspur.lab.cli.common import (
+    LocalPath,
+    echo_json,
+    force_option,
+    json_option,
+    outside_option,
+    seed_option,
+    sizes_option,
+)
 from unspur.lab.cli.completion import one_of
 from unspur.lab.cli.words import say, say_command, say_where
 from unspur.lab.datasets.celeba import CelebA
@@ -50,6 +58,7 @@ ONLY_FOR = {
               help="One of --list, owner/model of the hub, or a folder.")  # fmt: skip
 @click.option("--list", "list_only", is_flag=True, help="List the encoders and stop.")
 @click.option("--root", type=LocalPath(path_type=Path), help="Folder of the data (a table's own folder).")
+@outside_option
 @click.option("--scenes", type=LocalPath(path_type=Path), help="Folder of the scenes, if it is not --root.")
 @seed_option
 @click.option("--rule", type=click.Choice(get_args(LabelRule)), help="Which birds are waterbirds (species).")
@@ -71,6 +80,7 @@ def embed_command(
     encoder_name: str | None,
     list_only: bool,
     root: Path | None,
+    allow_outside: bool,
     seed: int,
     embeddings: Path,
     output: Path | None,
@@ -112,7 +122,7 @@ def embed_command(
     for option, given in (("pca", pca), ("limit", special["limit"]), ("sizes", special["sizes"])):
         if given is not None and output is None:
             raise click.UsageError(f"--{option} needs --output: the place of {source} is for all of its rows.")
-    examples = _examples(source, root, seed, **special)
+    examples = _examples(source, root, seed, allow_outside=allow_outside, **special)
     if pca is not None and "train" not in examples.labels.get("split", ()):
         raise click.UsageError(f"--pca is fitted on training rows: {source} needs a label split with the value train.")
     encoder = load_encoder(encoder_name, device=device, precision=precision, kind=_kind(encoder_name, examples))
@@ -136,13 +146,14 @@ def _examples(
     root: Path | None,
     seed: int,
     *,
+    allow_outside: bool,
     scenes: Path | None,
     sizes: dict[str, int] | None,
     rule: LabelRule | None,
     limit: int | None,
 ) -> Examples:
     if source not in LABELS:
-        return Own.read(source, root)
+        return Own.read(source, root, allow_outside=allow_outside)
     if root is None:
         raise click.UsageError(f"{source} needs --root, the folder of its data; unspur data fetches some.")
     if source == "waterbirds":

@@ -32,6 +32,8 @@ FAILED, MISUSED, FAULT, INTERRUPTED, READER_GONE = 1, 2, 70, 130, 141
 AS_OPTIONS = (
     ("pass overwrite=True", "pass --force"),
     ("pass limit=", "pass --limit "),
+    ("Give the folder of the pictures as root;", "Give the folder of the pictures with --root;"),
+    ("pass allow_outside=True", "pass --allow-outside"),
     ("smallest_group=", "--smallest-group "),
     ("Pass a larger share to hold out, cv=5,", "Pass --cv 5, more rows of that group,"),
     ("or a validation set (X_val, y_val, concept_val)", "or other rows with --validation"),
@@ -62,6 +64,25 @@ def errors_in_words(debug: Callable[[], bool] = lambda: False) -> Iterator[None]
         _leave(error.exit_code, f"{_usage(error)}Error: {_one_line(error.format_message())}", debug())
     except Exception as error:
         _leave(*_told(error), debug())
+
+
+def open_closed_streams() -> None:
+    """Let standard streams that were closed by whoever started the program (``2>&-``) lead nowhere.
+
+    Python has None in their place, on which nothing can be written or asked. And the next file that is opened would get
+    their number, so that what a library says on standard error would end up in it.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is not None:
+            continue
+        try:
+            os.fstat(number)
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nowhere, number)
+            if nowhere != number:
+                os.close(nowhere)
+        setattr(sys, name, open(os.devnull, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115 — to the end
 
 
 def _leave(code: int, text: str, debug: bool) -> NoReturn:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from unspur.lab.cli.common import (
@@ -12,7 +14,7 @@ from unspur.lab.cli.common import (
     echo_json,
     json_option,
     label_options,
-    missing_value,
+    missing_values,
     other_file,
     read_rows,
     seed_option,
@@ -37,7 +39,7 @@ def evaluate(
     removal: str,
     file: str,
     main: str,
-    concept: str,
+    concept: Any,
     ignore: tuple[str, ...],
     missing_concept: str | None,
     clusters: str | None,
@@ -64,12 +66,15 @@ def evaluate(
     from unspur.lab.report.tables import group_table
     from unspur.labels import binary_label
 
+    if len(concept) > 1:
+        raise click.UsageError("evaluate takes one --concept so far; report takes several.")
+    (concept,) = concept
     remover = load(removal)
     labels = with_clusters((main, concept), clusters)
     table = read_rows(file, labels, ignore, where)
-    look_at(table, main, concept)
+    look_at(table, main, [concept])
     test_file = other_file(file, test_file, where, test_where, "test")
-    missing = missing_value(missing_concept, table.label(concept))
+    missing = missing_values(missing_concept, table, [concept])[concept]
     y = binary_label(table.label(main), main, len(table.Z))
     c = binary_label(table.label(concept), concept, len(table.Z), missing=missing)
     clean = apply_removal(remover, table)

@@ -12,7 +12,16 @@ import click
 import numpy as np
 
 from unspur.exceptions import InputError, OutputExistsError
-from unspur.lab.cli.common import LocalPath, echo_json, force_option, json_option, seed_option, sizes_option
+from unspur.lab.cli.common import (
+    LocalPath,
+    echo_json,
+    force_option,
+    json_option,
+    only_one,
+    outside_option,
+    seed_option,
+    sizes_option,
+)
 from unspur.lab.cli.completion import columns_of, one_of
 from unspur.lab.cli.words import say, say_where
 from unspur.lab.datasets.celeba import SIZES as FACES
@@ -65,13 +74,16 @@ def _training_options(function: F) -> F:
               shell_complete=one_of(lambda: list(ENCODERS), files=True),
               help="A network of `unspur embed --list`, owner/model of the hub, or a folder.")  # fmt: skip
 @click.option("--root", type=LocalPath(path_type=Path), help="Folder of the data (a table's own folder).")
+@outside_option
 @click.option("--p", type=click.FloatRange(0.0, 1.0), help=f"Strength of the correlation ({P}).")
 @seed_option
 @sizes_option("Examples in each split (the paper's, or as near as the data allow).")
 @click.option(
-    "--main", metavar="NAME", shell_complete=columns_of("source"), help="Main label, of celeba or a table of one's own."
-)
-@click.option("--concept", metavar="NAME", shell_complete=columns_of("source"), help="Concept, likewise.")
+    "--main", metavar="NAME", multiple=True, callback=only_one, shell_complete=columns_of("source"),
+    help="Main label, of celeba or a table of one's own.",
+)  # fmt: skip
+@click.option("--concept", metavar="NAME", multiple=True, callback=only_one, shell_complete=columns_of("source"),
+              help="Concept, likewise.")  # fmt: skip
 @click.option("--unmarked", is_flag=True, help="Train on pairs without the mark only; multinli.")
 @click.option("--adversary", default=0.0, show_default=True, type=click.FloatRange(0.0),
               help="Weight of an adversary that is to find no concept.")  # fmt: skip
@@ -92,6 +104,7 @@ def finetune_command(
     source: str,
     encoder_name: str,
     root: Path | None,
+    allow_outside: bool,
     p: float | None,
     seed: int,
     sizes: dict[str, int] | None,
@@ -142,7 +155,7 @@ def finetune_command(
     if maps and source != "waterbirds":
         raise click.UsageError("--maps is for waterbirds only: the others have no masks of what is to be looked at.")
     p = P if p is None else p
-    plan = _plan(source, root, p, seed, sizes, main, concept, unmarked=unmarked)
+    plan = _plan(source, root, p, seed, sizes, main, concept, unmarked=unmarked, allow_outside=allow_outside)
     training = paper_training(source, adversary=adversary).with_settings(
         {**settings, "seed": seed, "adversary": adversary}
     )
@@ -193,9 +206,10 @@ def _plan(
     concept: str | None,
     *,
     unmarked: bool,
+    allow_outside: bool,
 ) -> _Plan:
     if source not in LABELS:
-        table = Own.read(source, root)
+        table = Own.read(source, root, allow_outside=allow_outside)
         return _Plan(table, table, str(main), str(concept), 0)
     if root is None:
         raise click.UsageError(f"{source} needs --root, the folder of its data; unspur data fetches some.")

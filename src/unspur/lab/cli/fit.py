@@ -11,15 +11,18 @@ from unspur.lab.cli.common import (
     Conditions,
     LocalPath,
     cluster_option,
+    concept_labels,
+    concept_values,
     echo_json,
     force_option,
     json_option,
     label_options,
     memory_option,
-    missing_value,
+    missing_values,
     other_file,
     read_rows,
     refuse_input_as_output,
+    require_removal_name,
     scratch_option,
     seed_option,
     where_option,
@@ -53,7 +56,7 @@ from unspur.lab.cli.words import say, say_where, show
 def fit(
     files: tuple[str, ...],
     main: str,
-    concept: str,
+    concept: tuple[str, ...],
     ignore: tuple[str, ...],
     clusters: str | None,
     where: Conditions,
@@ -86,7 +89,7 @@ def fit(
     from unspur.lab.clusters import connected
     from unspur.lab.files import within
     from unspur.lab.selection import Rows
-    from unspur.labels import binary_label
+    from unspur.labels import class_label
 
     chosen = options["orthogonality"]
     if memory is not None and dask is not None:
@@ -97,11 +100,12 @@ def fit(
     if scratch is not None and memory is None:
         raise click.UsageError("--scratch is for rows that stay in their files; say with --memory that they shall.")
     refuse_input_as_output(output, *files, validation)
+    require_removal_name(output, "--output")
     refuse_existing(output, overwrite=force)
     watched = not as_json and sys.stderr.isatty()
     cluster = None if dask is None else click.get_current_context().with_resource(connected(dask))
     reading: Any = {"memory": memory, "scratch": scratch, "progress": watched, "cluster": cluster}
-    labels = with_clusters((main, concept), clusters)
+    labels = with_clusters((main, *concept), clusters)
     table = read_rows(files, labels, ignore, where, **reading)
     look_at(table, main, concept)
     judged_on = None
@@ -111,17 +115,18 @@ def fit(
         other = other.like(table.features, table.Z.shape[1])
         if memory is not None:
             table, other = within(memory, table, other)
-        together = None if clusters is None else other.label(clusters)
-        judged_on = Rows(other.Z, other.label(main), other.label(concept), together)
-    missing = missing_value(missing_concept, table.label(concept))
-    binary_label(table.label(main), main, len(table.Z))  # complains by the name that was given
-    known = binary_label(table.label(concept), concept, len(table.Z), missing=missing).present
-    say_left_out(table, concept, missing)
+    class_label(table.label(main), main, len(table.Z))  # complains by the name that was given
+    missing = missing_values(missing_concept, table, concept)
+    known = concept_labels(table, concept, missing)
+    say_left_out(known, together=chosen == "auto")
     together = None if clusters is None else table.label(clusters)
-    train = Rows(table.Z, table.label(main), table.label(concept), together)
-    jse, losses = fitted_jse(
-        train, judged_on, known, (main, concept), missing=missing, seed=seed, watched=watched, **options
-    )
+    train = Rows(table.Z, table.label(main), concept_values(table, known), together)
+    if others is not None:
+        values = concept_values(other, concept_labels(other, concept, missing, known))
+        together = None if clusters is None else other.label(clusters)
+        judged_on = Rows(other.Z, other.label(main), values, together)
+    one = missing[concept[0]] if len(concept) == 1 else None
+    jse, losses = fitted_jse(train, judged_on, main, missing=one, seed=seed, watched=watched, **options)
     if table.features is not None:
         import numpy as np
 
@@ -130,7 +135,7 @@ def fit(
     if as_json:
         dims = {"spurious": jse.spurious_.dim, "main": jse.main_.dim, "ambient": jse.n_features_in_}
         echo_json({
-            "output": output, **dims, "orthogonality": jse.orthogonality, "losses": losses,
+            "output": output, **dims, "concepts": list(concept), "orthogonality": jse.orthogonality, "losses": losses,
             "task_lost": bool(jse.task_lost), "trace": jse.trace_.to_dict(),
         })  # fmt: skip
         return
@@ -139,11 +144,12 @@ def fit(
         told = ", ".join(f"{kind} {loss:.4f}" for kind, loss in losses.items())
         say(f"\nOrthogonal {jse.orthogonality}; loss of a last layer on rows held out: {told}.")
     spurious, kept = jse.spurious_.dim, jse.main_.dim
-    say(f"\n{spurious} of {jse.n_features_in_} directions {_carry(spurious)} {concept}, {kept} {_carry(kept)} {main}.")
+    told = " or ".join(concept)
+    say(f"\n{spurious} of {jse.n_features_in_} directions {_carry(spurious)} {told}, {kept} {_carry(kept)} {main}.")
     if not jse.spurious_.dim:
         say("Nothing would be removed: the saved removal leaves rows as they are.")
     if jse.task_lost:
-        say(f"{jse.task_lost} Try --orthogonality scores, or --delta auto.")
+        say(f"{jse.task_lost} Try --orthogonality scores.")
     say_where("Removal", output)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,7 +15,6 @@ from unspur.lab.cli.words import say
 
 if TYPE_CHECKING:
     from unspur import JSE
-    from unspur._typing import BoolArray
     from unspur.lab.selection import Rows
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -77,35 +76,44 @@ def fitting_options(function: F) -> F:
 
 
 @contextmanager
-def _by_name(main: str, concept: str) -> Iterator[None]:
+def _by_name(main: str, concepts: Sequence[str]) -> Iterator[None]:
     """Complaints about y and concept, which are names of Python, use those that the user gave."""
     from unspur.exceptions import InputError
 
     try:
         yield
     except InputError as error:
-        text = in_names(str(error), main, concept)
+        text = in_names(str(error), main, concepts)
         if text == str(error):
             raise
         raise type(error)(text) from error
 
 
-def in_names(text: str, main: str, concept: str) -> str:
-    """What the library says of y, of concept and of groups, by the names of the columns."""
+def in_names(text: str, main: str, concepts: Sequence[str]) -> str:
+    """What the library says of y, of concept and of groups, by the names of the columns.
+
+    With several concepts, or classes, it says first which one it is about: "season=winter: y=land: …".
+    """
+    about, concept = "", concepts[0] if len(concepts) == 1 else "concept"
+    for name in concepts:
+        if found := re.match(rf"{re.escape(name)}(=.*?)?: ", text):
+            about, concept, text = found[0], name, text[found.end() :]
+            break
+    if found := re.match(r"y(=.*?: )", text):
+        about, text = f"{about}{main}{found[1]}", text[found.end() :]
     group = r"\(main=(.*?), concept=(.*?)\) (has|lies)"
     text = re.sub(group, lambda g: f"({main}={g[1]}, {concept}={g[2]}) {g[3]}", text)
     for word, name in (("y", main), ("concept", concept)):
         of = {"": name, "_val": f"{name} of the validation rows"}
         text = re.sub(f"^{word}(|_val)(?= (?:is|has) )", lambda g, of=of: of[g[1]], text)  # type: ignore[misc]
     text = re.sub("(equal to|exact opposite of) y (?=in all)", lambda g: f"{g[1]} {main} ", text)
-    return text.replace("only concept may have gaps", f"only {concept} may have gaps")
+    return about + text.replace("only concept may have gaps", f"only {' and '.join(concepts)} may have gaps")
 
 
 def fitted_jse(
     train: Rows,
     validation: Rows | None,
-    known: BoolArray,
-    names: tuple[str, str],
+    main: str,
     *,
     cv: int,
     orthogonality: str,
@@ -116,8 +124,8 @@ def fitted_jse(
 ) -> tuple[JSE, dict[str, float]]:
     """JSE by its options, fitted; and, where it was to choose what is orthogonal, the losses that it chose by.
 
-    `known` are the rows whose concept is, and `names` what main label and concept are called. What warnings would say
-    is for the caller to tell.
+    Concepts of the rows are columns by name, None where one is not known. What warnings would say is for the caller to
+    tell.
     """
     from unspur import JSE
     from unspur.exceptions import ClusterWarning, NothingRemovedWarning, TaskLostWarning, UsedRowsWarning
@@ -127,13 +135,26 @@ def fitted_jse(
         cv=None if cv == 0 else cv, missing_concept=missing, random_state=seed, verbose=watched,
         orthogonality="weights" if orthogonality == "auto" else orthogonality, **options,
     )  # fmt: skip
-    with warnings.catch_warnings(), _by_name(*names), _noted(ClusterWarning, UsedRowsWarning):
+    losses: dict[str, float] = {}
+    with warnings.catch_warnings(), _by_name(main, list(train.concept)), _noted(ClusterWarning, UsedRowsWarning):
         for told_later in (NothingRemovedWarning, TaskLostWarning):
             warnings.simplefilter("ignore", told_later)
         if orthogonality == "auto":
-            return select_orthogonality(jse, train.select(known), validation, seed)
-        held_out = {} if validation is None else {**validation.held_out(), **validation.together("_val")}
-        return jse.fit(train.Z, train.y, concept=train.concept, **train.together(), **held_out), {}
+            judged_on = None if validation is None else _known(validation)
+            jse, losses = select_orthogonality(jse, _known(train), judged_on, seed)
+        else:
+            held_out = {} if validation is None else {**validation.held_out(), **validation.together("_val")}
+            jse.fit(train.Z, train.y, concept=train.concept, **train.together(), **held_out)
+    jse.trace_ = jse.trace_.renamed(main)
+    return jse, losses
+
+
+def _known(rows: Rows) -> Rows:
+    """Those rows whose every concept is known."""
+    from unspur.labels import class_label, joint_label
+
+    labels = [class_label(values, name, len(rows)) for name, values in rows.concept.items()]
+    return rows.select(joint_label(labels).present)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from unspur.lab.cli.words import say
@@ -10,6 +11,7 @@ from unspur.lab.cli.words import say
 if TYPE_CHECKING:
     from unspur._typing import Array
     from unspur.lab.files import Table
+    from unspur.labels import ClassLabel
 
 #: Different values up to which a column of numbers may be classes.
 FEW = 10
@@ -17,28 +19,35 @@ FEW = 10
 HEAD = 10_000
 
 
-def look_at(table: Table, main: str, concept: str) -> None:
+def look_at(table: Table, main: str, concepts: Sequence[str]) -> None:
     """Refuse labels that are no classes, and note on standard error what may be no feature."""
     from unspur.lab.files.features import odd_features
 
     _require_classes(table.label(main), main)
-    _require_classes(
-        table.label(concept), concept,
-        " (Concepts that are numbers: LEACE and SAL in Python, with concept_type='continuous'.)",
-    )  # fmt: skip
+    for concept in concepts:
+        _require_classes(
+            table.label(concept), concept,
+            " (Concepts that are numbers: LEACE and SAL in Python, with concept_type='continuous'.)",
+        )  # fmt: skip
     for note in odd_features(table):
         say(f"Note: {note}", err=True)
 
 
-def say_left_out(table: Table, concept: str, missing: Any) -> None:
-    """Note on standard error how many rows have no concept; `missing` is a value that means so."""
-    from unspur.labels import class_label
+def say_left_out(concepts: Mapping[str, ClassLabel], *, together: bool = False) -> None:
+    """Note on standard error how many rows have no concept.
 
-    n = len(table.Z)
-    gone = n - int(class_label(table.label(concept), concept, n, missing=missing).present.sum())
-    if gone:
-        have, are = ("has", "it is") if gone == 1 else ("have", "they are")
-        say(f"Note: {gone:,} of {n:,} rows {have} no {concept}; {are} left out of the fit.", err=True)
+    With several, rows are left out of the fit of the concept that they lack; `together`: of all.
+    """
+    from unspur.labels import joint_label
+
+    if together and len(concepts) > 1:
+        concepts = {" or no ".join(concepts): joint_label(list(concepts.values()))}
+    for name, label in concepts.items():
+        n, gone = len(label.present), int((~label.present).sum())
+        if gone:
+            have, are = ("has", "it is") if gone == 1 else ("have", "they are")
+            what = "the fit" if len(concepts) == 1 else f"the fit of {name}"
+            say(f"Note: {gone:,} of {n:,} rows {have} no {name}; {are} left out of {what}.", err=True)
 
 
 def _require_classes(values: Array, name: str, hint: str = "") -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unspur.lab.cli.common import Conditions, read_rows
+from unspur.lab.cli.common import Conditions, concept_labels, concept_values, read_rows
 from unspur.lab.files import Table
 
 if TYPE_CHECKING:
@@ -20,18 +21,17 @@ def read_like(table: Table, path: str, labels: tuple[str, ...], ignore: tuple[st
 
 
 def divided(
-    table: Table, labels: tuple[str, str], missing: Any, seed: int, clusters: str | None = None
+    table: Table, labels: tuple[str, ...], missing: Mapping[str, Any], seed: int, clusters: str | None = None
 ) -> tuple[Table, Table]:
     """Training and test rows of one table: 30 % of each group are the latter, the same rows as `evaluate` takes.
 
     `clusters` names the column that says which rows belong together, and go to the same side.
     """
     from unspur.lab.evaluation import held_out
-    from unspur.labels import class_label
+    from unspur.labels import class_label, joint_label
 
-    n = len(table.Z)
-    y = class_label(table.label(labels[0]), labels[0], n)
-    c = class_label(table.label(labels[1]), labels[1], n, missing=missing)
+    y = class_label(table.label(labels[0]), labels[0], len(table.Z))
+    c = joint_label(list(concept_labels(table, labels[1:], missing).values()))
     together = None if clusters is None else table.label(clusters)
     held = held_out(y, c, np.random.default_rng(seed), clusters=together)
     named = labels if clusters is None else (*labels, clusters)
@@ -47,14 +47,16 @@ def _part(table: Table, labels: tuple[str, ...], mask: Any) -> Table:
     return replace(table, Z=np.asarray(table.Z)[mask], columns=columns, kept=kept)
 
 
-def rows_of(table: Table, main: str, concept: str, missing: Any, clusters: str | None = None) -> Rows:
-    """Rows with their labels, a concept that is not known being None, and clusters, if the table has them."""
-    from unspur.lab.selection import Rows
-    from unspur.labels import class_label
+def rows_of(
+    table: Table, main: str, concepts: Sequence[str], missing: Mapping[str, Any], clusters: str | None = None
+) -> Rows:
+    """Rows with their labels, a concept that is not known being None; several concepts by name.
 
-    values = table.label(concept)
-    known = class_label(values, concept, len(table.Z), missing=missing).present
-    if not known.all():
-        values = np.where(known, values.astype(object), None)
+    With clusters, if the table has them.
+    """
+    from unspur.lab.selection import Rows
+
+    labels = concept_labels(table, concepts, missing)
     there = clusters is not None and (clusters in table.columns or clusters.endswith(".npy"))
-    return Rows(np.asarray(table.Z), table.label(main), values, table.label(str(clusters)) if there else None)
+    together = table.label(str(clusters)) if there else None
+    return Rows(np.asarray(table.Z), table.label(main), concept_values(table, labels), together)

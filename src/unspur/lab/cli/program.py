@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import sys
+import warnings
 from collections.abc import Mapping, MutableMapping
 from difflib import get_close_matches
 from importlib import import_module
@@ -13,7 +14,7 @@ from typing import Any
 
 import click
 
-from unspur.lab.cli.errors import errors_in_words
+from unspur.lab.cli.errors import errors_in_words, open_closed_streams
 from unspur.lab.cli.words import colour_wanted
 
 #: Where a context keeps whether tracebacks are wanted; contexts of verbs share it with the program's.
@@ -109,6 +110,7 @@ class Program(click.Group):
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
         """The context of a run."""
+        open_closed_streams()
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="replace")  # a terminal without box characters still gets its result
@@ -119,5 +121,7 @@ class Program(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run a verb."""
         meta: MutableMapping[str, Any] = ctx.meta
-        with errors_in_words(lambda: bool(meta.get(DEBUG))):
+        with errors_in_words(lambda: bool(meta.get(DEBUG))), warnings.catch_warnings():
+            # Pillow's word on large pictures; `open_image` bounds what they take, and says so where it refuses one.
+            warnings.filterwarnings("ignore", r"Image size \(\d+ pixels\) exceeds limit")
             return super().invoke(ctx)

@@ -16,14 +16,17 @@ from unspur.lab.cli.common import (
     LocalPath,
     aside,
     cluster_option,
+    concept_labels,
     echo_json,
     force_option,
     json_option,
     label_options,
-    missing_value,
+    missing_values,
     other_file,
+    outside_option,
     read_rows,
     refuse_input_as_output,
+    require_removal_name,
     seed_option,
     where_option,
     with_clusters,
@@ -82,6 +85,7 @@ def _shape(ctx: click.Context, parameter: click.Parameter, given: str | None) ->
               help="What rows are: a column of paths or texts, an array of pictures, or, for a store, the .csv table "
               "or the dataset that it was made of.")  # fmt: skip
 @click.option("--root", type=LocalPath(path_type=Path), help="Folder of the pictures (that of FILE).")
+@outside_option
 @click.option("--image-shape", metavar="HxW[x3]", callback=_shape, help="Rows are the pixels of pictures of this size.")
 @click.option("--encoder", "encoder_name", metavar="NAME", help="Network that made the rows: show where it looks.")
 @click.option("--title", help="Of the page.")
@@ -92,7 +96,7 @@ def _shape(ctx: click.Context, parameter: click.Parameter, given: str | None) ->
 def report_command(
     file: str,
     main: str,
-    concept: str,
+    concept: tuple[str, ...],
     ignore: tuple[str, ...],
     missing_concept: str | None,
     clusters: str | None,
@@ -107,6 +111,7 @@ def report_command(
     compared: tuple[str, ...],
     show: str | None,
     root: Path | None,
+    allow_outside: bool,
     image_shape: tuple[int, ...] | None,
     encoder_name: str | None,
     title: str | None,
@@ -134,34 +139,36 @@ def report_command(
     _refuse_in_the_way(output, save, (file, removal, test_file, validation), force)
     test_file = other_file(file, test_file, where, test_where, "test")
     validation = other_file(file, validation, where, validation_where, "validation")
-    labels = with_clusters((main, concept), clusters)
+    ignore = tuple(name for name in ignore if name != show)  # which is neither feature nor label
+    labels = with_clusters((main, *concept), clusters)
     labels += _aside(show, file, needed=test_file in (None, file))
     table = read_rows(file, labels, ignore, where)
     look_at(table, main, concept)
-    missing = missing_value(missing_concept, table.label(concept))
+    missing = missing_values(missing_concept, table, concept)
     if removal is None:
-        say_left_out(table, concept, missing)
+        say_left_out(concept_labels(table, concept, missing), together=options["orthogonality"] == "auto")
     others: dict[str, Table | None] = {}
     for name, path, chosen in (("test", test_file, test_where), ("validation", validation, validation_where)):
-        labels = with_clusters((main, concept), clusters)
+        labels = with_clusters((main, *concept), clusters)
         labels = labels if name == "validation" else aside(labels, clusters, path)
         labels += _aside(show, path, needed=name == "test")
         others[name] = None if path is None else read_like(table, path, labels, ignore, chosen)
     test = others["test"]
     if test is None:
-        table, test = divided(table, (main, concept), missing, seed, clusters)
+        table, test = divided(table, (main, *concept), missing, seed, clusters)
+    content = shown(show, test, root, allow_outside=allow_outside) if show is not None else {}  # before it is fitted
     watched = not as_json and sys.stderr.isatty()
     rows = {name: rows_of(part, main, concept, missing, clusters)
             for name, part in (("train", table), ("test", test), ("validation", others["validation"]))
             if part is not None}  # fmt: skip
-    remover = _remover(removal, table, rows, (seed, missing, watched), (main, concept), options)
+    one = missing[concept[0]] if len(concept) == 1 else None
+    remover = _remover(removal, table, rows, (seed, one, watched), main, options)
     if save is not None:
         remover.save(save, overwrite=force)
     found = _found(
         remover, rows, compared, watched, main=main, concept=concept, image_shape=image_shape, seed=seed,
         saved=removal or save, command=shlex.join(["unspur", "report", *ctx.meta[TYPED]]),
-        **(shown(show, test, root) if show is not None else {}), **_network(encoder_name, table),
-        ids=test.columns.get("id"),
+        **content, **_network(encoder_name, table), ids=test.columns.get("id"),
     )  # fmt: skip
     write_page(found, output, title=title, overwrite=force)
     flattered = removal is not None and others["test"] is None
@@ -189,6 +196,7 @@ def _refuse_in_the_way(output: str, save: str | None, inputs: tuple[str | None, 
     if save is not None:
         if Path(save).resolve() == Path(output).resolve():
             raise click.UsageError(f"--save and --output are both {output}; they are two files.")
+        require_removal_name(save, "--save")
         refuse_existing(save, overwrite=force)
         refuse_input_as_output(save, *inputs)
 
@@ -205,24 +213,21 @@ def _remover(
     table: Table,
     rows: dict[str, Rows],
     how: tuple[int, Any, bool],
-    names: tuple[str, str],
+    main: str,
     options: dict[str, Any],
 ) -> Any:
     """The removal that was saved, or one that is fitted on the training rows."""
     import numpy as np
 
     from unspur import load
-    from unspur.labels import class_label
 
     seed, missing, watched = how
     if removal is not None:
         remover = load(removal)
         table.like(getattr(remover, "feature_names_in_", None), remover.n_features_in_)
         return remover
-    train = rows["train"]
-    known = class_label(train.concept, names[1], len(train)).present
     jse, _ = fitted_jse(
-        train, rows.get("validation"), known, names, missing=missing, seed=seed, watched=watched, **options
+        rows["train"], rows.get("validation"), main, missing=missing, seed=seed, watched=watched, **options
     )
     if table.features is not None:
         jse.feature_names_in_ = np.array(table.features, dtype=object)

@@ -22,10 +22,14 @@ def is_column(show: str | None) -> bool:
     return show is not None and show not in DATASETS and Path(show).suffix.lower() != ".csv"
 
 
-def shown(show: str, table: Table, root: Path | None) -> dict[str, Any]:
-    """Pictures or texts of the rows of a table, as arguments of `find`."""
+def shown(show: str, table: Table, root: Path | None, *, allow_outside: bool = False) -> dict[str, Any]:
+    """Pictures or texts of the rows of a table, as arguments of `find`.
+
+    Pictures lie in `root`, by default the folder of the table; elsewhere only with `allow_outside`: what they show gets
+    onto a page that others may be given.
+    """
     if not is_column(show):
-        return _of_store(show, table, root)
+        return _of_store(show, table, root, allow_outside=allow_outside)
     values = table.label(show)
     if values.ndim > 1:
         return {"pictures": values}
@@ -34,7 +38,9 @@ def shown(show: str, table: Table, root: Path | None) -> dict[str, Any]:
     if not _are_pictures(words):
         return {"texts": words}
     folder = (table.path if table.path.is_dir() else table.path.parent) if root is None else root
-    return {"pictures": [folder / word for word in words]}
+    from unspur.lab.datasets.examples import inside_of
+
+    return {"pictures": [inside_of(folder, word, table.path, allow_outside=allow_outside) for word in words]}
 
 
 def _are_pictures(words: Sequence[str]) -> bool:
@@ -51,7 +57,7 @@ def _require_all(values: Array, show: str, path: Path) -> None:
         raise InputError(f"{show} of {path} is empty in {gaps} rows; all rows that are shown need something to show.")
 
 
-def _of_store(show: str, table: Table, root: Path | None) -> dict[str, Any]:
+def _of_store(show: str, table: Table, root: Path | None, *, allow_outside: bool) -> dict[str, Any]:
     """The examples of a store's rows, which are found by their ids."""
     import numpy as np
 
@@ -61,7 +67,7 @@ def _of_store(show: str, table: Table, root: Path | None) -> dict[str, Any]:
     if "id" not in table.columns:
         raise click.UsageError(f"--show {show} is for the rows of an embedding store, which have ids; {table.path} has "
                                "none. Name one of its columns.")  # fmt: skip
-    examples = _examples(show, table.path, root)
+    examples = _examples(show, table.path, root, allow_outside=allow_outside)
     number = {name: i for i, name in enumerate(examples.ids)}
     ids = [str(name) for name in table.columns["id"].tolist()]
     strange = [name for name in ids if name not in number]
@@ -74,7 +80,7 @@ def _of_store(show: str, table: Table, root: Path | None) -> dict[str, Any]:
     return {"pictures" if examples.kind == "image" else "texts": part}
 
 
-def _examples(show: str, store: Path, root: Path | None) -> Examples:
+def _examples(show: str, store: Path, root: Path | None, *, allow_outside: bool) -> Examples:
     """The dataset that a store was made of, as its manifest says it was drawn."""
     from unspur.lab.datasets.celeba import CelebA
     from unspur.lab.datasets.multinli import MultiNLI
@@ -83,7 +89,7 @@ def _examples(show: str, store: Path, root: Path | None) -> Examples:
     from unspur.lab.encoders.store import read_manifest
 
     if show not in DATASETS:
-        return Own.read(show, root)
+        return Own.read(show, root, allow_outside=allow_outside)
     if root is None:
         raise click.UsageError(f"--show {show} needs --root, the folder of its data.")
     drawn = read_manifest(store)["dataset"]["settings"]

@@ -26,6 +26,12 @@ from unspur.exceptions import InputError
 Kind = Literal["image", "text"]
 #: Characters that file systems allow for one name, and for names in a row; and of one that a message shows.
 LONGEST_NAME, LONGEST_PATH, SHOWN = 255, 2000, 80
+#: Bytes of memory that reading one picture may take, and bytes that its file may have.
+MEMORY, LARGEST_PICTURE = 200_000_000, 300_000_000
+#: Kinds of pictures that are read, and bytes that decoding and converting a pixel of them takes.
+PIXEL_BYTES = {"JPEG": 8, "MPO": 8, "PNG": 8, "BMP": 8, "DIB": 8, "GIF": 8, "TIFF": 8, "PPM": 8, "WEBP": 16}
+#: A JPEG can be decoded at one of these shares of its width and height.
+REDUCTIONS = (1, 2, 4, 8)
 
 
 class Examples(Protocol):
@@ -71,27 +77,81 @@ def digest_of(name: str, settings: Mapping[str, Any], labels: Mapping[str, Array
         total.update(f"{column}:{','.join(map(str, labels[column].tolist()))}\n".encode())
     for path in tqdm(files, desc="reading", unit=" files", delay=2, leave=False, disable=None):
         try:
-            total.update(hashlib.sha256(path.read_bytes()).digest())
+            with path.open("rb") as file:
+                total.update(hashlib.file_digest(file, "sha256").digest())
         except OSError as error:
             raise InputError(f"{path} cannot be read: {error.strerror}. Is the dataset complete?") from error
     return total.hexdigest()[:16]
 
 
 def open_image(path: Path, mode: str = "RGB") -> Any:
-    """Read an image file; a missing or damaged one is an error with its name."""
+    """Read an image file; a missing or damaged one, and one that takes too much memory, is an error with its name.
+
+    Of a JPEG that is too large, the decoder makes one of a half, a quarter or an eighth of its width and height.
+    """
     require("Pictures need", "PIL")
     from PIL import Image, UnidentifiedImageError
 
     try:
-        require_regular(path)
-        with Image.open(path) as image:
+        if (size := require_regular(path)) > LARGEST_PICTURE:
+            raise InputError(f"{path} has {size:,} bytes; pictures of up to {LARGEST_PICTURE:,} are read. {_SMALLER}")
+        with Image.open(path, formats=[kind for kind in PIXEL_BYTES if kind != "MPO"]) as image:  # a kind of JPEG
+            _bound(image, path)
+            image.load()
             # Pillow cuts 16-bit grey off at 255 instead of scaling it.
             deep = image.mode.startswith("I;16")
-            return (image.point(lambda grey: grey * (1 / 256)).convert("L") if deep else image).convert(mode)
+            decoded = image.point(lambda grey: grey * (1 / 256)).convert("L") if deep else image
+            return decoded if decoded.mode == mode else decoded.convert(mode)
     except FileNotFoundError:
         raise InputError(f"{path} does not exist. Is the dataset complete?") from None
-    except (OSError, UnidentifiedImageError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except Image.DecompressionBombError as error:
+        raise InputError(f"{path} is not read: {brief(error)}. {_SMALLER}") from error
+    except UnidentifiedImageError as error:
+        kinds = ", ".join(kind for kind in PIXEL_BYTES if kind not in ("MPO", "DIB"))
+        raise InputError(f"{path} cannot be read as an image: it is none of {kinds}. Convert it to one.") from error
+    except InputError:
+        raise
+    except (OSError, SyntaxError, ValueError, TypeError) as error:
         raise InputError(f"{path} cannot be read as an image: {brief(error)}.") from error
+
+
+_SMALLER = "Save a smaller copy and name that: 2,000 pixels a side are more than a network or a page shows."
+
+
+def _bound(image: Any, path: Path) -> None:
+    """Raise unless an image that was opened, and not decoded yet, takes little enough memory; reduce a JPEG to that."""
+    width, height = image.size
+    each, fixed, tiles = PIXEL_BYTES[image.format], _coefficients(image), ""
+    if image.format == "TIFF" and 322 in image.tag_v2:  # a tile is decoded whole, however little of it is shown
+        across, down = (int(image.tag_v2.get(tag, 0)) for tag in (322, 323))
+        fixed, tiles = each * across * down, f" in tiles of {across} × {down}"
+    takes = [fixed + each * -(-width // share) * -(-height // share) for share in REDUCTIONS]
+    if takes[0] <= MEMORY:
+        return
+    fitting = [share for share, memory in zip(REDUCTIONS, takes, strict=True) if memory <= MEMORY]
+    if image.format not in ("JPEG", "MPO") or not fitting:
+        raise InputError(
+            f"{path} has {width} × {height} pixels{tiles}; to read it would take some {takes[0] / 1e6:,.0f} MB of "
+            f"memory, and one picture gets {MEMORY / 1e6:.0f} MB. {_SMALLER}"
+        )
+    image.draft(None, (width // fitting[0], height // fitting[0]))
+
+
+def _coefficients(image: Any) -> int:
+    """Bytes that the decoder of a JPEG keeps besides the pixels: all coefficients, where they come in several scans."""
+    layers = getattr(image, "layer", None)
+    if not layers:
+        return 0
+    # Pillow stops behind the header of the first scan, which has two bytes of length, and the number of its layers.
+    length, behind = 6 + 2 * len(layers), image.fp.tell()
+    image.fp.seek(max(0, behind - length))
+    start = image.fp.read(3)
+    image.fp.seek(behind)
+    if not image.info.get("progressive") and start == bytes([0, length, len(layers)]):
+        return 0
+    across, down = (max(max(layer[k] for layer in layers), 1) for k in (1, 2))
+    share = sum(layer[1] * layer[2] for layer in layers) / (across * down)
+    return int(2 * share * image.width * image.height)
 
 
 def inside(name: str, listing: Path) -> str:
@@ -99,7 +159,29 @@ def inside(name: str, listing: Path) -> str:
     path = Path(name)
     if not path.parts or path.anchor or ".." in path.parts:
         raise InputError(f"{listing} names {brief(name, SHOWN)!r}; it may only name files inside of its folder.")
-    if "\0" in name or max(map(len, path.parts)) > LONGEST_NAME or len(name) > LONGEST_PATH:
+    return _possible(name, listing)
+
+
+def inside_of(folder: Path, name: str, listing: Path, *, allow_outside: bool = False) -> Path:
+    """The file that a list names in a folder, unless it lies elsewhere: by its name, or at the end of a link.
+
+    With `allow_outside` it may lie anywhere.
+    """
+    path = folder / _possible(name, listing)
+    if allow_outside:
+        return path
+    if Path(name).anchor or ".." in Path(name).parts or not path.resolve().is_relative_to(folder.resolve()):
+        where = "" if path == path.resolve() else f" ({brief(path.resolve(), SHOWN)})"
+        raise InputError(
+            f"{listing} names {brief(name, SHOWN)!r}{where}, which is not inside of {folder}. Give the folder of the "
+            "pictures as root; or, if you trust the table with all files that you can read, pass allow_outside=True."
+        )
+    return path
+
+
+def _possible(name: str, listing: Path) -> str:
+    parts = Path(name).parts
+    if not parts or "\0" in name or max(map(len, parts)) > LONGEST_NAME or len(name) > LONGEST_PATH:
         raise InputError(f"{listing} names {brief(name, SHOWN)!r}, which no file is called.")
     return name
 

@@ -31,6 +31,8 @@ GOLD = {"contradiction": 1, "entailment": 0, "neutral": 0}
 #: Published where the annotators did not agree.
 NO_LABEL = "-"
 KEYS = ("gold_label", "sentence1", "sentence2")
+#: Bytes of a line; those that are published have some thousand.
+LONGEST = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +169,14 @@ def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Checked lines of a file with their numbers, from 1."""
     # Bytes: other signs that Python takes for the end of a line may stand inside of a sentence.
     with path.open("rb") as file:
-        for number, raw in enumerate(file, 1):
+        for number, raw in enumerate(iter(lambda: file.readline(LONGEST + 1), b""), 1):
             if not raw.strip():
                 continue
             where = f"Line {number} of {path}"
+            if len(raw) > LONGEST:
+                raise InputError(
+                    f"{where} has more than {LONGEST:,} bytes, and not two sentences. Is it the right file?"
+                )
             try:
                 line = parse_json(raw.decode("utf-8"))
             except ValueError as error:

@@ -20,8 +20,8 @@ from typing import Any
 from unspur._reading import brief
 from unspur._typing import Array
 from unspur.exceptions import InputError
-from unspur.lab.datasets.examples import SHOWN, Kind, digest_of, inside, label_column, open_image
-from unspur.rows.names import listed, separator, some
+from unspur.lab.datasets.examples import SHOWN, Kind, digest_of, inside_of, label_column, open_image
+from unspur.rows.names import first_line, listed, separator, some
 
 #: Columns that are not labels.
 IMAGE, TEXT, PAIR, ID = "image", "text", "text_pair", "id"
@@ -47,8 +47,11 @@ class Own:
     kind: Kind
 
     @classmethod
-    def read(cls, table: str | Path, root: str | Path | None = None) -> Own:
-        """From a .csv file; paths of images are relative to `root`, by default the folder of the table."""
+    def read(cls, table: str | Path, root: str | Path | None = None, *, allow_outside: bool = False) -> Own:
+        """From a .csv file; paths of images are relative to `root`, by default the folder of the table.
+
+        Only with `allow_outside` may they, or links among them, lead out of it.
+        """
         table = Path(table)
         root = table.parent if root is None else Path(root)
         columns = _columns(table)
@@ -59,7 +62,7 @@ class Own:
             if not field.strip():
                 raise InputError(f"{table}: row {number} has no {kind}. Every row needs one; drop it, or fill it in.")
         if kind == "image":
-            _require_files(root, content, table)
+            _require_files(root, content, table, allow_outside=allow_outside)
         elif PAIR in columns:
             content = list(zip(content, columns.pop(PAIR), strict=True))
         ids = columns.pop(ID, None) or (content if kind == "image" else [str(number + 1) for number in range(rows)])
@@ -88,7 +91,7 @@ def _columns(table: Path) -> dict[str, list[str]]:
         raise InputError(f"{table} is no .csv file; a table of one's own is needed, or the name of a dataset.")
     try:
         with table.open(encoding="utf-8-sig", newline="") as file:
-            mark = separator(file.readline())
+            mark = separator(first_line(file))
             file.seek(0)
             header, *lines = [line for line in csv.reader(file, delimiter=mark) if line] or [[]]
     except UnicodeDecodeError as error:
@@ -114,8 +117,8 @@ def _kind(columns: Mapping[str, Any], table: Path) -> Kind:
     return "image" if IMAGE in columns else "text"
 
 
-def _require_files(root: Path, names: Sequence[str], table: Path) -> None:
-    missing = [name for name in names if not (root / inside(name, table)).is_file()]
+def _require_files(root: Path, names: Sequence[str], table: Path, *, allow_outside: bool) -> None:
+    missing = [name for name in names if not inside_of(root, name, table, allow_outside=allow_outside).is_file()]
     if missing:
         more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
         raise InputError(

@@ -21,6 +21,7 @@ from unspur._reading import brief, read_text
 from unspur._typing import Array, IntArray
 from unspur.exceptions import InputError
 from unspur.lab.datasets.examples import Kind, digest_of, inside, open_image, required, required_file
+from unspur.rows.names import first_line
 
 LabelRule = Literal["species", "circulated"]
 #: A species of CUB is a waterbird if its name ends in one of these, seabirds and waterfowl, and a landbird else.
@@ -258,6 +259,8 @@ def read_published(root: Path, rule: LabelRule | None = None) -> Published:
     metadata = required_file(root, "metadata.csv", what="the list of Waterbirds' images")
     try:
         with metadata.open(encoding="utf-8", newline="") as file:
+            first_line(file)
+            file.seek(0)
             lines = list(csv.DictReader(file))
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{metadata} cannot be read as a table: {brief(error)}. Is the dataset complete?") from error

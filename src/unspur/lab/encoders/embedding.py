@@ -32,6 +32,7 @@ from unspur.lab.datasets.examples import Examples
 from unspur.lab.disk import BusyError, disk_error
 from unspur.lab.encoders import store as layout
 from unspur.lab.encoders.base import Encoder, NetworkEncoder
+from unspur.lab.encoders.grey import Grey
 from unspur.lab.encoders.memory import keep_freed_memory, peak_memory
 from unspur.lab.encoders.reduction import Reduction
 from unspur.lab.encoders.store import EmbeddingStore, new_rows
@@ -203,10 +204,10 @@ class _Embedding:
     def _load(self, index: int) -> Any:
         """One example, prepared where the encoder can do so in a thread of its own."""
         example = self.examples[index]
-        return self.encoder.prepare(example) if isinstance(self.encoder, NetworkEncoder) else example
+        return self.encoder.prepare(example) if isinstance(self.encoder, NetworkEncoder | Grey) else example
 
     def _run(self, loaded: list[Any]) -> Array:
-        return self.encoder.rows(loaded) if isinstance(self.encoder, NetworkEncoder) else self.encoder(loaded)
+        return self.encoder.rows(loaded) if isinstance(self.encoder, NetworkEncoder | Grey) else self.encoder(loaded)
 
     def finish(self, seconds: float) -> EmbeddingStore:
         """Reduce, write labels, give the rows their name, and write the manifest."""

@@ -24,6 +24,14 @@ class Grey:
     digest = hashlib.sha256(f"celeba.grey_pixels, side {SIDE}, values in [0, 1], row by row".encode()).hexdigest()[:16]
     device = "cpu, float32"
 
+    def prepare(self, example: Any) -> NDArray[np.float32]:
+        """Grey pixels of one picture, shape (2500,): what is kept of it until its batch is complete."""
+        return grey_pixels(example, side=SIDE)
+
+    def rows(self, prepared: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+        """Grey pixels of a batch, shape (batch, 2500)."""
+        return np.stack(prepared)
+
     def __call__(self, examples: Sequence[Any]) -> NDArray[np.float32]:
-        """Grey pixels, shape (batch, 2500)."""
-        return np.stack([grey_pixels(image, side=SIDE) for image in examples])
+        """Grey pixels of a batch of pictures, shape (batch, 2500)."""
+        return self.rows([self.prepare(image) for image in examples])

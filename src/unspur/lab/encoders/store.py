@@ -27,6 +27,7 @@ from unspur._typing import Array
 from unspur.exceptions import ArtifactError, InputError
 from unspur.io import atomic
 from unspur.lab.datasets.examples import label_column
+from unspur.rows.names import first_line
 
 FORMAT = 1
 ROWS, LABELS, MANIFEST, REDUCTION = "rows.npy", "labels.csv", "manifest.json", "reduction.safetensors"
@@ -154,6 +155,8 @@ def read_labels(path: Path) -> tuple[tuple[str, ...], dict[str, Array]]:
     """Ids, and columns of whole numbers where all their values are some, else of words."""
     require_regular(path)
     with path.open(encoding="utf-8", newline="") as file:
+        first_line(file)
+        file.seek(0)
         lines = csv.reader(file)
         names = next(lines, [])
         table = list(lines)

@@ -27,7 +27,7 @@ from unspur.lab.files.table import (
 )
 from unspur.rows import Columns, MemoryRows, StoredRows
 from unspur.rows.memmap import StoredNpy
-from unspur.rows.names import PARQUET, listed, require_distinct, require_labels, separator, some
+from unspur.rows.names import PARQUET, first_line, listed, require_distinct, require_labels, separator, some
 from unspur.rows.opening import find_files, parquet_below
 from unspur.sums.moments import ColumnFaults
 
@@ -164,7 +164,7 @@ def _gaps_marked(array: Array) -> Array:
 def _read_csv(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> Table:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            mark = separator(file.readline())
+            mark = separator(first_line(file))
             file.seek(0)
             lines = csv.reader(file, delimiter=mark)
             header = next(lines)

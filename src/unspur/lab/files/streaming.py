@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -113,10 +112,11 @@ def _folder(output: Path, inputs: list[Path], overwrite: bool) -> Iterator[Path]
     if not output.resolve().parent.is_dir():
         raise FileNotFoundError(f"The folder {output.resolve().parent} does not exist; create it first.")
     with workshop(output.resolve()) as temporary:
+        (new := temporary / "new").mkdir()
+        mode = new.stat().st_mode & 0o777  # of new folders; the umask could only be read by changing it
+        new.rmdir()
         yield temporary
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o777 & ~umask)
+        temporary.chmod(mode)
         if _took_the_place(temporary, output):
             return
         if any(output.iterdir()) and not overwrite:  # of another process, meanwhile

@@ -15,7 +15,7 @@ from unspur.certificate import row_hashes
 from unspur.exceptions import InputError
 from unspur.lab.findings.chosen import some_of_each, stratified
 from unspur.lab.findings.content import content_of
-from unspur.lab.findings.guarantees import ENOUGH, Guarantees, guarantees, renamed_parts
+from unspur.lab.findings.guarantees import ENOUGH, Guarantees, guarantees, renamed
 from unspur.lab.findings.inputs import Labelled, labelled
 from unspur.lab.findings.judging import AS_THEY_ARE, Answers, Comparing, answers, changes, chosen_methods
 from unspur.lab.findings.origin import origin_of
@@ -131,16 +131,17 @@ def find(
             validated=validation is not None, remarks=remarks,
         ),
         warnings=_warnings(remover, rows, lines, certain.used),
-        **_of_the_fit(remover, judged),
+        **_of_the_fit(remover, judged, main),
     )  # fmt: skip
 
 
-def _of_the_fit(remover: Remover, rows: Labelled) -> dict[str, Any]:
+def _of_the_fit(remover: Remover, rows: Labelled, main: str) -> dict[str, Any]:
     """What the removal itself says, without a look at rows."""
     trace = remover.trace_
-    traces = {"": trace} if isinstance(trace, Trace) else {}
-    if isinstance(trace, Traces):
-        traces = renamed_parts(trace.parts, rows)
+    traces: Mapping[str, Trace] = {}
+    if isinstance(trace, Trace | Traces):
+        trace = renamed(trace, rows, main)
+        traces = {"": trace} if isinstance(trace, Trace) else trace.parts
     return {
         "method": type(remover).__name__,
         "removed": remover.spurious_.dim,
@@ -157,10 +158,11 @@ def _spurious_names(remover: Remover, rows: Labelled) -> list[str]:
     trace, k = remover.trace_, remover.spurious_.dim
     together = " and ".join(rows.concepts)
     if isinstance(trace, Traces) and getattr(remover, "inner", "main") == "main":
-        parts = renamed_parts(trace.parts, rows)
         # One concept after the other: accepted directions are in the order of the parts.
-        found = {name: sum(step.verdict.proper and step.verdict.role == "spurious" for step in part)
-                 for name, part in parts.items()}  # fmt: skip
+        found: dict[str, int] = {}
+        for part in renamed(trace, rows, "").parts.values():  # type: ignore[union-attr]
+            accepted = sum(step.verdict.proper and step.verdict.role == "spurious" for step in part)
+            found[part.concept_name] = found.get(part.concept_name, 0) + accepted
         if sum(found.values()) == k:
             return [f"{name} {i + 1}" for name, count in found.items() for i in range(count)]
     return [f"{together} {i + 1}" for i in range(k)]

@@ -15,6 +15,7 @@ from unspur.lab.findings.inputs import Labelled
 from unspur.lab.findings.judging import probes
 from unspur.metrics import Leakage
 from unspur.removers import Remover
+from unspur.trace import Trace, Traces
 
 #: Test rows that a certificate is measured on: more take longer and tell little more.
 ENOUGH = 5000
@@ -83,7 +84,7 @@ def _renamed(text: str, names: Mapping[str, str]) -> str:
     return text
 
 
-def renamed_parts(parts: Mapping[str, Any], rows: Labelled) -> dict[str, Any]:
-    """Parts of a fit by concept ("concept[1]") or class ("concept=red") under the names that concepts have."""
-    numbered = called(rows)
-    return {_renamed(key, numbered): value for key, value in parts.items()}
+def renamed(trace: Trace | Traces, rows: Labelled, main: str) -> Trace | Traces:
+    """The trace of a fit with concepts ("concept[1]") and main label under the names that they have."""
+    parts, numbered = (trace.parts.values() if isinstance(trace, Traces) else (trace,)), called(rows)
+    return trace.renamed(main, {part.concept: _renamed(part.concept, numbered) for part in parts})

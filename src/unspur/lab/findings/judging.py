@@ -38,7 +38,7 @@ def answers(train: tuple[Array, IntArray], z: Array, test: Labelled, main: str) 
 
 
 def accuracy_of(right: BoolArray, test: Labelled, main: str) -> GroupAccuracy:
-    """By group, of the rows whose group is known; groups without rows are left out."""
+    """By group; groups without rows are left out. Rows whose group is not known count in the average over rows."""
     known = test.known
     if not known.any():
         raise InputError(f"No test row has a known {' and '.join(test.concepts)}; group by group nothing can be said.")
@@ -50,17 +50,18 @@ def accuracy_of(right: BoolArray, test: Labelled, main: str) -> GroupAccuracy:
         concept_classes=tuple(label.classes for label in test.concepts.values()),
         names=(main, *test.concepts),
         empty="nan",
+        ungrouped=right[~known],
     )
 
 
 def changes(before: Answers, after: Answers, test: Labelled) -> tuple[Change, Change, Change]:
     """Of the averages over rows and over groups, and of the worst group, in the order of `Judged`.
 
-    On the rows whose group is known.
+    That over rows is of all rows, the others of those whose group is known.
     """
     first, second = before.right[test.known], after.right[test.known]
     found = (
-        paired_difference(first, second),
+        paired_difference(before.right, after.right),
         paired_difference(first, second, test.group[test.known]),
         worst_difference(before.accuracy, after.accuracy),
     )

@@ -21,6 +21,8 @@ from unspur.removers import Remover
 #: Largest difference between an embedding and its row, in standard deviations of a row's numbers, that is rounding:
 #: rows kept in half precision, or made in bfloat16 on another device, differ by a few hundredths.
 ROUNDING = 0.1
+#: Longest side of a picture that is shown whole, in pixels.
+SHOWN = 1024
 
 #: Rows (n, d) -> pixels (n, h · w · colours); affine.
 ToPixels = Callable[[Array], Array]
@@ -68,14 +70,18 @@ def looks_of(
         raise InputError("Where a network looks can be shown in pictures only. Pass pictures of the test rows.")
     if not hasattr(encoder, "feature_maps"):
         raise InputError(f"{getattr(encoder, 'name', encoder)} is no network with feature maps; leave the encoder out.")
-    pictures = [content[int(i)] for i in chosen]
-    maps = _feature_maps(encoder, pictures)
+    prepared, pictures = [], []
+    for row in chosen.tolist():  # one at a time: they may be large
+        picture = content[row]
+        prepared.append(encoder.prepare(picture))
+        pictures.append(_as_shown(encoder, picture))
+    maps = _feature_maps(encoder, prepared)
     reduction = as_reduction(reduction)
     _require_same_rows(maps.mean(axis=(2, 3)), z[chosen], reduction, encoder.name)
     cells = maps.shape[2] * maps.shape[3]
     weights = folded_weights(layers, remover, reduction)
     signed = {name: np.einsum("kdhw,d->khw", maps, w).astype(np.float32) / cells for name, w in weights.items()}
-    return Looks(chosen, [_as_shown(encoder, picture) for picture in pictures], signed)
+    return Looks(chosen, pictures, signed)
 
 
 def folded_weights(
@@ -100,11 +106,11 @@ def as_reduction(reduction: Any) -> Reduction | None:
     return Reduction(np.asarray(reduction.mean_), np.asarray(reduction.components_).T)
 
 
-def _feature_maps(encoder: Any, pictures: Sequence[Any]) -> FloatArray:
-    """The last feature maps, shape (k, d, h, w)."""
+def _feature_maps(encoder: Any, prepared: Sequence[Any]) -> FloatArray:
+    """The last feature maps of prepared pictures, shape (k, d, h, w)."""
     found = []
-    for at in range(0, len(pictures), 16):
-        inputs = encoder.batch([encoder.prepare(picture) for picture in pictures[at : at + 16]])
+    for at in range(0, len(prepared), 16):
+        inputs = encoder.batch(prepared[at : at + 16])
         found.append(encoder.where.run(encoder.feature_maps, inputs).float().cpu().numpy())
     return np.concatenate(found).astype(np.float64)
 
@@ -126,8 +132,11 @@ def _require_same_rows(embedded: FloatArray, z: Array, reduction: Reduction | No
 
 
 def _as_shown(encoder: Any, picture: Any) -> Any:
-    """The picture as the network is shown it: cut and scaled."""
+    """The picture as the network is shown it: cut and scaled; or the whole, no larger than a figure needs."""
     from PIL import Image
 
     preparation = getattr(encoder, "preparation", None)
-    return picture if preparation is None else Image.fromarray(square(picture, preparation))
+    if preparation is not None:
+        return Image.fromarray(square(picture, preparation))
+    scale = min(1.0, SHOWN / max(picture.size))
+    return picture if scale == 1.0 else picture.resize([max(1, round(scale * side)) for side in picture.size])

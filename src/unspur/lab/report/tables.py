@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from unspur._text import WIDTH, columns, filled, lines_of, padded
 from unspur.lab.compare import Comparison
 from unspur.metrics import GroupAccuracy
+from unspur.metrics.groups import NO_GROUP
 
 #: Columns of the names of groups at most, of the numbers of rows, and of a method.
 NAMES, COUNTS, CELL = 36, 8, 16
@@ -28,7 +29,7 @@ def group_table(results: dict[str, GroupAccuracy], main: str | None = None, conc
     if sum(map(columns, names)) > NAMES:
         labels = [", ".join(map(str, classes)) for _, classes in first.groups()]
         above = filled(f"groups: {' × '.join(names)}", further="  ") + "\n\n"
-    width = min(max(columns(label) for label in [*labels, "average over groups"]), NAMES)
+    width = min(max(columns(label) for label in [*labels, "average over groups", NO_GROUP]), NAMES)
     shown = [[label] if columns(label) <= width else lines_of(label, width - 2) for label in labels]
     if len(set(map(tuple, shown))) < len(labels):  # cut short, two groups would look alike
         shown = [lines_of(label, width - 2, most=len(label)) for label in labels]
@@ -52,6 +53,9 @@ def _group_block(results: dict[str, GroupAccuracy], labels: Sequence[Sequence[st
             cells.append(known if result.rows[index] else f"{'–':>9}{'':>7}")
         lines.append(f"{padded(start, width)}{first.rows[index]:>{COUNTS}}" + "".join(cells))
         lines += [f"  {other}" for other in others]
+    if first.ungrouped_rows:
+        shares = [_single(result.ungrouped_correct / result.ungrouped_rows) for result in results.values()]
+        lines.append(f"{NO_GROUP:<{width}}{first.ungrouped_rows:>{COUNTS}}" + "".join(shares))
     lines.append(rule)
     bounds = [result.worst_interval() for result in results.values()]
     for label, cells in (

@@ -55,7 +55,7 @@ def unpack(archive: Path, folder: Path, limits: Limits | None = None) -> int:
         head = file.read(512)
         file.seek(0)
         if head[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
-            _unzip(_Guard(file, archive, _DIRECTORY), sink)
+            _unzip(_Guard(file, archive, min(_DIRECTORY, max(_SMALL, size))), sink)
         elif (opener := _opener(head)) is not None:
             with opener(file) as stream:
                 _untar(_Guard(stream, archive, _SMALL), sink)

@@ -92,8 +92,12 @@ def _group(findings: Findings, number: int, known: Sequence[tuple[int, Judged]],
 
 
 def _summaries(known: Sequence[tuple[int, Judged]], scale: Scale) -> list[Line]:
-    rows = words.count(int(_accuracy(known[0][1]).rows.sum()))
     accuracies = [_accuracy(judged) for _, judged in known]
+    rows = {
+        "worst group": "",
+        "average over groups": words.count(int(accuracies[0].rows.sum())),
+        "average over rows": words.count(accuracies[0].n_rows),
+    }
     parts = (
         (
             "worst group",
@@ -115,7 +119,7 @@ def _summaries(known: Sequence[tuple[int, Judged]], scale: Scale) -> list[Line]:
         ),
     )
     return [
-        Line(label, -1, "" if label == "worst group" else rows, tuple(map(_cell, shares, intervals, changes)),
+        Line(label, -1, rows[label], tuple(map(_cell, shares, intervals, changes)),
              _whiskers(known, shares, intervals, scale))
         for label, shares, intervals, changes in parts
     ]  # fmt: skip

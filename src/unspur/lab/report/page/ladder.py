@@ -85,6 +85,8 @@ class Ladder:
     short: bool
     #: Whether the second test decides, too; INLP knows one label only.
     two_tests: bool
+    #: What round 0 is, where there is one.
+    needed_first: str = ""
 
     @property
     def outer(self) -> tuple[Rung, ...]:
@@ -120,6 +122,7 @@ def _ladder(name: str, trace: Trace, scale: TScale, method: str) -> Ladder:
         weight_decay=f"{trace.weight_decay:g}",
         short=len(rungs) <= SHORT or all(rung.outer for rung in rungs) or not any(rung.outer for rung in rungs),
         two_tests=two,
+        needed_first=trace.needed_first,
     )
 
 

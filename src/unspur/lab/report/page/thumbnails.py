@@ -26,8 +26,10 @@ SINGLE = ((192, 75), (160, 70), (128, 65), (96, 60), (96, 40), (72, 40), (48, 40
 COARSE = 48
 #: Rows of which the size of a sheet is foretold.
 _SAMPLE = 300
-#: Longest side of a WebP, in pixels (a little less than it may have).
-_LONGEST = 16_000
+#: Longest side of a picture that is copied as it is.
+_LARGE = 1024
+#: Longest side of a sheet, in pixels: one of 100 MB while it is made.
+_LONGEST = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +51,8 @@ def shrunk(content: Content, rows: Iterable[int], large: Iterable[int]) -> dict[
     most = dict.fromkeys(rows, SHEETS[0][0]) | dict.fromkeys(large, SINGLE[0][0])
     pictures = {}
     for row, side in most.items():
-        picture = content[row].convert("RGB")
-        picture.thumbnail((side, side))
-        pictures[row] = picture
+        picture = content[row]
+        pictures[row] = _fitted(picture if picture.mode == "RGB" else picture.convert("RGB"), side)
     return pictures
 
 
@@ -62,7 +63,9 @@ def sheet(pictures: Sequence[Any], budget: int) -> Sheet | None:
     native = max(max(picture.size) for picture in pictures)
     every = max(1, len(pictures) // _SAMPLE)
     choices = dict.fromkeys((min(side, native), quality) for side, quality in SHEETS)
-    for side, quality in choices if _columns(len(pictures)) * SHEETS[-1][0] <= _LONGEST else ():
+    for side, quality in choices:
+        if _columns(len(pictures)) * side > _LONGEST:
+            continue
         sample = [_square(picture, side) for picture in pictures[::every]]
         if len(_encoded(sample, side, quality)) * len(pictures) / len(sample) > 1.1 * budget:
             continue
@@ -93,7 +96,9 @@ def require_pillow() -> None:
 
 
 def _fitted(picture: Any, side: int) -> Any:
-    small = picture.copy()
+    """A copy of at most `side` × `side` pixels."""
+    # A large one is not copied before it is reduced.
+    small = picture.copy() if max(picture.size) <= _LARGE else picture.reduce(max(picture.size) // _LARGE + 1)
     small.thumbnail((side, side))
     return small
 

@@ -1,0 +1,100 @@
+"""What a fit remembers of its rows, to notice them in a certificate: also after they were rounded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+from unspur._arrays import on_numpy
+from unspur._typing import Array, BoolArray, FloatArray
+
+#: Projections kept of a row, four bytes each, and the number of rows up to which every row is kept.
+PROJECTIONS, KEPT_ROWS = 8, 100_000
+#: Rows by which columns are scaled, and rows projected at once.
+SCALED_BY, BLOCK_ROWS = 10_000, 4096
+#: Ways to write numbers, and how much of a number is lost at most.
+ROUNDINGS = {"six digits": 5e-6, "half precision": 2.0**-11, "bfloat16": 2.0**-9}
+#: Matches count if at most this share as many lie between one and two tolerances, as they would if they were chance.
+SHELL = 1 / 3
+
+
+@dataclass(frozen=True, slots=True)
+class Sketch:
+    """Random projections of scaled rows. Rows that were rounded lie next to where they were, and others do not.
+
+    Parameters
+    ----------
+    centre, scale : shape (d,), what is subtracted from rows, and what they are multiplied with.
+    points : projections, shape (m, 8) in float32.
+    step : every `step`-th row was kept.
+    """
+
+    centre: FloatArray
+    scale: FloatArray
+    points: Array
+    step: int
+
+    @classmethod
+    def of(cls, blocks: Iterable[Array], n_rows: int) -> Self | None:
+        """The sketch of rows that come in blocks; None of no rows."""
+        step, seen = max(1, -(-n_rows // KEPT_ROWS)), 0
+        centre = scale = None
+        points: list[Array] = []
+        for block in blocks:
+            if centre is None or scale is None:
+                few = _on_host(block[:SCALED_BY])
+                if not len(few):
+                    continue
+                centre, deviation = few.mean(axis=0), few.std(axis=0)
+                scale = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=deviation > 0)
+            first = -seen % step
+            seen += len(block)
+            for start in range(first, len(block), step * BLOCK_ROWS):
+                rows = _on_host(block[start : start + step * BLOCK_ROWS : step])
+                points.append(_projected(rows, centre, scale).astype(np.float32))
+        if centre is None or scale is None:
+            return None
+        return cls(centre, scale, np.concatenate(points), step)
+
+    def nearest(self, z: Array) -> tuple[FloatArray, FloatArray]:
+        """Distance of each row to the nearest that was kept, and what it would be if all its digits were lost."""
+        distance, size = np.empty(len(z)), np.empty(len(z))
+        tree = cKDTree(self.points)
+        for start in range(0, len(z), BLOCK_ROWS):
+            rows = np.asarray(z[start : start + BLOCK_ROWS], dtype=np.float64)
+            part = slice(start, start + BLOCK_ROWS)
+            distance[part] = tree.query(_projected(rows, self.centre, self.scale))[0]
+            size[part] = np.sqrt(PROJECTIONS) * np.linalg.norm(rows * self.scale, axis=1)
+        return distance, size
+
+
+def equal_but_for_rounding(z: Array, sketches: Iterable[Sketch]) -> tuple[BoolArray, str]:
+    """Rows that equal one that was kept to within rounding, and which rounding: the finest that explains any.
+
+    In few columns rows lie near each other by chance, and rows of a film are alike: those are as often farther away
+    than a rounding as they are nearer.
+    """
+    found = [sketch.nearest(z) for sketch in sketches]
+    for name, lost in ROUNDINGS.items():
+        near, far = np.zeros(len(z), dtype=bool), np.zeros(len(z), dtype=bool)
+        for distance, size in found:
+            near |= distance <= lost * size
+            far |= distance <= 2 * lost * size
+        if near.any() and (far & ~near).sum() <= SHELL * near.sum():
+            return near, name
+    return np.zeros(len(z), dtype=bool), ""
+
+
+def _projected(rows: FloatArray, centre: FloatArray, scale: FloatArray) -> FloatArray:
+    signs = np.random.default_rng(1).choice([-1.0, 1.0], size=(len(centre), PROJECTIONS))
+    with np.errstate(over="ignore", invalid="ignore"):
+        points = np.nan_to_num(((rows - centre) * scale) @ signs)
+    return np.asarray(np.clip(points, -1e30, 1e30))
+
+
+def _on_host(block: Any) -> FloatArray:
+    return np.asarray(on_numpy(block), dtype=np.float64)

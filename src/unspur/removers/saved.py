@@ -1,0 +1,130 @@
+"""What must hold of a saved removal, whoever wrote the file.
+
+Shapes, which are checked before an array is read:
+
+- the file has the six arrays of a removal, and they hold float64 numbers;
+- the centre is one row of d ≥ 1 features, and the offset is another;
+- both factors of the map have d rows and the same number of columns k ≤ d;
+- both bases have d rows and at most d columns.
+
+Meaning, once the arrays are read and the remover is put together:
+
+- no number is NaN, infinite or beyond 1e100;
+- the bases are orthonormal (`Subspace` sees to that);
+- the map is a projection: ``LᵀR = I``, so that no factor is zero or stretched;
+- what the map removes (or keeps) is the subspace that is stored beside it: its basis spans a factor of the map;
+- a removal moves no row beside what it takes out (offset 0), and a projection onto the task ends at the centre;
+- classes are texts, numbers, truth values or None, in one list, or in one list for each concept;
+- there is a text for each feature, or there are no names at all;
+- every parameter has a value that the method accepts;
+- the certificate is of this method, these features and this many removed directions.
+
+The trace and the certificate check what else is in them when they are read: numbers that are finite where they must
+be, shares between 0 and 1, and no negative counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unspur._reading import brief
+from unspur._typing import Array, FloatArray
+from unspur.io import Shapes
+from unspur.subspace import Subspace
+
+if TYPE_CHECKING:
+    from unspur.removers.base import Remover
+
+#: Numbers in a saved removal up to which rows that it transforms stay finite.
+LARGEST = 1e100
+#: How far the product of the two factors may be from the identity; conditions up to 1e8 leave some 1e-8 of rounding.
+NOT_A_PROJECTION = 1e-3
+#: Share of a factor's column that may lie outside of the basis beside it (`Subspace.spanned_by` leaves out 1e-8).
+OUTSIDE = 1e-6
+#: Share of a factor below which it does not reach a direction of the basis.
+UNREACHED = 1e-12
+_SCALAR = (str, int, float, type(None))
+
+
+def require_shapes(found: Shapes) -> None:
+    """Raise ValueError unless the arrays of a file have types and shapes that fit together."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name in ("centre", "offset", "right", "left", "spurious", "main"):
+        if name not in found:
+            raise ValueError(f"there is no array {name!r}")
+        kind, *shape = found[name]
+        shapes[name] = tuple(shape)
+        if kind != "F64":
+            raise ValueError(f"{name!r} is of type {kind}, and not of F64")
+    if len(shapes["centre"]) != 1 or not shapes["centre"][0]:
+        raise ValueError(f"'centre' has shape {shapes['centre']}, which is no row of features")
+    (d,) = shapes["centre"]
+    if shapes["offset"] != (d,):
+        raise ValueError(f"'offset' has shape {shapes['offset']} where 'centre' has {shapes['centre']}")
+    for name in ("right", "left", "spurious", "main"):
+        if len(shapes[name]) != 2 or shapes[name][0] != d or shapes[name][1] > d:
+            raise ValueError(f"{name!r} has shape {shapes[name]}; of {d} features it is (d, k) with d = {d} and k ≤ d")
+    if shapes["right"] != shapes["left"]:
+        raise ValueError(f"the factors of the map have shapes {shapes['right']} and {shapes['left']}")
+
+
+def require_numbers(arrays: Mapping[str, Array]) -> None:
+    """Raise ValueError unless all numbers are ones to compute with."""
+    for name, array in arrays.items():
+        if not np.abs(array).max(initial=0.0) <= LARGEST:  # also of NaN
+            raise ValueError(f"{name!r} holds NaN, infinity or numbers as large")
+
+
+def require_sound(remover: Remover) -> None:
+    """Raise ValueError unless the parts of a remover that was put together from a file belong together."""
+    removal = remover.removal_
+    told = removal.left.T @ removal.right - np.eye(removal.right.shape[1])
+    if not np.abs(told).max(initial=0.0) <= NOT_A_PROJECTION:
+        raise ValueError("its map is no projection: a factor is zero, stretched or of another map")
+    keeps = removal.form == "keep"
+    name, subspace = ("main", remover.main_) if keeps else ("spurious", remover.spurious_)
+    if not any(_spans(factor, subspace) for factor in (removal.right, removal.left)):
+        raise ValueError(f"its map is that of another subspace than {name!r} (of dimension {subspace.dim})")
+    if keeps and not subspace.dim:
+        raise ValueError("it projects onto no direction: every row would become the same point")
+    if not np.array_equal(removal.offset, removal.centre if keeps else np.zeros(removal.ambient)):
+        raise ValueError(f"a map that {'keeps' if keeps else 'removes'} directions moves no row beside them")
+    for classes in (remover.classes_, remover.concept_classes_):
+        _require_classes(classes)
+    names = getattr(remover, "feature_names_in_", None)
+    if names is not None and len(names) != removal.ambient:
+        raise ValueError(f"it has {len(names)} names for {removal.ambient} features")
+    remover._validate_params()
+    if min(getattr(remover.trace_, name, 0) for name in ("columns", "removed", "rank", "iterations")) < 0:
+        raise ValueError("the trace has a negative count")
+    certificate = getattr(remover, "certificate_", None)
+    if certificate is not None and (
+        certificate.method != type(remover).__name__
+        or certificate.removed != remover.spurious_.dim
+        or certificate.rank > removal.ambient
+    ):
+        said = f"{brief(certificate.method, 40)}, {certificate.removed} removed, rank {certificate.rank}"
+        raise ValueError(f"its certificate is that of another removal ({said})")
+
+
+def _spans(factor: FloatArray, subspace: Subspace) -> bool:
+    """Whether the columns of a factor (d, k) have the span of a basis, as far as rounding lets one tell."""
+    if not factor.shape[1] or not subspace.dim:
+        return factor.shape[1] == subspace.dim
+    lengths = np.linalg.norm(factor, axis=0)
+    if not lengths.all():
+        return False
+    unit = factor / lengths
+    inside = subspace.basis.T @ unit
+    within = np.abs(unit - subspace.basis @ inside).max() <= OUTSIDE
+    return bool(within and np.linalg.matrix_rank(inside, tol=UNREACHED) == subspace.dim)
+
+
+def _require_classes(classes: tuple[Any, ...]) -> None:
+    for value in classes:
+        for one in value if isinstance(value, tuple) else (value,):
+            if not isinstance(one, _SCALAR):
+                raise ValueError(f"a class is {brief(repr(one), 40)}, which is neither a text nor a number")
