@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 
-from unspur.lab.cli.completion import columns_of
+from unspur.lab.cli.completion import column_names, columns_of
 
 if TYPE_CHECKING:
     from unspur._typing import Array
@@ -73,6 +73,25 @@ def label_options(function: F) -> F:
     ):  # fmt: skip
         function = option(function)
     return function
+
+
+def aside(labels: tuple[str, ...], clusters: str | None, path: Any) -> tuple[str, ...]:
+    """The labels to read of a file whose rows are only measured on: clusters if it has them."""
+    if clusters is None or (isinstance(path, str) and clusters in column_names(path)):
+        return labels
+    return tuple(name for name in labels if name != clusters)
+
+
+#: The option that says which rows belong together.
+cluster_option = click.option(
+    "--cluster", "clusters", metavar="NAME", shell_complete=columns_of("file", "files"),
+    help="Rows with the same value belong together (one film, one person): held out together, counted once.",
+)  # fmt: skip
+
+
+def with_clusters(labels: tuple[str, ...], clusters: str | None) -> tuple[str, ...]:
+    """Columns that are no features: labels, and what says which rows belong together."""
+    return labels if clusters is None else (*labels, clusters)
 
 
 def _concepts(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:

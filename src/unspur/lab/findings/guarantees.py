@@ -43,9 +43,9 @@ def guarantees(remover: Remover, rows: Labelled, clean: Array, main: str) -> Gua
         warnings.simplefilter("always", UsedRowsWarning)
         concepts = rows.concept_values()
         try:
-            certificate = judge.certificate(rows.Z, rows.y.codes, concepts)
+            certificate = judge.certificate(rows.Z, rows.y.codes, concepts, clusters=rows.clusters)
         except InputError as error:
-            certificate = judge.certificate(rows.Z, None, concepts)
+            certificate = judge.certificate(rows.Z, None, concepts, clusters=rows.clusters)
             remarks = (f"{main}: not probed. {error}",)
     used = [str(warning.message) for warning in heard if issubclass(warning.category, UsedRowsWarning)]
     certificate = _called(certificate, rows)
