@@ -19,7 +19,7 @@
     NotConvergedWarning (sklearn's ConvergenceWarning)   a solver stopped early; the message says why
     NothingRemovedWarning (UserWarning)                  no spurious direction was found: transform changes nothing
     EverythingRemovedWarning (UserWarning)               a removal leaves nothing, or next to nothing, of the rows
-    IllConditionedWarning (UserWarning)                  a removal amplifies noise; the message says by how much
+    IllConditionedWarning (UserWarning)                  a removal amplifies noise, or is undone by rounding; how much
     UsedRowsWarning (UserWarning)                        a certificate was asked for on rows of the fit
 
 Every message says what was seen, what is needed and what to do.
@@ -95,7 +95,7 @@ class EverythingRemovedWarning(UserWarning):
 
 
 class IllConditionedWarning(UserWarning):
-    """Concept and task nearly share a direction, so that separating them amplifies noise."""
+    """Separating concept and task amplifies noise, or rounding of the cleaned rows tells the concept."""
 
 
 class UsedRowsWarning(UserWarning):
