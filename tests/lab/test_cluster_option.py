@@ -5,12 +5,10 @@ import json
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from unspur.lab.evaluation import held_out
 
 from unspur.clusters import clusters_in_two
 from unspur.lab.cli import main
-from unspur.lab.selection import Rows
-from unspur.labels import class_label
+from unspur.lab.selection import held_out
 
 DECAY = ("--weight-decay", "0.1")
 LABELS = ("--main", "bird", "--concept", "background")
@@ -74,13 +72,17 @@ def test_evaluate_compare_and_report_hold_clusters_out_together(file, drawn, tmp
     removal = tmp_path / "r.safetensors"
     invoke("fit", file, *LABELS, "--cluster", "film", *DECAY, "--output", removal)
     seen = []
-    plain = Rows.split
-    monkeypatch.setattr(Rows, "split", lambda *a: seen.append(plain(*a)) or seen[-1])
+
+    def watched(group, share, rng, clusters=None):
+        seen.append((clusters, held_out(group, share, rng, clusters)))
+        return seen[-1][1]
+
+    monkeypatch.setattr("unspur.lab.selection.held_out", watched)
     invoke("evaluate", removal, file, *LABELS, "--cluster", "film")
     invoke("compare", file, *LABELS, "--cluster", "film", "--remover", "none", "--head", "ERM")
-    assert len(seen) == 2
-    for parts in seen:
-        assert not set(parts[0].clusters) & set(parts[1].clusters)
+    assert len(seen) >= 4  # test rows, and rows to choose penalties on, of each
+    for films, aside in seen:
+        assert not len(clusters_in_two(films, aside.astype(int)))
     pytest.importorskip("jinja2")
     page = tmp_path / "page.html"
     done = invoke("report", file, *LABELS, "--cluster", "film", *DECAY, "--json", "--output", page)
@@ -92,9 +94,9 @@ def test_evaluate_compare_and_report_hold_clusters_out_together(file, drawn, tmp
 
 def test_test_rows_are_whole_clusters(drawn):
     _, y, s, film = drawn
-    y, s = class_label(y, "y", 600), class_label(s, "s", 600)
-    together = held_out(y, s, np.random.default_rng(0), clusters=film)
-    apart = held_out(y, s, np.random.default_rng(0))
+    group = 2 * np.unique(y, return_inverse=True)[1] + np.unique(s, return_inverse=True)[1]
+    together = held_out(group, 0.3, np.random.default_rng(0), film)
+    apart = held_out(group, 0.3, np.random.default_rng(0))
     assert not len(clusters_in_two(film, together.astype(int)))
     assert len(clusters_in_two(film, apart.astype(int))) > 50  # the control
     assert 0.2 < together.mean() < 0.4
