@@ -64,8 +64,7 @@ def test_texts_that_are_no_json_are_a_value_error(text):
 
 def test_json_has_so_many_values_and_goes_so_deep(monkeypatch):
     deep = "[" * _reading.DEEPEST + "]" * _reading.DEEPEST
-    assert parse_json(deep) is not None
-    assert parse_json(deep.replace("[]", "[1]").encode())
+    assert parse_json(deep) == parse_json(deep.encode())
     for nest in (f"[{deep}]", f'{{"a": {deep}}}'):
         with pytest.raises(ValueError, match="nested too deeply"):
             parse_json(nest)

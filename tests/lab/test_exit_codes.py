@@ -168,7 +168,7 @@ def test_the_page_and_the_help_have_every_exit_code():
 
 
 @pytest.mark.skipif(os.name != "posix", reason="streams are closed in a shell of Unix")
-@pytest.mark.parametrize("closed", ["2>&-", ">&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("closed", ["2>&-", "<&- >&- 2>&-"])
 def test_closed_streams_do_not_keep_a_verb_from_its_work(folder, tmp_path, closed):
     def run(*words):
         command = " ".join([sys.executable, "-m", "unspur", *words, closed])
@@ -183,7 +183,6 @@ def test_closed_streams_do_not_keep_a_verb_from_its_work(folder, tmp_path, close
     )
     assert done.exit_code == 0
     assert output.read_bytes() == again.read_bytes()  # and nothing that was said is in it
-    assert run("fit", "gone.npz", *SHORT, "--output", "x.safetensors") == 1
     assert run("nosuchverb") == 2
 
 
@@ -196,7 +195,7 @@ def test_a_fit_with_standard_error_closed_is_done_and_saved(folder):
     assert b"again.safetensors" in done.stdout
 
 
-def test_what_is_closed_is_opened_where_files_would_come_to_lie(monkeypatch):
+def test_what_is_closed_is_opened_where_files_would_come_to_lie():
     """In a process of its own, in which standard error is closed as a shell does it."""
     code = (
         "import os, sys; from unspur.lab.cli.errors import open_closed_streams\n"

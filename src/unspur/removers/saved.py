@@ -113,7 +113,7 @@ def require_sound(remover: Remover) -> None:
 def _spans(factor: FloatArray, subspace: Subspace) -> bool:
     """Whether the columns of a factor (d, k) have the span of a basis, as far as rounding lets one tell."""
     if not factor.shape[1] or not subspace.dim:
-        return factor.shape[1] == subspace.dim
+        return bool(factor.shape[1] == subspace.dim)
     lengths = np.linalg.norm(factor, axis=0)
     if not lengths.all():
         return False
