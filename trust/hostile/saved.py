@@ -27,7 +27,7 @@ from unspur.lab.files import read_table
 
 ROWS, WIDTH = 80, 4
 #: One in so many removals that are read is measured, which takes longer than to read it.
-CERTIFIED = 8
+CERTIFIED = 50
 
 
 def _rows() -> tuple[Any, Any, Any]:

@@ -127,4 +127,6 @@ def _require_classes(classes: tuple[Any, ...]) -> None:
     for value in classes:
         for one in value if isinstance(value, tuple) else (value,):
             if not isinstance(one, _SCALAR):
-                raise ValueError(f"a class is {brief(repr(one), 40)}, which is neither a text nor a number")
+                raise ValueError(  # noqa: TRY004 — of what a file holds
+                    f"a class is {brief(repr(one), 40)}, which is neither a text nor a number"
+                )

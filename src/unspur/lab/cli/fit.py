@@ -47,6 +47,7 @@ from unspur.lab.cli.words import say, say_where, show
 )
 @where_option("validation")
 @fitting_options
+@click.option("--trace", is_flag=True, help="Print every test, also where there are many.")
 @seed_option
 @force_option
 @json_option
@@ -62,6 +63,7 @@ def fit(
     output: str,
     validation: str | None,
     validation_where: Conditions,
+    trace: bool,
     force: bool,
     as_json: bool,
     seed: int,
@@ -133,7 +135,9 @@ def fit(
             "task_lost": bool(jse.task_lost), "complete": jse.trace_.complete, "trace": jse.trace_.to_dict(),
         })  # fmt: skip
         return
-    show(jse.trace_)
+    show(jse.trace_ if trace else (told := jse.trace_.summary()))
+    if not trace and told != str(jse.trace_):
+        say(f"All {len(jse.trace_)} tests: --trace prints them, --json has them, and unspur report draws them.")
     if losses:
         told = ", ".join(f"{kind} {loss:.4f}" for kind, loss in losses.items())
         say(f"\nOrthogonal {jse.orthogonality}; loss of a last layer on rows held out: {told}.")

@@ -242,4 +242,5 @@ def points(change: float) -> str:
 
 def _sentence(*parts: Part | str) -> Sentence:
     pieces: list[Part] = [(part, "words") if isinstance(part, str) else part for part in parts]
-    return Sentence((*(piece for piece in pieces if piece[0]), (".", "words")))
+    end: list[Part] = [] if pieces[-1][1] == "command" else [(".", "words")]  # it is to be copied
+    return Sentence((*(piece for piece in pieces if piece[0]), *end))
