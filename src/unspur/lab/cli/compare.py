@@ -98,7 +98,7 @@ def compare_command(
     validation = other_file(file, validation, where, validation_where, "validation")
     test_file = other_file(file, test_file, where, test_where, "test")
     missing = missing_values(missing_concept, table, concept)
-    say_left_out(concept_labels(table, concept, missing), together=True)
+    say_left_out(concept_labels(table, concept, missing), together=True, of="the fit of removers")
     others: dict[str, Table] = {}
     for name, path, chosen in (("validation", validation, validation_where), ("test", test_file, test_where)):
         if path is not None:

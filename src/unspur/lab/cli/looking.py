@@ -35,8 +35,8 @@ def look_at(table: Table, main: str, concepts: Sequence[str]) -> list[str]:
     return notes
 
 
-def say_left_out(concepts: Mapping[str, ClassLabel], *, together: bool = False) -> None:
-    """Note on standard error how many rows have no concept.
+def say_left_out(concepts: Mapping[str, ClassLabel], *, together: bool = False, of: str = "the fit") -> None:
+    """Note on standard error how many rows have no concept, and what they are left out `of`.
 
     With several, rows are left out of the fit of the concept that they lack; `together`: of all.
     """
@@ -48,7 +48,7 @@ def say_left_out(concepts: Mapping[str, ClassLabel], *, together: bool = False) 
         n, gone = len(label.present), int((~label.present).sum())
         if gone:
             have, are = ("has", "it is") if gone == 1 else ("have", "they are")
-            what = "the fit" if len(concepts) == 1 else f"the fit of {name}"
+            what = of if len(concepts) == 1 else f"{of} of {name}"
             say(f"Note: {gone:,} of {n:,} rows {have} no {name}; {are} left out of {what}.", err=True)
 
 
