@@ -1,5 +1,6 @@
 """Sentences about subspaces and probes say what the figures beside them say."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ from unspur.lab.report.page.leaks import leaks
 from unspur.lab.report.page.naming import ends_of_paths
 from unspur.lab.report.page.subspaces import subspaces
 from unspur.lab.report.page.tiles import tiles
+from unspur.lab.report.page.verdict import verdict
 
 FOUND = toy_findings()
 
@@ -58,6 +60,9 @@ def test_the_network_is_asked_before_and_after():
     assert part.probes[1].figure == f"{100 * FOUND.nonlinear['background'].accuracy:.1f}"
     (part,) = (part for part in leaks(replace(FOUND, nonlinear_before={})).parts if "network" in part.title)
     assert [probe.rows for probe in part.probes] == ["after JSE"]  # of findings that do not have it
+    was = words.percent(FOUND.nonlinear_before["background"].accuracy, 0)
+    assert re.search(rf"small network.*, where it was {was} \(.*\) before\.", " ".join(verdict(FOUND)))
+    assert not re.search(r"small network.* before\.", " ".join(verdict(replace(FOUND, nonlinear_before={}))))
 
 
 def test_the_chart_of_a_tile_has_a_scale_that_its_marks_keep_to():
