@@ -269,10 +269,10 @@ class DirectionTests:
 
     def summarise(self, losses: GroupLosses, series: str) -> Average:
         """Average of one of `SERIES` over held-out rows."""
-        if losses.error is not None and losses.degrees is not None:
+        if losses.error:
             which = SERIES.index(series)
             means = (losses if self.by_group else losses.pooled()).means[which]
-            return Average(float(means.mean()), float(losses.error[which]), float(losses.degrees[which]))
+            return Average(float(means.mean()), losses.error[which], losses.degrees[which])
         stats = losses if self.by_group else losses.pooled()
         rows = stats.effective_rows
         of_group = stats.variances_of_means[SERIES.index(series)]
