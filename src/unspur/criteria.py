@@ -34,6 +34,9 @@ of two folds' directions correlate inside the groups by ``r = 1 − f/(K − 1)`
 ``sqrt((1 + 2f) Var)``. The first compares nested models: fitted scalars predict noise worse than the constant does, so
 without information t lies above zero where the test looks below, and it is conservative. In many small folds, where
 such a direction points away from its label, the rule on γ keeps it so.
+
+*Clusters.* Where rows are not independent of each other, all of this is about clusters instead of rows: rows are judged
+by scalars fitted without their cluster, and variance and degrees of freedom count clusters (`sums.cluster_losses`).
 """
 
 from __future__ import annotations

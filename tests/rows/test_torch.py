@@ -157,7 +157,7 @@ def test_one_number_a_row_comes_to_the_host_in_the_order_of_the_rows(statistic, 
     here = np.concatenate(MemoryRows(Z, COLUMNS).sum(statistic), axis=-1)
     there = np.concatenate(TorchRows(torch.tensor(Z, device=device), COLUMNS, block_rows=256).sum(statistic), axis=-1)
     assert here.shape[-1] == len(Z)
-    assert_allclose(there, here, rtol=1e-5)
+    np.testing.assert_allclose(there, here, rtol=1e-5)
 
 
 def numbers(value) -> list[np.ndarray]:
