@@ -156,3 +156,17 @@ def test_hashes_know_rows_in_any_float_type_and_tell_others_apart():
     assert row_hashes(zeros)[0] == row_hashes(-zeros)[0]
     assert fingerprint(row_hashes(z)) == fingerprint(row_hashes(z[::-1]))
     assert fingerprint(row_hashes(z)) != fingerprint(row_hashes(z[1:]))
+
+
+def test_clusters_widen_its_intervals_and_copies_are_a_note(sets):
+    train, test = sets
+    leace = LEACE().fit(train.Z, concept=train.concept)
+    cluster = np.repeat(np.arange(300), 3)
+    near = 0.01 * np.random.default_rng(0).normal(size=(900, 8))
+    Z, concept = test.Z[cluster], test.concept[cluster]
+    apart, together = (
+        leace.certificate(Z + near, concept=concept, clusters=c).probe["concept"][0] for c in (None, cluster)
+    )
+    assert together.high - together.low > 1.4 * (apart.high - apart.low)
+    assert any("exact copies of others" in note for note in leace.certificate(Z, concept=concept).notes)
+    assert not any("exact copies" in note for note in leace.certificate(Z + near, concept=concept).notes)

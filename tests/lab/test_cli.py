@@ -2,8 +2,10 @@
 
 import io
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +17,8 @@ from unspur import load
 from unspur.lab.cli import main
 from unspur.lab.datasets import make_toy
 from unspur.lab.files import read_table
+
+README = Path(__file__).parents[2] / "README.md"
 
 
 def unspur(*arguments, cwd, code=0):
@@ -184,6 +188,11 @@ def test_demo_raises_the_worst_group_and_draws_a_figure(tmp_path):
     assert "LEACE, with 1 direction instead of 11, does as well" in said
     assert "remain between the groups" in said
     assert result["penalty"]["as they are"] == result["penalty"]["JSE"] == 0.001
+    (line,) = (line for line in README.read_text(encoding="utf-8").splitlines() if line.startswith("| digits"))
+    told = [float(figure) for figure in re.findall(r"\| (\d+\.\d) \(", line)]
+    shown = [result["accuracy"][name]["worst"] for name in result["accuracy"]]
+    leace = next(judged for judged in result["judged"] if judged["name"] == "LEACE")
+    assert told == [round(100 * worst, 1) for worst in (*shown, leace["accuracy"]["worst"])]
     assert (tmp_path / "figure.png").read_bytes()[:4] == b"\x89PNG"
     assert "exists" in unspur("demo", "--output", "figure.png", cwd=tmp_path, code=1)
 
@@ -242,6 +251,24 @@ def test_gaps_in_labels_survive_every_kind_of_file(toy, fitted):
         source = f"step{i}.{kind}"
         shown = invoke("evaluate", folder / "r.safetensors", folder / source, *labels, code=0)
         assert "nan" not in shown.lower()
+
+
+def test_many_tests_are_summed_up_unless_all_are_asked_for(tmp_path):
+    rng = np.random.default_rng(0)
+    y, c = rng.integers(2, size=(2, 2000))
+    Z = rng.standard_normal((2000, 12))
+    Z[:, :4] += np.outer(c - 0.5, [3.0, 1.0, 0.6, 0.4])
+    Z[:, 4:8] += np.outer(y - 0.5, [3.0, 1.0, 0.6, 0.4])
+    np.savez(tmp_path / "rows.npz", Z=Z @ rng.standard_normal((12, 12)), y=y, c=c)
+    fit = ["fit", tmp_path / "rows.npz", "--main", "y", "--concept", "c", "--output", tmp_path / "r", "--force"]
+    steps = len(json.loads(invoke(*fit, "--json", code=0))["trace"]["steps"])
+    assert steps > 8
+    said, whole = invoke(*fit, code=0), invoke(*fit, "--trace", code=0)
+    assert f"All {steps} tests: --trace prints them" in said
+    assert re.search(r"\n +… \d+ more tests?\n", said)
+    assert len(re.findall(r"(?m)^[✓✗] ", said)) <= 4
+    assert len(re.findall(r"(?m)^[✓✗] ", whole)) == steps
+    assert "--trace" not in whole
 
 
 def test_one_label_is_not_both_kept_and_removed(fitted):

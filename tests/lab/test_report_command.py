@@ -300,3 +300,23 @@ def test_build_writes_the_page_from_python(toy, tmp_path):
     assert path.read_text() == page  # what was there is kept where something fails
     report.build(jse, train, test, path, main="bird", title="Birds & places", overwrite=True)
     assert path.read_text() == page
+
+
+def test_what_was_noted_of_columns_is_on_the_page_and_every_penalty_in_json(table):
+    table.assign(f0=1e4 * table["f0"]).to_csv("wide.csv", index=False)
+    command = ["report", "wide.csv", "--main", "bird", "--concept", "place", "--ignore", "shot", "--cv", "0", "--json"]
+    told = json.loads(unspur(*command, "--output", "wide.html"))
+    (note,) = (warning for warning in told["warnings"] if "will dominate" in warning)
+    assert re.match("The column 'f0' has 10[⁷⁸⁹] times the median variance of the features and will dominate", note)
+    with open("wide.html", encoding="utf-8") as page:
+        assert note in html.unescape(page.read())
+    for line in told["judged"]:
+        for layer in (line, line["group_weighted"]):
+            by_penalty = {one["penalty"]: one["worst"] for one in layer["worst_by_penalty"]}
+            assert by_penalty[layer["penalty"]] == layer["accuracy"]["worst"]
+            assert min(by_penalty) < 1e-8  # such that the other columns can be used
+    assert told["verdict"][-1].endswith("unspur compare wide.csv --main bird --concept place --ignore shot")
+    command[1] = "rows.csv"
+    assert not any(
+        "column" in warning for warning in json.loads(unspur(*command, "--output", "level.html"))["warnings"]
+    )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
-from scipy.optimize import minimize, minimize_scalar
+from scipy.optimize import minimize
 from scipy.special import log_expit
 from sklearn.neural_network import MLPClassifier
 
@@ -26,14 +26,16 @@ Kind: TypeAlias = Literal["linear", "mlp"]
 #: with training values beyond `CLIP` of them cut off.
 Units: TypeAlias = Literal["raw", "unit", "robust"]
 
-#: Units to choose from; the last only where outliers make it differ from the second.
+#: Units to choose from; the first only where columns differ in width, the last only where there are outliers.
 UNITS: tuple[Units, ...] = ("raw", "unit", "robust")
 #: Penalties of logistic regression to choose from, strongest first, in units of the mean variance of the rows.
-PENALTIES = (1e2, 1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-6)
+PENALTIES = (1e2, 1.0, 1e-1, 1e-2, 1e-4, 1e-6)
 #: The same of discriminant analysis. Zero is for directions that are shorter than any penalty.
-SHRINKAGES = (1e2, 10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-5, 1e-8, 0.0)
+SHRINKAGES = (1e2, 10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-6, 0.0)
 #: Folds of the training rows to choose on, and the rows held out, in all and of each class, that are enough.
 FOLDS, ENOUGH, ENOUGH_OF_A_CLASS = 3, 1200, 100
+#: What logits are multiplied with, to choose from.
+FACTORS = np.geomspace(1e-4, 30.0, 32)
 #: A row held out costs a candidate at most this many times the loss of a guess.
 MOST = 2.0
 #: Rows by which outliers are noticed.
@@ -42,8 +44,11 @@ SOME = 2000
 NOISE = {4: 1e-10, 8: 1e-13}
 #: The same for the standard deviation of a column.
 SHORT = {4: 1e-7, 8: 1e-12}
-#: Spreads beyond which a training value is cut off, and how much outliers must widen a column for that to be tried.
-CLIP, WIDENED = 4.0, 2.0
+#: How many times as wide as most a column is, and how many spreads away from the median a value, for a note to say so.
+HUGE, FAR = 1000.0, 100.0
+#: Spreads beyond which a training value is cut off, how much outliers must widen a column for that to be tried, and how
+#: much wider than another a column must be for its own units to be tried.
+CLIP, WIDENED, ALIKE = 4.0, 2.0, 1.5
 #: The small network: one hidden layer, at most this many passes over the rows, stopped after so many without gain.
 HIDDEN, EPOCHS, PATIENCE = 64, 100, 10
 
@@ -165,7 +170,7 @@ def _chosen(Z: Array, codes: IntArray, k: int, weight: FloatArray, rng: np.rando
     Discriminant analysis takes no time once the axes of the rows are known, so it is tried in all units. Logistic
     regression is tried in columns of unit variance, and in the units in which discriminant analysis did best.
     """
-    units = [name for name in UNITS if name != "robust" or has_outliers(Z)]
+    units = units_to_try(Z)
     found: dict[_Candidate, list[FloatArray]] = {}
     held: list[IntArray] = []
     slow: set[Units] = set()
@@ -219,9 +224,9 @@ class _Judged:
             if self._not_worse(self.right[winner] - self.right[one])
             and self._not_worse(self.losses(one) - self.losses(winner))
         ]  # fmt: skip
-        factors = {one: self._sharpness(self.log_p[one], self.most)[0] / len(chosen) for one in chosen}
+        factors = {one: self._sharpness(self.log_p[one], self.most) / len(chosen) for one in chosen}
         total = sum(factor * self.log_p[one] for one, factor in factors.items())
-        again = self._sharpness(np.asarray(total), np.inf)[0]
+        again = self._sharpness(np.asarray(total), np.inf)
         return {one: again * factor for one, factor in factors.items()}
 
     def _not_worse(self, difference: FloatArray) -> bool:
@@ -232,27 +237,27 @@ class _Judged:
     def losses(self, one: _Candidate) -> FloatArray:
         """Of each row, at the best sharpness, and at most `MOST` times that of a guess: outliers are not the rule."""
         if one not in self._losses:
-            factor, _ = self._sharpness(self.log_p[one], self.most)
-            self._losses[one] = self._loss(factor, self.log_p[one], self.most)
+            factor = self._sharpness(self.log_p[one], self.most)
+            self._losses[one] = self._loss(np.array([factor]), self.log_p[one], self.most)[0]
         return self._losses[one]
 
-    def _loss(self, factor: float, log_p: FloatArray, most: float) -> FloatArray:
-        """Log loss of each row. One row that is wrong is added to the rows, since few that are right prove little."""
-        doubt = 1.0 / (len(log_p) + 2.0)  # Platt (1999)
-        t = _log_softmax(factor * log_p)
-        return np.minimum(-(1 - doubt) * t[np.arange(len(t)), self.truth] - doubt * t.mean(axis=1), most)
+    def _loss(self, factors: FloatArray, log_p: FloatArray, most: float) -> FloatArray:
+        """Log loss of each row with logits times each of m factors, shape (m, n).
 
-    def _sharpness(self, log_p: FloatArray, most: float) -> tuple[float, float]:
-        """What to multiply logits with for the lowest loss on rows held out, and that loss.
+        One row that is wrong is added to the rows (Platt, 1999), since to be right on few proves little.
+        """
+        lead = log_p - log_p[np.arange(len(log_p)), self.truth][:, None]
+        doubt = 1.0 / (len(log_p) + 2.0)
+        top = lead.max(axis=1)
+        loss = np.log(np.exp(factors[:, None, None] * (lead - top[:, None])).sum(axis=2))
+        return np.minimum(loss + factors[:, None] * (top - doubt * lead.mean(axis=1)), most)
+
+    def _sharpness(self, log_p: FloatArray, most: float) -> float:
+        """What to multiply logits with for the lowest loss on rows held out.
 
         Discriminant analysis is too sure of itself in wide rows, and a strong penalty not sure enough.
         """
-        bounds = np.log(1e-4), np.log(1e2)
-        found = minimize_scalar(
-            lambda factor: float(self.share @ self._loss(np.exp(factor), log_p, most)),
-            bounds=bounds, method="bounded", options={"xatol": 0.05},
-        )  # fmt: skip
-        return float(np.exp(found.x)), float(found.fun)
+        return float(FACTORS[np.argmin(self._loss(FACTORS, log_p, most) @ self.share)])
 
 
 def _inner_folds(codes: IntArray, rng: np.random.Generator) -> Iterator[tuple[IntArray, IntArray]]:
@@ -281,10 +286,46 @@ def spreads(Z: Array) -> tuple[FloatArray, FloatArray, FloatArray]:
     return np.asarray(middle, dtype=np.float64), np.where(spread > 0, spread, deviation), deviation
 
 
-def has_outliers(Z: Array) -> bool:
-    """Whether some column is much wider than most of its values, by some thousand rows of it."""
+def units_to_try(Z: Array) -> list[Units]:
+    """Those of `UNITS` that differ on these rows, by some thousand of them."""
+    deviation = np.std(Z, axis=0, dtype=np.float64)
+    spread = spreads(Z[:: max(1, len(Z) // SOME)])[1]
+    real = deviation[deviation > 0]
+    alike = len(real) == 0 or real.max() < ALIKE * real.min()
+    skipped = {"raw"} if alike and "unit" in UNITS else set()
+    if not np.any(deviation > WIDENED * spread):
+        skipped.add("robust")
+    return [name for name in UNITS if name not in skipped]
+
+
+def scale_notes(Z: Array) -> tuple[str, ...]:
+    """What a reader should know about the scales of columns: one far wider than the rest, or values far out."""
     few = Z[:: max(1, len(Z) // SOME)]
-    return bool(np.any(np.std(Z, axis=0, dtype=np.float64) > WIDENED * spreads(few)[1]))
+    middle, spread, _ = spreads(few)
+    notes = []
+    known = spread[spread > 0]
+    usual = float(np.median(known)) if len(known) else 0.0
+    wide = np.flatnonzero(spread > HUGE * usual) if usual > 0 else np.array([], dtype=np.intp)
+    if len(wide):
+        column = int(wide[np.argmax(spread[wide])])
+        more = f" ({len(wide)} columns are more than {HUGE:g} times as wide)" if len(wide) > 1 else ""
+        notes.append(
+            f"column {column} is {spread[column] / usual:,.0f} times as wide as most columns{more}; is it in other units?"
+        )
+    far = np.zeros(len(Z), dtype=bool)
+    reach = np.where(spread > 0, FAR * spread, np.inf)
+    worst, most = 0, 0.0
+    for start in range(0, len(Z), SOME):
+        out = np.abs(Z[start : start + SOME] - middle) / reach
+        far[start : start + SOME] = np.any(out > 1, axis=1)
+        if out.size and float(out.max()) > most:
+            worst, most = int(np.argmax(out.max(axis=0))), float(out.max())
+    if far.any():
+        notes.append(
+            f"{far.sum():,} of {len(Z):,} rows are outliers, farther than {FAR:g} spreads from the median in some column "
+            f"(column {worst}: {FAR * most:,.0f} spreads)"
+        )
+    return tuple(notes)
 
 
 class ScaledRows:

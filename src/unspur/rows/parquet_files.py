@@ -173,8 +173,8 @@ def feature_columns_of(
     odd = [name for name in names if not _is_feature(schema[name])]
     if odd:
         raise InputError(
-            f"{path}: column {odd[0]!r} is of type {schema[odd[0]]}; features are numbers or booleans, a column each, or "
-            "one column of lists of them. Name other columns as labels, or leave them out."
+            f"{path}: column {odd[0]!r} is of type {schema[odd[0]]}; features are numbers or booleans, a column each, "
+            "or one column of lists of them. Name other columns as labels, or leave them out."
         )
     return names, False
 

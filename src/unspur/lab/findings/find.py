@@ -135,7 +135,9 @@ def find(
         main=main, concepts=tuple(judged.concepts), classes=judged.y.classes, train_rows=len(learnt),
         judged=tuple(lines), group=judged.group, groups=tuple(before.accuracy.labels()), ids=called,
         right_before=before.right, right_after=after.right, view=view, shown=stratified(judged.group, most, drawing),
-        angles=angles, shared=shared, certificate=certain.certificate, nonlinear=certain.nonlinear,
+        angles=angles, shared=shared, certificate=certain.certificate,
+        nonlinear={name: pair[1] for name, pair in certain.nonlinear.items()},
+        nonlinear_before={name: pair[0] for name, pair in certain.nonlinear.items()},
         extremes=extremes_of(directions, view.before), content=content, pixels=pixels, looks=looks,
         origin=origin_of(
             remover, {name: part.Z for name, part in rows.items()}, command=command, saved=saved,

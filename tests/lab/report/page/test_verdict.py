@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from tests.lab.report.making import (
@@ -84,6 +85,90 @@ def test_nothing_removed_promises_nothing():
     assert "stays at" in text
     assert "Removing" not in text
     assert "before" not in text  # before and after are the same
+
+
+def with_accuracy(of_worst, rows=100):
+    """The toy findings had the removal raised the worst group to this, from 10 % less."""
+    found = toy_findings()
+
+    def judged(line, share, change):
+        counts = np.full_like(line.accuracy.rows, rows)
+        correct = np.full_like(counts, round(0.9 * rows))
+        correct.flat[1] = round(share * rows)
+        return replace(line, accuracy=replace(line.accuracy, rows=counts, correct=correct), worst_change=change)
+
+    up = Change(0.1, 0.05, 0.15)
+    lines = judged(found.before, of_worst - 0.1, None), judged(found.after, of_worst, up)
+    return replace(found, judged=(*lines, *found.judged[2:]))
+
+
+def test_a_worst_group_below_a_coin_flip_is_no_success():
+    below = said(with_accuracy(0.41, 1000))
+    assert "raises the worst group" in below
+    assert "That is still below a coin flip, 50 %: it is no success." in below
+    assert "That is not clearly above a coin flip, 50 %." in said(with_accuracy(0.53))
+    assert "coin" not in said(with_accuracy(0.8, 1000))
+    three = several_findings()
+    worst = np.nanmin(three.after.accuracy.accuracy)
+    assert ("guessing among 3 classes" in said(three)) == (three.after.accuracy.worst_interval()[0] <= 1 / 3), worst
+
+
+def test_the_gap_that_remains_and_chance_stand_there():
+    text = said(with_accuracy(0.7, 1000))
+    assert "is at 90.0 %, so that 20.0 points remain between the groups; it was 30.0." in text
+    assert "Guessing is right in 50 % of every group" in text
+    assert "most frequent class in 50.0 % of the rows" in text
+
+
+def test_where_no_task_direction_was_found_it_is_said():
+    found = toy_findings()
+    assert found.kept
+    assert "No direction of the bird was found" not in said(found)
+    without = said(replace(found, kept=0))
+    assert "No direction of the bird was found, so no test kept the task out of what was removed." in without
+    assert "No direction of the" not in said(closed_form_findings())  # it never looks for any
+
+
+def beside(worst, average, removed=1, after=3):
+    """The toy findings had three directions been removed, and one other method with these differences."""
+    found = toy_findings()
+    other = replace(found.judged[2], name="LEACE", removed=removed, worst_beside=worst, average_beside=average)
+    return replace(found, judged=(found.before, replace(found.after, removed=after), other), removed=after)
+
+
+def test_simpler_methods_that_do_as_well_are_named_by_their_intervals():
+    near, worse, better = Change(0.01, -0.02, 0.04), Change(-0.05, -0.08, -0.02), Change(0.05, 0.02, 0.08)
+    text = said(beside(near, near))
+    assert "LEACE, with 1 direction instead of 3, does as well, as far as these rows tell: " in text
+    assert "a difference of +1.0 point (−2.0 to +4.0), and +1.0 point (−2.0 to +4.0) on average over groups." in text
+    assert "LEACE, with 1 direction instead of 3, does better: " in said(beside(better, near))
+    for other in (beside(worse, near), beside(near, worse), beside(near, near, removed=3)):  # worse, or not simpler
+        assert "instead of" not in said(other)
+
+
+def test_a_group_weighted_layer_without_removal_is_told_either_way():
+    found = toy_findings()
+    weighted = replace(found.before.weighted, worst_beside=Change(0.01, -0.02, 0.04),
+                       average_beside=Change(0.0, -0.01, 0.01))  # fmt: skip
+
+    def told(layer):
+        return said(replace(found, judged=(replace(found.before, weighted=layer), *found.judged[1:])))
+
+    start = "A group-weighted layer on the rows as they are, without any removal, does "
+    assert start + "as well, as far as these rows tell: " in told(weighted)
+    assert start + "less well: " in told(replace(weighted, worst_beside=Change(-0.1, -0.15, -0.05)))
+    assert start not in told(None)
+
+
+def test_the_last_line_is_a_command():
+    found = with_accuracy(0.8, 1000)
+    lost = Change(-0.2, -0.25, -0.15)
+    alone = replace(found.before.weighted, worst_beside=lost, average_beside=lost)
+    others = tuple(replace(line, worst_beside=lost) for line in found.judged[2:])
+    only = replace(found, judged=(replace(found.before, weighted=alone), found.after, *others), keep="unspur keep it")
+    assert verdict(only)[-1] == "Next, use the removal: unspur keep it"  # nothing else does as well
+    assert verdict(found)[-1].endswith(": unspur compare FILE --main bird --concept background")
+    assert "unspur report FILE" in verdict(replace(found, source=""))[-1]
 
 
 def test_several_concepts_are_all_named():

@@ -219,7 +219,8 @@ def _leaks(findings: Findings) -> Iterator[Sentence]:
         )
     for k, (name, leak) in enumerate(findings.nonlinear.items()):
         start = f"{'It' if k else 'A small network, which is not linear,'} {_finds(name, leak)}"
-        yield _sentence(start, *_found(leak))
+        was = findings.nonlinear_before.get(name) if findings.removed else None
+        yield _sentence(start, *_found(leak), *([", where it was ", *_found(was), " before"] if was else []))
 
 
 def _found(leak: Leakage) -> list[Part | str]:
@@ -242,4 +243,5 @@ def points(change: float) -> str:
 
 def _sentence(*parts: Part | str) -> Sentence:
     pieces: list[Part] = [(part, "words") if isinstance(part, str) else part for part in parts]
-    return Sentence((*(piece for piece in pieces if piece[0]), (".", "words")))
+    end: list[Part] = [] if pieces[-1][1] == "command" else [(".", "words")]  # it is to be copied
+    return Sentence((*(piece for piece in pieces if piece[0]), *end))
