@@ -246,7 +246,8 @@ def _picture(kind: str, mode: str = "RGB", size: tuple[int, int] = (24, 18)) -> 
 def _open_image(path: Path) -> None:
     image = open_image(path)
     promised(image.mode == "RGB" and image.width >= 1 and image.height >= 1, "no picture in colours")
-    promised(np.asarray(image).shape == (image.height, image.width, 3), "pixels are of another shape")
+    last = (image.width - 1, image.height - 1, image.width, image.height)  # all of them would be a copy of the trial's
+    promised(np.asarray(image.crop(last)).shape == (1, 1, 3), "pixels are of another shape")
 
 
 def image_attacks(_: bytes) -> Attacks:
