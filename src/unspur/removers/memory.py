@@ -39,6 +39,7 @@ class Sketch:
     step: int
 
     @classmethod
+    @np.errstate(over="ignore", invalid="ignore")  # such rows are refused where they are checked
     def of(cls, blocks: Iterable[Array], n_rows: int) -> Self | None:
         """The sketch of rows that come in blocks; None of no rows."""
         step, seen = max(1, -(-n_rows // KEPT_ROWS)), 0
