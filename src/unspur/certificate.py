@@ -332,7 +332,11 @@ _SAVED = {
 def _leakage(saved: dict[str, Any]) -> Leakage:
     require_kinds(saved, _SAVED_LEAKAGE, "a probe of the certificate")
     require_kinds(saved.get("notes", []), [str], "the notes of a probe of the certificate")
-    known = {"recall": tuple(saved["recall"]), "classes": tuple(saved["classes"]), "notes": tuple(saved.get("notes", ()))}
+    known = {
+        "recall": tuple(saved["recall"]),
+        "classes": tuple(saved["classes"]),
+        "notes": tuple(saved.get("notes", ())),
+    }
     return Leakage(**{**saved, **known})
 
 

@@ -55,7 +55,9 @@ class NumericLeakage:
 
     def __str__(self) -> str:
         p = "< 0.001" if self.p < 0.001 else f"= {self.p:.3f}"
-        text = f"linear probe: R² {self.r2:.3f} ({self.low:.3f} – {self.high:.3f}; nothing is 0; p {p}), {self.rows} rows"
+        text = (
+            f"linear probe: R² {self.r2:.3f} ({self.low:.3f} – {self.high:.3f}; nothing is 0; p {p}), {self.rows} rows"
+        )
         return "; ".join([text, *self.notes])
 
 
@@ -149,7 +151,9 @@ def summary(
     n = 1.0 / float(np.sum(share**2))
 
     def error(value: float) -> float:
-        return float(np.sqrt(meetings * np.sum((share * (without - left - value * without)) ** 2) * n / (n - 1)) / scale)
+        return float(
+            np.sqrt(meetings * np.sum((share * (without - left - value * without)) ** 2) * n / (n - 1)) / scale
+        )
 
     half = float(norm.ppf(0.5 + level / 2)) * error(r2)
     at_zero = error(0.0)
