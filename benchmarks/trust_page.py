@@ -31,6 +31,7 @@ ORDER = (
     "power",
     "no harm",
     "intervals",
+    "probes",
     "numerics",
     "determinism",
     "bad files",
