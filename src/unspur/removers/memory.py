@@ -101,7 +101,7 @@ def _projected(rows: FloatArray, centre: FloatArray, scale: FloatArray) -> Float
 
 
 def _rows_at_once(rows: Array) -> int:
-    return max(2, BLOCK // max(1, rows.shape[1]))
+    return max(2, BLOCK // max(1, int(rows.shape[1])))
 
 
 def _on_host(block: Any) -> FloatArray:
