@@ -28,9 +28,11 @@ COLOURS = {"held out": "#d55e00", "cross-fitted": "#0072b2"}
 #: Parts in the order of the page; others come after them.
 ORDER = (
     "size",
+    "clusters",
     "power",
     "no harm",
     "intervals",
+    "probes",
     "numerics",
     "determinism",
     "bad files",
@@ -76,6 +78,7 @@ def page(lines: Sequence[Line]) -> str:
         *size(lines),
         *boundary(lines),
         *looks(lines),
+        *clusters(lines),
         *power(lines),
         *harm(lines),
         *coverage(lines),
@@ -167,6 +170,43 @@ def size(lines: Sequence[Line]) -> list[str]:
         "- *Many folds.* With as few as four rows in each of fifty folds, a direction without information points away from the rows that are left out, which a slope of "
         "the other sign made look like knowledge. A direction has to point to its label.",
         "- *Row weights.* Rows that weigh more may vary more. The variance is that of their own deviations, not of all rows by an effective number.",
+        "",
+    ]
+
+
+def clusters(lines: Sequence[Line]) -> list[str]:
+    """Whole fits on rows in clusters, a row for each claim, a column for each correlation inside a cluster."""
+    own = sorted((line for line in _of(lines, "clusters") if line["data"].get("cells")), key=lambda line: line["what"])
+    own = [line for line in own if not line["what"].startswith("defaults")]
+    if not own:
+        return []
+    correlations = sorted({cell["correlation"] for line in own for cell in line["data"]["cells"]})
+
+    def told(line: Line, correlation: float) -> str:
+        cell = next((one for one in line["data"]["cells"] if one["correlation"] == correlation), None)
+        if cell is None or not cell["sets"]:
+            return "not tried" if cell is None else "refused"
+        roles = ("spurious", "main") if "equal" in line["what"] else ("spurious",)
+        rates = " / ".join(f"{100 * cell[role] / cell['sets']:.1f}" for role in roles)
+        return rates + ("" if line["full"] else " *quick*")
+
+    sets = [cell["sets"] for line in own if line["full"] for cell in line["data"]["cells"]]
+    return [
+        "## And where rows belong together?",
+        "",
+        "Whole fits with `clusters=` ([guide](guides/clusters.md)), in percent of sets in which a direction was removed wrongly; in *equal difficulty* also, after the "
+        "stroke, those in which a main-task direction was accepted. Rows of a cluster are correlated by so much in every feature; labels are those of the cluster, or vary "
+        "inside it. Sizes from 2 to 50 are drawn equally on a logarithmic scale. "
+        + (
+            f"{_numbers(sets)} sets a cell; sets with too few clusters in a group are refused in words and not counted."
+            if sets
+            else ""
+        ),
+        "",
+        *table(
+            "null, labels, clusters, judged | " + " | ".join(f"correlation {value:g}" for value in correlations),
+            [[line["what"], *(told(line, value) for value in correlations)] for line in own],
+        ),
         "",
     ]
 

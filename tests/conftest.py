@@ -35,6 +35,7 @@ ABOUT = {
     "rows/test_torch.py": ("torch",),
     "surgery/test_export.py": ("onnx", "onnxruntime", "torch"),
     "surgery/test_hooks.py": ("torch",),
+    "surgery/test_networks.py": ("torch", "transformers"),
     "test_docs.py": ("docutils", "matplotlib", "pandas", "torch"),
 }
 #: Where the package may ask for an extra.

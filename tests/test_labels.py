@@ -99,10 +99,16 @@ def test_a_column_vector_is_one_column(values):
     np.testing.assert_array_equal(binary_label(made(values), "y", 3).codes, [1, 0, 1])
 
 
-@pytest.mark.parametrize("values", [np.zeros((3, 2)), np.zeros((3, 1, 1)), np.float64(1.0), np.zeros((1, 3))])
+@pytest.mark.parametrize("values", [np.zeros((3, 2)), np.zeros((3, 1, 1)), np.array(1.0), np.zeros((1, 3))])
 def test_anything_but_one_column_is_refused_with_its_shape(values):
     with pytest.raises(LabelError, match=r"y must be one column; got an array of shape \("):
         binary_label(values, "y", 3)
+
+
+def test_one_value_is_no_column():
+    for value in (1.0, np.float64(1.0)):
+        with pytest.raises(LabelError, match=r"y is the single value 1\.0; each row needs one"):
+            binary_label(value, "y", 3)
 
 
 @pytest.mark.parametrize("given", [2, 4])

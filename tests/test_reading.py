@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
+from unspur import _reading
 from unspur._reading import brief, load_npy, parse_json, read_json, read_text, require_kinds
 
 HEADER = "{'descr': '<f8', 'fortran_order': False, 'shape': (2, 3), }"
@@ -35,8 +36,8 @@ def test_arrays_come_back_as_they_were_saved(tmp_path, version, mapped):
         (npy(HEADER.replace("(2, 3)", "(True, 3)")), "its shape is"),
         (npy(HEADER.replace("(2, 3)", "(18446744073709551616, 3)")), "its shape is"),
         (npy(HEADER.replace("(2, 3)", "(2, 3")), "header is damaged"),
-        (npy("-" * 9000 + "1"), "header is damaged"),  # which ends the stack of Python's parser
-        (npy("(" * 5000 + ")" * 5000), "header is damaged"),
+        (npy("-" * 9000 + "1"), "would have 9,001 bytes"),  # which would end the stack of Python's parser
+        (npy("(" * 1500 + ")" * 1500), "header is damaged"),
         (npy(HEADER.replace("<f8", "|O")), "Python objects"),
         (npy(HEADER, version=9), "version 9"),
         (b"\x93NUMPY\x02\x00\xff\xff\xff\xff{", "4,294,967,295 bytes"),
@@ -59,6 +60,19 @@ def test_texts_that_are_no_json_are_a_value_error(text):
     assert parse_json('{"a": [1]}') == {"a": [1]}
     with pytest.raises(ValueError):  # noqa: PT011 — words of the parser
         parse_json(text)
+
+
+def test_json_has_so_many_values_and_goes_so_deep(monkeypatch):
+    deep = "[" * _reading.DEEPEST + "]" * _reading.DEEPEST
+    assert parse_json(deep) == parse_json(deep.encode())
+    for nest in (f"[{deep}]", f'{{"a": {deep}}}'):
+        with pytest.raises(ValueError, match="nested too deeply"):
+            parse_json(nest)
+    monkeypatch.setattr(_reading, "MOST_VALUES", 4)
+    assert parse_json("[1, 2, 3, 4]") == [1, 2, 3, 4]
+    for text in ("[1, 2, 3, 4, 5]", b"[[], [], {}]"):
+        with pytest.raises(ValueError, match="more than the 4 that are read"):
+            parse_json(text)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="a system without pipes")
@@ -96,6 +110,8 @@ SOUND = {"n": 1, "x": 0.5, "list": ["a"], "table": {"p": True}, "inner": {"a": {
         ({"table": {"p": True, "q": 1}}, "'q' of 'table' of it"),
         ({"inner": {}}, "'inner' of it has no 'a'"),
         ({"n": "9" * 10_000}, "…"),
+        ({"n": 2**63}, "'n' of it is a number of 19 digits"),  # which no array and no float may hold
+        ({"x": -(10**400)}, "'x' of it is a number of 401 digits"),
     ],
 )
 def test_values_of_another_kind_are_named(change, says):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,14 @@ from sklearn.preprocessing import StandardScaler
 FEATURES = ("gaussian", "correlated", "heavy tails", "sparse", "binary", "nearly collinear")
 #: What is done to them.
 TROUBLES = (
-    "none", "outliers, scaled", "outliers, anywhere", "outliers, one column", "one huge column", "mixed scales", "offset",
-)  # fmt: skip
+    "none",
+    "outliers, scaled",
+    "outliers, anywhere",
+    "outliers, one column",
+    "one huge column",
+    "mixed scales",
+    "offset",
+)
 #: Rows that every probe is judged on.
 FRESH = 20_000
 
@@ -37,7 +43,6 @@ class Case:
     float32: bool
     removal: str
     seed: int
-    fixed: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def drawn(cls, seed: int, **chosen: Any) -> Case:
@@ -59,15 +64,17 @@ class Case:
         }
         return cls(**{**case, **chosen}, seed=seed)
 
-    def rows(self, n: int, draw: int) -> tuple[Any, Any, Any]:
-        """Rows (n, d), their concept and a task that agrees with it in 70 % of them; `draw` numbers the sample."""
+    def rows(self, n: int, draw: int, *, equal: bool = False) -> tuple[Any, Any, Any]:
+        """Rows (n, d), their concept and a task that agrees with it in 70 % of them; `draw` numbers the sample.
+
+        With `equal` all classes are equally frequent, so that a recall of a rare one is known as well as the others.
+        """
         rng = np.random.default_rng([self.seed, 2])
         shape = self._population(rng)
         rng = np.random.default_rng([self.seed, 3, draw])
-        concept = rng.choice(len(self.prevalence), size=n, p=self.prevalence)
-        for code in range(len(self.prevalence)):  # no class is left out, however rare
-            concept[code :: max(1, n // 10)][:10] = code
-        concept = rng.permutation(concept)
+        k = len(self.prevalence)
+        concept = rng.choice(k, size=n, p=None if equal else self.prevalence)
+        concept[: 10 * k] = np.arange(10 * k) % k  # no class is left out, however rare
         y = np.where(rng.random(n) < 0.7, concept > 0, rng.random(n) < 0.5).astype(int)
         z = self._features(rng, concept, shape)
         z[:, -1] += 2.0 * y

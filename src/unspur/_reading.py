@@ -64,8 +64,8 @@ def read_text(path: str | PathLike[str], most: int = LARGEST_TEXT) -> str:
 
 def parse_json(text: str | bytes) -> Any:
     """What a JSON text holds."""
-    marks = ",[{" if isinstance(text, str) else (b",", b"[", b"{")
-    if (count := sum(text.count(mark) for mark in marks)) > MOST_VALUES:  # type: ignore[arg-type]
+    marks: tuple[Any, ...] = (",", "[", "{") if isinstance(text, str) else (b",", b"[", b"{")
+    if (count := sum(text.count(mark) for mark in marks)) > MOST_VALUES:
         raise ValueError(f"it has some {count:,} values, more than the {MOST_VALUES:,} that are read")
     try:
         value = json.loads(text)

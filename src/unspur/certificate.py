@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,8 @@ from unspur._reading import NUMBER, require_kinds
 from unspur._text import filled, lines_of, padded
 from unspur._typing import Array, FloatArray, IntArray
 from unspur.exceptions import InputError
-from unspur.metrics import Leakage, leakage
+from unspur.metrics import Leakage, NumericLeakage, leakage
+from unspur.metrics.probes import scale_notes
 from unspur.subspace import AffineMap
 
 #: Numbers hashed at once, on the host and on a device: bounds the temporary copies.
@@ -21,6 +22,7 @@ BLOCK, DEVICE_BLOCK = 2**17, 2**24
 #: How far a share may be above 1, where it is a sum of weights.
 ROUNDING = 1e-9
 TASK_ALONE = "task, concept held fixed"
+USED = "Were these rows, or copies of them, used to fit the removal?"
 #: Share of what a probe read before that counts as a concept kept, where it is read for certain afterwards.
 KEPT = 0.25
 #: Rows that tell two labels apart, as a share of those that would if the rarer class were free, below which a reader
@@ -82,6 +84,7 @@ class Certificate:
     task_alone : the task under weights that make it independent of all concepts, so that no concept helps; None where a
         combination has no rows.
     distortion : ``E‖x' − x‖² / E‖x − x̄‖²``.
+    numbers : for each concept that is a number, how much of it a linear probe predicts before and after (R²).
     notes : what a reader should know, such as directions that a tolerance dropped, or that an assumption of the method
         does not hold; empty if nothing.
     """
@@ -96,6 +99,7 @@ class Certificate:
     distortion: float
     notes: tuple[str, ...]
     task_alone: tuple[Leakage, Leakage] | None = None
+    numbers: dict[str, tuple[NumericLeakage, NumericLeakage]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and words, ready for JSON."""
@@ -108,6 +112,7 @@ class Certificate:
             "probe": {name: [_plain(part) for part in pair] for name, pair in self.probe.items()},
             "task": None if self.task is None else [_plain(part) for part in self.task],
             "task_alone": None if self.task_alone is None else [_plain(part) for part in self.task_alone],
+            "numbers": {name: [part.to_dict() for part in pair] for name, pair in self.numbers.items()},
             "distortion": self.distortion,
             "notes": list(self.notes),
         }
@@ -122,17 +127,20 @@ class Certificate:
         tasks = {
             name: None if saved.get(name) is None else _before_and_after(saved[name]) for name in ("task", "task_alone")
         }
-        return cls(**{**saved, "probe": probe, **tasks, "notes": tuple(saved["notes"])})
+        numbers = {name: (_numeric(pair[0]), _numeric(pair[1])) for name, pair in saved.get("numbers", {}).items()}
+        return cls(**{**saved, "probe": probe, **tasks, "numbers": numbers, "notes": tuple(saved["notes"])})
 
     def __str__(self) -> str:
         taken = f"{self.removed} direction{'' if self.removed == 1 else 's'} removed"
         head = f"{self.method}: {taken}, rank {self.rank} left, measured on {self.rows} rows"
-        lines = [filled(head, further="  "), "balanced accuracy of a linear probe, %"]
+        lines = [filled(head, further="  ")]
         pairs = dict(self.probe)
         if self.task is not None:
             pairs["task"] = self.task
         if self.task_alone is not None:
             pairs[TASK_ALONE] = self.task_alone
+        if pairs or not self.numbers:
+            lines.append("balanced accuracy of a linear probe, %")
         if pairs:
             level = f"{100 * next(iter(pairs.values()))[1].level:.3g} %"
             lines.append(f"{'':<30}{'before':>8}{'after':>8}{'chance':>8}{f'after, {level}':>15}{'p':>9}")
@@ -141,6 +149,15 @@ class Certificate:
             figures = "".join(f"{100 * value:>8.1f}" for value in (before.accuracy, after.accuracy, after.chance))
             bounds = f"{100 * after.low:.1f} – {100 * after.high:.1f}"
             lines.append(f"{padded(first, 30)}{figures}{bounds:>15}{after.p:>9.2g}")
+            lines += [f"  {line}" for line in others]
+        if self.numbers:
+            level = f"{100 * next(iter(self.numbers.values()))[1].level:.3g} %"
+            lines.append("R² of a linear probe on rows it was not trained on")
+            lines.append(f"{'':<30}{'before':>8}{'after':>8}{'nothing':>8}{f'after, {level}':>17}{'p':>9}")
+        for name, (was, now) in self.numbers.items():
+            first, *others = lines_of(name, 29)
+            bounds = f"{now.low:.3f} – {now.high:.3f}"
+            lines.append(f"{padded(first, 30)}{was.r2:>8.3f}{now.r2:>8.3f}{0:>8}{bounds:>17}{now.p:>9.2g}")
             lines += [f"  {line}" for line in others]
         for name, left in self.covariance_left.items():
             lines.append(filled(f"covariance with {name} left: {100 * left:.1f} %", further="  "))
@@ -165,8 +182,11 @@ def certify(
 ) -> Certificate:
     """Measure a removal on rows `z` (n, d); `concepts` are class labels and `numbers` their columns (k, n) by name.
 
-    `clusters`, (n,), says which rows are not independent of each other.
+    A name without class labels is a concept that is a number. `clusters`, (n,), says which rows are not independent of
+    each other.
     """
+    scales = scale_notes(z)
+    z = np.asarray(z, dtype=np.float64)  # the map is judged, not what float32 leaves of what it takes out
     clean = removal(z)
 
     def before_and_after(labels: Array, weight: FloatArray | None = None) -> tuple[Leakage, Leakage]:
@@ -174,7 +194,13 @@ def certify(
             leakage(rows, labels, sample_weight=weight, random_state=random_state, clusters=clusters)
             for rows in (z, clean)
         )
-        return before, after
+        return replace(before, notes=()), replace(after, notes=())  # the certificate has them, once
+
+    def of_number(values: FloatArray) -> tuple[NumericLeakage, NumericLeakage]:
+        before, after = (
+            leakage(rows, values, concept_type="continuous", random_state=random_state) for rows in (z, clean)
+        )
+        return replace(before, notes=()), replace(after, notes=())
 
     wanted: dict[str, tuple[Array, FloatArray | None]] = {}
     for name, labels in concepts.items():
@@ -193,8 +219,22 @@ def certify(
             probe[name] = before_and_after(*arguments)
         except InputError as error:  # a class too rare to be probed does not spoil the rest
             notes = (*notes, f"{name}: not measured. {error}")
+    measured: dict[str, tuple[NumericLeakage, NumericLeakage]] = {}
+    for name, columns in numbers.items():
+        if name not in concepts:
+            try:
+                measured[name] = of_number(columns[0])
+            except InputError as error:
+                notes = (*notes, f"{name}: not measured. {error}")
     task, task_alone = None if y is None else before_and_after(y), probe.pop(TASK_ALONE, None)
+    if measured and clusters is not None:
+        notes = (
+            *notes,
+            f"{', '.join(measured)}: intervals of R² take rows of a cluster for independent, and are too sure",
+        )
     notes = (*notes, *_task_gone(task), *_broken_assumptions(concepts, y, probe if removed else {}, task_alone))
+    below = [name for name, (_, after) in probe.items() if after.below_chance]
+    notes = (*notes, *(f"{name}: below chance after removal. {USED}" for name in below), *scales)
     centred = z - np.mean(z, axis=0, dtype=np.float64)
     change = clean - z
     return Certificate(
@@ -208,6 +248,7 @@ def certify(
         distortion=float(np.sum(change**2, dtype=np.float64) / np.sum(centred**2, dtype=np.float64)),
         notes=notes,
         task_alone=task_alone,
+        numbers=measured,
     )
 
 
@@ -301,13 +342,15 @@ def _covariance_left(before: Array, after: Array, columns: FloatArray) -> float:
 
 
 def _plain(part: Leakage) -> dict[str, Any]:
-    return {**asdict(part), "recall": list(part.recall), "classes": [str(value) for value in part.classes]}
+    plain = {**asdict(part), "recall": list(part.recall), "classes": [str(value) for value in part.classes]}
+    return {**plain, "notes": list(part.notes)}
 
 
 _SAVED_LEAKAGE = {
     **dict.fromkeys(("accuracy", "chance", "low", "high", "p", "loss", "chance_loss", "level"), NUMBER),
     "recall": [NUMBER], "classes": [str], "rows": int, "probe": str,
 }  # fmt: skip
+_SAVED_NUMERIC = {**dict.fromkeys(("r2", "low", "high", "p", "level"), NUMBER), "rows": int, "notes": [str]}
 _SAVED = {
     "method": str, "rows": int, "removed": int, "rank": int, "covariance_left": {...: NUMBER}, "distortion": NUMBER,
     "probe": {...: list}, "task": (list, type(None)), "notes": [str],
@@ -326,4 +369,15 @@ def _leakage(saved: dict[str, Any]) -> Leakage:
     shares = (saved[name] for name in ("accuracy", "chance", "low", "high", "p"))
     if saved["rows"] < 0 or not all(-ROUNDING <= share <= 1.0 + ROUNDING for share in shares):
         raise ValueError("a probe of the certificate has a negative count, or a share that is not between 0 and 1")
-    return Leakage(**{**saved, "recall": tuple(saved["recall"]), "classes": tuple(saved["classes"])})
+    require_kinds(saved.get("notes", []), [str], "the notes of a probe of the certificate")
+    known = {
+        "recall": tuple(saved["recall"]),
+        "classes": tuple(saved["classes"]),
+        "notes": tuple(saved.get("notes", ())),
+    }
+    return Leakage(**{**saved, **known})
+
+
+def _numeric(saved: dict[str, Any]) -> NumericLeakage:
+    require_kinds(saved, _SAVED_NUMERIC, "a numeric concept of the certificate")
+    return NumericLeakage.from_dict(saved)

@@ -71,8 +71,10 @@ def shared_clusters(one: Any, other: Any) -> set[Any]:
 
 def copies(hashes: Array) -> IntArray | None:
     """Cluster of each row, shape (n,), rows with equal hashes in one; None where no two are equal."""
-    distinct, code = np.unique(hashes, return_inverse=True)
-    return None if len(distinct) == len(hashes) else code.reshape(-1).astype(np.intp)
+    ordered = np.sort(hashes)
+    if not np.any(ordered[1:] == ordered[:-1]):
+        return None
+    return np.unique(hashes, return_inverse=True)[1].reshape(-1).astype(np.intp)
 
 
 def measured_on_a_scale(rows: Array) -> bool:

@@ -34,6 +34,9 @@ of two folds' directions correlate inside the groups by ``r = 1 − f/(K − 1)`
 ``sqrt((1 + 2f) Var)``. The first compares nested models: fitted scalars predict noise worse than the constant does, so
 without information t lies above zero where the test looks below, and it is conservative. In many small folds, where
 such a direction points away from its label, the rule on γ keeps it so.
+
+*Clusters.* Where rows are not independent of each other, all of this is about clusters instead of rows: rows are judged
+by scalars fitted without their cluster, and variance and degrees of freedom count clusters (`sums.cluster_losses`).
 """
 
 from __future__ import annotations
@@ -269,10 +272,10 @@ class DirectionTests:
 
     def summarise(self, losses: GroupLosses, series: str) -> Average:
         """Average of one of `SERIES` over held-out rows."""
-        if losses.error is not None and losses.degrees is not None:
+        if losses.error:
             which = SERIES.index(series)
             means = (losses if self.by_group else losses.pooled()).means[which]
-            return Average(float(means.mean()), float(losses.error[which]), float(losses.degrees[which]))
+            return Average(float(means.mean()), losses.error[which], losses.degrees[which])
         stats = losses if self.by_group else losses.pooled()
         rows = stats.effective_rows
         of_group = stats.variances_of_means[SERIES.index(series)]

@@ -23,7 +23,7 @@
     NothingRemovedWarning (UserWarning)                  no spurious direction was found: transform changes nothing
     TaskLostWarning (UserWarning)                        the task went with the concept, or may have
     EverythingRemovedWarning (UserWarning)               a removal leaves nothing, or next to nothing, of the rows
-    IllConditionedWarning (UserWarning)                  a removal amplifies noise; the message says by how much
+    IllConditionedWarning (UserWarning)                  a removal amplifies noise, or is undone by rounding; how much
     UsedRowsWarning (UserWarning)                        a certificate was asked for on rows of the fit
     ClusterWarning (UserWarning)                         rows are copies of each other, or lie in few clusters
 
@@ -112,7 +112,7 @@ class EverythingRemovedWarning(UserWarning):
 
 
 class IllConditionedWarning(UserWarning):
-    """Concept and task nearly share a direction, so that separating them amplifies noise."""
+    """Separating concept and task amplifies noise, or rounding of the cleaned rows tells the concept."""
 
 
 class UsedRowsWarning(UserWarning):

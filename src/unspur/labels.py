@@ -144,7 +144,7 @@ def require_values(values: Any, name: str) -> None:
             f"{name}=frame[{brief(values, 40)!r}], and leave it out of X."
         )
     if isinstance(values, bool | int | float | np.generic):
-        raise LabelError(f"{name} is the single value {values!r}; each row needs one. Pass an array of shape (n,).")
+        raise LabelError(f"{name} is the single value {values}; each row needs one. Pass an array of shape (n,).")
 
 
 def _column(values: Array, name: str, n_rows: int) -> Array:

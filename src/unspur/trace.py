@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -16,6 +16,8 @@ from unspur.rows import CONCEPT, MAIN
 
 #: Share of the gain over chance that counts as none: what an estimated direction, which is not exact, leaves behind.
 HARDLY = 0.2
+#: Steps up to which the summary of a trace is the whole of it.
+SHORT = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,10 +186,36 @@ class Trace:
             task=task,
         )
 
+    @property
+    def passed(self) -> str:
+        """How many tests of each role were passed, in words: "2 of 3 spurious and 4 of 7 main-task directions"."""
+        parts = []
+        for role, name in (("spurious", "spurious"), ("main", "main-task")):
+            proper = [step.verdict.proper for step in self.steps if step.verdict.role == role]
+            parts += [f"{sum(proper)} of {len(proper)} {name}"] if proper else []
+        return f"{' and '.join(parts)} directions" if parts else "no direction"
+
+    def summary(self) -> str:
+        """A long trace in a few lines: the first and the last test of each role, what was accepted, why it stopped.
+
+        One of at most eight steps is printed as it is.
+        """
+        if len(self.steps) <= SHORT:
+            return str(self)
+        roles = [[i for i, step in enumerate(self.steps) if step.verdict.role == role] for role in LABEL]
+        return self._table(sorted({i for places in roles if places for i in (places[0], places[-1])}))
+
     def __str__(self) -> str:
+        return self._table(range(len(self.steps)))
+
+    def _table(self, shown: Sequence[int]) -> str:
+        """The steps of these numbers, with a count of those between them, and what is said below."""
         head = f"{'':>7} {'direction':<10}{'informative: t':>16}{'p':>9}{'own label: t':>16}{'p':>9}  decision"
         lines = [head, "─" * len(head)]
-        for step in self.steps:
+        for number, before in zip(shown, (-1, *shown), strict=False):
+            step, between = self.steps[number], number - before - 1
+            if between:
+                lines.append(f"{' ' * 8}… {between} more test{'s' if between > 1 else ''}")
             verdict = step.verdict
             mark = "✓" if verdict.proper else "✗"
             place = f"{step.outer}.{step.inner}" if step.inner else f"{step.outer}"
@@ -196,6 +224,8 @@ class Trace:
             lines.append(f"{mark} {place:<5} {verdict.role:<10}{figures}  {decision}")
             lines.append(filled(verdict.reason, " " * 8))
         lines.append("─" * len(head))
+        if len(shown) < len(self.steps):
+            lines.append(f"accepted: {self.passed}, in {self.steps[-1].outer} rounds")
         lines.append("informative: t < 0 beats chance")
         lines.append("own label: t < 0 speaks for spurious, t > 0 for main")
         if self.needed_first:
@@ -263,6 +293,16 @@ class Traces:
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and words, ready for JSON."""
         return {"parts": {name: trace.to_dict() for name, trace in self.parts.items()}}
+
+    def summary(self) -> str:
+        """For each part what was accepted, and why it stopped; short ones are printed as they are."""
+        if len(self) <= SHORT:
+            return str(self)
+        return "\n".join(
+            f"{filled(_heading(name, trace))}\n{filled(f'accepted: {trace.passed}', '  ')}\n"
+            f"{filled(f'stopped: {trace.stopped}', '  ', '    ')}"
+            for name, trace in self.parts.items()
+        )
 
     def __str__(self) -> str:
         return "\n\n".join(f"{filled(_heading(name, trace))}\n{trace}" for name, trace in self.parts.items())

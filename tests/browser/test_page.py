@@ -9,6 +9,7 @@ import pytest
 from tests.lab.report.making import (
     HOSTILE,
     closed_form_findings,
+    file_findings,
     hostile_findings,
     long_findings,
     lost,
@@ -25,6 +26,7 @@ MAKERS = {
     "lost": lost,
     "leace": closed_form_findings,
     "long": long_findings,
+    "files": file_findings,
 }
 
 
@@ -295,6 +297,45 @@ def test_a_phone_need_not_scroll_sideways(visit, name):
     browser.execute_script("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
     assert ask(browser, "document.documentElement.scrollWidth") <= PHONE
     assert ask(browser, "document.getElementById('plane').getBoundingClientRect().width") > 300
+
+
+#: Texts of an axis that overlap their neighbour, as pairs.
+TOUCHING = """[...document.querySelectorAll('.axis, .ticks')].flatMap((axis) => {
+  const texts = [...axis.querySelectorAll('text')].map((one) => [one.textContent, one.getBoundingClientRect()]);
+  return texts.slice(1).map(([name, box], k) => [texts[k][0], name, box.left - texts[k][1].right, box.width]);
+}).filter(([, , apart, width]) => width > 0 && apart < 2)"""
+#: Words of headings and names of pictures that are broken over two lines.
+BROKEN = """[...document.querySelectorAll('.leaks thead th, .ladder tbody th, .gallery .id')]
+  .filter((one) => one.getBoundingClientRect().width > 1 && !one.querySelector('svg'))
+  .filter((one) => { const range = document.createRange(); range.selectNodeContents(one);
+    const bottoms = [...range.getClientRects()].map((box) => box.bottom);
+    return Math.max(...bottoms) - Math.min(...bottoms) > 6; })
+  .map((one) => one.textContent)"""
+
+
+@pytest.mark.parametrize("width", [DESK, 400, PHONE])
+@pytest.mark.parametrize("name", ["photo", "files", "text"])
+def test_ticks_do_not_touch_and_words_stay_whole(visit, name, width):
+    browser = visit(name, width=width)
+    browser.execute_script("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    assert ask(browser, "document.querySelectorAll('.axis text').length") > 10
+    assert ask(browser, "document.querySelectorAll('.ticks text').length") > 5
+    assert ask(browser, TOUCHING) == []
+    assert ask(browser, BROKEN) == []
+    # The controls: both find what they look for.
+    browser.execute_script("document.querySelectorAll('.axis text').forEach((t) => { t.textContent += '000000'; })")
+    assert ask(browser, TOUCHING) != []
+    if width == DESK:
+        browser.execute_script("document.querySelector('.leaks thead th:nth-last-child(2)').innerHTML = 'chan<br>ce'")
+        assert ask(browser, BROKEN) == ["chance"]
+
+
+def test_the_tests_are_closed_at_first_and_open_on_demand(visit):
+    browser = visit("photo")
+    shown = "[...document.querySelectorAll('#ladder table')].filter((one) => one.checkVisibility()).length"
+    assert ask(browser, shown) == 0
+    browser.execute_script("document.querySelector('#ladder summary').click()")
+    assert ask(browser, shown) == 1
 
 
 def test_page_and_chart_follow_the_colour_scheme(visit):

@@ -1,12 +1,15 @@
 """What each last layer does with its weights, each promise with a control."""
 
+import warnings
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.linear_model import LogisticRegression
 
 from unspur.exceptions import InputError, LabelError, NotConvergedWarning
-from unspur.heads import DFR, ERM, JTT, SUBG, GroupWeighted
+from unspur.heads import DFR, ERM, JTT, SUBG, GroupDRO, GroupWeighted
+from unspur.heads.inputs import LabelledRows
 from unspur.heads.jtt import NoErrorsWarning
 from unspur.lab.datasets import make_toy
 from unspur.metrics import GroupAccuracy
@@ -185,3 +188,32 @@ def test_sgd_needs_rows_to_hold_out():
     with pytest.raises(InputError, match="No group has two rows"):
         ERM(solver="sgd").fit(z, y)
     assert ERM(solver="sgd", max_epochs=2).fit(z, y, X_val=z, y_val=y).n_iter_ == 2
+
+
+SGD = {"solver": "sgd", "max_epochs": 2}
+
+
+@pytest.mark.parametrize("head", [DFR(), GroupDRO(**SGD), ERM(**SGD), SUBG(**SGD)])
+def test_rows_of_a_cluster_are_held_out_together(head, monkeypatch):
+    rng = np.random.default_rng(0)
+    cluster = np.repeat(np.arange(40), 10)
+    group = (np.arange(40) % 4)[cluster]
+    y, concept = group >> 1, group & 1
+    Z = rng.normal(size=(400, 4)) + y[:, None]
+    held = []
+    plain = LabelledRows.split
+
+    def watched(rows, share, rng):
+        parts = plain(rows, share, rng)
+        held.append(parts[1].weight > 0)
+        return parts
+
+    monkeypatch.setattr(LabelledRows, "split", watched)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        head.set_params(random_state=0).fit(Z, y, concept=concept, clusters=[f"film {c}" for c in cluster])
+        head.fit(Z, y, concept=concept)
+    together, apart = (np.bincount(cluster[mask], minlength=40) for mask in held)
+    assert set(together.tolist()) == {0, 10}
+    assert 0 < together.sum() < 400
+    assert set(apart.tolist()) != {0, 10}  # the control

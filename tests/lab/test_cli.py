@@ -253,6 +253,24 @@ def test_gaps_in_labels_survive_every_kind_of_file(toy, fitted):
         assert "nan" not in shown.lower()
 
 
+def test_many_tests_are_summed_up_unless_all_are_asked_for(tmp_path):
+    rng = np.random.default_rng(0)
+    y, c = rng.integers(2, size=(2, 2000))
+    Z = rng.standard_normal((2000, 12))
+    Z[:, :4] += np.outer(c - 0.5, [3.0, 1.0, 0.6, 0.4])
+    Z[:, 4:8] += np.outer(y - 0.5, [3.0, 1.0, 0.6, 0.4])
+    np.savez(tmp_path / "rows.npz", Z=Z @ rng.standard_normal((12, 12)), y=y, c=c)
+    fit = ["fit", tmp_path / "rows.npz", "--main", "y", "--concept", "c", "--output", tmp_path / "r", "--force"]
+    steps = len(json.loads(invoke(*fit, "--json", code=0))["trace"]["steps"])
+    assert steps > 8
+    said, whole = invoke(*fit, code=0), invoke(*fit, "--trace", code=0)
+    assert f"All {steps} tests: --trace prints them" in said
+    assert re.search(r"\n +… \d+ more tests?\n", said)
+    assert len(re.findall(r"(?m)^[✓✗] ", said)) <= 4
+    assert len(re.findall(r"(?m)^[✓✗] ", whole)) == steps
+    assert "--trace" not in whole
+
+
 def test_one_label_is_not_both_kept_and_removed(fitted):
     folder, _ = fitted
     for verb in (["fit", "--output", folder / "new"], ["report"], ["compare"]):

@@ -165,3 +165,47 @@ def test_the_page_and_the_help_have_every_exit_code():
     assert set(map(int, re.findall(r"(?m)^\| (\d+) \|", page))) == set(EXIT_CODES)
     assert all(re.search(rf"\b{code}\b", shown) for code in EXIT_CODES)
     assert EXIT_CODES[signal.SIGINT + 128]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="streams are closed in a shell of Unix")
+@pytest.mark.parametrize("closed", ["2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_do_not_keep_a_verb_from_its_work(folder, tmp_path, closed):
+    def run(*words):
+        command = " ".join([sys.executable, "-m", "unspur", *words, closed])
+        return subprocess.run(["sh", "-c", command], cwd=folder, env=environment(), check=False).returncode
+
+    output = tmp_path / "clean.csv"
+    labels = ["--label", "bird", "--label", "background"]
+    assert run("apply", "r.safetensors", "rows.npz", *labels, "--output", str(output)) == 0
+    again = tmp_path / "again.csv"
+    done = CliRunner().invoke(
+        main, ["apply", str(folder / "r.safetensors"), str(folder / "rows.npz"), *labels, "--output", str(again)]
+    )
+    assert done.exit_code == 0
+    assert output.read_bytes() == again.read_bytes()  # and nothing that was said is in it
+    assert run("nosuchverb") == 2
+
+
+@pytest.mark.skipif(os.name != "posix", reason="streams are closed in a shell of Unix")
+def test_a_fit_with_standard_error_closed_is_done_and_saved(folder):
+    command = " ".join([sys.executable, "-m", "unspur", *FIT, "2>&-"])
+    done = subprocess.run(["sh", "-c", command], cwd=folder, env=environment(), capture_output=True, check=False)
+    assert done.returncode == 0
+    assert (folder / "again.safetensors").read_bytes()
+    assert b"again.safetensors" in done.stdout
+
+
+def test_what_is_closed_is_opened_where_files_would_come_to_lie():
+    """In a process of its own, in which standard error is closed as a shell does it."""
+    code = (
+        "import os, sys; from unspur.lab.cli.errors import open_closed_streams\n"
+        "assert sys.stderr is None\n"
+        "if sys.argv[1] == 'opened': open_closed_streams()\n"
+        "file = open(os.devnull)\n"
+        "sys.exit(file.fileno())"
+    )
+    if os.name != "posix":
+        pytest.skip("streams are closed in a shell of Unix")
+    for how, number in (("opened", False), ("left", True)):  # control: else a file gets its number
+        command = ["sh", "-c", f'exec {sys.executable} -c "$0" {how} 2>&-', code]
+        assert (subprocess.run(command, check=False).returncode == 2) == number

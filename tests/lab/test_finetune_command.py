@@ -182,6 +182,10 @@ def test_texts_are_trained_on_without_a_mark(tiny_bert, tmp_path):  # noqa: F811
         (["multinli", "--encoder", "tiny", "--root", ".", "--maps", 3], "--maps is for waterbirds only"),
         (["mine.csv", "--encoder", "tiny", "--main", "y", "--concept", "c"], "mine.csv needs --output"),
         (["mine.csv", "--encoder", "tiny", "--output", "o", "--main", "y"], "and --main and --concept"),
+        (
+            ["mine.csv", "--encoder", "tiny", "--output", "o", *LABELS, "--concept", "light"],
+            "given 2 times (concept, light)",
+        ),
         (["mine.csv", "--encoder", "tiny", "--output", "o", *LABELS, "--sizes", "4,4,4"], "--sizes is for known"),
         (["mine.csv", "--encoder", "tiny", "--output", "o", *LABELS, "--p", 0.9], "rows of mine.csv are taken as they"),
         (["waterbirds", "--encoder", "tiny", "--optimizer", "sdg"], "'sdg' is not one of 'sgd', 'adam'"),

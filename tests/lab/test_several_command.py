@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from tests.lab.probing import quick_probes
 from tests.optional import pandas as pd
 from unspur import JSE, load
 from unspur.lab.cli import main
@@ -107,7 +108,8 @@ def test_which_of_the_two_is_orthogonal_is_chosen_for_several_concepts_too(birds
     out, notes = unspur("fit", *write(gaps, "csv"), *FAST, "--orthogonality", "auto", "--json")
     assert set(json.loads(out)["losses"]) == {"weights", "scores"}
     assert "Note: 70 of 900 rows have no water or no season; they are left out of the fit." in notes
-    gaps.iloc[::2].to_csv("val.csv", index=False)
+    gaps.iloc[:600].to_csv("rows.csv", index=False)
+    gaps.iloc[600:].to_csv("val.csv", index=False)
     again = unspur("fit", "rows.csv", *SEVERAL, *FAST, "--validation", "val.csv", "--orthogonality", "auto", "--json")
     assert set(json.loads(again[0])["losses"]) == {"weights", "scores"}
 
@@ -138,11 +140,31 @@ def test_gaps_of_one_concept_are_left_out_of_its_own_fit(birds):
          "f1 has 900 different values", 1),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("verb", ["fit", "compare", "report"])
+@pytest.mark.parametrize("verb", ["fit", "evaluate", "compare", "report"])
 def test_labels_that_cannot_be_meant_are_refused(birds, verb, options, message, code):
     write(birds, "csv")
-    output = {"fit": ["--output", "r.safetensors"], "compare": [], "report": ["--output", "r.html"]}[verb]
-    assert message in unspur(verb, "rows.csv", *options, *output, code=code)[1]
+    output = {"fit": ["--output", "new.safetensors"], "report": ["--output", "r.html"]}.get(verb, [])
+    removal = []
+    if verb == "evaluate":
+        expected(birds).save("r.safetensors")
+        removal = ["r.safetensors"]
+    assert message in unspur(verb, *removal, "rows.csv", *options, *output, code=code)[1]
+
+
+def test_an_array_of_two_columns_is_no_label(birds):
+    np.savez("rows.npz", Z=birds[FEATURES], bird=birds["bird"].to_numpy().astype(str), both=np.eye(2)[birds["water"]])
+    said = unspur("fit", "rows.npz", "--main", "bird", "--concept", "both", *FAST, code=1)[1]
+    assert "both is an array of shape (900, 2); a label is one column." in said
+    assert "repeat --concept" in said
+
+
+@pytest.mark.parametrize("output", ["clean.parquet", "folder"])
+def test_a_label_to_carry_along_is_not_ignored(birds, output):
+    unspur("fit", *write(birds, "parquet"), *FAST)
+    labels = ["--label", "bird", "--label", "water", "--label", "season"]
+    said = unspur("apply", "r.safetensors", "rows.parquet", *labels, "--ignore", "season", "--output", output, code=2)
+    assert "season is named as a label and with --ignore" in said[1]
+    unspur("apply", "r.safetensors", "rows.parquet", *labels, "--output", output)  # control
 
 
 def test_complaints_use_the_names_of_the_columns(birds):
@@ -172,7 +194,7 @@ def test_methods_are_compared_on_all_combinations(birds):
     gaps = birds.assign(water=birds["water"].astype(object).where(birds.index >= 30))
     command = ["compare", *write(gaps, "csv"), "--remover", "none", "--remover", "LEACE", "--remover", "JSE"]
     out, notes = unspur(*command, "--head", "GroupWeighted", "--json")
-    assert "30 of 900 rows have no water or no season; they are left out of the fit." in notes
+    assert "30 of 900 rows have no water or no season; they are left out of the fit of removers." in notes
     lines = json.loads(out)
     assert not any(line["problem"] for line in lines)
     assert [line["removed"] for line in lines][:2] == [0, 3]
@@ -186,9 +208,26 @@ def test_methods_are_compared_on_all_combinations(birds):
     assert "Groups without test rows, which are left out: bird=sea, water=0, season=spring." in shown
 
 
+def test_last_layers_are_evaluated_in_all_combinations(birds):
+    gaps = birds.assign(season=birds["season"].where(birds.index >= 30))
+    unspur("fit", *write(gaps, "csv"), *FAST)
+    gaps.iloc[::2].to_csv("test.csv", index=False)
+    told = json.loads(unspur("evaluate", "r.safetensors", "rows.csv", *SEVERAL, "--test", "test.csv", "--json")[0])
+    for name in ("as it is", "removed"):
+        assert told[name]["names"] == ["bird", "water", "season"]
+        assert len(told[name]["groups"]) == 12
+        assert (told[name]["rows"], told[name]["ungrouped_rows"]) == (450, 15)
+    assert told["removed"]["group_average"] != told["as it is"]["group_average"]
+    classes = ["--main", "season", "--concept", "water", "--ignore", "bird"]
+    birds.to_csv("rows.csv", index=False)
+    told = json.loads(unspur("evaluate", "r.safetensors", "rows.csv", *classes, "--json")[0])
+    assert len(told["removed"]["groups"]) == 6
+
+
 def test_a_report_is_about_all_concepts(birds):
-    command = ["report", *write(birds, "csv"), "--output", "page.html", "--with", "LEACE", "--json"]
-    told = json.loads(unspur(*command, "--weight-decay", "0.1")[0])
+    command = ["report", *write(birds.iloc[:450], "csv"), "--output", "page.html", "--json"]
+    with quick_probes():
+        told = json.loads(unspur(*command, "--weight-decay", "0.1")[0])
     assert set(told["judged"][1]["leakage"]) == {"water", "season"}
     assert len(told["judged"][1]["accuracy"]["groups"]) == 12
     page = Path("page.html").read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.stats import norm
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import StratifiedKFold
+from sklearn.model_selection import GroupKFold, StratifiedKFold
 from threadpoolctl import threadpool_limits
 
 from unspur import AffineMap, Subspace
@@ -259,3 +259,46 @@ def test_bad_input_says_what_is_needed():
     ):
         with pytest.raises(error, match=match):
             call()
+
+
+def films(seed, n_films=60, size=8, shift=0.0):
+    """Frames of films that are much alike; the concept is that of the film."""
+    rng = np.random.default_rng(seed)
+    film = np.repeat(np.arange(n_films), size)
+    concept = (np.arange(n_films) % 2)[film]
+    Z = rng.normal(size=(n_films, 5))[film] + 0.2 * rng.normal(size=(len(film), 5))
+    Z[:, 0] += shift * (2 * concept - 1)
+    return Z, concept, film
+
+
+def test_clusters_share_a_fold_and_are_counted_once():
+    found = {True: 0, False: 0}
+    for seed in range(6):
+        Z, concept, film = films(seed)
+        for told in found:
+            part = leakage(Z, concept, clusters=film if told else None, penalty=1.0, random_state=seed)
+            found[told] += part.p < 0.05
+    assert found[True] <= 1
+    assert found[False] >= 4  # the control: frames of one film are recognised
+    Z, concept, film = films(0, shift=2.0)
+    there = leakage(Z, concept, clusters=film, random_state=0)
+    assert there.p < 1e-3
+    fewer = leakage(Z, concept, clusters=film, random_state=0, cv=GroupKFold(4))
+    assert fewer.accuracy > 0.85
+    apart = leakage(Z, concept, random_state=0)
+    assert there.high - there.low > 1.5 * (apart.high - apart.low)
+    test = films(1, shift=2.0)
+    narrow, wide = (
+        leakage(Z, concept, Z_test=test[0], concept_test=test[1], clusters_test=c, random_state=0)
+        for c in (None, test[2])
+    )
+    assert wide.accuracy == narrow.accuracy
+    assert wide.high - wide.low > narrow.high - narrow.low
+
+
+def test_clusters_that_cannot_be_kept_together_are_refused():
+    Z, concept, film = films(0)
+    with pytest.raises(InputError, match="a cluster has rows in a training set and in its test set"):
+        leakage(Z, concept, clusters=film, cv=StratifiedKFold(shuffle=True, random_state=0).split(Z, concept))
+    with pytest.raises(GroupSizeError, match="concept=0 lie in 1 cluster"):
+        leakage(Z, concept, clusters=concept)

@@ -30,7 +30,7 @@ from unspur.metrics import explained_variance, group_accuracy
 from unspur.removers.joint import Tracks
 from unspur.removers.weight_decay import WEIGHT_DECAYS, choose_weight_decay
 from unspur.solvers.outcome import Outcome
-from unspur.trace import Trace
+from unspur.trace import Trace, Traces
 
 
 def fitted(toy, **options):
@@ -278,6 +278,23 @@ def test_trace_tells_the_whole_story(toy):
     assert len(accepted) == jse.spurious_.dim
     assert set(saved["steps"][0]["loss_main"]) == {f"main={y}, concept={c}" for y in (0, 1) for c in (0, 1)}
     assert type(jse.trace_).from_dict(saved).to_dict() == saved
+
+
+def test_a_long_trace_has_a_summary_and_a_short_one_is_its_own(toy):
+    trace = fitted(toy).trace_
+    assert len(trace) <= 8
+    assert trace.summary() == str(trace)
+    steps = [replace(trace[0], outer=k // 5 + 1, inner=k % 5 + 1) for k in range(40)]
+    steps += [replace(trace[-1], outer=8, inner=0, verdict=replace(trace[-1].verdict, role="spurious", proper=False))]
+    long = replace(trace, steps=tuple(steps))
+    summary = long.summary()
+    assert len(summary.splitlines()) < 20 < len(str(long).splitlines())
+    assert "… 38 more tests" in summary
+    assert "0 of 1 spurious and 40 of 40 main-task directions" in summary
+    assert f"stopped: {trace.stopped}"[:60] in summary
+    several = Traces({"hat": long, "light": trace})
+    assert "hat\n  accepted: 0 of 1 spurious and 40 of 40 main-task directions\n  stopped: " in several.summary()
+    assert Traces({"light": trace}).summary() == str(Traces({"light": trace}))
 
 
 def test_a_solver_that_stops_early_warns_and_is_in_the_trace(toy):

@@ -35,9 +35,10 @@ from unspur.rows import Columns, MemoryRows, Weighting, choose, rows_of
 from unspur.rows.torch import TorchRows
 from unspur.subspace import Subspace
 from unspur.sums import fused
+from unspur.sums.cluster_losses import Scores
 from unspur.sums.counts import CellCounts
 from unspur.sums.covariances import Covariances
-from unspur.sums.group_losses import GroupDerivatives, HeldOutLosses, LeaveOneOut, ScalarModel
+from unspur.sums.group_losses import GroupDerivatives, HeldOutLosses, LeaveOneOut, RowLosses, ScalarModel
 from unspur.sums.logistic import LogisticLosses, loss_and_probability
 from unspur.sums.moments import ColumnFaults, Moments
 from unspur.sums.scalars import FoldScore, LinearScore, ScalarLoss, ScoreMoments, Standardisation
@@ -148,6 +149,15 @@ STATISTICS = {
         np.full((2, 2), 0.7),
     ),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("statistic", [Scores(FoldScore(0, FOLDS)), RowLosses(MODEL)])
+def test_one_number_a_row_comes_to_the_host_in_the_order_of_the_rows(statistic, device):
+    here = np.concatenate(MemoryRows(Z, COLUMNS).sum(statistic), axis=-1)
+    there = np.concatenate(TorchRows(torch.tensor(Z, device=device), COLUMNS, block_rows=256).sum(statistic), axis=-1)
+    assert here.shape[-1] == len(Z)
+    np.testing.assert_allclose(there, here, rtol=1e-5)
 
 
 def numbers(value) -> list[np.ndarray]:

@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 import torch
+import transformers
 from torch import nn
 
 from tests.surgery.maps import D, error, make, rows
 from unspur import surgery
 from unspur.exceptions import InputError
-
-transformers = pytest.importorskip("transformers")
 
 REMOVAL = make("oblique remove")
 

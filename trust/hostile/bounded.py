@@ -30,8 +30,6 @@ from trust.hostile.trials import BrokenPromiseError, Reader, put, trials
 COMPUTING, WAITING = 10.0, 15.0
 #: The latter while the process makes its imports and a sound file.
 STARTING = 60.0
-#: Bytes that a trial may take beyond what the process had before it: of memory, and of address space that it asks for.
-MOST = 100 << 20
 #: Bytes of address space beyond what the process has after its imports. One that asks for more gets a MemoryError.
 ROOM = 2 << 30
 #: Characters of a message: one that holds half of the file is not clear.
@@ -202,7 +200,7 @@ def _try_all(asked: dict[str, Any], tree: Path, say: Any) -> None:
         say(trial=what, number=number)
         memory = _Memory()
         outcome, said = _tried(reader, path, asked["computing"])
-        if outcome != "fault" and (taken := memory.taken) > MOST:
+        if outcome != "fault" and (taken := memory.taken) > reader.most:
             outcome, said = "fault", f"it took {taken >> 20:,} MB"
         gc.collect(0)
         if outcome != "fault" and (changed := _listing(tree) ^ before):

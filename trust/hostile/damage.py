@@ -125,10 +125,12 @@ def _said(place: tuple[Any, ...]) -> str:
 
 
 def _with(value: Any, place: tuple[Any, ...], change: Callable[[Any, Any], object]) -> Any:
-    outer = [copy.deepcopy(value)]
+    """The value with a change at a place; what does not lie on the way there is shared, not copied."""
+    outer = [value]
     holder: Any = outer
     keys = (0, *place)
     for key in keys[:-1]:
+        holder[key] = copy.copy(holder[key])
         holder = holder[key]
     change(holder, keys[-1])
     return outer[0]

@@ -21,7 +21,7 @@ from trust.hostile.damage import ODD_JSON, as_json, odd_fields
 from trust.hostile.trials import NOT_FILES, Attacks, Bad, Reader, promised
 from unspur.lab.datasets.celeba import CelebA
 from unspur.lab.datasets.downloads.archives import Limits, unpack
-from unspur.lab.datasets.examples import open_image
+from unspur.lab.datasets.examples import MEMORY, open_image
 from unspur.lab.datasets.multinli import FILES, MultiNLI
 from unspur.lab.datasets.own import Own
 from unspur.lab.datasets.waterbirds import PUBLISHED, Birds, read_published
@@ -258,6 +258,11 @@ def image_attacks(_: bytes) -> Attacks:
             yield f"{kind}, cut {k}", sound[: len(sound) * k // 10]
     for side in (1, 10_000, 20_000, 2**31 - 1):
         yield f"a PNG of {side} × {side}", _png(side, side)
+    for side in (3_000, 4_900, 5_100, 13_300):
+        yield (
+            f"a PNG of {side} × {side} that has all its pixels",
+            _png(side, side, pixels=bytes((side + 15) // 8 * side)),
+        )
     yield "a PNG without pixels", _png(0, 0)
     yield "a PNG with a text of 64 MB", _png(1, 1, (b"zTXt", b"x\x00\x00" + zlib.compress(bytes(64 << 20))))
     yield "a PNG with a profile of 64 MB", _png(1, 1, (b"iCCP", b"x\x00\x00" + zlib.compress(bytes(64 << 20))))
@@ -267,13 +272,13 @@ def image_attacks(_: bytes) -> Attacks:
     yield from NOT_FILES
 
 
-def _png(width: int, height: int, *chunks: tuple[bytes, bytes]) -> bytes:
+def _png(width: int, height: int, *chunks: tuple[bytes, bytes], pixels: bytes = bytes(100_000)) -> bytes:
     def chunk(kind: bytes, body: bytes) -> bytes:
         return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
 
     header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0))
     body = b"".join(chunk(*one) for one in chunks)
-    return b"\x89PNG\r\n\x1a\n" + header + body + chunk(b"IDAT", zlib.compress(bytes(100_000))) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + header + body + chunk(b"IDAT", zlib.compress(pixels)) + chunk(b"IEND", b"")
 
 
 # Pairs of sentences
@@ -433,11 +438,11 @@ def faces_attacks(sound: bytes) -> Attacks:
 
 tar = Reader(_made("set.tar.gz", _tar), _unpack, tar_attacks)
 zips = Reader(_made("set.zip", _zip), _unpack, zip_attacks)
-jpeg = Reader(_made("picture.jpg", lambda: _picture("JPEG")), _open_image, image_attacks)
-png = Reader(_made("picture.png", lambda: _picture("PNG")), _open_image)
-gif = Reader(_made("picture.gif", lambda: _picture("GIF")), _open_image)
-tiff = Reader(_made("picture.tif", lambda: _picture("TIFF")), _open_image)
-deep_grey = Reader(_made("picture.png", lambda: _picture("PNG", "I;16")), _open_image)
+jpeg = Reader(_made("picture.jpg", lambda: _picture("JPEG")), _open_image, image_attacks, most=MEMORY)
+png = Reader(_made("picture.png", lambda: _picture("PNG")), _open_image, most=MEMORY)
+gif = Reader(_made("picture.gif", lambda: _picture("GIF")), _open_image, most=MEMORY)
+tiff = Reader(_made("picture.tif", lambda: _picture("TIFF")), _open_image, most=MEMORY)
+deep_grey = Reader(_made("picture.png", lambda: _picture("PNG", "I;16")), _open_image, most=MEMORY)
 pairs = Reader(_make_pairs, _read_pairs, pairs_attacks, text=True)
 own = Reader(_make_own, _read_own, own_attacks, text=True)
 published = Reader(_make_published, _read_published, published_attacks, text=True)

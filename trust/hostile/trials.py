@@ -17,6 +17,10 @@ Bad: TypeAlias = bytes | Callable[[Path], object]
 Attacks: TypeAlias = Iterable[tuple[str, Bad]]
 
 
+#: Bytes that a trial may take beyond what the process had before it: of memory, and of address space that it asks for.
+MOST = 100 << 20
+
+
 @dataclass(frozen=True)
 class Reader:
     """A kind of file. `make` writes a sound one, and all that lies beside it, into an empty folder and names it.
@@ -24,7 +28,7 @@ class Reader:
     `read` reads it and raises `BrokenPromiseError` if what it got is not what the reader promises. `attacks` are bad
     files made by hand, of the sound one. `text`: words of it may be replaced. `by_chance`: whether damage is drawn too.
     `forged` draws a file that is sound as far as its format goes, and of which one thing is wrong; every second one of
-    those that are drawn is of these.
+    those that are drawn is of these. `most` is the memory that a file may take, whatever it says.
     """
 
     make: Callable[[Path], Path]
@@ -33,6 +37,7 @@ class Reader:
     text: bool = False
     by_chance: bool = True
     forged: Callable[[bytes, np.random.Generator], bytes] | None = None
+    most: int = MOST
 
 
 class BrokenPromiseError(Exception):

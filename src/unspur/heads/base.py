@@ -43,7 +43,7 @@ class Head(ClassifierMixin, BaseEstimator):
     # head trained on rows with the concept in them would be none. `set_fit_request(X_val=True, …)` asks for them, and
     # `Pipeline(transform_input=["X_val"])` sends them through the steps before.
     __metadata_request__fit: ClassVar[dict[str, bool]] = {
-        "concept": True, "sample_weight": True,
+        "concept": True, "sample_weight": True, "clusters": True,
         "X_val": False, "y_val": False, "concept_val": False, "sample_weight_val": False,
     }  # fmt: skip
     _needs_concept: ClassVar[bool] = True
@@ -83,6 +83,7 @@ class Head(ClassifierMixin, BaseEstimator):
         y_val: Array | None = None,
         concept_val: Array | None = None,
         sample_weight_val: Array | None = None,
+        clusters: Array | None = None,
     ) -> Self:
         """Train the last layer.
 
@@ -98,13 +99,15 @@ class Head(ClassifierMixin, BaseEstimator):
         sample_weight : array of shape (n,), optional
         X_val, y_val, concept_val, sample_weight_val : arrays, optional
             Held-out rows, where the method uses some; else rows of X are held out.
+        clusters : array of shape (n,), optional
+            Which rows belong together (frames of one film): where rows of X are held out, whole clusters are.
 
         A fit that fails leaves the estimator as it was.
         """
         before = dict(self.__dict__)
         try:
             self._validate_params()
-            train = Sample(X, y, concept, sample_weight)
+            train = Sample(X, y, concept, sample_weight, clusters=clusters)
             validation = Sample(X_val, y_val, concept_val, sample_weight_val, "_val")
             self._fit(train, validation)
         except BaseException:
@@ -202,7 +205,13 @@ class Head(ClassifierMixin, BaseEstimator):
 
 
 def fit_path(
-    head: Head, weight_decays: Sequence[float], X: Array, y: Array, *, concept: Array | None = None
+    head: Head,
+    weight_decays: Sequence[float],
+    X: Array,
+    y: Array,
+    *,
+    concept: Array | None = None,
+    clusters: Array | None = None,
 ) -> list[Head]:
     """Copies of a head, each fitted with one of these penalties, as `fit` would.
 
@@ -214,7 +223,7 @@ def fit_path(
         one = clone(head).set_params(weight_decay=weight_decay)
         one._validate_params()
         if data is None:
-            sample = Sample(X, y, concept if one._needs_concept else None, None)
+            sample = Sample(X, y, concept if one._needs_concept else None, None, clusters=clusters)
             nothing = Sample(None, None, None, None, "_val")
             data = head_data(one, sample, nothing, one.missing_concept, needs_concept=one._needs_concept)
         else:

@@ -109,11 +109,12 @@ class ERM(TrainedHead):
         y_val: Array | None = None,
         concept_val: Array | None = None,  # noqa: ARG002
         sample_weight_val: Array | None = None,
+        clusters: Array | None = None,
     ) -> Self:
         """Train the last layer; `concept` and `concept_val` are not looked at (see `Head.fit` for the rest)."""
         return super().fit(
             X, y, concept=None, sample_weight=sample_weight, X_val=X_val, y_val=y_val, concept_val=None,
-            sample_weight_val=sample_weight_val,
+            sample_weight_val=sample_weight_val, clusters=clusters,
         )  # fmt: skip
 
     def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:

@@ -12,6 +12,7 @@ from sklearn.utils.validation import assert_all_finite, column_or_1d
 
 from unspur._arrays import rows_at
 from unspur._typing import Array, FloatArray, IntArray
+from unspur.clusters import folds_by_cluster
 from unspur.exceptions import InputError, LabelError
 from unspur.labels import ClassLabel, class_label
 from unspur.removers.concepts import concept_columns, read_concepts
@@ -34,6 +35,8 @@ class LabelledRows:
     weight: FloatArray
     shape: tuple[int, int]
     classes: tuple[Any, ...]
+    #: Cluster of each row, (n,): rows of one are held out together; None where rows are independent.
+    clusters: IntArray | None = None
     _geometries: dict[bool, Geometry] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
@@ -103,7 +106,12 @@ class LabelledRows:
         return rows_of(z, Columns(targets, self.group[rows], self.weight[rows], 0))
 
     def split(self, share: float, rng: np.random.Generator) -> tuple[Self, Self]:
-        """The rows, and `share` of every group held out; groups of two rows and more are in both."""
+        """The rows, and `share` of every group held out; groups of two rows and more are in both.
+
+        Of rows in clusters, about that share of every group, in whole clusters.
+        """
+        if self.clusters is not None:
+            return self._split_clusters(self.clusters, share, rng)
         held_out = []
         for g in range(self.n_groups):
             members = rng.permutation(np.flatnonzero((self.group == g) & (self.weight > 0)))
@@ -112,6 +120,18 @@ class LabelledRows:
         if not len(there):
             raise InputError("No group has two rows, so none can be held out. Pass a validation set (X_val, y_val, …).")
         return self.only(np.setdiff1d(np.arange(len(self.y)), there)), self.only(there)
+
+    def _split_clusters(self, clusters: IntArray, share: float, rng: np.random.Generator) -> tuple[Self, Self]:
+        live = np.flatnonzero(self.weight > 0)
+        code = np.unique(clusters[live], return_inverse=True)[1].reshape(-1)
+        fold = folds_by_cluster(code, self.group[live], np.array([share, 1.0 - share]), rng)
+        kept, there = live[fold == 1], live[fold == 0]
+        if not len(kept) or not len(there):
+            raise InputError(
+                f"The rows lie in {code.max() + 1} clusters, which are held out as a whole; none is left on one of the "
+                "two sides. Pass rows of more clusters, or a validation set (X_val, y_val, …)."
+            )
+        return self.only(kept), self.only(there)
 
     def equal_groups(self, rng: np.random.Generator) -> IntArray:
         """Rows, as many of every group that has any as the smallest has, drawn without replacement and sorted."""
@@ -205,9 +225,12 @@ def _labelled(z: Array, y: ClassLabel, concept: ClassLabel | None, sample: Sampl
     """Rows and codes; those whose concept is asked for and missing get weight zero."""
     n = len(z)
     weight = checked_weights(sample.sample_weight, f"sample_weight{sample.suffix}", n)
+    together = sample.codes(n)
     if concept is None:
-        return LabelledRows(z, y.codes, np.zeros(n, dtype=np.intp), weight, (len(y.classes), 1), y.classes)
+        alone = np.zeros(n, dtype=np.intp)
+        return LabelledRows(z, y.codes, alone, weight, (len(y.classes), 1), y.classes, together)
     weight = np.where(concept.present, weight, 0.0)
     if not weight.any():
         raise LabelError(f"No row has both a concept{sample.suffix} and a positive weight.")
-    return LabelledRows(z, y.codes, concept.codes, weight, (len(y.classes), len(concept.classes)), y.classes)
+    shape = (len(y.classes), len(concept.classes))
+    return LabelledRows(z, y.codes, concept.codes, weight, shape, y.classes, together)

@@ -152,11 +152,11 @@ def make_remover(name: str, balance: str, seed: int) -> Any:
 
 def fit_remover(remover: Any, train: Rows, validation: Rows | None) -> None:
     """Fit a remover; validation rows go to those that judge directions on them."""
-    held_out = {}
+    more = train.together() if isinstance(remover, JSE | INLP) else {}
     if validation is not None and isinstance(remover, JSE | INLP):
-        held_out = validation.held_out()
-    remover.fit(train.Z, train.y, concept=train.concept, **held_out)
+        more |= {**validation.held_out(), **validation.together("_val")}
+    remover.fit(train.Z, train.y, concept=train.concept, **more)
 
 
 def _cleaned(remover: Any, rows: Rows) -> Rows:
-    return rows if remover is None else Rows(remover.transform(rows.Z), rows.y, rows.concept)
+    return rows if remover is None else replace(rows, Z=remover.transform(rows.Z))

@@ -16,6 +16,7 @@ from sklearn.base import clone
 
 from unspur import ERM, JSE
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
+from unspur.clusters import cluster_codes, folds_by_cluster
 from unspur.exceptions import InputError, NotConvergedWarning, NothingRemovedWarning, TaskLostWarning
 from unspur.heads.base import fit_path
 from unspur.labels import is_missing
@@ -49,12 +50,14 @@ GRIDS: dict[str, dict[str, Sequence[Any]]] = {
 class Rows:
     """Embeddings with their two labels. A concept may be missing (None, NaN).
 
-    Several concepts are a mapping from their names to labels, or an array (n, m).
+    Several concepts are a mapping from their names to labels, or an array (n, m). `clusters` are labels of the rows
+    that belong together, if some do.
     """
 
     Z: Array
     y: Array
     concept: Any
+    clusters: Array | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -65,7 +68,7 @@ class Rows:
             concept: Any = {name: labels[rows] for name, labels in self.concept.items()}
         else:
             concept = self.concept[rows]
-        return Rows(self.Z[rows], self.y[rows], concept)
+        return Rows(self.Z[rows], self.y[rows], concept, None if self.clusters is None else self.clusters[rows])
 
     @property
     def group(self) -> IntArray:
@@ -92,14 +95,25 @@ class Rows:
         """These rows as those to judge on: the arguments of `fit` that say so."""
         return {"X_val": self.Z, "y_val": self.y, "concept_val": self.concept}
 
+    def together(self, suffix: str = "") -> dict[str, Array]:
+        """Which rows belong together, as an argument of `fit`: `clusters`, or `clusters_val`."""
+        return {} if self.clusters is None else {f"clusters{suffix}": self.clusters}
+
     def split(self, share: float, seed: int) -> tuple[Rows, Rows]:
-        """The rows without, and with only, a share of each group (see `held_out`)."""
-        held = held_out(self.group, share, np.random.default_rng(seed))
+        """The rows without, and with only, a share of each group; clusters stay together (see `held_out`)."""
+        held = held_out(self.group, share, np.random.default_rng(seed), self.clusters)
         return self.select(~held), self.select(held)
 
 
-def held_out(group: IntArray, share: float, rng: np.random.Generator) -> BoolArray:
-    """A mask of a share of each group, shape (n,): one row at least, but not the only one; none of group -1."""
+def held_out(group: IntArray, share: float, rng: np.random.Generator, clusters: Array | None = None) -> BoolArray:
+    """A mask of a share of each group, shape (n,): one row at least, but not the only one; none of group -1.
+
+    With labels of `clusters`, (n,), whole clusters are held out, also rows of theirs that are in no group.
+    """
+    if clusters is not None:
+        code = cluster_codes(clusters, "clusters", len(group))
+        numbered = np.where(group < 0, group.max(initial=-1) + 1, group)
+        return np.asarray(folds_by_cluster(code, numbered, np.array([share, 1.0 - share]), rng) == 0)
     held = np.zeros(len(group), dtype=bool)
     for g in range(int(group.max(initial=-1)) + 1):
         members = rng.permutation(np.flatnonzero(group == g))
@@ -166,7 +180,7 @@ def choose_layer(
     if validation is not None and np.any(validation.group >= 0):
         return select_head(head, grid, train, validation)
     group = train.group
-    aside = held_out(group, CHOOSING, np.random.default_rng(seed))
+    aside = held_out(group, CHOOSING, np.random.default_rng(seed), train.clusters)
     notes = _single_rows(group)
     if not aside.any():
         note = f"No group has two rows, so no penalty could be chosen; it is {head.weight_decay:g}, the default."
@@ -234,13 +248,13 @@ def select_head(
 def _fitted(head: Any, rows: Rows, **more: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)  # a value that cannot be solved loses on its own
-        return head.fit(rows.Z, rows.y, concept=rows.concept, **more)
+        return head.fit(rows.Z, rows.y, concept=rows.concept, **rows.together(), **more)
 
 
 def _path(head: Any, penalties: Sequence[float], rows: Rows) -> dict[float, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)
-        fitted = fit_path(head, penalties, rows.Z, rows.y, concept=rows.concept)
+        fitted = fit_path(head, penalties, rows.Z, rows.y, concept=rows.concept, clusters=rows.clusters)
     return dict(zip(penalties, fitted, strict=True))
 
 
@@ -313,7 +327,7 @@ def select_orthogonality(
             for expected in (TaskLostWarning, NothingRemovedWarning):
                 warnings.simplefilter("ignore", expected)
             _fit(tried, fit_on, judged_on if validation is not None else None)
-        left = [Rows(tried.transform(rows.Z), rows.y, rows.concept) for rows in (fit_on, judged_on)]
+        left = [replace(rows, Z=tried.transform(rows.Z)) for rows in (fit_on, judged_on)]
         losses[kind] = min(loss for _, loss in select_head(ERM(), {"weight_decay": penalties}, *left).table)
     best = min(losses, key=lambda kind: losses[kind])
     if validation is None:
@@ -322,8 +336,8 @@ def select_orthogonality(
 
 
 def _fit(jse: JSE, train: Rows, validation: Rows | None) -> None:
-    held_out = {} if validation is None else validation.held_out()
-    jse.fit(train.Z, train.y, concept=train.concept, **held_out)
+    held_out = {} if validation is None else {**validation.held_out(), **validation.together("_val")}
+    jse.fit(train.Z, train.y, concept=train.concept, **train.together(), **held_out)
 
 
 def group_loss(head: Any, rows: Rows) -> float:

@@ -3,6 +3,7 @@
 from unspur.metrics.description import DescriptionLength, description_length
 from unspur.metrics.groups import GroupAccuracy, group_accuracy
 from unspur.metrics.leakage import Leakage, leakage
+from unspur.metrics.numeric import NumericLeakage
 from unspur.metrics.paired import PairedDifference, paired_difference, worst_difference
 from unspur.metrics.reconstruction import explained_variance, reconstruction_error
 from unspur.metrics.subspaces import principal_angles, shared_variance
@@ -11,6 +12,7 @@ __all__ = [
     "DescriptionLength",
     "GroupAccuracy",
     "Leakage",
+    "NumericLeakage",
     "PairedDifference",
     "description_length",
     "explained_variance",

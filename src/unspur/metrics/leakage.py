@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from numbers import Integral
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 from scipy.stats import norm
@@ -17,7 +17,9 @@ from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.clusters import cluster_codes, clusters_in_two, folds_by_cluster
 from unspur.exceptions import GroupSizeError, InputError
 from unspur.labels import class_label
-from unspur.metrics.probes import Kind, balanced, checked_rows, fit_probe
+from unspur.metrics import numeric
+from unspur.metrics.numeric import NumericLeakage
+from unspur.metrics.probes import Kind, balanced, checked_rows, fit_probe, scale_notes
 from unspur.metrics.proportions import mean_interval, p_above
 from unspur.sums.cluster_losses import HeldOutClusters, average_error
 
@@ -40,6 +42,7 @@ class Leakage:
         (at a level of 0.95).
     loss, chance_loss : class-balanced log loss in nats, and log k. A loss above it is a probe that is sure and wrong.
     recall : accuracy in each class, in the order of `classes`.
+    notes : what a reader should know about the rows, such as columns of very different scale or outliers.
     """
 
     accuracy: float
@@ -54,10 +57,16 @@ class Leakage:
     rows: int
     probe: Kind
     level: float = 0.95
+    notes: tuple[str, ...] = ()
+
+    @property
+    def below_chance(self) -> bool:
+        """Whether the probe is wrong more often than a guess, as it is on rows that a removal was fitted on."""
+        return self.high < self.chance
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, ready for JSON."""
-        return {**asdict(self), "recall": list(self.recall), "classes": list(self.classes)}
+        return {**asdict(self), "recall": list(self.recall), "classes": list(self.classes), "notes": list(self.notes)}
 
     def __str__(self) -> str:
         text = (
@@ -65,15 +74,54 @@ class Leakage:
             f"{100 * self.high:.1f}; chance {100 * self.chance:.1f}; p {_small(self.p)}), "
             f"loss {self.loss:.3f} (chance {self.chance_loss:.3f}), {self.rows} rows"
         )
-        below = self.high < self.chance
-        return text + ("; below chance: were these rows used to fit the removal?" if below else "")
+        below = ["below chance: were these rows used to fit the removal?"] if self.below_chance else []
+        return "; ".join([text, *below, *self.notes])
 
 
+@overload
+def leakage(
+    Z: Array,
+    concept: Array,
+    *,
+    probe: Kind = ...,
+    concept_type: Literal["class"] = ...,
+    cv: Any = ...,
+    Z_test: Array | None = ...,
+    concept_test: Array | None = ...,
+    sample_weight: Array | None = ...,
+    sample_weight_test: Array | None = ...,
+    penalty: float | None = ...,
+    missing_concept: Any = ...,
+    level: float = ...,
+    random_state: Any = ...,
+    clusters: Array | None = ...,
+    clusters_test: Array | None = ...,
+) -> Leakage: ...
+@overload
+def leakage(
+    Z: Array,
+    concept: Array,
+    *,
+    probe: Kind = ...,
+    concept_type: Literal["continuous"],
+    cv: Any = ...,
+    Z_test: Array | None = ...,
+    concept_test: Array | None = ...,
+    sample_weight: Array | None = ...,
+    sample_weight_test: Array | None = ...,
+    penalty: float | None = ...,
+    missing_concept: Any = ...,
+    level: float = ...,
+    random_state: Any = ...,
+    clusters: Array | None = ...,
+    clusters_test: Array | None = ...,
+) -> NumericLeakage: ...
 def leakage(
     Z: Array,
     concept: Array,
     *,
     probe: Kind = "linear",
+    concept_type: Literal["class", "continuous"] = "class",
     cv: Any = 5,
     Z_test: Array | None = None,
     concept_test: Array | None = None,
@@ -85,7 +133,7 @@ def leakage(
     missing_concept: Any = None,
     level: float = 0.95,
     random_state: Any = None,
-) -> Leakage:
+) -> Leakage | NumericLeakage:
     """How well a fresh probe predicts the concept from rows it has not seen.
 
     Without a test set every row is predicted by a probe trained on the other folds. Probes give every class of the
@@ -94,14 +142,20 @@ def leakage(
 
     Parameters
     ----------
-    Z, concept : rows (n, d) and their label (n,) of two or more classes; rows with a missing label are left out.
-    probe : "linear" (logistic regression, exact) or "mlp" (one hidden layer of 64 units).
+    Z, concept : rows (n, d) and their label (n,) of two or more classes, or a number; rows where it is missing are left
+        out.
+    probe : "linear" (the best of several linear classifiers on folds of the training rows: logistic regression and
+        discriminant analysis, in several units) or "mlp" (one hidden layer of 64 units).
+    concept_type : "class", or "continuous" for a number. A number is predicted by ridge regression, and what comes back
+        is a NumericLeakage: R² out of sample, 0 where the rows say nothing.
     cv : number of folds (stratified by concept, drawn at random), a splitter, or pairs of index arrays (train, test).
     Z_test, concept_test : rows to judge on instead of folds.
     sample_weight, sample_weight_test : weights of rows, in training and in what is reported.
-    penalty : of the linear probe, in units of the mean variance; chosen on rows set aside when None.
+    penalty : of logistic (or ridge) regression on the columns as they are, in units of the mean variance; with None the
+        probe and its penalty are chosen on folds of the training rows.
     clusters, clusters_test : which rows belong together (frames of one film), by labels of any hashable kind. Rows of a
-        cluster share a fold, and interval and p count clusters; taken for independent rows they would be too sure.
+        cluster share a fold, and interval and p count clusters; taken for independent rows they would be too sure. For
+        classes only.
 
     Notes
     -----
@@ -113,10 +167,20 @@ def leakage(
     if not 0 < level < 1:
         raise InputError(f"level is a probability between 0 and 1, such as 0.95; got {level}.")
     rng = np.random.default_rng(random_state)
-    rows, codes, weight, classes, known = _labelled(Z, concept, sample_weight, missing_concept, None)
-    together = None if clusters is None else cluster_codes(clusters, "clusters", len(known))[known]
     if (Z_test is None) != (concept_test is None):
         raise InputError("Z_test and concept_test go together: pass both, or neither for cross-fitting.")
+    if concept_type == "continuous":
+        if clusters is not None or clusters_test is not None:
+            raise InputError("clusters= is for concepts of classes; of a number, pass one row of each cluster.")
+        if probe != "linear":
+            raise InputError(f"A number is predicted by a linear probe only; got probe={probe!r}.")
+        train = _numbered(Z, concept, sample_weight, missing_concept)
+        test = None if Z_test is None else _numbered(Z_test, concept_test, sample_weight_test, missing_concept)
+        return _of_a_number(train, test, cv, penalty, level, rng)
+    if concept_type != "class":
+        raise InputError(f"concept_type is 'class' or 'continuous'; got {concept_type!r}.")
+    rows, codes, weight, classes, known = _labelled(Z, concept, sample_weight, missing_concept, None)
+    together = None if clusters is None else cluster_codes(clusters, "clusters", len(known))[known]
     k = len(classes)
 
     def probabilities(train: Array, judged: Array) -> FloatArray:
@@ -132,8 +196,7 @@ def leakage(
             Z_test, concept_test, sample_weight_test, missing_concept, classes
         )
         together = None if clusters_test is None else cluster_codes(clusters_test, "clusters_test", len(known))[known]
-        if judged.shape[1] != rows.shape[1]:
-            raise InputError(f"Z_test has {judged.shape[1]} columns, Z has {rows.shape[1]}. They must be the same.")
+        _require_same_columns(rows, judged)
         log_p, meetings = probabilities(np.arange(len(rows)), judged), 1.0
     else:
         log_p, seen, folds = np.zeros((len(rows), k)), np.zeros(len(rows), dtype=bool), 0
@@ -143,7 +206,47 @@ def leakage(
         log_p, truth, importance = log_p[seen], codes[seen], weight[seen]
         together = None if together is None else together[seen]
         meetings = MEETINGS if folds > 1 else 1.0
-    return _summary(log_p, truth, importance, meetings, (classes, probe, level), together)
+    found = _summary(log_p, truth, importance, meetings, (classes, probe, level), together)
+    return replace(found, notes=scale_notes(rows))
+
+
+def _of_a_number(
+    train: tuple[Array, FloatArray, FloatArray],
+    test: tuple[Array, FloatArray, FloatArray] | None,
+    cv: Any,
+    penalty: float | None,
+    level: float,
+    rng: np.random.Generator,
+) -> NumericLeakage:
+    """What a linear probe predicts of a number: on test rows, or cross-fitted."""
+    rows, numbers, weight = train
+    notes, meetings = scale_notes(rows), 1.0
+    if test is not None:
+        judged, truth, importance = test
+        _require_same_columns(rows, judged)
+        predict, mean = numeric.ridge(rows, numbers, weight, penalty, rng)
+        predicted, means = predict(judged), np.full(len(judged), mean)
+    else:
+        predicted, means, which, folds = numeric.cross_fitted(rows, numbers, weight, cv, penalty, rng)
+        truth, importance, meetings = numbers[which], weight[which], MEETINGS if folds > 1 else 1.0
+    r2, low, high, p = numeric.summary(truth, predicted, means, importance, meetings, level)
+    return NumericLeakage(r2, low, high, p, len(truth), level, notes)
+
+
+def _numbered(
+    Z: Array, concept: Array, sample_weight: Array | None, missing: Any
+) -> tuple[Array, FloatArray, FloatArray]:
+    """Rows, numbers and weights where the number is known and the weight is positive."""
+    rows = checked_rows(Z)
+    numbers = numeric.numbers_of(on_numpy(concept), len(rows), missing)
+    weight = _weights(sample_weight, len(rows))
+    known = np.isfinite(numbers) & (weight > 0)
+    return (rows, numbers, weight) if known.all() else (rows[known], numbers[known], weight[known])
+
+
+def _require_same_columns(rows: Array, judged: Array) -> None:
+    if judged.shape[1] != rows.shape[1]:
+        raise InputError(f"Z_test has {judged.shape[1]} columns, Z has {rows.shape[1]}. They must be the same.")
 
 
 def _summary(
@@ -226,13 +329,18 @@ def _labelled(
     """
     rows = checked_rows(Z)
     label = class_label(concept, "concept", len(rows), missing=missing, classes=classes)
-    weight = np.ones(len(rows)) if sample_weight is None else np.asarray(on_numpy(sample_weight), dtype=np.float64)
-    if weight.shape != (len(rows),) or not np.all(weight >= 0) or not np.all(np.isfinite(weight)):
-        raise InputError(f"sample_weight must be {len(rows)} finite numbers ≥ 0, one per row; got {weight.shape}.")
+    weight = _weights(sample_weight, len(rows))
     known = label.present & (weight > 0)
     if known.all():
         return rows, label.codes, weight, label.classes, known
     return rows[known], label.codes[known], weight[known], label.classes, known
+
+
+def _weights(sample_weight: Array | None, n_rows: int) -> FloatArray:
+    weight = np.ones(n_rows) if sample_weight is None else np.asarray(on_numpy(sample_weight), dtype=np.float64)
+    if weight.shape != (n_rows,) or not np.all(weight >= 0) or not np.all(np.isfinite(weight)):
+        raise InputError(f"sample_weight must be {n_rows} finite numbers ≥ 0, one per row; got {weight.shape}.")
+    return weight
 
 
 def _folds(

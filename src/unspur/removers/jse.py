@@ -298,11 +298,18 @@ class JSE(Remover):
                 )
             self._set_removal()
             self.warn_if_nothing_removed(self.max_spurious)
-            if not self.trace_.complete:
-                warnings.warn(f"{_incomplete(self.trace_.stopped)} {_SOONER}", SearchLimitWarning, stacklevel=3)
+            if self.unfinished:
+                warnings.warn(f"{self.unfinished} {_SOONER}", SearchLimitWarning, stacklevel=3)
             if self.task_lost:
                 warnings.warn(f"{self.task_lost} {_KEEP_IT}", TaskLostWarning, stacklevel=3)
         return self
+
+    @property
+    def unfinished(self) -> str:
+        """What to say where the search reached its limit, or ""."""
+        if self.trace_.complete:
+            return ""
+        return f"The search did not come to its end: {self.trace_.stopped}. More of the concept may be left."
 
     @property
     def task_lost(self) -> str:
@@ -314,8 +321,7 @@ class JSE(Remover):
         return " ".join(filter(None, [measured, danger_to_task(self.trace_, self.spurious_.dim)]))
 
     def _notes(self) -> list[str]:
-        incomplete = "" if self.trace_.complete else _incomplete(self.trace_.stopped)
-        return [*super()._notes(), *filter(None, [incomplete, self.task_lost])]
+        return [*super()._notes(), *filter(None, [self.unfinished, self.task_lost])]
 
     def _set_removal(self) -> None:
         """The map that `transform` applies, in the coordinates of the rows that came."""
@@ -503,7 +509,3 @@ def _task_loss(estimation: JointEstimation, found: Subspaces) -> TaskLoss:
     return TaskLoss(
         chance + before.difference, chance + after.difference, chance, before.p, after.p, tests.significance_level
     )
-
-
-def _incomplete(stopped: str) -> str:
-    return f"The search did not come to its end: {stopped}. More of the concept may be left."

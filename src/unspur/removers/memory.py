@@ -18,8 +18,9 @@ PROJECTIONS, KEPT_ROWS = 8, 100_000
 SCALED_BY, BLOCK_ROWS = 10_000, 4096
 #: Ways to write numbers, and how much of a number is lost at most.
 ROUNDINGS = {"six digits": 5e-6, "half precision": 2.0**-11, "bfloat16": 2.0**-9}
-#: Matches count if at most this share as many lie between one and two tolerances, as they would if they were chance.
-SHELL = 1 / 3
+#: Matches count if at most this share as many rows lie a little farther away, within so many times the tolerance: of
+#: matches that are chance there would be far more.
+SHELL, REACH = 1 / 3, 8.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class Sketch:
     step: int
 
     @classmethod
+    @np.errstate(over="ignore", invalid="ignore")  # such rows are refused where they are checked
     def of(cls, blocks: Iterable[Array], n_rows: int) -> Self | None:
         """The sketch of rows that come in blocks; None of no rows."""
         step, seen = max(1, -(-n_rows // KEPT_ROWS)), 0
@@ -75,15 +77,15 @@ class Sketch:
 def equal_but_for_rounding(z: Array, sketches: Iterable[Sketch]) -> tuple[BoolArray, str]:
     """Rows that equal one that was kept to within rounding, and which rounding: the finest that explains any.
 
-    In few columns rows lie near each other by chance, and rows of a film are alike: those are as often farther away
-    than a rounding as they are nearer.
+    In few columns rows lie near each other by chance, and rows of a film are alike: more of those are a little farther
+    away than a rounding than are nearer.
     """
     found = [sketch.nearest(z) for sketch in sketches]
     for name, lost in ROUNDINGS.items():
         near, far = np.zeros(len(z), dtype=bool), np.zeros(len(z), dtype=bool)
         for distance, size in found:
             near |= distance <= lost * size
-            far |= distance <= 2 * lost * size
+            far |= distance <= REACH * lost * size
         if near.any() and (far & ~near).sum() <= SHELL * near.sum():
             return near, name
     return np.zeros(len(z), dtype=bool), ""

@@ -113,7 +113,7 @@ def require_sound(remover: Remover) -> None:
 def _spans(factor: FloatArray, subspace: Subspace) -> bool:
     """Whether the columns of a factor (d, k) have the span of a basis, as far as rounding lets one tell."""
     if not factor.shape[1] or not subspace.dim:
-        return factor.shape[1] == subspace.dim
+        return bool(factor.shape[1] == subspace.dim)
     lengths = np.linalg.norm(factor, axis=0)
     if not lengths.all():
         return False
@@ -127,4 +127,6 @@ def _require_classes(classes: tuple[Any, ...]) -> None:
     for value in classes:
         for one in value if isinstance(value, tuple) else (value,):
             if not isinstance(one, _SCALAR):
-                raise ValueError(f"a class is {brief(repr(one), 40)}, which is neither a text nor a number")
+                raise ValueError(  # noqa: TRY004 — of what a file holds
+                    f"a class is {brief(repr(one), 40)}, which is neither a text nor a number"
+                )

@@ -221,7 +221,10 @@ def one_main_class_at_a_time(
         told = (*(replace(step, outer=0) for step in alone[k].steps), *found.steps)
         whole = found.complete and alone[k].complete
         complete = complete and whole
-        traces.append(replace(trace, steps=told, complete=whole, main="y", main_class=tasks[k].of_class))
+        # A first search that met its limit is part of the story, too.
+        stopped = found.stopped if alone[k].complete else f"in round 0 {alone[k].stopped}; then {found.stopped}"
+        trace = replace(trace, steps=told, stopped=stopped, complete=whole)
+        traces.append(replace(trace, main="y", main_class=tasks[k].of_class))
         steps += told
     both = needed[0]
     for main in needed[1:]:

@@ -78,6 +78,8 @@ class ParquetRows(StoredRows):
                 for number in range(file.metadata.num_row_groups):
                     group = file.metadata.row_group(number)
                     overhead = max(overhead, pages_of(group, leaves))
+                    if group.num_rows < 0:
+                        raise InputError(f"{path} is damaged: its footer counts {group.num_rows} rows in a row group.")
                     groups.append(RowGroup(Path(path).absolute(), number, group.num_rows, start))
                     start += group.num_rows
                 for any_row in [group for group in groups[before:] if group.rows][:1]:

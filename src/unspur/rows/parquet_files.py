@@ -95,11 +95,19 @@ def said(error: BaseException) -> str:
 
 
 def batches(file: Any, group: RowGroup, columns: list[str], rows: int) -> Iterator[Any]:
-    """Record batches of a row group; what is damaged is named."""
+    """Record batches of a row group; what is damaged is named, also a footer that counts other rows than there are."""
+    seen = 0
     try:
-        yield from file.iter_batches(rows, row_groups=[group.number], columns=columns, use_threads=False)
+        for batch in file.iter_batches(rows, row_groups=[group.number], columns=columns, use_threads=False):
+            seen += batch.num_rows
+            if seen > group.rows:
+                break
+            yield batch
     except unreadable() as error:
         raise InputError(f"{group} is damaged (column {some(columns)}): {said(error)}") from error
+    if seen != group.rows:
+        more = "more" if seen > group.rows else f"only {seen}"
+        raise InputError(f"{group} is damaged: its footer counts {group.rows} rows, and there are {more}.")
 
 
 def plain_schema(schema: Any) -> dict[str, Any]:
@@ -165,8 +173,8 @@ def feature_columns_of(
     odd = [name for name in names if not _is_feature(schema[name])]
     if odd:
         raise InputError(
-            f"{path}: column {odd[0]!r} is of type {schema[odd[0]]}; features are numbers or booleans, a column each, or "
-            "one column of lists of them. Name other columns as labels, or leave them out."
+            f"{path}: column {odd[0]!r} is of type {schema[odd[0]]}; features are numbers or booleans, a column each, "
+            "or one column of lists of them. Name other columns as labels, or leave them out."
         )
     return names, False
 

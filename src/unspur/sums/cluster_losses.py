@@ -160,7 +160,7 @@ def clustered_losses(
     lines = (np.stack([weight, weight**2]), weighted, weighted * weight, weighted**2)
     total, first, *squares = (sum_by(clusters.cell & 3, values, 4) for values in lines)
     error, degrees = zip(*(average_error(line, clusters) for line in series), strict=True)
-    return GroupLosses(total, first, np.stack(squares), error=np.array(error), degrees=np.array(degrees))
+    return GroupLosses(total, first, np.stack(squares), error=error, degrees=degrees)
 
 
 def average_error(values: FloatArray, clusters: HeldOutClusters) -> tuple[float, float]:

@@ -122,8 +122,8 @@ class GroupLosses:
     #: Whether the direction points, on held-out rows too, to the value 1 of the concept and of the main label.
     points: tuple[bool, bool] = (True, True)
     #: Where rows come in clusters: error of the average of each series over groups, and its degrees of freedom, (5,).
-    error: FloatArray | None = None
-    degrees: FloatArray | None = None
+    error: tuple[float, ...] = ()
+    degrees: tuple[float, ...] = ()
 
     def __add__(self, other: GroupLosses) -> GroupLosses:
         return replace(

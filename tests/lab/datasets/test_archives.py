@@ -12,7 +12,7 @@ import pytest
 
 from tests.lab.datasets.making import PLAIN, everything, lay, make_zip, tar
 from unspur.exceptions import OutputExistsError
-from unspur.lab.datasets.downloads import ArchiveError
+from unspur.lab.datasets.downloads import ArchiveError, archives
 from unspur.lab.datasets.downloads.archives import Limits, unpack
 from unspur.lab.datasets.downloads.place import move_into
 
@@ -28,6 +28,20 @@ def unpacked(archive, tmp_path, **limits):
 def test_sound_archives_of_every_kind(tmp_path, mode):
     archive = make_zip(tmp_path / "a") if mode == "zip" else tar(tmp_path / "a", mode=mode)
     assert unpacked(archive, tmp_path) == PLAIN
+
+
+def test_a_small_zip_asks_for_little_memory(tmp_path, monkeypatch):
+    """Not for what the table of a million members would take."""
+    asked = []
+    read = archives._Guard.read
+
+    def noted(guard, size=-1):
+        asked.append(size if size >= 0 else guard.most)
+        return read(guard, size)
+
+    monkeypatch.setattr(archives._Guard, "read", noted)
+    assert unpacked(make_zip(tmp_path / "a"), tmp_path) == PLAIN
+    assert 0 < max(asked) <= 16 << 20
 
 
 @pytest.mark.parametrize("kind", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])

@@ -18,8 +18,9 @@ from unspur.lab.compare import choose_head, compare
 from unspur.lab.datasets import make_toy
 from unspur.lab.findings import STEPS, find
 from unspur.lab.findings.chosen import stratified
+from unspur.lab.findings.origin import used_parameters
 from unspur.lab.selection import Rows
-from unspur.metrics import shared_variance
+from unspur.metrics import leakage, shared_variance
 
 TRAIN, TEST = toy(), toy(700, rho=0.0, seed=1)
 JSE_TOY = removal(TRAIN)
@@ -437,7 +438,8 @@ def test_the_certificate_is_that_of_the_removal(found):
     assert found.certificate.distortion == told.distortion
     assert found.after.leakage["background"] == told.probe["concept"][1]
     assert found.before.leakage["background"] == told.probe["concept"][0]
-    assert found.nonlinear["background"].probe == "mlp"
+    assert found.nonlinear_before["background"] == leakage(TEST[0], TEST[2], probe="mlp", random_state=0)
+    assert found.nonlinear["background"] == leakage(JSE_TOY.transform(TEST[0]), TEST[2], probe="mlp", random_state=0)
 
 
 def test_every_step_is_reported():
@@ -452,6 +454,13 @@ def test_origin_says_how_to_get_the_same_again():
     found = find(jse, TRAIN, TEST, command="unspur report x.npz")
     origin = found.origin
     assert origin.parameters["significance_level"] == 0.01
+    assert {"tol", "max_iter", "cv"} <= set(origin.parameters)
+    assert not {"momentum", "learning_rate", "patience", "validation_fraction", "verbose"} & set(origin.parameters)
+    by_sgd = used_parameters(JSE(solver="sgd", cv=None))
+    assert {"momentum", "learning_rate", "patience", "validation_fraction"} <= set(by_sgd)
+    assert not {"tol", "max_iter"} & set(by_sgd)
+    assert "max_iter" in used_parameters(RLACE(solver="sgd"))
+    assert "max_iter" not in used_parameters(RLACE())
     assert {"unspur", "python", "numpy", "scipy", "scikit-learn"} <= set(origin.versions)
     assert origin.digests["rows of the fit"] == jse.training_hash_ == origin.digests["training rows"]
     assert origin.digests["test rows"] != origin.digests["training rows"]

@@ -175,6 +175,13 @@ def hostile_findings() -> Findings:
     )  # fmt: skip
 
 
+def file_findings() -> Findings:
+    """Photodigits whose rows are called by long paths, with more directions than a page looks along."""
+    found = photo_findings()
+    ids = [f"release-2024/photographs/high_resolution/digit_on_a_photograph_{k:06d}.png" for k in range(len(found.ids))]
+    return replace(found, ids=ids, removed=11)
+
+
 def long_findings() -> Findings:
     """The toy findings with labels, classes and axes whose names nobody would read to the end."""
     found, levels = toy_findings(), (("a" * 9000, "a" * 9001), ("b" * 9000, "c" * 9000))

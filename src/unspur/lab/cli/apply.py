@@ -15,6 +15,7 @@ from unspur.lab.cli.common import (
     ignore_option,
     json_option,
     read_rows,
+    refuse_ignored_labels,
     refuse_input_as_output,
     where_option,
 )
@@ -64,6 +65,7 @@ def apply(
     if Path(output).suffix.lower() not in KINDS and is_parquet(files):
         if where:
             raise click.UsageError("--where chooses rows for one file; a folder gets all rows of its files.")
+        refuse_ignored_labels(labels, ignore)
         remover = load(removal)
         rows = clean_parquet(remover, files, output, labels, ignore, overwrite=force)
         _report(output, rows, remover.n_features_in_, remover.spurious_.dim, as_json)

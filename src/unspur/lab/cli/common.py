@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 
-from unspur.lab.cli.completion import columns_of
+from unspur.lab.cli.completion import column_names, columns_of
 
 if TYPE_CHECKING:
     from unspur._typing import Array
@@ -73,6 +73,25 @@ def label_options(function: F) -> F:
     ):  # fmt: skip
         function = option(function)
     return function
+
+
+def aside(labels: tuple[str, ...], clusters: str | None, path: Any) -> tuple[str, ...]:
+    """The labels to read of a file whose rows are only measured on: clusters if it has them."""
+    if clusters is None or (isinstance(path, str) and clusters in column_names(path)):
+        return labels
+    return tuple(name for name in labels if name != clusters)
+
+
+#: The option that says which rows belong together.
+cluster_option = click.option(
+    "--cluster", "clusters", metavar="NAME", shell_complete=columns_of("file", "files"),
+    help="Rows with the same value belong together (one film, one person): held out together, counted once.",
+)  # fmt: skip
+
+
+def with_clusters(labels: tuple[str, ...], clusters: str | None) -> tuple[str, ...]:
+    """Columns that are no features: labels, and what says which rows belong together."""
+    return labels if clusters is None else (*labels, clusters)
 
 
 def _concepts(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
@@ -156,6 +175,12 @@ def where_option(of: str | None = None) -> Callable[[F], F]:
     )  # fmt: skip
 
 
+def refuse_ignored_labels(labels: Sequence[str], ignore: Sequence[str]) -> None:
+    """A column is used or left out, not both."""
+    if both := [name for name in labels if name in ignore]:
+        raise click.UsageError(f"{both[0]} is named as a label and with --ignore; it can be one of the two.")
+
+
 def read_rows(
     file: str | Sequence[str],
     labels: tuple[str, ...],
@@ -173,8 +198,7 @@ def read_rows(
     """
     from unspur.lab.files import read_table
 
-    if contradiction := [name for name in labels if name in ignore]:
-        raise click.UsageError(f"{contradiction[0]} is named as a label and with --ignore; it can be one of the two.")
+    refuse_ignored_labels(labels, ignore)
 
     deciding = [name for name, _ in where if name not in labels]
     names, unwanted = (*labels, *deciding), tuple(name for name in ignore if name not in deciding)

@@ -15,6 +15,8 @@ from unspur.io import atomic, refuse_existing
 from unspur.lab.cli.common import (
     Conditions,
     LocalPath,
+    aside,
+    cluster_option,
     concept_labels,
     echo_json,
     force_option,
@@ -26,6 +28,7 @@ from unspur.lab.cli.common import (
     refuse_input_as_output,
     seed_option,
     where_option,
+    with_clusters,
 )
 from unspur.lab.cli.looking import look_at, say_left_out
 from unspur.lab.cli.parts import labelled_parts, read_like
@@ -38,6 +41,7 @@ from unspur.lab.report.tables import comparison_table
 @click.command("compare")
 @click.argument("file", type=LocalPath())
 @label_options
+@cluster_option
 @where_option()
 @click.option("--validation", type=LocalPath(), help="File with rows to choose on; else a fifth of FILE.")
 @where_option("validation")
@@ -65,6 +69,7 @@ def compare_command(
     concept: tuple[str, ...],
     ignore: tuple[str, ...],
     missing_concept: str | None,
+    clusters: str | None,
     where: Conditions,
     validation: str | None,
     validation_where: Conditions,
@@ -87,17 +92,19 @@ def compare_command(
     if csv_file is not None:
         refuse_input_as_output(csv_file, file, validation, test_file)
         refuse_existing(csv_file, overwrite=force)
-    table = read_rows(file, (main, *concept), ignore, where)
+    labels = with_clusters((main, *concept), clusters)
+    table = read_rows(file, labels, ignore, where)
     look_at(table, main, concept)
     validation = other_file(file, validation, where, validation_where, "validation")
     test_file = other_file(file, test_file, where, test_where, "test")
     missing = missing_values(missing_concept, table, concept)
-    say_left_out(concept_labels(table, concept, missing), together=True)
+    say_left_out(concept_labels(table, concept, missing), together=True, of="the fit of removers")
     others: dict[str, Table] = {}
     for name, path, chosen in (("validation", validation, validation_where), ("test", test_file, test_where)):
         if path is not None:
-            others[name] = read_like(table, path, (main, *concept), ignore, chosen)
-    rows = labelled_parts(table, others, (main, concept), missing, seed)
+            own = labels if name == "validation" else aside(labels, clusters, path)
+            others[name] = read_like(table, path, own, ignore, chosen)
+    rows = labelled_parts(table, others, (main, concept), missing, seed, clusters)
     chosen_removers, chosen_heads = removers or tuple(REMOVERS), heads or ("ERM", "GroupWeighted")
     steps = len(chosen_removers) * (1 + len(chosen_heads))
     with tqdm(total=steps, desc="compare", disable=as_json or not sys.stderr.isatty()) as bar:

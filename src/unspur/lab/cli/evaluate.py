@@ -7,6 +7,8 @@ import click
 from unspur.lab.cli.common import (
     Conditions,
     LocalPath,
+    aside,
+    cluster_option,
     echo_json,
     json_option,
     label_options,
@@ -15,6 +17,7 @@ from unspur.lab.cli.common import (
     read_rows,
     seed_option,
     where_option,
+    with_clusters,
 )
 from unspur.lab.cli.looking import look_at
 from unspur.lab.cli.parts import labelled_parts, read_like
@@ -25,6 +28,7 @@ from unspur.lab.cli.words import say, show
 @click.argument("removal", type=LocalPath())
 @click.argument("file", type=LocalPath())
 @label_options
+@cluster_option
 @where_option()
 @click.option("--test", "test_file", type=LocalPath(), help="File with test rows; else 30 % of each group of FILE.")
 @where_option("test")
@@ -39,6 +43,7 @@ def evaluate(
     concept: tuple[str, ...],
     ignore: tuple[str, ...],
     missing_concept: str | None,
+    clusters: str | None,
     where: Conditions,
     test_file: str | None,
     test_where: Conditions,
@@ -62,16 +67,17 @@ def evaluate(
     from unspur.lab.report.tables import group_table, penalty_lines, penalty_table
 
     remover = load(removal)
-    table = read_rows(file, (main, *concept), ignore, where)
+    labels = with_clusters((main, *concept), clusters)
+    table = read_rows(file, labels, ignore, where)
     notes = look_at(table, main, concept)
     table = table.like(getattr(remover, "feature_names_in_", None), remover.n_features_in_)
     missing = missing_values(missing_concept, table, concept)
     test_file = other_file(file, test_file, where, test_where, "test")
     validation = other_file(file, validation, where, validation_where, "validation")
     others = {"test": (test_file, test_where), "validation": (validation, validation_where)}
-    tables = {name: read_like(table, path, (main, *concept), ignore, chosen)
+    tables = {name: read_like(table, path, aside(labels, clusters, path), ignore, chosen)
               for name, (path, chosen) in others.items() if path is not None}  # fmt: skip
-    rows = labelled_parts(table, tables, (main, concept), missing, seed)
+    rows = labelled_parts(table, tables, (main, concept), missing, seed, clusters)
     found = judge_removal(Judge.of(rows, main, seed), remover, cleaned(remover, rows))
     names = ("as it is", "removed")
     if as_json:

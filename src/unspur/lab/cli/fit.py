@@ -10,6 +10,7 @@ import click
 from unspur.lab.cli.common import (
     Conditions,
     LocalPath,
+    cluster_option,
     concept_labels,
     concept_values,
     echo_json,
@@ -25,6 +26,7 @@ from unspur.lab.cli.common import (
     scratch_option,
     seed_option,
     where_option,
+    with_clusters,
 )
 from unspur.lab.cli.fitting import fitted_jse, fitting_options
 from unspur.lab.cli.looking import look_at, say_left_out
@@ -34,6 +36,7 @@ from unspur.lab.cli.words import say, say_where, show
 @click.command()
 @click.argument("files", type=LocalPath(), nargs=-1, required=True, metavar="FILE...")
 @label_options
+@cluster_option
 @where_option()
 @memory_option
 @scratch_option
@@ -47,6 +50,7 @@ from unspur.lab.cli.words import say, say_where, show
 )
 @where_option("validation")
 @fitting_options
+@click.option("--trace", is_flag=True, help="Print every test, also where there are many.")
 @seed_option
 @force_option
 @json_option
@@ -55,6 +59,7 @@ def fit(
     main: str,
     concept: tuple[str, ...],
     ignore: tuple[str, ...],
+    clusters: str | None,
     where: Conditions,
     memory: str | None,
     scratch: str | None,
@@ -62,6 +67,7 @@ def fit(
     output: str,
     validation: str | None,
     validation_where: Conditions,
+    trace: bool,
     force: bool,
     as_json: bool,
     seed: int,
@@ -101,7 +107,7 @@ def fit(
     watched = not as_json and sys.stderr.isatty()
     cluster = None if dask is None else click.get_current_context().with_resource(connected(dask))
     reading: Any = {"memory": memory, "scratch": scratch, "progress": watched, "cluster": cluster}
-    labels = (main, *concept)
+    labels = with_clusters((main, *concept), clusters)
     table = read_rows(files, labels, ignore, where, **reading)
     look_at(table, main, concept)
     judged_on = None
@@ -115,10 +121,12 @@ def fit(
     missing = missing_values(missing_concept, table, concept)
     known = concept_labels(table, concept, missing)
     say_left_out(known, together=chosen == "auto")
-    train = Rows(table.Z, table.label(main), concept_values(table, known))
+    together = None if clusters is None else table.label(clusters)
+    train = Rows(table.Z, table.label(main), concept_values(table, known), together)
     if others is not None:
         values = concept_values(other, concept_labels(other, concept, missing, known))
-        judged_on = Rows(other.Z, other.label(main), values)
+        together = None if clusters is None else other.label(clusters)
+        judged_on = Rows(other.Z, other.label(main), values, together)
     one = missing[concept[0]] if len(concept) == 1 else None
     jse, losses = fitted_jse(train, judged_on, main, missing=one, seed=seed, watched=watched, **options)
     if table.features is not None:
@@ -130,10 +138,12 @@ def fit(
         dims = {"spurious": jse.spurious_.dim, "main": jse.main_.dim, "ambient": jse.n_features_in_}
         echo_json({
             "output": output, **dims, "concepts": list(concept), "orthogonality": jse.orthogonality, "losses": losses,
-            "task_lost": bool(jse.task_lost), "trace": jse.trace_.to_dict(),
+            "task_lost": bool(jse.task_lost), "complete": jse.trace_.complete, "trace": jse.trace_.to_dict(),
         })  # fmt: skip
         return
-    show(jse.trace_)
+    show(jse.trace_ if trace else (told := jse.trace_.summary()))
+    if not trace and told != str(jse.trace_):
+        say(f"All {len(jse.trace_)} tests: --trace prints them, --json has them, and unspur report draws them.")
     if losses:
         told = ", ".join(f"{kind} {loss:.4f}" for kind, loss in losses.items())
         say(f"\nOrthogonal {jse.orthogonality}; loss of a last layer on rows held out: {told}.")
@@ -142,6 +152,8 @@ def fit(
     say(f"\n{spurious} of {jse.n_features_in_} directions {_carry(spurious)} {told}, {kept} {_carry(kept)} {main}.")
     if not jse.spurious_.dim:
         say("Nothing would be removed: the saved removal leaves rows as they are.")
+    if jse.unfinished:
+        say(f"{jse.unfinished} Try a larger --weight-decay, or raise --max-pairs.")
     if jse.task_lost:
         say(f"{jse.task_lost} Try --orthogonality scores.")
     say_where("Removal", output)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from unspur.lab.cli.words import say
+
 if TYPE_CHECKING:
     from unspur import JSE
     from unspur.lab.selection import Rows
@@ -58,11 +60,13 @@ _OPTIONS = (
     click.option("--solver", default="exact", show_default=True, type=click.Choice(["exact", "sgd"]),
                  help="How a pair is estimated; sgd is the paper's."),
     click.option("--max-spurious", type=click.IntRange(0), help="Most directions to remove."),
+    click.option("--max-pairs", default=500, show_default=True, type=click.IntRange(1),
+                 help="Most pairs of directions to estimate."),
 )  # fmt: skip
 #: Names of the parameters that these options set.
 FITTING = (
     "cv", "smallest_group", "significance_level", "correction", "delta", "weight_decay", "balance", "orthogonality",
-    "solver", "max_spurious",
+    "solver", "max_spurious", "max_pairs",
 )  # fmt: skip
 
 
@@ -99,7 +103,8 @@ def in_names(text: str, main: str, concepts: Sequence[str]) -> str:
             break
     if found := re.match(r"y(=.*?: )", text):
         about, text = f"{about}{main}{found[1]}", text[found.end() :]
-    text = re.sub(r"\(main=(.*?), concept=(.*?)\) has", lambda g: f"({main}={g[1]}, {concept}={g[2]}) has", text)
+    group = r"\(main=(.*?), concept=(.*?)\) (has|lies)"
+    text = re.sub(group, lambda g: f"({main}={g[1]}, {concept}={g[2]}) {g[3]}", text)
     for word, name in (("y", main), ("concept", concept)):
         of = {"": name, "_val": f"{name} of the validation rows"}
         text = re.sub(f"^{word}(|_val)(?= (?:is|has) )", lambda g, of=of: of[g[1]], text)  # type: ignore[misc]
@@ -125,7 +130,13 @@ def fitted_jse(
     tell.
     """
     from unspur import JSE
-    from unspur.exceptions import NothingRemovedWarning, TaskLostWarning
+    from unspur.exceptions import (
+        ClusterWarning,
+        NothingRemovedWarning,
+        SearchLimitWarning,
+        TaskLostWarning,
+        UsedRowsWarning,
+    )
     from unspur.lab.selection import select_orthogonality
 
     jse = JSE(
@@ -133,15 +144,15 @@ def fitted_jse(
         orthogonality="weights" if orthogonality == "auto" else orthogonality, **options,
     )  # fmt: skip
     losses: dict[str, float] = {}
-    with warnings.catch_warnings(), _by_name(main, list(train.concept)):
-        for told_later in (NothingRemovedWarning, TaskLostWarning):
+    with warnings.catch_warnings(), _by_name(main, list(train.concept)), _noted(ClusterWarning, UsedRowsWarning):
+        for told_later in (NothingRemovedWarning, SearchLimitWarning, TaskLostWarning):
             warnings.simplefilter("ignore", told_later)
         if orthogonality == "auto":
             judged_on = None if validation is None else _known(validation)
             jse, losses = select_orthogonality(jse, _known(train), judged_on, seed)
         else:
-            held_out = {} if validation is None else validation.held_out()
-            jse.fit(train.Z, train.y, concept=train.concept, **held_out)
+            held_out = {} if validation is None else {**validation.held_out(), **validation.together("_val")}
+            jse.fit(train.Z, train.y, concept=train.concept, **train.together(), **held_out)
     jse.trace_ = jse.trace_.renamed(main)
     return jse, losses
 
@@ -152,3 +163,23 @@ def _known(rows: Rows) -> Rows:
 
     labels = [class_label(values, name, len(rows)) for name, values in rows.concept.items()]
     return rows.select(joint_label(labels).present)
+
+
+@contextmanager
+def _noted(*categories: type[Warning]) -> Iterator[None]:
+    """Warnings of these categories as notes on standard error, each once; others as they are."""
+    show, said = warnings.showwarning, set[str]()
+
+    def note(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
+        if not issubclass(category, categories):
+            show(message, category, *where, **more)
+        elif str(message) not in said:
+            said.add(str(message))
+            text = str(message).replace("clusters=", "--cluster").replace("X_val", "--validation")
+            say(f"Note: {text}", err=True)
+
+    with warnings.catch_warnings():
+        for category in categories:
+            warnings.simplefilter("always", category)
+        warnings.showwarning = note
+        yield

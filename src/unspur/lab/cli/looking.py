@@ -35,8 +35,8 @@ def look_at(table: Table, main: str, concepts: Sequence[str]) -> list[str]:
     return notes
 
 
-def say_left_out(concepts: Mapping[str, ClassLabel], *, together: bool = False) -> None:
-    """Note on standard error how many rows have no concept.
+def say_left_out(concepts: Mapping[str, ClassLabel], *, together: bool = False, of: str = "the fit") -> None:
+    """Note on standard error how many rows have no concept, and what they are left out `of`.
 
     With several, rows are left out of the fit of the concept that they lack; `together`: of all.
     """
@@ -48,7 +48,7 @@ def say_left_out(concepts: Mapping[str, ClassLabel], *, together: bool = False) 
         n, gone = len(label.present), int((~label.present).sum())
         if gone:
             have, are = ("has", "it is") if gone == 1 else ("have", "they are")
-            what = "the fit" if len(concepts) == 1 else f"the fit of {name}"
+            what = of if len(concepts) == 1 else f"{of} of {name}"
             say(f"Note: {gone:,} of {n:,} rows {have} no {name}; {are} left out of {what}.", err=True)
 
 
@@ -56,6 +56,11 @@ def _require_classes(values: Array, name: str, hint: str = "") -> None:
     """Raise LabelError where a column holds many fractions, or something else in about every row."""
     from unspur.exceptions import LabelError
 
+    if values.ndim == 2 and values.shape[1] > 1:
+        raise LabelError(
+            f"{name} is an array of shape {values.shape}; a label is one column. Write each concept under a name of "
+            "its own, and repeat --concept."
+        )
     head = values[:HEAD].tolist() if values.ndim == 1 else []
     if any(isinstance(value, list | dict) for value in head[:1]):
         return  # others say that this is no column of a label

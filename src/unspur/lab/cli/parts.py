@@ -21,16 +21,23 @@ def read_like(table: Table, path: str, labels: tuple[str, ...], ignore: tuple[st
     return read_rows(path, labels, ignore, where).like(table.features, table.Z.shape[1])
 
 
-def divided(table: Table, labels: tuple[str, ...], missing: Mapping[str, Any], seed: int) -> tuple[Table, Table]:
-    """Training and test rows of one table: 30 % of each group are the latter, the same rows as `evaluate` takes."""
+def divided(
+    table: Table, labels: tuple[str, ...], missing: Mapping[str, Any], seed: int, clusters: str | None = None
+) -> tuple[Table, Table]:
+    """Training and test rows of one table: 30 % of each group are the latter, the same rows as `evaluate` takes.
+
+    `clusters` names the column that says which rows belong together, and go to the same side.
+    """
     from unspur.lab.selection import held_out
     from unspur.labels import class_label, joint_label
 
     y = class_label(table.label(labels[0]), labels[0], len(table.Z))
     c = joint_label(list(concept_labels(table, labels[1:], missing).values()))
     group = np.where(c.present, len(c.classes) * y.codes + c.codes, -1)
-    held = held_out(group, 0.3, np.random.default_rng(seed))
-    return _part(table, labels, ~held), _part(table, labels, held)
+    together = None if clusters is None else table.label(clusters)
+    held = held_out(group, 0.3, np.random.default_rng(seed), together)
+    named = labels if clusters is None else (*labels, clusters)
+    return _part(table, named, ~held), _part(table, named, held)
 
 
 def _part(table: Table, labels: tuple[str, ...], mask: Any) -> Table:
@@ -42,12 +49,19 @@ def _part(table: Table, labels: tuple[str, ...], mask: Any) -> Table:
     return replace(table, Z=np.asarray(table.Z)[mask], columns=columns, kept=kept)
 
 
-def rows_of(table: Table, main: str, concepts: Sequence[str], missing: Mapping[str, Any]) -> Rows:
-    """Rows with their labels, a concept that is not known being None; several concepts by name."""
+def rows_of(
+    table: Table, main: str, concepts: Sequence[str], missing: Mapping[str, Any], clusters: str | None = None
+) -> Rows:
+    """Rows with their labels, a concept that is not known being None; several concepts by name.
+
+    With clusters, if the table has them.
+    """
     from unspur.lab.selection import Rows
 
     labels = concept_labels(table, concepts, missing)
-    return Rows(np.asarray(table.Z), table.label(main), concept_values(table, labels))
+    there = clusters is not None and (clusters in table.columns or clusters.endswith(".npy"))
+    together = table.label(str(clusters)) if there else None
+    return Rows(np.asarray(table.Z), table.label(main), concept_values(table, labels), together)
 
 
 def labelled_parts(
@@ -56,13 +70,17 @@ def labelled_parts(
     names: tuple[str, Sequence[str]],
     missing: Mapping[str, Any],
     seed: int,
+    clusters: str | None = None,
 ) -> dict[str, Labelled]:
     """Training rows (of `table`) and others by what they are for, with labels; test rows are held out if not given."""
     from unspur.lab.findings.inputs import labelled
 
     if "test" not in others:
-        table, test = divided(table, (names[0], *names[1]), missing, seed)
+        table, test = divided(table, (names[0], *names[1]), missing, seed, clusters)
         others = {**others, "test": test}
-    train = labelled(rows_of(table, *names, missing), "training", names)
-    parts = {name: labelled(rows_of(part, *names, missing), name, names, like=train) for name, part in others.items()}
+    train = labelled(rows_of(table, *names, missing, clusters), "training", names)
+    parts = {
+        name: labelled(rows_of(part, *names, missing, clusters), name, names, like=train)
+        for name, part in others.items()
+    }
     return {"training": train, **parts}

@@ -14,6 +14,8 @@ from click.core import ParameterSource
 from unspur.lab.cli.common import (
     Conditions,
     LocalPath,
+    aside,
+    cluster_option,
     concept_labels,
     echo_json,
     force_option,
@@ -27,6 +29,7 @@ from unspur.lab.cli.common import (
     require_removal_name,
     seed_option,
     where_option,
+    with_clusters,
 )
 from unspur.lab.cli.completion import column_names, columns_of
 from unspur.lab.cli.fitting import FITTING, fitted_jse, fitting_options
@@ -67,6 +70,7 @@ def _shape(ctx: click.Context, parameter: click.Parameter, given: str | None) ->
 @click.command("report", cls=Typed)
 @click.argument("file", type=LocalPath())
 @label_options
+@cluster_option
 @where_option()
 @click.option("--output", default="report.html", show_default=True, type=LocalPath(), help="Where the page goes.")
 @click.option("--removal", type=LocalPath(), help="A removal that unspur fit saved; else one is fitted here.")
@@ -95,6 +99,7 @@ def report_command(
     concept: tuple[str, ...],
     ignore: tuple[str, ...],
     missing_concept: str | None,
+    clusters: str | None,
     where: Conditions,
     output: str,
     removal: str | None,
@@ -136,7 +141,8 @@ def report_command(
     test_file = other_file(file, test_file, where, test_where, "test")
     validation = other_file(file, validation, where, validation_where, "validation")
     ignore = tuple(name for name in ignore if name != show)  # which is neither feature nor label
-    labels = (main, *concept, *_aside(show, file, needed=test_file in (None, file)))
+    labels = with_clusters((main, *concept), clusters)
+    labels += _aside(show, file, needed=test_file in (None, file))
     table = read_rows(file, labels, ignore, where)
     notes = look_at(table, main, concept)
     if removal is not None:  # its features, in its order
@@ -147,14 +153,16 @@ def report_command(
         say_left_out(concept_labels(table, concept, missing), together=options["orthogonality"] == "auto")
     others: dict[str, Table | None] = {}
     for name, path, chosen in (("test", test_file, test_where), ("validation", validation, validation_where)):
-        labels = (main, *concept, *_aside(show, path, needed=name == "test"))
+        labels = with_clusters((main, *concept), clusters)
+        labels = labels if name == "validation" else aside(labels, clusters, path)
+        labels += _aside(show, path, needed=name == "test")
         others[name] = None if path is None else read_like(table, path, labels, ignore, chosen)
     test = others["test"]
     if test is None:
-        table, test = divided(table, (main, *concept), missing, seed)
+        table, test = divided(table, (main, *concept), missing, seed, clusters)
     content = shown(show, test, root, allow_outside=allow_outside) if show is not None else {}  # before it is fitted
     watched = not as_json and sys.stderr.isatty()
-    rows = {name: rows_of(part, main, concept, missing)
+    rows = {name: rows_of(part, main, concept, missing, clusters)
             for name, part in (("train", table), ("test", test), ("validation", others["validation"]))
             if part is not None}  # fmt: skip
     one = missing[concept[0]] if len(concept) == 1 else None

@@ -45,6 +45,14 @@ class Pictures:
     def _path(self, item: str | PathLike[str]) -> Path:
         return Path(item) if self.root is None else self.root / item
 
+    @property
+    def ids(self) -> list[str] | None:
+        """Names of the files, where every row has one of its own."""
+        if not all(isinstance(item, str | PathLike) for item in self.items):
+            return None
+        names = [str(item) for item in self.items]
+        return names if len(set(names)) == len(names) else None
+
     def missing(self) -> list[str]:
         """Files that are not there."""
         paths = [item for item in self.items if isinstance(item, str | PathLike)]

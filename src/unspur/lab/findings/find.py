@@ -135,7 +135,9 @@ def find(
         main=main, concepts=tuple(judged.concepts), classes=judged.y.classes, train_rows=len(learnt),
         judged=tuple(lines), group=judged.group, groups=tuple(before.accuracy.labels()), ids=called,
         right_before=before.right, right_after=after.right, view=view, shown=stratified(judged.group, most, drawing),
-        angles=angles, shared=shared, certificate=certain.certificate, nonlinear=certain.nonlinear,
+        angles=angles, shared=shared, certificate=certain.certificate,
+        nonlinear={name: pair[1] for name, pair in certain.nonlinear.items()},
+        nonlinear_before={name: pair[0] for name, pair in certain.nonlinear.items()},
         extremes=extremes_of(directions, view.before), content=content, pixels=pixels, looks=looks,
         origin=origin_of(
             remover, {name: part.Z for name, part in rows.items()}, command=command, saved=saved,
@@ -263,8 +265,7 @@ def _warnings(remover: Remover, rows: Mapping[str, Labelled], lines: Sequence[Ju
     found = []
     if not remover.spurious_.dim:
         found.append("Nothing was removed: rows are as they were.")
-    if lost := getattr(remover, "task_lost", ""):
-        found.append(str(lost))
+    found += [str(said) for name in ("unfinished", "task_lost") if (said := getattr(remover, name, ""))]
     before, after = lines[0].accuracy, lines[1].accuracy
     assert before is not None
     assert after is not None

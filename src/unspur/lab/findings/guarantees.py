@@ -23,11 +23,11 @@ ENOUGH = 5000
 
 @dataclass(frozen=True, slots=True)
 class Guarantees:
-    """Certificate; what a linear probe and a small network find after removal; what was not measured; used rows."""
+    """Certificate; what a linear probe and a small network find before and after removal; what was not; used rows."""
 
     certificate: Certificate
     linear: Mapping[str, tuple[Leakage, Leakage]]
-    nonlinear: Mapping[str, Leakage]
+    nonlinear: Mapping[str, tuple[Leakage, Leakage]]
     remarks: tuple[str, ...]
     used: str
 
@@ -43,13 +43,14 @@ def guarantees(remover: Remover, rows: Labelled, clean: Array, main: str) -> Gua
         warnings.simplefilter("always", UsedRowsWarning)
         concepts = rows.concept_values()
         try:
-            certificate = judge.certificate(rows.Z, rows.y.codes, concepts)
+            certificate = judge.certificate(rows.Z, rows.y.codes, concepts, clusters=rows.clusters)
         except InputError as error:
-            certificate = judge.certificate(rows.Z, None, concepts)
+            certificate = judge.certificate(rows.Z, None, concepts, clusters=rows.clusters)
             remarks = (f"{main}: not probed. {error}",)
     used = [str(warning.message) for warning in heard if issubclass(warning.category, UsedRowsWarning)]
     certificate = _called(certificate, rows)
-    nonlinear, problems = probes(clean, rows, "mlp")
+    (earlier, _), (left, problems) = (probes(part, rows, "mlp") for part in (rows.Z, clean))
+    nonlinear = {name: (earlier[name], left[name]) for name in left if name in earlier}
     linear = {name: certificate.probe[name] for name in rows.concepts if name in certificate.probe}
     return Guarantees(certificate, linear, nonlinear, remarks + problems, used[0] if used else "")
 

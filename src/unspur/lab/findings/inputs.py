@@ -26,15 +26,17 @@ class Labelled:
     Z: Array
     y: ClassLabel
     concepts: Mapping[str, ClassLabel]
+    #: Which rows belong together, (n,), if some do.
+    clusters: Array | None = None
 
     def __len__(self) -> int:
         return len(self.Z)
 
     def select(self, rows: Array) -> Labelled:
         """Some of the rows, by mask or index."""
-        return Labelled(
-            self.Z[rows], self.y.select(rows), {name: label.select(rows) for name, label in self.concepts.items()}
-        )
+        concepts = {name: label.select(rows) for name, label in self.concepts.items()}
+        together = None if self.clusters is None else self.clusters[rows]
+        return Labelled(self.Z[rows], self.y.select(rows), concepts, together)
 
     @cached_property
     def known(self) -> BoolArray:
@@ -68,11 +70,11 @@ class Labelled:
         With `z` in place of the rows as they are.
         """
         joined = np.ravel_multi_index(tuple(self.concept_codes.T), self.shape[1:])
-        return Rows(self.Z if z is None else z, self.y.codes, np.where(self.known, joined, np.nan))
+        return Rows(self.Z if z is None else z, self.y.codes, np.where(self.known, joined, np.nan), self.clusters)
 
     def in_values(self) -> Rows:
         """All rows with the values of their labels, None where a concept is not known."""
-        return Rows(self.Z, np.array(self.y.classes)[self.y.codes], self.concept_values())
+        return Rows(self.Z, np.array(self.y.classes)[self.y.codes], self.concept_values(), self.clusters)
 
     def as_rows(self, *, joined: bool = False) -> Rows:
         """Those rows whose concepts are known, for methods that are compared.
@@ -86,7 +88,7 @@ class Labelled:
         elif len(self.concepts) == 1:
             (label,) = known.concepts.values()
             concept = np.array(label.classes)[label.codes]
-        return Rows(known.Z, np.array(known.y.classes)[known.y.codes], concept)
+        return Rows(known.Z, np.array(known.y.classes)[known.y.codes], concept, known.clusters)
 
 
 def labelled(
@@ -120,7 +122,7 @@ def labelled(
     }
     if like is not None and z.shape[1] != like.Z.shape[1]:
         raise InputError(f"The {what} rows have {z.shape[1]} features, the training rows {like.Z.shape[1]}.")
-    return Labelled(z, label, found)
+    return Labelled(z, label, found, rows.clusters if isinstance(rows, Rows) else None)
 
 
 def as_matrix(rows: Any, what: str) -> Array:

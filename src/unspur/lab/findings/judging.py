@@ -250,7 +250,8 @@ def probes(
     for name, label in rows.concepts.items():
         values = np.array(label.classes)[label.codes]
         try:
-            found[name] = leakage(z[rows.known], values[rows.known], probe=kind, random_state=seed)
+            together = None if rows.clusters is None else rows.clusters[rows.known]
+            found[name] = leakage(z[rows.known], values[rows.known], probe=kind, clusters=together, random_state=seed)
         except InputError as error:
             problems.append(f"{name}: not probed. {error}")
     return found, tuple(problems)

@@ -19,6 +19,8 @@ from unspur.removers import Remover
 
 #: Parameters that change nothing that is found.
 SILENT = ("verbose",)
+#: Settings of the paper's solver, which the exact one does not use.
+SGD = ("learning_rate", "momentum", "batch_size", "max_epochs", "patience", "stop_below")
 
 
 def origin_of(
@@ -34,7 +36,7 @@ def origin_of(
     digests = {"rows of the fit": str(remover.training_hash_)}
     digests |= {f"{name} rows": fingerprint(row_hashes(z)) for name, z in rows.items()}
     return Origin(
-        parameters={name: _plain(value) for name, value in sorted(remover.get_params(deep=False).items())},
+        parameters={name: _plain(value) for name, value in sorted(used_parameters(remover).items())},
         versions={
             "unspur": __version__, "python": platform.python_version(), "numpy": np.__version__,
             "scipy": scipy.__version__, "scikit-learn": sklearn.__version__,
@@ -70,6 +72,18 @@ def snippet(remover: Remover, *, saved: str | None = None, validated: bool = Fal
             f"print({name}.certificate(Z_test, y_test, concept_test))  # on rows that the fit has not seen",
         ]
     )
+
+
+def used_parameters(remover: Remover) -> dict[str, Any]:
+    """Parameters that had a part in what was found, without those of a solver or of a share that was not used."""
+    given = remover.get_params(deep=False)
+    idle = {*SILENT, *(["validation_fraction"] if given.get("cv") is not None else [])}
+    # `max_iter` is that of the exact solver where there is a tolerance, else (RLACE) that of the schedule.
+    if given.get("solver") == "exact":
+        idle |= {*SGD, *([] if "tol" in given else ["max_iter"])}
+    elif given.get("solver") == "sgd" and "tol" in given:
+        idle |= {"tol", "max_iter"}
+    return {name: value for name, value in given.items() if name not in idle}
 
 
 def changed_parameters(remover: Remover) -> dict[str, Any]:

@@ -195,7 +195,7 @@ class Findings:
     traces : the ladder of tests by concept or class ("" where there is one); empty for methods without tests.
     significance_level : of the tests in `traces`.
     story : `trace_` in words, for methods without a ladder.
-    nonlinear : what a small network still finds of each concept after removal.
+    nonlinear, nonlinear_before : what a small network finds of each concept after removal, and in the rows as they are.
     choice : how the penalties of the last layers were chosen, in sentences.
     source : how the command line is told of these rows, "FILE --main … --concept …"; "" where they are in no file.
     keep : a command that keeps the removal or, where it was kept, applies it.
@@ -229,6 +229,7 @@ class Findings:
     content: Content | None = None
     pixels: PixelView | None = None
     looks: Looks | None = None
+    nonlinear_before: Mapping[str, Leakage] = field(default_factory=dict)
     #: Sentences a reader must not miss, such as that the task was lost.
     warnings: tuple[str, ...] = ()
     choice: tuple[str, ...] = ()

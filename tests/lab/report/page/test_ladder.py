@@ -1,6 +1,7 @@
 """The ladder is drawn where it was decided: a statistic lies in the shaded region exactly if it passed."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -76,3 +77,31 @@ def test_a_long_ladder_can_be_read_by_its_spurious_directions():
 
 def test_methods_without_tests_have_no_ladder():
     assert ladders(closed_form_findings()) == []
+
+
+@pytest.mark.parametrize("low", [-2.0, -30.0, -90.0, -600.0, -2000.0])
+@pytest.mark.parametrize("high", [2.0, 20.0, 90.0])
+def test_labels_of_ticks_do_not_touch(low, high):
+    """At 200 pixels, which a chart has at least, a digit of the axis takes about six."""
+    found = replace(toy_findings(), traces={"": _with_statistics(toy_findings().traces[""], (low, high))})
+    ticks = ladders(found)[0].ticks
+    assert len(ticks) >= 3
+    for one, other in pairwise(ticks):
+        assert 2.0 * (other.at - one.at) > 6.1 * (len(one.label) + len(other.label)) / 2
+    labels = {tick.label for tick in ticks}
+    assert "−1.64" in labels
+    assert "1.64" in labels or low * high < -10_000  # the other threshold, where there is room
+
+
+def _with_statistics(trace, values):
+    steps = [
+        replace(step, verdict=replace(step.verdict, informative=replace(step.verdict.informative, t=value)))
+        for step, value in zip(trace.steps, values, strict=False)
+    ]
+    return replace(trace, steps=tuple(steps))
+
+
+def test_what_was_accepted_is_said_in_a_sentence():
+    ladder, found = ladders(photo_findings())[0], photo_findings()
+    assert ladder.passed.startswith(f"{found.removed} of {found.removed + 1} spurious and ")
+    assert ladder.passed.endswith(" main-task directions were accepted")

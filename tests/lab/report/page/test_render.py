@@ -27,6 +27,7 @@ from tests.lab.report.making import (
 )
 from unspur.exceptions import InputError
 from unspur.lab.report.page import render
+from unspur.lab.report.page.ladder import SHORT
 
 KINDS = [
     closed_form_findings, hostile_findings, lost, nothing_removed, photo_findings, several_findings, text_findings,
@@ -133,6 +134,39 @@ def test_rows_and_directions_that_are_left_out_are_counted():
     assert "In 7 test rows the concept is not known" in render(replace(found, group=group))
 
 
+def test_of_many_directions_the_page_says_how_many_it_has():
+    found = photo_findings()
+    spurious = sum(axis.role == "spurious" for axis in found.view.axes)
+    text = " ".join(read(render(replace(found, removed=11))).texts)
+    assert f"This page has the first {spurious} of 11 spurious directions" in text
+    assert f"{spurious - 2} more of the 11 spurious directions" in text
+    assert f"The first {spurious} of 11 spurious directions can be chosen" in text
+    whole = " ".join(read(render(replace(found, removed=spurious, kept=min(found.kept, 6)))).texts)
+    assert "This page has the first" not in whole
+    assert "can be chosen" not in whole
+    assert f"{spurious - 2} more spurious directions" in whole
+
+
+def test_every_test_is_there_and_closed_at_first():
+    for found in (toy_findings(), photo_findings()):
+        page = render(found)
+        ladder = page[page.index('<section id="ladder">') : page.index('<section id="meaning">')]
+        long = [trace for trace in found.traces.values() if len(trace) > SHORT]
+        alone = sum(step.inner == 0 for trace in long for step in trace)
+        assert ladder.count("<tr class=") == sum(map(len, found.traces.values())) + alone
+        assert "<details open" not in page
+        assert ladder.count("<table") == ladder.count("<details")  # no table outside of them
+        assert "directions were accepted" in ladder
+
+
+def test_pictures_are_called_by_the_names_of_their_files():
+    found = photo_findings()
+    ids = [f"/home/me/a-long-way/down/the/tree/{i % 3}/digit_picture_{i:06d}.png" for i in range(len(found.ids))]
+    page = render(replace(found, ids=ids))
+    assert 'title="digit_picture_' in page
+    assert "a-long-way" not in page  # nor where they lie
+
+
 def test_both_averages_and_every_method_with_its_problem_are_there():
     text = " ".join(read(render(lost())).texts)
     assert "average over groups" in text
@@ -178,7 +212,7 @@ def test_texts_of_extreme_rows_are_quoted_and_pictures_have_names():
 def test_a_missing_library_is_named_with_what_installs_it(monkeypatch, module, make):
     found = make()
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(InputError, match=r"unspur\[report\]"):
+    with pytest.raises(InputError, match=r"'\.\[report\]'"):
         render(found)
 
 

@@ -1,13 +1,18 @@
 """Sentences about subspaces and probes say what the figures beside them say."""
 
+import re
 from dataclasses import replace
 
 import pytest
 
 from tests.lab.report.making import toy_findings
+from unspur.lab.findings.values import Change
 from unspur.lab.report.page import words
 from unspur.lab.report.page.leaks import leaks
+from unspur.lab.report.page.naming import ends_of_paths
 from unspur.lab.report.page.subspaces import subspaces
+from unspur.lab.report.page.tiles import tiles
+from unspur.lab.report.page.verdict import verdict
 
 FOUND = toy_findings()
 
@@ -46,3 +51,49 @@ def test_right_angles_are_spoken_of_only_where_there_are_some():
 )  # fmt: skip
 def test_a_score_has_three_figures_of_the_largest(value, reach, said):
     assert words.score(value, words.digits_for(reach)) == said
+
+
+def test_the_network_is_asked_before_and_after():
+    (part,) = (part for part in leaks(FOUND).parts if "network" in part.title)
+    assert [probe.rows for probe in part.probes] == ["as they are", "after JSE"]
+    assert part.probes[0].figure == f"{100 * FOUND.nonlinear_before['background'].accuracy:.1f}"
+    assert part.probes[1].figure == f"{100 * FOUND.nonlinear['background'].accuracy:.1f}"
+    (part,) = (part for part in leaks(replace(FOUND, nonlinear_before={})).parts if "network" in part.title)
+    assert [probe.rows for probe in part.probes] == ["after JSE"]  # of findings that do not have it
+    was = words.percent(FOUND.nonlinear_before["background"].accuracy, 0)
+    assert re.search(rf"small network.*, where it was {was} \(.*\) before\.", " ".join(verdict(FOUND)))
+    assert not re.search(r"small network.* before\.", " ".join(verdict(replace(FOUND, nonlinear_before={}))))
+
+
+def test_the_chart_of_a_tile_has_a_scale_that_its_marks_keep_to():
+    for change in (0.001, -0.066, 0.42):
+        low, high = change - 0.02, change + 0.02
+        after = replace(FOUND.after, average_change=Change(change, low, high))
+        found = tiles(replace(FOUND, judged=(FOUND.before, after, *FOUND.judged[2:])))
+        assert all(tile.ticks for tile in found)
+        average = next(tile for tile in found if tile.label == "average over rows")
+        left, middle, right = (tick.label for tick in average.ticks)
+        assert (left[0], middle, right[0]) == ("−", "0", "+")
+        reach = int(right[1:])
+        (mark,) = average.marks
+        assert [mark.low, mark.at, mark.high] == pytest.approx(
+            [50 + 50 * 100 * value / reach for value in (low, change, high)], abs=0.01
+        )
+        worst = next(tile for tile in found if tile.label == "worst group")
+        assert [tick.label for tick in worst.ticks] == ["0", "50", "100 %"]
+        assert worst.marks[1].at == pytest.approx(100 * FOUND.after.accuracy.worst, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("names", "short"),
+    [
+        (["a/b/1.png", "a/c/2.png"], ("1.png", "2.png")),
+        (["a/b/1.png", "a/c/1.png"], ("b/1.png", "c/1.png")),
+        (["/home/me/1.png", "2.png"], ("1.png", "2.png")),
+        (["a/1.png", "a/1.png", "b/2.png"], ("1.png", "1.png", "2.png")),
+        (["12", "13"], ("12", "13")),
+        (["and/or", "either/or"], ("and/or", "either/or")),  # no names of files
+    ],
+)
+def test_of_paths_the_end_is_kept_that_tells_them_apart(names, short):
+    assert ends_of_paths(names) == short

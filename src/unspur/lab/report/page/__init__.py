@@ -12,7 +12,7 @@ from unspur._version import __version__
 from unspur.lab.findings.values import Findings
 from unspur.lab.report.page import words
 from unspur.lab.report.page.accuracy import accuracy_table, penalty_table
-from unspur.lab.report.page.examples import by_role, extreme_rows, look_rows, meanings, pixel_rows
+from unspur.lab.report.page.examples import by_role, choice_of_axes, extreme_rows, look_rows, meanings, pixel_rows
 from unspur.lab.report.page.ladder import ladders
 from unspur.lab.report.page.leaks import concept_name, leaks
 from unspur.lab.report.page.marks import group_path, palette, series_path
@@ -59,7 +59,8 @@ def render(findings: Findings, *, title: str | None = None) -> str:
         "first": (x, y),
         "means": group_means(findings, axes),
         "digits": score_digits(findings, axes),
-        "meanings": by_role(meanings(findings, pictures)),
+        "axis_choice": choice_of_axes(findings, axes),
+        "meanings": by_role(findings, meanings(findings, pictures)),
         "pixels": pixel_rows(findings),
         "looks": look_rows(findings),
         "covariance": [

@@ -56,6 +56,29 @@ class Meaning:
 
 
 @dataclass(frozen=True, slots=True)
+class Role:
+    """Directions of one role: what they are called, the first, others on demand, and how many were found in all."""
+
+    name: str
+    first: tuple[Meaning, ...]
+    rest: tuple[Meaning, ...]
+    total: int
+
+    @property
+    def counted(self) -> str:
+        """How many of them the page has, where that is not all: "the first 6 of 11 spurious directions"."""
+        here = len(self.first) + len(self.rest)
+        return f"the first {here} of {words.plural(self.total, self.name + ' direction')}" if here < self.total else ""
+
+    @property
+    def more(self) -> str:
+        """What there is on demand: "4 more of the 11 spurious directions"."""
+        if len(self.first) + len(self.rest) == self.total:
+            return words.plural(len(self.rest), f"more {self.name} direction")
+        return f"{len(self.rest)} more of the {self.total} {self.name} directions"
+
+
+@dataclass(frozen=True, slots=True)
 class Triple:
     """Pictures of one row side by side."""
 
@@ -84,11 +107,24 @@ def meanings(findings: Findings, pictures: Mapping[int, Any]) -> list[Meaning]:
     ]
 
 
-def by_role(found: Sequence[Meaning]) -> list[tuple[list[Meaning], list[Meaning], str]]:
-    """Of each role the first `FEW` directions, the others, and what they are called."""
-    roles = (("spurious", "spurious"), ("main", "main-task"), ("layer", "other"))
-    parts = [([one for one in found if one.role == role], what) for role, what in roles]
-    return [(ones[:FEW], ones[FEW:], what) for ones, what in parts if ones]
+def by_role(findings: Findings, found: Sequence[Meaning]) -> list[Role]:
+    """Of each role the first `FEW` directions, and the others."""
+    parts = []
+    for role, what, total in (("spurious", "spurious", findings.removed), ("main", "main-task", findings.kept)):
+        ones = tuple(one for one in found if one.role == role)
+        if ones:
+            parts.append(Role(what, ones[:FEW], ones[FEW:], max(total, len(ones))))
+    return parts
+
+
+def choice_of_axes(findings: Findings, axes: Sequence[int]) -> str:
+    """Which directions the scatter can show, where those are not all."""
+    said = []
+    for role, what, total in (("spurious", "spurious", findings.removed), ("main", "main-task", findings.kept)):
+        here = sum(findings.view.axes[k].role == role for k in axes)
+        if here < total:
+            said.append(f"the first {here} of {words.plural(total, what + ' direction')}")
+    return f"{words.capital(words.listed(said))} can be chosen, so that the page stays small." if said else ""
 
 
 def extreme_rows(findings: Findings) -> list[int]:

@@ -21,10 +21,10 @@ from unspur.trace import Step, Trace
 
 #: Statistics beyond are drawn at the edge, as an arrow: without any variation t is as large as rounding allows.
 FARTHEST = 2000.0
-#: Steps up to which a ladder is shown as it is; a longer one shows the spurious directions, and the rest on demand.
+#: Steps up to which a ladder is one table; a longer one has another of the spurious directions alone.
 SHORT = 14
-#: Percent of the width that two ticks with labels need between them.
-_APART = 13.0
+#: Percent of the width that a character of a tick's label takes, and the gap between two labels.
+_CHARACTER, _GAP = 3.3, 5.0
 _CANDIDATES = (10.0, 100.0, 1000.0, 3.0, 30.0, 300.0)
 
 Side: TypeAlias = Literal["below", "above", "none"]
@@ -79,6 +79,8 @@ class Ladder:
     rungs: tuple[Rung, ...]
     ticks: tuple[Tick, ...]
     zero: float
+    #: What was accepted, and why there was no more, in words.
+    passed: str
     stopped: str
     delta: str
     weight_decay: str
@@ -117,6 +119,7 @@ def _ladder(name: str, trace: Trace, scale: TScale, method: str) -> Ladder:
         rungs=rungs,
         ticks=tuple(_ticks(scale)),
         zero=scale.at(0.0),
+        passed=f"{trace.passed} were accepted" if len(trace) else "no direction was tried",
         stopped=trace.stopped,
         delta=f"{trace.delta:.3g}".replace("-", "−"),
         weight_decay=f"{trace.weight_decay:g}",
@@ -163,11 +166,17 @@ def _test(test: TTest, level: float, scale: TScale, side: Side) -> Statistic:
 
 def _ticks(scale: TScale) -> list[Tick]:
     """The thresholds first, then zero and round numbers where there is room."""
-    chosen: list[tuple[float, float]] = []
+    chosen: list[Tick] = []
     values: Sequence[float] = (-scale.z, scale.z, 0.0, *(sign * c for c in _CANDIDATES for sign in (-1.0, 1.0)))
     for value in values:
-        at = scale.at(value)
-        inside = scale.low < value < scale.high and 3.0 <= at <= 97.0
-        if inside and all(abs(at - other) >= _APART for other, _ in chosen):
-            chosen.append((at, value))
-    return [Tick(at, words.number(value, 0 if value == int(value) else 2)) for at, value in sorted(chosen)]
+        tick = Tick(scale.at(value), words.number(value, 0 if value == int(value) else 2))
+        inside = scale.low < value < scale.high and 3.0 <= tick.at <= 97.0
+        gap = _GAP if abs(value) != scale.z else 0.0  # the thresholds both, if that is possible at all
+        if inside and all(abs(tick.at - other.at) >= _apart(tick, other) + gap for other in chosen):
+            chosen.append(tick)
+    return sorted(chosen, key=lambda tick: tick.at)
+
+
+def _apart(one: Tick, other: Tick) -> float:
+    """Percent of the width between two ticks at which their labels touch."""
+    return _CHARACTER * (len(one.label) + len(other.label)) / 2

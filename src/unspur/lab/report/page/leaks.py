@@ -60,7 +60,15 @@ def leaks(findings: Findings) -> Leaks:
         if series > 1
         for concept, leak in judged.leakage.items()
     ]
-    nonlinear = [(concept, f"after {after}", 1, leak) for concept, leak in findings.nonlinear.items()]
+    nonlinear = [
+        (concept, rows, series, found[concept])
+        for concept in findings.nonlinear
+        for rows, series, found in (
+            ("as they are", 0, findings.nonlinear_before),
+            (f"after {after}", 1, findings.nonlinear),
+        )
+        if concept in found
+    ]
     every = [leak for part in (certified, kept, others, nonlinear) for *_, leak in part]
     scale = share_scale([min(leak.low, leak.chance - 0.02) for leak in every])
     parts = [

@@ -1,10 +1,11 @@
-"""Groups and axes by names that are short enough to read."""
+"""Groups, axes and rows by names that are short enough to read."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import PurePosixPath
 from typing import Any
 
 from unspur.lab.findings.values import Findings
@@ -19,13 +20,29 @@ def with_short_names(findings: Findings) -> Findings:
     """The same with groups called "waterbird · land" in place of "bird=waterbird, background=land".
 
     Only where every class has a name: numbers say nothing without that of their label, and names that were chosen stay.
-    Names that nobody would read to the end are cut.
+    Names that nobody would read to the end are cut, and of paths only the end is kept.
     """
     axes = tuple(replace(axis, name=words.clipped(axis.name, LONGEST_AXIS)) for axis in findings.view.axes)
     groups, accuracy = findings.groups, findings.before.accuracy
     if accuracy is not None and groups == tuple(accuracy.labels()):
         groups = short_groups(accuracy)
-    return replace(findings, groups=groups, view=replace(findings.view, axes=axes))
+    return replace(findings, groups=groups, ids=ends_of_paths(findings.ids), view=replace(findings.view, axes=axes))
+
+
+def ends_of_paths(names: Sequence[str]) -> tuple[str, ...]:
+    """Names of files without folders, or with as many as tell them apart; names that are no paths stay.
+
+    So a page does not say where on a machine the pictures lie, either.
+    """
+    if not any("/" in name for name in names) or not all(PurePosixPath(name).suffix for name in names):
+        return tuple(names)
+    parts = [[part for part in name.split("/") if part] or [name] for name in names]
+    different = len(set(names))
+    for kept in range(1, max(map(len, parts)) + 1):
+        ends = tuple("/".join(one[-kept:]) for one in parts)
+        if len(set(ends)) == different:
+            break
+    return ends
 
 
 def short_groups(accuracy: GroupAccuracy) -> tuple[str, ...]:

@@ -49,11 +49,12 @@ class Sheet:
 def shrunk(content: Content, rows: Iterable[int], large: Iterable[int]) -> dict[int, Any]:
     """Pictures of rows by number, no larger than needed: those in `large` as big as a page shows single ones."""
     most = dict.fromkeys(rows, SHEETS[0][0]) | dict.fromkeys(large, SINGLE[0][0])
-    pictures = {}
-    for row, side in most.items():
-        picture = content[row]
-        pictures[row] = _fitted(picture if picture.mode == "RGB" else picture.convert("RGB"), side)
-    return pictures
+    return {row: _small(content[row], side) for row, side in most.items()}
+
+
+def _small(picture: Any, side: int) -> Any:
+    """A picture in RGB, of at most `side` × `side` pixels; the one that was passed can go then."""
+    return _fitted(picture if picture.mode == "RGB" else picture.convert("RGB"), side)
 
 
 def sheet(pictures: Sequence[Any], budget: int) -> Sheet | None:

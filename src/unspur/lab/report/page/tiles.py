@@ -7,11 +7,14 @@ from dataclasses import dataclass
 
 from unspur.lab.findings.values import Findings
 from unspur.lab.report.page import words
-from unspur.lab.report.page.bars import Scale
+from unspur.lab.report.page.bars import Scale, Tick
 from unspur.lab.report.page.verdict import leaks_of, points
 from unspur.metrics import GroupAccuracy, Leakage
 
 _SHARES = Scale(0.0, 1.0)
+_PERCENT = (Tick(0.0, "0"), Tick(50.0, "50"), Tick(100.0, "100 %"))
+#: Reaches of a change in points that a scale may have.
+_REACHES = (5, 10, 20, 30, 50, 100)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,8 @@ class Tile:
     rule: float | None = None
     #: Percent of all directions that are removed, and that are kept for the task.
     shares: tuple[float, float] | None = None
+    #: The scale of the chart.
+    ticks: tuple[Tick, ...] = ()
 
 
 def tiles(findings: Findings) -> list[Tile]:
@@ -54,7 +59,8 @@ def _directions(findings: Findings) -> Tile:
     )
     removed, of = words.count(findings.removed), f"of {words.count(findings.ambient)}"
     shares = (_SHARES.at(findings.removed / findings.ambient), _SHARES.at(findings.kept / findings.ambient))
-    return Tile("directions removed", removed, of, kept if findings.kept else "", shares=shares)
+    ticks = (Tick(0.0, "0"), Tick(100.0, words.count(findings.ambient)))
+    return Tile("directions removed", removed, of, kept if findings.kept else "", shares=shares, ticks=ticks)
 
 
 def _worst(findings: Findings) -> Iterator[Tile]:
@@ -63,19 +69,21 @@ def _worst(findings: Findings) -> Iterator[Tile]:
         was = f"was {words.percent(before.worst)} ({words.bounds(*before.worst_interval())})"
         interval = words.bounds(*after.worst_interval())
         marks = (_of_worst(before, before=True), _of_worst(after, before=False))
-        yield Tile("worst group", f"{100 * after.worst:.1f}", "%", was, interval, marks)
+        yield Tile("worst group", f"{100 * after.worst:.1f}", "%", was, interval, marks, ticks=_PERCENT)
 
 
 def _average(findings: Findings) -> Iterator[Tile]:
     """The change, around none, which is in the middle."""
     change, after = findings.after.average_change, findings.after.accuracy
     if change is not None and after is not None:
-        reach = 1.15 * max(abs(change.low), abs(change.high), 0.05)
-        mark = _mark(Scale(-reach, reach), change.value, change.low, change.high, before=False)
+        widest = 100 * max(abs(change.low), abs(change.high))
+        reach = next((reach for reach in _REACHES if widest <= reach), 100)
+        mark = _mark(Scale(-reach / 100, reach / 100), change.value, change.low, change.high, before=False)
         now = f"now {words.percent(after.average)} ({words.bounds(*after.average_interval())})"
         interval = words.signed_bounds(change.low, change.high)
         figure, unit = words.signed(change.value), points(change.value)
-        yield Tile("average over rows", figure, unit, now, interval, (mark,), 50.0)
+        ticks = (Tick(0.0, f"−{reach}"), Tick(50.0, "0"), Tick(100.0, f"+{reach}"))
+        yield Tile("average over rows", figure, unit, now, interval, (mark,), 50.0, ticks=ticks)
 
 
 def _leak(findings: Findings) -> Iterator[Tile]:
@@ -91,7 +99,7 @@ def _leak(findings: Findings) -> Iterator[Tile]:
         marks.insert(0, _of_leak(earlier[name], before=True))
     label, figure = f"linear probe for {words.named(name)}", f"{100 * leak.accuracy:.0f}"
     interval = words.bounds(leak.low, leak.high, 0)
-    yield Tile(label, figure, "%", note, interval, tuple(marks), _SHARES.at(leak.chance))
+    yield Tile(label, figure, "%", note, interval, tuple(marks), _SHARES.at(leak.chance), ticks=_PERCENT)
 
 
 def _of_worst(accuracy: GroupAccuracy, *, before: bool) -> Mark:

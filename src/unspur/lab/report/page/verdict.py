@@ -219,7 +219,8 @@ def _leaks(findings: Findings) -> Iterator[Sentence]:
         )
     for k, (name, leak) in enumerate(findings.nonlinear.items()):
         start = f"{'It' if k else 'A small network, which is not linear,'} {_finds(name, leak)}"
-        yield _sentence(start, *_found(leak))
+        was = findings.nonlinear_before.get(name) if findings.removed else None
+        yield _sentence(start, *_found(leak), *([", where it was ", *_found(was), " before"] if was else []))
 
 
 def _found(leak: Leakage) -> list[Part | str]:

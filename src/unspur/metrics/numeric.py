@@ -1,0 +1,174 @@
+"""How well a number can be predicted from rows by a linear function of them, out of sample."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from scipy.stats import norm
+from sklearn.model_selection import KFold
+
+from unspur._typing import Array, FloatArray, IntArray
+from unspur.exceptions import GroupSizeError, InputError, LabelError
+from unspur.metrics.probes import ScaledRows, Units, units_to_try
+
+#: Penalties of the ridge regression to choose from, in units of the mean variance of the rows.
+PENALTIES = (1e4, 1e3, 1e2, 10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-5, 1e-8, 0.0)
+#: Folds of the training rows to choose on.
+FOLDS = 3
+#: Fewest rows to train on.
+FEWEST = 6
+
+
+@dataclass(frozen=True, slots=True)
+class NumericLeakage:
+    """How much of a number a linear probe predicts, on rows it was not trained on.
+
+    Attributes
+    ----------
+    r2 : ``1 − Σ (y − ŷ)² / Σ (y − ȳ)²`` with ȳ the mean of the training rows: 0 where the rows say nothing, 1 where
+        they say all, and below 0 where the mean would have been the better prediction.
+    low, high : interval of it at `level`.
+    p : one-sided test of "r2 is above 0"; low > 0 where p < 0.025 (at a level of 0.95).
+    notes : what a reader should know about the rows, such as columns of very different scale.
+    """
+
+    r2: float
+    low: float
+    high: float
+    p: float
+    rows: int
+    level: float = 0.95
+    notes: tuple[str, ...] = field(default=())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, ready for JSON."""
+        return {**asdict(self), "notes": list(self.notes)}
+
+    @classmethod
+    def from_dict(cls, saved: dict[str, Any]) -> NumericLeakage:
+        """Inverse of `to_dict`."""
+        return cls(**{**saved, "notes": tuple(saved.get("notes", ()))})
+
+    def __str__(self) -> str:
+        p = "< 0.001" if self.p < 0.001 else f"= {self.p:.3f}"
+        text = (
+            f"linear probe: R² {self.r2:.3f} ({self.low:.3f} – {self.high:.3f}; nothing is 0; p {p}), {self.rows} rows"
+        )
+        return "; ".join([text, *self.notes])
+
+
+def numbers_of(values: Array, n_rows: int, missing: Any) -> FloatArray:
+    """A numeric concept, NaN where it is missing."""
+    try:
+        numbers = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise LabelError("concept is not a column of numbers; use concept_type='class'.") from None
+    if numbers.ndim == 2 and numbers.shape[1] == 1:
+        numbers = numbers[:, 0]
+    if numbers.shape != (n_rows,):
+        raise LabelError(f"concept has shape {numbers.shape}; {n_rows} numbers are needed, one per row of Z.")
+    if np.isinf(numbers).any():
+        raise LabelError(f"concept has {int(np.isinf(numbers).sum())} infinite values.")
+    if missing is not None:
+        numbers[numbers == missing] = np.nan
+    if not np.isfinite(numbers).any():
+        raise LabelError(f"concept is missing in all {n_rows} rows.")
+    return numbers
+
+
+def cross_fitted(
+    rows: Array, numbers: FloatArray, weight: FloatArray, cv: Any, penalty: float | None, rng: np.random.Generator
+) -> tuple[FloatArray, FloatArray, IntArray, int]:
+    """Predictions and training means of every row that some fold holds out, those rows, and the number of folds."""
+    predicted, mean, seen, folds = np.zeros(len(rows)), np.zeros(len(rows)), np.zeros(len(rows), dtype=bool), 0
+    for train, test in _folds(cv, rows, numbers, rng):
+        predict, mean[test] = ridge(rows[train], numbers[train], weight[train], penalty, rng)
+        predicted[test], seen[test] = predict(rows[test]), True
+        folds += 1
+    judged = np.flatnonzero(seen)
+    return predicted[judged], mean[judged], judged, folds
+
+
+def ridge(
+    Z: Array, numbers: FloatArray, weight: FloatArray, penalty: float | None, rng: np.random.Generator
+) -> tuple[Callable[[Array], FloatArray], float]:
+    """Ridge regression as a function of rows, and the mean of the numbers.
+
+    Without a penalty folds of the rows choose it, with the units of the columns in which it counts, by squared error.
+    """
+    if len(Z) < FEWEST:
+        raise GroupSizeError(f"There are {len(Z)} rows to train a probe on; at least {FEWEST} are needed.")
+    if penalty is not None and not penalty > 0:
+        raise InputError(f"penalty must be positive, in units of the mean variance of Z; got {penalty}.")
+    mean = float(np.average(numbers, weights=weight))
+    if penalty is not None:
+        chosen: tuple[Units, float] = ("raw", penalty)
+    else:
+        units = units_to_try(Z)
+        cost = np.zeros((len(units), len(PENALTIES)))
+        fold = rng.permutation(np.arange(len(Z)) % FOLDS)
+        for k in range(FOLDS):
+            train, test = fold != k, fold == k
+            for i, name in enumerate(units):
+                scaled, weights, bias = _solutions(Z[train], numbers[train], weight[train], name, PENALTIES)
+                told = ((Z[test] - scaled.centre) / scaled.unit) @ weights + bias
+                cost[i] += weight[test] @ (told - numbers[test, None]) ** 2
+        best = np.unravel_index(int(np.argmin(cost)), cost.shape)
+        chosen = (units[best[0]], PENALTIES[best[1]])
+    scaled, weights, bias = _solutions(Z, numbers, weight, chosen[0], (chosen[1],))
+    return lambda rows: np.asarray(((rows - scaled.centre) / scaled.unit) @ weights[:, 0] + bias), mean
+
+
+def _solutions(
+    Z: Array, numbers: FloatArray, weight: FloatArray, units: Units, penalties: tuple[float, ...]
+) -> tuple[ScaledRows, FloatArray, float]:
+    """Scaled rows, weights (d, m) of ridge regressions on them, and the bias of all."""
+    scaled = ScaledRows(Z, weight, robust=units == "robust")
+    axes = scaled.axes(units)
+    mean = float(scaled.share @ numbers)
+    covariance = axes.basis.T @ (scaled.rows.T @ (scaled.share * (numbers - mean)))
+    decay = np.array([axes.decay(penalty) for penalty in penalties])
+    return scaled, axes.basis @ (covariance[:, None] / (axes.variance[:, None] + decay)), mean
+
+
+def summary(
+    numbers: FloatArray, predicted: FloatArray, mean: Any, weight: FloatArray, meetings: float, level: float
+) -> tuple[float, float, float, float]:
+    """R², its bounds and p-value: a ratio of means of rows, whose error is that of its linearisation.
+
+    `meetings` is how much larger the variance is since folds share rows.
+    """
+    share = weight / weight.sum()
+    without, left = (numbers - mean) ** 2, (numbers - predicted) ** 2
+    scale = float(share @ without)
+    if not scale > 0:
+        raise LabelError("concept is the same number in all rows that are judged; there is nothing to predict.")
+    r2 = 1.0 - float(share @ left) / scale
+    n = 1.0 / float(np.sum(share**2))
+
+    def error(value: float) -> float:
+        return float(
+            np.sqrt(meetings * np.sum((share * (without - left - value * without)) ** 2) * n / (n - 1)) / scale
+        )
+
+    half = float(norm.ppf(0.5 + level / 2)) * error(r2)
+    at_zero = error(0.0)
+    # The larger of the two errors, so that the test is the interval turned round or stricter.
+    p = float(norm.sf(r2 / max(at_zero, error(r2)))) if at_zero > 0 else 0.5
+    return r2, r2 - half, min(1.0, r2 + half), p
+
+
+def _folds(cv: Any, rows: Array, numbers: FloatArray, rng: np.random.Generator) -> Iterator[tuple[Array, Array]]:
+    if not isinstance(cv, Integral):
+        return iter(cv.split(rows, numbers) if hasattr(cv, "split") else cv)
+    if cv < 2:
+        raise InputError(f"cv must be 2 or more folds; got {cv}.")
+    if len(rows) < max(2 * FEWEST, int(cv)):
+        raise GroupSizeError(
+            f"There are {len(rows)} rows with a concept in {cv} folds; at least {max(2 * FEWEST, int(cv))} are needed."
+        )
+    return iter(KFold(int(cv), shuffle=True, random_state=int(rng.integers(2**31))).split(rows))
