@@ -27,8 +27,8 @@ from unspur.io import atomic
 #: Raised when the layout of packs changes so that older readers would misread it.
 FORMAT = 1
 KIND = "unspur records"
-#: Bytes of text a pack may hold: some 250,000 records of 1 kB. A damaged or hostile file must not fill the memory.
-LIMIT = 2**28
+#: Bytes of text a pack may hold: some 30,000 records of 1 kB. A damaged or hostile file must not fill the memory.
+LIMIT = 2**25
 #: What reading a file that is not what it should be can raise.
 UNREADABLE = (OverflowError, ValueError, TypeError, KeyError, AttributeError, RecursionError, lzma.LZMAError)
 
