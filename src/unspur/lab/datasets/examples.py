@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
+from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -95,7 +97,10 @@ def open_image(path: Path, mode: str = "RGB") -> Any:
     try:
         if (size := require_regular(path)) > LARGEST_PICTURE:
             raise InputError(f"{path} has {size:,} bytes; pictures of up to {LARGEST_PICTURE:,} are read. {_SMALLER}")
-        with Image.open(path, formats=[kind for kind in PIXEL_BYTES if kind != "MPO"]) as image:  # a kind of JPEG
+        with (
+            _Bounded(FileIO(path)) as file,
+            Image.open(file, formats=[kind for kind in PIXEL_BYTES if kind != "MPO"]) as image,
+        ):  # a kind of JPEG
             _bound(image, path)
             image.load()
             # Pillow cuts 16-bit grey off at 255 instead of scaling it.
@@ -116,6 +121,16 @@ def open_image(path: Path, mode: str = "RGB") -> Any:
 
 
 _SMALLER = "Save a smaller copy and name that: 2,000 pixels a side are more than a network or a page shows."
+
+
+class _Bounded(BufferedReader):
+    """A file that is not asked for more than it has: a chunk may claim a gigabyte, which would be set aside."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Bytes, as of any file."""
+        if size is None or size < 0:
+            return super().read()
+        return super().read(min(size, max(0, os.fstat(self.fileno()).st_size - self.tell())))
 
 
 def _bound(image: Any, path: Path) -> None:
