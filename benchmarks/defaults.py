@@ -204,7 +204,7 @@ A level of 5 % per test; a direction must pass two.
 ## What follows
 
 - **Cross-fitting (`cv=5`)** finds the direction in every Toy set where one held-out fifth finds it in two of three: the tests
-  see all rows. On photodigits it finds more directions than the validation rows do, and removing them helps; it takes longer. Every
+  see all rows. On photodigits it finds more directions than the validation rows do, removing them changes little, and it takes longer. Every
   fold estimates its own sequence of pairs, so no direction is judged by rows it was estimated from.
 - **Scalars from held-out rows, leaving out the row that is judged.** It makes little difference here. But an encoder that was
   fine-tuned on the training rows nearly separates them, and scalars fitted there are too confident for any other row; the held-out
@@ -212,13 +212,13 @@ A level of 5 % per test; a direction must pass two.
 - **Group balance.** On Toy the model is right and weighting only costs a little precision (compare `balance='none'`); where it is
   not right, as on pictures, the groups that break the correlation are the ones that tell the two directions apart.
 - **Weight decay by the one-standard-error rule.** Too much (1 on Toy) mixes the correlated features and leaves more of z_sp; too
-  little leaves noise in the directions. On photodigits more decay than the rule chooses does somewhat better, with fewer directions
+  little leaves noise in the directions. On photodigits more decay than the rule chooses does as well, with fewer directions
   and in less time; no one value is right for both, so the rule stays until a better one is found.
 - **`candidate='last_accepted'`**: the spurious direction of the pair whose main-task direction was accepted. After the main task
   is gone (`'failing'`) the spurious direction is estimated with the wrong partner, and on Toy more of z_sp stays.
 - **Δ = 0**: "auto" makes up for a label that is easier to predict. On Toy neither is, and it changes nothing; on photodigits it
   stops far too early. Its place is where Δ = 0 loses the task (finetuned-networks.md has the runs).
-- **Off the spurious subspace.** On photodigits, projecting onto the main-task subspace does even better; on Toy it keeps less of
+- **Off the spurious subspace.** On photodigits, projecting onto the main-task subspace does as well; on Toy it keeps less of
   z_mt. Removal is the default because it is the smaller intervention: what no test was about stays.
 """
 

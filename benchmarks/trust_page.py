@@ -32,6 +32,7 @@ ORDER = (
     "power",
     "no harm",
     "intervals",
+    "probes",
     "numerics",
     "determinism",
     "bad files",

@@ -79,6 +79,76 @@ def test_it_warns_on_rows_of_the_fit_and_only_on_those(sets, tmp_path):
         leace.certificate(train.Z, concept=train.concept)
 
 
+def _used(remover, z):
+    return "; ".join(remover._used_rows(np.asarray(z)))
+
+
+def test_rows_of_the_fit_are_recognised_after_rounding(sets):
+    """And others are not, however few their columns or values are."""
+    train, test = sets
+    leace = LEACE().fit(train.Z.astype(np.float64) * np.pi, concept=train.concept)
+    rows, others = train.Z.astype(np.float64) * np.pi, test.Z.astype(np.float64) * np.pi
+    text = np.array([[float(f"{value:.6g}") for value in row] for row in rows[:100]])
+    for rounded, how in ((rows.astype(np.float32), "six digits"), (text, "six digits"),
+                         (rows.astype(np.float16).astype(np.float64), "half precision")):  # fmt: skip
+        n = len(rounded)
+        assert f"{n:,} of these {n:,} rows equal rows of the fit to within rounding ({how})" in _used(leace, rounded)
+    assert _used(leace, others) == ""
+    mixed = np.concatenate([others[:300], rows[:200].astype(np.float32)])
+    assert "200 of these 500 rows equal rows of the fit" in _used(leace, mixed)
+    with pytest.warns(UsedRowsWarning, match="to within rounding"):
+        certificate = leace.certificate(rows.astype(np.float32), concept=train.concept)
+    assert any("to within rounding" in note for note in certificate.notes)
+    rng = np.random.default_rng(0)
+    few = LEACE().fit(rng.standard_normal((2000, 2)), concept=rng.integers(2, size=2000))
+    assert _used(few, rng.standard_normal((2000, 2))) == ""  # in two columns rows are near each other by chance
+    film = np.cumsum(0.002 * rng.standard_normal((2000, 30)), axis=0) + rng.standard_normal(30)
+    frames = LEACE().fit(film[::2], concept=rng.integers(2, size=1000))
+    assert _used(frames, film[1::2]) == ""  # the frames between are other rows
+    both = leace.merge(LEACE().fit(others, concept=test.concept))
+    assert "2,500 of these 2,500 rows equal" in _used(both, others.astype(np.float32))
+
+
+def test_rows_that_decided_on_directions_are_recognised(sets):
+    train, test = sets
+    validation = {"X_val": test.Z, "y_val": test.y, "concept_val": test.concept}
+    jse = JSE(weight_decay=0.1, random_state=0).fit(train.Z, train.y, concept=train.concept, **validation)
+    with pytest.warns(
+        UsedRowsWarning, match="2,500 of these 2,500 rows were in X_val, which decided on the directions"
+    ):
+        jse.certificate(test.Z, test.y, test.concept)
+    assert "rows of X_val to within rounding" in _used(jse, (test.Z * (1 + 1e-7)).astype(np.float32))
+    jse.fit(train.Z, train.y, concept=train.concept)
+    assert _used(jse, test.Z) == ""
+
+
+def test_below_chance_is_said():
+    """Rows that a closed form was fitted on are worse than chance in folds; the note says where that comes from."""
+    rng = np.random.default_rng(0)
+    z, concept = rng.standard_normal((300, 40)), rng.integers(2, size=300)
+    leace = LEACE().fit(z, concept=concept)
+    with pytest.warns(UsedRowsWarning):
+        used = leace.certificate(z, concept=concept)
+    assert any("below chance after removal. Were these rows" in note for note in used.notes)
+    fresh = leace.certificate(rng.standard_normal((300, 40)), concept=rng.integers(2, size=300))
+    assert not any("below chance" in note for note in fresh.notes)
+
+
+def test_what_blinds_a_careless_probe_does_not_blind_the_certificate():
+    rng = np.random.default_rng(0)
+    concept = rng.integers(2, size=1000)
+    z = rng.standard_normal((1000, 6))
+    z[:, 0] += 4.0 * concept
+    z[:, 3] *= 1e6
+    another = LEACE().fit(rng.standard_normal((1000, 6)), concept=rng.integers(2, size=1000))
+    for rows in (z, z.astype(np.float32)):
+        certificate = another.certificate(rows, concept=concept)
+        before, after = certificate.probe["concept"]  # what it takes out has nothing to do with the concept
+        assert before.low > 0.9
+        assert after.low > 0.8
+        assert any("column 3 is" in note for note in certificate.notes)
+
+
 def test_it_is_saved_with_the_removal_and_survives_json(sets, tmp_path):
     train, test = sets
     inlp = INLP(cv=None, weight_decay=0.1, random_state=0).fit(train.Z, concept=train.concept)
@@ -145,6 +215,16 @@ def test_several_concepts_and_numbers(sets):
     measured = number.certificate(test.Z, concept=test.Z[:, 2] ** 3)
     assert measured.probe == {}
     assert measured.covariance_left["concept"] < 0.2
+    before, after = measured.numbers["concept"]
+    assert before.low > 0.4  # of its cube a linear probe predicts 60 %
+    assert after.low < 0 < after.high < 0.1
+    assert "R² of a linear probe" in str(measured)
+    assert Certificate.from_dict(json.loads(json.dumps(measured.to_dict()))) == measured
+    older = {key: value for key, value in certificate.to_dict().items() if key != "numbers"}
+    for pair in older["probe"].values():
+        for part in pair:
+            del part["notes"]
+    assert str(Certificate.from_dict(older)) == str(certificate)
 
 
 def test_hashes_know_rows_in_any_float_type_and_tell_others_apart():

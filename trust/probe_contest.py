@@ -18,8 +18,14 @@ from sklearn.preprocessing import StandardScaler
 FEATURES = ("gaussian", "correlated", "heavy tails", "sparse", "binary", "nearly collinear")
 #: What is done to them.
 TROUBLES = (
-    "none", "outliers, scaled", "outliers, anywhere", "outliers, one column", "one huge column", "mixed scales", "offset",
-)  # fmt: skip
+    "none",
+    "outliers, scaled",
+    "outliers, anywhere",
+    "outliers, one column",
+    "one huge column",
+    "mixed scales",
+    "offset",
+)
 #: Rows that every probe is judged on.
 FRESH = 20_000
 

@@ -82,9 +82,13 @@ def _told(gaps):
 
 
 #: Rows and columns without the concept, and whether their tails are heavy.
-NULLS = {"60 rows of 3": (60, 3, (0.5, 0.5), False), "150 rows of 10, three classes": (150, 10, (0.5, 0.3, 0.2), False),
-         "200 rows of 5, one class in seven": (200, 5, (0.85, 0.15), False), "60 rows of 100": (60, 100, (0.5, 0.5), False),
-         "300 rows of 5, heavy tails": (300, 5, (0.5, 0.5), True)}  # fmt: skip
+NULLS = {
+    "60 rows of 3": (60, 3, (0.5, 0.5), False),
+    "150 rows of 10, three classes": (150, 10, (0.5, 0.3, 0.2), False),
+    "200 rows of 5, one class in seven": (200, 5, (0.85, 0.15), False),
+    "60 rows of 100": (60, 100, (0.5, 0.5), False),
+    "300 rows of 5, heavy tails": (300, 5, (0.5, 0.5), True),
+}
 
 
 def test_choosing_among_probes_keeps_the_level(tally, effort):
@@ -117,6 +121,8 @@ def test_r2_of_numbers(related, tally, effort):
         z = rng.standard_normal((400, 10))
         number = np.sqrt(related) * z[:, 0] + np.sqrt(1 - related) * rng.standard_normal(400)
         found.append(leakage(z, number, concept_type="continuous", random_state=seed))
+    mean, below = np.mean([(leak.r2, leak.p <= 0.05) for leak in found], axis=0)
+    line.figure = f"mean R² {mean:.3f}, p ≤ 0.05 in {100 * below:.1f} %"
     if related:
         right = sum(leak.p <= 0.05 for leak in found)
         line.trials(len(found), right)
@@ -125,4 +131,3 @@ def test_r2_of_numbers(related, tally, effort):
         wrong = sum(leak.p <= 0.05 for leak in found)
         line.trials(len(found), len(found) - wrong)
         assert wrong <= most(len(found), 0.05)
-    line.figure = f"mean R² {np.mean([leak.r2 for leak in found]):.3f}, p ≤ 0.05 in {np.mean([leak.p <= 0.05 for leak in found]):.1%}"

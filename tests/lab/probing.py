@@ -9,8 +9,10 @@ from unspur.metrics import probes
 
 @contextmanager
 def quick_probes():
-    """Real probes, but the linear one has no penalties to choose from and the network passes over the rows once."""
+    """Real probes, but the linear one has two candidates to choose from and the network passes over the rows once."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(probes, "UNITS", ("unit",))
         patch.setattr(probes, "PENALTIES", (1e-2,))
+        patch.setattr(probes, "SHRINKAGES", (1e-2,))
         patch.setattr(probes, "EPOCHS", 1)
         yield

@@ -320,3 +320,13 @@ def test_what_was_noted_of_columns_is_on_the_page_and_every_penalty_in_json(tabl
     assert not any(
         "column" in warning for warning in json.loads(unspur(*command, "--output", "level.html"))["warnings"]
     )
+
+
+def test_columns_in_another_order_are_those_of_the_removal(table):
+    labels = ["--main", "bird", "--concept", "place", "--ignore", "shot"]
+    unspur("fit", "rows.csv", *labels, "--cv", "0", "--output", "r.safetensors")
+    table[list(table.columns[::-1])].to_csv("turned.csv", index=False)
+    told = [json.loads(unspur("report", f"{name}.csv", *labels, "--removal", "r.safetensors", "--json", "--output",
+                              f"{name}.html"))["judged"] for name in ("rows", "turned")]  # fmt: skip
+    assert told[0][1]["accuracy"] == told[1][1]["accuracy"]
+    assert told[0][1]["leakage"] == told[1][1]["leakage"]

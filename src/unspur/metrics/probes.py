@@ -22,8 +22,8 @@ from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError, NotFiniteError
 
 Kind: TypeAlias = Literal["linear", "mlp"]
-#: Units of the columns in which a penalty counts: as they are, standard deviations, or spreads that outliers leave alone
-#: with training values beyond `CLIP` of them cut off.
+#: Units of the columns in which a penalty counts: as they are, standard deviations, or spreads that outliers do not
+#: change, with training values beyond `CLIP` of them cut off.
 Units: TypeAlias = Literal["raw", "unit", "robust"]
 
 #: Units to choose from; the first only where columns differ in width, the last only where there are outliers.
@@ -32,11 +32,13 @@ UNITS: tuple[Units, ...] = ("raw", "unit", "robust")
 PENALTIES = (1e2, 1.0, 1e-1, 1e-2, 1e-4, 1e-6)
 #: The same of discriminant analysis. Zero is for directions that are shorter than any penalty.
 SHRINKAGES = (1e2, 10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-6, 0.0)
+#: The shrinkage that is right in most rows; one of those above.
+USUAL = 1e-2
 #: Folds of the training rows to choose on, and the rows held out, in all and of each class, that are enough.
 FOLDS, ENOUGH, ENOUGH_OF_A_CLASS = 3, 1200, 100
 #: What logits are multiplied with, to choose from.
 FACTORS = np.geomspace(1e-4, 30.0, 32)
-#: A row held out costs a candidate at most this many times the loss of a guess.
+#: A row held out counts for at most this many times the loss of a guess where a path of penalties is given up.
 MOST = 2.0
 #: Rows by which outliers are noticed.
 SOME = 2000
@@ -51,6 +53,8 @@ HUGE, FAR = 1000.0, 100.0
 CLIP, WIDENED, ALIKE = 4.0, 2.0, 1.5
 #: The small network: one hidden layer, at most this many passes over the rows, stopped after so many without gain.
 HIDDEN, EPOCHS, PATIENCE = 64, 100, 10
+#: Spreads at which its inputs are cut off.
+FARTHEST = 30.0
 
 
 class Probe(Protocol):
@@ -103,8 +107,8 @@ class LinearProbe:
     with weights ω that sum to one and C the weighted covariance. Without one, several linear classifiers are tried:
     discriminant analysis and logistic regression, each with several penalties, in the columns as they are, in columns
     of unit variance and, where there are outliers, in columns of unit spread with training values cut off. Folds of the
-    training rows decide by accuracy, and by loss among those that are within one standard error of the best.
-    Rescaling or shifting Z changes nothing.
+    training rows decide by accuracy, and by loss among those within two standard errors of the best; of several that do
+    as well the logits are averaged, which is a linear classifier again. Rescaling or shifting Z changes nothing.
     """
 
     centre: FloatArray
@@ -186,7 +190,7 @@ def _chosen(Z: Array, codes: IntArray, k: int, weight: FloatArray, rng: np.rando
                 found.setdefault(one, []).append(log_p)
         if not slow:
             judged = _Judged(found, codes[test], weight[test])
-            slow = {judged.best([one for one in found]).units, "unit" if "unit" in units else units[0]}
+            slow = {judged.best(list(found)).units, "unit" if "unit" in units else units[0]}
         for name in sorted(slow):
             tried = [_Candidate("logistic", name, value) for value in PENALTIES]
             for one, log_p in problems[name == "robust"].path(tried, Z[test], codes[test], weight[test]):
@@ -203,61 +207,74 @@ class _Judged:
         self.truth, self.share = truth, weight / weight.sum()
         self.log_p = {one: np.concatenate(parts) for one, parts in found.items()}
         self.right = {one: (np.argmax(log_p, axis=1) == truth) * 1.0 for one, log_p in self.log_p.items()}
-        self.most = MOST * float(np.log(next(iter(self.log_p.values())).shape[1]))
         self._losses: dict[_Candidate, FloatArray] = {}
 
     def best(self, candidates: list[_Candidate]) -> _Candidate:
-        """The lowest loss among those whose accuracy is within a standard error of the highest."""
+        """The lowest loss among those whose accuracy is within two standard errors of the highest."""
         leader = max(candidates, key=lambda one: float(self.share @ self.right[one]))
         near = [one for one in candidates if self._not_worse(self.right[leader] - self.right[one])]
         return min(near, key=lambda one: float(self.share @ self.losses(one)))
 
     def members(self) -> dict[_Candidate, float]:
-        """The best of each method and units, less those that are worse than the best of all; and their factors."""
+        """The best of each method and units, less those that are worse than the best of all; and their factors.
+
+        Of a class with few rows the best of many candidates is best by luck. So several that do as well answer
+        together, and discriminant analysis with little shrinkage is one of them, unless it does worse.
+        """
         families: dict[tuple[str, str], list[_Candidate]] = {}
         for one in self.log_p:
             families.setdefault((one.method, one.units), []).append(one)
         finalists = [self.best(family) for family in families.values()]
         winner = self.best(finalists)
+        usual = _Candidate("discriminant", "robust" if ("discriminant", "robust") in families else "unit", USUAL)
+        finalists += [usual] if usual in self.log_p and usual not in finalists else []
         chosen = [
             one for one in finalists
             if self._not_worse(self.right[winner] - self.right[one])
             and self._not_worse(self.losses(one) - self.losses(winner))
         ]  # fmt: skip
-        factors = {one: self._sharpness(self.log_p[one], self.most) / len(chosen) for one in chosen}
-        total = sum(factor * self.log_p[one] for one, factor in factors.items())
-        again = self._sharpness(np.asarray(total), np.inf)
+        factors = {one: self._sharpness(_within_reach(self._lead(self.log_p[one]))) / len(chosen) for one in chosen}
+        total = np.sum([factor * self.log_p[one] for one, factor in factors.items()], axis=0)
+        again = self._sharpness(self._lead(total))
         return {one: again * factor for one, factor in factors.items()}
 
     def _not_worse(self, difference: FloatArray) -> bool:
-        """Whether a mean difference is not above its standard error."""
+        """Whether a mean difference is not above two standard errors."""
         mean = float(self.share @ difference)
-        return mean <= float(np.sqrt(np.sum((self.share * (difference - mean)) ** 2)))
+        return mean <= 2.0 * float(np.sqrt(np.sum((self.share * (difference - mean)) ** 2)))
 
     def losses(self, one: _Candidate) -> FloatArray:
-        """Of each row, at the best sharpness, and at most `MOST` times that of a guess: outliers are not the rule."""
+        """Log loss of each row at the best sharpness, with logits that are far out brought near."""
         if one not in self._losses:
-            factor = self._sharpness(self.log_p[one], self.most)
-            self._losses[one] = self._loss(np.array([factor]), self.log_p[one], self.most)[0]
+            lead = _within_reach(self._lead(self.log_p[one]))
+            self._losses[one] = self._loss(np.array([self._sharpness(lead)]), lead)[0]
         return self._losses[one]
 
-    def _loss(self, factors: FloatArray, log_p: FloatArray, most: float) -> FloatArray:
+    def _lead(self, logits: FloatArray) -> FloatArray:
+        """How far the logit of each class is above that of the right one, shape (n, k)."""
+        return np.asarray(logits - logits[np.arange(len(logits)), self.truth][:, None])
+
+    def _loss(self, factors: FloatArray, lead: FloatArray) -> FloatArray:
         """Log loss of each row with logits times each of m factors, shape (m, n).
 
         One row that is wrong is added to the rows (Platt, 1999), since to be right on few proves little.
         """
-        lead = log_p - log_p[np.arange(len(log_p)), self.truth][:, None]
-        doubt = 1.0 / (len(log_p) + 2.0)
-        top = lead.max(axis=1)
+        doubt, top = 1.0 / (len(lead) + 2.0), lead.max(axis=1)
         loss = np.log(np.exp(factors[:, None, None] * (lead - top[:, None])).sum(axis=2))
-        return np.minimum(loss + factors[:, None] * (top - doubt * lead.mean(axis=1)), most)
+        return np.asarray(loss + factors[:, None] * (top - doubt * lead.mean(axis=1)))
 
-    def _sharpness(self, log_p: FloatArray, most: float) -> float:
+    def _sharpness(self, lead: FloatArray) -> float:
         """What to multiply logits with for the lowest loss on rows held out.
 
         Discriminant analysis is too sure of itself in wide rows, and a strong penalty not sure enough.
         """
-        return float(FACTORS[np.argmin(self._loss(FACTORS, log_p, most) @ self.share)])
+        return float(FACTORS[np.argmin(self._loss(FACTORS, lead) @ self.share)])
+
+
+def _within_reach(lead: FloatArray) -> FloatArray:
+    """Leads cut off at twice what nine of ten rows have at most."""
+    reach = 2.0 * float(np.quantile(np.abs(lead).max(axis=1), 0.9))
+    return np.asarray(np.clip(lead, -reach, reach))
 
 
 def _inner_folds(codes: IntArray, rng: np.random.Generator) -> Iterator[tuple[IntArray, IntArray]]:
@@ -310,7 +327,8 @@ def scale_notes(Z: Array) -> tuple[str, ...]:
         column = int(wide[np.argmax(spread[wide])])
         more = f" ({len(wide)} columns are more than {HUGE:g} times as wide)" if len(wide) > 1 else ""
         notes.append(
-            f"column {column} is {spread[column] / usual:,.0f} times as wide as most columns{more}; is it in other units?"
+            f"column {column} is {spread[column] / usual:,.0f} times as wide as most columns{more}; is it in other "
+            "units?"
         )
     far = np.zeros(len(Z), dtype=bool)
     reach = np.where(spread > 0, FAR * spread, np.inf)
@@ -322,8 +340,8 @@ def scale_notes(Z: Array) -> tuple[str, ...]:
             worst, most = int(np.argmax(out.max(axis=0))), float(out.max())
     if far.any():
         notes.append(
-            f"{far.sum():,} of {len(Z):,} rows are outliers, farther than {FAR:g} spreads from the median in some column "
-            f"(column {worst}: {FAR * most:,.0f} spreads)"
+            f"{far.sum():,} of {len(Z):,} rows are outliers, farther than {FAR:g} spreads from the median in some "
+            f"column (column {worst}: {FAR * most:,.0f} spreads)"
         )
     return tuple(notes)
 
@@ -515,17 +533,17 @@ def _log_softmax(t: FloatArray) -> FloatArray:
 
 
 class SmallNetwork:
-    """One hidden layer of 64 ReLU units (scikit-learn's MLPClassifier, Adam) on columns of unit variance.
+    """One hidden layer of 64 ReLU units (scikit-learn's MLPClassifier, Adam) on columns of unit spread.
 
+    Values farther out than 30 spreads are cut off, which a probe that is not linear may do.
     Each pass sees a fresh draw of rows with probabilities proportional to their weights; of all passes the one with the
     lowest loss on a fifth set aside is kept.
     """
 
     def __init__(self, Z: Array, codes: IntArray, n_classes: int, weight: FloatArray, rng: np.random.Generator) -> None:
-        self.centre = np.mean(Z, axis=0, dtype=np.float64)
-        deviation = np.std(Z, axis=0, dtype=np.float64)
+        self.centre, unit, _ = spreads(Z)
         # Columns far shorter than the rest stay short: what a removal leaves of its axis is rounding.
-        self.unit = np.maximum(deviation, 1e-3 * np.sqrt(np.mean(deviation**2))) if deviation.any() else 1.0
+        self.unit = np.maximum(unit, 1e-3 * np.median(unit[unit > 0])) if unit.any() else 1.0
         seed = int(rng.integers(2**31))
         self.model = MLPClassifier((HIDDEN,), alpha=1.0, learning_rate_init=3e-3, random_state=seed)
         aside = set_aside(codes, rng)
@@ -552,7 +570,7 @@ class SmallNetwork:
         return np.log(np.maximum(p, 1e-7))
 
     def _scaled(self, Z: Array) -> Any:
-        return ((Z - self.centre) / self.unit).astype(np.float32)
+        return np.clip((Z - self.centre) / self.unit, -FARTHEST, FARTHEST).astype(np.float32)
 
 
 def set_aside(codes: IntArray, rng: np.random.Generator, share: float = 0.2) -> BoolArray:

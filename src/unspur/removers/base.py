@@ -180,9 +180,9 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def _used_rows(self, z: Array) -> list[str]:
         """In words, which of these rows the fit has seen, for certain or to within rounding; empty if none."""
         hashes, said = row_hashes(z), []
-        if not hasattr(self, "_training_rows") or self._training_rows is None:
-            if fingerprint(hashes) == getattr(self, "training_hash_", None):
-                return [f"{len(z):,} of these {len(z):,} rows were used in the fit"]
+        known = self.__dict__.get("_training_rows")
+        if known is None and fingerprint(hashes) == getattr(self, "training_hash_", None):
+            return [f"{len(z):,} of these {len(z):,} rows were used in the fit"]
         for kept, of_fit, of_rows in (
             ("training", "were used in the fit", "rows of the fit"),
             ("validation", "were in X_val, which decided on the directions,", "rows of X_val"),

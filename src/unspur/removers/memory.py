@@ -14,12 +14,13 @@ from unspur._typing import Array, BoolArray, FloatArray
 
 #: Projections kept of a row, four bytes each, and the number of rows up to which every row is kept.
 PROJECTIONS, KEPT_ROWS = 8, 100_000
-#: Rows by which columns are scaled, and rows projected at once.
-SCALED_BY, BLOCK_ROWS = 10_000, 4096
+#: Numbers by which columns are scaled, and numbers projected at once: bounds the temporary copies.
+BLOCK = 2**18
 #: Ways to write numbers, and how much of a number is lost at most.
 ROUNDINGS = {"six digits": 5e-6, "half precision": 2.0**-11, "bfloat16": 2.0**-9}
-#: Matches count if at most this share as many lie between one and two tolerances, as they would if they were chance.
-SHELL = 1 / 3
+#: Matches count if at most this share as many rows lie a little farther away, within so many times the tolerance: of
+#: matches that are chance there would be far more.
+SHELL, REACH = 1 / 3, 8.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class Sketch:
     step: int
 
     @classmethod
+    @np.errstate(over="ignore", invalid="ignore")  # such rows are refused where they are checked
     def of(cls, blocks: Iterable[Array], n_rows: int) -> Self | None:
         """The sketch of rows that come in blocks; None of no rows."""
         step, seen = max(1, -(-n_rows // KEPT_ROWS)), 0
@@ -46,15 +48,16 @@ class Sketch:
         points: list[Array] = []
         for block in blocks:
             if centre is None or scale is None:
-                few = _on_host(block[:SCALED_BY])
+                few = _on_host(block[: _rows_at_once(block)])
                 if not len(few):
                     continue
                 centre, deviation = few.mean(axis=0), few.std(axis=0)
                 scale = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=deviation > 0)
             first = -seen % step
             seen += len(block)
-            for start in range(first, len(block), step * BLOCK_ROWS):
-                rows = _on_host(block[start : start + step * BLOCK_ROWS : step])
+            stride = step * _rows_at_once(block)
+            for start in range(first, len(block), stride):
+                rows = _on_host(block[start : start + stride : step])
                 points.append(_projected(rows, centre, scale).astype(np.float32))
         if centre is None or scale is None:
             return None
@@ -64,9 +67,10 @@ class Sketch:
         """Distance of each row to the nearest that was kept, and what it would be if all its digits were lost."""
         distance, size = np.empty(len(z)), np.empty(len(z))
         tree = cKDTree(self.points)
-        for start in range(0, len(z), BLOCK_ROWS):
-            rows = np.asarray(z[start : start + BLOCK_ROWS], dtype=np.float64)
-            part = slice(start, start + BLOCK_ROWS)
+        size_of_part = _rows_at_once(z)
+        for start in range(0, len(z), size_of_part):
+            part = slice(start, start + size_of_part)
+            rows = np.asarray(z[part], dtype=np.float64)
             distance[part] = tree.query(_projected(rows, self.centre, self.scale))[0]
             size[part] = np.sqrt(PROJECTIONS) * np.linalg.norm(rows * self.scale, axis=1)
         return distance, size
@@ -75,15 +79,15 @@ class Sketch:
 def equal_but_for_rounding(z: Array, sketches: Iterable[Sketch]) -> tuple[BoolArray, str]:
     """Rows that equal one that was kept to within rounding, and which rounding: the finest that explains any.
 
-    In few columns rows lie near each other by chance, and rows of a film are alike: those are as often farther away
-    than a rounding as they are nearer.
+    In few columns rows lie near each other by chance, and rows of a film are alike: more of those are a little farther
+    away than a rounding than are nearer.
     """
     found = [sketch.nearest(z) for sketch in sketches]
     for name, lost in ROUNDINGS.items():
         near, far = np.zeros(len(z), dtype=bool), np.zeros(len(z), dtype=bool)
         for distance, size in found:
             near |= distance <= lost * size
-            far |= distance <= 2 * lost * size
+            far |= distance <= REACH * lost * size
         if near.any() and (far & ~near).sum() <= SHELL * near.sum():
             return near, name
     return np.zeros(len(z), dtype=bool), ""
@@ -94,6 +98,10 @@ def _projected(rows: FloatArray, centre: FloatArray, scale: FloatArray) -> Float
     with np.errstate(over="ignore", invalid="ignore"):
         points = np.nan_to_num(((rows - centre) * scale) @ signs)
     return np.asarray(np.clip(points, -1e30, 1e30))
+
+
+def _rows_at_once(rows: Array) -> int:
+    return max(2, BLOCK // max(1, int(rows.shape[1])))
 
 
 def _on_host(block: Any) -> FloatArray:

@@ -18,7 +18,7 @@ SECTIONS = {
     "Remove a concept": {
         "fit": "Find the concept in the embeddings of FILE, save its removal.",
         "apply": "Apply a saved REMOVAL to the rows of FILE.",
-        "evaluate": "Compare a last layer with and without the REMOVAL, by group.",
+        "evaluate": "Compare last layers with and without the REMOVAL, by group.",
         "compare": "Compare all removers, with last layers on top, on FILE.",
     },
     "Get embeddings": {

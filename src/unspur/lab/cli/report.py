@@ -131,6 +131,7 @@ def report_command(
       unspur report train.npz --test test.npz --main bird \
           --concept background --removal background.safetensors
     """
+    from unspur import load
     from unspur.lab.report.building import check_page, write_page
 
     ctx = click.get_current_context()
@@ -144,6 +145,9 @@ def report_command(
     labels += _aside(show, file, needed=test_file in (None, file))
     table = read_rows(file, labels, ignore, where)
     notes = look_at(table, main, concept)
+    if removal is not None:  # its features, in its order
+        fitted = load(removal)
+        table = table.like(getattr(fitted, "feature_names_in_", None), fitted.n_features_in_)
     missing = missing_values(missing_concept, table, concept)
     if removal is None:
         say_left_out(concept_labels(table, concept, missing), together=options["orthogonality"] == "auto")
@@ -224,9 +228,7 @@ def _remover(
 
     seed, missing, watched = how
     if removal is not None:
-        remover = load(removal)
-        table.like(getattr(remover, "feature_names_in_", None), remover.n_features_in_)
-        return remover
+        return load(removal)
     jse, _ = fitted_jse(
         rows["train"], rows.get("validation"), main, missing=missing, seed=seed, watched=watched, **options
     )
