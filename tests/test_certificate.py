@@ -250,3 +250,14 @@ def test_clusters_widen_its_intervals_and_copies_are_a_note(sets):
     assert together.high - together.low > 1.4 * (apart.high - apart.low)
     assert any("exact copies of others" in note for note in leace.certificate(Z, concept=concept).notes)
     assert not any("exact copies" in note for note in leace.certificate(Z + near, concept=concept).notes)
+
+
+def test_counted_rows_are_equal_by_chance_and_not_said_to_be_used():
+    rng = np.random.default_rng(0)
+    concept = np.arange(1000) % 2
+    rows = rng.poisson(1.0, (1000, 5)).astype(float)
+    leace = LEACE().fit(rows, concept=concept)
+    other = rng.poisson(1.0, (1000, 5)).astype(float)
+    assert not any("used" in note or "rounding" in note for note in leace.certificate(other, None, concept).notes)
+    with pytest.warns(UsedRowsWarning, match="1,000 of these 1,000"):  # the very rows of the fit are noticed
+        leace.certificate(rows, None, concept)

@@ -232,7 +232,11 @@ def certify(
             *notes,
             f"{', '.join(measured)}: intervals of R² take rows of a cluster for independent, and are too sure",
         )
-    notes = (*notes, *_task_gone(task), *_broken_assumptions(concepts, y, probe if removed else {}, task_alone))
+    notes = (
+        *notes,
+        *_task_gone(task, task_alone),
+        *_broken_assumptions(concepts, y, probe if removed else {}, task_alone),
+    )
     below = [name for name, (_, after) in probe.items() if after.below_chance]
     notes = (*notes, *(f"{name}: below chance after removal. {USED}" for name in below), *scales)
     centred = z - np.mean(z, axis=0, dtype=np.float64)
@@ -252,12 +256,18 @@ def certify(
     )
 
 
-def _task_gone(task: tuple[Leakage, Leakage] | None) -> list[str]:
-    """That the task fell to chance or nearly so, whatever the reason, and from where."""
+def _task_gone(task: tuple[Leakage, Leakage] | None, alone: tuple[Leakage, Leakage] | None) -> list[str]:
+    """That the task fell to chance or nearly so, whatever the reason, and from where.
+
+    Where concept and task go together, much of what read the task before was the concept; what is read of it `alone`,
+    with the concept held fixed, is kept.
+    """
     if task is None or task[0].low <= task[0].chance:
         return []
     before, after = task
     at_chance = after.low <= after.chance
+    if not at_chance and alone is not None and alone[1].low > alone[1].chance:
+        return []
     if not at_chance and after.accuracy - after.chance > KEPT * (before.accuracy - before.chance):
         return []
     return [

@@ -5,6 +5,7 @@ A *cluster* is a set of rows that are not independent of each other. (A *group* 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -69,12 +70,29 @@ def shared_clusters(one: Any, other: Any) -> set[Any]:
     return set(_one_per_row(one).tolist()) & set(_one_per_row(other).tolist())
 
 
-def copies(hashes: Array) -> IntArray | None:
-    """Cluster of each row, shape (n,), rows with equal hashes in one; None where no two are equal."""
+def copies(hashes: Array, labels: Iterable[Array] = ()) -> IntArray | None:
+    """Cluster of each row, shape (n,), copies of a row in one; None where there are none.
+
+    Copies have equal hashes and equal `labels`. Equal rows of which some have other labels are not copies: they are
+    what an encoder makes of different things it cannot see (empty texts, blank pictures).
+    """
     ordered = np.sort(hashes)
     if not np.any(ordered[1:] == ordered[:-1]):
         return None
-    return np.unique(hashes, return_inverse=True)[1].reshape(-1).astype(np.intp)
+    _, code, count = np.unique(hashes, return_inverse=True, return_counts=True)
+    code = code.reshape(-1).astype(np.intp)
+    rows = np.flatnonzero(count[code] > 1)
+    mixed = np.zeros(len(count), dtype=bool)
+    for values in labels:
+        told = np.unique([str(value) for value in _one_per_row(values)[rows]], return_inverse=True)[1]
+        low, high = np.full(len(count), len(rows)), np.full(len(count), -1)
+        np.minimum.at(low, code[rows], told)
+        np.maximum.at(high, code[rows], told)
+        mixed |= high > low
+    if mixed[code[rows]].all():
+        return None
+    apart = np.where(mixed[code], len(count) + np.arange(len(code)), code)
+    return np.unique(apart, return_inverse=True)[1].reshape(-1).astype(np.intp)
 
 
 def measured_on_a_scale(rows: Array) -> bool:

@@ -16,6 +16,8 @@ from unspur.rows import CONCEPT, MAIN
 
 #: Share of the gain over chance that counts as none: what an estimated direction, which is not exact, leaves behind.
 HARDLY = 0.2
+#: Share of the gain over chance, with the concept held fixed, from which on the task counts as kept.
+MOSTLY = 0.5
 #: Steps up to which the summary of a trace is the whole of it.
 SHORT = 8
 
@@ -45,6 +47,8 @@ class TaskLoss:
     """How well all rows alike, held out, predict the main label before and after a removal.
 
     `before`, `after` and `chance` are mean log losses in nats; `p_before` and `p_after` test each against chance.
+    `fixed_before` and `fixed_after` are losses with the concept held fixed (groups of equal weight, chance is log 2):
+    where the two labels go together, much of what predicted the main label before was the concept, and is rightly gone.
     """
 
     before: float
@@ -52,15 +56,24 @@ class TaskLoss:
     chance: float
     p_before: float
     p_after: float
+    fixed_before: float
+    fixed_after: float
     level: float
 
     @property
     def lost(self) -> bool:
         """Whether the label was predicted better than by chance, and hardly is any more."""
         left, gained = self.chance - self.after, self.chance - self.before
-        return self.p_before < self.level and (self.p_after >= self.level or left < HARDLY * gained)
+        alone, kept = (math.log(2.0) - loss for loss in (self.fixed_before, self.fixed_after))
+        hardly = left < HARDLY * gained and not kept > MOSTLY * max(alone, 0.0)
+        return self.p_before < self.level and (self.p_after >= self.level or hardly)
 
     def __str__(self) -> str:
+        if not self.lost:
+            return (
+                f"What is left still predicts the main label: held-out log loss {self.before:.3f} nats before and "
+                f"{self.after:.3f} after, where chance is {self.chance:.3f}."
+            )
         better = "no better" if self.p_after >= self.level else "hardly better"
         return (
             f"What is left predicts the main label {better} than chance: held-out log loss {self.before:.3f} nats "
@@ -337,7 +350,9 @@ def danger_to_task(steps: Iterable[Step], removed: int) -> str:
     return ""
 
 
-_SAVED_TASK = dict.fromkeys(("before", "after", "chance", "p_before", "p_after", "level"), NUMBER)
+_SAVED_TASK = dict.fromkeys(
+    ("before", "after", "chance", "p_before", "p_after", "fixed_before", "fixed_after", "level"), NUMBER
+)
 _SAVED_STEP = {
     "outer": int, "inner": int, "role": str, "proper": bool, "informative": {...: NUMBER}, "own": {...: NUMBER},
     "delta": NUMBER, "loss_concept": {...: MAYBE_NUMBER}, "loss_main": {...: MAYBE_NUMBER}, "reason": str,

@@ -100,3 +100,22 @@ def test_test_rows_are_whole_clusters(drawn):
     assert not len(clusters_in_two(film, together.astype(int)))
     assert len(clusters_in_two(film, apart.astype(int))) > 50  # the control
     assert 0.2 < together.mean() < 0.4
+
+
+def test_clusters_among_training_and_test_rows_are_refused_and_the_next_command_names_them(file, tmp_path):
+    header, *lines = file.read_text().splitlines()
+    torn = tmp_path / "torn.csv"
+    torn.write_text("\n".join([f"{header},split", *(f"{line},{'ab'[k % 2]}" for k, line in enumerate(lines))]) + "\n")
+    chosen = ("--cluster", "film", "--where", "split=a", "--test-where", "split=b")
+    for verb in (
+        ("compare", "--remover", "none", "--head", "ERM"),
+        ("report", *DECAY, "--output", tmp_path / "r.html"),
+    ):
+        if verb[0] == "report":
+            pytest.importorskip("jinja2")
+        done = CliRunner().invoke(main, [str(word) for word in (verb[0], torn, *LABELS, *chosen, *verb[1:])])
+        assert done.exit_code == 1
+        assert "values of film are among the training rows and the test rows" in " ".join(done.stderr.split())
+    pytest.importorskip("jinja2")
+    done = invoke("report", file, *LABELS, "--cluster", "film", *DECAY, "--output", tmp_path / "page.html")
+    assert "--cluster film" in " ".join((done.stdout + (tmp_path / "page.html").read_text()).split())

@@ -302,3 +302,35 @@ def test_clusters_that_cannot_be_kept_together_are_refused():
         leakage(Z, concept, clusters=film, cv=StratifiedKFold(shuffle=True, random_state=0).split(Z, concept))
     with pytest.raises(GroupSizeError, match="concept=0 lie in 1 cluster"):
         leakage(Z, concept, clusters=concept)
+
+
+def wide_films(seed, n_films=60, frames=15, d=40):
+    """Frames of films, nearly alike; the concept is the film's."""
+    rng = np.random.default_rng(seed)
+    film = np.repeat(np.arange(n_films), frames)
+    concept = (np.arange(n_films) % 2)[film]
+    Z = rng.normal(size=(n_films, d))[film] + 0.1 * rng.normal(size=(len(film), d))
+    Z[:, :2] += 0.8 * (2 * concept - 1)[:, None]
+    return Z, concept, film
+
+
+def test_clusters_of_test_rows_are_needed_and_must_be_others():
+    Z, concept, film = wide_films(0)
+    half = np.arange(len(Z)) % 2 == 0
+    test = {"Z_test": Z[half], "concept_test": concept[half]}
+    with pytest.raises(InputError, match="clusters_test was not"):
+        leakage(Z[~half], concept[~half], clusters=film[~half], **test)
+    with pytest.raises(InputError, match="60 clusters are in clusters and in clusters_test"):
+        leakage(Z[~half], concept[~half], clusters=film[~half], clusters_test=film[half], **test)
+    other = film + 1000
+    assert leakage(Z[~half], concept[~half], clusters=film[~half], clusters_test=other[half], **test).rows == half.sum()
+
+
+def test_a_probe_is_chosen_on_other_clusters_than_it_learns_from():
+    """Else frames of one film on both sides make the weakest penalty look best, and the concept is read less well."""
+    chosen, given = [], []
+    for seed in range(4):
+        Z, concept, film = wide_films(seed)
+        chosen.append(leakage(Z, concept, clusters=film, random_state=0).accuracy)
+        given.append(leakage(Z, concept, clusters=film, penalty=10.0, random_state=0).accuracy)
+    assert np.mean(chosen) > np.mean(given) - 0.03

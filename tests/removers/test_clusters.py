@@ -10,7 +10,7 @@ from sklearn.pipeline import make_pipeline
 
 from tests.optional import torch
 from unspur import INLP, JSE
-from unspur.clusters import cluster_codes, clusters_in_two, folds_by_cluster
+from unspur.clusters import cluster_codes, clusters_in_two, copies, folds_by_cluster
 from unspur.criteria import DirectionTests
 from unspur.exceptions import ClusterWarning, GroupSizeError, InputError, NothingRemovedWarning, UsedRowsWarning
 from unspur.rows import Columns, MemoryRows
@@ -245,3 +245,14 @@ def test_clusters_go_through_pipelines(rng):
         with pytest.warns(NothingRemovedWarning):
             pipe.fit(Z, y, concept=s, clusters=cluster)
     assert pipe[0].spurious_.dim == 0
+
+
+def test_equal_rows_with_other_labels_are_no_copies(rng):
+    """What an encoder makes of things it cannot see: as one cluster they would outweigh all other rows."""
+    Z, y, s, _ = draw(rng, 300, 1, correlation=0.0, concept=2.0, constant=False)
+    Z[: len(y) // 5] = 0.0
+    assert JSE(random_state=0, weight_decay=0.1).fit(Z, y, concept=s).spurious_.dim == 1  # warnings are errors here
+    hashes = np.array([7, 7, 7, 8, 8, 9])
+    assert copies(hashes, [[0, 0, 0, 1, 1, 0]]).tolist() == [0, 0, 0, 1, 1, 2]
+    assert len(set(copies(hashes, [[0, 1, 0, 1, 1, 0]]).tolist())) == 5
+    assert copies(hashes, [[0, 1, 0, 1, 0, 0]]) is None

@@ -30,7 +30,7 @@ from unspur.metrics import explained_variance, group_accuracy
 from unspur.removers.joint import Tracks
 from unspur.removers.weight_decay import WEIGHT_DECAYS, choose_weight_decay
 from unspur.solvers.outcome import Outcome
-from unspur.trace import Trace, Traces
+from unspur.trace import TaskLoss, Trace, Traces
 
 
 def fitted(toy, **options):
@@ -622,3 +622,36 @@ def test_a_task_that_falls_to_chance_is_said_to_whatever_the_reason(tmp_path):
     assert kept.spurious_.dim
     assert kept.main_.dim
     assert not any("gone" in note for note in kept.certificate(*latent(1, own=1.0)).notes)
+
+
+def test_a_weak_task_that_is_kept_is_not_called_lost():
+    """Much of what predicts y before is the concept, where the two go together; with it held fixed nothing is lost."""
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        y = rng.integers(0, 2, 1000)
+        c = np.where(rng.random(1000) < 0.9, y, 1 - y)
+        z = rng.normal(size=(1000, 8))
+        z[:, 0] += 0.3 * (2 * y - 1)
+        z[:, 1] += 2.0 * (2 * c - 1)
+        jse = fitted_quietly(z, y, c)
+        assert jse.spurious_.dim
+        assert not jse.task_lost
+    task = TaskLoss(0.35, 0.64, 0.69, 1e-9, 1e-9, 0.67, 0.67, 0.05)
+    assert not task.lost
+    assert "still predicts" in str(task)
+    assert replace(task, fixed_after=0.693).lost  # the control
+
+
+def test_a_lost_task_is_said_whatever_the_order_of_the_concepts():
+    z, y, c = latent(0)
+    other = np.random.default_rng(99).integers(0, 2, len(y))
+    z[:, 2] += 2.0 * other
+    for concept in (np.column_stack([c, other]), np.column_stack([other, c])):
+        assert "no better than chance" in fitted_quietly(z, y, concept).task_lost
+    assert not fitted_quietly(z, y, other).task_lost
+
+
+def fitted_quietly(z, y, c):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TaskLostWarning)
+        return JSE(random_state=0).fit(z, y, concept=c)

@@ -14,7 +14,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from unspur._arrays import on_numpy
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
-from unspur.clusters import cluster_codes, clusters_in_two, folds_by_cluster
+from unspur.clusters import cluster_codes, clusters_in_two, folds_by_cluster, shared_clusters
 from unspur.exceptions import GroupSizeError, InputError
 from unspur.labels import class_label
 from unspur.metrics import numeric
@@ -169,6 +169,8 @@ def leakage(
     rng = np.random.default_rng(random_state)
     if (Z_test is None) != (concept_test is None):
         raise InputError("Z_test and concept_test go together: pass both, or neither for cross-fitting.")
+    if Z_test is not None and clusters is not None:
+        _require_other_clusters(clusters, clusters_test)
     if concept_type == "continuous":
         if clusters is not None or clusters_test is not None:
             raise InputError("clusters= is for concepts of classes; of a number, pass one row of each cluster.")
@@ -181,13 +183,14 @@ def leakage(
         raise InputError(f"concept_type is 'class' or 'continuous'; got {concept_type!r}.")
     rows, codes, weight, classes, known = _labelled(Z, concept, sample_weight, missing_concept, None)
     together = None if clusters is None else cluster_codes(clusters, "clusters", len(known))[known]
-    k = len(classes)
+    taught, k = together, len(classes)
 
     def probabilities(train: Array, judged: Array) -> FloatArray:
         for code in range(k):
             _require(int(np.sum(codes[train] == code)), 2, f"concept={classes[code]!s}", "to train a probe on")
+        own = None if taught is None else taught[train]
         fitted = fit_probe(
-            probe, rows[train], codes[train], k, balanced(weight[train], codes[train]), rng, penalty
+            probe, rows[train], codes[train], k, balanced(weight[train], codes[train]), rng, penalty, own
         )  # fmt: skip
         return fitted.log_proba(judged)
 
@@ -242,6 +245,20 @@ def _numbered(
     weight = _weights(sample_weight, len(rows))
     known = np.isfinite(numbers) & (weight > 0)
     return (rows, numbers, weight) if known.all() else (rows[known], numbers[known], weight[known])
+
+
+def _require_other_clusters(clusters: Array, clusters_test: Array | None) -> None:
+    if clusters_test is None:
+        raise InputError(
+            "clusters were passed and clusters_test was not: the probe is judged on the rows of Z_test, so the "
+            "interval needs to know which of those belong together."
+        )
+    if both := shared_clusters(clusters, clusters_test):
+        raise InputError(
+            f"{len(both)} clusters are in clusters and in clusters_test, such as {next(iter(both))!r}: the probe would "
+            "be judged on clusters that it knows. Leave them out of one of the two sets; if they are different "
+            "clusters, give them different labels."
+        )
 
 
 def _require_same_columns(rows: Array, judged: Array) -> None:

@@ -19,6 +19,7 @@ from sklearn.neural_network import MLPClassifier
 from unspur._arrays import on_numpy
 from unspur._threads import one_scipy_thread
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
+from unspur.clusters import folds_by_cluster
 from unspur.exceptions import InputError, NotFiniteError
 
 Kind: TypeAlias = Literal["linear", "mlp"]
@@ -73,10 +74,14 @@ def fit_probe(
     weight: FloatArray,
     rng: np.random.Generator,
     penalty: float | None = None,
+    clusters: IntArray | None = None,
 ) -> Probe:
-    """Train a probe of codes 0…k−1 on rows (n, d) with positive weights (n,); each class needs two rows or more."""
+    """Train a probe of codes 0…k−1 on rows (n, d) with positive weights (n,); each class needs two rows or more.
+
+    Rows of a cluster, by code (n,), are on one side of the folds that a linear probe is chosen by.
+    """
     if kind == "linear":
-        return LinearProbe.fit(Z, codes, n_classes, weight, rng, penalty)
+        return LinearProbe.fit(Z, codes, n_classes, weight, rng, penalty, clusters)
     if kind == "mlp":
         return SmallNetwork(Z, codes, n_classes, weight, rng)
     raise InputError(f"probe is 'linear' or 'mlp'; got {kind!r}.")
@@ -129,13 +134,14 @@ class LinearProbe:
         weight: FloatArray,
         rng: np.random.Generator,
         penalty: float | None = None,
+        clusters: IntArray | None = None,
     ) -> LinearProbe:
         """Train: logistic regression with the given `penalty`, or the classifier that folds of the rows prefer."""
         if penalty is not None:
             if not penalty > 0:
                 raise InputError(f"penalty must be positive, in units of the mean variance of Z; got {penalty}.")
             return _Problem(Z, codes, n_classes, weight).solve(_Candidate("logistic", "raw", penalty))
-        members = _chosen(Z, codes, n_classes, weight, rng)
+        members = _chosen(Z, codes, n_classes, weight, rng, clusters)
         problems: dict[bool, _Problem] = {}
         parts = []
         for one in members:
@@ -168,7 +174,9 @@ class _Candidate:
         return self.units == "robust"
 
 
-def _chosen(Z: Array, codes: IntArray, k: int, weight: FloatArray, rng: np.random.Generator) -> dict[_Candidate, float]:
+def _chosen(
+    Z: Array, codes: IntArray, k: int, weight: FloatArray, rng: np.random.Generator, clusters: IntArray | None
+) -> dict[_Candidate, float]:
     """The candidates that folds of the rows prefer, and what to multiply the logits of each with.
 
     Discriminant analysis takes no time once the axes of the rows are known, so it is tried in all units. Logistic
@@ -178,7 +186,7 @@ def _chosen(Z: Array, codes: IntArray, k: int, weight: FloatArray, rng: np.rando
     found: dict[_Candidate, list[FloatArray]] = {}
     held: list[IntArray] = []
     slow: set[Units] = set()
-    for train, test in _inner_folds(codes, rng):
+    for train, test in _inner_folds(codes, rng, clusters):
         held.append(test)
         problems = {
             robust: _Problem(Z[train], codes[train], k, weight[train], robust=robust)
@@ -277,12 +285,21 @@ def _within_reach(lead: FloatArray) -> FloatArray:
     return np.asarray(np.clip(lead, -reach, reach))
 
 
-def _inner_folds(codes: IntArray, rng: np.random.Generator) -> Iterator[tuple[IntArray, IntArray]]:
-    """Pairs of training and held-out rows, each class in every fold, until enough rows have been held out."""
-    fold = np.zeros(len(codes), dtype=np.intp)
+def _inner_folds(
+    codes: IntArray, rng: np.random.Generator, clusters: IntArray | None = None
+) -> Iterator[tuple[IntArray, IntArray]]:
+    """Pairs of training and held-out rows, each class in every fold, until enough rows have been held out.
+
+    Clusters stay together, unless a class has too few of them for that.
+    """
+    fold: IntArray = np.zeros(len(codes), dtype=np.intp)
     for code in np.unique(codes):
         members = rng.permutation(np.flatnonzero(codes == code))
         fold[members] = np.arange(len(members)) % FOLDS
+    if clusters is not None:
+        whole = folds_by_cluster(clusters, codes, np.full(FOLDS, 1.0 / FOLDS), rng)
+        if all(np.isin(np.arange(FOLDS), whole[codes == code]).all() for code in np.unique(codes)):
+            fold = whole
     held_out = np.zeros(len(codes), dtype=bool)
     for k in range(FOLDS):
         test = fold == k

@@ -135,7 +135,8 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         known = concepts.present
         notes = tuple(self._notes())
         together = None if clusters is None else cluster_codes(clusters, "clusters", len(z))
-        if clusters is None and (found := copies(row_hashes(z))) is not None and measured_on_a_scale(z[:2000]):
+        given = [*([] if y is None else [y]), *concept_columns(concept, len(z), "concept").values()]
+        if clusters is None and (found := copies(row_hashes(z), given)) is not None and measured_on_a_scale(z[:2000]):
             together = found
             more = len(found) - int(found.max()) - 1
             notes = (*notes, f"{more:,} of these {len(z):,} rows are exact copies of others and count once with them")
@@ -181,17 +182,19 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """In words, which of these rows the fit has seen, for certain or to within rounding; empty if none."""
         hashes, said = row_hashes(z), []
         known = self.__dict__.get("_training_rows")
-        if known is None and fingerprint(hashes) == getattr(self, "training_hash_", None):
+        by_chance = not measured_on_a_scale(z[:2000])  # rows of a few small numbers are equal without being the same
+        if (known is None or by_chance) and fingerprint(hashes) == getattr(self, "training_hash_", None):
             return [f"{len(z):,} of these {len(z):,} rows were used in the fit"]
         for kept, of_fit, of_rows in (
             ("training", "were used in the fit", "rows of the fit"),
             ("validation", "were in X_val, which decided on the directions,", "rows of X_val"),
         ):
             used = self.__dict__.get(f"_{kept}_rows")
-            same = np.zeros(len(z), dtype=bool) if used is None else np.isin(hashes, used)
+            same = np.zeros(len(z), dtype=bool) if used is None or by_chance else np.isin(hashes, used)
             if same.any():
                 said.append(f"{same.sum():,} of these {len(z):,} rows {of_fit}".removesuffix(","))
-            if sketches := self.__dict__.get(f"_{kept}_sketches", ()):
+            sketches = () if by_chance else self.__dict__.get(f"_{kept}_sketches", ())
+            if sketches:
                 near, rounding = equal_but_for_rounding(z, sketches)
                 if count := int((near & ~same).sum()):
                     some = "at least " if max(sketch.step for sketch in sketches) > 1 else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import time
 import warnings
@@ -314,11 +315,12 @@ class JSE(Remover):
     @property
     def task_lost(self) -> str:
         """What to say where the task went with the concept, or may have; or ""."""
-        if self.main_.dim or not self.spurious_.dim:
+        if not self.spurious_.dim:
             return ""
         task = self.trace_.task
         measured = "" if task is None or not task.lost else str(task)
-        return " ".join(filter(None, [measured, danger_to_task(self.trace_, self.spurious_.dim)]))
+        danger = "" if self.main_.dim else danger_to_task(self.trace_, self.spurious_.dim)
+        return " ".join(filter(None, [measured, danger]))
 
     def _notes(self) -> list[str]:
         return [*super()._notes(), *filter(None, [self.unfinished, self.task_lost])]
@@ -421,8 +423,11 @@ class JSE(Remover):
         found = estimate_subspaces(estimation, loops, report)
         task = None
         if found.spurious.dim and not found.main.dim and found.tracks and estimation.room(found.tracks) >= 2:
-            plain = _exact_solver(data, spectrum, "none", self.max_iter)(float(weight_decay), self.tol)
-            task = _task_loss(replace(estimation, solver=plain), found)
+            plain, fixed = (
+                _exact_solver(data, spectrum, balance, self.max_iter)(float(weight_decay), self.tol)
+                for balance in ("none", "group")
+            )
+            task = _task_loss(replace(estimation, solver=plain), replace(estimation, solver=fixed), found)
         if not hasattr(self, "_centre"):
             self._centre = spectrum.centre
         delta = found.steps[0].verdict.delta if self.delta == "auto" and found.steps else estimation.tests.delta
@@ -491,10 +496,11 @@ def _exact_solver(
     return lambda value, tol: ExactSolver(losses, at_zero, PairSpace.of(spectrum, value), tol, max_iter)
 
 
-def _task_loss(estimation: JointEstimation, found: Subspaces) -> TaskLoss:
+def _task_loss(estimation: JointEstimation, fixed: JointEstimation, found: Subspaces) -> TaskLoss:
     """How well the main label is predicted before and after a removal, with a solver and tests of all rows alike.
 
-    Alike: whatever a last layer that knows of no concept could have used counts.
+    Alike: whatever a last layer that knows of no concept could have used counts. `fixed` has a solver in which groups
+    have equal weight.
     """
     assert found.tracks is not None
     clusters = estimation.tests.clusters
@@ -505,7 +511,12 @@ def _task_loss(estimation: JointEstimation, found: Subspaces) -> TaskLoss:
         plain.judge("main", plain.alone(MAIN, tracks), share=1.0).informative
         for tracks in (plain.nothing, found.tracks)
     )
-    chance = float(tests.chance_loss(plain.counts)[MAIN])
-    return TaskLoss(
-        chance + before.difference, chance + after.difference, chance, before.p, after.p, tests.significance_level
+    by_group = None if clusters is None else clusters.by_labels()
+    held_fixed = replace(fixed, tests=replace(tests, by_group=True, clusters=by_group))
+    alone, kept = (
+        math.log(2.0) + held_fixed.judge("main", held_fixed.alone(MAIN, tracks), share=1.0).informative.difference
+        for tracks in (plain.nothing, found.tracks)
     )
+    chance = float(tests.chance_loss(plain.counts)[MAIN])
+    losses = chance + before.difference, chance + after.difference
+    return TaskLoss(*losses, chance, before.p, after.p, alone, kept, tests.significance_level)

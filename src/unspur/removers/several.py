@@ -116,7 +116,13 @@ def _with_copies(sample: Sample, z: Array, hashes: Any) -> Sample:
     A copy on the other side of a split makes noise look like a finding. Rows of a few small numbers are equal by
     chance, and stay as they are; so do rows too many to be compared.
     """
-    found = None if sample.clusters is not None or hashes is None else copies(hashes)
+    if sample.clusters is not None or hashes is None:
+        return sample
+    labels = [
+        *([] if sample.y is None else [sample.y]),
+        *concept_columns(sample.concept, len(hashes), "concept").values(),
+    ]
+    found = copies(hashes, labels)
     if found is None or not measured_on_a_scale(_first_rows(z)):
         return sample
     return replace(sample, clusters=found, copies=True)

@@ -74,6 +74,10 @@ class HeldOutClusters:
         """The same rows as one group."""
         return HeldOutClusters.in_groups(self.cluster, np.zeros_like(self.group), 1, self.weight, self.cell)
 
+    def by_labels(self) -> HeldOutClusters:
+        """The same rows in the four groups (main, concept)."""
+        return HeldOutClusters.in_groups(self.cluster, self.cell & 3, 4, self.weight, self.cell)
+
     @property
     def targets(self) -> FloatArray:
         """Concept and main label of each row, shape (2, n)."""

@@ -83,4 +83,21 @@ def labelled_parts(
         name: labelled(rows_of(part, *names, missing, clusters), name, names, like=train)
         for name, part in others.items()
     }
+    require_other_clusters(train, parts, clusters)
     return {"training": train, **parts}
+
+
+def require_other_clusters(train: Any, others: Mapping[str, Any], column: str | None) -> None:
+    """Training rows and those that are judged on must not have a cluster in common."""
+    from unspur.clusters import shared_clusters
+    from unspur.exceptions import InputError
+
+    for name, part in others.items():
+        if train.clusters is None or part.clusters is None:
+            continue
+        if both := shared_clusters(train.clusters, part.clusters):
+            raise InputError(
+                f"{len(both)} values of {column} are among the training rows and the {name} rows, such as "
+                f"{next(iter(both))!r}: what is learnt from rows of a cluster is then judged on other rows of it. "
+                f"Choose {name} rows of other clusters, or none, and whole clusters are held out."
+            )

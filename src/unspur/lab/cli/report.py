@@ -34,7 +34,7 @@ from unspur.lab.cli.common import (
 from unspur.lab.cli.completion import column_names, columns_of
 from unspur.lab.cli.fitting import FITTING, fitted_jse, fitting_options
 from unspur.lab.cli.looking import look_at, say_left_out
-from unspur.lab.cli.parts import divided, read_like, rows_of
+from unspur.lab.cli.parts import divided, read_like, require_other_clusters, rows_of
 from unspur.lab.cli.shown import is_column, shown
 from unspur.lab.cli.words import say, say_where
 from unspur.lab.compare import HEADS, REMOVERS
@@ -165,6 +165,7 @@ def report_command(
     rows = {name: rows_of(part, main, concept, missing, clusters)
             for name, part in (("train", table), ("test", test), ("validation", others["validation"]))
             if part is not None}  # fmt: skip
+    require_other_clusters(rows["train"], {name: part for name, part in rows.items() if name != "train"}, clusters)
     one = missing[concept[0]] if len(concept) == 1 else None
     remover = _remover(removal, table, rows, (seed, one, watched), main, options)
     if save is not None:
@@ -240,13 +241,16 @@ def _remover(
 def _source(given: dict[str, Any]) -> str:
     """The options that tell other verbs, too, of these rows."""
     words = [given["file"]]
-    for option in ("main", "concept", "ignore", "missing_concept", "where", "test_file", "test_where", "validation",
-                   "validation_where"):  # fmt: skip
+    names = {"clusters": "cluster", "test_file": "test"}
+    for option in ("main", "concept", "ignore", "missing_concept", "clusters", "where", "test_file", "test_where",
+                   "validation", "validation_where"):  # fmt: skip
         values = given[option] if isinstance(given[option], tuple) else [given[option]]
         for value in values:
             if value is not None:
                 text = "=".join(value) if isinstance(value, tuple) else str(value)
-                words += [f"--{option.removesuffix('_file').replace('_', '-')}", text]
+                words += [f"--{names.get(option, option).replace('_', '-')}", text]
+    if given["show"] is not None and is_column(given["show"]) and given["show"] not in given["ignore"]:
+        words += ["--ignore", given["show"]]  # which other verbs do not show, and which is no feature
     return shlex.join(words)
 
 
