@@ -60,6 +60,12 @@ def test_too_few_clusters_are_told_by_the_names_of_the_columns(file, tmp_path):
     assert "(bird=0, background=0) lies in 1" in " ".join(done.output.split())
 
 
+@pytest.mark.parametrize("verb", [["fit", "--output", "r.safetensors"], ["compare"], ["report"], ["evaluate", "r"]])
+def test_one_column_says_which_rows_belong_together(file, verb):
+    done = invoke(*verb, file, *LABELS, "--cluster", "film", "--cluster", "f0", code=2)
+    assert "'--cluster': it is given 2 times (film, f0); give one." in " ".join(done.output.split())
+
+
 def test_copies_are_a_note(file, tmp_path):
     header, *lines = file.read_text().splitlines()
     twice = tmp_path / "twice.csv"

@@ -82,9 +82,17 @@ def aside(labels: tuple[str, ...], clusters: str | None, path: Any) -> tuple[str
     return tuple(name for name in labels if name != clusters)
 
 
+def only_one(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> str | None:  # noqa: ARG001
+    """A callback for options of which the last would win in silence if there were two."""
+    if len(given) > 1:
+        raise click.BadParameter(f"it is given {len(given)} times ({', '.join(given)}); give one.")
+    return given[0] if given else None
+
+
 #: The option that says which rows belong together.
 cluster_option = click.option(
-    "--cluster", "clusters", metavar="NAME", shell_complete=columns_of("file", "files"),
+    "--cluster", "clusters", multiple=True, callback=only_one, metavar="NAME",
+    shell_complete=columns_of("file", "files"),
     help="Rows with the same value belong together (one film, one person): held out together, counted once.",
 )  # fmt: skip
 
@@ -107,13 +115,6 @@ def _main(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]
     name = only_one(ctx, parameter, given)
     _require_two_labels(ctx, parameter, given)
     return name
-
-
-def only_one(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> str | None:  # noqa: ARG001
-    """A callback for options of which the last would win in silence if there were two."""
-    if len(given) > 1:
-        raise click.BadParameter(f"it is given {len(given)} times ({', '.join(given)}); give one.")
-    return given[0] if given else None
 
 
 def missing_values(text: str | None, table: Table, concepts: Sequence[str]) -> dict[str, Any]:
