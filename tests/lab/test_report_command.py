@@ -121,6 +121,15 @@ def test_rows_may_be_chosen_by_a_column(table):
     assert [judged["name"] for judged in told["judged"]] == ["as they are", "JSE", "SUBG"]
 
 
+def test_rows_may_be_chosen_by_two_columns(table):
+    table["split"] = np.resize(["train", "train", "test", "val"], len(table))
+    table.to_csv("rows.csv", index=False)
+    chosen = ["report", "rows.csv", *LABELS, "--ignore", "shot", "--test-where", "bird=water", "--json"]
+    told = json.loads(unspur(*chosen, "--where", "split=train"))
+    assert told["ambient"] == 6
+    assert "column 'split' holds 'train'" in unspur(*chosen, "--where", "place=sea", "--force", code=1)  # the control
+
+
 def test_rows_that_are_not_shown_need_nothing_to_show(table):
     table.iloc[:500].drop(columns="shot").to_csv("train.csv", index=False)
     table.iloc[500:].to_csv("test.csv", index=False)

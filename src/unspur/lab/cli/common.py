@@ -192,9 +192,11 @@ def read_rows(
     scratch: str | None = None,
     progress: bool = False,
     cluster: Any = None,
+    others: Sequence[Conditions] = (),
 ) -> Table:
     """The rows of a file, of several, or of a store that meet the conditions, whose columns are no features.
 
+    Nor are the columns that the conditions of `others`, the rows to test or validate on, name, if the file has them.
     With a Dask client as `cluster` its workers read them.
     """
     from unspur.lab.files import read_table
@@ -202,7 +204,11 @@ def read_rows(
     refuse_ignored_labels(labels, ignore)
 
     deciding = [name for name, _ in where if name not in labels]
-    names, unwanted = (*labels, *deciding), tuple(name for name in ignore if name not in deciding)
+    elsewhere = {name for conditions in others for name, _ in conditions} - {*labels, *deciding, *ignore}
+    if elsewhere:
+        elsewhere &= set(column_names(file if isinstance(file, str) else file[0]))
+    names = (*labels, *deciding, *sorted(elsewhere))
+    unwanted = tuple(name for name in ignore if name not in deciding)
     if cluster is None:
         table = read_table(file, names, unwanted, memory=memory, scratch=scratch, progress=progress)
     else:

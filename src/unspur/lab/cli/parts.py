@@ -16,9 +16,16 @@ if TYPE_CHECKING:
     from unspur.lab.selection import Rows
 
 
-def read_like(table: Table, path: str, labels: tuple[str, ...], ignore: tuple[str, ...], where: Conditions) -> Table:
-    """Rows of another file with the features of `table`, in its order."""
-    return read_rows(path, labels, ignore, where).like(table.features, table.Z.shape[1])
+def read_like(
+    table: Table,
+    path: str,
+    labels: tuple[str, ...],
+    ignore: tuple[str, ...],
+    where: Conditions,
+    others: Sequence[Conditions] = (),
+) -> Table:
+    """Rows of another file with the features of `table`, in its order; see `read_rows` for `others`."""
+    return read_rows(path, labels, ignore, where, others=others).like(table.features, table.Z.shape[1])
 
 
 def divided(

@@ -143,7 +143,8 @@ def report_command(
     ignore = tuple(name for name in ignore if name != show)  # which is neither feature nor label
     labels = with_clusters((main, *concept), clusters)
     labels += _aside(show, file, needed=test_file in (None, file))
-    table = read_rows(file, labels, ignore, where)
+    conditions = (where, test_where, validation_where)
+    table = read_rows(file, labels, ignore, where, others=conditions)
     notes = look_at(table, main, concept)
     if removal is not None:  # its features, in its order
         fitted = load(removal)
@@ -156,7 +157,7 @@ def report_command(
         labels = with_clusters((main, *concept), clusters)
         labels = labels if name == "validation" else aside(labels, clusters, path)
         labels += _aside(show, path, needed=name == "test")
-        others[name] = None if path is None else read_like(table, path, labels, ignore, chosen)
+        others[name] = None if path is None else read_like(table, path, labels, ignore, chosen, conditions)
     test = others["test"]
     if test is None:
         table, test = divided(table, (main, *concept), missing, seed, clusters)
