@@ -158,6 +158,24 @@ def test_pictures_lie_in_their_folder_unless_it_is_said_that_they_need_not(table
     unspur("report", *options, "--root", ".", "--force")
 
 
+def test_links_in_a_circle_are_no_pictures(table, tmp_path):
+    for name, target in (("shots/a.png", "b.png"), ("shots/b.png", "a.png"), ("shots/link.png", "0.png")):
+        (tmp_path / name).symlink_to(target)
+    report = ["report", "rows.csv", *LABELS, "--show", "shot"]
+    embed = ["embed", "mine.csv", "--encoder", "grey-50", "--output", "store"]
+
+    def name(picture):
+        table.assign(shot=picture).to_csv("rows.csv", index=False)
+        (tmp_path / "mine.csv").write_text(f"image,bird\n{picture},land\nshots/1.png,water\n")
+
+    name("shots/a.png")
+    for options in (report, [*report, "--allow-outside"], embed, [*embed, "--allow-outside"]):
+        assert "a.png" in unspur(*options, code=1)
+    name("shots/link.png")  # the control
+    unspur(*report)
+    unspur(*embed)
+
+
 def test_pictures_in_an_archive_and_texts_in_a_column(toy, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shots = np.random.default_rng(0).random((700, 8, 8, 3)).astype(np.float32)
