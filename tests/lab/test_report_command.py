@@ -3,6 +3,7 @@
 import html
 import json
 import re
+from pathlib import Path
 
 import click
 import numpy as np
@@ -106,8 +107,16 @@ def test_figures_are_those_of_evaluate(toy, tmp_path, monkeypatch, own_test_file
             assert {key: ours[key] for key in ("main", "concept", "rows", "correct")} == {
                 key: theirs[key] for key in ("main", "concept", "rows", "correct")
             }
-    flattered = any("rows that the removal was fitted on flatter it" in warning for warning in told["warnings"])
-    assert flattered == (not own_test_file)
+    for words, said in (("rows that the removal was fitted on flatter it", not own_test_file),
+                        ("The removal was read from a file", own_test_file)):  # fmt: skip
+        assert [words in warning for warning in told["warnings"]].count(True) == said
+        assert [words in note for note in evaluated["notes"]].count(True) == said
+        page = " ".join(html.unescape(Path("report.html").read_text("utf-8")).split())
+        assert page.count(words) == said
+    shown = " ".join(unspur("report", *rows[:-1], "--removal", "r.safetensors", "--force").split())
+    assert shown.count("flatter it") == 1
+    told = json.loads(unspur("report", *rows, "--force"))  # the control: a removal that is fitted here
+    assert not any("flatter it" in warning for warning in told["warnings"])
 
 
 def test_rows_may_be_chosen_by_a_column(table):

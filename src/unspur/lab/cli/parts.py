@@ -47,6 +47,16 @@ def divided(
     return _part(table, named, ~held), _part(table, named, held)
 
 
+def flattered(file: str, *, held_out: bool) -> str:
+    """What is to be said of test rows, those of a file or some of `file`, and a removal that was saved."""
+    if held_out:
+        return f"Test rows are 30 % of each group of {file}; rows that the removal was fitted on flatter it."
+    return (
+        "The removal was read from a file, which does not tell the rows that it was fitted on: if test rows are among "
+        "them, they flatter it."
+    )
+
+
 def _part(table: Table, labels: tuple[str, ...], mask: Any) -> Table:
     """Some of the rows; labels that are files of their own become columns."""
     n = len(table.Z)
