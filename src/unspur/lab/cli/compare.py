@@ -31,7 +31,7 @@ from unspur.lab.cli.common import (
     with_clusters,
 )
 from unspur.lab.cli.looking import look_at, say_left_out
-from unspur.lab.cli.parts import labelled_parts, read_like
+from unspur.lab.cli.parts import labelled_parts, read_like, say_shared
 from unspur.lab.cli.words import say, say_where, show
 from unspur.lab.compare import HEADS, REMOVERS, Comparison, compare
 from unspur.lab.files import Table
@@ -106,6 +106,7 @@ def compare_command(
             own = labels if name == "validation" else aside(labels, clusters, path)
             others[name] = read_like(table, path, own, ignore, chosen, conditions)
     rows = labelled_parts(table, others, (main, concept), missing, seed, clusters)
+    say_shared(rows)
     chosen_removers, chosen_heads = removers or tuple(REMOVERS), heads or ("ERM", "GroupWeighted")
     steps = len(chosen_removers) * (1 + len(chosen_heads))
     with tqdm(total=steps, desc="compare", disable=as_json or not sys.stderr.isatty()) as bar:

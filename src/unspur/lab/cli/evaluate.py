@@ -20,7 +20,7 @@ from unspur.lab.cli.common import (
     with_clusters,
 )
 from unspur.lab.cli.looking import look_at
-from unspur.lab.cli.parts import flattered, labelled_parts, read_like
+from unspur.lab.cli.parts import flattered, labelled_parts, read_like, say_shared
 from unspur.lab.cli.words import say, show
 
 
@@ -79,6 +79,7 @@ def evaluate(
     tables = {name: read_like(table, path, aside(labels, clusters, path), ignore, chosen, conditions)
               for name, (path, chosen) in others.items() if path is not None}  # fmt: skip
     rows = labelled_parts(table, tables, (main, concept), missing, seed, clusters)
+    notes += say_shared(rows)
     found = judge_removal(Judge.of(rows, main, seed), remover, cleaned(remover, rows))
     names, caveat = ("as it is", "removed"), flattered(file, held_out=test_file is None)
     if as_json:
