@@ -237,6 +237,30 @@ def test_columns_are_matched_by_name(toy, fitted):
     )
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_columns_that_choose_rows_are_features_of_none(toy, fitted, kind):
+    folder, labels = fitted
+    frame = pd.read_csv(folder / "rows.csv")
+    frame["split"], frame["site"] = np.arange(800) % 2, np.arange(800) // 2 % 3
+    rows = folder / f"chosen.{kind}"
+    frame.to_csv(rows, index=False) if kind == "csv" else frame.to_parquet(rows)
+    first, output = ["--where", "split=0"], ["--output", folder / "new.safetensors", "--force"]
+
+    def features(*options):
+        invoke("fit", rows, *labels, *first, *options, *output, code=0)
+        return load(folder / "new.safetensors").n_features_in_
+
+    assert features() == 7  # the control: nobody said that the site is none
+    assert features("--validation-where", "site=1") == 6
+    for verb in (["compare", rows, "--remover", "none"], ["evaluate", folder / "r.safetensors", rows]):
+        for option in ("--test-where", "--validation-where"):
+            invoke(*verb, *labels, *first, option, "site=1", code=0)
+    # A file that lacks a column which another is chosen by.
+    frame.drop(columns="site").to_csv(folder / "others.csv", index=False)
+    invoke("compare", rows, *labels, "--where", "site=1", "--remover", "none", "--test", folder / "others.csv",
+           "--test-where", "split=1", code=0)  # fmt: skip
+
+
 def test_gaps_in_labels_survive_every_kind_of_file(toy, fitted):
     folder, labels = fitted
     frame = pd.read_csv(folder / "rows.csv").astype({"background": object})

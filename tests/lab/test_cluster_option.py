@@ -60,6 +60,12 @@ def test_too_few_clusters_are_told_by_the_names_of_the_columns(file, tmp_path):
     assert "(bird=0, background=0) lies in 1" in " ".join(done.output.split())
 
 
+@pytest.mark.parametrize("verb", [["fit", "--output", "r.safetensors"], ["compare"], ["report"], ["evaluate", "r"]])
+def test_one_column_says_which_rows_belong_together(file, verb):
+    done = invoke(*verb, file, *LABELS, "--cluster", "film", "--cluster", "f0", code=2)
+    assert "'--cluster': it is given 2 times (film, f0); give one." in " ".join(done.output.split())
+
+
 def test_copies_are_a_note(file, tmp_path):
     header, *lines = file.read_text().splitlines()
     twice = tmp_path / "twice.csv"
@@ -90,6 +96,47 @@ def test_evaluate_compare_and_report_hold_clusters_out_together(file, drawn, tmp
     probe = json.loads(done.stdout)["judged"][0]["leakage"]["background"]
     assert probe["high"] - probe["low"] > 0.3
     assert page.exists()
+
+
+@pytest.fixture
+def noise(tmp_path):
+    """Rows that say nothing of their labels, each of them twice; `number` tells the copies apart."""
+    rng = np.random.default_rng(0)
+    Z, group = np.tile(rng.normal(size=(160, 200)), (2, 1)), np.tile(np.arange(160) % 4, 2)
+    np.savez(tmp_path / "r.npz", Z=Z, bird=group >> 1, background=group & 1, number=np.arange(320))
+    np.savez(tmp_path / "small.npz", Z=Z > 1.0, bird=group >> 1, background=group & 1, number=np.arange(320))
+    return tmp_path
+
+
+def test_copies_are_on_one_side_of_a_split(noise):
+    command = ["compare", noise / "r.npz", *LABELS, "--remover", "none", "--head", "ERM", "--json"]
+    together, apart = invoke(*command), invoke(*command, "--cluster", "number")
+    note = "Note: 160 of 320 rows are exact copies of others. Copies of a row are all training rows or all test rows."
+    assert " ".join(together.stderr.split()).count(note) == 1
+    average = [json.loads(done.stdout)[0]["accuracy"]["average"] for done in (together, apart)]
+    assert average[0] < 0.65  # a coin flip
+    assert average[1] > 0.75  # the control: rows that were learnt by heart
+    assert "test rows are training rows as well" not in " ".join(together.stderr.split())
+    assert "test rows are training rows as well; what" in " ".join(apart.stderr.split())
+    command[1] = noise / "small.npz"  # rows of zeros and ones are equal by chance
+    assert "Note" not in invoke(*command).stderr
+
+
+def test_rows_to_train_and_to_test_on_that_are_the_same_are_noted(noise):
+    removal, rows = noise / "r.safetensors", noise / "r.npz"
+    invoke("fit", rows, *LABELS, *DECAY, "--output", removal)
+    arrays = dict(np.load(rows))
+    for name, part in (("train", slice(0, 160)), ("same", slice(150, 200))):
+        np.savez(noise / f"{name}.npz", **{key: values[part] for key, values in arrays.items()})
+    np.savez(noise / "new.npz", **(arrays | {"Z": arrays["Z"] + 1.0}))
+    note = "50 of 50 test rows are training rows as well"
+    commands = (["evaluate", removal, noise / "train.npz"], ["compare", noise / "train.npz", "--remover", "none"])
+    for command in commands:
+        done = invoke(*command, *LABELS, "--test", noise / "same.npz", "--json")
+        assert " ".join(done.stderr.split()).count(note) == 1
+        assert "Note" not in invoke(*command, *LABELS, "--test", noise / "new.npz", "--json").stderr  # the control
+    done = invoke(*commands[0], *LABELS, "--test", noise / "same.npz", "--json")
+    assert any(note in said for said in json.loads(done.stdout)["notes"])
 
 
 def test_test_rows_are_whole_clusters(drawn):

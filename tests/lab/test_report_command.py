@@ -3,6 +3,7 @@
 import html
 import json
 import re
+from pathlib import Path
 
 import click
 import numpy as np
@@ -106,8 +107,16 @@ def test_figures_are_those_of_evaluate(toy, tmp_path, monkeypatch, own_test_file
             assert {key: ours[key] for key in ("main", "concept", "rows", "correct")} == {
                 key: theirs[key] for key in ("main", "concept", "rows", "correct")
             }
-    flattered = any("rows that the removal was fitted on flatter it" in warning for warning in told["warnings"])
-    assert flattered == (not own_test_file)
+    for words, said in (("rows that the removal was fitted on flatter it", not own_test_file),
+                        ("The removal was read from a file", own_test_file)):  # fmt: skip
+        assert [words in warning for warning in told["warnings"]].count(True) == said
+        assert [words in note for note in evaluated["notes"]].count(True) == said
+        page = " ".join(html.unescape(Path("report.html").read_text("utf-8")).split())
+        assert page.count(words) == said
+    shown = " ".join(unspur("report", *rows[:-1], "--removal", "r.safetensors", "--force").split())
+    assert shown.count("flatter it") == 1
+    told = json.loads(unspur("report", *rows, "--force"))  # the control: a removal that is fitted here
+    assert not any("flatter it" in warning for warning in told["warnings"])
 
 
 def test_rows_may_be_chosen_by_a_column(table):
@@ -119,6 +128,15 @@ def test_rows_may_be_chosen_by_a_column(table):
     ))  # fmt: skip
     assert sum(group["rows"] for group in told["judged"][0]["accuracy"]["groups"]) == 175
     assert [judged["name"] for judged in told["judged"]] == ["as they are", "JSE", "SUBG"]
+
+
+def test_rows_may_be_chosen_by_two_columns(table):
+    table["split"] = np.resize(["train", "train", "test", "val"], len(table))
+    table.to_csv("rows.csv", index=False)
+    chosen = ["report", "rows.csv", *LABELS, "--ignore", "shot", "--test-where", "bird=water", "--json"]
+    told = json.loads(unspur(*chosen, "--where", "split=train"))
+    assert told["ambient"] == 6
+    assert "column 'split' holds 'train'" in unspur(*chosen, "--where", "place=sea", "--force", code=1)  # the control
 
 
 def test_rows_that_are_not_shown_need_nothing_to_show(table):
@@ -147,6 +165,24 @@ def test_pictures_lie_in_their_folder_unless_it_is_said_that_they_need_not(table
     table["shot"] = "secret.png"  # the control: inside of what was named
     table.to_csv("rows/rows.csv", index=False)
     unspur("report", *options, "--root", ".", "--force")
+
+
+def test_links_in_a_circle_are_no_pictures(table, tmp_path):
+    for name, target in (("shots/a.png", "b.png"), ("shots/b.png", "a.png"), ("shots/link.png", "0.png")):
+        (tmp_path / name).symlink_to(target)
+    report = ["report", "rows.csv", *LABELS, "--show", "shot"]
+    embed = ["embed", "mine.csv", "--encoder", "grey-50", "--output", "store"]
+
+    def name(picture):
+        table.assign(shot=picture).to_csv("rows.csv", index=False)
+        (tmp_path / "mine.csv").write_text(f"image,bird\n{picture},land\nshots/1.png,water\n")
+
+    name("shots/a.png")
+    for options in (report, [*report, "--allow-outside"], embed, [*embed, "--allow-outside"]):
+        assert "a.png" in unspur(*options, code=1)
+    name("shots/link.png")  # the control
+    unspur(*report)
+    unspur(*embed)
 
 
 def test_pictures_in_an_archive_and_texts_in_a_column(toy, tmp_path, monkeypatch):

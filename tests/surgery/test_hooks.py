@@ -473,6 +473,16 @@ class TestErrors:
             surgery.attach(nested, "layer.5", make("remove"))
         surgery.attach(model, "body.1", make("remove"))  # control
 
+    def test_a_module_or_a_removal_in_place_of_the_name(self, model):
+        with pytest.raises(InputError, match=r"for the name it got Tanh\. That module is called 'body\.1'\."):
+            surgery.attach(model, model.body[1], make("remove"))
+        with pytest.raises(InputError, match=r"in this order; for the name it got AffineMap\. model\.named_modules"):
+            surgery.attach(model, make("remove"), "body.1")
+        for other in (None, 1, nn.Linear(2, 2)):
+            with pytest.raises(InputError, match="for the name"):
+                surgery.attach(model, other, make("remove"))
+        surgery.attach(model, "body.1", make("remove"))  # control
+
     def test_things_that_are_no_removal(self, model):
         with pytest.raises(InputError, match=r"AffineMap\.removing"):
             surgery.attach(model, "body", Subspace.empty(D))

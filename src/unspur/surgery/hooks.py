@@ -86,6 +86,8 @@ def attach(
     A context manager that gives back `model`. It may be entered again, also inside itself, where it still acts once;
     others nest, and act in the order they were entered.
     """
+    if not isinstance(path, str):
+        raise InputError(_no_name(model, path))
     return Attachment(model, path, as_removal(removal), where=where, output=output, argument=argument, axis=axis)
 
 
@@ -253,6 +255,17 @@ def _find(model: Any, path: str) -> Any:
     ending = [name for name in names if name.endswith("." + path) and name not in close]
     hint = f"Close: {', '.join((ending + close)[:5])}." if close or ending else f"It has {_some(names)}."
     raise InputError(f"{type(model).__name__} has no module {path!r}. {hint} model.named_modules() lists all.")
+
+
+def _no_name(model: Any, thing: Any) -> str:
+    """What to say of something else than a name of a module, such as the module itself."""
+    modules = model.named_modules(remove_duplicate=False) if hasattr(model, "named_modules") else ()
+    called = next((name for name, module in modules if module is thing), None)
+    hint = "" if called is None else f" That module is called {called!r}."
+    return (
+        "attach takes the model, the name of a module in it, and the removal, in this order; for the name it "
+        f"got {type(thing).__name__}.{hint} model.named_modules() lists all."
+    )
 
 
 def _some(names: list[str]) -> str:

@@ -171,6 +171,9 @@ class TestRuns:
     def test_listing_and_misuse(self, tmp_path):
         told = unspur("--list")
         assert all(name in told for name in experiment_names())
+        listed = json.loads(CliRunner().invoke(main, ["reproduce", "--list", "--json"]).stdout)
+        assert [one["name"] for one in listed] == list(experiment_names())
+        assert all(one["title"] in " ".join(told.split()) for one in listed)  # the same, for people
         assert "Name an experiment" in unspur(expect=2)
         assert "toy-delta" in unspur("tou", "--output", tmp_path, expect=1)
         assert "There are: exact" in unspur("toy-power", "--preset", "paper", "--output", tmp_path, expect=1)

@@ -82,9 +82,17 @@ def aside(labels: tuple[str, ...], clusters: str | None, path: Any) -> tuple[str
     return tuple(name for name in labels if name != clusters)
 
 
+def only_one(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> str | None:  # noqa: ARG001
+    """A callback for options of which the last would win in silence if there were two."""
+    if len(given) > 1:
+        raise click.BadParameter(f"it is given {len(given)} times ({', '.join(given)}); give one.")
+    return given[0] if given else None
+
+
 #: The option that says which rows belong together.
 cluster_option = click.option(
-    "--cluster", "clusters", metavar="NAME", shell_complete=columns_of("file", "files"),
+    "--cluster", "clusters", multiple=True, callback=only_one, metavar="NAME",
+    shell_complete=columns_of("file", "files"),
     help="Rows with the same value belong together (one film, one person): held out together, counted once.",
 )  # fmt: skip
 
@@ -107,13 +115,6 @@ def _main(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]
     name = only_one(ctx, parameter, given)
     _require_two_labels(ctx, parameter, given)
     return name
-
-
-def only_one(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> str | None:  # noqa: ARG001
-    """A callback for options of which the last would win in silence if there were two."""
-    if len(given) > 1:
-        raise click.BadParameter(f"it is given {len(given)} times ({', '.join(given)}); give one.")
-    return given[0] if given else None
 
 
 def missing_values(text: str | None, table: Table, concepts: Sequence[str]) -> dict[str, Any]:
@@ -191,9 +192,11 @@ def read_rows(
     scratch: str | None = None,
     progress: bool = False,
     cluster: Any = None,
+    others: Sequence[Conditions] = (),
 ) -> Table:
     """The rows of a file, of several, or of a store that meet the conditions, whose columns are no features.
 
+    Nor are the columns that the conditions of `others`, the rows to test or validate on, name, if the file has them.
     With a Dask client as `cluster` its workers read them.
     """
     from unspur.lab.files import read_table
@@ -201,7 +204,11 @@ def read_rows(
     refuse_ignored_labels(labels, ignore)
 
     deciding = [name for name, _ in where if name not in labels]
-    names, unwanted = (*labels, *deciding), tuple(name for name in ignore if name not in deciding)
+    elsewhere = {name for conditions in others for name, _ in conditions} - {*labels, *deciding, *ignore}
+    if elsewhere:
+        elsewhere &= set(column_names(file if isinstance(file, str) else file[0]))
+    names = (*labels, *deciding, *sorted(elsewhere))
+    unwanted = tuple(name for name in ignore if name not in deciding)
     if cluster is None:
         table = read_table(file, names, unwanted, memory=memory, scratch=scratch, progress=progress)
     else:

@@ -31,7 +31,7 @@ from unspur.lab.cli.common import (
     with_clusters,
 )
 from unspur.lab.cli.looking import look_at, say_left_out
-from unspur.lab.cli.parts import labelled_parts, read_like
+from unspur.lab.cli.parts import labelled_parts, read_like, say_shared
 from unspur.lab.cli.words import say, say_where, show
 from unspur.lab.compare import HEADS, REMOVERS, Comparison, compare
 from unspur.lab.files import Table
@@ -93,7 +93,8 @@ def compare_command(
         refuse_input_as_output(csv_file, file, validation, test_file)
         refuse_existing(csv_file, overwrite=force)
     labels = with_clusters((main, *concept), clusters)
-    table = read_rows(file, labels, ignore, where)
+    conditions = (where, validation_where, test_where)
+    table = read_rows(file, labels, ignore, where, others=conditions)
     look_at(table, main, concept)
     validation = other_file(file, validation, where, validation_where, "validation")
     test_file = other_file(file, test_file, where, test_where, "test")
@@ -103,8 +104,9 @@ def compare_command(
     for name, path, chosen in (("validation", validation, validation_where), ("test", test_file, test_where)):
         if path is not None:
             own = labels if name == "validation" else aside(labels, clusters, path)
-            others[name] = read_like(table, path, own, ignore, chosen)
+            others[name] = read_like(table, path, own, ignore, chosen, conditions)
     rows = labelled_parts(table, others, (main, concept), missing, seed, clusters)
+    say_shared(rows)
     chosen_removers, chosen_heads = removers or tuple(REMOVERS), heads or ("ERM", "GroupWeighted")
     steps = len(chosen_removers) * (1 + len(chosen_heads))
     with tqdm(total=steps, desc="compare", disable=as_json or not sys.stderr.isatty()) as bar:

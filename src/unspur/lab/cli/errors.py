@@ -132,6 +132,8 @@ def _told(error: Exception) -> tuple[int, str]:
         error = OSError(int(told[1]), os.strerror(int(told[1])))
     if isinstance(error, OSError):
         return FAILED, f"Error: {_of_system(error)}"
+    if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop"):  # of pathlib, before Python 3.13
+        return FAILED, f"Error: {error}: links that lead to themselves are no file. Give another."
     if isinstance(error, ValueError) and not _raised_here(error):  # scikit-learn's complaints about input are of these
         return FAILED, f"Error: {error}"
     return FAULT, (

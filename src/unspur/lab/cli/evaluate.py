@@ -20,7 +20,7 @@ from unspur.lab.cli.common import (
     with_clusters,
 )
 from unspur.lab.cli.looking import look_at
-from unspur.lab.cli.parts import labelled_parts, read_like
+from unspur.lab.cli.parts import flattered, labelled_parts, read_like, say_shared
 from unspur.lab.cli.words import say, show
 
 
@@ -68,23 +68,26 @@ def evaluate(
 
     remover = load(removal)
     labels = with_clusters((main, *concept), clusters)
-    table = read_rows(file, labels, ignore, where)
+    conditions = (where, test_where, validation_where)
+    table = read_rows(file, labels, ignore, where, others=conditions)
     notes = look_at(table, main, concept)
     table = table.like(getattr(remover, "feature_names_in_", None), remover.n_features_in_)
     missing = missing_values(missing_concept, table, concept)
     test_file = other_file(file, test_file, where, test_where, "test")
     validation = other_file(file, validation, where, validation_where, "validation")
     others = {"test": (test_file, test_where), "validation": (validation, validation_where)}
-    tables = {name: read_like(table, path, aside(labels, clusters, path), ignore, chosen)
+    tables = {name: read_like(table, path, aside(labels, clusters, path), ignore, chosen, conditions)
               for name, (path, chosen) in others.items() if path is not None}  # fmt: skip
     rows = labelled_parts(table, tables, (main, concept), missing, seed, clusters)
+    notes += say_shared(rows)
     found = judge_removal(Judge.of(rows, main, seed), remover, cleaned(remover, rows))
-    names = ("as it is", "removed")
+    names, caveat = ("as it is", "removed"), flattered(file, held_out=test_file is None)
     if as_json:
         said = {name: line.of_layer() for name, line in zip(names, found.lines, strict=True)}
         said |= {f"{name}, group-weighted": line.weighted.of_layer()
                  for name, line in zip(names, found.lines, strict=True) if line.weighted is not None}  # fmt: skip
-        echo_json({**said, "choice": found.choice, "verdict": accuracy_verdict(found.lines), "notes": notes})
+        echo_json({**said, "choice": found.choice, "verdict": accuracy_verdict(found.lines),
+                   "notes": [*notes, caveat]})  # fmt: skip
         return
     results, penalties = penalty_lines(dict(zip(names, found.lines, strict=True)))
     show(group_table(results, main, penalties=penalties))
@@ -95,5 +98,4 @@ def evaluate(
     show(penalty_table(dict(zip(names, found.lines, strict=True))))
     for sentence in found.choice:
         say(sentence)
-    if test_file is None:
-        say(f"\nTest rows are 30 % of each group of {file}; rows that the removal was fitted on flatter it.")
+    say(f"\n{caveat}")

@@ -106,7 +106,8 @@ def fit(
     refuse_existing(output, overwrite=force)
     watched = not as_json and sys.stderr.isatty()
     cluster = None if dask is None else click.get_current_context().with_resource(connected(dask))
-    reading: Any = {"memory": memory, "scratch": scratch, "progress": watched, "cluster": cluster}
+    reading: Any = {"memory": memory, "scratch": scratch, "progress": watched, "cluster": cluster,
+                    "others": (where, validation_where)}  # fmt: skip
     labels = with_clusters((main, *concept), clusters)
     table = read_rows(files, labels, ignore, where, **reading)
     look_at(table, main, concept)

@@ -9,16 +9,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unspur.lab.cli.common import Conditions, concept_labels, concept_values, read_rows
+from unspur.lab.cli.words import say
 from unspur.lab.files import Table
 
 if TYPE_CHECKING:
+    from unspur._typing import Array, IntArray
     from unspur.lab.findings.inputs import Labelled
     from unspur.lab.selection import Rows
 
 
-def read_like(table: Table, path: str, labels: tuple[str, ...], ignore: tuple[str, ...], where: Conditions) -> Table:
-    """Rows of another file with the features of `table`, in its order."""
-    return read_rows(path, labels, ignore, where).like(table.features, table.Z.shape[1])
+def read_like(
+    table: Table,
+    path: str,
+    labels: tuple[str, ...],
+    ignore: tuple[str, ...],
+    where: Conditions,
+    others: Sequence[Conditions] = (),
+) -> Table:
+    """Rows of another file with the features of `table`, in its order; see `read_rows` for `others`."""
+    return read_rows(path, labels, ignore, where, others=others).like(table.features, table.Z.shape[1])
 
 
 def divided(
@@ -26,7 +35,8 @@ def divided(
 ) -> tuple[Table, Table]:
     """Training and test rows of one table: 30 % of each group are the latter, the same rows as `evaluate` takes.
 
-    `clusters` names the column that says which rows belong together, and go to the same side.
+    `clusters` names the column that says which rows belong together, and go to the same side; without it exact copies
+    of a row do.
     """
     from unspur.lab.selection import held_out
     from unspur.labels import class_label, joint_label
@@ -34,10 +44,51 @@ def divided(
     y = class_label(table.label(labels[0]), labels[0], len(table.Z))
     c = joint_label(list(concept_labels(table, labels[1:], missing).values()))
     group = np.where(c.present, len(c.classes) * y.codes + c.codes, -1)
-    together = None if clusters is None else table.label(clusters)
+    together = _copies(np.asarray(table.Z)) if clusters is None else table.label(clusters)
     held = held_out(group, 0.3, np.random.default_rng(seed), together)
     named = labels if clusters is None else (*labels, clusters)
     return _part(table, named, ~held), _part(table, named, held)
+
+
+def _copies(z: Array) -> IntArray | None:
+    """Number of the first row that each is a copy of, shape (n,), with a note on standard error; None without copies.
+
+    Rows that are equal by chance, as those of a few small numbers are, are none.
+    """
+    from unspur.certificate import row_hashes
+    from unspur.clusters import copies, measured_on_a_scale
+    from unspur.lab.findings.inputs import FIRST
+
+    code = copies(row_hashes(z))
+    if code is None or not measured_on_a_scale(z[:FIRST]):
+        return None
+    first = np.unique(code, return_index=True)[1]
+    say(
+        f"Note: {len(z) - len(first):,} of {len(z):,} rows are exact copies of others. Copies of a row are all "
+        "training rows or all test rows. Drop them, or say with --cluster which rows belong together.",
+        err=True,
+    )
+    return np.asarray(first[code])
+
+
+def say_shared(rows: Mapping[str, Labelled]) -> list[str]:
+    """Note on standard error how many test rows are training rows as well; the note, if there is one, is returned."""
+    from unspur.lab.findings.inputs import shared_rows
+
+    notes = list(filter(None, [shared_rows(rows["training"], rows["test"])]))
+    for note in notes:
+        say(f"Note: {note}", err=True)
+    return notes
+
+
+def flattered(file: str, *, held_out: bool) -> str:
+    """What is to be said of test rows, those of a file or some of `file`, and a removal that was saved."""
+    if held_out:
+        return f"Test rows are 30 % of each group of {file}; rows that the removal was fitted on flatter it."
+    return (
+        "The removal was read from a file, which does not tell the rows that it was fitted on: if test rows are among "
+        "them, they flatter it."
+    )
 
 
 def _part(table: Table, labels: tuple[str, ...], mask: Any) -> Table:

@@ -34,7 +34,7 @@ from unspur.lab.cli.common import (
 from unspur.lab.cli.completion import column_names, columns_of
 from unspur.lab.cli.fitting import FITTING, fitted_jse, fitting_options
 from unspur.lab.cli.looking import look_at, say_left_out
-from unspur.lab.cli.parts import divided, read_like, require_other_clusters, rows_of
+from unspur.lab.cli.parts import divided, flattered, read_like, require_other_clusters, rows_of
 from unspur.lab.cli.shown import is_column, shown
 from unspur.lab.cli.words import say, say_where
 from unspur.lab.compare import HEADS, REMOVERS
@@ -143,7 +143,8 @@ def report_command(
     ignore = tuple(name for name in ignore if name != show)  # which is neither feature nor label
     labels = with_clusters((main, *concept), clusters)
     labels += _aside(show, file, needed=test_file in (None, file))
-    table = read_rows(file, labels, ignore, where)
+    conditions = (where, test_where, validation_where)
+    table = read_rows(file, labels, ignore, where, others=conditions)
     notes = look_at(table, main, concept)
     if removal is not None:  # its features, in its order
         fitted = load(removal)
@@ -156,8 +157,10 @@ def report_command(
         labels = with_clusters((main, *concept), clusters)
         labels = labels if name == "validation" else aside(labels, clusters, path)
         labels += _aside(show, path, needed=name == "test")
-        others[name] = None if path is None else read_like(table, path, labels, ignore, chosen)
+        others[name] = None if path is None else read_like(table, path, labels, ignore, chosen, conditions)
     test = others["test"]
+    if removal is not None:
+        notes = [*notes, flattered(file, held_out=test is None)]
     if test is None:
         table, test = divided(table, (main, *concept), missing, seed, clusters)
     content = shown(show, test, root, allow_outside=allow_outside) if show is not None else {}  # before it is fitted
@@ -177,9 +180,7 @@ def report_command(
         source=_source(ctx.params),
     )  # fmt: skip
     write_page(found, output, title=title, overwrite=force)
-    flattered = removal is not None and others["test"] is None
-    _tell(found, output, save, as_json, f"Test rows are 30 % of each group of {file}; rows that the removal was fitted "
-          "on flatter it." if flattered else "")  # fmt: skip
+    _tell(found, output, save, as_json)
 
 
 def _refuse_contradictions(
@@ -285,20 +286,18 @@ def _found(
         )  # fmt: skip
 
 
-def _tell(found: Findings, output: str, save: str | None, as_json: bool, caveat: str) -> None:
+def _tell(found: Findings, output: str, save: str | None, as_json: bool) -> None:
     from unspur.lab.report.page import verdict
 
     if as_json:
         echo_json({
             "report": output, "removal": save, "spurious": found.removed, "main": found.kept, "ambient": found.ambient,
             "judged": [line.to_dict() for line in found.judged], "choice": found.choice, "verdict": verdict(found),
-            "warnings": [*found.warnings, *filter(None, [caveat])],
+            "warnings": found.warnings,
         })  # fmt: skip
         return
     for sentence in verdict(found):  # warnings come first
         say(sentence)
-    if caveat:
-        say(f"\n{caveat}")
     if save is not None:
         say()
         say_where("Removal", save)

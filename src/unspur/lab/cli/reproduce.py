@@ -75,9 +75,7 @@ def reproduce_command(
       unspur reproduce toy-ood --preset exact --runs 20
     """
     if list_only:
-        for experiment in find_experiments(experiment_names()):
-            say(experiment.name)
-            say(f"{experiment.title} [{', '.join(experiment.presets)}]", indent="    ")
+        _list(find_experiments(experiment_names()), as_json)
         return
     if not names:
         raise click.UsageError("Name an experiment, or --list them.")
@@ -127,6 +125,19 @@ def reproduce_command(
         say_where("\nAll results", index)
     if failures:
         raise UnspurError(f"{failures} cells failed; they have no record, and the same command tries them again.")
+
+
+def _list(experiments: list[Experiment], as_json: bool) -> None:
+    if as_json:
+        echo_json([
+            {"name": experiment.name, "title": experiment.title, "presets": experiment.presets, "runs": experiment.runs,
+             "dataset": experiment.dataset["name"], "methods": _methods(experiment)}
+            for experiment in experiments
+        ])  # fmt: skip
+        return
+    for experiment in experiments:
+        say(experiment.name)
+        say(f"{experiment.title} [{', '.join(experiment.presets)}]", indent="    ")
 
 
 def _chosen(experiments: list[Experiment], presets: tuple[str, ...], only: tuple[str, ...]) -> list[Experiment]:

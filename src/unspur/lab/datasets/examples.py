@@ -185,8 +185,15 @@ def inside_of(folder: Path, name: str, listing: Path, *, allow_outside: bool = F
     path = folder / _possible(name, listing)
     if allow_outside:
         return path
-    if Path(name).anchor or ".." in Path(name).parts or not path.resolve().is_relative_to(folder.resolve()):
-        where = "" if path == path.resolve() else f" ({brief(path.resolve(), SHOWN)})"
+    try:
+        real, place = path.resolve(), folder.resolve()
+    except (RuntimeError, OSError) as error:  # links in a circle
+        raise InputError(
+            f"{listing} names {brief(name, SHOWN)!r}, and the links that it leads through end nowhere: "
+            f"{brief(error, 2 * SHOWN)}. Put the file there, or leave the row out."
+        ) from error
+    if Path(name).anchor or ".." in Path(name).parts or not real.is_relative_to(place):
+        where = "" if path == real else f" ({brief(real, SHOWN)})"
         raise InputError(
             f"{listing} names {brief(name, SHOWN)!r}{where}, which is not inside of {folder}. Give the folder of the "
             "pictures as root; or, if you trust the table with all files that you can read, pass allow_outside=True."

@@ -12,13 +12,12 @@ from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
 from unspur._typing import Array
-from unspur.certificate import row_hashes
 from unspur.exceptions import InputError
 from unspur.lab.files.features import NAMED, dominating
 from unspur.lab.findings.chosen import some_of_each, stratified
 from unspur.lab.findings.content import content_of
 from unspur.lab.findings.guarantees import ENOUGH, guarantees, renamed
-from unspur.lab.findings.inputs import Labelled, labelled
+from unspur.lab.findings.inputs import Labelled, labelled, shared_rows
 from unspur.lab.findings.judging import Comparing, Judge, chosen_methods, cleaned, judge_removal
 from unspur.lab.findings.origin import origin_of
 from unspur.lab.findings.pictures import ToPixels, looks_of, pixel_view
@@ -277,11 +276,8 @@ def _warnings(remover: Remover, rows: Mapping[str, Labelled], lines: Sequence[Ju
         )
     if used:
         found.append(used)
-    elif shared := int(np.isin(row_hashes(rows["test"].Z), row_hashes(rows["training"].Z)).sum()):
-        found.append(
-            f"{shared} of {len(rows['test'])} test rows are training rows as well; what is measured on them flatters "
-            "every method. Hold rows out."
-        )
+    elif shared := shared_rows(rows["training"], rows["test"]):
+        found.append(shared)
     small = [
         f"{label} ({count})"
         for label, count in zip(after.labels(), after.rows.ravel().tolist(), strict=True)
