@@ -99,7 +99,7 @@ def test_the_level_is_kept_on_clusters_of_2_to_50_rows(number, labels, null, des
     cells = [measured(world, sets, design, **DECAY) for world in worlds]
     assert kept(line, cells), cells
     refused = total(cells, "refused") / (sets * len(cells))
-    assert refused == 0 if number > 20 else refused < 0.1 or not effort.full, cells
+    assert refused <= (0.01 if number > 20 else 0.1) or not effort.full, cells
 
 
 @pytest.mark.parametrize("null", NULLS)
