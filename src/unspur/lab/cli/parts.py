@@ -44,22 +44,22 @@ def divided(
     y = class_label(table.label(labels[0]), labels[0], len(table.Z))
     c = joint_label(list(concept_labels(table, labels[1:], missing).values()))
     group = np.where(c.present, len(c.classes) * y.codes + c.codes, -1)
-    together = _copies(np.asarray(table.Z)) if clusters is None else table.label(clusters)
+    together = _copies(np.asarray(table.Z), group) if clusters is None else table.label(clusters)
     held = held_out(group, 0.3, np.random.default_rng(seed), together)
     named = labels if clusters is None else (*labels, clusters)
     return _part(table, named, ~held), _part(table, named, held)
 
 
-def _copies(z: Array) -> IntArray | None:
+def _copies(z: Array, group: IntArray) -> IntArray | None:
     """Number of the first row that each is a copy of, shape (n,), with a note on standard error; None without copies.
 
-    Rows that are equal by chance, as those of a few small numbers are, are none.
+    Copies are of the same group. Rows that are equal by chance, as those of a few small numbers are, are none.
     """
     from unspur.certificate import row_hashes
     from unspur.clusters import copies, measured_on_a_scale
     from unspur.lab.findings.inputs import FIRST
 
-    code = copies(row_hashes(z))
+    code = copies(row_hashes(z), [group])
     if code is None or not measured_on_a_scale(z[:FIRST]):
         return None
     first = np.unique(code, return_index=True)[1]
