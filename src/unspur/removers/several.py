@@ -229,7 +229,8 @@ def one_main_class_at_a_time(
         complete = complete and whole
         # A first search that met its limit is part of the story, too.
         stopped = found.stopped if alone[k].complete else f"in round 0 {alone[k].stopped}; then {found.stopped}"
-        trace = replace(trace, steps=told, stopped=stopped, complete=whole)
+        # What became of one class cannot be told here: directions of the others were out of bounds, and stay.
+        trace = replace(trace, steps=told, stopped=stopped, complete=whole, task=None)
         traces.append(replace(trace, main="y", main_class=tasks[k].of_class))
         steps += told
     both = needed[0]
