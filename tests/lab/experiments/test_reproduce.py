@@ -246,12 +246,12 @@ def test_processes_that_end_at_the_same_time_lose_none_of_each_others_records(mi
     """One has computed a method and is about to draw; another one computes the other method, packs and draws first."""
     experiment, both = read_experiment(mine), tmp_path / "both"
     reproduce(experiment, "released", tmp_path / "undisturbed", runs=2, progress=False)
-    order, written = [], threading.Event()
+    order, written, threads = [], threading.Event(), []
 
     def slowly(_):
         order.append("first")
-        thread = threading.Thread(target=second)
-        thread.start()
+        threads.append(threading.Thread(target=second))
+        threads[0].start()
         assert not written.wait(1.0)  # it waits for us, instead of packing what it knew when it began
         return []
 
@@ -267,6 +267,7 @@ def test_processes_that_end_at_the_same_time_lose_none_of_each_others_records(mi
     drawn = []
     reproduce(experiment, "released", both, runs=2, only=["JSE"], progress=False, write=slowly)
     assert written.wait(30)
+    threads[0].join()  # it has its lock until it has drawn
     assert order == ["first", "second"]
     assert drawn[0].missing == 0
     packs = [folder / "mine" / "released.jsonl.xz" for folder in (both, tmp_path / "undisturbed")]
