@@ -13,7 +13,7 @@ SOURCE = Path(unspur.__file__).parent
 #: Rooms from the ground up; a module may import from its own room and from those below.
 ROOMS = [
     ("_version", "_typing", "exceptions", "_threads", "_products", "_arrays", "_text"),
-    ("_temporary", "_extras", "_keywords", "_reading"),
+    ("_temporary", "_extras", "_reading"),
     ("subspace", "rows", "labels", "clusters", "io"),
     ("sums",),
     ("solvers",),

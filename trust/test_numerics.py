@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from tests.removers.test_collinear import multiple_correlation
 
 from trust.answers import Account, Ending, ending, not_finite
 from trust.tables import Recipe, recipes
@@ -165,33 +166,15 @@ def faintly_told(seed: int) -> tuple[Any, Any, Any]:
     return z.astype(dtype), y, concept
 
 
-def told_by_all_columns(rows: Any, label: Any, unit: Any) -> float:
-    """Multiple correlation of a label with rows, in extended precision, without what is within their rounding."""
-    before = unit.astype(np.longdouble)
-    spread = before.std(axis=0)
-    rounding = 16 * np.finfo(unit.dtype).eps * (np.sqrt((before**2).mean(axis=0)) / spread).max()
-    rest, label = (rows - rows.astype(np.longdouble).mean(axis=0)) / spread, label - np.longdouble(label.mean())
-    found = np.longdouble(0)
-    for _ in range(rows.shape[1]):
-        sizes = np.sqrt((rest**2).mean(axis=0))
-        if sizes.max() <= rounding:
-            break
-        axis = rest[:, sizes.argmax()] / np.sqrt((rest[:, sizes.argmax()] ** 2).sum())
-        found += (axis @ label) ** 2
-        for _ in range(2):
-            rest = rest - np.outer(axis, axis @ rest)
-    return float(np.sqrt(found / (label @ label)))
-
-
 def test_columns_that_are_nearly_copies(tally: Any, effort: Any) -> None:
     """However faint the difference of columns is that tells the concept, nothing tells it afterwards."""
     line, worst = tally("nearly copied columns: no combination tells the concept"), {"float64": 0.0, "float32": 0.0}
     for seed in range(effort.times(30, 1000)):
         z, y, concept = faintly_told(seed)
-        before, allowed = told_by_all_columns(z, concept, z), 1e-4 if z.dtype == np.float64 else 0.02
+        before, allowed = multiple_correlation(z, concept, z), 1e-4 if z.dtype == np.float64 else 0.02
         for which in ("LEACE", "SAL", "SPLINCE"):
             end = ending(lambda z=z, y=y, concept=concept, which=which: CLOSED[which]().fit(z, y, concept=concept))
-            left = np.inf if end.answer is None else told_by_all_columns(end.answer.transform(z), concept, z)
+            left = np.inf if end.answer is None else multiple_correlation(end.answer.transform(z), concept, z)
             worst[z.dtype.name] = max(worst[z.dtype.name], left)
             line.trial(left < allowed < 0.5 < before)
     line.figure = f"at most {worst['float64']:.0e} in float64, {worst['float32']:.0e} in float32"

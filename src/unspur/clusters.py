@@ -141,4 +141,4 @@ def _is_gap(value: Any) -> bool:
 
 
 def _missing(name: str, gaps: int) -> InputError:
-    return InputError(f"{name} is missing in {gaps} rows. A row that stands alone needs a label of its own.")
+    return InputError(f"{name} is missing in {gaps} rows. Give each row that belongs to no cluster a label of its own.")

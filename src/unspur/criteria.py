@@ -388,7 +388,7 @@ def _clusters(number: float) -> str:
 
 def _all_the_same(smallest: int) -> str:
     """How to test groups that are smaller than they should be, if they can be tested."""
-    return f" smallest_group={smallest} tests all the same, more loosely than it says." if smallest >= 2 else ""
+    return f" With smallest_group={smallest} they are tested anyway, but below their level." if smallest >= 2 else ""
 
 
 def _rows(number: float) -> str:

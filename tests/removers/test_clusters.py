@@ -157,7 +157,7 @@ def test_rows_of_a_few_small_numbers_are_equal_by_chance(rng):
 def test_rows_of_the_validation_set_that_are_training_rows_are_noticed(rng):
     Z, y, s, _ = draw(rng, 800, 1, correlation=0.0, concept=1.0)
     jse = JSE(random_state=0, weight_decay=0.1)
-    with pytest.warns(UsedRowsWarning, match="100 rows of X_val are rows of X as well"):
+    with pytest.warns(UsedRowsWarning, match="100 rows of X_val are training rows as well"):
         jse.fit(Z[:500], y[:500], concept=s[:500], X_val=Z[400:], y_val=y[400:], concept_val=s[400:])
 
 

@@ -514,7 +514,7 @@ class TestResults:
         leace = LEACE().fit(z, concept=torch.tensor(TOY.concept))
         labels = [torch.tensor(label, device=device) for label in (JUDGES.y, JUDGES.concept)]
         assert leace.certificate(judges, *labels).rows == 500
-        with pytest.warns(UserWarning, match="rows were used in the fit"):
+        with pytest.warns(UserWarning, match="800 of the 800 rows measured were used in the fit"):
             leace.certificate(z, torch.tensor(TOY.y), torch.tensor(TOY.concept))
 
 

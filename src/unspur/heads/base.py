@@ -19,10 +19,10 @@ from sklearn.utils._param_validation import Interval, Options, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from unspur._arrays import as_it_came, by_rows, exact_products, is_tensor, like, on_numpy
-from unspur._keywords import named_after_y
 from unspur._typing import Array, FloatArray
 from unspur.heads.inputs import HeadData, LabelledRows, head_data
 from unspur.removers.inputs import Sample, checked_z, require_finite
+from unspur.removers.parameters import named_after_y
 from unspur.rows import StoredRows, fetched, home_of
 from unspur.solvers.sgd import SGDSettings
 from unspur.solvers.softmax import FitOutcome, LinearModel, cell_losses, solve_softmax

@@ -7,10 +7,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
-from unspur._keywords import named_after_y
 from unspur._typing import Array
 from unspur.heads.base import WEIGHT_DECAY, TrainedHead
 from unspur.heads.inputs import HeadData
+from unspur.removers.parameters import named_after_y
 from unspur.solvers.softmax import LinearModel
 
 

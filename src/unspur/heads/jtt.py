@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
-from unspur._keywords import named_after_y
 from unspur._typing import Array, IntArray
 from unspur.heads.base import WEIGHT_DECAY, TrainedHead
 from unspur.heads.inputs import HeadData, LabelledRows
+from unspur.removers.parameters import named_after_y
 from unspur.rows import MAIN, Block
 from unspur.solvers.softmax import LinearModel, solve_softmax, whitening_of
 from unspur.sums.softmax import LinearLogits

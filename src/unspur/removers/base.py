@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 import warnings
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from os import PathLike
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
@@ -18,7 +17,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from unspur import io
 from unspur._arrays import as_it_came, on_numpy
-from unspur._keywords import named_after_y
 from unspur._reading import require_kinds
 from unspur._typing import Array
 from unspur._version import __version__
@@ -28,16 +26,13 @@ from unspur.exceptions import InputError, LabelError, NothingRemovedWarning, Use
 from unspur.labels import class_label
 from unspur.removers.concepts import concept_columns, read_concepts
 from unspur.removers.inputs import checked_z, in_numbers, require_finite
-from unspur.removers.memory import Sketch, equal_but_for_rounding
+from unspur.removers.memory import Memory, Sketch, equal_but_for_rounding, remembered, united
+from unspur.removers.parameters import named_after_y
 from unspur.removers.saved import require_numbers, require_sound
 from unspur.rows import StoredRows, fetched, home_of
 from unspur.solvers.outcome import one_warning
 from unspur.subspace import AffineMap, Subspace
 
-#: What is kept of rows: their hashes (None: too many to keep), the fingerprint of all, and their sketches.
-Memory: TypeAlias = tuple[Any, str, tuple[Sketch, ...]]
-#: Rows of a Dask array whose hashes, 8 bytes each, are brought here and kept.
-MOST_HASHES = 50_000_000
 #: Bytes, as float64, of a Dask array up to which a certificate brings its rows here.
 MOST_BYTES = 2 * 10**9
 #: Characters of a parameter that is saved.
@@ -76,7 +71,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def _add_to_memory(self, hashes: Any, mark: str, sketches: tuple[Sketch, ...]) -> None:
         """Rows by their hashes (None: too many to keep), fingerprint and sketches, beside those kept before."""
         if hasattr(self, "_training_rows"):
-            mark, earlier = _both(self.training_hash_, mark), self._training_rows
+            mark, earlier = united(self.training_hash_, mark), self._training_rows
             hashes = None if earlier is None or hashes is None else np.concatenate([earlier, hashes])
             sketches = (*self.__dict__.get("_training_sketches", ()), *sketches)
         self._training_rows, self.training_hash_, self._training_sketches = hashes, mark, sketches
@@ -87,14 +82,10 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def _forget_rows(self) -> None:
         """Nothing of an earlier fit may outlive a new one."""
-        for name in (
-            "_training_rows",
-            "_training_sketches",
-            "_validation_rows",
-            "_validation_sketches",
-            "certificate_",
-        ):
-            self.__dict__.pop(name, None)
+        for kept in ("training", "validation"):
+            for name in (f"_{kept}_rows", f"_{kept}_sketches"):
+                self.__dict__.pop(name, None)
+        self.__dict__.pop("certificate_", None)
 
     def certificate(
         self,
@@ -135,11 +126,15 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         known = concepts.present
         notes = tuple(self._notes())
         together = None if clusters is None else cluster_codes(clusters, "clusters", len(z))
-        given = [*([] if y is None else [y]), *concept_columns(concept, len(z), "concept").values()]
-        if clusters is None and (found := copies(row_hashes(z), given)) is not None and measured_on_a_scale(z[:2000]):
+        columns = concept_columns(concept, len(z), "concept")
+        told = columns.values() if y is None else [y, *columns.values()]
+        if clusters is None and (found := copies(row_hashes(z), told)) is not None and measured_on_a_scale(z[:2000]):
             together = found
             more = len(found) - int(found.max()) - 1
-            notes = (*notes, f"{more:,} of these {len(z):,} rows are exact copies of others and count once with them")
+            notes = (
+                *notes,
+                f"{more:,} of the {len(z):,} rows measured are copies of others and count once with them",
+            )
         if not hasattr(self, "_training_rows"):
             notes = (*notes, "read from a file: whether some of these rows were used in the fit cannot be told")
         elif self._training_rows is None:
@@ -148,9 +143,9 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             text = f"{'; '.join(used)}; what is measured on them flatters the removal"
             warnings.warn(f"{text}. Pass rows that were held out.", UsedRowsWarning, stacklevel=2)
             notes = (*notes, text)
-        labels = {} if kind == "continuous" else {
-            name: np.asarray(values)[known] for name, values in concept_columns(concept, len(z), "concept").items()
-        }  # fmt: skip
+        labels = {}
+        if kind != "continuous":
+            labels = {name: np.asarray(values)[known] for name, values in columns.items()}
         task = None
         if y is not None:
             label = class_label(y, "y", len(z))
@@ -184,7 +179,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         known = self.__dict__.get("_training_rows")
         by_chance = not measured_on_a_scale(z[:2000])  # rows of a few small numbers are equal without being the same
         if (known is None or by_chance) and fingerprint(hashes) == getattr(self, "training_hash_", None):
-            return [f"{len(z):,} of these {len(z):,} rows were used in the fit"]
+            return [f"{len(z):,} of the {len(z):,} rows measured were used in the fit"]
         for kept, of_fit, of_rows in (
             ("training", "were used in the fit", "rows of the fit"),
             ("validation", "were in X_val, which decided on the directions,", "rows of X_val"),
@@ -192,14 +187,14 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             used = self.__dict__.get(f"_{kept}_rows")
             same = np.zeros(len(z), dtype=bool) if used is None or by_chance else np.isin(hashes, used)
             if same.any():
-                said.append(f"{same.sum():,} of these {len(z):,} rows {of_fit}".removesuffix(","))
+                said.append(f"{same.sum():,} of the {len(z):,} rows measured {of_fit}".removesuffix(","))
             sketches = () if by_chance else self.__dict__.get(f"_{kept}_sketches", ())
             if sketches:
                 near, rounding = equal_but_for_rounding(z, sketches)
                 if count := int((near & ~same).sum()):
                     some = "at least " if max(sketch.step for sketch in sketches) > 1 else ""
                     said.append(
-                        f"{some}{count:,} of these {len(z):,} rows equal {of_rows} to within rounding ({rounding})"
+                        f"{some}{count:,} of the {len(z):,} rows measured equal {of_rows} up to rounding ({rounding})"
                     )
         return said
 
@@ -325,43 +320,6 @@ def _require_array(X: Array, how: str) -> None:
     """Rows in files can be fitted on; what returns or compares all of them at once needs an array."""
     if isinstance(X, StoredRows):
         raise InputError(f"X is {X!r}, which are not held in memory as a whole; {how}.")
-
-
-def remembered(z: Array) -> Memory:
-    """Hash of each row, the fingerprint of all, and their sketch.
-
-    Of a Dask array there is no sketch, and no hashes if it is too long to bring them here.
-    """
-    if isinstance(z, StoredRows):
-        hashed: list[Any] = []
-        with closing(z.blocks()) as blocks:
-            sketch = Sketch.of((_noted(block, hashed) for _, block in blocks), len(z))
-        hashes = np.concatenate(hashed)
-    elif home_of(z) != "dask":
-        hashes, sketch = row_hashes(z), Sketch.of([z], len(z))
-    else:
-        from unspur.rows.dask import per_chunk
-
-        if len(z) > MOST_HASHES:
-            return None, functools.reduce(_both, per_chunk(z, _fingerprint)), ()
-        hashes, sketch = np.concatenate(per_chunk(z, row_hashes)), None
-    return hashes, fingerprint(hashes), () if sketch is None else (sketch,)
-
-
-def _noted(block: Array, hashed: list[Any]) -> Array:
-    """The block, once its hashes are in the list."""
-    hashed.append(row_hashes(block))
-    return block
-
-
-def _fingerprint(z: Array) -> str:
-    return fingerprint(row_hashes(z))
-
-
-def _both(one: str, other: str) -> str:
-    """The fingerprint of two sets of rows together, from theirs."""
-    counts, sums = zip(*(mark.split("-") for mark in (one, other)), strict=True)
-    return f"{sum(map(int, counts))}-{sum(int(text, 16) for text in sums) % 2**64:016x}"
 
 
 def _plain(value: Any) -> Any:

@@ -11,15 +11,13 @@ import numpy as np
 from sklearn.utils import check_random_state
 from tqdm.auto import tqdm
 
-from unspur._keywords import named_after_y
 from unspur._typing import Array, FloatArray
 from unspur.criteria import SMALLEST_GROUP, DirectionTests
-from unspur.labels import class_label
 from unspur.removers.base import Remover
 from unspur.removers.inputs import LabelledRows, Sample, Splitting, labelled_rows
 from unspur.removers.joint import EstimatedPair, Subspaces, Tracks
-from unspur.removers.parameters import LIMIT, REQUESTED, TESTED
-from unspur.removers.several import one_after_the_other, one_main_class_at_a_time
+from unspur.removers.parameters import LIMIT, REQUESTED, TESTED, named_after_y
+from unspur.removers.several import one_after_the_other
 from unspur.removers.weight_decay import choose_weight_decay
 from unspur.rows import CONCEPT
 from unspur.solvers.logistic import solve_logistic
@@ -142,27 +140,17 @@ class INLP(Remover):
             if self.tests == "plain" and self.balance in ("none", "concept"):  # nothing depends on the task
                 y, validation = None, replace(validation, y=None)
             train = Sample(X, y, concept, sample_weight, clusters=clusters)
-            fit_one = partial(self._fit_one, Splitting.lasting(self.cv))
-            one_after_the_other(self, train, None if validation.empty else validation, fit_one)
-            self.classes_ = self.__dict__.pop("_main_classes", self.classes_) if y is not None else ()
+            fit_binary = partial(self._fit_binary, Splitting.lasting(self.cv))
+            one_after_the_other(self, train, None if validation.empty else validation, fit_binary)
+            self.classes_ = self.classes_ if y is not None else ()
             self.n_iter_ = self.trace_.most_evaluations
             self.removal_ = AffineMap.removing(self.spurious_, self._centre)
             del self._centre
             self.warn_if_nothing_removed(self.max_directions)
         return self
 
-    def _fit_one(
-        self, cv: Any, train: Sample, validation: Sample | None, gone: Subspace | None
-    ) -> tuple[Subspaces, Trace | tuple[Trace, ...], LabelledRows]:
-        """What is found of one binary concept, away from what was removed before."""
-        classes = () if train.y is None else class_label(train.y, "y", np.shape(train.y)[0]).classes
-        if len(classes) > 2:
-            self._main_classes = classes  # each class against the rest has two of its own
-            return one_main_class_at_a_time(train, validation, gone, partial(self._fit_binary, cv))
-        return self._fit_binary(cv, train, validation, gone)
-
     def _fit_binary(
-        self, cv: Any, train: Sample, validation: Sample | None, gone: Subspace | None, main_only: bool = False
+        self, cv: Any, train: Sample, validation: Sample | None, gone: Subspace | None, main_only: bool
     ) -> tuple[Subspaces, Trace, Any]:
         """What is found of one binary concept, in groups with one binary main label; that alone needs no directions."""
         nothing = Subspace.empty(self.n_features_in_)

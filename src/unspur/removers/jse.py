@@ -18,11 +18,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from tqdm.auto import tqdm
 
-from unspur._keywords import named_after_y
 from unspur._typing import Array, FloatArray
 from unspur.criteria import SMALLEST_GROUP, DirectionTests, Role
 from unspur.exceptions import EmptySubspaceError, SearchLimitWarning, SlowFitWarning, TaskLostWarning
-from unspur.labels import class_label
 from unspur.removers.base import Remover
 from unspur.removers.frame import Frame
 from unspur.removers.inputs import LabelledRows, Sample, Splitting, labelled_rows
@@ -37,8 +35,8 @@ from unspur.removers.joint import (
     estimate_subspaces,
     left_out,
 )
-from unspur.removers.parameters import LIMIT, REQUESTED, TESTED
-from unspur.removers.several import one_after_the_other, one_main_class_at_a_time
+from unspur.removers.parameters import LIMIT, REQUESTED, TESTED, named_after_y
+from unspur.removers.several import one_after_the_other
 from unspur.removers.weight_decay import choose_weight_decay
 from unspur.rows import CONCEPT, MAIN, trained_on
 from unspur.solvers.orthogonal_pair import PairLosses, require_room
@@ -164,7 +162,6 @@ class JSE(Remover):
     trace_: Trace | Traces
     _centre: FloatArray
     _frame: Frame
-    _main_classes: tuple[Any, ...]
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012 — scikit-learn's protocol
         **TESTED,
@@ -288,9 +285,8 @@ class JSE(Remover):
         with self._all_or_nothing():
             self._validate_params()
             train = Sample(X, y, concept, sample_weight, clusters=clusters)
-            fit_one = partial(self._fit_one, Splitting.lasting(self.cv))
-            one_after_the_other(self, train, None if validation.empty else validation, fit_one)
-            self.classes_ = self.__dict__.pop("_main_classes", self.classes_)
+            fit_binary = partial(self._fit_binary, Splitting.lasting(self.cv))
+            one_after_the_other(self, train, None if validation.empty else validation, fit_binary)
             self.n_iter_ = self.trace_.most_evaluations
             if self.output == "onto_main" and not self.main_.dim:
                 raise EmptySubspaceError(
@@ -336,18 +332,8 @@ class JSE(Remover):
             self.spurious_, self.main_ = frame.scores(self.spurious_), frame.scores(self.main_)
         del self._centre
 
-    def _fit_one(
-        self, cv: Any, train: Sample, validation: Sample | None, gone: Subspace | None
-    ) -> tuple[Subspaces, Trace | tuple[Trace, ...], LabelledRows]:
-        """The subspaces for one binary concept, away from what was removed before."""
-        classes = () if train.y is None else class_label(train.y, "y", np.shape(train.y)[0]).classes
-        if len(classes) > 2:
-            self._main_classes = classes  # each class against the rest has two of its own
-            return one_main_class_at_a_time(train, validation, gone, partial(self._fit_binary, cv))
-        return self._fit_binary(cv, train, validation, gone)
-
     def _fit_binary(
-        self, cv: Any, train: Sample, validation: Sample | None, gone: Subspace | None, main_only: bool = False
+        self, cv: Any, train: Sample, validation: Sample | None, gone: Subspace | None, main_only: bool
     ) -> tuple[Subspaces, Trace, LabelledRows]:
         """The subspaces for one binary concept and one binary main label; or what the main label alone needs."""
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1, size=4))

@@ -11,7 +11,6 @@ import numpy as np
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from unspur._keywords import named_after_y
 from unspur._typing import Array
 from unspur.exceptions import EverythingRemovedWarning, IllConditionedWarning, InputError, LabelError
 from unspur.labels import ClassLabel, class_label
@@ -27,7 +26,7 @@ from unspur.removers.closed_form import (
 )
 from unspur.removers.concepts import balanced_weights, indicators, read_concepts, require_another_label
 from unspur.removers.inputs import checked_weights, checked_z, finite_rows
-from unspur.removers.parameters import BALANCE, MISSING
+from unspur.removers.parameters import BALANCE, MISSING, named_after_y
 from unspur.rows import Columns, RowSource, at_hand, fetched, home_of
 from unspur.sums.covariances import Covariances
 from unspur.sums.moments import keeps_digits

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from scipy.spatial import cKDTree
 
 from unspur._arrays import on_numpy
 from unspur._typing import Array, BoolArray, FloatArray
+from unspur.certificate import fingerprint, row_hashes
+from unspur.rows import StoredRows, home_of
 
 #: Projections kept of a row, four bytes each, and the number of rows up to which every row is kept.
 PROJECTIONS, KEPT_ROWS = 8, 100_000
@@ -21,6 +25,8 @@ ROUNDINGS = {"six digits": 5e-6, "half precision": 2.0**-11, "bfloat16": 2.0**-9
 #: Matches count if at most this share as many rows lie a little farther away, within so many times the tolerance: of
 #: matches that are chance there would be far more.
 SHELL, REACH = 1 / 3, 8.0
+#: Rows of a Dask array whose hashes, 8 bytes each, are brought here and kept.
+MOST_HASHES = 50_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +80,47 @@ class Sketch:
             distance[part] = tree.query(_projected(rows, self.centre, self.scale))[0]
             size[part] = np.sqrt(PROJECTIONS) * np.linalg.norm(rows * self.scale, axis=1)
         return distance, size
+
+
+#: What is kept of rows: their hashes (None: too many to keep), the fingerprint of all, and their sketches.
+Memory: TypeAlias = tuple[Any, str, tuple[Sketch, ...]]
+
+
+def remembered(z: Array) -> Memory:
+    """Hash of each row, the fingerprint of all, and their sketch.
+
+    Of a Dask array there is no sketch, and no hashes if it is too long to bring them here.
+    """
+    if isinstance(z, StoredRows):
+        hashed: list[Any] = []
+        with closing(z.blocks()) as blocks:
+            sketch = Sketch.of((_noted(block, hashed) for _, block in blocks), len(z))
+        hashes = np.concatenate(hashed)
+    elif home_of(z) != "dask":
+        hashes, sketch = row_hashes(z), Sketch.of([z], len(z))
+    else:
+        from unspur.rows.dask import per_chunk
+
+        if len(z) > MOST_HASHES:
+            return None, functools.reduce(united, per_chunk(z, _fingerprint)), ()
+        hashes, sketch = np.concatenate(per_chunk(z, row_hashes)), None
+    return hashes, fingerprint(hashes), () if sketch is None else (sketch,)
+
+
+def _noted(block: Array, hashed: list[Any]) -> Array:
+    """The block, once its hashes are in the list."""
+    hashed.append(row_hashes(block))
+    return block
+
+
+def _fingerprint(z: Array) -> str:
+    return fingerprint(row_hashes(z))
+
+
+def united(one: str, other: str) -> str:
+    """The fingerprint of two sets of rows together, from theirs."""
+    counts, sums = zip(*(mark.split("-") for mark in (one, other)), strict=True)
+    return f"{sum(map(int, counts))}-{sum(int(text, 16) for text in sums) % 2**64:016x}"
 
 
 def equal_but_for_rounding(z: Array, sketches: Iterable[Sketch]) -> tuple[BoolArray, str]:

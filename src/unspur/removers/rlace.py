@@ -13,13 +13,12 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from tqdm.auto import tqdm
 
 from unspur._arrays import cast, like
-from unspur._keywords import named_after_y
 from unspur._reading import NUMBER, require_kinds
 from unspur._typing import Array, FloatArray
 from unspur.exceptions import InputError, NotConvergedWarning
 from unspur.removers.closed_form import closed_form
 from unspur.removers.leace import ClosedFormRemover, covariances_of
-from unspur.removers.parameters import BALANCE, MISSING
+from unspur.removers.parameters import BALANCE, MISSING, named_after_y
 from unspur.rows import Block, RowSource, Weighting
 from unspur.solvers.fantope import FantopeSchedule, descend_and_ascend
 from unspur.solvers.logistic import solve_logistic

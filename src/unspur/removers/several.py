@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -15,21 +15,16 @@ from unspur._typing import Array
 from unspur.clusters import copies, measured_on_a_scale, shared_clusters
 from unspur.exceptions import ClusterWarning, GroupSizeError, InputError, LabelError, UsedRowsWarning
 from unspur.labels import class_label
-from unspur.removers.base import Memory, remembered
 from unspur.removers.concepts import concept_columns, numbered
 from unspur.removers.inputs import LabelledRows, Sample, checked_z
 from unspur.removers.joint import Subspaces
+from unspur.removers.memory import Memory, remembered
 from unspur.rows import StoredRows, at_hand, fetched, home_of
 from unspur.subspace import Subspace
 from unspur.trace import Step, Trace, Traces
 
-
-class _Found(Protocol):
-    @property
-    def spurious(self) -> Subspace: ...
-
-    @property
-    def main(self) -> Subspace: ...
+#: Fits one binary concept and one binary main label, away from a subspace; or, with True, the main label alone.
+FitBinary: TypeAlias = Callable[[Sample, Sample | None, Subspace | None, bool], tuple[Subspaces, Trace, LabelledRows]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +45,7 @@ def one_after_the_other(
     estimator: Any,
     train: Sample,
     validation: Sample | None,
-    fit_one: Callable[[Sample, Sample | None, Subspace | None], tuple[_Found, Trace | tuple[Trace, ...], LabelledRows]],
+    fit_binary: FitBinary,
 ) -> None:
     """Set `spurious_`, `main_`, `trace_`, `classes_` and `concept_classes_` of an estimator.
 
@@ -84,16 +79,16 @@ def one_after_the_other(
             held_out = [task.values for name, values, label in zip(others, others.values(), labels, strict=True)
                         for task in _tasks(f"{name} of the validation rows", values, label.classes,
                                            estimator.missing_concept)]  # fmt: skip
+    main = () if train.y is None else class_label(train.y, "y", n_rows).classes
     gone: Subspace | None = None
     traces: list[Trace] = []
     for task, values in zip(tasks, held_out, strict=True):
         judged_on = None if validation is None else replace(validation, concept=values)
         with _saying(task.full_name if len(tasks) > 1 else ""):
-            found, told, data = fit_one(replace(train, concept=task.values), judged_on, gone)
-        told = told if isinstance(told, tuple) else (told,)
+            found, told, data = _fit_one(replace(train, concept=task.values), judged_on, gone, main, fit_binary)
         traces += [replace(trace, concept=task.name, concept_class=task.of_class) for trace in told]
         gone = found.spurious if gone is None else gone.beside(found.spurious)
-        estimator.main_, estimator.classes_ = found.main, data.classes
+        estimator.main_, estimator.classes_ = found.main, main if len(main) > 2 else data.classes
         single = data.concept_classes
     assert gone is not None
     estimator.spurious_ = gone
@@ -118,11 +113,8 @@ def _with_copies(sample: Sample, z: Array, hashes: Any) -> Sample:
     """
     if sample.clusters is not None or hashes is None:
         return sample
-    labels = [
-        *([] if sample.y is None else [sample.y]),
-        *concept_columns(sample.concept, len(hashes), "concept").values(),
-    ]
-    found = copies(hashes, labels)
+    concepts = concept_columns(sample.concept, len(hashes), "concept").values()
+    found = copies(hashes, concepts if sample.y is None else [sample.y, *concepts])
     if found is None or not measured_on_a_scale(_first_rows(z)):
         return sample
     return replace(sample, clusters=found, copies=True)
@@ -132,8 +124,8 @@ def _warn_of_copies(judged_on: Sample, used: int) -> None:
     """Say which of the rows that directions were judged on are copies of each other, or of rows they came from."""
     if used:
         warnings.warn(
-            f"{used:,} rows of X_val are rows of X as well: what is judged on them looks better than it is. Leave them "
-            "out of one of the two.",
+            f"{used:,} rows of X_val are training rows as well: what is judged on them looks better than it is. Leave "
+            "them out of one of the two.",
             UsedRowsWarning,
             stacklevel=4,
         )
@@ -187,24 +179,29 @@ def _first_rows(z: Array, number: int = 2000) -> Array:
     return fetched(first.float() if is_tensor(first) else first)[0]
 
 
-def one_main_class_at_a_time(
-    train: Sample,
-    validation: Sample | None,
-    gone: Subspace | None,
-    fit_one: Callable[[Sample, Sample | None, Subspace | None, bool], tuple[Subspaces, Trace, LabelledRows]],
+def _fit_one(
+    train: Sample, validation: Sample | None, gone: Subspace | None, classes: tuple[Any, ...], fit_binary: FitBinary
+) -> tuple[Subspaces, tuple[Trace, ...], LabelledRows]:
+    """What is found of one binary concept, away from what was removed before; `classes` are those of the main label."""
+    if len(classes) > 2:
+        return _each_main_class(train, validation, gone, classes, fit_binary)
+    found, trace, data = fit_binary(train, validation, gone, False)
+    return found, (trace,), data
+
+
+def _each_main_class(
+    train: Sample, validation: Sample | None, gone: Subspace | None, classes: tuple[Any, ...], fit_binary: FitBinary
 ) -> tuple[Subspaces, tuple[Trace, ...], LabelledRows]:
     """A main task of more than two classes: each class against the rest, none of them at the cost of another.
 
-    First the main-task directions of every class are found (`fit_one` with True looks for those alone), then the
+    First the main-task directions of every class are found (`fit_binary` with True looks for those alone), then the
     spurious ones, class by class, in the complement of what the *other* classes need. There is a trace for every class;
     its round 0 is the first of the two.
     """
-    n_rows = _length(train.X)
-    label = class_label(train.y, "y", n_rows)
-    tasks = _tasks("y", train.y, label.classes, None)
+    tasks = _tasks("y", train.y, classes, None)
     held_out: list[Array] = [None] * len(tasks)
     if validation is not None and validation.y is not None:
-        held_out = [task.values for task in _tasks("y", validation.y, label.classes, None)]
+        held_out = [task.values for task in _tasks("y", validation.y, classes, None)]
     samples = [
         (replace(train, y=task.values), None if validation is None else replace(validation, y=values))
         for task, values in zip(tasks, held_out, strict=True)
@@ -212,7 +209,7 @@ def one_main_class_at_a_time(
     alone = []
     for task, sample in zip(tasks, samples, strict=True):
         with _saying(task.full_name):
-            alone.append(fit_one(*sample, gone, True)[0])
+            alone.append(fit_binary(*sample, gone, True)[0])
     needed, complete = [found.main for found in alone], all(found.complete for found in alone)
     steps: list[Step] = []
     traces, spurious, removed = [], gone, Subspace.empty(needed[0].ambient)
@@ -221,7 +218,7 @@ def one_main_class_at_a_time(
         for j, main in enumerate(needed):
             bounds = bounds.union(main) if j != k else bounds
         with _saying(tasks[k].full_name):
-            found, trace, data = fit_one(*sample, bounds, False)
+            found, trace, data = fit_binary(*sample, bounds, False)
         removed = removed.beside(found.spurious)
         spurious = found.spurious if spurious is None else spurious.beside(found.spurious)
         told = (*(replace(step, outer=0) for step in alone[k].steps), *found.steps)

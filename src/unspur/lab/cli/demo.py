@@ -79,9 +79,9 @@ def demo(agreement: float, seed: int, output: str, report: str | None, force: bo
     found = f"{jse.spurious_.dim} belong to the photograph, {jse.main_.dim} to the digits"
     say(f"\nJSE tested {len(jse.trace_)} directions among {jse.n_features_in_} dimensions: {found}.\n")
     say(
-        "Test pictures, digit and photograph independent; last layers on the rows as they are and with the photograph "
-        "removed (JSE): plain ones, and such that give every group the same weight. Their penalties were chosen on the "
-        "validation pictures:\n"
+        "Accuracy on test pictures, where digit and photograph are independent. Each last layer is trained on the rows "
+        "as they are and with the photograph removed (JSE): a plain one, and one that gives every group the same "
+        "weight. Penalties were chosen on the validation pictures.\n"
     )
     show(group_table(results, "digit", "photo", penalties=penalties))
     say("\n± is half of a 95 % interval.\n")

@@ -175,7 +175,8 @@ def _noted(*categories: type[Warning]) -> Iterator[None]:
             show(message, category, *where, **more)
         elif str(message) not in said:
             said.add(str(message))
-            text = str(message).replace("clusters=", "--cluster").replace("X_val", "--validation")
+            text = str(message).replace("clusters=", "--cluster").replace("rows of X_val", "validation rows")
+            text = text.replace("rows of X ", "rows ")
             say(f"Note: {text}", err=True)
 
     with warnings.catch_warnings():

@@ -155,5 +155,5 @@ def comparison_table(results: Sequence[Comparison]) -> str:
         edges.add(result.edge)
         lines.append(f"{start}{result.removed:>5}{worst:>21}{averages}{loss:>6}{penalty:>8}{seconds:>5}")
     if edges - {""}:
-        lines.append(filled("! the last of the penalties tried on that side; a better one may lie beyond."))
+        lines.append(filled("! the largest or smallest penalty that was tried; a better one may lie outside the grid."))
     return "\n".join([*lines, *map(filled, notes)])

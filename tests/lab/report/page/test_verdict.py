@@ -115,7 +115,7 @@ def test_a_worst_group_below_a_coin_flip_is_no_success():
 
 def test_the_gap_that_remains_and_chance_stand_there():
     text = said(with_accuracy(0.7, 1000))
-    assert "is at 90.0 %, so that 20.0 points remain between the groups; it was 30.0." in text
+    assert "is at 90.0 %: 20.0 points remain between the best and the worst group, where 30.0 were before." in text
     assert "Guessing is right in 50 % of every group" in text
     assert "most frequent class in 50.0 % of the rows" in text
 

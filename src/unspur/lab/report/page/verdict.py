@@ -126,10 +126,10 @@ def _in_place(lines: Sequence[Judged], groups: Sequence[str]) -> Iterator[Senten
         return
     best = int(np.nanargmax(after.accuracy))
     gap, was = (100 * float(np.nanmax(one.accuracy) - one.worst) for one in (after, before))
-    earlier = f"; it was {was:.1f}" if lines[1].removed else ""
+    earlier = f", where {was:.1f} were before" if lines[1].removed else ""
     yield _sentence(
         f"The best group ({groups[best]}) is at ", (words.percent(float(np.nanmax(after.accuracy))), "figure"),
-        ", so that ", (f"{gap:.1f} {points(gap / 100)}", "figure"), f" remain between the groups{earlier}",
+        ": ", (f"{gap:.1f} {points(gap / 100)}", "figure"), f" remain between the best and the worst group{earlier}",
     )  # fmt: skip
     classes = after.rows.reshape(len(after.classes), -1).sum(axis=1)
     yield _sentence(
