@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-PYTHON_FILES := src tests trust benchmarks examples docs/conf.py docs/_ext
+PYTHON_FILES := src tests reproduction trust benchmarks examples docs/conf.py docs/_ext
 
 .PHONY: demo report-birds picture test test-minimal test-oldest test-wheel trust trust-full lint types docs linkcheck bench defaults results frozen finetuned check clean
 
@@ -15,7 +15,7 @@ BIRDS_ROOT ?= data
 BIRDS ?= unspur-embeddings
 
 report-birds: $(READY)  ## the report of real birds, report-birds.html, where data and store are at hand (docs/datasets.md)
-	$(BIN)/python benchmarks/report_birds.py --root '$(BIRDS_ROOT)' --embeddings '$(BIRDS)' --output report-birds.html
+	$(BIN)/python reproduction/scripts/report_birds.py --root '$(BIRDS_ROOT)' --embeddings '$(BIRDS)' --output report-birds.html
 
 picture: $(READY)  ## the pictures of the README and of the guide to the report (needs Chromium)
 	mkdir -p build
@@ -32,7 +32,7 @@ trust: $(READY)  ## the quick form, three minutes on two cores; ends with one ta
 	$(TRUST) --record build/trust.json
 
 trust-full: $(READY)  ## the long form, whose figures docs/trust.md shows
-	$(TRUST) --full --record results/trust/full.json
+	$(TRUST) --full --record trust/full.json
 
 # Jobs in environments of their own, made anew each time; installing needs the network.
 WHEEL = $(BIN)/python -m trust.wheel build/dist
@@ -79,19 +79,19 @@ bench: $(READY)  ## speed, as ratios within one run, and docs/benchmarks.md; its
 defaults: $(READY)  ## the evidence behind the default parameters, docs/defaults.md
 	$(BIN)/python benchmarks/defaults.py
 
-results: $(READY)  ## every experiment on Toy beside the published values, into results/ (an hour and a half on two cores)
-	$(BIN)/unspur reproduce toy --output results
-	$(BIN)/python benchmarks/decision_table.py
+results: $(READY)  ## every experiment on Toy beside the published values, into reproduction/results/ (an hour and a half on two cores)
+	$(BIN)/unspur-paper reproduce toy --output reproduction/results
+	$(BIN)/python reproduction/scripts/decision_table.py
 
 frozen: $(READY)  ## birds and faces, from the stores in unspur-embeddings/ (docs/datasets.md), and their page
-	$(BIN)/unspur reproduce waterbirds celeba --output results
-	$(BIN)/python benchmarks/result_pages.py --frozen unspur-embeddings
-	$(BIN)/python benchmarks/decision_table.py
+	$(BIN)/unspur-paper reproduce waterbirds celeba --output reproduction/results
+	$(BIN)/python reproduction/scripts/result_pages.py --frozen unspur-embeddings
+	$(BIN)/python reproduction/scripts/decision_table.py
 
-finetuned: $(READY)  ## networks trained with the correlation, from the stores of benchmarks/finetuned_networks.py, and their page
-	$(BIN)/unspur reproduce waterbirds-finetuned waterbirds-finetuned-group waterbirds-gradcam multinli --output results
-	$(BIN)/python benchmarks/result_pages.py --finetuned unspur-embeddings
-	$(BIN)/python benchmarks/decision_table.py
+finetuned: $(READY)  ## networks trained with the correlation, from the stores of reproduction/scripts/finetuned_networks.py, and their page
+	$(BIN)/unspur-paper reproduce waterbirds-finetuned waterbirds-finetuned-group waterbirds-gradcam multinli --output reproduction/results
+	$(BIN)/python reproduction/scripts/result_pages.py --finetuned unspur-embeddings
+	$(BIN)/python reproduction/scripts/decision_table.py
 
 check: lint types test trust test-wheel docs
 

@@ -23,7 +23,7 @@ from sklearn.linear_model import LogisticRegression
 from unspur import JSE, LEACE, RLACE
 from unspur._threads import one_scipy_thread
 from unspur._typing import FloatArray
-from unspur.lab.datasets import make_toy
+from unspur.datasets import make_toy
 from unspur.rows import Columns, MemoryRows
 from unspur.solvers.orthogonal_pair import PairLosses, solve_pair
 from unspur.solvers.outcome import Pair
@@ -222,6 +222,6 @@ if __name__ == "__main__":
     if not only:
         versions = f"NumPy {np.__version__}, SciPy {scipy.__version__}, scikit-learn {sklearn.__version__}"
         measured = {"cores": os.cpu_count(), "versions": versions, "figures": [asdict(figure) for figure in figures]}
-        output = Path(__file__).parents[1] / "results" / "benchmarks" / "core.json"
+        output = Path(__file__).parent / "results" / "core.json"
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")

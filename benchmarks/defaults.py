@@ -18,11 +18,11 @@ from sklearn.model_selection import GroupKFold
 from threadpoolctl import threadpool_limits
 
 from unspur import JSE, AffineMap, Subspace, __version__
+from unspur.compare import choose_head
+from unspur.datasets import embed_images, make_photodigits, make_toy
 from unspur.exceptions import NotConvergedWarning, NothingRemovedWarning
-from unspur.lab.compare import choose_head
-from unspur.lab.datasets import embed_images, make_photodigits, make_toy
-from unspur.lab.selection import Rows
 from unspur.metrics import explained_variance, group_accuracy
+from unspur.selection import Rows
 
 VARIANTS = {
     "defaults": {},
@@ -178,7 +178,7 @@ Written by `make defaults` (`benchmarks/defaults.py`), version {version}; {runs}
 {nulls} null sets a line. Standard errors in brackets.
 
 Every default of `JSE` except the one named in the first column. Accuracies are those of a plain last layer (ERM) on test
-rows in which concept and task are independent. Its penalty is chosen by the one rule of `unspur.lab.selection`: the least
+rows in which concept and task are independent. Its penalty is chosen by the one rule of `unspur.selection`: the least
 loss, with groups of equal weight, on validation rows (photodigits) or on a fifth of the training rows (Toy).
 
 ## Toy: the truth is known

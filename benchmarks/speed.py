@@ -3,7 +3,7 @@
     python benchmarks/speed.py evaluation scaling                    # 6 GB of memory, a quarter of an hour on two cores
     python benchmarks/speed.py birds --embeddings unspur-embeddings  # needs the store of docs/datasets.md
 
-Every part writes `results/benchmarks/PART.json`; `benchmarks/speed_page.py` makes the page from these. Machines are
+Every part writes `benchmarks/results/PART.json`; `benchmarks/speed_page.py` makes the page from these. Machines are
 noisy: what counts are ratios within one run.
 """
 
@@ -26,13 +26,13 @@ from sklearn.linear_model import LogisticRegression
 
 from bench import correlated_rows, seconds
 from unspur import JSE
-from unspur.lab.datasets import make_toy
-from unspur.lab.experiments.draws import draw
-from unspur.lab.experiments.registry import DATASETS
+from unspur.datasets import make_toy
 from unspur.rows import Columns, MemoryRows
 from unspur.sums.logistic import LogisticLosses
+from unspur_paper.experiments.draws import draw
+from unspur_paper.experiments.registry import DATASETS
 
-RESULTS = Path(__file__).parents[1] / "results" / "benchmarks"
+RESULTS = Path(__file__).parent / "results"
 #: Tolerances whose verdicts are set against those of the tightest.
 TOLERANCES = (1e-2, 1e-3, 1e-4, 1e-5)
 TIGHTEST = 1e-9

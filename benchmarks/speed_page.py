@@ -1,4 +1,4 @@
-"""docs/benchmarks.md and its picture, from the figures in results/benchmarks; nothing on the page is typed in.
+"""docs/benchmarks.md and its picture, from the figures in benchmarks/results; nothing on the page is typed in.
 
     python benchmarks/speed_page.py
 
@@ -14,7 +14,7 @@ from typing import Any
 from unspur import JSE
 
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "results" / "benchmarks"
+RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "benchmarks.md"
 PICTURE = ROOT / "docs" / "images" / "scaling.svg"
 #: Colours that are told apart by people who do not see all of them; the same method always has the same.
@@ -26,10 +26,10 @@ COMMANDS = {
     "scaling": "python benchmarks/speed.py scaling",
     "birds": "python benchmarks/speed.py birds --embeddings unspur-embeddings",
     "tolerance": "python benchmarks/speed.py tolerance --embeddings unspur-embeddings",
-    "gpu": "python benchmarks/gpu.py results/benchmarks/gpu.json",
-    "memory": "python benchmarks/memory.py --output results/benchmarks/memory.json",
-    "dask": "python benchmarks/dask_overhead.py --fit --output results/benchmarks/dask.json",
-    "dask64": "python benchmarks/dask_overhead.py --fit --dtype float64 --output results/benchmarks/dask64.json",
+    "gpu": "python benchmarks/gpu.py benchmarks/results/gpu.json",
+    "memory": "python benchmarks/memory.py --output benchmarks/results/memory.json",
+    "dask": "python benchmarks/dask_overhead.py --fit --output benchmarks/results/dask.json",
+    "dask64": "python benchmarks/dask_overhead.py --fit --dtype float64 --output benchmarks/results/dask64.json",
 }
 
 
@@ -55,7 +55,7 @@ def page(measured: dict[str, Any]) -> str:
     lines = [
         "# Speed and memory",
         "",
-        "Written by `python benchmarks/speed_page.py` from the figures in [results/benchmarks](../results/benchmarks), each of which one command "
+        "Written by `python benchmarks/speed_page.py` from the figures in [benchmarks/results](../benchmarks/results), each of which one command "
         "measures (named with it). Machines are noisy: trust ratios within one run more than seconds.",
     ]
     if set(COMMANDS) <= set(measured):

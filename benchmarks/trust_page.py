@@ -21,7 +21,7 @@ try:
     from trust.worlds import World
 finally:
     sys.path.pop(0)
-RECORD = ROOT / "results" / "trust" / "full.json"
+RECORD = ROOT / "trust" / "full.json"
 PAGE = ROOT / "docs" / "trust.md"
 PICTURE = ROOT / "docs" / "images" / "power.svg"
 COLOURS = {"held out": "#d55e00", "cross-fitted": "#0072b2"}
@@ -55,7 +55,7 @@ def page(lines: Sequence[Line]) -> str:
     out = [
         "# Can it be trusted?",
         "",
-        "Written by `python benchmarks/trust_page.py` from [results/trust/full.json](../results/trust/full.json), which `make trust-full` writes; `make trust` tries most "
+        "Written by `python benchmarks/trust_page.py` from [trust/full.json](../trust/full.json), which `make trust-full` writes; `make trust` tries most "
         "of it with fewer trials in three minutes, and is part of every change's tests. "
         f"{len(lines)} claims, {tried:,} trials; {len(lost) or 'none'} did not hold."
         + (" Lines marked *quick* have the counts of the short form." if any(not line["full"] for line in lines) else ""),

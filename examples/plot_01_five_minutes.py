@@ -9,7 +9,7 @@ part. Joint Subspace Estimation finds the directions of each and removes only th
 # %%
 # Rows with two labels
 # --------------------
-# :func:`~unspur.lab.datasets.make_toy` draws the paper's Toy data: twenty features, of which the first carries the
+# :func:`~unspur.datasets.make_toy` draws the paper's Toy data: twenty features, of which the first carries the
 # concept and the second the task. In training the two features are correlated; in the test rows they are not.
 
 # sphinx_gallery_thumbnail_number = 2
@@ -17,9 +17,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from unspur import ERM, JSE
-from unspur.lab.datasets import make_toy
-from unspur.lab.report import figures
+from unspur.datasets import make_toy
 from unspur.metrics import group_accuracy
+from unspur.report import figures
 
 train = make_toy(2000, rho=0.9, random_state=4)
 test = make_toy(20_000, rho=0.0, random_state=1)

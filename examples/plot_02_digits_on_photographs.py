@@ -16,9 +16,9 @@ import numpy as np
 from sklearn.decomposition import PCA
 
 from unspur import ERM, JSE
-from unspur.lab.datasets import embed_images, make_photodigits
-from unspur.lab.report import figures
+from unspur.datasets import embed_images, make_photodigits
 from unspur.metrics import group_accuracy, leakage
+from unspur.report import figures
 
 train = make_photodigits("train", agreement=0.9, random_state=0)
 validation = make_photodigits("validation", agreement=0.9, random_state=1)

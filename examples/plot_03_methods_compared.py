@@ -2,7 +2,7 @@
 Methods compared on the same rows
 =================================
 
-:func:`unspur.lab.compare.compare` fits removers and last layers on the same rows and counts, group by group, what each
+:func:`unspur.compare.compare` fits removers and last layers on the same rows and counts, group by group, what each
 combination gets right on test rows. On the command line this is ``unspur compare``.
 """
 
@@ -14,9 +14,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.decomposition import PCA
 
-from unspur.lab.compare import compare
-from unspur.lab.datasets import embed_images, make_photodigits
-from unspur.lab.selection import Rows
+from unspur.compare import compare
+from unspur.datasets import embed_images, make_photodigits
+from unspur.selection import Rows
 
 pictures = {
     "train": make_photodigits("train", agreement=0.9, random_state=0),

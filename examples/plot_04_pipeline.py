@@ -23,7 +23,7 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_validat
 from sklearn.pipeline import make_pipeline
 
 from unspur import JSE, LEACE
-from unspur.lab.datasets import embed_images, make_photodigits
+from unspur.datasets import embed_images, make_photodigits
 from unspur.metrics import group_accuracy
 
 sklearn.set_config(enable_metadata_routing=True)

@@ -19,9 +19,9 @@ import onnxruntime
 import torch
 
 from unspur import JSE, surgery
-from unspur.lab.datasets import make_toy
-from unspur.lab.report import figures
+from unspur.datasets import make_toy
 from unspur.metrics import group_accuracy
+from unspur.report import figures
 
 train, test = make_toy(4000, rho=0.9, random_state=0), make_toy(10_000, rho=0.0, random_state=1)
 x, x_test = (torch.tensor(rows.Z, dtype=torch.float32) for rows in (train, test))

@@ -18,8 +18,8 @@ import numpy as np
 from sklearn.decomposition import PCA
 
 from unspur import ERM, JSE, SUBG
+from unspur.datasets import embed_images, make_photodigits
 from unspur.exceptions import TaskLostWarning
-from unspur.lab.datasets import embed_images, make_photodigits
 from unspur.metrics import group_accuracy
 
 train = make_photodigits("train", agreement=0.85, random_state=0)

@@ -18,8 +18,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from unspur import ERM, JSE
+from unspur.datasets import make_toy
 from unspur.exceptions import NothingRemovedWarning, TaskLostWarning
-from unspur.lab.datasets import make_toy
 from unspur.metrics import group_accuracy
 
 warnings.simplefilter("ignore", TaskLostWarning)  # we are here to see it happen

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import unspur
-from unspur.lab.datasets import make_toy
+from unspur.datasets import make_toy
 
 toy = make_toy(20_000, d=128, rho=0.8, random_state=0)
 Z = toy.Z.astype(np.float32)

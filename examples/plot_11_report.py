@@ -2,7 +2,7 @@
 The report: everything in one page
 ==================================
 
-:func:`unspur.lab.report.build` measures what a fitted removal does and writes one HTML file that opens anywhere,
+:func:`unspur.report.build` measures what a fitted removal does and writes one HTML file that opens anywhere,
 without a network: the verdict in words, accuracies with intervals, the tests, what directions mean, what is left. On
 the command line it is ``unspur report``.
 """
@@ -17,9 +17,8 @@ from pathlib import Path
 from sklearn.decomposition import PCA
 
 from unspur import JSE
-from unspur.lab.datasets import embed_images, make_photodigits
-from unspur.lab.findings import find
-from unspur.lab.report import build, figures
+from unspur.datasets import embed_images, make_photodigits
+from unspur.report import build, figures, find
 
 train = make_photodigits("train", agreement=0.9, repeats=2, random_state=0)
 test = make_photodigits("test", agreement=0.5, repeats=1, random_state=2)
@@ -44,8 +43,8 @@ print(f"{page.name}: {page.stat().st_size / 1e6:.2f} MB")
 # %%
 # The same findings as figures for a paper
 # ----------------------------------------
-# :func:`unspur.lab.findings.find` returns what the page shows, as plain values. The functions in
-# ``unspur.lab.report.figures`` draw them, in colours that are the same everywhere.
+# :func:`unspur.report.measuring` returns what the page shows, as plain values. The functions in
+# ``unspur.report.figures`` draw them, in colours that are the same everywhere.
 
 findings = find(jse, rows, judged, **options)
 plane = figures.subspaces(findings)

@@ -20,16 +20,15 @@ ABSENT = {name for name in (*EXTRAS, "docutils", "onnxruntime") if find_spec(nam
 #: Modules, or folders of them, that are about libraries from beginning to end.
 ABOUT = {
     "browser": ("jinja2", "PIL"),
-    "lab/encoders/test_hub.py": ("torch", "transformers"),
-    "lab/encoders/test_huggingface.py": ("torch", "transformers"),
-    "lab/encoders/test_images.py": ("PIL", "torch"),
-    "lab/experiments/test_figures.py": ("matplotlib",),
-    "lab/findings/test_pictures.py": ("PIL", "torch"),
-    "lab/report/page/test_thumbnails.py": ("PIL",),
-    "lab/report/test_figure_files.py": ("matplotlib",),
-    "lab/report/test_figures.py": ("matplotlib",),
-    "lab/test_dask_command.py": ("distributed", "pyarrow", "zarr"),
-    "lab/test_stored_files.py": ("pandas", "pyarrow"),
+    "embed/test_hub.py": ("torch", "transformers"),
+    "embed/test_huggingface.py": ("torch", "transformers"),
+    "embed/test_images.py": ("PIL", "torch"),
+    "report/test_pictures.py": ("PIL", "torch"),
+    "report/page/test_thumbnails.py": ("PIL",),
+    "report/test_figure_files.py": ("matplotlib",),
+    "report/test_figures.py": ("matplotlib",),
+    "cli/test_dask_command.py": ("distributed", "pyarrow", "zarr"),
+    "io/test_stored_files.py": ("pandas", "pyarrow"),
     "rows/test_dask.py": ("dask", "distributed"),
     "rows/test_parquet.py": ("pandas", "pyarrow"),
     "rows/test_torch.py": ("torch",),
@@ -39,7 +38,18 @@ ABOUT = {
     "test_docs.py": ("docutils", "matplotlib", "pandas", "torch"),
 }
 #: Where the package may ask for an extra.
-MAY_NEED = ("lab", "rows", "surgery", "test_readme.py")
+MAY_NEED = (
+    "cli",
+    "datasets",
+    "embed",
+    "io",
+    "report",
+    "rows",
+    "surgery",
+    "test_choosing.py",
+    "test_compare.py",
+    "test_readme.py",
+)
 
 
 def within(path, places):

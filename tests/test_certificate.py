@@ -10,8 +10,8 @@ import pytest
 from tests.optional import pandas as pd
 from unspur import INLP, JSE, LEACE, SAL, SPLINCE, load
 from unspur.certificate import Certificate, fingerprint, row_hashes
+from unspur.datasets import make_toy
 from unspur.exceptions import UsedRowsWarning
-from unspur.lab.datasets import make_toy
 
 
 @pytest.fixture(scope="module")

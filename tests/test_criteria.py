@@ -9,8 +9,8 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from unspur.criteria import DirectionTests, require_testable
+from unspur.datasets import make_toy
 from unspur.exceptions import GroupSizeError
-from unspur.lab.datasets import make_toy
 from unspur.rows import Columns, MemoryRows
 from unspur.sums.counts import CellCounts
 from unspur.sums.group_losses import GroupLosses

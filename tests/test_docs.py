@@ -12,11 +12,11 @@ import pytest
 import sklearn
 from click.testing import CliRunner
 
-from tests.lab.probing import quick_probes
 from tests.optional import pandas as pd
+from tests.probing import quick_probes
+from unspur.cli import main
+from unspur.datasets import make_toy
 from unspur.exceptions import NothingRemovedWarning, TaskLostWarning
-from unspur.lab.cli import main
-from unspur.lab.datasets import make_toy
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -144,9 +144,7 @@ def reference() -> set[str]:
     return names
 
 
-@pytest.mark.parametrize(
-    "module", ["unspur", "unspur.metrics", "unspur.surgery", "unspur.lab.datasets", "unspur.lab.report"]
-)
+@pytest.mark.parametrize("module", ["unspur", "unspur.metrics", "unspur.surgery", "unspur.datasets", "unspur.report"])
 def test_every_public_name_is_in_the_reference(module):
     public = set(importlib.import_module(module).__all__) - {"__version__"}
     known = reference()

@@ -8,7 +8,7 @@ import pytest
 import sklearn
 
 import unspur.removers.jse
-from unspur.lab.experiments.spec_file import read_experiment
+from unspur_paper.experiments.spec_file import read_experiment
 
 from .test_docs import PAGES
 

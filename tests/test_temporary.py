@@ -12,14 +12,14 @@ import pytest
 
 from unspur._temporary import remove_abandoned, take_place, temporary_name, whereabouts, workshop
 from unspur.exceptions import InputError
-from unspur.io import atomic, write_artifact
+from unspur.io.artifact import atomic, write_artifact
 from unspur.rows.spool import Spool
 
 HERE = whereabouts()
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from unspur.io import write_artifact
+from unspur.io.artifact import write_artifact
 import numpy as np
 if sys.argv[2] == "library":  # in the middle of what the library writes
     import resource

@@ -17,13 +17,13 @@ from functools import cache
 from pathlib import Path
 
 from trust.nursery import End, Fault, Job, Nursery
-from unspur.lab.experiments.records import unpack
+from unspur_paper.experiments.records import unpack
 
 #: What takes long to import, and what forks may share.
 COMMANDS = (
     "sklearn.linear_model", "pyarrow.parquet", "PIL.Image", "matplotlib.figure", "matplotlib.backends.backend_agg",
-    "matplotlib.backends.backend_svg", "jinja2", "unspur.lab.files", "unspur.lab.files.streaming", "unspur.lab.report",
-    *(f"unspur.lab.cli.{verb}" for verb in ("fit", "apply", "embed", "report", "reproduce", "data")),
+    "matplotlib.backends.backend_svg", "jinja2", "unspur.io.tables", "unspur.io.streaming", "unspur.report",
+    *(f"unspur.cli.{verb}" for verb in ("fit", "apply", "embed", "report", "reproduce", "data")),
 )  # fmt: skip
 #: Nothing goes wrong.
 PEACE = Fault()
@@ -205,7 +205,7 @@ def rows(folder: Path, n: int = 900) -> dict[str, Path]:
     from pyarrow import parquet
 
     from unspur import LEACE
-    from unspur.lab.datasets import make_toy
+    from unspur.datasets import make_toy
 
     toy = make_toy(n, rho=0.8, random_state=0)
     labels = {"bird": toy.y, "water": toy.concept}
@@ -242,7 +242,7 @@ def _works(files: dict[str, Path]) -> dict[str, Work]:
              before=lambda folder: (folder / "there").mkdir()),
         Work("report", ("report", table, *labels, "--output", "page.html", "--save", "r.safetensors", "--force")),
         Work("embed", ("embed", str(files["pictures.csv"]), "--encoder", "grey-50", "--output", "store", "--batch", "4",
-                       "--pca", "3"), {"unspur.lab.encoders.embedding:NOTE_EVERY": 8}, seal="store/manifest.json"),
+                       "--pca", "3"), {"unspur.embed.embedding:NOTE_EVERY": 8}, seal="store/manifest.json"),
         Work("reproduce", ("reproduce", str(files["mine.toml"]), "--jobs", "1", "--output", "r")),
     ]  # fmt: skip
     return {work.name: work for work in found}

@@ -167,7 +167,7 @@ def work(command: tuple[str, ...]) -> int:
         module, _, name = command[0].partition(":")
         getattr(import_module(module), name)(*command[1:])
         return 0
-    from unspur.lab.cli import main
+    from unspur.cli import main
 
     try:
         main(list(command))

@@ -18,8 +18,8 @@ from threadpoolctl import threadpool_limits
 
 from trust.covering import Cells, least, most
 from unspur import LEACE
-from unspur.lab.experiments.summary import Difference
 from unspur.metrics import GroupAccuracy, leakage, paired_difference, worst_difference
+from unspur_paper.experiments.summary import Difference
 
 PART = "intervals"
 ROWS, ACCURACIES = (10, 30, 100, 500), (0.5, 0.8, 0.95, 0.99, 1.0)

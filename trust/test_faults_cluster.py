@@ -19,8 +19,8 @@ from distributed import Client, LocalCluster
 from trust.faults import commands, fresh, peace_of, rerun
 from trust.nursery import Job
 from unspur import JSE
+from unspur.datasets import make_toy
 from unspur.exceptions import ClusterLostError
-from unspur.lab.datasets import make_toy
 from unspur.rows.dask import DaskRows
 
 PART = "faults"

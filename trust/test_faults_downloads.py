@@ -6,7 +6,7 @@ import random
 import tarfile
 
 import pytest
-from tests.lab.datasets.serving import serving
+from reproduction.tests.datasets.serving import serving
 
 from trust.faults import Work, chosen, commands, differences, fresh, half_read, kills, rerun, snapshot, undisturbed
 from trust.nursery import Fault
@@ -15,11 +15,11 @@ PART = "faults"
 FOLDER = "waterbird_complete95_forest2water2"
 #: Short pauses between attempts, and little patience with a server that says nothing.
 QUICK = {
-    "unspur.lab.datasets.downloads.fetch:fetch.__kwdefaults__": {
+    "unspur_paper.datasets.downloads.fetch:fetch.__kwdefaults__": {
         "size": None, "checksum": None, "stated_by": "", "tries": 3, "pause": 0.01,
     },
-    "unspur.lab.datasets.downloads.fetch:_BLOCK": 4096,
-    "unspur.lab.datasets.downloads.web:_TIMEOUT": 0.5,
+    "unspur_paper.datasets.downloads.fetch:_BLOCK": 4096,
+    "unspur_paper.datasets.downloads.web:_TIMEOUT": 0.5,
 }  # fmt: skip
 
 

@@ -25,14 +25,14 @@ from trust.faults import (
 from trust.nursery import Fault
 
 PART = "faults"
-MODULES = ("trust.test_faults_training", "tests.lab.encoders.tiny", "tests.lab.encoders.tuning")
-EVERY_STEP = {"unspur.lab.encoders.finetuning:NOTE_SECONDS": -1.0}
+MODULES = ("trust.test_faults_training", "tests.embed.tiny", "reproduction.tests.networks.tuning")
+EVERY_STEP = {"unspur_paper.networks.finetuning:NOTE_SECONDS": -1.0}
 
 
 def train(model, folder):
     """Two epochs of a tiny network, noted at every step."""
     import torch
-    from tests.lab.encoders.tuning import tune
+    from reproduction.tests.networks.tuning import tune
 
     torch.set_num_threads(1)
     tune("image", model, folder)
@@ -41,10 +41,10 @@ def train(model, folder):
 def keep_maps(folder):
     """Maps of 15 pictures."""
     import torch
-    from tests.lab.encoders.tiny import TinyConv, left_half, photographs
+    from tests.embed.tiny import TinyConv, left_half, photographs
 
-    from unspur.lab.encoders.maps import write_maps
-    from unspur.lab.encoders.reduction import Reduction
+    from unspur.embed.reduction import Reduction
+    from unspur_paper.networks.maps import write_maps
 
     torch.set_num_threads(1)
     tiny, shown = TinyConv(), photographs()
@@ -53,7 +53,7 @@ def keep_maps(folder):
 
 
 def model() -> Path:
-    from tests.lab.encoders.conftest import tiny_vision
+    from tests.embed.conftest import tiny_vision
 
     folder = place() / "model"
     return folder if folder.exists() else tiny_vision("ResNet", folder)

@@ -10,9 +10,9 @@ import pytest
 from trust.simulating import DESIGNS, fitted, percent, upper_bound
 from trust.worlds import Groups, World
 from unspur import JSE
+from unspur.compare import choose_head
 from unspur.exceptions import GroupSizeError, LabelError
-from unspur.lab.compare import choose_head
-from unspur.lab.selection import Rows
+from unspur.selection import Rows
 
 PART = "no harm"
 #: Rows whose task is measured: as many of every group.

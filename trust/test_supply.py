@@ -308,8 +308,8 @@ def public() -> dict[str, object]:
     """Public names of the public modules, and the public methods of classes among them."""
     homes = ("unspur", "unspur.exceptions", "unspur.heads", "unspur.metrics", "unspur.removers", "unspur.rows",
              "unspur.surgery", "unspur.subspace", "unspur.certificate", "unspur.trace", "unspur.labels",
-             "unspur.lab.datasets", "unspur.lab.encoders", "unspur.lab.files", "unspur.lab.findings",
-             "unspur.lab.report", "unspur.lab.report.figures", "unspur.lab.compare")  # fmt: skip
+             "unspur.datasets", "unspur.embed", "unspur.io.tables", "unspur.report.measuring",
+             "unspur.report", "unspur.report.figures", "unspur.compare")  # fmt: skip
     found = {}
     for home in homes:
         module = import_module(home)

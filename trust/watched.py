@@ -72,7 +72,7 @@ def day(folder: Path) -> dict[str, Callable[[], Any]]:
     have: dict[str, Any] = {}
 
     def toy() -> None:
-        from unspur.lab.datasets import make_toy
+        from unspur.datasets import make_toy
 
         have["train"], have["test"] = (make_toy(600, d=10, rho=rho, random_state=i) for i, rho in enumerate((0.8, 0.0)))
 
@@ -88,13 +88,13 @@ def day(folder: Path) -> dict[str, Callable[[], Any]]:
             head().fit(train.Z, train.y, concept=train.concept)
 
     def page() -> None:
-        from unspur.lab.report import build
+        from unspur.report import build
 
         train, test = ((part.Z, part.y, part.concept) for part in (have["train"], have["test"]))
         build(have["removers"][0], train, test, folder / "report.html")
 
     def demo() -> None:
-        from unspur.lab.cli import main
+        from unspur.cli import main
 
         main(["demo", "--json", "--output", str(folder / "demo.png")], standalone_mode=False)
 

@@ -13,20 +13,20 @@ from pathlib import Path, PurePosixPath
 
 from trust.declared import ROOT
 
-SOURCE, SPECS = ROOT / "src" / "unspur", ROOT / "experiments"
+SOURCE = ROOT / "src" / "unspur"
 #: Files of the package that are no Python.
 KINDS = (".py", ".typed", ".js", ".css", ".jinja", ".toml", ".csv")
 #: Files about the package, in its .dist-info.
 ABOUT = {"METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE"}
 #: What a sdist holds besides what a wheel is made of: folders, and files at the top.
-FOLDERS = ("src", "experiments", "tests", "trust", "benchmarks", "docs", "examples")
+FOLDERS = ("src", "tests", "trust", "benchmarks", "docs", "examples")
 FILES = {
     "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "Makefile", "PKG-INFO", "README.md", ".gitignore",
     "constraints-oldest.txt", "constraints.txt", "pyproject.toml",
 }  # fmt: skip
 #: What is made, and nobody's to pass on.
 MADE = re.compile(
-    r"(^|/)(__pycache__|\.[a-z_]+_cache|\.hypothesis|build|dist|results)/|\.(pyc|npy|npz|parquet|safetensors)$"
+    r"(^|/)(__pycache__|\.[a-z_]+_cache|\.hypothesis|build|dist|results)/|\.(pyc|npy|npz|parquet)$|(?<!tests/golden/artifacts)/[^/]*\.safetensors$"
 )
 
 
@@ -40,9 +40,8 @@ def build(kind: str, folder: Path, root: Path = ROOT) -> Path:
 
 
 def wanted_in_wheel() -> set[str]:
-    """Every file of the package and every experiment, under the name it has in a wheel."""
-    package = {f"unspur/{path.relative_to(SOURCE).as_posix()}" for path in _files(SOURCE)}
-    return package | {f"unspur/lab/experiments/specs/{path.relative_to(SPECS).as_posix()}" for path in _files(SPECS)}
+    """Every file of the package, under the name it has in a wheel."""
+    return {f"unspur/{path.relative_to(SOURCE).as_posix()}" for path in _files(SOURCE)}
 
 
 def _files(folder: Path) -> list[Path]:

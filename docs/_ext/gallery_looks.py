@@ -33,7 +33,7 @@ def reset(gallery_conf: dict[str, Any], fname: str) -> None:
 
 
 def figures_of_reports(block: Any, block_vars: dict[str, Any], gallery_conf: dict[str, Any]) -> str:
-    """Figures of `unspur.lab.report.figures` that a block of code made: they are values, which pyplot does not know."""
+    """Figures of `unspur.report.figures` that a block of code made: they are values, which pyplot does not know."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from sphinx_gallery.scrapers import figure_rst

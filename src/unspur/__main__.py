@@ -1,5 +1,5 @@
 """``python -m unspur``: the command line."""
 
-from unspur.lab.cli import main
+from unspur.cli import main
 
 main()

@@ -15,7 +15,7 @@
     ├── ClusterLostError (ConnectionError)    the Dask cluster that holds the rows did not finish
     └── RunStoppedError                  experiments ended early; what was finished is stored
 
-    Files and downloads have more of their own, in `lab.disk` and `lab.datasets.downloads.errors`.
+    Files and downloads have more of their own, in `_disk` and `unspur_paper.datasets.downloads.errors`.
 
     NotConvergedWarning (sklearn's ConvergenceWarning)   a solver stopped early; the message says why
     SearchLimitWarning (UserWarning)                     a search ended at its limit; more of the concept may be left

@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 
-from tests.lab.report.making import (
+from tests.report.making import (
     HOSTILE,
     closed_form_findings,
     file_findings,
@@ -16,7 +16,7 @@ from tests.lab.report.making import (
     photo_findings,
     text_findings,
 )
-from unspur.lab.report.page import render
+from unspur.report.page import render
 
 PHONE, DESK = 375, 1200
 MAKERS = {

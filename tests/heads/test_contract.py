@@ -9,9 +9,9 @@ from sklearn.pipeline import make_pipeline
 
 from tests.optional import pandas as pd
 from unspur import JSE, heads
+from unspur.datasets import make_toy
 from unspur.exceptions import LabelError, NotConvergedWarning, NotFiniteError
 from unspur.heads import DFR, ERM, JTT, SUBG, GroupDRO, GroupWeighted
-from unspur.lab.datasets import make_toy
 
 BY_SGD = {"solver": "sgd", "max_epochs": 5}
 HEADS = [

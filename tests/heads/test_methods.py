@@ -7,11 +7,11 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.linear_model import LogisticRegression
 
+from unspur.datasets import make_toy
 from unspur.exceptions import InputError, LabelError, NotConvergedWarning
 from unspur.heads import DFR, ERM, JTT, SUBG, GroupDRO, GroupWeighted
 from unspur.heads.inputs import LabelledRows
 from unspur.heads.jtt import NoErrorsWarning
-from unspur.lab.datasets import make_toy
 from unspur.metrics import GroupAccuracy
 
 

@@ -8,7 +8,7 @@ from sklearn.pipeline import Pipeline
 
 from tests.optional import pandas as pd
 from unspur import DFR, JSE, LEACE, SUBG, GroupDRO, GroupWeighted
-from unspur.lab.datasets import make_toy
+from unspur.datasets import make_toy
 
 
 @pytest.mark.parametrize("head", [GroupWeighted(), SUBG(random_state=0), GroupDRO(), DFR(random_state=0)])

@@ -11,8 +11,8 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from unspur import JSE
+from unspur.datasets import make_toy
 from unspur.heads import DFR, ERM, JTT, SUBG, GroupDRO, GroupWeighted
-from unspur.lab.datasets import make_toy
 
 
 class _WithConcept:

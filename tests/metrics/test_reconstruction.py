@@ -5,8 +5,8 @@ import pytest
 from sklearn.linear_model import LinearRegression
 
 from unspur import AffineMap, Subspace
+from unspur.datasets import make_toy
 from unspur.exceptions import InputError
-from unspur.lab.datasets import make_toy
 from unspur.metrics import explained_variance, reconstruction_error
 
 

@@ -10,9 +10,9 @@ from numpy.testing import assert_allclose
 from tests.optional import pandas as pd
 from tests.optional import torch
 from unspur import INLP, JSE, LEACE, RLACE
+from unspur.datasets import make_toy
 from unspur.exceptions import ArgumentError, GroupSizeError, InputError, LabelError, NotFiniteError
 from unspur.heads import ERM, JTT, GroupWeighted
-from unspur.lab.datasets import make_toy
 from unspur.metrics import leakage
 
 

@@ -11,8 +11,8 @@ from sklearn.pipeline import make_pipeline
 from tests.optional import pandas as pd
 from tests.optional import torch
 from unspur import INLP, JSE, LEACE, RLACE, SAL, SPLINCE, load
+from unspur.datasets import make_toy
 from unspur.exceptions import InputError, LabelError, NotFiniteError
-from unspur.lab.datasets import make_toy
 from unspur.removers import REMOVERS
 
 FAST = {

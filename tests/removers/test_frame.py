@@ -6,8 +6,8 @@ from numpy.testing import assert_allclose
 from sklearn.decomposition import PCA
 
 from unspur import JSE, SAL, load, surgery
+from unspur.datasets import make_toy
 from unspur.exceptions import EmptySubspaceError
-from unspur.lab.datasets import make_toy
 from unspur.removers.frame import Frame
 from unspur.rows import Columns, MemoryRows
 from unspur.subspace import Subspace

@@ -13,6 +13,8 @@ from sklearn.model_selection import StratifiedKFold
 
 from tests.entangled import entangled_rows
 from unspur import JSE, AffineMap, Subspace, load
+from unspur.compare import choose_head
+from unspur.datasets import make_toy
 from unspur.exceptions import (
     EmptySubspaceError,
     GroupSizeError,
@@ -23,12 +25,10 @@ from unspur.exceptions import (
     TaskLostWarning,
     UsedRowsWarning,
 )
-from unspur.lab.compare import choose_head
-from unspur.lab.datasets import make_toy
-from unspur.lab.selection import Rows
 from unspur.metrics import explained_variance, group_accuracy
 from unspur.removers.joint import Tracks
 from unspur.removers.weight_decay import WEIGHT_DECAYS, choose_weight_decay
+from unspur.selection import Rows
 from unspur.solvers.outcome import Outcome
 from unspur.trace import TaskLoss, Trace, Traces
 

@@ -5,8 +5,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 from unspur import RLACE, SAL
+from unspur.datasets import make_toy
 from unspur.exceptions import InputError, NotConvergedWarning
-from unspur.lab.datasets import make_toy
 from unspur.removers.rlace import _BestResponse
 from unspur.rows import Columns, MemoryRows, Weighting
 from unspur.solvers.fantope import onto_fantope

@@ -10,9 +10,9 @@ import safetensors.numpy
 from click.testing import CliRunner
 
 from unspur import INLP, JSE, LEACE, RLACE, SAL, SPLINCE, load
+from unspur.cli import main
 from unspur.exceptions import ArtifactError
-from unspur.io import LARGEST_HEADER, write_artifact
-from unspur.lab.cli import main
+from unspur.io.artifact import LARGEST_HEADER, write_artifact
 
 D = 4
 RNG = np.random.default_rng(0)

@@ -15,8 +15,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from tests.optional import pandas as pd
 from unspur import INLP, JSE, LEACE, RLACE, SAL, SPLINCE, open_rows
+from unspur.datasets import make_toy
 from unspur.exceptions import InputError
-from unspur.lab.datasets import make_toy
 
 
 def derived_concept(X):

@@ -18,8 +18,8 @@ from distributed import Client, LocalCluster
 
 from tests.rows.contract import D, N, RowSourceContract
 from unspur import DFR, ERM, INLP, JSE, JTT, LEACE, RLACE, SAL, SPLINCE, SUBG, GroupDRO, GroupWeighted
+from unspur.datasets import make_toy
 from unspur.exceptions import ClusterLostError, InputError, LabelError, NotFiniteError
-from unspur.lab.datasets import make_toy
 from unspur.removers import base, memory
 from unspur.rows import Columns, MemoryRows, rows_of
 from unspur.rows import dask as on_dask

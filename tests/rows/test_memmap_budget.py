@@ -11,8 +11,8 @@ import pytest
 
 from tests.rows.contract import RowSourceContract
 from unspur import JSE, LEACE, open_rows
+from unspur.datasets import make_toy
 from unspur.exceptions import InputError, NotFiniteError
-from unspur.lab.datasets import make_toy
 from unspur.rows import Columns, MemmapRows
 from unspur.rows.budget import Budget, as_bytes, divide, in_words
 from unspur.rows.memmap import StoredNpy, ask_for

@@ -29,8 +29,8 @@ from unspur import (
 )
 from unspur._arrays import by_rows, exact_products, is_tensor, on_host, on_numpy
 from unspur.certificate import row_hashes
+from unspur.datasets import make_toy
 from unspur.exceptions import InputError, NotFiniteError
-from unspur.lab.datasets import make_toy
 from unspur.rows import Columns, MemoryRows, Weighting, choose, rows_of
 from unspur.rows.torch import TorchRows
 from unspur.subspace import Subspace

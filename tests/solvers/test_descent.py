@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from unspur.lab.datasets import make_toy
+from unspur.datasets import make_toy
 from unspur.rows import CONCEPT, Columns, MemoryRows
 from unspur.solvers import logistic
 from unspur.solvers.descent import descend

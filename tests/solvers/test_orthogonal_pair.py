@@ -8,8 +8,8 @@ import scipy.optimize
 from numpy.testing import assert_allclose
 from sklearn.linear_model import LogisticRegression
 
+from unspur.datasets import make_toy
 from unspur.exceptions import InputError
-from unspur.lab.datasets import make_toy
 from unspur.rows import CONCEPT, MAIN, Columns, MemoryRows
 from unspur.solvers import pair_descent
 from unspur.solvers.orthogonal_pair import PairLosses, directions, solve_pair, solve_pairs

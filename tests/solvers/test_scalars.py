@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 from sklearn.linear_model import LogisticRegression
 
 from unspur.criteria import DirectionTests
-from unspur.lab.datasets import make_toy
+from unspur.datasets import make_toy
 from unspur.rows import CONCEPT, MAIN, Columns, MemoryRows
 from unspur.solvers import scalars
 from unspur.solvers.scalars import fit_scalars

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from unspur.lab.datasets import make_toy
+from unspur.datasets import make_toy
 from unspur.rows import CONCEPT, Columns, MemoryRows
 from unspur.solvers.logistic import solve_logistic
 from unspur.solvers.orthogonal_pair import directions, solve_pair

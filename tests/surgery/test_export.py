@@ -9,8 +9,8 @@ from sklearn.pipeline import make_pipeline
 
 from tests.surgery.maps import KINDS, D, error, make, rows
 from unspur import JSE, surgery
+from unspur.datasets import make_toy
 from unspur.exceptions import InputError, OutputExistsError
-from unspur.lab.datasets import make_toy
 
 
 def run(path, x):

@@ -27,8 +27,8 @@ from sklearn.svm import SVC, LinearSVC, LinearSVR
 from tests.optional import torch
 from tests.surgery.maps import KINDS, D, error, make, rows
 from unspur import JSE, surgery
+from unspur.datasets import make_toy
 from unspur.exceptions import InputError
-from unspur.lab.datasets import make_toy
 
 #: What float32 and float64 promise, relative to the largest score.
 TOLERANCE = {"float32": 1e-6, "float64": 1e-13}

@@ -10,8 +10,8 @@ from torch import nn
 
 from tests.surgery.maps import KINDS, D, error, make, rows
 from unspur import JSE, Subspace, surgery
+from unspur.datasets import make_toy
 from unspur.exceptions import InputError, NothingRemovedWarning
-from unspur.lab.datasets import make_toy
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from trust.hostile import arrays, datasets, experiments, saved
 from trust.hostile.trials import Attacks, Reader, promised
+from unspur.cli import main
 from unspur.exceptions import InputError
-from unspur.lab.cli import main
 
 LABELS = ("--main", "y", "--concept", "place")
 

@@ -19,12 +19,12 @@ import numpy as np
 from trust.hostile.arrays import csv_attacks
 from trust.hostile.damage import ODD_JSON, as_json, odd_fields
 from trust.hostile.trials import NOT_FILES, Attacks, Bad, Reader, promised
-from unspur.lab.datasets.celeba import CelebA
-from unspur.lab.datasets.downloads.archives import Limits, unpack
-from unspur.lab.datasets.examples import MEMORY, open_image
-from unspur.lab.datasets.multinli import FILES, MultiNLI
-from unspur.lab.datasets.own import Own
-from unspur.lab.datasets.waterbirds import PUBLISHED, Birds, read_published
+from unspur.embed.examples import MEMORY, open_image
+from unspur.embed.own import Own
+from unspur_paper.datasets.celeba import CelebA
+from unspur_paper.datasets.downloads.archives import Limits, unpack
+from unspur_paper.datasets.multinli import FILES, MultiNLI
+from unspur_paper.datasets.waterbirds import PUBLISHED, Birds, read_published
 
 PLAIN = {"set/a.txt": b"aaa" * 200, "set/sub/b.jpg": bytes(range(256)) * 8}
 #: Small, so that bombs need not be large; those of real archives have more of everything.

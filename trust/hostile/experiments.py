@@ -13,8 +13,8 @@ import numpy as np
 from trust.hostile.damage import ODD_JSON, as_json, forged, odd_fields
 from trust.hostile.trials import NOT_FILES, Attacks, Reader, promised
 from unspur.exceptions import ArtifactError
-from unspur.lab.experiments.records import Record, RecordStore, pack, record_key, unpack
-from unspur.lab.experiments.spec_file import read_experiment
+from unspur_paper.experiments.records import Record, RecordStore, pack, record_key, unpack
+from unspur_paper.experiments.spec_file import read_experiment
 
 SPEC = """\
 title = "A test"

@@ -9,14 +9,14 @@ from pathlib import Path
 from trust.hostile.arrays import csv, npz, parquet
 from trust.hostile.saved import forged_json, json_attacks
 from trust.hostile.trials import NOT_FILES, Attacks, Reader, promised
+from unspur._locks import hold
 from unspur._temporary import whereabouts
+from unspur.cli.completion import column_names
+from unspur.embed import embedding
+from unspur.embed.hub import kind_of
 from unspur.exceptions import InputError
-from unspur.lab.cli.completion import column_names
-from unspur.lab.clusters import _require_address
-from unspur.lab.datasets.downloads import fetch
-from unspur.lab.encoders import embedding
-from unspur.lab.encoders.hub import kind_of
-from unspur.lab.locks import hold
+from unspur.rows.dask_client import _require_address
+from unspur_paper.datasets.downloads import fetch
 
 
 def _make_note(folder: Path) -> Path:

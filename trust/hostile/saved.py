@@ -18,13 +18,13 @@ from trust.hostile.damage import ODD_JSON, as_json, forged, odd_fields
 from trust.hostile.trials import NOT_FILES, Attacks, Reader, promised
 from unspur import INLP, JSE, LEACE, RLACE, SPLINCE, load
 from unspur.criteria import LABEL
-from unspur.io import write_artifact
-from unspur.lab.encoders.checkpoint import load_checkpoint
-from unspur.lab.encoders.maps import read_maps
-from unspur.lab.encoders.reduction import Reduction
-from unspur.lab.encoders.store import EmbeddingStore, content_digest, file_digest, write_labels
-from unspur.lab.encoders.tuned import read_record
-from unspur.lab.files import read_table
+from unspur.embed.reduction import Reduction
+from unspur.embed.store import EmbeddingStore, content_digest, file_digest, write_labels
+from unspur.io.artifact import write_artifact
+from unspur.io.tables import read_table
+from unspur_paper.networks.checkpoint import load_checkpoint
+from unspur_paper.networks.maps import read_maps
+from unspur_paper.networks.tuned import read_record
 
 ROWS, WIDTH = 80, 4
 #: One in so many removals that are read is measured, which takes longer than to read it.

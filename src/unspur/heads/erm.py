@@ -59,7 +59,7 @@ class ERM(TrainedHead):
     Examples
     --------
     >>> from unspur.heads import ERM
-    >>> from unspur.lab.datasets import make_toy
+    >>> from unspur.datasets import make_toy
     >>> train = make_toy(2000, random_state=0)
     >>> round(ERM().fit(train.Z, train.y).score(train.Z, train.y), 1)
     0.8

@@ -9,7 +9,7 @@ from typing import Any
 
 from unspur._reading import brief
 from unspur.exceptions import ArtifactError
-from unspur.io import Shapes, read_artifact
+from unspur.io.artifact import Shapes, read_artifact
 from unspur.removers.base import Remover
 from unspur.removers.inlp import INLP
 from unspur.removers.jse import JSE

@@ -15,7 +15,6 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted
 
-from unspur import io
 from unspur._arrays import as_it_came, on_numpy
 from unspur._reading import require_kinds
 from unspur._typing import Array
@@ -23,6 +22,7 @@ from unspur._version import __version__
 from unspur.certificate import Certificate, certify, fingerprint, row_hashes
 from unspur.clusters import cluster_codes, copies, measured_on_a_scale
 from unspur.exceptions import InputError, LabelError, NothingRemovedWarning, UsedRowsWarning
+from unspur.io import artifact
 from unspur.labels import class_label
 from unspur.removers.concepts import concept_columns, read_concepts
 from unspur.removers.inputs import checked_z, in_numbers, require_finite
@@ -279,7 +279,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             "spurious": self.spurious_.basis,
             "main": self.main_.basis,
         }
-        io.write_artifact(path, arrays, metadata, overwrite=overwrite)
+        artifact.write_artifact(path, arrays, metadata, overwrite=overwrite)
 
     def _restore(self, arrays: dict[str, Array], metadata: dict[str, Any]) -> Self:
         """Become the fitted remover that was saved."""

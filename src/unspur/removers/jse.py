@@ -150,7 +150,7 @@ class JSE(Remover):
     Examples
     --------
     >>> from unspur import JSE
-    >>> from unspur.lab.datasets import make_toy
+    >>> from unspur.datasets import make_toy
     >>> train = make_toy(2000, rho=0.8, random_state=0)
     >>> jse = JSE(random_state=0).fit(train.Z, train.y, concept=train.concept)
     >>> jse.spurious_

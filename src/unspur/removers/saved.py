@@ -32,7 +32,7 @@ import numpy as np
 
 from unspur._reading import brief
 from unspur._typing import Array, FloatArray
-from unspur.io import Shapes
+from unspur.io.artifact import Shapes
 from unspur.subspace import Subspace
 
 if TYPE_CHECKING:

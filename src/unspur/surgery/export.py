@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unspur import io
 from unspur._extras import require
 from unspur._typing import Array
 from unspur._version import __version__
+from unspur.io import artifact
 from unspur.subspace import AffineMap
 from unspur.surgery.folding import folded_weights
 from unspur.surgery.stages import as_removal
@@ -40,7 +40,7 @@ def to_onnx(removal: Any, path: str | PathLike[str], *, head: Any = None, overwr
 
     model = _removal_model(as_removal(removal)) if head is None else _head_model(removal, head)
     onnx.checker.check_model(model, full_check=True)
-    with io.atomic(path, overwrite=overwrite) as temporary:
+    with artifact.atomic(path, overwrite=overwrite) as temporary:
         temporary.write_bytes(model.SerializeToString())
 
 

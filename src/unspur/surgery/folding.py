@@ -39,7 +39,7 @@ def fold(*steps: Any) -> Any:
     --------
     >>> from sklearn.linear_model import LogisticRegression
     >>> from unspur import JSE, surgery
-    >>> from unspur.lab.datasets import make_toy
+    >>> from unspur.datasets import make_toy
     >>> train = make_toy(2000, rho=0.8, random_state=0)
     >>> jse = JSE(random_state=0).fit(train.Z, train.y, concept=train.concept)
     >>> head = LogisticRegression().fit(jse.transform(train.Z), train.y)

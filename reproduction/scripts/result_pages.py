@@ -1,0 +1,285 @@
+"""The pages on frozen and on fine-tuned networks: prose from templates, every number from the records in results/.
+
+    python benchmarks/result_pages.py                         # write docs/frozen-networks.md, docs/finetuned-networks.md
+    python benchmarks/result_pages.py --frozen DIR            # first note what embedding cost, from the stores in DIR
+    python benchmarks/result_pages.py --finetuned DIR         # first note how networks were trained, likewise
+
+In a template, ``{{value EXPERIMENT | METHOD | METRIC | STRENGTH}}`` is a mean with its standard error,
+``{{difference EXPERIMENT | METHOD | OTHER | METRIC | STRENGTH}}`` a paired difference with its 95 % interval, and
+``{{table EXPERIMENT | METRIC, … | STRENGTH}}`` a table of all methods, with the published worst group where there is one.
+"""
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+from unspur._version import __version__
+from unspur_paper.experiments.metrics import INSIDE_GROUPS, METRICS, TITLES
+from unspur_paper.experiments.records import canonical, unpack
+from unspur_paper.experiments.reproduce import find_experiments, reproduce
+from unspur_paper.experiments.summary import Summary
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "reproduction" / "results"
+COST = RESULTS / "frozen-cost.json"
+NETWORKS = RESULTS / "finetuned-networks.json"
+PAGES = ("frozen-networks", "finetuned-networks")
+#: Experiments on frozen networks, whose time is counted; and those among them by name that are not.
+GRID, TRAINED = ("waterbirds", "celeba"), ("finetuned", "gradcam")
+#: One cell of the slowest kind, in a process of its own; what it prints is its peak memory in bytes.
+_ONE_CELL = """
+import resource, sys
+from pathlib import Path
+from unspur_paper.experiments.cells import run_cell
+from unspur_paper.experiments.reproduce import find_experiments
+(experiment,) = find_experiments(["waterbirds-ood"])
+cell = next(c for c in experiment.cells("exact") if c.method == "JSE" and c.at == {"p": 0.9})
+run_cell(cell.spec, Path(sys.argv[1]))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+
+
+@cache
+def summary(name: str) -> Summary:
+    (experiment,) = [e for e in find_experiments([name]) if e.name == name]
+    nowhere = Path("not-there")  # records know what data they are of
+    return reproduce(experiment, "exact", RESULTS, compute=False, embeddings=nowhere).summary
+
+
+def place(name: str, at: str) -> dict[str, float]:
+    """Where on the axes "0.9" or "0.9, labelled=500" is."""
+    strength, *others = (part.strip() for part in at.split(","))
+    pairs = [other.split("=") for other in others]
+    return {summary(name).experiment.strength: float(strength), **{key: float(number) for key, number in pairs}}
+
+
+def line(name: str, method: str, metric: str, at: str):
+    wanted = place(name, at)
+    found = [li for li in summary(name).lines if (li.method, li.metric, li.at) == (method, metric, wanted)]
+    if len(found) != 1:
+        raise SystemExit(f"{len(found)} values for {name} | {method} | {metric} | {at}")
+    return found[0]
+
+
+def value(name: str, method: str, metric: str, at: str) -> str:
+    found = line(name, method, metric, at)
+    return f"{found.mean:.1f}" + ("" if found.error is None else f" ({found.error:.1f})")
+
+
+def mean(name: str, method: str, metric: str, at: str) -> str:
+    return f"{line(name, method, metric, at).mean:.1f}"
+
+
+def published(name: str, method: str, metric: str, at: str) -> str:
+    there = line(name, method, metric, at).published
+    return "–" if there is None else f"{there.mean:.1f} ({there.error:.1f})"
+
+
+def difference(name: str, method: str, other: str, metric: str, at: str) -> str:
+    wanted = method, other, metric, place(name, at)
+    found = [d for d in summary(name).differences if (d.method, d.other, d.metric, d.at) == wanted]
+    if len(found) != 1:
+        raise SystemExit(f"{len(found)} differences for {name} | {method} | {other} | {metric} | {at}")
+    (d,) = found
+    if d.half is None:
+        return f"{d.mean:+.1f} (one run)"
+    return f"{d.mean:+.1f} [{d.mean - d.half:+.1f}, {d.mean + d.half:+.1f}]"
+
+
+def table(name: str, metrics: str, at: str) -> str:
+    wanted = [metric.strip() for metric in metrics.split(",")]
+    lines = ["| method | " + " | ".join(TITLES.get(m, m) for m in wanted) + " | first minus it, " +
+             TITLES.get(wanted[0], wanted[0]) + " | published |", "| --- |" + " ---: |" * (len(wanted) + 2)]  # fmt: skip
+    first, here = summary(name).experiment.methods[0].name, place(name, at)
+    measured = {li.method for li in summary(name).lines if (li.metric, li.at) == (wanted[0], here)}
+    for method in (m.name for m in summary(name).experiment.methods if m.name in measured):
+        cells = [value(name, method, metric, at) for metric in wanted]
+        apart = "" if method == first else difference(name, first, method, wanted[0], at)
+        lines.append("| " + " | ".join([method, *cells, apart, published(name, method, wanted[0], at)]) + " |")
+    return "\n".join(lines)
+
+
+def reweighting(pairs: str) -> str:
+    """Remove, then reweight, against reweighting alone: one line an experiment and strength."""
+    lines = ["| experiment | strength | JSE + GW-ERM | GW-ERM | difference of the worst group |",
+             "| --- | ---: | ---: | ---: | ---: |"]  # fmt: skip
+    for pair in pairs.split(","):
+        name, at = pair.split()
+        both, alone = (value(name, method, "worst_group", at) for method in ("JSE + GW-ERM", "GW-ERM"))
+        apart = difference(name, "JSE + GW-ERM", "GW-ERM", "worst_group", at)
+        lines.append(f"| `{name}` | {at} | {both} | {alone} | {apart} |")
+    return "\n".join(lines)
+
+
+def networks(source: str) -> str:
+    """Of the networks trained on a source, one line a strength and adversary: epochs, accuracies, seconds."""
+    found: dict[str, list[dict]] = {}
+    for network in json.loads(NETWORKS.read_text(encoding="utf-8")):
+        if network["store"].startswith(f"{source}-finetuned/"):
+            found.setdefault(network["store"].split("/")[2], []).append(network)
+    lines = ["| networks | how many | trained on | epochs kept | accuracy on validation rows, % | adversary, % | seconds each |",
+             "| --- | ---: | --- | ---: | ---: | ---: | ---: |"]  # fmt: skip
+    for name, group in found.items():
+        kept = [network["history"][network["kept_epoch"] - 1] for network in group]
+        adversary = _range([100 * k["adversary_balanced_accuracy"] for k in kept if "adversary_loss" in k])
+        lines.append(f"| {name} | {len(group)} | {group[0]['device']} | {_range([n['kept_epoch'] for n in group], 0)} | "
+                     f"{_range([100 * k['validation_accuracy'] for k in kept])} | {adversary} | "
+                     f"{_range([n['seconds'] for n in group], 0)} |")  # fmt: skip
+    return "\n".join(lines)
+
+
+def _range(numbers: list[float], digits: int = 1) -> str:
+    if not numbers:
+        return "–"
+    low, high = (f"{number:.{digits}f}" for number in (min(numbers), max(numbers)))
+    return low if low == high else f"{low} to {high}"
+
+
+def adversaries() -> str:
+    """Epoch by epoch: the main label and the adversary on validation rows."""
+    lines = ["| network | epoch | main label, % | adversary, % | its loss |", "| --- | ---: | ---: | ---: | ---: |"]
+    for network in json.loads(NETWORKS.read_text(encoding="utf-8")):
+        store = network["store"].replace("-finetuned", "")
+        lines += [f"| {store} | {k['epoch']:.0f} | {100 * k['validation_accuracy']:.1f} | "
+                  f"{100 * k['adversary_balanced_accuracy']:.1f} | {k['adversary_loss']:.2f} |"
+                  for k in network["history"] if "adversary_loss" in k]  # fmt: skip
+    return "\n".join(lines)
+
+
+def differences(rows: str) -> str:
+    """Paired differences of the worst group: a line for each "EXPERIMENT, METHOD, OTHER, STRENGTH" between semicolons."""
+    lines = ["| experiment | p | method | minus | worst group | average |", "| --- | ---: | --- | --- | ---: | ---: |"]
+    for row in rows.split(";"):
+        name, method, other, at = (part.strip() for part in row.split("/"))
+        apart = " | ".join(difference(name, method, other, metric, at) for metric in ("worst_group", "average"))
+        lines.append(f"| `{name}` | {at} | {method} | {other} | {apart} |")
+    return "\n".join(lines)
+
+
+def inside(name: str, at: str) -> str:
+    """Shares of the maps on the bird, in all and group by group, and how far the first method is from each other."""
+    who = [f"{kind} on {where}" for kind in ("landbirds", "waterbirds") for where in ("land", "water")]
+    lines = [f"| method | on the bird, % | {' | '.join(who)} | first minus it |", "| --- |" + " ---: |" * 6]
+    first = summary(name).experiment.methods[0].name
+    for method in (m.name for m in summary(name).experiment.methods):
+        cells = [value(name, method, "inside", at), *(mean(name, method, metric, at) for metric in INSIDE_GROUPS)]
+        cells.append("" if method == first else difference(name, first, method, "inside", at))
+        lines.append(f"| {method} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def runs_of(name: str, method: str) -> dict[tuple, dict]:
+    """Results of a method, by place on the axes and run."""
+    (experiment,) = [e for e in find_experiments([name]) if e.name == name]
+    records = unpack(RESULTS / name / "exact.jsonl.xz")
+    known = {canonical(r.spec, "spec"): r.result for r in records if r.version == __version__}
+    found = {}
+    for cell in experiment.cells("exact"):
+        result = known.get(canonical(dict(cell.spec), "spec"))
+        if cell.method == method and result is not None:
+            found[(*cell.at.values(), cell.spec["run"])] = result
+    return found
+
+
+def of_run(name: str, method: str, metric: str, at: str, run: str) -> str:
+    """One run alone."""
+    return f"{METRICS[metric](runs_of(name, method)[(float(at), int(run))]):.1f}"
+
+
+def lost(rows: str) -> str:
+    """What another method does for the runs in which JSE loses the task, and for the others.
+
+    A line for each "EXPERIMENT / METHOD / OTHER" between semicolons: OTHER minus METHOD.
+    """
+    lines = ["| experiment | instead of it | task | runs | worst group | average |",
+             "| --- | --- | --- | ---: | ---: | ---: |"]  # fmt: skip
+    for row in rows.split(";"):
+        name, method, other = (part.strip() for part in row.split("/"))
+        mine, theirs = runs_of(name, method), runs_of(name, other)
+        for word, is_lost in (("lost", True), ("kept", False)):
+            keys = [k for k in mine if k in theirs and (not mine[k]["d_main"] and mine[k]["d_spurious"] > 0) == is_lost]
+            apart = [f"{sum(METRICS[m](theirs[k]) - METRICS[m](mine[k]) for k in keys) / len(keys):+.1f}" if keys else "–"
+                     for m in ("worst_group", "average")]  # fmt: skip
+            lines.append(f"| `{name}` | {other} | {word} | {len(keys)} | {' | '.join(apart)} |")
+    return "\n".join(lines)
+
+
+def cost(what: str) -> str:
+    noted = json.loads(COST.read_text(encoding="utf-8"))
+    if what == "embedding":
+        lines = ["| store | rows | seconds | rows a second | peak memory, MB |", "| --- | ---: | ---: | ---: | ---: |"]
+        for store in noted["stores"]:
+            rate = store["rows"] / store["seconds"]
+            lines.append(f"| {store['store']} ({store['device']}) | {store['rows']:,} | {store['seconds']:.0f} | "
+                         f"{rate:.0f} | {store['peak_memory_mb']:,} |")  # fmt: skip
+        return "\n".join(lines)
+    if what == "memory":
+        return f"{noted['cell_peak_bytes'] / 2**20:.0f} MB"
+    lines = ["| experiment | cells | seconds of one core |", "| --- | ---: | ---: |"]
+    packs = sorted(path for kind in GRID for path in RESULTS.glob(f"{kind}-*/exact.jsonl.xz")
+                   if not any(word in path.parent.name for word in TRAINED))  # fmt: skip
+    seen, total = set(), 0.0
+    for path in packs:
+        records = {r.key: r for r in unpack(path) if r.key not in seen and r.version == __version__}
+        seen |= set(records)
+        seconds = sum(r.seconds for r in records.values())
+        total += seconds
+        lines.append(f"| `{path.parent.name}` | {len(records)} | {seconds:.0f} |")
+    return "\n".join([*lines, f"| all, cells in two experiments counted once | {len(seen)} | {total:.0f} |"])
+
+
+_FILLERS = {f.__name__: f for f in (value, mean, published, difference, differences, table, reweighting, cost, networks, lost, inside, of_run,
+                                    adversaries)}  # fmt: skip
+
+
+def rendered(page: str) -> str:
+    def fill(match: re.Match[str]) -> str:
+        name, _, arguments = match[1].strip().partition(" ")
+        return _FILLERS[name](*(part.strip() for part in arguments.split("|") if part.strip()))
+
+    template = Path(__file__).with_name(f"{page}.template.md")
+    return re.sub(r"\{\{(.+?)\}\}", fill, template.read_text(encoding="utf-8"), flags=re.S)
+
+
+def note_networks(embeddings: Path) -> None:
+    noted = []
+    for path in sorted(embeddings.glob("*-finetuned/**/manifest.json")):
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        training = manifest["encoder"]["training"]
+        kept = {key: training[key] for key in ("settings", "history", "kept_epoch", "seconds")}
+        noted.append(
+            {"store": str(path.parent.relative_to(embeddings)), "device": manifest["encoder"]["device"], **kept}
+        )
+    NETWORKS.write_text(json.dumps(noted, indent=1) + "\n", encoding="utf-8")
+
+
+def note_costs(embeddings: Path) -> None:
+    stores = []
+    for path in sorted(embeddings.glob("*/**/manifest.json")):
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        kept = {key: manifest[key] for key in ("rows", "width", "seconds", "peak_memory_mb", "digest")}
+        stores.append(
+            {"store": str(path.parent.relative_to(embeddings)), "device": manifest["encoder"]["device"], **kept}
+        )
+    ran = subprocess.run([sys.executable, "-c", _ONE_CELL, str(embeddings)], check=True, capture_output=True, text=True)
+    noted = {"stores": stores, "cell_peak_bytes": int(ran.stdout.split()[-1])}
+    COST.write_text(json.dumps(noted, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--frozen", type=Path)
+    parser.add_argument("--finetuned", type=Path)
+    options = parser.parse_args()
+    if options.frozen is not None:
+        note_costs(options.frozen)
+    if options.finetuned is not None:
+        note_networks(options.finetuned)
+    for name in PAGES:
+        written = ROOT / "docs" / f"{name}.md"
+        written.write_text(rendered(name), encoding="utf-8")
+        print(written)

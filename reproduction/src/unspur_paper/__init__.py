@@ -1,0 +1,1 @@
+"""The paper behind unspur, run again: its datasets, networks, experiments, tables and figures."""

@@ -1,0 +1,341 @@
+"""`unspur-paper finetune`: train a network on data with the spurious correlation, and keep its embeddings."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import click
+import numpy as np
+
+from unspur.cli.common import (
+    LocalPath,
+    echo_json,
+    force_option,
+    json_option,
+    only_one,
+    outside_option,
+    seed_option,
+)
+from unspur.cli.completion import columns_of, one_of
+from unspur.cli.words import say, say_where
+from unspur.embed import ENCODERS, load_encoder
+from unspur.embed.base import NetworkEncoder, Precision
+from unspur.embed.embedding import embed
+from unspur.embed.examples import Examples
+from unspur.embed.images import opacity
+from unspur.embed.own import Own
+from unspur.embed.reduction import Reduction
+from unspur.embed.store import MANIFEST, PROGRESS, REDUCTION, EmbeddingStore, read_manifest
+from unspur.exceptions import InputError, OutputExistsError
+from unspur_paper.cli.options import sizes_option
+from unspur_paper.datasets.celeba import SIZES as FACES
+from unspur_paper.datasets.celeba import CelebA
+from unspur_paper.datasets.multinli import MultiNLI
+from unspur_paper.datasets.selected import Selected, birds_at, faces_at, pairs_at, unmarked_pairs
+from unspur_paper.datasets.waterbirds import Composites
+from unspur_paper.experiments.stores import EMBEDDINGS, tuned_folder
+from unspur_paper.networks.finetuning import AT_ONCE, finetune
+from unspur_paper.networks.maps import write_maps
+from unspur_paper.networks.training import Balance, Optimizer, Training, paper_training
+from unspur_paper.networks.training_data import label_of
+from unspur_paper.networks.tuned import CHECKPOINT, RECORD, read_record, told
+
+F = TypeVar("F", bound=Callable[..., Any])
+#: Main label and concept of each source, and the principal components that the paper keeps.
+LABELS = {"waterbirds": ("y", "background", 300), "celeba": ("y", "concept", 300), "multinli": ("y", "concept", 100)}
+#: Strength of the correlation unless another is asked for.
+P = 0.9
+
+
+def _training_options(function: F) -> F:
+    """Options that replace the paper's settings of a training."""
+    for option in reversed((
+        click.option("--optimizer", type=click.Choice(get_args(Optimizer)), help="How weights are moved."),
+        click.option("--learning-rate", type=float, help="How far, in the first step."),
+        click.option("--momentum", type=float, help="Of SGD."),
+        click.option("--weight-decay", type=float, help="How much weights shrink in a step."),
+        click.option("--batch", type=int, help="Examples a step."),
+        click.option("--epochs", type=int, help="Times that as many examples are shown as there are to train on."),
+        click.option("--patience", type=int, help="Stop after so many epochs without a lower loss; 0: never."),
+        click.option("--balance", type=click.Choice(get_args(Balance)), help="Label whose classes are shown equally "
+                     "often."),
+    )):  # fmt: skip
+        function = option(function)
+    return function
+
+
+@click.command("finetune")
+@click.argument("source", type=LocalPath(), shell_complete=one_of(lambda: list(LABELS), files=True))
+@click.option("--encoder", "encoder_name", metavar="NAME", required=True,
+              shell_complete=one_of(lambda: list(ENCODERS), files=True),
+              help="A network of `unspur embed --list`, owner/model of the hub, or a folder.")  # fmt: skip
+@click.option("--root", type=LocalPath(path_type=Path), help="Folder of the data (a table's own folder).")
+@outside_option
+@click.option("--p", type=click.FloatRange(0.0, 1.0), help=f"Strength of the correlation ({P}).")
+@seed_option
+@sizes_option("Examples in each split (the paper's, or as near as the data allow).")
+@click.option(
+    "--main", metavar="NAME", multiple=True, callback=only_one, shell_complete=columns_of("source"),
+    help="Main label, of celeba or a table of one's own.",
+)  # fmt: skip
+@click.option("--concept", metavar="NAME", multiple=True, callback=only_one, shell_complete=columns_of("source"),
+              help="Concept, likewise.")  # fmt: skip
+@click.option("--unmarked", is_flag=True, help="Train on pairs without the mark only; multinli.")
+@click.option("--adversary", default=0.0, show_default=True, type=click.FloatRange(0.0),
+              help="Weight of an adversary that is to find no concept.")  # fmt: skip
+@_training_options
+@click.option("--pca", type=click.IntRange(0), metavar="K", help="Principal components to keep (the paper's); 0: all.")
+@click.option("--maps", default=0, metavar="N", type=click.IntRange(0),
+              help="Keep feature maps of N test pictures of each group, for Grad-CAM; waterbirds.")  # fmt: skip
+@click.option("--embeddings", default=str(EMBEDDINGS), show_default=True, type=LocalPath(path_type=Path),
+              help="Folder of all stores, in which this one gets its place.")  # fmt: skip
+@click.option("--output", type=LocalPath(path_type=Path), help="Folder of this store instead.")
+@click.option("--device", default="auto", show_default=True, metavar="auto|cpu|cuda", help="What the network runs on.")
+@click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision)),
+              help="Of the network's numbers.")  # fmt: skip
+@click.option("--workers", default=2, show_default=True, type=click.IntRange(1), help="Threads that load examples.")
+@force_option
+@json_option
+def finetune_command(
+    source: str,
+    encoder_name: str,
+    root: Path | None,
+    allow_outside: bool,
+    p: float | None,
+    seed: int,
+    sizes: dict[str, int] | None,
+    main: str | None,
+    concept: str | None,
+    unmarked: bool,
+    adversary: float,
+    pca: int | None,
+    maps: int,
+    embeddings: Path,
+    output: Path | None,
+    device: str,
+    precision: Precision,
+    workers: int,
+    force: bool,
+    as_json: bool,
+    **settings: Any,
+) -> None:
+    r"""Train a network first, and keep its embeddings.
+
+    It is trained on SOURCE, at a strength of the correlation, and its embeddings go to a store.
+
+    SOURCE is waterbirds, celeba, multinli, or a table of one's own: a .csv file as for `unspur embed`, with a column
+    split (train, validation, test). All weights are trained, by the paper's settings for that dataset unless others are
+    given. The network itself is kept beside the store, and `--encoder` of other commands takes its folder.
+
+    A run that is stopped goes on where it was when the command is given again.
+
+    Example:
+      unspur-paper finetune waterbirds --root data --encoder efficientnet-lite0 \
+          --p 0.9 --epochs 20
+    """
+    own = Path(source).suffix.lower() == ".csv"
+    if not own and source not in LABELS:
+        raise click.UsageError(f"There is no source {source!r}. Known are {', '.join(LABELS)}, or a .csv file.")
+    if own and (output is None or main is None or concept is None):
+        raise click.UsageError(f"{source} needs --output, the folder of the store, and --main and --concept.")
+    if unmarked and (source != "multinli" or adversary):
+        raise click.UsageError("--unmarked is for multinli only, and without an adversary: it would have no concept "
+                               "to find.")  # fmt: skip
+    if not own and source != "celeba" and (main is not None or concept is not None):
+        raise click.UsageError(f"--main and --concept are for celeba and tables of one's own; {source} has its own.")
+    if own and sizes is not None:
+        raise click.UsageError(f"--sizes is for known sources; the column split of {source} says what is what.")
+    if p is not None and (own or unmarked):
+        why = f"the rows of {source} are taken as they are" if own else "with --unmarked there is none to train on"
+        raise click.UsageError(f"--p is the strength of a correlation that is made here; {why}.")
+    if maps and source != "waterbirds":
+        raise click.UsageError("--maps is for waterbirds only: the others have no masks of what is to be looked at.")
+    p = P if p is None else p
+    plan = _plan(source, root, p, seed, sizes, main, concept, unmarked=unmarked, allow_outside=allow_outside)
+    training = paper_training(source, adversary=adversary).with_settings(
+        {**settings, "seed": seed, "adversary": adversary}
+    )
+    encoder = _network(encoder_name, device, precision, plan.trained_on)
+    # A folder is found again by its place, wherever a later command is given; its name alone goes into results.
+    known_as, address = encoder_name, encoder_name
+    if encoder_name not in ENCODERS and Path(encoder_name).expanduser().is_dir():
+        known_as, address = encoder.name, str(Path(encoder_name).expanduser().resolve())
+    folder = output or tuned_folder(embeddings, source, known_as, seed, p=p, adversary=adversary, unmarked=unmarked)
+    kept = plan.pca if pca is None else pca
+    # "." and ".." have no name that one beside them could be made of.
+    network = Path(f"{folder.resolve() if folder.name in ('', '..') else folder}-network")
+    _require_possible(plan, encoder, kept, folder, network, maps=bool(maps), overwrite=force)
+    if not as_json:
+        _announce(plan, training, encoder, source)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    encoder = finetune(
+        plan.trained_on, encoder, network, training, main=plan.main, concept=plan.concept, base=address,
+        workers=workers, overwrite=force, progress=not as_json,
+    )  # fmt: skip
+    store = embed(
+        plan.embedded, encoder, folder, pca=kept or None, half=True, batch=AT_ONCE, workers=workers, overwrite=force,
+        progress=not as_json,
+    )  # fmt: skip
+    if maps:
+        _keep_maps(plan.embedded, encoder, store, maps, workers)
+    _tell(store, network, encoder.training, as_json=as_json)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What a network is trained on, and what is embedded by it afterwards."""
+
+    trained_on: Examples
+    embedded: Examples
+    main: str
+    concept: str
+    pca: int
+
+
+def _plan(
+    source: str,
+    root: Path | None,
+    p: float,
+    seed: int,
+    sizes: dict[str, int] | None,
+    main: str | None,
+    concept: str | None,
+    *,
+    unmarked: bool,
+    allow_outside: bool,
+) -> _Plan:
+    if source not in LABELS:
+        table = Own.read(source, root, allow_outside=allow_outside)
+        return _Plan(table, table, str(main), str(concept), 0)
+    if root is None:
+        raise click.UsageError(f"{source} needs --root, the folder of its data; unspur-paper data fetches some.")
+    if source == "multinli" and unmarked:
+        trained_on, both = unmarked_pairs(MultiNLI.read(root), seed, sizes)
+        return _Plan(trained_on, both, *LABELS[source])
+    if source == "multinli":
+        chosen = pairs_at(MultiNLI.read(root), p, seed, sizes)
+    elif source == "waterbirds":
+        chosen = birds_at(Composites.draw(root, root, seed, sizes), p, seed)
+    else:
+        faces = CelebA.read(root)
+        chosen = faces_at(faces, p, seed, main or "Blond_Hair", concept or "not Male", sizes or FACES)
+    return _Plan(chosen, chosen, *LABELS[source])
+
+
+def _network(name: str, device: str, precision: Precision, examples: Examples) -> NetworkEncoder:
+    encoder = load_encoder(name, device=device, precision=precision, kind=examples.kind)
+    if not isinstance(encoder, NetworkEncoder):
+        raise InputError(f"{name} is no network, so there is nothing to train; see `unspur embed --list` for others.")
+    return encoder
+
+
+def _require_possible(
+    plan: _Plan, encoder: NetworkEncoder, components: int, folder: Path, network: Path, *, maps: bool, overwrite: bool
+) -> None:
+    """Whatever would be found wrong after the training is found wrong before it."""
+    examples = plan.embedded
+    for name in (plan.main, plan.concept):
+        label_of(examples, name)  # training may need no concept; whoever uses the store does
+    rows = int(np.sum(examples.labels.get("split", np.array([])) == "train"))
+    if components > min(rows, encoder.width):
+        raise InputError(
+            f"{rows} training rows of {encoder.width} features have no {components} principal components; pass --pca "
+            f"with {min(rows, encoder.width)} at most, or 0 to keep all features."
+        )
+    _require_folder(folder, "the store")
+    _require_folder(network, "the network")
+    store = any((folder / name).exists() for name in (MANIFEST, PROGRESS))
+    if folder.is_dir() and not store and any(not path.name.startswith(".") for path in folder.iterdir()):
+        raise OutputExistsError(f"{folder} is no embedding store and holds other files. Name a folder of its own.")
+    if store and not overwrite:
+        _require_rows_of(network, folder)
+    if not maps:
+        return
+    if not components:
+        raise click.UsageError("--maps belong to principal components; leave out --pca 0.")
+    if getattr(encoder, "preparation", None) is None:
+        raise InputError(f"{encoder.name} prepares pictures in its own way, so masks cannot be laid over its maps.")
+    encoder.where.run(encoder.feature_maps, encoder.batch([encoder.prepare(examples[0])]))  # says if it has none
+
+
+def _require_folder(folder: Path, what: str) -> None:
+    """A folder that is there, or one that can be made."""
+    there = next(path for path in (folder, *folder.resolve().parents) if path.exists())
+    if not there.is_dir():
+        raise OutputExistsError(f"{there} is a file; {what} needs a folder {folder}. Choose another --output.")
+
+
+def _require_rows_of(network: Path, folder: Path) -> None:
+    """Rows that are there already must be of the network that is; those of one yet to be trained would be others."""
+    if not (network / RECORD).exists():
+        begun = (network / CHECKPOINT).exists()
+        go_on = f", or delete {folder} to go on with the training that was begun" if begun else ""
+        raise OutputExistsError(
+            f"{folder} holds embeddings, and {network} holds no finished network that they could be of; one that is "
+            "trained now would not be theirs. Put back their network, choose another --output, or pass overwrite=True "
+            f"to train and embed from the start{go_on}."
+        )
+    if not (folder / MANIFEST).exists():
+        return  # rows that are begun
+    record, encoder = read_record(network), read_manifest(folder).get("encoder", {})
+    if encoder.get("digest") != record["digest"] or encoder.get("training") != told(record):
+        raise OutputExistsError(
+            f"{folder} holds embeddings of another network than the one in {network}: {encoder.get('name')} "
+            f"{encoder.get('digest')} instead of {record['digest']}. Choose another --output, or pass overwrite=True."
+        )
+
+
+def _keep_maps(examples: Examples, encoder: NetworkEncoder, store: EmbeddingStore, each: int, workers: int) -> None:
+    """Feature maps of some test pictures of every group."""
+    assert isinstance(examples, Selected)
+    birds, preparation = examples.whole, getattr(encoder, "preparation", None)
+    assert isinstance(birds, Composites)
+    assert preparation is not None
+    y, background, split = (examples.labels[name] for name in ("y", "background", "split"))
+    rng = np.random.default_rng(0)
+    chosen = np.concatenate([
+        rng.permutation(np.flatnonzero((split == "test") & (y == a) & (background == b)))[:each]
+        for a in (0, 1)
+        for b in (0, 1)
+    ])  # fmt: skip
+    write_maps(
+        examples, chosen, encoder, Reduction.read(store.folder / REDUCTION),
+        lambda i: opacity(birds.mask(int(examples.members[i])), preparation), store.folder, workers=workers,
+    )  # fmt: skip
+
+
+def _announce(plan: _Plan, training: Training, encoder: NetworkEncoder, source: str) -> None:
+    """Sizes, and where the training departs from the paper's."""
+    split = plan.trained_on.labels.get("split", np.array([]))
+    sizes = ", ".join(f"{np.sum(split == name)} to {what}" for name, what in (("train", "train on"),
+                                                                              ("validation", "judge by")))  # fmt: skip
+    say(f"{encoder.name} on {encoder.device}; {sizes}")
+    if source in LABELS:
+        paper = paper_training(source, adversary=training.adversary).to_dict()
+        other = {k: v for k, v in training.to_dict().items() if v != paper[k] and k != "seed"}
+        told = ", ".join(f"{name} {value} (paper: {paper[name]})" for name, value in other.items())
+        say(f"Settings of the paper{f', but {told}' if told else ''}.")
+
+
+def _tell(store: EmbeddingStore, network: Path, training: Mapping[str, Any], *, as_json: bool) -> None:
+    history, kept = training["history"], training["kept_epoch"]
+    last = history[kept - 1]
+    if as_json:
+        echo_json({
+            "folder": str(store.folder), "network": str(network), "rows": len(store), "width": store.rows.shape[1],
+            "digest": store.digest, "kept_epoch": kept, "history": history, "seconds": training["seconds"],
+        })  # fmt: skip
+        return
+    say(
+        f"{len(history)} epoch{'s' if len(history) > 1 else ''} in {training['seconds']:.0f} s; kept is epoch {kept}: "
+        f"validation accuracy {100 * last['validation_accuracy']:.1f} %"
+        + (f", adversary {100 * last['adversary_balanced_accuracy']:.1f} %" if "adversary_loss" in last else "")
+    )
+    say_where("Network", network)
+    say_where("Store", store.folder)
+    say(f"{len(store)} rows × {store.rows.shape[1]}", indent="  ")
+    say(f"Next: unspur embed … --encoder {shlex.quote(str(network))}, or unspur-paper reproduce")

@@ -1,0 +1,94 @@
+"""`unspur-paper pictures`: pages with birds or faces, made from your own copy of the data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import numpy as np
+
+from unspur._typing import Array
+from unspur.cli.common import force_option, seed_option
+from unspur.cli.words import say
+from unspur.embed.images import opacity, square
+from unspur.exceptions import InputError
+from unspur.io.artifact import refuse_existing
+from unspur_paper.datasets.waterbirds import BACKGROUNDS, Composites
+from unspur_paper.experiments.changed_pictures import changed_pictures
+from unspur_paper.experiments.gradcam_pictures import LookedAt, gradcam_pictures
+from unspur_paper.experiments.reproduce import find_experiments
+from unspur_paper.experiments.stores import EMBEDDINGS
+from unspur_paper.report.gradcam_page import Pictures, write_maps_page
+from unspur_paper.report.picture_page import species, write_changed, write_gallery
+
+
+@click.command()
+@click.argument("what", type=click.Choice(["celeba-pixels", "waterbirds", "waterbirds-gradcam"]))
+@click.option("--root", type=click.Path(exists=True, file_okay=False, path_type=Path),
+              help="Folder of CUB_200_2011 and scenes, for both of birds.")  # fmt: skip
+@click.option("--embeddings", default=EMBEDDINGS, show_default=True, type=click.Path(file_okay=False, path_type=Path),
+              help="Folder of embedding stores, for both but waterbirds.")  # fmt: skip
+@click.option("--each", default=2, show_default=True, type=click.IntRange(1, 50), help="Pictures of every group.")
+@click.option(
+    "--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The page, an .html file."
+)
+@seed_option
+@force_option
+def pictures(what: str, root: Path | None, embeddings: Path, each: int, output: Path, seed: int, force: bool) -> None:
+    """Draw pages of birds or faces from your copy of the data.
+
+    With celeba-pixels, faces before and after every remover; with waterbirds, birds on their backgrounds; with
+    waterbirds-gradcam, where on the birds a fine-tuned network looks, for every method.
+
+    Example:
+      unspur-paper pictures celeba-pixels --output faces.html
+    """
+    refuse_existing(output, overwrite=force)  # before anything is fitted
+    if what == "celeba-pixels":
+        (experiment,) = find_experiments([what])
+        changed = changed_pictures(experiment, embeddings, each=each, run=seed)
+        page = write_changed(changed, output, experiment.title, overwrite=force)
+    elif root is None:
+        raise click.UsageError("Name the folder of CUB_200_2011 and scenes: --root.")
+    elif what == "waterbirds":
+        birds = Composites.draw(root, root, seed)
+        page = write_gallery(_groups(birds, each), output, f"Waterbirds, seed {seed}", overwrite=force)
+    else:
+        (experiment,) = find_experiments([what])
+        looked = gradcam_pictures(experiment, embeddings, each=each, run=seed)
+        shown = _as_shown(Composites.draw(root, root, seed), looked)
+        page = write_maps_page(looked, shown, output, experiment.title, overwrite=force)
+    say(f"{page}: open it in a browser.")
+
+
+def _groups(birds: Composites, each: int) -> dict[str, list[tuple[str, object]]]:
+    """Some training pictures of every group."""
+    y, background, split = (birds.labels[name] for name in ("y", "background", "split"))
+    groups = {}
+    for main, kind in ((0, "landbirds"), (1, "waterbirds")):
+        for concept, where in enumerate(BACKGROUNDS):
+            members = np.flatnonzero((y == main) & (background == concept) & (split == "train"))
+            chosen = np.random.default_rng(0).permutation(members)[:each]
+            groups[f"{kind} on {where}"] = [(species(birds.ids[i]), birds[int(i)]) for i in chosen]
+    return groups
+
+
+def _as_shown(birds: Composites, looked: LookedAt) -> Pictures:
+    """Pictures and masks by id, cut as the network was shown them."""
+    number, preparation = {name: i for i, name in enumerate(birds.ids)}, looked.preparation
+    missing = [name for name in looked.ids if name not in number]
+    if missing:
+        raise InputError(
+            f"The birds of --root do not have {missing[0]}, of which there is a map. Name the folder that the network "
+            "was fine-tuned on."
+        )
+    if preparation is None:
+        raise InputError("The maps do not say how their pictures were cut, so they cannot be laid over them.")
+
+    def shown(name: str) -> tuple[object, Array]:
+        from PIL import Image
+
+        i = number[name]
+        return Image.fromarray(square(birds[i], preparation)), opacity(birds.mask(i), preparation)
+
+    return shown

@@ -1,0 +1,1 @@
+"""The published datasets: birds on scenes, faces, pairs of sentences; and where to get them."""

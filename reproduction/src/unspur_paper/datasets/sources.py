@@ -1,0 +1,25 @@
+"""The published datasets as `unspur embed` and `unspur report --show` find them: entry points of unspur.sources."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from unspur.embed.examples import Examples
+from unspur.embed.sources import Source
+from unspur_paper.datasets.celeba import CelebA
+from unspur_paper.datasets.multinli import MultiNLI
+from unspur_paper.datasets.waterbirds import Composites, read_published
+
+
+def _birds(root: Path, settings: Mapping[str, Any]) -> Examples:
+    rule: Any = settings.get("rule") or "species"
+    scenes = Path(settings.get("scenes") or root)
+    return Composites.draw(root, scenes, settings.get("seed", 0), settings.get("sizes"), rule)
+
+
+WATERBIRDS = Source(("y", "background"), _birds, paired=True)
+WATERBIRDS_PUBLISHED = Source(("y", "background"), lambda root, settings: read_published(root, settings.get("rule")))
+CELEBA = Source(("Smiling", "Male"), lambda root, settings: CelebA.read(root, settings.get("limit")))
+MULTINLI = Source(("y", "concept"), lambda root, _: MultiNLI.read(root), paired=True)

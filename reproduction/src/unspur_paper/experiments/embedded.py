@@ -1,0 +1,202 @@
+"""One cell on embeddings: draw rows at a strength, remove the concept, train a last layer, measure on test rows.
+
+Training rows train, validation rows decide (the tests of JSE and INLP, the weight decay of last layers), test rows
+measure. Where only some training rows have a known concept, removers see those alone and cross-fit, and weight decay is
+chosen in folds of them; last layers that need the concept see them alone too, and the others all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from unspur._typing import Array, BoolArray
+from unspur.compare import HEADS
+from unspur.exceptions import InputError
+from unspur.metrics import GroupAccuracy, leakage
+from unspur.selection import GRIDS, Rows, group_loss, select_head
+from unspur_paper.experiments.draws import Draw, draw, entropy
+from unspur_paper.experiments.fitting import LinearHead, Removal, estimator, fit_last_layer, fit_removal
+from unspur_paper.experiments.gradcam import Layer, looked_at
+from unspur_paper.experiments.pixels import picture_change
+from unspur_paper.experiments.presets import ON_VALIDATION_ROWS
+from unspur_paper.experiments.registry import FINETUNED, PIXELS
+from unspur_paper.experiments.stores import kept_epoch, store_digest
+
+#: Last layers that do not look at the concept of training rows.
+WITHOUT_CONCEPT = ("ERM", "JTT")
+#: Folds in which rows with a known concept decide, where those are few.
+FOLDS = 5
+
+
+def embedded_digest(spec: Mapping[str, Any], embeddings: Path) -> str:
+    """Digest of the store that a cell reads."""
+    return store_digest(spec["dataset"], spec["run"], embeddings)
+
+
+def embedded_cell(spec: Mapping[str, Any], embeddings: Path) -> dict[str, Any]:
+    """Evaluate one cell: right predictions and rows of each group, dimensions, and what happened to pictures.
+
+    Of a network that was trained for the run also how it was trained, what a probe finds after the removal, and, where
+    its maps were kept, how much of them lies on the bird.
+    """
+    data = spec["dataset"]
+    drawn, removal, last, decay = fitted_cell(spec, embeddings)
+    result = {**_measure(last, removal, drawn), "head_weight_decay": decay}
+    if data["encoder"] in PIXELS:
+        after = removal(drawn.test)
+        result |= picture_change(drawn.unreduced(drawn.test.Z), drawn.unreduced(after.Z))
+    if data["name"] in FINETUNED:
+        result |= {"probe": _probe(removal, drawn, _training_numbers(spec, "probe")),
+                   "training": kept_epoch(data, spec["run"], embeddings),
+                   **looked_at(Layer.of(last, removal, drawn.reduction), data, spec["run"], embeddings)}  # fmt: skip
+    return result
+
+
+def fitted_cell(spec: Mapping[str, Any], embeddings: Path) -> tuple[Draw, Removal, LinearHead, float]:
+    """The rows of a cell, its removal, and its last layer with the weight decay of that.
+
+    What is to be orthogonal in JSE is chosen like a weight decay, if left open: by the validation loss of the last
+    layer, with groups of equal weight.
+    """
+    best: tuple[float, tuple[Draw, Removal, LinearHead, float]] | None = None
+    for remover in _alternatives(spec["remover"]):
+        drawn, removal = fitted_removal({**spec, "remover": remover}, embeddings)
+        last, decay = _last_layer(spec, drawn, removal, _training_numbers(spec, "head"))
+        loss = group_loss(last, removal(drawn.validation))
+        if best is None or loss < best[0]:
+            best = (loss, (drawn, removal, last, decay))
+    assert best is not None
+    return best[1]
+
+
+def _alternatives(remover: Mapping[str, Any]) -> list[dict[str, Any]]:
+    if remover.get("orthogonality") != ON_VALIDATION_ROWS:
+        return [dict(remover)]
+    return [{**remover, "orthogonality": kind} for kind in ("weights", "scores")]
+
+
+def fitted_removal(spec: Mapping[str, Any], embeddings: Path) -> tuple[Draw, Removal]:
+    """The rows of a cell, and its removal, fitted."""
+    data = spec["dataset"]
+    drawn = draw(data, spec["run"], embeddings)
+    return drawn, fit_removal(spec["remover"], *_seen_by_remover(drawn, data), _training_numbers(spec, "remover"))
+
+
+def _training_numbers(spec: Mapping[str, Any], what: str) -> np.random.Generator:
+    """Random numbers of a fit: folds of cross-fitting, subsamples of last layers, rows that a probe sets aside."""
+    which = {"remover": 2, "head": 3, "probe": 4}[what]  # the draw has the first two of its own settings
+    return np.random.default_rng(np.random.SeedSequence(entropy(spec["dataset"], spec["run"])).spawn(5)[which])
+
+
+def _seen_by_remover(drawn: Draw, data: Mapping[str, Any]) -> tuple[Rows, Rows | None]:
+    """Rows to fit on and rows to judge on; None where those are to be made of the former."""
+    which = data.get("concepts", "first")
+    train = _with_concepts(drawn.train, drawn.second.get("train"), which)
+    if drawn.known is not None:
+        return train.select(drawn.known), None
+    if data.get("judged") == "cross-fitting":
+        return train, None
+    return train, _with_concepts(drawn.validation, drawn.second.get("validation"), which)
+
+
+def _with_concepts(rows: Rows, second: Array | None, which: str) -> Rows:
+    """The rows with the first concept, the second, or both as two columns."""
+    if which == "first":
+        return rows
+    if second is None:
+        raise InputError("The dataset has no second concept; name one as 'second'.")
+    concept = second if which == "second" else np.column_stack([rows.concept, second])
+    return Rows(rows.Z, rows.y, concept)
+
+
+def _in_one_column(rows: Rows, second: Array | None) -> Rows:
+    """The rows with one concept, whose classes are the combinations of both where there are two."""
+    return rows if second is None else Rows(rows.Z, rows.y, 2 * rows.concept + second)
+
+
+def _last_layer(
+    spec: Mapping[str, Any], drawn: Draw, removal: Removal, rng: np.random.Generator
+) -> tuple[LinearHead, float]:
+    """The last layer on what the removal leaves, and its weight decay, chosen by the paper's rule if left open.
+
+    With two concepts, every method is chosen by the same loss, that of all their combinations; and last layers that
+    weigh groups weigh those.
+    """
+    named = spec["head"]
+    train, deciding = (
+        removal(_in_one_column(rows, drawn.second.get(split)))
+        for split, rows in (("train", drawn.train), ("validation", drawn.validation))
+    )
+    if named.get("weight_decay") != ON_VALIDATION_ROWS:
+        head = estimator(HEADS, named, rng)
+        return fit_last_layer(named, train, deciding, rng), float(head.weight_decay)
+    head = estimator(HEADS, {key: value for key, value in named.items() if key != "weight_decay"}, rng)
+    grid = {"weight_decay": GRIDS[named["name"]]["weight_decay"]}
+    if drawn.known is not None:
+        seen = np.ones(len(train), dtype=bool) if named["name"] in WITHOUT_CONCEPT else drawn.known
+        return _cross_selected(head, grid["weight_decay"], train, drawn.known, seen)
+    if named["name"] != "DFR":
+        chosen = select_head(head, grid, train, deciding)
+        return LinearHead.of(chosen.head), chosen.parameters["weight_decay"]
+    # It trains on held-out rows: one half of them for the choice, all of them in the end.
+    half, other = deciding.split(0.5, 0)
+    decay = select_head(head, grid, train, other, held_out=half).parameters["weight_decay"]
+    return fit_last_layer({**named, "weight_decay": decay}, train, deciding, rng), decay
+
+
+def _cross_selected(
+    head: Any, decays: Sequence[float], train: Rows, known: BoolArray, seen: BoolArray
+) -> tuple[LinearHead, float]:
+    """Choose the weight decay in folds of the rows with a `known` concept, then fit on all rows that may be `seen`."""
+    fold = np.full(len(train), -1)
+    members = np.flatnonzero(known)
+    # One after the other inside each group; the order of rows is random.
+    fold[members[np.argsort(train.group[members], kind="stable")]] = np.arange(len(members)) % FOLDS
+    losses = []
+    for decay in decays:
+        total = 0.0
+        for k in range(FOLDS):
+            fitted = clone(head).set_params(weight_decay=decay)
+            part = train.select(seen & (fold != k))
+            fitted.fit(part.Z, part.y, concept=part.concept)
+            total += group_loss(fitted, train.select(fold == k))
+        losses.append(total)
+    best = decays[int(np.argmin(losses))]
+    rows = train.select(seen)
+    final = clone(head).set_params(weight_decay=best)
+    return LinearHead.of(final.fit(rows.Z, rows.y, concept=rows.concept)), float(best)
+
+
+def _measure(last: LinearHead, removal: Removal, drawn: Draw) -> dict[str, Any]:
+    test = removal(drawn.test)
+    right = last.right(test)
+    counts = GroupAccuracy.of(right, test.y, test.concept)
+    result = {
+        "right": counts.correct.ravel().tolist(),
+        "rows": counts.rows.ravel().tolist(),
+        "d_spurious": removal.spurious.dim,
+        "d_main": removal.main.dim,
+    }
+    if drawn.second:
+        counts = GroupAccuracy.of(right, test.y, drawn.second["test"])
+        result |= {"right_second": counts.correct.ravel().tolist(), "rows_second": counts.rows.ravel().tolist()}
+    return result
+
+
+def _probe(removal: Removal, drawn: Draw, rng: np.random.Generator) -> float:
+    """Class-balanced accuracy, on test rows, of a fresh linear probe of the concept after the removal.
+
+    It is trained on training rows, whose groups count the same: else it would learn the main label, which goes with the
+    concept there and not in test rows, and find less than there is.
+    """
+    train, test = removal(drawn.train), removal(drawn.test)
+    weight = 1.0 / np.bincount(train.group)[train.group]
+    found = leakage(
+        train.Z, train.concept, Z_test=test.Z, concept_test=test.concept, sample_weight=weight, random_state=rng
+    )  # fmt: skip
+    return found.accuracy

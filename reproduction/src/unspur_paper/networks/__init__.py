@@ -1,0 +1,1 @@
+"""Networks that are trained with the spurious correlation, and the maps of their last layers."""

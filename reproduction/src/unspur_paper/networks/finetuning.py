@@ -1,0 +1,355 @@
+"""Fine-tune an encoder on the main label of its training examples; a run that is killed goes on where it was.
+
+::
+
+    examples ─▶ network ─▶ z ─▶ last layer ─▶ loss of the main label
+                            └─▶ gradient reversal ─▶ adversary ─▶ loss of the concept           (adversary > 0)
+
+    checkpoint.safetensors      while it runs: weights, optimiser, how far; replaced every epoch, and every minute
+    network.safetensors         the network, its last layer and its adversary
+    training.json               what it was trained on and how, and how it went; written last
+
+Random numbers of a step are drawn from the seed and the number of the step, and those of an epoch from its number. So a
+run that goes on from a checkpoint does what it would have done; on a CPU to the last bit.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from unspur._disk import disk_error
+from unspur._locks import hold
+from unspur._typing import Array, IntArray
+from unspur._version import __version__
+from unspur.embed.base import NetworkEncoder
+from unspur.embed.embedding import FULL
+from unspur.embed.examples import Examples
+from unspur.embed.memory import keep_freed_memory
+from unspur.exceptions import ArtifactError, InputError
+from unspur.io.artifact import atomic
+from unspur_paper.networks.adversary import reverse
+from unspur_paper.networks.checkpoint import (
+    AGAIN,
+    load_checkpoint,
+    optimizer_tensors,
+    restore,
+    restore_optimizer,
+    save_checkpoint,
+)
+from unspur_paper.networks.prepared import Prepared
+from unspur_paper.networks.training import Training
+from unspur_paper.networks.training_data import TrainingData
+from unspur_paper.networks.tuned import CHECKPOINT, FORMAT, LOCK, NETWORK, RECORD, read_record, require_same, tuned
+
+#: Seconds after which it is noted how far we are, besides at the end of each epoch.
+NOTE_SECONDS = 60.0
+#: Examples at a time where nothing is learned: when the network is judged, and when it embeds.
+AT_ONCE = 64
+
+
+def finetune(
+    examples: Examples,
+    encoder: NetworkEncoder,
+    folder: str | Path,
+    training: Training,
+    *,
+    main: str = "y",
+    concept: str = "concept",
+    base: str | None = None,
+    workers: int = 2,
+    overwrite: bool = False,
+    progress: bool = True,
+) -> NetworkEncoder:
+    """Train on the examples whose split is "train", judge on those of "validation", and keep the network in `folder`.
+
+    `encoder` itself is trained and returned; where training stops early, load it anew before the next attempt. A folder
+    that holds the finished network is read instead; one that holds the beginning of the same training is continued;
+    another training is an error unless `overwrite`.
+
+    Parameters
+    ----------
+    main, concept : labels of two values. The concept is needed by an adversary or for its balance only.
+    base : what `load_encoder` knows the encoder by; by default its name.
+    """
+    if not isinstance(encoder, NetworkEncoder):
+        raise InputError(f"{encoder.name} is no network that could be trained; choose another encoder.")
+    if examples.kind != encoder.kind:
+        raise InputError(f"{encoder.name} takes {encoder.kind}s; {examples.name} has {examples.kind}s.")
+    data = TrainingData.of(examples, training, main, concept)
+    address = base or encoder.name
+    wanted = {
+        "base": {"address": address, "digest": encoder.digest, "device": encoder.device},
+        "dataset": {"name": examples.name, "settings": dict(examples.settings), "digest": examples.digest()},
+        "main": main, "concept": concept, "settings": training.to_dict(),
+    }  # fmt: skip
+    place = Path(folder)
+    if encoder.training and Path(address).expanduser().resolve() == place.resolve():
+        raise InputError(f"{place} holds the network that training would begin from; choose another folder.")
+    keep_freed_memory()
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        with hold(place / LOCK):
+            if overwrite:
+                for name in (RECORD, NETWORK, CHECKPOINT):
+                    (place / name).unlink(missing_ok=True)
+            if (place / RECORD).exists():
+                require_same(read_record(place), wanted, place)
+                (place / CHECKPOINT).unlink(missing_ok=True)
+            else:
+                run = _Run(place, wanted, encoder, data, training)
+                run.train(examples, workers, progress=progress)
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise disk_error(error, place, "Make room and give the same command again.") from error
+    return tuned(place, encoder)
+
+
+class _Run:
+    """One training: network, last layer, adversary, optimiser, and how far it is."""
+
+    def __init__(
+        self, folder: Path, wanted: Mapping[str, Any], encoder: NetworkEncoder, data: TrainingData, training: Training
+    ) -> None:
+        import torch
+
+        self.folder, self.wanted, self.encoder, self.data, self.training = folder, wanted, encoder, data, training
+        with self._own_numbers():
+            torch.manual_seed(training.seed)
+            layers = [torch.nn.Linear(encoder.width, 1) for _ in range(2)]
+        self.head, self.adversary = (layer.to(encoder.where.device) for layer in layers)
+        modules = [encoder.network, self.head, *([self.adversary] if training.adversary else [])]
+        self.parameters = [p for module in modules for p in module.requires_grad_(True).parameters()]
+        if training.optimizer == "sgd":
+            self.optimizer: Any = torch.optim.SGD(
+                self.parameters, training.learning_rate, momentum=training.momentum, weight_decay=training.weight_decay
+            )
+        else:
+            self.optimizer = torch.optim.Adam(
+                self.parameters, training.learning_rate, weight_decay=training.weight_decay
+            )
+        #: Epochs that are finished, and steps of the one that is not; sum of its losses, and examples in them.
+        self.epoch, self.step, self.lost, self.seen = 0, 0, 0.0, 0
+        self.history: list[dict[str, float]] = []
+        self.best: tuple[int, dict[str, Any]] | None = None
+        self.spent = 0.0
+
+    def train(self, examples: Examples, workers: int, *, progress: bool) -> None:
+        """Train to the end and write the network."""
+        prepared = Prepared(examples, self.encoder, workers)
+        steps = -(-len(self.data.train) // self.training.batch)
+        self._began = self._noted = time.perf_counter()
+        try:
+            self._resume()
+            bar = tqdm(total=self.training.epochs * steps, initial=self.epoch * steps + self.step, unit="step",
+                       disable=None if progress else True)  # fmt: skip
+            with self._own_numbers(), bar:
+                while not self._finished():
+                    self._epoch(prepared, bar)
+                    self.history.append(self._judge(prepared))
+                    self.epoch, self.step, self.lost, self.seen = self.epoch + 1, 0, 0.0, 0
+                    self._remember_best()
+                    self._note()
+                    bar.set_postfix({k: f"{v:.3f}" for k, v in self.history[-1].items() if k.startswith("validation")})
+            self._write()
+        except BaseException:
+            self._settle()  # so that what is left does not pass for the network that training began from
+            raise
+        finally:
+            prepared.close()
+
+    def _own_numbers(self) -> Any:
+        """A context after which the caller's random numbers go on as if nothing had been drawn."""
+        import torch
+
+        device = self.encoder.where.device
+        return torch.random.fork_rng(devices=[] if device == "cpu" else [device])
+
+    def _settle(self) -> None:
+        """Have the encoder embed again, and say by its digest what it is now."""
+        self.optimizer.zero_grad(set_to_none=True)
+        self.encoder.network.requires_grad_(False).eval()
+        self.encoder.weights_changed()
+
+    def _epoch(self, prepared: Prepared, bar: Any) -> None:
+        """The steps of an epoch that are not done yet."""
+        import torch
+
+        order = self.data.order(self.training, self.epoch)
+        chunks = np.array_split(order, -(-len(order) // self.training.batch))[self.step :]
+        self.encoder.network.train()
+        total = torch.tensor(self.lost, device=self.encoder.where.device, dtype=torch.float64)
+        for chunk, batch in zip(chunks, prepared.batches(chunks), strict=True):
+            state = np.random.SeedSequence([self.training.seed, self.epoch, self.step]).generate_state(1, np.uint64)
+            torch.manual_seed(int(state[0]))
+            total += self._learn(batch, chunk) * len(chunk)
+            self.step, self.seen = self.step + 1, self.seen + len(chunk)
+            bar.update()
+            if time.perf_counter() - self._noted > NOTE_SECONDS:
+                self.lost = float(total)
+                self._require_finite([self.lost])
+                self._note()
+        self.lost = float(total)
+        self._require_finite([self.lost])
+
+    def _require_finite(self, losses: Iterable[float]) -> None:
+        """Stop a training that has diverged, and forget its checkpoint, whose weights may be broken already."""
+        odd = [loss for loss in losses if not math.isfinite(loss)]
+        if odd:
+            (self.folder / CHECKPOINT).unlink(missing_ok=True)
+            raise InputError(
+                f"The loss became {odd[0]} in epoch {self.epoch + 1}: training diverged. Try a smaller learning rate, "
+                "or --precision float32."
+            )
+
+    def _learn(self, batch: list[Any], chunk: IntArray) -> Any:
+        """One step; the loss of the main label."""
+        import torch
+        from torch.nn.functional import binary_cross_entropy_with_logits as loss_of
+
+        where = self.encoder.where
+        inputs = self.encoder.batch(batch)
+        self.optimizer.zero_grad(set_to_none=True)
+        with where.kernels():
+            with where.autocast():
+                z = self.encoder.features(inputs)
+            loss = loss_of(self.head(z)[:, 0], self._labels(self.data.main, chunk))
+            total: Any = loss
+            if self.training.adversary:
+                hidden = self.adversary(reverse(z, self.training.adversary))[:, 0]
+                total = loss + loss_of(hidden, self._labels(self.data.concept, chunk))
+            total.backward()
+        self.optimizer.step()
+        return loss.detach().to(torch.float64)
+
+    def _labels(self, column: Any, chunk: IntArray) -> Any:
+        import torch
+
+        return torch.from_numpy(column[chunk].astype(np.float32)).to(self.encoder.where.device)
+
+    def _judge(self, prepared: Prepared) -> dict[str, float]:
+        """How the epoch went: losses, and accuracies on validation examples."""
+        import torch
+
+        self.encoder.network.eval()
+        rows = self.data.validation
+        chunks = np.array_split(rows, -(-len(rows) // AT_ONCE))
+        with torch.inference_mode():
+            z = [
+                self.encoder.where.run(self.encoder.features, self.encoder.batch(batch))
+                for batch in prepared.batches(chunks)
+            ]
+            features = torch.cat(z).float()
+            found = {"epoch": float(self.epoch + 1), "train_loss": self.lost / max(1, self.seen)}
+            found |= _scores("validation", self.head(features)[:, 0].cpu().numpy(), self.data.main[rows])
+            if self.training.adversary:
+                assert self.data.concept is not None
+                logits = self.adversary(features)[:, 0].cpu().numpy()
+                found |= _scores("adversary", logits, self.data.concept[rows])
+        self._require_finite(found.values())
+        return found
+
+    def _finished(self) -> bool:
+        if self.epoch >= self.training.epochs:
+            return True
+        patience = self.training.patience
+        return patience is not None and self.best is not None and self.epoch - self.best[0] >= patience
+
+    def _remember_best(self) -> None:
+        if self.training.patience is None:
+            return
+        losses = [line["validation_loss"] for line in self.history]
+        if losses[-1] < min(losses[:-1], default=math.inf):
+            self.best = (self.epoch, {k: v.detach().cpu().clone() for k, v in self._weights().items()})
+
+    def _weights(self) -> dict[str, Any]:
+        parts = {"network": self.encoder.network, "head": self.head, "adversary": self.adversary}
+        return {
+            f"{part}.{name}": value for part, module in parts.items() for name, value in module.state_dict().items()
+        }
+
+    def _note(self) -> None:
+        """Write the checkpoint."""
+        now = time.perf_counter()
+        self.spent, self._began = self.spent + now - self._began, now
+        parts = {"now": self._weights(), "optimizer": optimizer_tensors(self.optimizer)}
+        if self.best is not None:
+            parts["best"] = self.best[1]
+        note = {
+            "wanted": self.wanted, "epoch": self.epoch, "step": self.step, "lost": self.lost, "seen": self.seen,
+            "history": self.history, "best": None if self.best is None else self.best[0], "seconds": self.spent,
+        }  # fmt: skip
+        save_checkpoint(self.folder / CHECKPOINT, parts, note)
+        self._noted = time.perf_counter()
+
+    def _resume(self) -> None:
+        """Go on from the checkpoint, if there is one of the same training."""
+        path = self.folder / CHECKPOINT
+        if not path.exists():
+            return
+        parts, note = load_checkpoint(path)
+        try:
+            require_same(note["wanted"], self.wanted, self.folder)
+            self._take_up(parts, note, path)
+        except ArtifactError:
+            raise
+        except (AttributeError, LookupError, TypeError, ValueError, RuntimeError) as error:
+            raise ArtifactError(f"{path} is damaged ({error!r}). {AGAIN}") from error
+
+    def _take_up(self, parts: Mapping[str, Mapping[str, Array]], note: Mapping[str, Any], path: Path) -> None:
+        """Weights, optimiser and counts of a checkpoint."""
+        import torch
+
+        self._set_weights(parts["now"], path)
+        restore_optimizer(self.optimizer, parts.get("optimizer", {}), self.parameters)
+        self.epoch, self.step, self.seen = int(note["epoch"]), int(note["step"]), int(note["seen"])
+        self.lost, self.spent, self.history = float(note["lost"]), float(note["seconds"]), list(note["history"])
+        if note["best"] is not None:
+            like = self._weights()
+            best = {k: torch.from_numpy(v).reshape(like[k].shape) for k, v in parts["best"].items()}
+            self.best = (int(note["best"]), best)
+
+    def _set_weights(self, found: Mapping[str, Array], path: Path) -> None:
+        for part, module in (("network", self.encoder.network), ("head", self.head), ("adversary", self.adversary)):
+            restore(module, {k.removeprefix(f"{part}."): v for k, v in found.items() if k.startswith(f"{part}.")}, path)
+
+    def _write(self) -> None:
+        """Write the network that is kept, and the record."""
+        kept = self.epoch
+        if self.best is not None:
+            kept, weights = self.best
+            self._set_weights({k: v.numpy() for k, v in weights.items()}, self.folder / CHECKPOINT)
+        self._settle()
+        modules = {"network": self.encoder.network, "head": self.head}
+        if self.training.adversary:
+            modules["adversary"] = self.adversary
+        save_checkpoint(self.folder / NETWORK, {part: m.state_dict() for part, m in modules.items()}, {"epoch": kept})
+        record = {
+            "format": FORMAT, "unspur": __version__, **self.wanted, "history": self.history, "kept_epoch": kept,
+            "digest": self.encoder.digest, "seconds": round(self.spent, 1),
+        }  # fmt: skip
+        with atomic(self.folder / RECORD, overwrite=True) as temporary:
+            temporary.write_text(json.dumps(record, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        (self.folder / CHECKPOINT).unlink(missing_ok=True)
+
+
+def _scores(name: str, logits: Array, labels: Array) -> dict[str, float]:
+    """Mean log loss, accuracy, and the mean of the two classes' accuracies where there are two."""
+    signed = np.where(labels == 1, logits, -logits).astype(np.float64)
+    right = signed > 0
+    classes = [float(right[labels == value].mean()) for value in (0, 1) if np.any(labels == value)]
+    with np.errstate(invalid="ignore"):  # of a training that has diverged
+        loss = float(np.logaddexp(0.0, -signed).mean())
+    return {
+        f"{name}_loss": loss,
+        f"{name}_accuracy": float(right.mean()),
+        f"{name}_balanced_accuracy": float(np.mean(classes)),
+    }

@@ -1,0 +1,51 @@
+"""The command line: one file per verb, imported when the verb is asked for."""
+
+from __future__ import annotations
+
+import click
+
+from unspur._version import __version__
+from unspur.cli.program import Program
+
+__all__ = ["main"]
+
+#: Verbs by section, each with one line of at most 62 characters. A verb is the command in the module of its name.
+SECTIONS = {
+    "Look": {
+        "demo": "Take the photograph out from behind digits, end to end.",
+        "report": "Write a page that shows all that a removal does.",
+    },
+    "Remove a concept": {
+        "fit": "Find the concept in the embeddings of FILE, save its removal.",
+        "apply": "Apply a saved REMOVAL to the rows of FILE.",
+        "evaluate": "Compare last layers with and without the REMOVAL, by group.",
+        "compare": "Compare all removers, with last layers on top, on FILE.",
+    },
+    "Get embeddings": {
+        "embed": "Turn images or texts into embeddings by a frozen network.",
+    },
+    "Set up": {
+        "completion": "Print the script that lets a shell complete unspur's words.",
+    },
+}
+#: Verbs that went to the reproduction, whose command has them.
+MOVED = ("data", "finetune", "reproduce", "pictures")
+EPILOG = """\
+`unspur VERB --help` shows the options of a verb and an example.
+
+Exit codes: 0 done, 1 it could not be done, 2 misused, 70 a fault of unspur,
+130 interrupted, 141 nobody reads the output. docs/command-line.md has more."""
+
+
+@click.group(
+    cls=Program,
+    sections=SECTIONS,
+    home=__name__,
+    moved=dict.fromkeys(MOVED, "unspur-paper"),
+    epilog=EPILOG,
+    subcommand_metavar="VERB [OPTIONS] …",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
+)
+@click.version_option(__version__, prog_name="unspur", message="%(prog)s %(version)s")
+def main() -> None:
+    """Remove a spurious concept from embeddings. Keep the task."""

@@ -1,0 +1,152 @@
+"""`unspur compare`: every remover with every chosen last layer, one table."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import click
+from tqdm.auto import tqdm
+
+from unspur.cli.common import (
+    Conditions,
+    LocalPath,
+    aside,
+    cluster_option,
+    concept_labels,
+    echo_json,
+    force_option,
+    json_option,
+    label_options,
+    missing_values,
+    other_file,
+    read_rows,
+    refuse_input_as_output,
+    seed_option,
+    where_option,
+    with_clusters,
+)
+from unspur.cli.looking import look_at, say_left_out
+from unspur.cli.parts import labelled_parts, read_like, say_shared
+from unspur.cli.words import say, say_where, show
+from unspur.compare import HEADS, REMOVERS, Comparison, compare
+from unspur.io.artifact import atomic, refuse_existing
+from unspur.io.tables import Table
+from unspur.report.tables import comparison_table
+
+
+@click.command("compare")
+@click.argument("file", type=LocalPath())
+@label_options
+@cluster_option
+@where_option()
+@click.option("--validation", type=LocalPath(), help="File with rows to choose on; else a fifth of FILE.")
+@where_option("validation")
+@click.option("--test", "test_file", type=LocalPath(), help="File with test rows; else 30 % of each group of FILE.")
+@where_option("test")
+@click.option(
+    "--remover", "removers", multiple=True, type=click.Choice(list(REMOVERS)), help="Only this; may be repeated (all)."
+)
+@click.option(
+    "--head",
+    "heads",
+    multiple=True,
+    type=click.Choice(list(HEADS)),
+    help="May be repeated; default: ERM, GroupWeighted.",
+)
+@click.option("--csv", "csv_file", type=LocalPath(), help="Also write the table as CSV.")
+@click.option("--balance", default="group", show_default=True, type=click.Choice(["none", "concept", "main", "group"]),
+              help="Classes that get equal weight in every remover.")  # fmt: skip
+@seed_option
+@force_option
+@json_option
+def compare_command(
+    file: str,
+    main: str,
+    concept: tuple[str, ...],
+    ignore: tuple[str, ...],
+    missing_concept: str | None,
+    clusters: str | None,
+    where: Conditions,
+    validation: str | None,
+    validation_where: Conditions,
+    test_file: str | None,
+    test_where: Conditions,
+    removers: tuple[str, ...],
+    heads: tuple[str, ...],
+    csv_file: str | None,
+    balance: str,
+    seed: int,
+    force: bool,
+    as_json: bool,
+) -> None:
+    r"""Compare all removers, with last layers on top, on FILE.
+
+    Example:
+      unspur compare train.npz --test test.npz --main bird \
+          --concept background --head ERM --head DFR
+    """
+    if csv_file is not None:
+        refuse_input_as_output(csv_file, file, validation, test_file)
+        refuse_existing(csv_file, overwrite=force)
+    labels = with_clusters((main, *concept), clusters)
+    conditions = (where, validation_where, test_where)
+    table = read_rows(file, labels, ignore, where, others=conditions)
+    look_at(table, main, concept)
+    validation = other_file(file, validation, where, validation_where, "validation")
+    test_file = other_file(file, test_file, where, test_where, "test")
+    missing = missing_values(missing_concept, table, concept)
+    say_left_out(concept_labels(table, concept, missing), together=True, of="the fit of removers")
+    others: dict[str, Table] = {}
+    for name, path, chosen in (("validation", validation, validation_where), ("test", test_file, test_where)):
+        if path is not None:
+            own = labels if name == "validation" else aside(labels, clusters, path)
+            others[name] = read_like(table, path, own, ignore, chosen, conditions)
+    rows = labelled_parts(table, others, (main, concept), missing, seed, clusters)
+    say_shared(rows)
+    chosen_removers, chosen_heads = removers or tuple(REMOVERS), heads or ("ERM", "GroupWeighted")
+    steps = len(chosen_removers) * (1 + len(chosen_heads))
+    with tqdm(total=steps, desc="compare", disable=as_json or not sys.stderr.isatty()) as bar:
+
+        def report(name: str) -> None:
+            bar.set_postfix_str(name)
+            bar.update()
+
+        given = {name: part.in_values() for name, part in rows.items()}
+        results = compare(
+            given["training"], given["test"], given.get("validation"), chosen_removers, chosen_heads, seed, balance,
+            report,
+        )  # fmt: skip
+    results = [_named(result, (main, *concept)) for result in results]
+    if csv_file is not None:
+        _write_csv(results, csv_file, force)
+    if as_json:
+        echo_json([result.to_dict() for result in results])
+        return
+    show(comparison_table(results))
+    if empty := next((result.accuracy.empty_groups() for result in results if result.accuracy is not None), []):
+        say(f"\nGroups without test rows, which are left out: {'; '.join(empty)}.")
+    if test_file is None:
+        say(f"\nTest rows are 30 % of each group of {file}, which no remover or head has seen.")
+    if csv_file is not None:
+        say_where("Table", csv_file)
+
+
+def _named(result: Comparison, names: tuple[str, ...]) -> Comparison:
+    """With groups called by the names of the labels."""
+    return result if result.accuracy is None else replace(result, accuracy=replace(result.accuracy, names=names))
+
+
+def _write_csv(results: Sequence[Comparison], path: str, force: bool) -> None:
+    names = ["remover", "head", "removed", "worst", "worst_low95", "worst_high95", "group_average", "average",
+             "validation_loss", "penalty"]  # fmt: skip
+    with atomic(Path(path), overwrite=force) as temporary, temporary.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, [*names, "seconds", "problem"])
+        writer.writeheader()
+        for result in results:
+            flat = result.to_dict()
+            flat |= flat.pop("accuracy") or {}
+            writer.writerow({name: flat.get(name, "") for name in writer.fieldnames})

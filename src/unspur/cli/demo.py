@@ -1,0 +1,125 @@
+"""`unspur demo`: the main job on embedded data, end to end, with a page to look at."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from sklearn.decomposition import PCA
+
+from unspur import JSE
+from unspur._extras import require
+from unspur._typing import Array
+from unspur.cli.common import echo_json, force_option, json_option, seed_option
+from unspur.cli.words import say, say_command, say_where, show
+from unspur.datasets.photodigits import CONCEPT_NAMES, MAIN_NAMES, PhotoDigits, embed_images, make_photodigits
+from unspur.io.artifact import refuse_existing
+from unspur.report import find
+from unspur.report.building import write_page
+from unspur.report.figures import DemoFigure, check_format, draw_demo, write
+from unspur.report.page import verdict
+from unspur.report.page.verdict import accuracy_verdict
+from unspur.report.results import Findings
+from unspur.report.tables import group_table, penalty_lines
+
+#: What the rows as they are, and those without the photograph, are called here.
+METHODS = ("as they are", "JSE")
+
+
+@click.command()
+@click.option("--agreement", default=0.9, show_default=True, type=click.FloatRange(0.5, 0.98),
+              help="How often digit group and photograph agree in the training pictures.")  # fmt: skip
+@seed_option
+@click.option("--output", default="unspur-demo.png", show_default=True, help="Where the figure goes.")
+@click.option("--report", help="Where the page goes; by default beside the figure, as .html.")
+@force_option
+@json_option
+def demo(agreement: float, seed: int, output: str, report: str | None, force: bool, as_json: bool) -> None:
+    """Digits on photographs: find the photograph in the embeddings, remove it, keep the digit.
+
+    Example: unspur demo --agreement 0.95
+    """
+    page = str(Path(output).with_suffix(".html")) if report is None else report
+    require("The demonstration needs", "matplotlib", "PIL", "jinja2")
+    for path in (output, page):
+        refuse_existing(path, overwrite=force)
+    check_format(output)
+    if not as_json:
+        say(f"Digits 0–4 and 5–9 on two photographs that agree with the digit group in {agreement:.0%} of the rows.")
+    sets = {
+        name: make_photodigits(name, agreement=p, random_state=seed + i)  # type: ignore[arg-type]
+        for i, (name, p) in enumerate((("train", agreement), ("validation", agreement), ("test", 0.5)))
+    }
+    features = {name: embed_images(data.images) for name, data in sets.items()}
+    pca = PCA(100, random_state=0).fit(features["train"])
+    rows = {name: (pca.transform(features[name]), *_labels(data)) for name, data in sets.items()}
+    jse = JSE(verbose=not as_json and sys.stderr.isatty())
+    Z, y, photo = rows["train"]
+    jse.fit(Z, y, concept=photo, **dict(zip(("X_val", "y_val", "concept_val"), rows["validation"], strict=True)))
+    findings = find(
+        jse, rows["train"], rows["test"], validation=rows["validation"], main="digit", concept="photo",
+        compare=("INLP", "LEACE"), pictures=sets["test"].images, command=_command(agreement, seed), seed=seed,
+        source="",
+    )  # fmt: skip
+    drawn = _content(jse, findings, sets["test"])
+    write(draw_demo(drawn), output, overwrite=force, dpi=150)
+    write_page(findings, page, title="Digits on two photographs", overwrite=force)
+    results, penalties = penalty_lines(dict(zip(METHODS, findings.judged, strict=False)))
+    if as_json:
+        dims = {"spurious": jse.spurious_.dim, "main": jse.main_.dim, "ambient": jse.n_features_in_}
+        said = {"figure": output, "report": page, "verdict": verdict(findings), "choice": findings.choice}
+        judged = [line.to_dict() for line in findings.judged]
+        accuracies = {name: result.to_dict() for name, result in results.items()}
+        told = {"accuracy": accuracies, "penalty": penalties, "judged": judged, "trace": jse.trace_.to_dict()}
+        echo_json({**dims, **said, **told})
+        return
+    found = f"{jse.spurious_.dim} belong to the photograph, {jse.main_.dim} to the digits"
+    say(f"\nJSE tested {len(jse.trace_)} directions among {jse.n_features_in_} dimensions: {found}.\n")
+    say(
+        "Accuracy on test pictures, where digit and photograph are independent. Each last layer is trained on the rows "
+        "as they are and with the photograph removed (JSE): a plain one, and one that gives every group the same "
+        "weight. Penalties were chosen on the validation pictures.\n"
+    )
+    show(group_table(results, "digit", "photo", penalties=penalties))
+    say("\n± is half of a 95 % interval.\n")
+    for sentence in accuracy_verdict(findings.judged):
+        say(sentence)
+    say()
+    say_where("Figure", output)
+    say_where("Report", page)
+    say("Open the report in a browser. With rows of your own:")
+    say_command("Next:", ["unspur", "report", "FILE", "--main COLUMN", "--concept COLUMN"])
+
+
+def _labels(data: PhotoDigits) -> tuple[Array, Array]:
+    """Digit group and photograph of every picture, by name."""
+    return np.array(MAIN_NAMES)[data.y], np.array(CONCEPT_NAMES)[data.concept]
+
+
+def _command(agreement: float, seed: int) -> str:
+    return shlex.join(["unspur", "demo", "--agreement", f"{agreement:g}", "--seed", str(seed)])
+
+
+def _content(jse: JSE, findings: Findings, test: PhotoDigits) -> DemoFigure:
+    shown = [_most_colourful(test.images, np.flatnonzero(findings.group == g)) for g in range(4)]
+    names = tuple(f"{m} on {c}" for m in MAIN_NAMES for c in CONCEPT_NAMES)
+    before, after = (_first_two(scores, findings) for scores in (findings.view.before, findings.view.after))
+    results = penalty_lines(dict(zip(METHODS, findings.judged, strict=False)))[0]
+    found = jse.spurious_.dim, jse.main_.dim
+    return DemoFigure(test.images[shown], before, after, findings.group, names, found, results)
+
+
+def _first_two(scores: Array, findings: Findings) -> Any:
+    """Scores (n, 2) along the first spurious and the first main-task direction; zero where there is none."""
+    roles = [axis.role for axis in findings.view.axes]
+    columns = [scores[:, roles.index(role)] if role in roles else 0 * scores[:, 0] for role in ("spurious", "main")]
+    return np.column_stack(columns)
+
+
+def _most_colourful(images: Array, rows: Array) -> int:
+    """The row whose picture differs most between its colour channels: a patch with something to see."""
+    return int(rows[np.argmax(images[rows].std(axis=3).mean(axis=(1, 2)))])

@@ -1,0 +1,207 @@
+"""`unspur embed`: images or texts become an embedding store."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import click
+import numpy as np
+
+from unspur.cli.common import LocalPath, echo_json, force_option, json_option, outside_option, seed_option
+from unspur.cli.completion import one_of
+from unspur.cli.words import say, say_command, say_where
+from unspur.embed import ENCODERS, load_encoder
+from unspur.embed.base import Encoder, Precision
+from unspur.embed.embedding import BATCH, embed
+from unspur.embed.examples import Examples
+from unspur.embed.own import Own
+from unspur.embed.sources import load_source, source_names
+from unspur.embed.store import MANIFEST, EmbeddingStore
+from unspur.exceptions import InputError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def network_options(function: F) -> F:
+    """Options of every verb that shows examples to a frozen network."""
+    for option in reversed((
+        click.option("--encoder", "encoder_name", metavar="NAME",
+                     shell_complete=one_of(lambda: list(ENCODERS), files=True),
+                     help="One of --list, owner/model of the hub, or a folder."),
+        click.option("--list", "list_only", is_flag=True, help="List the encoders and stop."),
+        click.option("--root", type=LocalPath(path_type=Path), help="Folder of the data (a table's own folder)."),
+        seed_option,
+        click.option("--output", type=LocalPath(path_type=Path), help="Folder of the store."),
+        click.option("--pca", type=click.IntRange(1), metavar="K",
+                     help="Keep K principal components of the training rows."),
+        click.option("--device", default="auto", show_default=True, metavar="auto|cpu|cuda",
+                     help="What the network runs on."),
+        click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision)),
+                     help="Of the network's numbers."),
+        click.option("--batch", default=BATCH, show_default=True, type=click.IntRange(1), help="Examples at a time."),
+        click.option("--workers", default=2, show_default=True, type=click.IntRange(1),
+                     help="Threads that load examples."),
+        force_option,
+        json_option,
+    )):  # fmt: skip
+        function = option(function)
+    return function
+
+
+@click.command("embed")
+@click.argument("source", type=LocalPath(), required=False, shell_complete=one_of(source_names, files=True))
+@network_options
+@outside_option
+def embed_command(
+    source: str | None,
+    encoder_name: str | None,
+    list_only: bool,
+    root: Path | None,
+    allow_outside: bool,
+    seed: int,
+    output: Path | None,
+    as_json: bool,
+    **network: Any,
+) -> None:
+    """Turn images or texts into embeddings by a frozen network.
+
+    Every example of SOURCE is shown to it, and what it says is kept in a store, which other verbs read.
+
+    SOURCE is a table: a .csv file with a column image (paths inside of --root) or text (and text_pair); its other
+    columns are labels. It may also be the name of a published dataset that an installed package brings, such as
+    waterbirds of the reproduction.
+
+    A run that is stopped goes on where it was when the command is given again.
+
+    Example:
+      unspur embed pictures.csv --encoder efficientnet-lite0 --output store
+    """
+    if list_only:
+        list_encoders(as_json)
+        return
+    if source is None or encoder_name is None:
+        raise click.UsageError("Name a SOURCE and an --encoder, or --list the encoders.")
+    published = source in source_names()
+    if not published and Path(source).suffix.lower() != ".csv":
+        known = ", ".join(source_names()) or "none: published datasets come with the reproduction"
+        raise click.UsageError(f"There is no source {source!r}. Give a .csv file, or a published dataset ({known}).")
+    if not published and not Path(source).exists():
+        raise InputError(f"There is no file {source}.")
+    if output is None:
+        raise click.UsageError(f"{source} needs --output, the folder of the store.")
+    if not published:
+        examples: Examples = Own.read(source, root, allow_outside=allow_outside)
+    elif root is None:
+        raise click.UsageError(f"{source} needs --root, the folder of its data.")
+    else:
+        examples = load_source(source).read(root, {"seed": seed})
+    run(examples, encoder_name, lambda _: output, lambda store: following(store, source), as_json=as_json, **network)
+
+
+def run(
+    examples: Examples,
+    encoder_name: str,
+    folder_of: Callable[[str], Path],
+    next_of: Callable[[EmbeddingStore], str | None],
+    *,
+    pca: int | None,
+    device: str,
+    precision: Precision,
+    batch: int,
+    workers: int,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Show examples to a network, and say what came of it.
+
+    `folder_of` says where the store of an encoder by its name goes, and `next_of` which command to try on the store.
+    """
+    if pca is not None and "train" not in examples.labels.get("split", ()):
+        raise click.UsageError(
+            f"--pca is fitted on training rows: {examples.name} needs a label split with the value train."
+        )
+    encoder = load_encoder(encoder_name, device=device, precision=precision, kind=_kind(encoder_name, examples))
+    folder = folder_of(_known_as(encoder_name, encoder))
+    if not as_json:
+        say(
+            f"{len(examples)} {examples.kind}s of {examples.name} by {encoder.name} ({encoder.width} numbers each) on "
+            f"{encoder.device} -> {folder}"
+        )
+    found = (folder / MANIFEST).exists() and not force
+    store = embed(
+        examples, encoder, folder, pca=pca, batch=batch, workers=workers, overwrite=force, progress=not as_json
+    )
+    _tell(store, next_of(store), found=found, as_json=as_json)
+
+
+def _kind(name: str, examples: Examples) -> Any:
+    """What a network of pictures and texts is to take; others say so themselves."""
+    return None if name in ENCODERS else examples.kind
+
+
+def _known_as(name: str, encoder: Encoder) -> str:
+    """Where a folder lies on this machine is not part of its name; a revision of the hub is."""
+    return encoder.name if Path(name).expanduser().is_dir() else name
+
+
+def _binary(store: EmbeddingStore) -> tuple[str, str]:
+    """The first two labels with two values, or words that say what is to be put there."""
+    two = [name for name, column in store.labels.items() if name != "split" and len(np.unique(column)) == 2]
+    return (two[0], two[1]) if len(two) > 1 else (two[0] if two else "LABEL", "CONCEPT")
+
+
+def following(store: EmbeddingStore, source: str) -> str | None:
+    """A command to try on a store, if there is one. A fit is not, where rows would judge their twins."""
+    known = load_source(source) if source in source_names() else None
+    if known is not None and known.paired:
+        return None
+    main, concept = _binary(store) if known is None else known.labels
+    train = " --where split=train" if "train" in store.labels.get("split", ()) else ""
+    return (
+        f"unspur fit {shlex.quote(str(store.folder))}{train} --main {shlex.quote(main)} --concept "
+        f"{shlex.quote(concept)} --output {shlex.quote(concept)}.safetensors"
+    )
+
+
+def _tell(store: EmbeddingStore, following: str | None, *, found: bool, as_json: bool) -> None:
+    about = store.manifest
+    rate = len(store) / about["seconds"] if about.get("seconds") else None
+    rows, width = store.rows.shape
+    if as_json:
+        echo_json({
+            "folder": str(store.folder), "found": found, "rows": rows, "width": width, "digest": store.digest,
+            "dataset": about["dataset"], "encoder": about["encoder"], "pca": about["pca"], "labels": list(store.labels),
+            "rows_per_second": rate, "peak_memory_mb": about.get("peak_memory_mb"), "next": following,
+        })  # fmt: skip
+        return
+    if found:
+        say("They are there already; nothing was embedded.")
+    say_where("Store", store.folder)
+    say(f"{rows} rows × {width}, digest {store.digest}", indent="  ")
+    speed = "" if rate is None else f"{rate:.1f} rows a second"
+    memory = "" if not about.get("peak_memory_mb") else f"at most {about['peak_memory_mb']} MB of memory"
+    if speed or memory:
+        say(", ".join(filter(None, (speed, memory))), indent="  ")
+    if following is not None:
+        say_command("Next:", re.split(r" (?=--)", following))
+
+
+def list_encoders(as_json: bool) -> None:
+    """Print what encoders there are."""
+    if as_json:
+        echo_json([
+            {"name": name, "kind": entry.kind, "width": entry.width, "what": entry.words, "needs": entry.needs}
+            for name, entry in ENCODERS.items()
+        ])  # fmt: skip
+        return
+    wide = max(map(len, ENCODERS))
+    for name, entry in ENCODERS.items():
+        width = "width of its own" if entry.width is None else f"{entry.width} numbers"
+        below = " " * (wide + 2)
+        say(f"{entry.kind}s, {width}: {entry.words}", indent=f"{name:<{wide}}  ", further=below)
+        say(f"needs {', '.join(entry.needs)}", indent=below)
+    say("Or a model of the Hugging Face hub as owner/model, or its folder.")

@@ -1,0 +1,307 @@
+"""`unspur report`: everything a removal does, on one page to look at."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from unspur.cli.common import (
+    Conditions,
+    LocalPath,
+    aside,
+    cluster_option,
+    concept_labels,
+    echo_json,
+    force_option,
+    json_option,
+    label_options,
+    missing_values,
+    other_file,
+    outside_option,
+    read_rows,
+    refuse_input_as_output,
+    require_removal_name,
+    seed_option,
+    where_option,
+    with_clusters,
+)
+from unspur.cli.completion import column_names, columns_of
+from unspur.cli.fitting import FITTING, fitted_jse, fitting_options
+from unspur.cli.looking import look_at, say_left_out
+from unspur.cli.parts import divided, flattered, read_like, require_other_clusters, rows_of
+from unspur.cli.shown import is_column, shown
+from unspur.cli.words import say, say_where
+from unspur.compare import HEADS, REMOVERS
+
+if TYPE_CHECKING:
+    from unspur.io.tables import Table
+    from unspur.report.results import Findings
+    from unspur.selection import Rows
+
+#: What a removal can be compared with.
+METHODS = [name for name in (*REMOVERS, *HEADS) if name != "none"]
+#: Where a context keeps what was typed after the verb.
+TYPED = "unspur.typed"
+
+
+class Typed(click.Command):
+    """A verb that knows the words it was given, for the page to say how it was made."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep the words, then take them as options."""
+        ctx.meta[TYPED] = list(args)
+        return super().parse_args(ctx, args)
+
+
+def _shape(ctx: click.Context, parameter: click.Parameter, given: str | None) -> tuple[int, ...] | None:  # noqa: ARG001
+    if given is None:
+        return None
+    if not re.fullmatch(r"[1-9]\d{0,4}[x×][1-9]\d{0,4}([x×]3)?", given):
+        raise click.BadParameter(f"{given!r} is not HEIGHTxWIDTH, such as 64x64, or 64x64x3 for colours.")
+    return tuple(int(side) for side in re.split("[x×]", given))
+
+
+@click.command("report", cls=Typed)
+@click.argument("file", type=LocalPath())
+@label_options
+@cluster_option
+@where_option()
+@click.option("--output", default="report.html", show_default=True, type=LocalPath(), help="Where the page goes.")
+@click.option("--removal", type=LocalPath(), help="A removal that unspur fit saved; else one is fitted here.")
+@click.option("--save", type=LocalPath(), help="Keep the removal that is fitted here (a .safetensors file).")
+@click.option("--test", "test_file", type=LocalPath(), help="File with test rows; else 30 % of each group of FILE.")
+@where_option("test")
+@click.option("--validation", type=LocalPath(), help="File with rows to test directions, and choose last layers, on.")
+@where_option("validation")
+@click.option("--with", "compared", multiple=True, type=click.Choice(METHODS), metavar="NAME",
+              help=f"A method to compare with, may be repeated: {', '.join(METHODS)}.")  # fmt: skip
+@click.option("--show", metavar="NAME", shell_complete=columns_of("file"),
+              help="What rows are: a column of paths or texts, an array of pictures, or, for a store, the .csv table "
+              "or the dataset that it was made of.")  # fmt: skip
+@click.option("--root", type=LocalPath(path_type=Path), help="Folder of the pictures (that of FILE).")
+@outside_option
+@click.option("--image-shape", metavar="HxW[x3]", callback=_shape, help="Rows are the pixels of pictures of this size.")
+@click.option("--encoder", "encoder_name", metavar="NAME", help="Network that made the rows: show where it looks.")
+@click.option("--title", help="Of the page.")
+@fitting_options
+@seed_option
+@force_option
+@json_option
+def report_command(
+    file: str,
+    main: str,
+    concept: tuple[str, ...],
+    ignore: tuple[str, ...],
+    missing_concept: str | None,
+    clusters: str | None,
+    where: Conditions,
+    output: str,
+    removal: str | None,
+    save: str | None,
+    test_file: str | None,
+    test_where: Conditions,
+    validation: str | None,
+    validation_where: Conditions,
+    compared: tuple[str, ...],
+    show: str | None,
+    root: Path | None,
+    allow_outside: bool,
+    image_shape: tuple[int, ...] | None,
+    encoder_name: str | None,
+    title: str | None,
+    seed: int,
+    force: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    r"""Write a page that shows all that a removal does.
+
+    The page is one HTML file that opens in any browser, without a network. Without --removal the concept is found in
+    the rows of FILE first; without test rows 30 % of each group are held out before that.
+
+    Example:
+      unspur report birds.csv --main bird --concept background \
+          --show picture --with LEACE --output birds.html
+      unspur report train.npz --test test.npz --main bird \
+          --concept background --removal background.safetensors
+    """
+    from unspur import load
+    from unspur.report.building import check_page, write_page
+
+    ctx = click.get_current_context()
+    _refuse_contradictions(ctx, removal, save, show, encoder_name)
+    check_page(output, overwrite=force)
+    _refuse_in_the_way(output, save, (file, removal, test_file, validation), force)
+    test_file = other_file(file, test_file, where, test_where, "test")
+    validation = other_file(file, validation, where, validation_where, "validation")
+    ignore = tuple(name for name in ignore if name != show)  # which is neither feature nor label
+    labels = with_clusters((main, *concept), clusters)
+    labels += _aside(show, file, needed=test_file in (None, file))
+    conditions = (where, test_where, validation_where)
+    table = read_rows(file, labels, ignore, where, others=conditions)
+    notes = look_at(table, main, concept)
+    if removal is not None:  # its features, in its order
+        fitted = load(removal)
+        table = table.like(getattr(fitted, "feature_names_in_", None), fitted.n_features_in_)
+    missing = missing_values(missing_concept, table, concept)
+    if removal is None:
+        say_left_out(concept_labels(table, concept, missing), together=options["orthogonality"] == "auto")
+    others: dict[str, Table | None] = {}
+    for name, path, chosen in (("test", test_file, test_where), ("validation", validation, validation_where)):
+        labels = with_clusters((main, *concept), clusters)
+        labels = labels if name == "validation" else aside(labels, clusters, path)
+        labels += _aside(show, path, needed=name == "test")
+        others[name] = None if path is None else read_like(table, path, labels, ignore, chosen, conditions)
+    test = others["test"]
+    if removal is not None:
+        notes = [*notes, flattered(file, held_out=test is None)]
+    if test is None:
+        table, test = divided(table, (main, *concept), missing, seed, clusters)
+    content = shown(show, test, root, allow_outside=allow_outside) if show is not None else {}  # before it is fitted
+    watched = not as_json and sys.stderr.isatty()
+    rows = {name: rows_of(part, main, concept, missing, clusters)
+            for name, part in (("train", table), ("test", test), ("validation", others["validation"]))
+            if part is not None}  # fmt: skip
+    require_other_clusters(rows["train"], {name: part for name, part in rows.items() if name != "train"}, clusters)
+    one = missing[concept[0]] if len(concept) == 1 else None
+    remover = _remover(removal, table, rows, (seed, one, watched), main, options)
+    if save is not None:
+        remover.save(save, overwrite=force)
+    found = _found(
+        remover, rows, compared, watched, main=main, concept=concept, image_shape=image_shape, seed=seed,
+        saved=removal or save, command=shlex.join(["unspur", "report", *ctx.meta[TYPED]]),
+        **content, **_network(encoder_name, table), ids=test.columns.get("id"), notes=notes,
+        source=_source(ctx.params),
+    )  # fmt: skip
+    write_page(found, output, title=title, overwrite=force)
+    _tell(found, output, save, as_json)
+
+
+def _refuse_contradictions(
+    ctx: click.Context, removal: str | None, save: str | None, show: str | None, encoder: str | None
+) -> None:
+    typed = [name for name in FITTING if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    if removal is not None and (typed or save is not None):
+        option = "--save" if save is not None else f"--{typed[0].replace('_', '-')}"
+        raise click.UsageError(f"{option} is for a removal that is fitted here; --removal names one that is there.")
+    if encoder is not None and show is None:
+        raise click.UsageError("--encoder shows where a network looks in pictures; say with --show where they are.")
+
+
+def _refuse_in_the_way(output: str, save: str | None, inputs: tuple[str | None, ...], force: bool) -> None:
+    from unspur.io.artifact import refuse_existing
+
+    refuse_input_as_output(output, *inputs)
+    if Path(output).suffix.lower() not in (".html", ".htm"):
+        raise click.UsageError(f"--output {output}: the page is HTML; give it a name that ends in .html.")
+    if save is not None:
+        if Path(save).resolve() == Path(output).resolve():
+            raise click.UsageError(f"--save and --output are both {output}; they are two files.")
+        require_removal_name(save, "--save")
+        refuse_existing(save, overwrite=force)
+        refuse_input_as_output(save, *inputs)
+
+
+def _aside(show: str | None, path: str | None, *, needed: bool) -> tuple[str, ...]:
+    """The column to show, which is no feature, if it is one; of files whose rows are not shown, if they have it."""
+    if show is None or path is None or not is_column(show):
+        return ()
+    return (show,) if needed or show in column_names(path) else ()
+
+
+def _remover(
+    removal: str | None,
+    table: Table,
+    rows: dict[str, Rows],
+    how: tuple[int, Any, bool],
+    main: str,
+    options: dict[str, Any],
+) -> Any:
+    """The removal that was saved, or one that is fitted on the training rows."""
+    import numpy as np
+
+    from unspur import load
+
+    seed, missing, watched = how
+    if removal is not None:
+        return load(removal)
+    jse, _ = fitted_jse(
+        rows["train"], rows.get("validation"), main, missing=missing, seed=seed, watched=watched, **options
+    )
+    if table.features is not None:
+        jse.feature_names_in_ = np.array(table.features, dtype=object)
+    return jse
+
+
+def _source(given: dict[str, Any]) -> str:
+    """The options that tell other verbs, too, of these rows."""
+    words = [given["file"]]
+    names = {"clusters": "cluster", "test_file": "test"}
+    for option in ("main", "concept", "ignore", "missing_concept", "clusters", "where", "test_file", "test_where",
+                   "validation", "validation_where"):  # fmt: skip
+        values = given[option] if isinstance(given[option], tuple) else [given[option]]
+        for value in values:
+            if value is not None:
+                text = "=".join(value) if isinstance(value, tuple) else str(value)
+                words += [f"--{names.get(option, option).replace('_', '-')}", text]
+    if given["show"] is not None and is_column(given["show"]) and given["show"] not in given["ignore"]:
+        words += ["--ignore", given["show"]]  # which other verbs do not show, and which is no feature
+    return shlex.join(words)
+
+
+def _network(name: str | None, table: Table) -> dict[str, Any]:
+    """The network and the principal components that a store's rows were reduced to, as arguments of `find`."""
+    if name is None:
+        return {}
+    from unspur.embed import load_encoder
+    from unspur.embed.reduction import Reduction
+    from unspur.embed.store import REDUCTION
+
+    reduced = table.path / REDUCTION
+    return {"encoder": load_encoder(name), "reduction": Reduction.read(reduced) if reduced.is_file() else None}
+
+
+def _found(
+    remover: Any, rows: dict[str, Rows], compared: tuple[str, ...], watched: bool, **options: Any
+) -> Findings:  # fmt: skip
+    from tqdm.auto import tqdm
+
+    from unspur.report import find
+    from unspur.report.measuring import STEPS
+
+    with tqdm(total=STEPS + len(compared), desc="report", disable=not watched) as bar:
+
+        def report(name: str) -> None:
+            bar.set_postfix_str(name)
+            bar.update()
+
+        return find(
+            remover, rows["train"], rows["test"], validation=rows.get("validation"), compare=compared, report=report,
+            **options,
+        )  # fmt: skip
+
+
+def _tell(found: Findings, output: str, save: str | None, as_json: bool) -> None:
+    from unspur.report.page import verdict
+
+    if as_json:
+        echo_json({
+            "report": output, "removal": save, "spurious": found.removed, "main": found.kept, "ambient": found.ambient,
+            "judged": [line.to_dict() for line in found.judged], "choice": found.choice, "verdict": verdict(found),
+            "warnings": found.warnings,
+        })  # fmt: skip
+        return
+    for sentence in verdict(found):  # warnings come first
+        say(sentence)
+    if save is not None:
+        say()
+        say_where("Removal", save)
+    say()
+    say_where("Report", output)
+    say("Open it in a browser.")

@@ -1,0 +1,325 @@
+"""Show every example to an encoder once and keep what comes out; a run that was stopped goes on where it was.
+
+::
+
+    digest of data and encoder ──▶ is there such a store? ──▶ found, and left alone
+                                          │ no
+                  progress.json ──▶ rows.part.npy, batch by batch ──▶ labels.csv, rows.npy ──▶ manifest.json
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from unspur._disk import BusyError, disk_error
+from unspur._locks import hold
+from unspur._reading import NUMBER, load_npy, read_json
+from unspur._temporary import take_place
+from unspur._typing import Array, BoolArray
+from unspur._version import __version__
+from unspur.embed import store as layout
+from unspur.embed.base import Encoder, NetworkEncoder
+from unspur.embed.examples import Examples
+from unspur.embed.grey import Grey
+from unspur.embed.memory import keep_freed_memory, peak_memory
+from unspur.embed.reduction import Reduction
+from unspur.embed.store import EmbeddingStore, new_rows
+from unspur.exceptions import InputError, OutputExistsError
+from unspur.io.artifact import atomic
+
+BATCH = 16
+#: Rows, and seconds, after which it is noted how far we are, whichever comes first.
+NOTE_EVERY, NOTE_SECONDS = 512, 10.0
+LOCK = ".lock"
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def embed(
+    examples: Examples,
+    encoder: Encoder,
+    folder: str | Path,
+    *,
+    pca: int | None = None,
+    half: bool = False,
+    batch: int = BATCH,
+    workers: int = 2,
+    overwrite: bool = False,
+    progress: bool = True,
+) -> EmbeddingStore:
+    """Embed all examples into the store `folder`, which is created, continued, or found finished and left alone.
+
+    With `pca`, rows are reduced to that many principal components of the rows whose split is "train" (of all, if there
+    is no such column). `half` keeps them in float16, whose rounding is far below that of a network in bfloat16. A store
+    with other rows in it is an error unless `overwrite`; a folder with other files in it always is.
+    """
+    _check(examples, encoder, pca, batch)
+    wanted: dict[str, Any] = {
+        "dataset": {"name": examples.name, "settings": dict(examples.settings), "digest": examples.digest()},
+        "encoder": {"name": encoder.name, "digest": encoder.digest, "device": encoder.device},
+        "pca": pca,
+    }  # fmt: skip
+    if half:
+        wanted["half"] = True
+    if isinstance(encoder, NetworkEncoder) and encoder.training:
+        wanted["encoder"]["training"] = dict(encoder.training)
+    work = _Embedding(Path(folder), examples, encoder, wanted, overwrite)
+    found = work.finished()
+    if found is not None:
+        work.tidy()
+        return found
+    work.folder.mkdir(parents=True, exist_ok=True)
+    keep_freed_memory()
+    try:
+        with hold(work.folder / LOCK):
+            found = work.finished()  # while we waited for the lock, perhaps
+            if found is not None:
+                return found
+            done, spent = work.begin()
+            seconds = work.fill(done, spent, batch, workers, progress=progress)
+            return work.finish(seconds)
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        advice = "Make room and give the same command again: what is finished is kept."
+        raise disk_error(error, folder, advice) from error
+
+
+def _check(examples: Examples, encoder: Encoder, pca: int | None, batch: int) -> None:
+    """Whatever would be found wrong in the end is found wrong before anything is embedded."""
+    if examples.kind != encoder.kind:
+        raise InputError(f"{encoder.name} embeds {encoder.kind}s; {examples.name} has {examples.kind}s.")
+    if len(set(examples.ids)) < len(examples) or not len(examples):
+        raise InputError(f"{examples.name} needs examples with ids that all differ; it has {len(examples)}.")
+    if "id" in examples.labels:
+        raise InputError("A label cannot be called 'id': that is the column of names. Rename it.")
+    odd = [name for name, column in examples.labels.items() if np.shape(column) != (len(examples),)]
+    if odd:
+        raise InputError(f"{examples.name} has {len(examples)} examples; {odd[0]} has not one value for each.")
+    if batch < 1:
+        raise InputError(f"batch is a number of examples, 1 at least; got {batch}.")
+    rows = int(_training(examples).sum())
+    if pca is not None and not 1 <= pca <= min(rows, encoder.width):
+        raise InputError(
+            f"{rows} training rows of {encoder.width} features have no {pca} principal components; ask for "
+            f"{min(rows, encoder.width)} at most."
+        )
+
+
+def _training(examples: Examples) -> BoolArray:
+    """The examples that may decide how rows are reduced."""
+    split = examples.labels.get("split")
+    return np.ones(len(examples), dtype=bool) if split is None else np.asarray(split == "train")
+
+
+@dataclass(frozen=True, slots=True)
+class _Embedding:
+    """One store in the making; `wanted` says what its rows are rows of."""
+
+    folder: Path
+    examples: Examples
+    encoder: Encoder
+    wanted: dict[str, Any]
+    overwrite: bool
+
+    def finished(self) -> EmbeddingStore | None:
+        """The store, if it is there and is what is wanted."""
+        if self.overwrite or not (self.folder / layout.MANIFEST).exists():
+            return None
+        there = layout.read_manifest(self.folder)
+        if _same(there, self.wanted):
+            return EmbeddingStore.open(self.folder)
+        raise OutputExistsError(
+            f"{self.folder} holds other embeddings ({_words(there)}) than those asked for ({_words(self.wanted)}). "
+            "Choose another folder, or pass overwrite=True."
+        )
+
+    def tidy(self) -> None:
+        """Remove what a process left beside a whole store when it was killed at its very end."""
+        left = [self.folder / name for name in (layout.PROGRESS, layout.PART)]
+        if any(path.exists() for path in (self.folder / LOCK, *left)):
+            with suppress(BusyError, OSError), hold(self.folder / LOCK):  # a store that can only be read stays as it is
+                for path in left:
+                    path.unlink(missing_ok=True)
+
+    def begin(self) -> tuple[int, float]:
+        """How many rows are there already, and the seconds they took."""
+        folder, shape = self.folder, (len(self.examples), self.encoder.width)
+        part, there = folder / layout.PART, _read(folder / layout.PROGRESS)
+        if not any((folder / name).exists() for name in (layout.MANIFEST, layout.PROGRESS)):
+            _require_empty(folder)
+        if there is not None and not self.overwrite:
+            if not _same(there, self.wanted):
+                raise OutputExistsError(
+                    f"{folder} holds the beginning of other embeddings ({_words(there)}). Choose another folder, or "
+                    "pass overwrite=True."
+                )
+            done = int(there["done"])
+            if done == shape[0] and not part.exists() and (folder / layout.ROWS).exists():
+                (folder / layout.ROWS).replace(part)  # stopped just before the manifest
+            if _is_part(part, shape) and 0 <= done <= shape[0]:
+                take_place(part)  # the process may have died before it did
+                return done, float(there["seconds"])
+        self._note(0, 0.0)  # first: from here on the folder is known as the beginning of these rows
+        for name in (layout.MANIFEST, layout.ROWS, layout.LABELS, layout.REDUCTION):
+            (folder / name).unlink(missing_ok=True)
+        new_rows(part, shape)
+        return 0, 0.0
+
+    def fill(self, done: int, spent: float, batch: int, workers: int, *, progress: bool) -> float:
+        """Embed what is not there yet; return the seconds that all rows took."""
+        examples, start = self.examples, time.perf_counter()
+        rows = np.lib.format.open_memmap(self.folder / layout.PART, mode="r+")
+        noted, last = done, start
+        shown = None if progress else True  # None: only on a terminal
+        with tqdm(total=len(examples), initial=done, unit=examples.kind, disable=shown) as bar:
+            for at, loaded in _batches(self._load, len(examples), done, batch, workers):
+                made = np.asarray(self._run(loaded))
+                if made.shape != (len(loaded), self.encoder.width):
+                    raise InputError(
+                        f"{self.encoder.name} made {made.shape} of {len(loaded)} examples; it promises "
+                        f"{self.encoder.width} numbers for each."
+                    )
+                done = at + len(loaded)
+                rows[at:done] = made
+                bar.update(len(loaded))
+                now = time.perf_counter()
+                if done - noted >= NOTE_EVERY or now - last >= NOTE_SECONDS or done == len(examples):
+                    _require_finite(rows, noted, done, examples)
+                    rows.flush()
+                    self._note(done, spent + now - start)
+                    noted, last = done, now
+        return spent + time.perf_counter() - start
+
+    def _load(self, index: int) -> Any:
+        """One example, prepared where the encoder can do so in a thread of its own."""
+        example = self.examples[index]
+        return self.encoder.prepare(example) if isinstance(self.encoder, NetworkEncoder | Grey) else example
+
+    def _run(self, loaded: list[Any]) -> Array:
+        return self.encoder.rows(loaded) if isinstance(self.encoder, NetworkEncoder | Grey) else self.encoder(loaded)
+
+    def finish(self, seconds: float) -> EmbeddingStore:
+        """Reduce, write labels, give the rows their name, and write the manifest."""
+        folder, part, final = self.folder, self.folder / layout.PART, self.folder / layout.ROWS
+        layout.write_labels(folder / layout.LABELS, self.examples.ids, self.examples.labels)
+        ids, labels = layout.read_labels(folder / layout.LABELS)  # as they will be read
+        rows = np.lib.format.open_memmap(part, mode="r")
+        half = "half" in self.wanted
+        if self.wanted["pca"] is not None or half:
+            rows = _rewritten(rows, _training(self.examples), self.wanted["pca"], folder, half=half)
+        shape, digest = rows.shape, layout.content_digest(rows, ids, labels)
+        del rows  # some systems rename no file that is open
+        if self.wanted["pca"] is None and not half:
+            part.replace(final)
+        _write(
+            folder / layout.MANIFEST,
+            {
+                "format": layout.FORMAT, "unspur": __version__, **self.wanted, "rows": shape[0], "width": shape[1],
+                "labels": sorted(labels), "digest": digest,
+                "labels_digest": layout.file_digest(folder / layout.LABELS),
+                "seconds": round(seconds, 1), "peak_memory_mb": _megabytes(peak_memory()),
+            },
+        )  # fmt: skip
+        (folder / layout.PROGRESS).unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
+        return EmbeddingStore.open(folder)
+
+    def _note(self, done: int, seconds: float) -> None:
+        _write(self.folder / layout.PROGRESS, {**self.wanted, "done": done, "seconds": seconds})
+
+
+def _require_empty(folder: Path) -> None:
+    """Nothing in a folder that is no store is ever replaced."""
+    other = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+    if other:
+        raise OutputExistsError(
+            f"{folder} is no embedding store and holds other files, such as {other[0]}. Name a folder of its own."
+        )
+
+
+def _is_part(path: Path, shape: tuple[int, int]) -> bool:
+    try:
+        rows = load_npy(path, mapped=True)
+        return bool(rows.shape == shape and rows.dtype == np.float32)
+    except (OSError, ValueError):
+        return False
+
+
+def _batches(
+    load: Callable[[int], Any], count: int, start: int, batch: int, workers: int
+) -> Iterator[tuple[int, list[Any]]]:
+    """Batches from `start` on, the next one being loaded while one is in use."""
+    with ThreadPoolExecutor(max(1, workers)) as pool:
+        ahead = None
+        for at in range(start, count, batch):
+            members = range(at, min(at + batch, count))
+            coming = at, [pool.submit(load, i) for i in members]
+            if ahead is not None:
+                yield ahead[0], [loading.result() for loading in ahead[1]]
+            ahead = coming
+        if ahead is not None:
+            yield ahead[0], [loading.result() for loading in ahead[1]]
+
+
+def _require_finite(rows: Array, start: int, stop: int, examples: Examples) -> None:
+    bad = np.flatnonzero(~np.isfinite(rows[start:stop]).all(axis=1))
+    if len(bad):
+        raise InputError(
+            f"The encoder made NaN or infinity of {len(bad)} examples, the first {examples.ids[start + bad[0]]}. Look "
+            "at that one; or begin again with --precision float32 --force."
+        )
+
+
+def _rewritten(rows: Array, training: BoolArray, k: int | None, folder: Path, *, half: bool) -> Array:
+    """Write the rows reduced to `k` components, in half precision, or both; return them."""
+    reduction = None if k is None else Reduction.fit(rows[training], k)
+    made = new_rows(folder / layout.ROWS, (len(rows), rows.shape[1] if k is None else k), half=half)
+    for at in range(0, len(rows), 4096):
+        part = rows[at : at + 4096]
+        made[at : at + 4096] = part if reduction is None else reduction(part)
+    made.flush()
+    if reduction is not None:
+        reduction.write(folder / layout.REDUCTION)
+    return made
+
+
+def _same(there: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    """Whether two descriptions are of the same rows."""
+    plain = json.loads(json.dumps(wanted))
+    return all(there.get(key) == plain[key] for key in plain)
+
+
+def _words(described: dict[str, Any]) -> str:
+    try:
+        data, encoder = described["dataset"], described["encoder"]
+        return f"{data['name']} {data['digest']} by {encoder['name']} on {encoder['device']}, pca {described['pca']}"
+    except (KeyError, TypeError):
+        return "not readable"
+
+
+def _write(path: Path, value: dict[str, Any]) -> None:
+    with atomic(path, overwrite=True) as temporary:
+        temporary.write_text(json.dumps(value, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """A note of progress; None if there is none that can be read."""
+    try:
+        return dict(read_json(path, {"done": int, "seconds": NUMBER}))
+    except (OSError, ValueError):
+        return None
+
+
+def _megabytes(size: int | None) -> int | None:
+    return None if size is None else round(size / 2**20)

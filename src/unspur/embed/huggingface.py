@@ -1,0 +1,237 @@
+"""Any vision or text model of Hugging Face as an encoder, by name or by folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from threading import Lock
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unspur._extras import require
+from unspur.embed.base import NetworkEncoder, Precision, Where
+from unspur.embed.examples import Kind
+from unspur.embed.hub import first_line, load_network, model_folder, quietly, settings_of
+from unspur.embed.images import Preparation, square, standardised
+from unspur.exceptions import InputError
+
+#: Libraries that a network of the hub needs.
+HUB = ("torch", "transformers", "huggingface_hub")
+
+Pooling = Literal["cls", "mean"]
+#: No text is cut before this many tokens, unless the network takes fewer.
+LONGEST = 512
+
+
+class HubVision(NetworkEncoder):
+    """A vision model up to its pooled features.
+
+    The features are what the model itself pools (`pooler_output`). A model without trained pooling gives its first
+    token if that stands for the whole picture (ViT), else the mean over positions.
+
+    Parameters
+    ----------
+    name : owner/model of the hub, or a folder written by `save_pretrained`.
+    revision : branch, tag or commit of the hub.
+    preparation : how pictures are prepared; by default as the model's own image processor does.
+    known_as : name in results; by default `name`, of a folder its last part.
+    """
+
+    kind: Kind = "image"
+
+    def __init__(
+        self,
+        name: str,
+        device: str = "auto",
+        precision: Precision = "auto",
+        revision: str | None = None,
+        *,
+        preparation: Preparation | None = None,
+        known_as: str | None = None,
+    ) -> None:
+        require(f"{name} needs", *HUB, "PIL", extra="encoders")
+        import torch
+        from PIL import Image
+
+        where = Where.choose(device, precision)
+        folder = model_folder(name, revision)
+        network = load_network(folder, name)
+        # Models of pictures and texts have two halves.
+        network = getattr(network, "vision_model", network)
+        if preparation is None:
+            self._processor, words = _own_processor(folder, name), settings_of(folder, "image")
+        else:
+            words = f"{settings_of(folder, None)}\n{preparation}"
+        self.preparation = preparation
+        self._stands_for_all = any(
+            key.endswith(("cls_token", "class_embedding")) for key, _ in network.named_parameters()
+        )
+        network = network.to(where.device, memory_format=torch.channels_last)
+        super().__init__(network, where, known_as or _short(name), words)
+        self.width = _probed_width(self, Image.new("RGB", (64, 64), "grey"))
+
+    def prepare(self, example: Any) -> Any:
+        """As the model's own image processor does, or as was asked."""
+        if self.preparation is not None:
+            return square(example, self.preparation)
+        return self._processor(images=[example], return_tensors="np")["pixel_values"][0]
+
+    def batch(self, prepared: Sequence[Any]) -> Any:
+        """Pictures on the device."""
+        import torch
+
+        if self.preparation is not None:
+            return standardised(prepared, self.preparation, self.where.device)
+        batch = torch.from_numpy(np.stack(prepared))
+        return batch.to(self.where.device, memory_format=torch.channels_last)
+
+    def features(self, inputs: Any) -> Any:
+        """Pooled features."""
+        output = self.network(pixel_values=inputs)
+        features = getattr(output, "pooler_output", None)
+        if features is None:
+            features = output.last_hidden_state.float()
+            if features.ndim == 4:
+                features = features.mean(dim=(2, 3))
+            else:
+                features = features[:, 0] if self._stands_for_all else features.mean(dim=1)
+        return features.float().flatten(1)
+
+    def feature_maps(self, inputs: Any) -> Any:
+        """The last feature map of a convolutional network that pools by averaging, such as ResNet."""
+        output = self.network(pixel_values=inputs)
+        maps, pooled = output.last_hidden_state, getattr(output, "pooler_output", None)
+        if maps.ndim == 4:
+            maps = maps.float()
+            mean = maps.mean(dim=(2, 3))
+            if pooled is None or _close(pooled.float().flatten(1), mean):
+                return maps
+        return super().feature_maps(inputs)
+
+
+class HubText(NetworkEncoder):
+    """A text model up to the features of a whole text.
+
+    A batch is padded to its longest text, and the padding is masked: no row depends on the others of its batch.
+
+    Parameters
+    ----------
+    name, revision, known_as : as for `HubVision`.
+    pooling : "cls", the first token (the paper's, for BERT), or "mean", over all tokens of the text.
+    max_length : tokens after which a text or pair is cut; by default what the network takes, at most 512.
+    """
+
+    kind: Kind = "text"
+
+    def __init__(
+        self,
+        name: str,
+        device: str = "auto",
+        precision: Precision = "auto",
+        revision: str | None = None,
+        *,
+        pooling: Pooling = "cls",
+        max_length: int | None = None,
+        known_as: str | None = None,
+    ) -> None:
+        if pooling not in get_args(Pooling):
+            raise InputError(f"pooling is 'cls' or 'mean'; got {pooling!r}.")
+        require(f"{name} needs", *HUB, extra="encoders")
+        where = Where.choose(device, precision)
+        folder = model_folder(name, revision)
+        network = load_network(folder, name)
+        network = getattr(network, "text_model", network)
+        self._tokenizer = _tokenizer(folder, name)
+        self._one_at_a_time = Lock()  # a tokenizer keeps settings that threads must not change under each other
+        taken = min(
+            self._tokenizer.model_max_length, getattr(network.config, "max_position_embeddings", LONGEST), LONGEST
+        )
+        self._max_length = taken if max_length is None else max_length
+        if not 3 <= self._max_length <= taken:
+            raise InputError(f"max_length is a number of tokens from 3 to {taken} for {name}; got {max_length}.")
+        self._pooling = pooling
+        words = f"{settings_of(folder, 'text')}\n{pooling}, {self._max_length} tokens"
+        super().__init__(network.to(where.device), where, known_as or _short(name), words)
+        self.width = _probed_width(self, "grey")
+
+    def prepare(self, example: Any) -> dict[str, list[int]]:
+        """Tokens of a string, or of a pair of strings."""
+        texts = example if isinstance(example, tuple) else (example,)
+        if len(texts) not in (1, 2) or not all(isinstance(text, str) for text in texts):
+            raise InputError(f"A text is a string or a pair of strings; got {example!r}.")
+        with self._one_at_a_time:
+            return dict(self._tokenizer(*texts, truncation=True, max_length=self._max_length))
+
+    def batch(self, prepared: Sequence[dict[str, list[int]]]) -> Any:
+        """Tokens on the device, padded on the right to the longest text."""
+        import torch
+
+        longest = max(len(tokens["input_ids"]) for tokens in prepared)
+        padding = {"input_ids": self._tokenizer.pad_token_id, "token_type_ids": self._tokenizer.pad_token_type_id}
+        inputs = {}
+        for key in prepared[0]:
+            table = np.full((len(prepared), longest), padding.get(key, 0), dtype=np.int64)
+            for line, tokens in zip(table, prepared, strict=True):
+                line[: len(tokens[key])] = tokens[key]
+            inputs[key] = torch.from_numpy(table).to(self.where.device)
+        return inputs
+
+    def features(self, inputs: Any) -> Any:
+        """The first token, or the mean over the tokens of each text."""
+        states = self.network(**inputs).last_hidden_state.float()
+        if self._pooling == "cls":
+            return states[:, 0]
+        mask = inputs["attention_mask"][:, :, None]
+        return (states * mask).sum(dim=1) / mask.sum(dim=1)
+
+
+def _short(name: str) -> str:
+    """A name for results: where a folder lies on this machine is nobody's business."""
+    folder = Path(name).expanduser()
+    return folder.resolve().name if folder.is_dir() else name
+
+
+def _own_processor(folder: Path, name: str) -> Any:
+    """The model's own image processor."""
+    from transformers import AutoImageProcessor
+
+    try:
+        with quietly():
+            # PIL's resizing: the other backend needs torchvision and scales a little differently.
+            return AutoImageProcessor.from_pretrained(
+                folder, backend="pil", trust_remote_code=False, local_files_only=True
+            )
+    except Exception as error:  # of a library that raises nearly every kind
+        raise InputError(f"{name} has no image processor that could be used: {first_line(error)}") from error
+
+
+def _close(one: Any, other: Any) -> bool:
+    """Whether two batches of features are the same up to rounding in bfloat16."""
+    return bool((one - other).norm() <= 0.02 * other.norm())
+
+
+def _tokenizer(folder: Path, name: str) -> Any:
+    """The model's own tokenizer, padding on the right so that the first token is the text's first."""
+    from transformers import AutoTokenizer
+
+    try:
+        with quietly():
+            tokenizer = AutoTokenizer.from_pretrained(
+                folder, padding_side="right", trust_remote_code=False, local_files_only=True
+            )
+    except Exception as error:  # of a library that raises nearly every kind
+        raise InputError(f"{name} has no tokenizer that could be used: {first_line(error)}") from error
+    if tokenizer.pad_token is None:
+        raise InputError(f"{name} has no padding token, so texts cannot be batched; use an encoder such as BERT.")
+    return tokenizer
+
+
+def _probed_width(encoder: Callable[[Sequence[Any]], NDArray[np.float32]], example: Any) -> int:
+    """Width of one embedded example: settings name it differently from model to model."""
+    try:
+        return int(encoder([example]).shape[1])
+    except Exception as error:  # whatever a network of another make may raise
+        what = "text" if isinstance(example, str) else "picture"
+        raise InputError(f"The network cannot embed a {what} by itself: {first_line(error)}") from error

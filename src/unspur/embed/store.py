@@ -1,0 +1,166 @@
+"""An embedding store: a folder with rows, labels and a manifest that says what they are rows of.
+
+::
+
+    rows.npy        float32 or float16 (n, d), opened as a memory map
+    labels.csv      id and labels of each row
+    manifest.json   dataset and encoder with their digests, device, seconds; written last: a store that has one is whole
+    reduction.safetensors   mean and components, if rows were reduced
+
+Rows that are not finished yet are called ``rows.part.npy``; ``progress.json`` says how many there are and of what.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unspur._reading import brief, load_npy, read_json, require_kinds, require_regular
+from unspur._temporary import take_place
+from unspur._typing import Array
+from unspur.embed.examples import label_column
+from unspur.exceptions import ArtifactError, InputError
+from unspur.io.artifact import atomic
+from unspur.rows.names import first_line
+
+FORMAT = 1
+ROWS, LABELS, MANIFEST, REDUCTION = "rows.npy", "labels.csv", "manifest.json", "reduction.safetensors"
+#: Of rows that are not finished yet.
+PART, PROGRESS = "rows.part.npy", "progress.json"
+#: What a manifest must say for a store to be opened; it says more.
+_KINDS = {"digest": str}
+AGAIN = "Embed again with --force."
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingStore:
+    """Rows of shape (n, d), their ids and label columns, and the manifest."""
+
+    folder: Path
+    rows: Array
+    ids: tuple[str, ...]
+    labels: Mapping[str, Array]
+    manifest: Mapping[str, Any]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def digest(self) -> str:
+        """Digest of the rows and labels themselves."""
+        return str(self.manifest["digest"])
+
+    @classmethod
+    def open(cls, folder: str | Path) -> EmbeddingStore:
+        """Open a store; one that is unfinished, damaged or foreign is an error."""
+        folder = Path(folder)
+        manifest = read_manifest(folder)
+        try:
+            rows = load_npy(folder / ROWS, mapped=True)
+            ids, labels = read_labels(folder / LABELS)
+        except (OSError, ValueError, EOFError, csv.Error) as error:
+            raise ArtifactError(f"{folder} is damaged: {brief(error)}. {AGAIN}") from error
+        wanted = (manifest.get("rows"), manifest.get("width"))
+        if rows.dtype not in (np.float32, np.float16) or rows.shape != wanted or len(ids) != len(rows):
+            raise ArtifactError(
+                f"{folder} is damaged: its manifest promises {brief(wanted, 60)} numbers, {ROWS} has {rows.shape} of "
+                f"{rows.dtype} and {LABELS} {len(ids)} lines. {AGAIN}"
+            )
+        # Labels are read anyway, so that they can be held against their digest; rows are not: `verify` reads them.
+        if manifest.get("labels_digest", seen := file_digest(folder / LABELS)) != seen:
+            raise ArtifactError(f"{folder / LABELS} was changed after it was written. Put it back, or embed again.")
+        return cls(folder, rows, ids, labels, manifest)
+
+    def verify(self) -> None:
+        """Read everything once and compare with the digest of the manifest."""
+        found = content_digest(self.rows, self.ids, self.labels)
+        if found != self.digest:
+            raise ArtifactError(f"{self.folder} has changed since it was written: {found} instead of {self.digest}.")
+
+    def column(self, name: str) -> Array:
+        """A label by name."""
+        if name not in self.labels:
+            raise InputError(f"{self.folder} has no label {name!r}; it has {', '.join(self.labels)}.")
+        return self.labels[name]
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of a whole store."""
+    path = folder / MANIFEST
+    if not path.exists():
+        begun = (folder / PROGRESS).exists()
+        raise InputError(
+            f"{folder} is an embedding store that is not finished; give the same command again."
+            if begun
+            else f"{folder} is not an embedding store: it has no {MANIFEST}. `unspur embed` makes one."
+        )
+    try:
+        manifest = read_json(path, {"format": int})
+        if (version := manifest["format"]) == FORMAT:
+            require_kinds(manifest, _KINDS)
+            require_kinds(encoder := manifest.get("encoder", {}), dict, "its encoder")
+            if (training := encoder.get("training")) is not None:
+                require_kinds(training, dict, "the training of its encoder")
+                require_kinds(training.get("history", []), [dict], "'history' of the training of its encoder")
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"{path} is damaged ({brief(error)}). {AGAIN}") from error
+    if version != FORMAT:
+        advice = "Upgrade unspur." if version > FORMAT else AGAIN
+        raise ArtifactError(f"{path} has format {version}; this version reads {FORMAT}. {advice}")
+    return dict(manifest)
+
+
+def file_digest(path: Path) -> str:
+    """16 hexadecimal digits of a file as it is."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+def content_digest(rows: Array, ids: Sequence[str], labels: Mapping[str, Array]) -> str:
+    """16 hexadecimal digits of rows, ids and labels."""
+    total = hashlib.sha256(repr(rows.shape).encode())
+    for start in range(0, len(rows), 4096):
+        total.update(np.ascontiguousarray(rows[start : start + 4096], dtype="<f4").tobytes())
+    total.update("\n".join(ids).encode())
+    for name in sorted(labels):
+        total.update(f"{name}:{','.join(map(str, labels[name].tolist()))}".encode())
+    return total.hexdigest()[:16]
+
+
+def new_rows(path: Path, shape: tuple[int, ...], *, half: bool = False) -> Array:
+    """Rows of zeros in a new file, open for writing; its place on the disk is taken now, not when it is filled."""
+    rows = np.lib.format.open_memmap(path, mode="w+", dtype=np.float16 if half else np.float32, shape=shape)
+    try:
+        take_place(path)
+    except OSError:
+        path.unlink()
+        raise
+    return rows
+
+
+def write_labels(path: Path, ids: Sequence[str], labels: Mapping[str, Array]) -> None:
+    """Ids and labels as one table."""
+    with atomic(path, overwrite=True) as part, part.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", *labels])
+        writer.writerows(zip(ids, *(column.tolist() for column in labels.values()), strict=True))
+
+
+def read_labels(path: Path) -> tuple[tuple[str, ...], dict[str, Array]]:
+    """Ids, and columns of whole numbers where all their values are some, else of words."""
+    require_regular(path)
+    with path.open(encoding="utf-8", newline="") as file:
+        first_line(file)
+        file.seek(0)
+        lines = csv.reader(file)
+        names = next(lines, [])
+        table = list(lines)
+    if names[:1] != ["id"] or any(len(line) != len(names) for line in table):
+        raise ValueError(f"{path.name} is not a table that starts with the column id")
+    columns = list(zip(*table, strict=True)) if table else [() for _ in names]
+    return tuple(columns[0]), {name: label_column(values) for name, values in zip(names[1:], columns[1:], strict=True)}

@@ -1,0 +1,186 @@
+"""Tables whose rows are read by the workers of a Dask cluster, chunk by chunk, from disks that they share.
+
+Labels are read here. Zarr groups hold rows and labels as arrays; Parquet files and ``.npy`` files are what they are for
+one machine. A task is a path and a range of rows, and opens its file itself: a file that is not there is an error,
+where an array that was opened elsewhere might take missing pieces for zeros.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from unspur._extras import require
+from unspur._typing import Array
+from unspur.exceptions import InputError
+from unspur.io.reading import read_table
+from unspur.io.table import Table, require_known
+from unspur.rows.memmap import StoredNpy, open_npy
+from unspur.rows.parquet_files import RowGroup, read_groups
+
+#: Bytes of rows in a chunk: so many that a task is worth its journey, so few that some fit into a worker.
+SMALLEST, LARGEST = 4 * 2**20, 128 * 2**20
+#: Chunks there may be, however large they get: a scheduler takes up to a millisecond for each, every time.
+MOST = 2000
+#: Chunks for each thread of the cluster, where the rows are few: the last ones then finish at about the same time.
+PER_THREAD = 2
+#: No bound on memory: a chunk is held as a whole anyway.
+PLENTY = 2**60
+
+
+#: What reads a range of rows, its arguments, and the range.
+Reading: TypeAlias = tuple[Callable[..., Array], tuple[Any, ...], tuple[int, int]]
+
+
+def read_clustered(paths: Sequence[str | Path], labels: tuple[str, ...], ignore: tuple[str, ...], client: Any) -> Table:
+    """Rows as a Dask array that the workers of `client` read, and labels as arrays.
+
+    `paths` is one Zarr group, one ``.npy`` file or embedding store, or Parquet files, a folder of them or a pattern.
+    """
+    threads = max(1, sum(client.nthreads().values()))
+    if len(paths) == 1 and _is_zarr(Path(paths[0])):
+        folder = Path(paths[0]).absolute()
+        _require_visible(client, [folder])
+        return _read_zarr(folder, labels, ignore, threads)
+    if any(str(path).lower().endswith((".npz", ".csv")) for path in paths):
+        raise InputError(
+            f"{paths[0]} has to be read as a whole; on a cluster rows come from Zarr, Parquet or .npy. Write one of "
+            "these."
+        )
+    table = read_table(paths, labels, ignore, memory=str(PLENTY))
+    stored, tasks = table.Z, list[Reading]()
+    if isinstance(stored, StoredNpy):
+        path = Path(stored.name)
+        _require_visible(client, [path])
+        dtype = open_npy(path).dtype
+        size = _rows_per_chunk(stored.shape, dtype.itemsize, threads)
+        tasks = [(_npy_rows, (str(path), *part), part) for part in _ranges(len(stored), size)]
+    else:
+        files = list(dict.fromkeys(group.path for group in stored.groups))
+        _require_visible(client, files)
+        dtype = stored.dtype
+        size = _rows_per_chunk(stored.shape, dtype.itemsize, threads)
+        tasks = [
+            (read_groups, (groups, stored.layout), (groups[0].start, groups[-1].start + groups[-1].rows))
+            for groups in _together(stored.groups, size)
+        ]
+    return replace(table, Z=_array(tasks, stored.shape[1], dtype))
+
+
+def _array(tasks: Sequence[Reading], d: int, dtype: Any) -> Array:
+    """A Dask array of shape (n, d) from what reads each range of its rows."""
+    import dask
+    import dask.array as da
+
+    return da.concatenate(
+        [
+            da.from_delayed(dask.delayed(read, pure=False)(*arguments), (stop - start, d), dtype)
+            for read, arguments, (start, stop) in tasks
+        ]
+    )
+
+
+def _rows_per_chunk(shape: tuple[int, int], itemsize: int, threads: int) -> int:
+    row = shape[1] * itemsize
+    total = shape[0] * row
+    size = min(LARGEST, max(SMALLEST, total // (PER_THREAD * threads)))
+    return max(1, max(size, total // MOST) // row)
+
+
+def _ranges(n: int, size: int) -> Iterator[tuple[int, int]]:
+    """Rows 0 … n in ranges of `size`."""
+    for start in range(0, n, size):
+        yield start, min(start + size, n)
+
+
+def _together(groups: Sequence[RowGroup], size: int) -> Iterator[list[RowGroup]]:
+    """Row groups that follow each other, also in several files, of about `size` rows in all.
+
+    None of them is cut: it would be read for both halves.
+    """
+    here: list[RowGroup] = []
+    for group in groups:
+        if here and group.start + group.rows - here[0].start > size:
+            yield here
+            here = []
+        here.append(group)
+    yield here
+
+
+def _require_visible(client: Any, paths: Sequence[Path]) -> None:
+    """Raise InputError unless every worker sees every path."""
+    names = [str(path) for path in paths]
+    missing = {worker: absent for worker, absent in client.run(_absent, names).items() if absent}
+    if missing:
+        worker, absent = next(iter(missing.items()))
+        raise InputError(
+            f"{len(missing)} of {len(client.nthreads())} workers do not see {absent[0]} (the first: {worker}). Workers "
+            "read the rows themselves: put files on a disk that all share, under the same path, or start a cluster "
+            "here with --dask local."
+        )
+
+
+def _absent(names: list[str]) -> list[str]:
+    return [name for name in names if not os.access(name, os.R_OK)]
+
+
+def _npy_rows(path: str, start: int, stop: int) -> Array:
+    """Rows of a mapped file: pages that are read when they are used."""
+    return open_npy(path)[start:stop]
+
+
+# Zarr
+
+
+def _is_zarr(path: Path) -> bool:
+    marks = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
+    return path.suffix.lower() == ".zarr" or any((path / mark).exists() for mark in marks)
+
+
+def _open_zarr(path: str | Path) -> Any:
+    require("Zarr arrays need", "zarr")
+    import zarr
+
+    try:
+        return zarr.open(str(path), mode="r")
+    except Exception as error:  # zarr's own errors differ from version to version
+        raise InputError(f"{path} cannot be read as Zarr: {str(error)[:200] or type(error).__name__}.") from error
+
+
+def _read_zarr(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...], threads: int) -> Table:
+    found = _open_zarr(path)
+    alone = hasattr(found, "shape")  # an array, not a group of them
+    named = {} if alone else dict(sorted(found.arrays()))
+    require_known(path, list(named), ignore)
+    named = {name: item for name, item in named.items() if name not in ignore}
+    if alone:
+        name, rows = "", found
+    else:
+        wide = [name for name, item in named.items() if len(item.shape) == 2 and name not in labels]
+        if "Z" not in wide and len(wide) != 1:
+            there = ", ".join(wide) or "none"
+            raise InputError(f"{path} needs one two-dimensional array, or one named Z; found: {there}.")
+        name = "Z" if "Z" in wide else wide[0]
+        rows = named[name]
+    if len(rows.shape) != 2 or rows.dtype.kind != "f" or not all(rows.shape):
+        raise InputError(
+            f"{path} holds {rows.dtype} of shape {rows.shape}; rows must be floating point of shape (n, d)."
+        )
+    # Only labels are read; others may be anything, and long.
+    columns = {label: np.asarray(named[label][:]) for label in labels if label in named}
+    size = _rows_per_chunk(rows.shape, rows.dtype.itemsize, threads)
+    own = int(rows.chunks[0])
+    size = max(own, size // own * own)  # a piece that lies in two chunks would be read twice
+    tasks = [(_zarr_rows, (str(path), name, *part), part) for part in _ranges(rows.shape[0], size)]
+    return Table(path, _array(tasks, int(rows.shape[1]), rows.dtype), None, columns)
+
+
+def _zarr_rows(path: str, name: str, start: int, stop: int) -> Array:
+    found = _open_zarr(path)
+    rows = found[name] if name else found
+    return np.asarray(rows[start:stop])

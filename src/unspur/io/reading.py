@@ -1,0 +1,238 @@
+"""Tables from files (``.npy``, ``.npz``, ``.csv``, ``.parquet``), folders of them, and from embedding stores."""
+
+from __future__ import annotations
+
+import csv
+import glob
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from unspur._typing import Array, FloatArray
+from unspur.embed.examples import label_column
+from unspur.embed.store import MANIFEST, PROGRESS, ROWS, EmbeddingStore
+from unspur.exceptions import InputError, NotFiniteError
+from unspur.io.npz import read_arrays
+from unspur.io.parquet import read_parquet, stored_parquet
+from unspur.io.table import (
+    KINDS,
+    Table,
+    load_npy,
+    no_features,
+    require_known,
+)
+from unspur.rows import Columns, MemoryRows, StoredRows
+from unspur.rows.memmap import StoredNpy
+from unspur.rows.names import PARQUET, first_line, listed, require_distinct, require_labels, separator, some
+from unspur.rows.opening import find_files, parquet_below
+from unspur.sums.moments import ColumnFaults
+
+#: Characters of a field that a message shows.
+LONGEST = 40
+
+
+def read_table(
+    paths: str | Path | Sequence[str | Path],
+    labels: tuple[str, ...] = (),
+    ignore: tuple[str, ...] = (),
+    *,
+    memory: str | None = None,
+    scratch: str | None = None,
+    progress: bool = False,
+) -> Table:
+    """Read rows and labels; `labels` and `ignore` name columns that are not features.
+
+    A folder with a manifest is an embedding store: its rows stay in their file, and its ids and labels become columns.
+    Parquet files may be several, a folder of them or a pattern. With a budget of `memory` rows stay in their files (see
+    `unspur.open_rows`, also for `scratch` and `progress`).
+    """
+    given = [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
+    path = given[0]
+    options: dict[str, Any] = {"scratch": scratch, "progress": progress}
+    if len(given) == 1 and path.is_dir() and not _holds_parquet(path):
+        return _read_store(path, ignore, memory, options)
+    files = _files(given)
+    path = files[0]
+    if memory is not None and path.suffix.lower() in (".npz", ".csv"):
+        raise InputError(
+            f"{path} has to be read as a whole; rows of .npy and Parquet files and of stores can stay where they are. "
+            "Write one of these, or leave --memory out."
+        )
+    readers = {".npy": _read_npy, ".npz": _read_npz, ".csv": _read_csv}
+    if memory is None and path.suffix.lower() in readers:
+        table = readers[path.suffix.lower()](path, labels, ignore)
+    elif memory is not None and path.suffix.lower() == ".npy":
+        table = replace(_read_npy(path, labels, ignore), Z=StoredNpy(path, memory=memory, **options))
+    elif memory is None:
+        table = read_parquet(files, labels, ignore)
+    else:
+        table = stored_parquet(files, labels, ignore, memory, options)
+    if table.Z.ndim == 2 and len(table.Z) == 0:
+        raise InputError(f"{path} has no rows.")
+    if table.Z.ndim != 2 or table.Z.dtype.kind not in "biuf" or table.Z.shape[1] == 0:
+        raise InputError(
+            f"{path} holds {table.Z.dtype} of shape {table.Z.shape}; rows must be numbers of shape (n, d)."
+        )
+    if table.features is not None and not isinstance(table.Z, StoredRows):  # those are looked at where they are used
+        none = np.zeros(len(table.Z), dtype=np.intp)
+        faults = ColumnFaults.of(MemoryRows(table.Z, Columns.of(none, none)))
+        if faults:
+            found = faults.describe(table.features)
+            raise NotFiniteError(f"{path} must be finite; found {found}. Drop those rows or fill the values in.")
+    return table
+
+
+def is_parquet(paths: Sequence[str | Path]) -> bool:
+    """Whether names, folders and patterns stand for Parquet files."""
+    given = [Path(path) for path in paths]
+    if any(path.is_dir() and not _holds_parquet(path) for path in given):
+        return False
+    return _files(given)[0].suffix.lower() in PARQUET
+
+
+def _files(given: Sequence[Path]) -> list[Path]:
+    """The files that were named, with folders and patterns of Parquet files put out."""
+    files: list[Path] = []
+    for path in given:
+        if path.is_file():
+            if path.stat().st_size == 0:
+                raise InputError(f"{path} is empty.")
+            if path.suffix.lower() not in KINDS:
+                raise InputError(f"{path}: unknown kind of file; known are {', '.join(KINDS)}.")
+            files.append(path)
+        elif path.is_dir() or glob.has_magic(str(path)):
+            files += find_files(path)
+        else:
+            raise InputError(f"There is no file {path}.")
+    others = [path for path in files if path.suffix.lower() in (".npy", ".npz", ".csv")]
+    if others and len(files) > 1:
+        raise InputError(f"{others[0]} is one of {len(files)} files; only Parquet files can be read together.")
+    return find_files(files)  # which refuses one that is named twice
+
+
+def _holds_parquet(folder: Path) -> bool:
+    """Whether a folder is one of Parquet files, rather than a store or what is left of one."""
+    if (folder / MANIFEST).exists() or (folder / PROGRESS).exists():
+        return False
+    return any(True for _ in parquet_below(folder))
+
+
+def _read_store(folder: Path, ignore: tuple[str, ...], memory: str | None, options: dict[str, Any]) -> Table:
+    store = EmbeddingStore.open(folder)
+    columns = {"id": np.array(store.ids), **store.labels}
+    require_known(folder, list(columns), ignore)
+    wanted = {
+        name: _with_gaps(column.tolist()) if column.dtype.kind == "U" else column
+        for name, column in columns.items()
+        if name not in ignore
+    }
+    if memory is not None:
+        return Table(folder, StoredNpy(folder / ROWS, memory=memory, **options), None, wanted)
+    half = store.rows.dtype == np.float16  # kept in memory as float32; others stay on the disk
+    return Table(folder, store.rows.astype(np.float32) if half else store.rows, None, wanted)
+
+
+def _read_npy(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> Table:
+    if ignore:
+        raise InputError(f"{path} has no named columns, so there is no {some(list(ignore))} to ignore.")
+    del labels  # they are files of their own
+    return Table(path, load_npy(path, "rows", mapped=True), None, {})
+
+
+def _read_npz(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> Table:
+    arrays = read_arrays(path, ignore)
+    wide = [name for name, array in arrays.items() if array.ndim == 2 and name not in labels]
+    rows = "Z" if "Z" in wide else wide[0] if len(wide) == 1 else None
+    if rows is None:
+        found = ", ".join(wide) or "none"
+        raise InputError(f"{path} needs one two-dimensional array, or one named Z; found: {found}.")
+    z = arrays.pop(rows)
+    return Table(path, z, None, {name: _gaps_marked(array) for name, array in arrays.items()})
+
+
+def _gaps_marked(array: Array) -> Array:
+    """Texts of a .npz, which can hold no gaps, with empty ones as gaps."""
+    if array.dtype.kind != "U" or not (empty := array == "").any():
+        return array
+    return np.where(empty, None, array.astype(object))
+
+
+def _read_csv(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> Table:
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            mark = separator(first_line(file))
+            file.seek(0)
+            lines = csv.reader(file, delimiter=mark)
+            header = next(lines)
+            require_distinct(path, header)
+            require_known(path, header, ignore)
+            return _csv_rows(path, header, lines, labels, ignore)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 text (byte {error.start}). Save it as UTF-8.") from error
+    except (csv.Error, StopIteration) as error:
+        raise InputError(f"{path} cannot be read as CSV: {str(error) or 'it has no lines'}.") from error
+
+
+def _csv_rows(
+    path: Path, header: list[str], lines: Iterable[list[str]], labels: tuple[str, ...], ignore: tuple[str, ...]
+) -> Table:
+    require_labels(path, header, [name for name in labels if name in header or not name.endswith(".npy")])
+    aside = [i for i, name in enumerate(header) if name in labels]
+    wanted = [i for i, name in enumerate(header) if name not in labels and name not in ignore]
+    if not wanted:
+        raise InputError(f"{path} has no feature columns besides {listed(header)}.")
+    rows: list[FloatArray] = []
+    texts: list[list[str]] = []
+    for line in filter(None, lines):
+        if len(line) != len(header):
+            raise InputError(f"{path}: row {len(rows) + 1} has {len(line)} fields; the header has {len(header)}.")
+        try:
+            rows.append(np.array([line[i] for i in wanted], dtype=np.float64))
+        except ValueError:  # an empty field, or none that is a number
+            if any(_number(line[i]) is None for i in wanted):
+                _refuse_text(path, {i: header[i] for i in wanted}, len(rows) + 1, chain([line], lines))
+            rows.append(np.array([_number(line[i]) for i in wanted], dtype=np.float64))
+        texts.append([line[i] for i in aside])
+    if not rows:
+        raise InputError(f"{path} has a header but no rows.")
+    columns = {header[i]: _with_gaps([text[k] for text in texts]) for k, i in enumerate(aside)}
+    return Table(path, np.stack(rows), [header[i] for i in wanted], columns)
+
+
+def _number(field: str) -> float | None:
+    """A field as a number, NaN if it is empty; None if it is none."""
+    try:
+        return float(field) if field.strip() else float("nan")
+    except ValueError:
+        return None
+
+
+def _refuse_text(path: Path, names: dict[int, str], row: int, lines: Iterable[list[str]]) -> NoReturn:
+    """Say which of the columns `names` hold something else than numbers in `lines`, which begin with `row`."""
+    found: dict[str, str] = {}
+    for line in lines:
+        for i, name in names.items():
+            if name not in found and i < len(line) and _number(line[i]) is None:
+                found[name] = line[i]
+    (first, value), *others = found.items()
+    shown = value if len(value) <= LONGEST else f"{value[: LONGEST - 1]}…"
+    decimal = _number(value.replace(",", ".")) is not None
+    also = f" (nor is all of {some([name for name, _ in others])})" if others else ""
+    raise InputError(
+        f"{path}: column {first!r} holds {shown!r} in row {row}, which is not a number{also}. "
+        + ("Write decimals with a point." if decimal else no_features(list(found)))
+    )
+
+
+def _with_gaps(fields: list[str]) -> Array:
+    """A label column read as text, with empty fields as gaps."""
+    known = label_column([field for field in fields if field])
+    if len(known) == len(fields):
+        return known
+    column = np.full(len(fields), None, dtype=object)
+    column[[field != "" for field in fields]] = known.tolist()
+    return column

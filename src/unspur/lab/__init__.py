@@ -1,1 +1,0 @@
-"""Everything with files, networks and clocks: data sets, reports, the command line. The core never imports it."""

@@ -1,0 +1,257 @@
+"""What last layers make of rows: as they are, after the removal, and after every method it is compared with.
+
+All of them are chosen by one rule, `selection.choose_layer`, on the same rows and from the same penalties.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from unspur._typing import Array, BoolArray, IntArray
+from unspur.compare import HEADS, REMOVERS, choose_head, fit_remover, make_remover, require_known
+from unspur.exceptions import InputError, UnspurError
+from unspur.metrics import GroupAccuracy, Leakage, leakage, paired_difference, worst_difference
+from unspur.removers import Remover
+from unspur.report.inputs import Labelled
+from unspur.report.results import Change, Judged
+from unspur.selection import Selection, penalties_for
+
+#: What the rows as they are are called among methods.
+AS_THEY_ARE = "as they are"
+#: Names of the plain last layer and of the one that stands beside it.
+PLAIN, WEIGHTED = "ERM", "GroupWeighted"
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """A last layer on test rows: which of its answers are right (n,), and their accuracy by group."""
+
+    layer: Any
+    right: BoolArray
+    accuracy: GroupAccuracy
+    chosen: Selection
+    #: Worst group at every penalty that was tried, where that was asked for.
+    worst_at: Mapping[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Trains last layers on training rows, chooses them on held-out ones, and judges them on test rows.
+
+    `rows` are "training" and "test" rows and, if there are any, "validation" rows.
+    """
+
+    rows: Mapping[str, Labelled]
+    main: str
+    seed: int
+    penalties: tuple[float, ...]
+
+    @classmethod
+    def of(cls, rows: Mapping[str, Labelled], main: str, seed: int) -> Judge:
+        """With the penalties for the training rows as they are."""
+        return cls(rows, main, seed, penalties_for(rows["training"].Z))
+
+    @property
+    def test(self) -> Labelled:
+        """The rows that are judged on."""
+        return self.rows["test"]
+
+    def __call__(self, head: str, clean: Mapping[str, Array] | None = None, *, every: bool = False) -> Answers:
+        """A last layer by name on the rows as they are, or cleaned ones under the same names.
+
+        `every`: also its worst group at the penalties that were not chosen.
+        """
+        given = {name: part.for_layers(None if clean is None else clean[name]) for name, part in self.rows.items()}
+        chosen = choose_head(head, given["training"], given.get("validation"), self.seed, self.penalties, every=every)
+        right = self._right(chosen.head, given["test"].Z)
+        worst_at = {
+            penalty: self._accuracy(self._right(layer, given["test"].Z)).worst
+            for penalty, layer in (chosen.fitted.items() if every else ())
+        }
+        return Answers(chosen.head, right, self._accuracy(right), chosen, worst_at)
+
+    def how(self, chosen: Selection) -> tuple[str, ...]:
+        """How penalties were chosen, in sentences."""
+        validation = self.rows.get("validation")
+        on = "a fifth of each group of the training rows"
+        if validation is not None and validation.known.any():
+            on = f"{np.sum(validation.known):,} validation rows"
+        tried = ", ".join(f"{penalty:g}" for penalty in self.penalties)
+        said = (
+            f"The penalty of every last layer is the one of {tried} (times the mean variance of its rows) with the "
+            f"least loss on {on}, in which every group has the same weight."
+        )
+        return (said, *chosen.notes)
+
+    def _right(self, layer: Any, z: Array) -> BoolArray:
+        return np.asarray(layer.predict(z) == self.test.y.codes)
+
+    def _accuracy(self, right: BoolArray) -> GroupAccuracy:
+        return accuracy_of(right, self.test, self.main)
+
+
+def accuracy_of(right: BoolArray, test: Labelled, main: str) -> GroupAccuracy:
+    """By group; groups without rows are left out. Rows whose group is not known count in the average over rows."""
+    known = test.known
+    if not known.any():
+        raise InputError(f"No test row has a known {' and '.join(test.concepts)}; group by group nothing can be said.")
+    return GroupAccuracy.of(
+        right[known],
+        test.y.codes[known],
+        test.concept_codes[known],
+        classes=test.y.classes,
+        concept_classes=tuple(label.classes for label in test.concepts.values()),
+        names=(main, *test.concepts),
+        empty="nan",
+        ungrouped=right[~known],
+    )
+
+
+def changes(before: Answers, after: Answers, test: Labelled) -> tuple[Change, Change, Change]:
+    """Of the averages over rows and over groups, and of the worst group, in the order of `Judged`.
+
+    That over rows is of all rows, the others of those whose group is known.
+    """
+    first, second = before.right[test.known], after.right[test.known]
+    found = (
+        paired_difference(before.right, after.right),
+        paired_difference(first, second, test.group[test.known]),
+        worst_difference(before.accuracy, after.accuracy),
+    )
+    alike, by_group, worst = (Change(change.value, change.low, change.high) for change in found)
+    return alike, by_group, worst
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """The rows as they are and after a removal, under plain and group-weighted layers."""
+
+    #: The plain layers.
+    before: Answers
+    after: Answers
+    lines: tuple[Judged, Judged]
+    choice: tuple[str, ...]
+
+
+def judge_removal(judge: Judge, remover: Remover, clean: Mapping[str, Array]) -> Removed:
+    """Plain and group-weighted layers on the rows as they are and on cleaned ones, with the worst group by penalty."""
+    name, removed = type(remover).__name__, remover.spurious_.dim
+    before, after = judge(PLAIN, every=True), judge(PLAIN, clean, every=True)
+    lines = [
+        line_of(AS_THEY_ARE, 0, before),
+        line_of(name, removed, after, changes(before, after, judge.test)),
+    ]
+    lines = [
+        replace(line, weighted=weighted_line(judge, line, of, before, after, every=True))
+        for line, of in zip(lines, (None, clean), strict=True)
+    ]
+    return Removed(before, after, (lines[0], lines[1]), judge.how(before.chosen))
+
+
+def line_of(
+    name: str, removed: int, found: Answers, changed: tuple[Change | None, Change | None, Change | None] = (None,) * 3
+) -> Judged:
+    """One layer of one method, as a line."""
+    average, by_group, worst = changed
+    return Judged(
+        name, removed, found.accuracy, average, by_group, worst, penalty=found.chosen.penalty, edge=found.chosen.edge,
+        worst_at=found.worst_at,
+    )  # fmt: skip
+
+
+def weighted_line(
+    judge: Judge,
+    line: Judged,
+    clean: Mapping[str, Array] | None,
+    before: Answers,
+    after: Answers,
+    *,
+    every: bool = False,
+) -> Judged:
+    """The same method under a group-weighted layer; where that cannot be trained, why."""
+    try:
+        found = judge(WEIGHTED, clean, every=every)
+    except UnspurError as error:
+        return Judged(line.name, line.removed, None, problem=str(error))
+    result = line_of(line.name, line.removed, found, changes(before, found, judge.test))
+    return beside(result, found, after, judge.test)
+
+
+def beside(line: Judged, found: Answers, after: Answers, test: Labelled) -> Judged:
+    """The line with its differences from a plain layer on what the removal leaves."""
+    _, average, worst = changes(after, found, test)
+    return replace(line, worst_beside=worst, average_beside=average)
+
+
+def cleaned(remover: Remover, rows: Mapping[str, Labelled]) -> dict[str, Array]:
+    """Rows without what the removal takes out, by name."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "X does not have valid feature names")  # they were compared before
+        return {name: np.asarray(remover.transform(part.Z)) for name, part in rows.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Comparing:
+    """Other methods, fitted on the same rows as the removal and judged as it is."""
+
+    judge: Judge
+    #: Plain layers on the rows as they are, and on what the removal leaves.
+    before: Answers
+    after: Answers
+    #: Test rows that probes are measured on, by number.
+    probed: IntArray
+
+    def __call__(self, name: str) -> Judged:
+        """One method by name; one that cannot be fitted is a line with its reason."""
+        try:
+            return self._remover(name) if name in REMOVERS else self._head(name)
+        except UnspurError as error:
+            return Judged(name, 0, None, problem=str(error))
+
+    def _remover(self, name: str) -> Judged:
+        rows, test = self.judge.rows, self.judge.test
+        remover = make_remover(name, "group", self.judge.seed)
+        validation = rows["validation"].as_rows() if "validation" in rows else None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what they say is in the line: directions removed, and accuracy
+            fit_remover(remover, rows["training"].as_rows(), validation)
+            clean = cleaned(remover, rows)
+        found = self.judge(PLAIN, clean)
+        line = line_of(name, remover.spurious_.dim, found, changes(self.before, found, test))
+        line = replace(
+            beside(line, found, self.after, test),
+            leakage=probes(clean["test"][self.probed], test.select(self.probed))[0],
+        )
+        return replace(line, weighted=weighted_line(self.judge, line, clean, self.before, self.after))
+
+    def _head(self, name: str) -> Judged:
+        found = self.judge(name)
+        return line_of(name, 0, found, changes(self.before, found, self.judge.test))
+
+
+def chosen_methods(names: Sequence[str], remover: Any) -> list[str]:
+    """Those that are compared: known, each once, and not the removal itself or the rows as they are."""
+    require_known(names, REMOVERS, HEADS)
+    scores = getattr(remover, "orthogonality", "weights") == "scores"
+    itself = "JSE-s" if type(remover).__name__ == "JSE" and scores else type(remover).__name__
+    return [name for name in dict.fromkeys(names) if name not in ("none", itself)]
+
+
+def probes(
+    z: Array, rows: Labelled, kind: Any = "linear", seed: int = 0
+) -> tuple[Mapping[str, Leakage], tuple[str, ...]]:
+    """What a fresh probe finds of each concept in rows `z`; and why not, where classes are too rare."""
+    found, problems = {}, []
+    for name, label in rows.concepts.items():
+        values = np.array(label.classes)[label.codes]
+        try:
+            together = None if rows.clusters is None else rows.clusters[rows.known]
+            found[name] = leakage(z[rows.known], values[rows.known], probe=kind, clusters=together, random_state=seed)
+        except InputError as error:
+            problems.append(f"{name}: not probed. {error}")
+    return found, tuple(problems)

@@ -1,0 +1,33 @@
+"""Figures for papers, drawn with matplotlib from finished results: findings, traces, accuracies, summaries.
+
+::
+
+    subspaces, ladder, group_bars       what one removal found and what came of it
+    curves                              anybody's numbers, with bands
+    gradcam_grid                        where last layers look
+    write                               .svg, .pdf, .eps or .png, the same bytes each time
+
+Every function returns a `matplotlib.figure.Figure` that pyplot knows nothing of. Methods and groups have the colours
+that they have in the report page. Settings of matplotlib (a style, another font size) have no effect on the figures and
+are not changed.
+"""
+
+from unspur.report.figures.bars import group_bars
+from unspur.report.figures.demonstration import DemoFigure, draw_demo
+from unspur.report.figures.lines import curves
+from unspur.report.figures.maps import gradcam_grid
+from unspur.report.figures.plane import subspaces
+from unspur.report.figures.rungs import ladder
+from unspur.report.figures.writing import check_format, write
+
+__all__ = [
+    "DemoFigure",
+    "check_format",
+    "curves",
+    "draw_demo",
+    "gradcam_grid",
+    "group_bars",
+    "ladder",
+    "subspaces",
+    "write",
+]

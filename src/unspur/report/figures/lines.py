@@ -1,0 +1,199 @@
+"""Curves of methods with their bands, in one panel or several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias, cast
+
+import numpy as np
+
+from unspur._typing import Array, FloatArray
+from unspur.exceptions import InputError
+from unspur.report.figures.style import (
+    GREY,
+    LINE,
+    Width,
+    add_legend,
+    handle,
+    inches,
+    lines_of,
+    literal,
+    method_looks,
+    new_figure,
+    styled,
+)
+
+#: (x, mean) or (x, mean, low, high), each of shape (k,).
+Series: TypeAlias = Sequence[Array]
+#: Inches a panel needs from left to right, and its height.
+_NEEDED, _HEIGHT = 2.1, 1.65
+#: Inches of a method that has a line of its own.
+_LINE = 0.22
+_DOTTED: dict[str, Any] = {"color": "0.25", "linestyle": (0, (1, 1.6)), "linewidth": 1.0}
+#: More points than this are not marked one by one.
+_MARKED = 25
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """Curves of one quantity: ours, those of others to set beside them (dashed), and dotted lines by name."""
+
+    title: str
+    series: Mapping[str, FloatArray]
+    beside: Mapping[str, FloatArray] = field(default_factory=dict)
+    reference: Mapping[str, float] = field(default_factory=dict)
+    #: The panel shows at least so much, so that noise does not look like an effect.
+    least: float = 0.0
+
+
+@styled
+def curves(
+    series: Mapping[str, Series] | Mapping[str, Mapping[str, Series]],
+    *,
+    x_name: str = "",
+    y_name: str = "",
+    reference: Mapping[str, float] | None = None,
+    width: Width = "column",
+) -> Any:
+    """Curves with bands, one a method, in its own colour, with its own marker.
+
+    Parameters
+    ----------
+    series : name of a method -> (x, mean) or (x, mean, low, high), each of shape (k,), low and high the bounds of the
+        band. A mean that is NaN leaves a gap. For several panels side by side, title of a panel -> such a mapping.
+    x_name, y_name : along the axes.
+    reference : name -> value of dotted lines, in every panel.
+    width : "column", "page", or inches.
+
+    Examples
+    --------
+    >>> from unspur.report import figures
+    >>> strength = [0.5, 0.7, 0.9]
+    >>> worst = {"JSE": (strength, [90, 89, 87], [89, 88, 85], [91, 90, 89]), "ERM": (strength, [90, 82, 61])}
+    >>> figures.curves(worst, x_name="strength", y_name="worst group, %")
+    <Figure size ...>
+    """
+    if not series:
+        raise InputError("There are no curves to draw; pass at least one name with its (x, mean).")
+    nested = isinstance(next(iter(series.values())), Mapping)
+    by_title = cast(Mapping[str, Mapping[str, Series]], series if nested else {"": series})
+    panels = [
+        Panel(
+            literal(title, 40, 2), {name: checked(name, one) for name, one in part.items()}, reference=reference or {}
+        )
+        for title, part in by_title.items()
+    ]
+    return draw_panels(panels, x_name, y_name, width)
+
+
+def checked(name: str, series: Series) -> FloatArray:
+    """A series as an array (4, k): x ascending, mean, low, high."""
+    if len(series) not in (2, 4):
+        raise InputError(f"{name!r} has {len(series)} columns; a curve is (x, mean) or (x, mean, low, high).")
+    try:
+        rows = np.array([np.asarray(column, dtype=np.float64).ravel() for column in series])
+    except ValueError as error:
+        lengths = ", ".join(str(np.size(column)) for column in series)
+        raise InputError(f"{name!r}: x, mean, low and high must be numbers, equally many; got {lengths}.") from error
+    rows = rows[:, np.argsort(rows[0], kind="stable")]
+    x, mean, low, high = rows if len(rows) == 4 else (*rows, rows[1], rows[1])
+    if np.any((low > mean) | (mean > high)):
+        at = x[np.argmax((low > mean) | (mean > high))]
+        raise InputError(f"{name!r}: at x = {at:g} the mean is not between low and high. Pass bounds, not half widths.")
+    return np.array([x, mean, low, high])
+
+
+def draw_panels(
+    panels: Sequence[Panel], x_name: str, y_name: str, width: Width, ticks: Mapping[float, str] | None = None
+) -> Any:
+    """Panels side by side, or under each other where the figure is narrow; names of ticks where x is not a number.
+
+    Where there is one x only, methods stand under each other, and the quantity runs from left to right.
+    """
+    size, looks = inches(width), method_looks(name for panel in panels for name in (*panel.series, *panel.beside))
+    places = {float(x) for panel in panels for points in panel.series.values() for x in points[0]}
+    single = len(places) == 1
+    columns = min(len(panels), max(1, int(size / _NEEDED)))
+    rows = -(-len(panels) // columns)
+    where = f"at {x_name} = {places.pop():g}" if single and x_name else ""
+    below, beside = (", ".join(filter(None, (y_name, where))), "") if single else (x_name, y_name)
+    below, beside = literal(below, int(15 * size / columns)), literal(beside, 26, 2)
+    head = LINE * max(lines_of(panel.title) for panel in panels)
+    height = rows * (head + (0.3 + _LINE * len(looks) if single else _HEIGHT))
+    figure = new_figure(size, height + 0.2 + LINE * lines_of(below))
+    grid = figure.subplots(rows, columns, squeeze=False, sharex=not single, sharey=single)
+    for axis, panel in zip(grid.flat, panels, strict=False):
+        (_draw_points if single else _draw_curves)(axis, panel, looks)
+        axis.set_title(panel.title)
+        if ticks and not single:
+            axis.set_xticks(list(ticks), list(ticks.values()))
+    for axis in grid.flat[len(panels) :]:
+        axis.set_axis_off()
+    for column in range(columns):
+        lowest = grid[(len(panels) - 1 - column) // columns, column]
+        lowest.set_xlabel(below)
+        lowest.tick_params(labelbottom=True)
+    for row in grid:
+        row[0].set_ylabel(beside)
+    add_legend(figure, _legend(panels, {} if single else looks), size)
+    return figure
+
+
+def _draw_curves(axis: Any, panel: Panel, looks: Mapping[str, Any]) -> None:
+    # Later lines are thinner, so that of equal ones all can be seen.
+    thinner = np.linspace(1.0, 0.0, len(panel.series)) if len(panel.series) > 1 else np.zeros(1)
+    for thick, (name, (x, mean, low, high)) in zip(thinner, panel.series.items(), strict=True):
+        look = {**looks[name], "linewidth": 1.1 + thick, "markersize": 3.4 + 1.2 * thick, **_EDGE}
+        look["marker"] = look["marker"] if len(x) <= _MARKED else ""
+        axis.fill_between(x, low, high, color=look["color"], alpha=0.16, linewidth=0, zorder=1.5)
+        if len(x) == 1:  # a band without width cannot be seen
+            axis.errorbar(x, mean, _bars(mean, low, high), **look, elinewidth=1.0, zorder=2.4)
+        else:
+            axis.plot(x, mean, **look, zorder=2.5 - 0.1 * thick)
+    for name, (x, mean, low, high) in panel.beside.items():
+        axis.errorbar(x, mean, _bars(mean, low, high), **{**looks[name], **_BESIDE}, elinewidth=0.7, zorder=2.0)
+    _finish(axis, panel, "y")
+
+
+def _bars(mean: FloatArray, low: FloatArray, high: FloatArray) -> list[list[float]]:
+    """Lengths of error bars; lists, as older versions of matplotlib take a bar of one point for a number."""
+    return [(mean - low).tolist(), (high - mean).tolist()]
+
+
+def _draw_points(axis: Any, panel: Panel, looks: Mapping[str, Any]) -> None:
+    lines = {name: k for k, name in enumerate(looks)}
+    for name, (_, mean, low, high) in panel.series.items():
+        look = {**looks[name], "linestyle": "", "markersize": 4.5}
+        axis.errorbar(mean, [lines[name]], xerr=_bars(mean, low, high), **look, elinewidth=1.2)
+    for name, (_, mean, low, high) in panel.beside.items():
+        look = {**looks[name], **_BESIDE, "linestyle": ""}
+        axis.errorbar(mean, [lines[name] + 0.3], xerr=_bars(mean, low, high), **look, elinewidth=0.7)
+    axis.set_yticks(list(lines.values()), [literal(name, 24, 2) for name in lines])
+    axis.set_ylim(len(lines) - 0.4, -0.5)
+    axis.tick_params(axis="y", length=0)
+    _finish(axis, panel, "x")
+
+
+def _finish(axis: Any, panel: Panel, which: Literal["x", "y"]) -> None:
+    """Dotted lines, a faint grid, and a range in which noise does not look like an effect."""
+    for value in panel.reference.values():
+        (axis.axhline if which == "y" else axis.axvline)(value, **_DOTTED, zorder=1.4)
+    axis.grid(axis=which, color="0.92", linewidth=0.5)
+    low, high = getattr(axis, f"get_{which}lim")()
+    short = max(0.0, panel.least - (high - low)) / 2
+    getattr(axis, f"set_{which}lim")(low - short, high + short)
+
+
+_EDGE = {"markeredgecolor": "white", "markeredgewidth": 0.3}
+_BESIDE: dict[str, Any] = {
+    "linestyle": (0, (4, 2)), "linewidth": 0.8, "markerfacecolor": "white", "markeredgewidth": 0.7, "markersize": 3.2,
+}  # fmt: skip
+
+
+def _legend(panels: Sequence[Panel], looks: Mapping[str, Any]) -> list[Any]:
+    entries = [handle(literal(name, 30), **look) for name, look in looks.items()]
+    if any(panel.beside for panel in panels):
+        entries += [handle("ours", color=GREY), handle("published", **{"color": GREY, "marker": "o", **_BESIDE})]
+    values = {name: value for panel in panels for name, value in panel.reference.items()}
+    return entries + [handle(literal(f"{name}: {value:.4g}", 30), **_DOTTED) for name, value in values.items()]

@@ -1,0 +1,117 @@
+"""Where last layers look: pictures under their Grad-CAM maps, before and after removal or by method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from unspur._typing import Array
+from unspur.exceptions import InputError
+from unspur.report.figures.style import SMALL, Width, add_legend, inches, inches_of, literal, new_figure, styled
+from unspur.report.overlays import COLOURS, full_colour, laid_over, outlined
+from unspur.report.results import Findings, Looks
+
+#: Inches of the line under a picture; pictures side by side that a column has room for.
+_UNDER, _IN_A_COLUMN = 0.14, 4
+
+
+@dataclass(frozen=True, slots=True)
+class MapGrid:
+    """k pictures with the names of their rows, signed maps (k, h, w) by method, and what to write under each map."""
+
+    pictures: Sequence[Any]
+    rows: Sequence[str]
+    maps: Mapping[str, Array]
+    classes: tuple[Any, ...]
+    masks: Sequence[Array] = ()
+    under: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+@styled
+def gradcam_grid(
+    looks: Looks | Findings | MapGrid,
+    *,
+    names: Sequence[str] | None = None,
+    classes: Sequence[Any] | None = None,
+    width: Width | None = None,
+) -> Any:
+    """One line a picture: as the network is shown it, then in grey under the map of every method.
+
+    Maps of one method share a scale.
+
+    Parameters
+    ----------
+    looks : maps and pictures; findings that have them; or a grid of one's own.
+    names : of the lines, instead of the groups of the pictures.
+    classes : the two classes that maps speak for, second in blue.
+    width : "column", "page", or inches; a column has room for three methods.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from PIL import Image
+    >>> from unspur.report.results import Looks
+    >>> from unspur.report import figures
+    >>> maps = {name: np.random.default_rng(k).normal(size=(2, 7, 7)) for k, name in enumerate(["as they are", "JSE"])}
+    >>> looks = Looks(np.arange(2), [Image.new("RGB", (64, 64), "grey")] * 2, maps)
+    >>> figures.gradcam_grid(looks, names=["a bird", "another"], classes=["landbird", "waterbird"])
+    <Figure size ...>
+    """
+    grid = _grid(looks)
+    rows = grid.rows if names is None else list(names)
+    if len(rows) != len(grid.pictures):
+        raise InputError(f"There are {len(grid.pictures)} pictures, and {len(rows)} names for them. Name each.")
+    columns = 1 + len(grid.maps)
+    size = inches(width or ("column" if columns <= _IN_A_COLUMN else "page"))
+    labels = [literal(name, 16) for name in rows]
+    side = (size - max(inches_of(label, SMALL) for label in labels) - 0.15) / columns - 0.06
+    height = len(labels) * (side + 0.06 + (_UNDER if grid.under else 0.0)) + 0.2
+    figure = new_figure(size, height)
+    figure.get_layout_engine().set(wspace=0.0, hspace=0.0)
+    axes = figure.subplots(len(labels), columns, squeeze=False)
+    full = {name: full_colour(maps) for name, maps in grid.maps.items()}
+    for k, line in enumerate(axes):
+        shown = [grid.pictures[k], *(laid_over(grid.pictures[k], maps[k], full[n]) for n, maps in grid.maps.items())]
+        for axis, picture in zip(line, shown, strict=True):
+            _draw_picture(axis, outlined(picture, grid.masks[k]) if grid.masks else picture)
+        for axis, name in zip(line[1:], grid.maps, strict=True):
+            axis.set_xlabel(grid.under[name][k] if grid.under else "", fontsize=SMALL, labelpad=1.5)
+        line[0].set_ylabel(labels[k], rotation=0, ha="right", va="center", labelpad=4, fontsize=SMALL)
+    for axis, name in zip(axes[0], ("picture", *grid.maps), strict=True):
+        axis.set_title(literal(name, int(14 * side), 2), loc="center", fontsize=7.0)
+    add_legend(figure, _legend(grid.classes if classes is None else tuple(classes)), size)
+    return figure
+
+
+def _grid(looks: Looks | Findings | MapGrid) -> MapGrid:
+    if isinstance(looks, MapGrid):
+        return looks
+    classes: tuple[Any, ...] = ("the first class", "the second class")
+    names: Sequence[str] = ()
+    if isinstance(looks, Findings):
+        findings = looks
+        if findings.looks is None:
+            raise InputError("The findings have no Grad-CAM maps; give `find` an encoder whose maps can be made.")
+        looks, classes = findings.looks, findings.classes
+        group = np.asarray(findings.group)[looks.rows]
+        names = [findings.groups[g] if g >= 0 else "concept not known" for g in group.tolist()]
+    if not len(looks.pictures) or not looks.maps:
+        raise InputError("There are no pictures with maps to draw.")
+    return MapGrid(looks.pictures, names or [f"row {row}" for row in looks.rows], looks.maps, classes)
+
+
+def _draw_picture(axis: Any, picture: Any) -> None:
+    axis.imshow(np.asarray(picture), interpolation="nearest", interpolation_stage="data")
+    axis.set(xticks=[], yticks=[])
+    axis.spines[:].set_visible(False)
+
+
+def _legend(classes: tuple[Any, ...]) -> list[Any]:
+    from matplotlib.patches import Patch
+
+    colours = ["#{:02X}{:02X}{:02X}".format(*colour) for colour in COLOURS]
+    words = [f"speaks for {literal(name, 24, 2)}" for name in classes[:2]]
+    return [Patch(color=colour, label=label) for colour, label in zip(colours, words, strict=True)]

@@ -1,0 +1,201 @@
+"""Rows along a spurious and a main-task direction, before and after removal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from unspur._typing import FloatArray, IntArray
+from unspur.exceptions import InputError
+from unspur.report.figures.style import Width, add_legend, group_style, handle, inches, literal, new_figure, styled
+from unspur.report.results import Axis, Boundary, Findings, View
+
+#: More rows than this are pixels in a vector file, which would grow with each of them.
+MOST_VECTORS = 20_000
+_ROLES = {"spurious": " (spurious)", "main": " (main task)", "layer": ""}
+#: Parts of a panel, of 13, that a scatter takes; the densities take the rest.
+_PARTS, _LARGE, _NARROW = 13, 10, 3
+#: A scatter whose rows lie within this share of the range is a line.
+_COLLAPSED = 0.02
+_MOST_BINS, _SLICES = 36, 6
+_BOUNDARY: dict[str, Any] = {"color": "black", "linestyle": (0, (4, 2)), "linewidth": 1.0}
+
+
+@styled
+def subspaces(
+    findings: Findings, x: str | int | None = None, y: str | int | None = None, *, width: Width = "page"
+) -> Any:
+    """Test rows in the plane of two directions, before and after removal, and where each group lies along `y`.
+
+    Groups differ in colour and marker. The dashed line is where the answers of the last layer change, in this plane
+    through the centre of the rows. Both panels have one scale. Where removal leaves nothing along `x` the rows form a
+    line, and the room goes to the densities.
+
+    Parameters
+    ----------
+    findings : `unspur.report.measuring` measures them.
+    x, y : names or numbers of directions (`findings.view.axes`); else the first spurious and the first main-task one.
+    width : "column" (panels under each other), "page", or inches.
+
+    Examples
+    --------
+    >>> from unspur import JSE
+    >>> from unspur.datasets.toy import make_toy
+    >>> from unspur.report.measuring import find
+    >>> from unspur.report import figures
+    >>> train, test = make_toy(1000, rho=0.8, random_state=0), make_toy(1000, rho=0.0, random_state=1)
+    >>> jse = JSE(random_state=0).fit(train.Z, train.y, concept=train.concept)
+    >>> found = find(jse, (train.Z, train.y, train.concept), (test.Z, test.y, test.concept), concept="background")
+    >>> figures.subspaces(found, x="background 1", y="main 1")
+    <Figure size ...>
+    """
+    view, size = findings.view, inches(width)
+    i, j = _chosen(view, x, y)
+    points = [scores[findings.shown][:, [i, j]] for scores in (view.before, view.after)]
+    group = np.asarray(findings.group)[findings.shown]
+    limits = _limits(np.vstack(points))
+    parts = [_NARROW if _collapsed(part[:, 0], limits[0]) else _LARGE for part in points]
+    boundaries = (view.boundary_before, view.boundary_after)
+    figure = new_figure(size, 4.2 if size < 5 else 2.3)
+    for k, (scatter, densities) in enumerate(_axes(figure, parts, stacked=size < 5)):
+        draw_rows(scatter, points[k], group, _window(points[k][:, 0], limits[0], parts[k]))
+        draw_densities(densities, points[k][:, 1], group, limits[1])
+        _draw_boundary(scatter, boundaries[k], view.gram, i, j)
+        scatter.set_title(literal(("as they are", f"after {findings.method}")[k], 40, 1))
+        scatter.set_xlabel(_label(view.axes[i], 4 * parts[k]))
+        scatter.set_ylabel(_label(view.axes[j], 28, 2))
+        scatter.set_ylim(limits[1])
+        if parts[k] == _NARROW:
+            scatter.set_xticks([0])
+        densities.set_xlabel("share of\neach group" if parts[k] == _LARGE else "share of each group")
+    drawn = any(boundary is not None for boundary in boundaries)
+    add_legend(figure, _legend(findings.groups, group, drawn), size)
+    return figure
+
+
+def _chosen(view: View, x: str | int | None, y: str | int | None) -> tuple[int, int]:
+    """Numbers of two different axes."""
+    if len(view.axes) < 2:
+        names = ", ".join(repr(axis.name) for axis in view.axes) or "none"
+        raise InputError(f"A plane needs two directions; the findings have {names}. Was anything removed?")
+    order = {role: [k for k, axis in enumerate(view.axes) if axis.role == role] for role in _ROLES}
+    first = _number(view, x) if x is not None else None
+    second = _number(view, y) if y is not None else None
+    if first is None:
+        first = next(k for k in [*order["spurious"], *order["main"], *order["layer"]] if k != second)
+    if second is None:
+        second = next(k for k in [*order["main"], *order["layer"], *order["spurious"]] if k != first)
+    if first == second:
+        raise InputError(f"x and y are both {view.axes[first].name!r}; a plane needs two directions.")
+    return first, second
+
+
+def _number(view: View, wanted: str | int) -> int:
+    names = [axis.name for axis in view.axes]
+    if isinstance(wanted, str) and wanted in names:
+        return names.index(wanted)
+    if isinstance(wanted, int) and 0 <= wanted < len(names):
+        return wanted
+    known = ", ".join(f"{k} {name!r}" for k, name in enumerate(names))
+    raise InputError(f"There is no direction {wanted!r}; there are {known}.")
+
+
+def _limits(points: FloatArray) -> FloatArray:
+    """Lowest and highest value to show along each axis, shape (2, 2)."""
+    low, high = points.min(axis=0), points.max(axis=0)
+    room = 0.04 * (high - low) + 1e-12
+    return np.column_stack([low - room, high + room])
+
+
+def _collapsed(values: FloatArray, limits: FloatArray) -> bool:
+    return bool(np.ptp(values) < _COLLAPSED * (limits[1] - limits[0]))
+
+
+def _window(values: FloatArray, limits: FloatArray, parts: int) -> tuple[float, float]:
+    """What a scatter shows along x: everything, or as much of it around a line as a narrow panel has room for."""
+    if parts == _LARGE:
+        return float(limits[0]), float(limits[1])
+    middle, reach = float(values.mean()), float(limits[1] - limits[0]) * parts / _LARGE / 2
+    return middle - reach, middle + reach
+
+
+def _axes(figure: Any, parts: Sequence[int], *, stacked: bool) -> list[tuple[Any, Any]]:
+    """Scatter and densities of both panels; on one line all share their widths, so that scales are the same."""
+    if stacked:
+        grid = figure.add_gridspec(2, _PARTS)
+        places = [(grid[k, :part], grid[k, part:]) for k, part in enumerate(parts)]
+    else:
+        ratios = [width for part in parts for width in (part, _PARTS - part)]
+        grid = figure.add_gridspec(1, 4, width_ratios=ratios)
+        places = [(grid[0, 0], grid[0, 1]), (grid[0, 2], grid[0, 3])]
+    made = []
+    for left, right in places:
+        scatter = figure.add_subplot(left)
+        made.append((scatter, figure.add_subplot(right, sharey=scatter)))
+    return made
+
+
+def draw_rows(
+    axis: Any, points: FloatArray, group: IntArray, window: tuple[float, float], *, larger: float = 1.0
+) -> None:
+    """Slice by slice, so that no group covers all others."""
+    area = larger * float(np.clip(3200 / max(len(points), 1), 2.5, 9.0))
+    number = np.arange(len(points))
+    for k in range(_SLICES):
+        for g in np.unique(group):
+            chosen = (group == g) & (number % _SLICES == k)
+            look = group_style(int(g))
+            axis.scatter(
+                *points[chosen].T, s=area, color=look["color"], marker=look["marker"], alpha=0.65, linewidths=0,
+                rasterized=len(points) > MOST_VECTORS, zorder=2,
+            )  # fmt: skip
+    axis.axhline(0, color="0.85", linewidth=0.6, zorder=0)
+    axis.axvline(0, color="0.85", linewidth=0.6, zorder=0)
+    axis.set_xlim(window)
+    axis.locator_params(nbins=6)
+
+
+def draw_densities(
+    axis: Any, values: FloatArray, group: IntArray, limits: Sequence[float] | FloatArray, *, linewidth: float = 1.0
+) -> None:
+    """Share of each group along y."""
+    groups, sizes = np.unique(group, return_counts=True)
+    bins = int(np.clip(3 * np.cbrt(np.median(sizes)), 8, _MOST_BINS))
+    edges = np.linspace(limits[0], limits[1], bins + 1)
+    for g in groups:
+        look = group_style(int(g))
+        share, _ = np.histogram(values[group == g], edges, density=True)
+        inside = np.flatnonzero(share)
+        first, last = inside[0], inside[-1]  # beyond those a line would lie on the axis
+        style = {"color": look["color"], "linestyle": look["linestyle"], "linewidth": linewidth}
+        axis.stairs(share[first : last + 1], edges[first : last + 2], orientation="horizontal", **style)
+    axis.axhline(0, color="0.85", linewidth=0.6, zorder=0)
+    axis.set(xlim=(0, None), xticks=[])
+    axis.tick_params(axis="y", labelleft=False, length=0)
+
+
+def _draw_boundary(axis: Any, boundary: Boundary | None, gram: FloatArray, i: int, j: int) -> None:
+    """The line ``offset + along · G⁻¹ (x, y) = 0``, unless the axes are the same or answers do not change here."""
+    part = gram[np.ix_([i, j], [i, j])]
+    if boundary is None or np.linalg.cond(part) > 1e8:
+        return
+    normal = np.linalg.solve(part, boundary.along[[i, j]])
+    length = float(normal @ normal)
+    if length <= 1e-16 * float(boundary.along @ boundary.along):
+        return
+    foot = -boundary.offset * normal / length
+    axis.axline(tuple(foot), tuple(foot + [-normal[1], normal[0]] / np.sqrt(length)), **_BOUNDARY, zorder=3)
+
+
+def _label(axis: Axis, wrap: int, lines: int = 3) -> str:
+    return literal(f"{axis.name}{_ROLES[axis.role]}", wrap, lines)
+
+
+def _legend(names: Sequence[str], group: IntArray, boundary: bool) -> list[Any]:
+    entries = []
+    for g in sorted(np.unique(group).tolist(), key=lambda g: (g < 0, g)):
+        words = literal(names[g], 34) if g >= 0 else "concept not known"
+        entries.append(handle(words, **group_style(g), linewidth=1.0, markersize=4.0))
+    return entries + ([handle("boundary of the last layer", **_BOUNDARY)] if boundary else [])

@@ -1,0 +1,190 @@
+"""What figures for papers share: sizes, a style that the user's own settings do not touch, names as they are."""
+
+from __future__ import annotations
+
+import textwrap
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, Literal, ParamSpec, TypeAlias
+
+from unspur._extras import require
+from unspur.exceptions import InputError
+from unspur.report.colours import MATPLOTLIB_MARKERS, METHOD_COLOURS, group_look, method_colours
+
+#: Of a figure: one column or the whole page of a paper, or inches.
+Width: TypeAlias = Literal["column", "page"] | float
+WIDTHS = {"column": 3.3, "page": 6.9}
+#: Narrower figures have no room for text that can be read.
+NARROWEST = 2.0
+GREY = "0.4"
+#: Points. Nothing is written smaller than this.
+SMALL = 6.5
+#: Of the text of legends; inches of a line of it.
+_LEGEND, LINE = 7.0, 0.117
+STYLE: dict[str, Any] = {
+    # A name first: what "sans-serif" means is looked up when a figure is drawn, in settings that may be the user's.
+    "font.family": ["DejaVu Sans", "sans-serif"],
+    "font.size": 7.5, "axes.titlesize": 7.5, "axes.labelsize": 7.0, "xtick.labelsize": SMALL, "ytick.labelsize": SMALL,
+    "legend.fontsize": _LEGEND, "axes.titlelocation": "left", "axes.titlepad": 4.0, "axes.labelpad": 2.5,
+    "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True, "axes.linewidth": 0.6,
+    "xtick.major.width": 0.6, "ytick.major.width": 0.6, "xtick.major.size": 2.5, "ytick.major.size": 2.5,
+    "xtick.major.pad": 2.0, "ytick.major.pad": 2.0, "lines.linewidth": 1.3, "lines.markersize": 3.5,
+    "hatch.linewidth": 0.5, "figure.dpi": 200.0,
+    # Text stays text, fonts are embedded, and names inside a file do not depend on chance.
+    "svg.fonttype": "none", "svg.hashsalt": "unspur", "pdf.fonttype": 42, "ps.fonttype": 42,
+}  # fmt: skip
+#: Of methods, in the order of their colours, so that a method has one marker as it has one colour.
+_MARKERS = "osD^vPX<>ph*dH8"
+#: Areas in these colours are hatched: to some colour-blind readers they are the green of JSE, or each other's.
+_HATCHES = {"#6E6E6E": "//////", "#0072B2": "......", "#882255": "\\\\\\\\\\\\"}
+_DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
+
+Arguments = ParamSpec("Arguments")
+
+
+def styled(draw: Callable[Arguments, Any]) -> Callable[Arguments, Any]:
+    """Draw in the style above, whatever the user's settings are, and leave those as they were."""
+
+    @wraps(draw)
+    def drawn(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Any:
+        with in_style():
+            figure = draw(*args, **kwargs)
+            figure.draw_without_rendering()  # older releases make ticks when they are first drawn, in the style of then
+        return figure
+
+    return drawn
+
+
+@contextmanager
+def in_style() -> Iterator[None]:
+    """A context in which matplotlib has our style."""
+    mpl = matplotlib()
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(STYLE)
+        yield
+
+
+def matplotlib() -> Any:
+    """The library, or a sentence that says how to get it."""
+    require("Figures need", "matplotlib")
+    import matplotlib as mpl
+
+    return mpl
+
+
+def inches(width: Width) -> float:
+    """Width of a figure."""
+    if isinstance(width, str) and width in WIDTHS:
+        return WIDTHS[width]
+    if isinstance(width, (int, float)) and width >= NARROWEST:
+        return float(width)
+    known = ", ".join(f"{name!r} ({size} inches)" for name, size in WIDTHS.items())
+    raise InputError(f"width is {known} or a number of inches from {NARROWEST:g} on; got {width!r}.")
+
+
+def new_figure(width: float, height: float) -> Any:
+    """A figure of these inches that no screen knows of."""
+    from matplotlib.figure import Figure
+
+    figure: Any = Figure(figsize=(width, height), layout="constrained")
+    figure.get_layout_engine().set(w_pad=0.03, h_pad=0.03, wspace=0.02, hspace=0.02)
+    return figure
+
+
+def literal(name: Any, wrap: int | None = None, lines: int = 3) -> str:
+    """A name from the user's data as text that matplotlib shows as it is: a $ is no formula, and no line is endless.
+
+    Where it is wrapped, it has at most so many lines of at most `wrap` characters; what does not fit is left out, with
+    a sign that it was.
+    """
+    words = " ".join(str(name).split())
+    words = "".join("\ufffd" if unicodedata.category(sign) in ("Cc", "Cs") else sign for sign in words)
+    if wrap is not None and len(words) > wrap:
+        parts = textwrap.wrap(words, wrap)
+        if len(parts) > lines:
+            parts = [*parts[: lines - 1], f"{parts[lines - 1][: wrap - 1]}…"]
+        words = "\n".join(parts)
+    return words.replace("$", r"\$")
+
+
+def method_looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Colour, marker and dashes of each method.
+
+    Colour and marker are the method's own in every figure. No two methods here have the same marker, as far as there
+    are enough, and of two that have the same colour the second is dashed.
+    """
+    colours, known, looks = method_colours(dict.fromkeys(names)), list(METHOD_COLOURS), dict[str, dict[str, Any]]()
+    own = {name: _MARKERS[known.index(name) % len(_MARKERS)] for name in colours if name in known}
+    free = [marker for marker in _MARKERS if marker not in own.values()] or list(_MARKERS)
+    variants = [name for name in colours if name not in known]
+    own |= {name: free[k % len(free)] for k, name in enumerate(variants)}
+    for name, colour in colours.items():
+        before = sum(look["color"] == colour for look in looks.values())
+        looks[name] = {"color": colour, "marker": own[name], "linestyle": _DASHES[before % len(_DASHES)]}
+    return looks
+
+
+def method_areas(names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Keywords of a patch for each method: its colour, and hatching in a lighter one where colours come close."""
+    areas = dict[str, dict[str, Any]]()
+    for name, colour in method_colours(dict.fromkeys(names)).items():
+        again = any(area["facecolor"] == colour for area in areas.values())
+        hatch = "xxxxxx" if again else _HATCHES.get(colour, "")
+        areas[name] = {"facecolor": colour, "edgecolor": lighter(colour), "hatch": hatch, "linewidth": 0.0}
+    return areas
+
+
+def lighter(colour: str, share: float = 0.3) -> str:
+    """A colour mixed with white."""
+    parts = (int(colour[k : k + 2], 16) for k in (1, 3, 5))
+    return "#" + "".join(f"{round(part + share * (255 - part)):02X}" for part in parts)
+
+
+def group_style(number: int) -> dict[str, Any]:
+    """Colour, marker and dashes of a group; of rows whose group is not known where `number` is negative."""
+    if number < 0:
+        return {"color": "0.6", "marker": ".", "linestyle": _DASHES[2]}
+    colour, marker = group_look(number)
+    return {"color": colour, "marker": MATPLOTLIB_MARKERS[marker], "linestyle": _DASHES[number % len(_DASHES)]}
+
+
+def handle(label: str, **look: Any) -> Any:
+    """An entry of a legend."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], label=label, **look)
+
+
+def add_legend(figure: Any, handles: Sequence[Any], width: float) -> None:
+    """Entries below the panels, in rows, as many side by side as fit; the figure grows by what they need."""
+    if not handles:
+        return
+    widths = [0.44 + inches_of(entry.get_label(), _LEGEND) for entry in handles]
+    fitting = (k for k in range(len(handles), 1, -1) if sum(max(widths[c::k]) for c in range(k)) <= width - 0.1)
+    columns = next(fitting, 1)
+    lines = [
+        max(lines_of(entry.get_label()) for entry in handles[k : k + columns]) for k in range(0, len(handles), columns)
+    ]
+    figure.set_figheight(figure.get_figheight() + 0.1 + sum(LINE * number + 0.04 for number in lines))
+    in_rows = [entry for column in range(columns) for entry in handles[column::columns]]
+    figure.legend(
+        handles=in_rows, labels=[entry.get_label() for entry in in_rows], ncols=columns, loc="outside lower center",
+        frameon=False, borderpad=0.2, borderaxespad=0.0, columnspacing=1.2, handlelength=2.0, handletextpad=0.6,
+        labelspacing=0.35,
+    )  # fmt: skip
+
+
+def lines_of(text: str) -> int:
+    """Number of lines of a text."""
+    return text.count("\n") + 1
+
+
+def inches_of(text: str, size: float) -> float:
+    """Width of the longest line of a text."""
+    from matplotlib.textpath import TextPath
+
+    paths = [TextPath((0, 0), line, size=size) for line in text.split("\n") if line.strip()]
+    return max((float(path.get_extents().width) for path in paths), default=0.0) / 72

@@ -1,0 +1,289 @@
+"""A fitted removal, training rows and test rows -> everything a page shows, measured."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+from threadpoolctl import threadpool_limits
+
+from unspur._typing import Array
+from unspur.exceptions import InputError
+from unspur.io.features import NAMED, dominating
+from unspur.removers import Remover
+from unspur.report.baselines import Comparing, Judge, chosen_methods, cleaned, judge_removal
+from unspur.report.guarantees import ENOUGH, guarantees, renamed
+from unspur.report.inputs import Labelled, labelled, shared_rows
+from unspur.report.origin import origin_of
+from unspur.report.results import Findings, Judged
+from unspur.report.row_content import content_of
+from unspur.report.saliency import ToPixels, looks_of, pixel_view
+from unspur.report.sampling import some_of_each, stratified
+from unspur.report.views import directions_of, extremes_of, in_common, read_along, view_of
+from unspur.trace import Trace, Traces
+
+#: Rows of each group that are shown before and after, and where a network looks.
+EACH = 2
+#: A group of fewer test rows is mentioned.
+SMALL = 10
+#: Features up to which one thread is quicker than several, whose pools get in each other's way (see `_threads`).
+NARROW = 512
+#: Steps that `report` hears of, besides one for each method compared.
+STEPS = 4
+
+
+def find(
+    remover: Remover,
+    train: Any,
+    test: Any,
+    *,
+    validation: Any = None,
+    main: str = "main",
+    concept: str | Sequence[str] = "concept",
+    compare: Sequence[str] = (),
+    pictures: Any = None,
+    texts: Any = None,
+    ids: Sequence[str] | None = None,
+    image_shape: Sequence[int] | None = None,
+    to_pixels: ToPixels | None = None,
+    encoder: Any = None,
+    reduction: Any = None,
+    most: int = 5000,
+    seed: int = 0,
+    command: str = "",
+    saved: str | None = None,
+    notes: Sequence[str] | None = None,
+    source: str | None = None,
+    report: Callable[[str], object] = lambda name: None,  # noqa: ARG005 — a progress bar that is not there
+) -> Findings:
+    """Measure what a fitted removal does.
+
+    The same arguments give the same findings. Nothing that is passed is changed.
+
+    Parameters
+    ----------
+    remover : a fitted remover of this package.
+    train, test, validation : `selection.Rows`, or tuples (Z, y, concept) of arrays, DataFrames or tensors.
+        Last layers, and methods that the removal is compared with, are trained on `train`, and chosen on `validation`;
+        without it, on a fifth of each group of `train`. All is measured on `test`, which the removal should not have
+        seen. `y` and `concept` have two or more classes. For several concepts, a mapping from names to labels, a
+        DataFrame, or an array (n, m). Rows whose concept is missing train plain last layers and are drawn, but are in
+        no group.
+    main, concept : what the labels are called; for an array (n, m), as many names as columns.
+    compare : names of other removers and last layers, of `compare.REMOVERS` and `HEADS`.
+    pictures, texts : what the test rows are rows of. Pictures are an array (n, h, w) or (n, h, w, 3), paths, PIL images
+        or `Examples`; texts are strings, or pairs of them.
+    ids : what the test rows are called.
+    image_shape, to_pixels : where rows are pictures, (h, w) or (h, w, 3); and the affine map from rows to pixels where
+        they are not pixels themselves, such as ``pca.inverse_transform``.
+    encoder, reduction : the network that the rows come from, and the principal components that they were reduced to, to
+        show where in the pictures last layers look.
+    most : test rows that are drawn; of more, a share of each group.
+    command, saved : for the page: what was typed, and the file that the removal is in.
+    source : how the command line is told of these rows, for a command to try next: the file, and options that name its
+        columns; "" where they are in no file.
+    notes : sentences about the rows that a reader must not miss; by default, about columns that dominate the others.
+    report : called with the name of each step (`STEPS`, and one for each method compared).
+    """
+    _require_fitted(remover)
+    if most < 1:
+        raise InputError(f"most is the number of test rows that are drawn, 1 at least; got {most}.")
+    methods = chosen_methods(compare, remover)
+    rows = _rows(remover, train, test, validation, (main, concept))
+    learnt, judged = rows["training"], rows["test"]
+    notes = _about_columns(learnt.Z, remover) if notes is None else [note[:1].upper() + note[1:] for note in notes]
+    content = content_of(pictures, texts, len(judged))
+    called = _ids(ids, content, len(judged))
+    # One generator each: a number of rows more or less leaves the other choices alone.
+    drawing, probing, showing = np.random.default_rng(seed).spawn(3)
+    with threadpool_limits(1 if learnt.Z.shape[1] <= NARROW else None, user_api="blas"):
+        report("last layers")
+        clean = cleaned(remover, rows)
+        judge = Judge.of(rows, main, seed)
+        removal = judge_removal(judge, remover, clean)
+        before, after = removal.before, removal.after
+        report("probes")
+        probed = stratified(judged.group, ENOUGH, probing)
+        certain = guarantees(remover, judged.select(probed), clean["test"][probed], main)
+        left = [{name: pair[i] for name, pair in certain.linear.items()} for i in range(2)]
+        lines = [replace(line, leakage=of) for line, of in zip(removal.lines, left, strict=True)]
+        comparing = Comparing(judge, before, after, probed)
+        for name in methods:
+            report(name)
+            lines.append(comparing(name))
+        report("directions")
+        layers = before.layer, after.layer
+        directions = directions_of(remover, (_spurious_names(remover, judged), main), layers, judged.Z)
+        view = view_of(directions, remover, judged.Z, clean["test"], layers)
+        angles, shared = in_common(read_along(remover), remover.main_.basis, judged.Z)
+        report("pictures")
+        few = some_of_each(judged.group, before.accuracy.rows.size, EACH, showing)
+        pixels = None
+        if image_shape is not None:
+            pixels = pixel_view(directions, judged.Z, clean["test"], few, image_shape, to_pixels)
+        looks, remarks = None, certain.remarks
+        if encoder is not None and len(judged.y.classes) > 2:
+            remarks = (*remarks, "Where the network looks is shown for two classes only.")
+        elif encoder is not None:
+            looks = looks_of(encoder, content, judged.Z, remover, layers, few, reduction)
+    return Findings(
+        main=main, concepts=tuple(judged.concepts), classes=judged.y.classes, train_rows=len(learnt),
+        judged=tuple(lines), group=judged.group, groups=tuple(before.accuracy.labels()), ids=called,
+        right_before=before.right, right_after=after.right, view=view, shown=stratified(judged.group, most, drawing),
+        angles=angles, shared=shared, certificate=certain.certificate,
+        nonlinear={name: pair[1] for name, pair in certain.nonlinear.items()},
+        nonlinear_before={name: pair[0] for name, pair in certain.nonlinear.items()},
+        extremes=extremes_of(directions, view.before), content=content, pixels=pixels, looks=looks,
+        origin=origin_of(
+            remover, {name: part.Z for name, part in rows.items()}, command=command, saved=saved,
+            validated=validation is not None, remarks=remarks,
+        ),
+        warnings=(*_warnings(remover, rows, lines, certain.used), *notes), choice=removal.choice,
+        source=_source(main, judged) if source is None else source, keep=_keep(remover, command, saved),
+        **_of_the_fit(remover, judged, main),
+    )  # fmt: skip
+
+
+def _of_the_fit(remover: Remover, rows: Labelled, main: str) -> dict[str, Any]:
+    """What the removal itself says, without a look at rows."""
+    trace = remover.trace_
+    traces: Mapping[str, Trace] = {}
+    if isinstance(trace, Trace | Traces):
+        trace = renamed(trace, rows, main)
+        traces = {"": trace} if isinstance(trace, Trace) else trace.parts
+    return {
+        "method": type(remover).__name__,
+        "removed": remover.spurious_.dim,
+        "kept": remover.main_.dim,
+        "ambient": remover.removal_.ambient,
+        "traces": traces,
+        "significance_level": float(getattr(remover, "significance_level", 0.05)),
+        "story": "" if traces else str(trace),
+    }
+
+
+def _spurious_names(remover: Remover, rows: Labelled) -> list[str]:
+    """What each spurious direction is called: by the concept or class it was found for, where that is known."""
+    trace, k = remover.trace_, remover.spurious_.dim
+    together = " and ".join(rows.concepts)
+    if isinstance(trace, Traces) and getattr(remover, "inner", "main") == "main":
+        # One concept after the other: accepted directions are in the order of the parts.
+        found: dict[str, int] = {}
+        for part in renamed(trace, rows, "").parts.values():  # type: ignore[union-attr]
+            accepted = sum(step.verdict.proper and step.verdict.role == "spurious" for step in part)
+            found[part.concept_name] = found.get(part.concept_name, 0) + accepted
+        if sum(found.values()) == k:
+            return [f"{name} {i + 1}" for name, count in found.items() for i in range(count)]
+    return [f"{together} {i + 1}" for i in range(k)]
+
+
+def _require_fitted(remover: Any) -> None:
+    if not isinstance(remover, Remover):
+        inside = " Pass the remover in it, and rows as they enter that." if hasattr(remover, "steps") else ""
+        raise InputError(f"A report is about a fitted remover of unspur; got a {type(remover).__name__}.{inside}")
+    check_is_fitted(remover, "removal_")
+
+
+def _rows(
+    remover: Remover, train: Any, test: Any, validation: Any, names: tuple[str, str | Sequence[str]]
+) -> dict[str, Labelled]:
+    """Rows by what they are for, checked against each other and against the removal."""
+    missing = getattr(remover, "missing_concept", None)
+    _require_same_columns(remover, {"training": train, "test": test, "validation": validation})
+    found = {"training": labelled(train, "training", names, missing=missing)}
+    width = found["training"].Z.shape[1]
+    if width != remover.removal_.ambient:
+        raise InputError(f"The removal is one of {remover.removal_.ambient} features; the rows have {width}.")
+    for name, part in (("test", test), ("validation", validation)):
+        if part is not None:
+            found[name] = labelled(part, name, names, missing=missing, like=found["training"])
+    for name, label in found["test"].concepts.items():
+        if len(seen := np.unique(label.codes[label.present])) == 1:
+            raise InputError(
+                f"All test rows have the same {name} ({label.classes[seen[0]]!s:.60}); groups and probes need two "
+                "values at least. Pass other test rows."
+            )
+    return found
+
+
+def _require_same_columns(remover: Remover, given: Mapping[str, Any]) -> None:
+    """Features that have names must be those of the fit, in its order."""
+    wanted = getattr(remover, "feature_names_in_", None)
+    for what, rows in given.items():
+        z = getattr(rows, "Z", None)
+        z = rows[0] if z is None and isinstance(rows, tuple | list) and rows else z
+        columns = getattr(z, "columns", None)
+        if columns is None:
+            continue
+        if wanted is None:
+            wanted = columns
+        if list(columns) != list(wanted):
+            raise InputError(
+                f"The columns of the {what} rows are not those of the fit, in its order: "
+                f"{', '.join(map(str, list(columns)[:6]))}… instead of {', '.join(map(str, list(wanted)[:6]))}…"
+            )
+
+
+def _source(main: str, rows: Labelled) -> str:
+    """How the command line would be told of rows that are not in a file yet."""
+    return shlex.join(["FILE", "--main", main, *(word for name in rows.concepts for word in ("--concept", name))])
+
+
+def _keep(remover: Remover, command: str, saved: str | None) -> str:
+    if saved is not None:
+        return shlex.join(["unspur", "apply", saved, "FILE", "--output", "clean.npz"])
+    if command.startswith("unspur report "):
+        return f"{command} --save removal.safetensors --force"
+    return f'{type(remover).__name__.lower()}.save("removal.safetensors")'
+
+
+def _about_columns(z: Array, remover: Remover) -> list[str]:
+    """Sentences about columns that dominate the others."""
+    names = getattr(remover, "feature_names_in_", range(z.shape[1]))
+    found = [f"The column {names[j]!s:.60} {what}; scale the columns, or leave it out." for j, what in
+             dominating(z).items()]  # fmt: skip
+    return [*found[:NAMED], f"So it is with {len(found) - NAMED} more columns."] if len(found) > NAMED else found
+
+
+def _ids(ids: Sequence[str] | None, content: Any, n: int) -> tuple[str, ...]:
+    """Names of the test rows: those given, those that the pictures have, or their numbers."""
+    given = ids if ids is not None else getattr(content, "ids", None)
+    if given is None:
+        return tuple(map(str, range(n)))
+    if len(given) != n:
+        raise InputError(f"There are {len(given)} ids for {n} test rows; each row needs one.")
+    return tuple(map(str, given))
+
+
+def _warnings(remover: Remover, rows: Mapping[str, Labelled], lines: Sequence[Judged], used: str) -> tuple[str, ...]:
+    """Sentences that a reader must not miss, the gravest first."""
+    found = []
+    if not remover.spurious_.dim:
+        found.append("Nothing was removed: rows are as they were.")
+    found += [str(said) for name in ("unfinished", "task_lost") if (said := getattr(remover, name, ""))]
+    before, after = lines[0].accuracy, lines[1].accuracy
+    assert before is not None
+    assert after is not None
+    change = lines[1].worst_change
+    if change is not None and change.high < 0.0:
+        found.append(
+            f"The worst group fell, from {100 * before.worst:.1f} % to {100 * after.worst:.1f} %: for this task the "
+            "removal did harm."
+        )
+    if used:
+        found.append(used)
+    elif shared := shared_rows(rows["training"], rows["test"]):
+        found.append(shared)
+    small = [
+        f"{label} ({count})"
+        for label, count in zip(after.labels(), after.rows.ravel().tolist(), strict=True)
+        if count < SMALL
+    ]
+    if small:
+        named = "; ".join(small[:4]) + (f"; and {len(small) - 4} more" if len(small) > 4 else "")
+        found.append(f"Groups of fewer than {SMALL} test rows, about which little can be said: {named}.")
+    return tuple(found)

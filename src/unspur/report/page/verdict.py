@@ -1,0 +1,247 @@
+"""What came of a removal, in plain sentences with their intervals.
+
+A change is called one only where its interval leaves zero out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from unspur.metrics import GroupAccuracy, Leakage
+from unspur.report.page import words
+from unspur.report.page.naming import short_groups, with_short_names
+from unspur.report.results import Change, Findings, Judged
+
+#: A piece of a sentence, and what it is to the eye: plain words, a figure, the interval of one, or something to type.
+Part: TypeAlias = tuple[str, Literal["words", "figure", "interval", "command"]]
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """Pieces that make one sentence."""
+
+    parts: tuple[Part, ...]
+
+    def __str__(self) -> str:
+        return "".join(text for text, _ in self.parts)
+
+
+def verdict(findings: Findings) -> list[str]:
+    """The verdict as plain sentences; warnings come first."""
+    short = with_short_names(findings)
+    return [*findings.warnings, *(str(sentence) for sentence in (*sentences(short), *further(short)))]
+
+
+def sentences(findings: Findings) -> list[Sentence]:
+    """How much was removed, what that does to the worst group and on average, and what is still to be found."""
+    return [_directions(findings), *_accuracies(findings.judged, findings.groups), *_leaks(findings)]
+
+
+def further(findings: Findings) -> list[Sentence]:
+    """What puts the figures in their place: chance, the gap that remains, what does as well, and what to do next."""
+    without_task = findings.method == "JSE" and not findings.kept
+    task = _sentence(
+        f"No direction of {words.the(findings.main)} was found, so no test kept the task out of what was removed"
+        if findings.removed
+        else f"No direction of {words.the(findings.main)} was found either"
+    )
+    return [
+        *_in_place(findings.judged, findings.groups), *([task] if without_task else ()), *_others(findings.judged),
+        _next(findings),
+    ]  # fmt: skip
+
+
+def accuracy_verdict(lines: Sequence[Judged]) -> list[str]:
+    """What is to be said of accuracies alone: of the rows as they are, the removal, and others, in this order."""
+    accuracy = lines[0].accuracy
+    groups = () if accuracy is None else short_groups(accuracy)
+    found = (*_accuracies(lines, groups), *_in_place(lines, groups), *_others(lines))
+    return [str(sentence) for sentence in found]
+
+
+def leaks_of(judged: Judged) -> dict[str, Leakage]:
+    """What a linear probe finds, by concept."""
+    return dict(judged.leakage)
+
+
+def worst_name(accuracy: GroupAccuracy, groups: Sequence[str]) -> str:
+    """What the worst group is called."""
+    return groups[int(np.nanargmin(accuracy.accuracy))]
+
+
+def _directions(findings: Findings) -> Sentence:
+    concepts = [words.the(name) for name in findings.concepts]
+    if not findings.removed:
+        why = "no direction passed its tests" if findings.traces else f"{findings.method} found no direction to remove"
+        return _sentence(f"Nothing was removed for {words.listed(concepts)}: {why}")
+    share = f"{words.count(findings.removed)} of {words.plural(findings.ambient, 'direction')}"
+    if len(concepts) == 1 and findings.traces:
+        return _sentence(f"{words.capital(concepts[0])} used ", (share, "figure"))
+    return _sentence(f"{findings.method} removed ", (share, "figure"), f" for {words.listed(concepts)}")
+
+
+def _accuracies(lines: Sequence[Judged], groups: Sequence[str]) -> Iterator[Sentence]:
+    (before, after), removed = (line.accuracy for line in lines[:2]), lines[1].removed
+    if before is None or after is None:
+        problem = lines[1].problem or lines[0].problem or "it was not measured"
+        yield _sentence(f"What that does to accuracy is not known: {problem.rstrip('.')}")
+        return
+    worst, then = worst_name(before, groups), worst_name(after, groups)
+    was, is_now = _share(before.worst, before.worst_interval()), _share(after.worst, after.worst_interval())
+    if not removed:
+        yield _sentence(f"The worst group ({worst}) stays at ", *was)
+        yield from _coin(after)
+        return
+    it = "it" if removed == 1 else "them"
+    change = lines[1].worst_change
+    if change is not None and change.clear:
+        verb = "raises" if change.value > 0 else "lowers"
+        start = f"Removing {it} {verb} the worst group ({worst}) from "
+    else:
+        start = f"Removing {it} makes no clear change to the worst group ({worst}): from "
+    another = f", the worst now being {then}" if then != worst else ""
+    yield _sentence(start, *was, " to ", *is_now, another, *_average(lines[1].average_change))
+    yield from _coin(after)
+
+
+def _coin(accuracy: GroupAccuracy) -> list[Sentence]:
+    """What is to be said of a worst group that guessing would serve as well."""
+    guess = 1.0 / len(accuracy.classes)
+    coin = "a coin flip" if len(accuracy.classes) == 2 else f"guessing among {len(accuracy.classes)} classes"
+    if accuracy.worst < guess:
+        return [_sentence(f"That is still below {coin}, ", (words.percent(guess, 0), "figure"), ": it is no success")]
+    if accuracy.worst_interval()[0] <= guess:
+        return [_sentence(f"That is not clearly above {coin}, ", (words.percent(guess, 0), "figure"))]
+    return []
+
+
+def _in_place(lines: Sequence[Judged], groups: Sequence[str]) -> Iterator[Sentence]:
+    """The gap between groups that remains, and what can be had for nothing."""
+    before, after = (line.accuracy for line in lines[:2])
+    if before is None or after is None:
+        return
+    best = int(np.nanargmax(after.accuracy))
+    gap, was = (100 * float(np.nanmax(one.accuracy) - one.worst) for one in (after, before))
+    earlier = f", where {was:.1f} were before" if lines[1].removed else ""
+    yield _sentence(
+        f"The best group ({groups[best]}) is at ", (words.percent(float(np.nanmax(after.accuracy))), "figure"),
+        ": ", (f"{gap:.1f} {points(gap / 100)}", "figure"), f" remain between the best and the worst group{earlier}",
+    )  # fmt: skip
+    classes = after.rows.reshape(len(after.classes), -1).sum(axis=1)
+    yield _sentence(
+        f"Guessing is right in {words.percent(1 / len(classes), 0)} of every group, and always answering the most "
+        f"frequent class in {words.percent(float(classes.max() / classes.sum()))} of the rows"
+    )
+
+
+def _others(lines: Sequence[Judged]) -> Iterator[Sentence]:
+    """Simpler ways that do as well: not clearly worse than a plain layer on what the removal leaves."""
+    weighted, removal = lines[0].weighted, lines[1]
+    if not removal.removed or removal.accuracy is None:
+        return
+    if weighted is not None and weighted.accuracy is not None and weighted.worst_beside is not None:
+        start = "A group-weighted layer on the rows as they are, without any removal, does "
+        yield _sentence(start, *_beside(weighted))
+    fewer = [line for line in lines[2:] if 0 < line.removed < removal.removed and _as_well(line)]
+    if fewer:
+        simplest = min(fewer, key=lambda line: line.removed)
+        instead = f"with {words.plural(simplest.removed, 'direction')} instead of {words.count(removal.removed)}"
+        yield _sentence(f"{simplest.name}, {instead}, does ", *_beside(simplest))
+
+
+def _as_well(line: Judged) -> bool:
+    """Whether neither the worst group nor the average over groups is clearly worse than those of the removal."""
+    beside = (line.worst_beside, line.average_beside)
+    return all(change is not None and change.high >= 0.0 for change in beside)
+
+
+def _beside(line: Judged) -> list[Part | str]:
+    """How a layer does beside a plain one after the removal."""
+    accuracy, worst, average = line.accuracy, line.worst_beside, line.average_beside
+    assert accuracy is not None
+    assert worst is not None
+    assert average is not None
+    how = "less well" if not _as_well(line) else "better" if worst.low > 0.0 else "as well, as far as these rows tell"
+    return [
+        f"{how}: ", *_share(accuracy.worst, accuracy.worst_interval()), " in the worst group, a difference of ",
+        *_difference(worst), ", and ", *_difference(average), " on average over groups",
+    ]  # fmt: skip
+
+
+def _difference(change: Change) -> list[Part | str]:
+    return [
+        (f"{words.signed(change.value)} {points(change.value)}", "figure"), " ",
+        (f"({words.signed_bounds(change.low, change.high)})", "interval"),
+    ]  # fmt: skip
+
+
+def _next(findings: Findings) -> Sentence:
+    """One command to go on with."""
+    if not findings.source:
+        return _sentence(
+            "Next, with rows of your own: ", ("unspur report FILE --main COLUMN --concept COLUMN", "command")
+        )
+    change, after = findings.after.worst_change, findings.after.accuracy
+    gains = change is not None and change.low > 0.0 and after is not None and not _coin(after)
+    weighted = findings.before.weighted
+    alone = weighted is not None and weighted.worst_beside is not None and not _as_well(weighted)
+    if gains and alone and not any(line.removed > 0 and _as_well(line) for line in findings.judged[2:]):
+        what, command = "Next, use the removal", findings.keep
+    else:
+        what, command = "Next, see what other methods do, and choose by their loss", f"unspur compare {findings.source}"
+    return _sentence(f"{what}: ", (command, "command"))
+
+
+def _average(change: Change | None) -> list[Part | str]:
+    if change is None:
+        return []
+    if not change.clear:
+        return ["; there is no clear change on average over rows, ", *_difference(change)]
+    verb = "costs" if change.value < 0 else "gains"
+    low, high = sorted((abs(change.low), abs(change.high)))
+    interval: Part = (f"({words.bounds(low, high)})", "interval")
+    figure: Part = (f"{100 * abs(change.value):.1f} {points(change.value)}", "figure")
+    return [f", and {verb} ", figure, " ", interval, " on average over rows"]
+
+
+def _leaks(findings: Findings) -> Iterator[Sentence]:
+    earlier = leaks_of(findings.before) if findings.removed else {}
+    for k, (name, leak) in enumerate(leaks_of(findings.after).items()):
+        yield _sentence(
+            f"{'It' if k else 'A linear probe'} {'still ' if leak.low > leak.chance else ''}{_finds(name, leak)}",
+            *_found(leak),
+            *([", where it was ", *_found(earlier[name]), " before"] if name in earlier else []),
+            f"; chance is {words.percent(leak.chance, 0)}",
+        )
+    for k, (name, leak) in enumerate(findings.nonlinear.items()):
+        start = f"{'It' if k else 'A small network, which is not linear,'} {_finds(name, leak)}"
+        was = findings.nonlinear_before.get(name) if findings.removed else None
+        yield _sentence(start, *_found(leak), *([", where it was ", *_found(was), " before"] if was else []))
+
+
+def _found(leak: Leakage) -> list[Part | str]:
+    return _share(leak.accuracy, (leak.low, leak.high), 0)
+
+
+def _finds(name: str, leak: Leakage) -> str:
+    found = leak.low > leak.chance
+    return f"finds {words.the(name)} at " if found else f"does not find {words.the(name)} better than chance: "
+
+
+def _share(share: float, interval: tuple[float, float], digits: int = 1) -> list[Part | str]:
+    return [(words.percent(share, digits), "figure"), " ", (f"({words.bounds(*interval, digits)})", "interval")]
+
+
+def points(change: float) -> str:
+    """The unit of a difference of shares as it is written: "1.0 point", "1.1 points"."""
+    return "point" if f"{100 * abs(change):.1f}" == "1.0" else "points"
+
+
+def _sentence(*parts: Part | str) -> Sentence:
+    pieces: list[Part] = [(part, "words") if isinstance(part, str) else part for part in parts]
+    end: list[Part] = [] if pieces[-1][1] == "command" else [(".", "words")]  # it is to be copied
+    return Sentence((*(piece for piece in pieces if piece[0]), *end))

@@ -1,0 +1,247 @@
+"""What a fit decided and what came of it, as frozen values: all that a page or a figure shows. Nothing here computes.
+
+Rows are the test rows, numbered 0 to n − 1 in the order they were given; `shown` are those a scatter draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeAlias
+
+from unspur._typing import Array, BoolArray, FloatArray, IntArray
+from unspur.certificate import Certificate
+from unspur.embed.examples import Kind
+from unspur.metrics import GroupAccuracy, Leakage
+from unspur.trace import Trace
+
+#: What a direction is about; "layer" is the direction of a last layer.
+Role: TypeAlias = Literal["spurious", "main", "layer"]
+
+
+class Content(Protocol):
+    """What the rows are rows of: a picture (PIL, RGB), a text, or a tuple of two texts for each, loaded when asked."""
+
+    @property
+    def kind(self) -> Kind:
+        """Pictures ("image") or texts ("text")."""
+
+    def __len__(self) -> int:
+        """Number of rows."""
+
+    def __getitem__(self, index: int) -> Any:
+        """Of one row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A difference of two shares on the same rows, after − before, with the bounds of its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def clear(self) -> bool:
+        """Whether the interval leaves zero out."""
+        return not self.low <= 0.0 <= self.high
+
+    def to_dict(self) -> dict[str, float]:
+        """Plain numbers, ready for JSON."""
+        return {"value": self.value, "low95": self.low, "high95": self.high}
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One method: directions it removed, and what a last layer makes of what is left; or why that is not known."""
+
+    name: str
+    removed: int
+    accuracy: GroupAccuracy | None
+    #: Against a plain layer on the rows as they are; None for that itself.
+    average_change: Change | None = None
+    group_average_change: Change | None = None
+    worst_change: Change | None = None
+    #: What a linear probe finds of each concept, by its name, in what is left.
+    leakage: Mapping[str, Leakage] = field(default_factory=dict)
+    problem: str = ""
+    #: Of the last layer, chosen on held-out rows; None where it was not, or other parameters were, too.
+    penalty: float | None = None
+    #: "largest" or "smallest", where the penalty is the last on that side of those tried.
+    edge: str = ""
+    #: Accuracy of the worst group of the test rows at every penalty tried; nothing is chosen from it.
+    worst_at: Mapping[float, float] = field(default_factory=dict)
+    #: The same method under a layer that gives every group the same weight.
+    weighted: Judged | None = None
+    #: Against a plain layer on what the removal leaves: of the worst group, and on average over groups.
+    worst_beside: Change | None = None
+    average_beside: Change | None = None
+
+    def of_layer(self) -> dict[str, Any]:
+        """Accuracy and penalty of the last layer: plain numbers and words, ready for JSON."""
+        return {**({} if self.accuracy is None else self.accuracy.to_dict()), "problem": self.problem, **self._chosen()}
+
+    def _chosen(self) -> dict[str, Any]:
+        return {
+            "penalty": self.penalty, "edge_of_grid": self.edge,
+            "worst_by_penalty": [{"penalty": at, "worst": worst} for at, worst in self.worst_at.items()],
+        }  # fmt: skip
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and words, ready for JSON."""
+        changes = {"worst": self.worst_change, "group_average": self.group_average_change,
+                   "average": self.average_change}  # fmt: skip
+        return {
+            "name": self.name, "removed": self.removed, "problem": self.problem,
+            "accuracy": None if self.accuracy is None else self.accuracy.to_dict(),
+            **self._chosen(),
+            "change": {name: change.to_dict() for name, change in changes.items() if change is not None},
+            "leakage": {name: part.to_dict() for name, part in self.leakage.items()},
+            "group_weighted": None if self.weighted is None else self.weighted.to_dict(),
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A direction to look along, such as "background 2"; unit length."""
+
+    name: str
+    role: Role
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """A last layer along the axes: logit of the centre of the rows, and w·a for each axis a, shape (m,)."""
+
+    offset: float
+    along: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Scores of all rows along m axes, each of shape (n, m), from the centre of the removal.
+
+    Where the answers of a last layer change, in the plane of axes i and j through the centre, is
+    ``offset + (along_i, along_j) · G⁻¹ (x, y) = 0`` with G the part of `gram` (m, m) that belongs to them. Without a
+    single boundary (more than two classes) the two are None.
+    """
+
+    axes: tuple[Axis, ...]
+    before: FloatArray
+    after: FloatArray
+    gram: FloatArray
+    boundary_before: Boundary | None
+    boundary_after: Boundary | None
+
+
+@dataclass(frozen=True, slots=True)
+class Extremes:
+    """Rows that lie farthest out along an axis, farthest first, by number."""
+
+    axis: int
+    low: IntArray
+    high: IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class PixelView:
+    """Rows that are pictures themselves, of shape (h, w) or (h, w, 3): directions (m), and k rows before and after."""
+
+    directions: Mapping[int, FloatArray]
+    rows: IntArray
+    before: FloatArray
+    after: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Looks:
+    """Where a last layer looks: k pictures as the network is shown them, and signed Grad-CAM maps (k, h, w) of each.
+
+    Positive where a picture speaks for the second class of the main label.
+    """
+
+    rows: IntArray
+    pictures: Sequence[Any]
+    maps: Mapping[str, Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """How to get the same again: parameters, versions, digests by name, the command, a snippet, remarks."""
+
+    parameters: Mapping[str, Any]
+    versions: Mapping[str, str]
+    digests: Mapping[str, str]
+    command: str
+    snippet: str
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """All of it.
+
+    Attributes
+    ----------
+    method : name of the class of the removal, "JSE".
+    main, concepts : what the labels are called.
+    removed, kept, ambient : directions of the concept, of the main task, and of the rows.
+    judged : "as they are" first, then the method itself, then others that it is compared with.
+    group, groups : number of each row's group, shape (n,), -1 where the concept is not known; what groups are called.
+    ids : what rows are called.
+    right_before, right_after : whether the last layer's answer is right, shape (n,).
+    angles : principal angles between the two subspaces in degrees, ascending; empty where one is.
+    shared : share of variance that scores along the two have in common in the test rows; None where one is empty.
+    traces : the ladder of tests by concept or class ("" where there is one); empty for methods without tests.
+    significance_level : of the tests in `traces`.
+    story : `trace_` in words, for methods without a ladder.
+    nonlinear, nonlinear_before : what a small network finds of each concept after removal, and in the rows as they are.
+    choice : how the penalties of the last layers were chosen, in sentences.
+    source : how the command line is told of these rows, "FILE --main … --concept …"; "" where they are in no file.
+    keep : a command that keeps the removal or, where it was kept, applies it.
+    """
+
+    method: str
+    main: str
+    concepts: tuple[str, ...]
+    classes: tuple[Any, ...]
+    removed: int
+    kept: int
+    ambient: int
+    train_rows: int
+    judged: tuple[Judged, ...]
+    group: IntArray
+    groups: tuple[str, ...]
+    ids: Sequence[str]
+    right_before: BoolArray
+    right_after: BoolArray
+    view: View
+    shown: IntArray
+    angles: tuple[float, ...]
+    shared: float | None
+    traces: Mapping[str, Trace]
+    significance_level: float
+    story: str
+    certificate: Certificate
+    nonlinear: Mapping[str, Leakage]
+    extremes: tuple[Extremes, ...]
+    origin: Origin
+    content: Content | None = None
+    pixels: PixelView | None = None
+    looks: Looks | None = None
+    nonlinear_before: Mapping[str, Leakage] = field(default_factory=dict)
+    #: Sentences a reader must not miss, such as that the task was lost.
+    warnings: tuple[str, ...] = ()
+    choice: tuple[str, ...] = ()
+    source: str = ""
+    keep: str = ""
+
+    @property
+    def before(self) -> Judged:
+        """The rows as they are."""
+        return self.judged[0]
+
+    @property
+    def after(self) -> Judged:
+        """The removal that this is about."""
+        return self.judged[1]

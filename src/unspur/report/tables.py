@@ -1,0 +1,159 @@
+"""Results as plain text that fits a terminal of 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from unspur._text import WIDTH, columns, filled, lines_of, padded
+from unspur.compare import Comparison
+from unspur.metrics import GroupAccuracy
+from unspur.metrics.groups import NO_GROUP
+from unspur.report.results import Judged
+
+#: Columns of the names of groups at most, of the numbers of rows, and of a method.
+NAMES, COUNTS, CELL = 36, 8, 16
+
+
+def group_table(
+    results: Mapping[str, GroupAccuracy],
+    main: str | None = None,
+    concept: str | None = None,
+    *,
+    penalties: Mapping[str, float | None] | None = None,
+) -> str:
+    """One line per group, one column per method: accuracy in % with the half-width of its 95 % interval.
+
+    `main` and `concept` name the labels in place of what the results call them (`concept` where there is one);
+    `penalties` are those of the last layers behind the results. The interval of the worst group is that of
+    `GroupAccuracy.worst_interval`. Long names of labels stand above the table, long names of classes take several
+    lines, and methods that do not fit beside each other stand below each other.
+    """
+    first = next(iter(results.values()))
+    names = [*first.names]
+    names[0] = main or names[0]
+    if len(names) == 2:
+        names[1] = concept or names[1]
+    labels, above = first.labels(tuple(names)), ""
+    if sum(map(columns, names)) > NAMES:
+        labels = [", ".join(map(str, classes)) for _, classes in first.groups()]
+        above = filled(f"groups: {' × '.join(names)}", further="  ") + "\n\n"
+    width = min(max(columns(label) for label in [*labels, "average over groups", NO_GROUP]), NAMES)
+    shown = [[label] if columns(label) <= width else lines_of(label, width - 2) for label in labels]
+    if len(set(map(tuple, shown))) < len(labels):  # cut short, two groups would look alike
+        shown = [lines_of(label, width - 2, most=len(label)) for label in labels]
+    at_once = (WIDTH - width - COUNTS) // CELL
+    methods = list(results)
+    at_once = -(-len(methods) // -(-len(methods) // at_once))  # blocks of about the same width
+    blocks = [methods[start : start + at_once] for start in range(0, len(methods), at_once)]
+    tables = ({name: results[name] for name in block} for block in blocks)
+    return above + "\n\n".join(_group_block(table, shown, width, penalties or {}) for table in tables)
+
+
+def _group_block(
+    results: Mapping[str, GroupAccuracy],
+    labels: Sequence[Sequence[str]],
+    width: int,
+    penalties: Mapping[str, float | None],
+) -> str:
+    """The table of methods that fit beside each other."""
+    first = next(iter(results.values()))
+    lines = _heads(list(results), width)
+    rule = "─" * (width + COUNTS + CELL * len(results))
+    lines.append(rule)
+    for (start, *others), (index, _) in zip(labels, first.groups(), strict=True):
+        cells = []
+        for result in results.values():
+            low, high = result.interval()[index]
+            known = f"{100 * result.accuracy[index]:>9.1f} ± {50 * (high - low):>4.1f}"
+            cells.append(known if result.rows[index] else f"{'–':>9}{'':>7}")
+        lines.append(f"{padded(start, width)}{first.rows[index]:>{COUNTS}}" + "".join(cells))
+        lines += [f"  {other}" for other in others]
+    if first.ungrouped_rows:
+        shares = [_single(result.ungrouped_correct / result.ungrouped_rows) for result in results.values()]
+        lines.append(f"{NO_GROUP:<{width}}{first.ungrouped_rows:>{COUNTS}}" + "".join(shares))
+    lines.append(rule)
+    bounds = [result.worst_interval() for result in results.values()]
+    for label, cells in (
+        ("worst group", [_single(result.worst) for result in results.values()]),
+        ("  95 % interval", [f"{100 * low:>9.1f} – {100 * high:>4.1f}" for low, high in bounds]),
+        ("average over groups", [_single(result.group_average) for result in results.values()]),
+        ("average over rows", [_single(result.average) for result in results.values()]),
+    ):
+        lines.append(f"{label:<{width}}{'':>{COUNTS}}" + "".join(cells))
+    if any(name in penalties for name in results):
+        chosen = ("–" if (penalty := penalties.get(name)) is None else f"{penalty:g}" for name in results)
+        lines.append(f"{'penalty chosen':<{width}}{'':>{COUNTS}}" + "".join(f"{text:>9}{'':>7}" for text in chosen))
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def penalty_lines(lines: Mapping[str, Judged]) -> tuple[dict[str, GroupAccuracy], dict[str, float | None]]:
+    """Accuracies and penalties of the plain and the group-weighted layer of every method, by name."""
+    results: dict[str, GroupAccuracy] = {}
+    penalties: dict[str, float | None] = {}
+    for name, line in lines.items():
+        for called, layer in ((name, line), (f"{name}, group-weighted", line.weighted)):
+            if layer is not None and layer.accuracy is not None:
+                results[called], penalties[called] = layer.accuracy, layer.penalty
+    return results, penalties
+
+
+def penalty_table(lines: Mapping[str, Judged]) -> str:
+    """Worst group of the test rows at every penalty that was tried, in %; those that were chosen have a star."""
+    shown = {name: line for name, line in lines.items() if line.worst_at}
+    layers = [(name, layer) for name, line in shown.items() for layer in (line, line.weighted)]
+    cells = [name for name, layer in layers]
+    kinds = ["plain", "weighted"] * len(shown)
+    head = [f"{'worst group, %':<16}" + "".join(f"{name[:15]:>16}" for name in cells),
+            f"{'at penalty':<16}" + "".join(f"{kind:>16}" for kind in kinds)]  # fmt: skip
+    text = [*head, "─" * len(head[0])]
+    for penalty in next(iter(shown.values())).worst_at if shown else ():
+        figures = []
+        for _, layer in layers:
+            worst = None if layer is None else layer.worst_at.get(penalty)
+            star = "*" if layer is not None and layer.penalty == penalty else " "
+            figures.append(f"{'–':>15} " if worst is None else f"{100 * worst:>15.1f}{star}")
+        text.append(f"{penalty:<16g}" + "".join(figures).rstrip())
+    return "\n".join([*text, "* chosen on held-out rows; these are test rows, from which nothing is chosen."])
+
+
+def _heads(methods: Sequence[str], width: int) -> list[str]:
+    """The lines above a rule, in which names of methods end at the bottom."""
+    names = [lines_of(name, CELL - 1) for name in methods]
+    height = max(map(len, names))
+    names = [[""] * (height - len(name)) + name for name in names]
+    starts = [""] * (height - 1) + [f"{'accuracy, %':<{width}}{'rows':>{COUNTS}}"]
+    lines = []
+    for start, parts in zip(starts, zip(*names, strict=True), strict=True):
+        cells = "".join(" " * (CELL - columns(part)) + part for part in parts)
+        lines.append(f"{start:<{width + COUNTS}}{cells}".rstrip())
+    return lines
+
+
+def _single(share: float) -> str:
+    return f"{100 * share:>9.1f}{'':>7}"
+
+
+def comparison_table(results: Sequence[Comparison]) -> str:
+    """One line per remover and head: directions removed, accuracies, validation loss, penalty, seconds."""
+    wide = {"worst group (95 %)": 21, "groups": 7, "rows": 6, "loss": 6, "penalty": 8, "s": 5}
+    head = f"{'remover':<8}{'head':<14}{'gone':>5}" + "".join(f"{name:>{n}}" for name, n in wide.items())
+    lines = ["accuracy, %: worst group, average over groups, over rows; loss on held-out rows", head, "─" * len(head)]
+    previous, edges, notes = "", set(), dict.fromkeys(note for result in results for note in result.notes)
+    for result in results:
+        name = "" if result.remover == previous else result.remover
+        previous = result.remover
+        start = f"{name:<8}{result.head:<14}"
+        if result.accuracy is None:
+            lines.append(filled(result.problem, f"{start}  ", " " * (len(start) + 2)))
+            continue
+        low, high = (100 * bound for bound in result.accuracy.worst_interval())
+        worst = f"{100 * result.accuracy.worst:.1f} ({low:.1f} – {high:.1f})"
+        averages = f"{100 * result.accuracy.group_average:>7.1f}{100 * result.accuracy.average:>6.1f}"
+        loss = "" if result.validation_loss is None else f"{result.validation_loss:.3f}"
+        penalty = f"{result.parameters['weight_decay']:g}" + ("!" if result.edge else "")
+        seconds = f"{result.seconds:.1f}" if result.seconds < 100 else f"{result.seconds:.0f}"
+        edges.add(result.edge)
+        lines.append(f"{start}{result.removed:>5}{worst:>21}{averages}{loss:>6}{penalty:>8}{seconds:>5}")
+    if edges - {""}:
+        lines.append(filled("! the largest or smallest penalty that was tried; a better one may lie outside the grid."))
+    return "\n".join([*lines, *map(filled, notes)])

@@ -1,0 +1,168 @@
+"""`--cluster`: rows that belong together, on the command line."""
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from unspur.cli import main
+from unspur.clusters import clusters_in_two
+from unspur.selection import held_out
+
+DECAY = ("--weight-decay", "0.1")
+LABELS = ("--main", "bird", "--concept", "background")
+
+
+def invoke(*arguments, code=0):
+    done = CliRunner().invoke(main, list(map(str, arguments)))
+    assert done.exit_code == code, (done.output, done.exception)
+    return done
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    """Frames of 60 films; the background is that of the film, and in no feature."""
+    rng = np.random.default_rng(0)
+    film = np.repeat(np.arange(60), 10)
+    group = (np.arange(60) % 4)[film]
+    y, s = group >> 1, group & 1
+    Z = rng.normal(size=(60, 5))[film] + 0.2 * rng.normal(size=(600, 5))
+    Z[:, 0] += 1.5 * (2 * y - 1)
+    return Z, y, s, film
+
+
+@pytest.fixture(scope="module")
+def file(drawn, tmp_path_factory):
+    Z, y, s, film = drawn
+    path = tmp_path_factory.mktemp("films") / "rows.csv"
+    lines = [
+        ",".join([*map(repr, z.tolist()), str(a), str(b), f"film {c}"])
+        for z, a, b, c in zip(Z, y, s, film, strict=True)
+    ]
+    path.write_text("f0,f1,f2,f3,f4,bird,background,film\n" + "\n".join(lines) + "\n")
+    return path
+
+
+def test_fit_counts_clusters_and_not_rows(file, tmp_path):
+    told, untold = (
+        json.loads(invoke("fit", file, *LABELS, *more, *DECAY, "--json", "--output", tmp_path / name).stdout)
+        for name, more in (("a.safetensors", ["--cluster", "film"]), ("b.safetensors", ["--ignore", "film"]))
+    )
+    assert told["spurious"] == 0 < untold["spurious"]
+    assert told["ambient"] == untold["ambient"] == 5  # the column is no feature
+
+
+def test_too_few_clusters_are_told_by_the_names_of_the_columns(file, tmp_path):
+    done = invoke(
+        "fit", file, *LABELS, "--cluster", "bird", "--ignore", "film", "--output", tmp_path / "r.safetensors", code=1
+    )
+    assert "(bird=0, background=0) lies in 1" in " ".join(done.output.split())
+
+
+@pytest.mark.parametrize("verb", [["fit", "--output", "r.safetensors"], ["compare"], ["report"], ["evaluate", "r"]])
+def test_one_column_says_which_rows_belong_together(file, verb):
+    done = invoke(*verb, file, *LABELS, "--cluster", "film", "--cluster", "f0", code=2)
+    assert "'--cluster': it is given 2 times (film, f0); give one." in " ".join(done.output.split())
+
+
+def test_copies_are_a_note(file, tmp_path):
+    header, *lines = file.read_text().splitlines()
+    twice = tmp_path / "twice.csv"
+    twice.write_text("\n".join([header, *lines, *lines]) + "\n")
+    done = invoke("fit", twice, *LABELS, "--ignore", "film", *DECAY, "--output", tmp_path / "r.safetensors")
+    assert "Note: 600 of 1,200 rows are exact copies" in " ".join(done.stderr.split())
+
+
+def test_evaluate_compare_and_report_hold_clusters_out_together(file, drawn, tmp_path, monkeypatch):
+    removal = tmp_path / "r.safetensors"
+    invoke("fit", file, *LABELS, "--cluster", "film", *DECAY, "--output", removal)
+    seen = []
+
+    def watched(group, share, rng, clusters=None):
+        seen.append((clusters, held_out(group, share, rng, clusters)))
+        return seen[-1][1]
+
+    monkeypatch.setattr("unspur.selection.held_out", watched)
+    invoke("evaluate", removal, file, *LABELS, "--cluster", "film")
+    invoke("compare", file, *LABELS, "--cluster", "film", "--remover", "none", "--head", "ERM")
+    assert len(seen) >= 4  # test rows, and rows to choose penalties on, of each
+    for films, aside in seen:
+        assert not len(clusters_in_two(np.unique(films, return_inverse=True)[1], aside.astype(int)))
+    pytest.importorskip("jinja2")
+    page = tmp_path / "page.html"
+    done = invoke("report", file, *LABELS, "--cluster", "film", *DECAY, "--json", "--output", page)
+    # Eighteen films are test rows: intervals of probes count those, not 180 rows.
+    probe = json.loads(done.stdout)["judged"][0]["leakage"]["background"]
+    assert probe["high"] - probe["low"] > 0.3
+    assert page.exists()
+
+
+@pytest.fixture
+def noise(tmp_path):
+    """Rows that say nothing of their labels, each of them twice; `number` tells the copies apart."""
+    rng = np.random.default_rng(0)
+    Z, group = np.tile(rng.normal(size=(160, 200)), (2, 1)), np.tile(np.arange(160) % 4, 2)
+    np.savez(tmp_path / "r.npz", Z=Z, bird=group >> 1, background=group & 1, number=np.arange(320))
+    np.savez(tmp_path / "small.npz", Z=Z > 1.0, bird=group >> 1, background=group & 1, number=np.arange(320))
+    return tmp_path
+
+
+def test_copies_are_on_one_side_of_a_split(noise):
+    command = ["compare", noise / "r.npz", *LABELS, "--remover", "none", "--head", "ERM", "--json"]
+    together, apart = invoke(*command), invoke(*command, "--cluster", "number")
+    note = "Note: 160 of 320 rows are exact copies of others. Copies of a row are all training rows or all test rows."
+    assert " ".join(together.stderr.split()).count(note) == 1
+    average = [json.loads(done.stdout)[0]["accuracy"]["average"] for done in (together, apart)]
+    assert average[0] < 0.65  # a coin flip
+    assert average[1] > 0.75  # the control: rows that were learnt by heart
+    assert "test rows are training rows as well" not in " ".join(together.stderr.split())
+    assert "test rows are training rows as well; what" in " ".join(apart.stderr.split())
+    command[1] = noise / "small.npz"  # rows of zeros and ones are equal by chance
+    assert "Note" not in invoke(*command).stderr
+
+
+def test_rows_to_train_and_to_test_on_that_are_the_same_are_noted(noise):
+    removal, rows = noise / "r.safetensors", noise / "r.npz"
+    invoke("fit", rows, *LABELS, *DECAY, "--output", removal)
+    arrays = dict(np.load(rows))
+    for name, part in (("train", slice(0, 160)), ("same", slice(150, 200))):
+        np.savez(noise / f"{name}.npz", **{key: values[part] for key, values in arrays.items()})
+    np.savez(noise / "new.npz", **(arrays | {"Z": arrays["Z"] + 1.0}))
+    note = "50 of 50 test rows are training rows as well"
+    commands = (["evaluate", removal, noise / "train.npz"], ["compare", noise / "train.npz", "--remover", "none"])
+    for command in commands:
+        done = invoke(*command, *LABELS, "--test", noise / "same.npz", "--json")
+        assert " ".join(done.stderr.split()).count(note) == 1
+        assert "Note" not in invoke(*command, *LABELS, "--test", noise / "new.npz", "--json").stderr  # the control
+    done = invoke(*commands[0], *LABELS, "--test", noise / "same.npz", "--json")
+    assert any(note in said for said in json.loads(done.stdout)["notes"])
+
+
+def test_test_rows_are_whole_clusters(drawn):
+    _, y, s, film = drawn
+    group = 2 * np.unique(y, return_inverse=True)[1] + np.unique(s, return_inverse=True)[1]
+    together = held_out(group, 0.3, np.random.default_rng(0), film)
+    apart = held_out(group, 0.3, np.random.default_rng(0))
+    assert not len(clusters_in_two(film, together.astype(int)))
+    assert len(clusters_in_two(film, apart.astype(int))) > 50  # the control
+    assert 0.2 < together.mean() < 0.4
+
+
+def test_clusters_among_training_and_test_rows_are_refused_and_the_next_command_names_them(file, tmp_path):
+    header, *lines = file.read_text().splitlines()
+    torn = tmp_path / "torn.csv"
+    torn.write_text("\n".join([f"{header},split", *(f"{line},{'ab'[k % 2]}" for k, line in enumerate(lines))]) + "\n")
+    chosen = ("--cluster", "film", "--where", "split=a", "--test-where", "split=b")
+    for verb in (
+        ("compare", "--remover", "none", "--head", "ERM"),
+        ("report", *DECAY, "--output", tmp_path / "r.html"),
+    ):
+        if verb[0] == "report":
+            pytest.importorskip("jinja2")
+        done = CliRunner().invoke(main, [str(word) for word in (verb[0], torn, *LABELS, *chosen, *verb[1:])])
+        assert done.exit_code == 1
+        assert "values of film are among the training rows and the test rows" in " ".join(done.stderr.split())
+    pytest.importorskip("jinja2")
+    done = invoke("report", file, *LABELS, "--cluster", "film", *DECAY, "--output", tmp_path / "page.html")
+    assert "--cluster film" in " ".join((done.stdout + (tmp_path / "page.html").read_text()).split())

@@ -1,0 +1,277 @@
+"""From pictures and texts to a store, and from a store to a removal, as a user types it."""
+
+import json
+import shlex
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from numpy.testing import assert_allclose, assert_array_equal
+
+from tests.optional import pandas as pd
+
+pytest.importorskip("PIL")
+
+from reproduction.tests.datasets.birds import SPECIES, lay_birds, lay_published, lay_scenes
+
+from tests.embed.conftest import tiny_bert  # noqa: F401 — a fixture
+from unspur import load
+from unspur.cli import main
+from unspur.embed import ENCODERS, load_encoder
+from unspur.embed.store import EmbeddingStore
+
+PICTURES = 240
+
+
+def unspur(*arguments, code=0):
+    """Run the program in this process; return all it said."""
+    done = CliRunner().invoke(main, list(map(str, arguments)))
+    assert done.exit_code == code, done.output
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.output
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """Squares, bright or dark, on bright or dark ground, of little contrast and much noise; and their table."""
+    from PIL import Image
+
+    root = tmp_path_factory.mktemp("photos")
+    rng = np.random.default_rng(0)
+    lines = ["image,square,ground,split"]
+    for i in range(PICTURES):
+        square, ground = i % 2, (i // 2) % 2 if i % 5 else i % 2
+        pixels = 90 + 40 * ground + rng.normal(0, 25, (8, 8))
+        pixels[2:6, 2:6] = 90 + 40 * square + rng.normal(0, 25, (4, 4))
+        Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(root / f"{i}.png")
+        lines.append(f"{i}.png,{'bright' if square else 'dark'},{ground},{'train' if i < 200 else 'test'}")
+    (root / "squares.csv").write_text("\n".join(lines) + "\n")
+    return root
+
+
+@pytest.fixture(scope="module")
+def squares(photos, tmp_path_factory):
+    """A store of the pictures, in twenty numbers each, and what was said while it was made."""
+    folder = tmp_path_factory.mktemp("stores") / "squares"
+    said = unspur("embed", photos / "squares.csv", "--encoder", "grey-50", "--pca", 20, "--output", folder)
+    return folder, said
+
+
+def test_a_table_of_images_becomes_a_store(photos, squares):
+    folder, said = squares
+    store = EmbeddingStore.open(folder)
+    store.verify()
+    assert store.rows.shape == (PICTURES, 20)
+    assert store.ids[:2] == ("0.png", "1.png")
+    assert f"{PICTURES} images of squares by grey-50 (2500 numbers each) on cpu, float32" in said
+    assert f"{PICTURES} rows × 20, digest {store.digest}" in said
+    command = f"unspur fit {folder} --where split=train --main square --concept ground --output ground.safetensors"
+    assert command in " ".join(said.replace("\\\n", "").split())
+
+
+def test_what_comes_next_works_as_it_is_printed(squares, tmp_path, monkeypatch):
+    folder, said = squares
+    monkeypatch.chdir(tmp_path)
+    following = shlex.split(said.split("Next: unspur ")[1].replace("\\\n", ""))
+    assert "directions carries ground" in unspur(*following, "--cv", 2)
+    removal, store = load("ground.safetensors"), EmbeddingStore.open(folder)
+    assert removal.spurious_.dim >= 1
+    unspur("apply", "ground.safetensors", folder, "--where", "split=test", "--output", "clean.npz")
+    with np.load("clean.npz") as archive:
+        clean = dict(archive)
+    test = store.labels["split"] == "test"
+    assert_allclose(clean["Z"], removal.transform(store.rows[test]), rtol=1e-6)
+    assert np.abs(clean["Z"] - store.rows[test]).max() > 0.01
+    assert_array_equal(clean["id"], np.array(store.ids)[test])
+    assert_array_equal(clean["ground"], store.labels["ground"][test])
+
+
+def test_rows_to_fit_choose_and_test_on_come_from_one_store(squares, tmp_path, monkeypatch):
+    folder, _ = squares
+    monkeypatch.chdir(tmp_path)
+    labels = ["--main", "square", "--concept", "ground"]
+    parts = ["--where", "split=train", "--test-where", "split=test"]
+    validated = ["--where", "split=train", "--validation-where", "split=test"]
+    unspur("fit", folder, *labels, *validated, "--smallest-group", 8, "--output", "r.safetensors")
+    shown = json.loads(unspur("evaluate", "r.safetensors", folder, *labels, *parts, "--json"))
+    assert sum(group["rows"] for group in shown["removed"]["groups"]) == 40
+    tested = json.loads(unspur("compare", folder, *labels, *parts, "--remover", "LEACE", "--head", "ERM", "--json"))
+    assert sum(group["rows"] for group in tested[0]["accuracy"]["groups"]) == 40
+    # The same rows in files of their own give the same result.
+    for split in ("train", "test"):
+        store = EmbeddingStore.open(folder)
+        rows = store.labels["split"] == split
+        np.savez(
+            f"{split}.npz", Z=store.rows[rows], square=store.labels["square"][rows], ground=store.labels["ground"][rows]
+        )
+    again = json.loads(unspur("evaluate", "r.safetensors", "train.npz", *labels, "--test", "test.npz", "--json"))
+    assert again == shown
+    said = unspur("evaluate", "r.safetensors", folder, *labels, "--test-where", "split=test", code=2)
+    assert "say with --where which rows are the others" in said
+
+
+def test_a_column_to_choose_by_is_no_feature_and_can_be_left_out(squares, tmp_path, monkeypatch):
+    folder, _ = squares
+    monkeypatch.chdir(tmp_path)
+    store = EmbeddingStore.open(folder)
+    frame = pd.DataFrame(store.rows[:, :4].astype(float), columns=list("abcd")).assign(**dict(store.labels))
+    frame.to_csv("rows.csv", index=False)
+    frame.to_parquet("rows.parquet")
+    np.savez("rows.npz", Z=frame[list("abcd")].to_numpy(), **dict(store.labels))
+    options = ["--main", "square", "--concept", "ground", "--where", "split=train", "--cv", 2]
+    for kind in ("csv", "parquet", "npz"):
+        fit = json.loads(unspur("fit", f"rows.{kind}", *options, "--output", f"{kind}.safetensors", "--json"))
+        assert fit["ambient"] == 4
+        ignored = ["--ignore", "split", "--ignore", "square", "--ignore", "ground", "--where", "split=test"]
+        unspur("apply", f"{kind}.safetensors", f"rows.{kind}", *ignored, "--output", f"{kind}.npy")
+        assert_allclose(np.load(f"{kind}.npy"), np.load("csv.npy"), atol=1e-9)
+        assert np.load(f"{kind}.npy").shape == (40, 4)
+
+
+@pytest.mark.parametrize(
+    ("where", "code", "message"),
+    [
+        ("split=holdout", 1, "no rows left where split is 'holdout'; what there is: 'test', 'train'"),
+        ("season=summer", 1, "has no column 'season' (it has: id, square, ground, split)"),
+        ("split", 2, "not of the form COLUMN=VALUE"),
+        ("=train", 2, "not of the form COLUMN=VALUE"),
+    ],
+)
+def test_conditions_that_cannot_be_met_are_refused_by_every_verb(squares, tmp_path, where, code, message):
+    folder, _ = squares
+    labels = ["--main", "square", "--concept", "ground"]
+    removal = tmp_path / "r.safetensors"
+    unspur("fit", folder, *labels, "--cv", 0, "--output", removal)
+    for verb in (
+        ["fit", folder, *labels, "--output", tmp_path / "new.safetensors"],
+        ["apply", removal, folder, "--output", tmp_path / "new.npz"],
+        ["evaluate", removal, folder, *labels],
+        ["compare", folder, *labels],
+    ):
+        assert message in unspur(*verb, "--where", where, code=code)
+    assert not list(tmp_path.glob("new*"))
+
+
+def test_nothing_is_written_into_a_store(squares):
+    folder, _ = squares
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    options = ["--main", "square", "--concept", "ground", "--output", folder / "rows.npy", "--force"]
+    assert "lies in the embedding store" in unspur("fit", folder, *options, code=1)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_a_store_is_found_kept_and_replaced(photos, tmp_path):
+    command = ["embed", photos / "squares.csv", "--encoder", "grey-50", "--output", tmp_path / "store"]
+    first = json.loads(unspur(*command, "--json"))
+    assert (first["found"], first["rows"], first["width"]) == (False, PICTURES, 2500)
+    assert first["rows_per_second"] is None or first["rows_per_second"] > 0
+    assert json.loads(unspur(*command, "--json"))["found"]
+    assert "nothing was embedded" in unspur(*command)
+    other = unspur(*command, "--pca", 3, code=1)
+    assert "holds other embeddings" in other
+    assert "pass --force" in other
+    assert json.loads(unspur(*command, "--pca", 3, "--force", "--json"))["width"] == 3
+
+
+def test_tables_of_texts_and_of_pairs(tiny_bert, tmp_path):  # noqa: F811
+    encoder = load_encoder(str(tiny_bert), device="cpu")
+    for pair, texts in {
+        "": ["a bird", "the fish"],
+        ",text_pair": [("a bird", "the bird"), ("a fish", "not a fish")],
+    }.items():
+        table = tmp_path / "texts.csv"
+        rows = [text if pair == "" else ",".join(text) for text in texts]
+        table.write_text(f"text{pair},y\n" + "".join(f"{row},{i}\n" for i, row in enumerate(rows)))
+        folder = tmp_path / f"store{len(pair)}"
+        unspur("embed", table, "--encoder", tiny_bert, "--output", folder, "--device", "cpu")
+        store = EmbeddingStore.open(folder)
+        assert_allclose(store.rows, encoder(texts), atol=1e-5)
+        assert_array_equal(store.labels["y"], [0, 1])
+    assert "embeds images; texts has texts" in unspur(
+        "embed", table, "--encoder", "grey-50", "--output", tmp_path / "no", code=1
+    )
+
+
+@pytest.fixture(scope="module")
+def birds(tmp_path_factory):
+    return lay_scenes(lay_birds(tmp_path_factory.mktemp("birds")))
+
+
+def test_waterbirds_go_where_experiments_look_for_them(birds, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command = ["embed", "waterbirds", "--root", birds, "--encoder", "grey-50"]
+    said = unspur(*command)
+    assert "Next: unspur-paper reproduce waterbirds-ood --runs 1 --embeddings unspur-embeddings" in said
+    unspur(*command, "--seed", 1)
+    folder = tmp_path / "unspur-embeddings" / "waterbirds" / "grey-50"
+    first, other = (EmbeddingStore.open(folder / f"seed-{seed}") for seed in (0, 1))
+    assert first.digest != other.digest
+    assert first.manifest["dataset"]["settings"]["rule"] == "species"
+
+
+def test_some_of_the_birds_go_where_they_are_told(birds, tmp_path):
+    command = ["embed", "waterbirds", "--root", birds, "--encoder", "grey-50", "--sizes", "26,5,8", "--pca", 9]
+    unspur(*command, "--output", tmp_path / "first")
+    unspur(*command, "--rule", "circulated", "--output", tmp_path / "circulated", "--scenes", birds / "scenes")
+    first, circulated = (EmbeddingStore.open(tmp_path / name) for name in ("first", "circulated"))
+    assert first.manifest["dataset"]["settings"]["sizes"] == {"train": 26, "validation": 5, "test": 8}
+    assert first.rows.shape == (78, 9)
+    assert circulated.labels["y"].sum() > first.labels["y"].sum()
+    assert_array_equal(circulated.rows, first.rows)
+    for option in (["--pca", 9], ["--sizes", "26,5,8"]):
+        said = unspur("embed", "waterbirds", "--root", birds, "--encoder", "grey-50", *option, code=2)
+        assert f"{option[0]} needs --output" in said
+
+
+def test_published_waterbirds_faces_and_sentences(tmp_path):
+    names = [f"{species}/x.jpg" for species in SPECIES]
+    published = lay_published(tmp_path / "w", names, [1] * 7, [0, 1] * 3 + [0], [0, 0, 0, 1, 1, 2, 2])
+    out = ["--embeddings", tmp_path / "all", "--json"]
+    made = json.loads(
+        unspur("embed", "waterbirds-published", "--root", published, "--encoder", "grey-50", "--rule", "species", *out)
+    )
+    store = EmbeddingStore.open(tmp_path / "all" / "waterbirds-published" / "grey-50")
+    assert (made["rows"], store.labels["y"].sum()) == (7, 2)
+    said = unspur("embed", "celeba", "--root", tmp_path, "--encoder", "grey-50", *out, code=1)
+    assert "img_align_celeba does not exist" in said
+    said = unspur("embed", "multinli", "--root", tmp_path, "--encoder", "grey-50", *out, code=1)
+    assert "multinli_1.0_train.jsonl does not exist" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Name a SOURCE and an --encoder"),
+        (["celeba"], "Name a SOURCE and an --encoder"),
+        (["celeb", "--encoder", "grey-50"], "There is no source 'celeb'. Known are waterbirds"),
+        (["celeba", "--encoder", "grey-50"], "celeba needs --root"),
+        (["mine.csv", "--encoder", "grey-50"], "mine.csv needs --output"),
+        (["celeba", "--encoder", "grey-50", "--root", ".", "--sizes", "1,2,3"], "--sizes is for waterbirds only"),
+        (["celeba", "--encoder", "grey-50", "--rule", "species"], "--rule is for waterbirds and waterbirds-published"),
+        (["waterbirds", "--encoder", "grey-50", "--limit", "3"], "--limit is for celeba only"),
+        (["waterbirds", "--encoder", "grey-50", "--root", ".", "--sizes", "1,2"], "three whole numbers"),
+    ],
+)
+def test_misuse_is_explained(tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.csv").write_text("image,y\n")
+    assert message in unspur("embed", *arguments, code=2)
+
+
+def test_a_mistyped_encoder_and_missing_pictures_are_said_before_anything_is_made(photos, tmp_path):
+    command = ["embed", photos / "squares.csv", "--output", tmp_path / "store", "--encoder"]
+    assert "Did you mean grey-50" in unspur(*command, "grey50", code=1)
+    said = unspur(*command, "grey-50", "--root", tmp_path, code=1)
+    assert f"{PICTURES} of {PICTURES} images" in said
+    assert "0.png, 1.png, 2.png and 237 more" in said
+    assert not (tmp_path / "store").exists()
+
+
+def test_the_list_names_every_encoder_with_its_width_and_needs():
+    shown, listed = unspur("embed", "--list"), json.loads(unspur("embed", "--list", "--json"))
+    assert [entry["name"] for entry in listed] == list(ENCODERS)
+    for entry in listed:
+        assert f"{entry['name']} " in shown
+        assert f"{entry['width']} numbers" in shown
+        assert ", ".join(entry["needs"]) in " ".join(shown.split())
+    assert "Example:" in unspur("embed", "--help")

@@ -1,0 +1,216 @@
+"""What a newcomer's files hold besides features and labels, and what the command line says of it."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from tests.optional import pandas as pd
+from unspur import load
+from unspur.cli import main
+from unspur.cli.fitting import in_names
+from unspur.datasets import make_toy
+from unspur.exceptions import InputError
+from unspur.io.features import odd_features
+from unspur.io.tables import read_table
+
+LABELS = ("--main", "bird", "--concept", "background")
+FEATURES = [f"f{i}" for i in range(6)]
+
+
+@pytest.fixture
+def birds(tmp_path, monkeypatch):
+    """A frame of rows, in the folder that the program runs in."""
+    monkeypatch.chdir(tmp_path)
+    toy = make_toy(600, d=6, rho=0.6, random_state=0)
+    frame = pd.DataFrame(toy.Z, columns=FEATURES)
+    return frame.assign(bird=np.array(["land", "water"])[toy.y], background=np.array(["forest", "sea"])[toy.concept])
+
+
+def unspur(*arguments, code=0):
+    """Run the program; return standard output and standard error, in which lines are joined."""
+    done = CliRunner().invoke(main, list(map(str, arguments)))
+    assert done.exit_code == code, done.output
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.stdout, " ".join(done.stderr.split())
+
+
+def fit(file="rows.csv", *options, code=0):
+    return unspur("fit", file, *LABELS, "--force", "--output", "r.safetensors", *options, code=code)
+
+
+# Columns that are no features
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_row_numbers_among_the_features_are_noted(birds, kind):
+    def written(frame):
+        getattr(frame, f"to_{kind}")(f"rows.{kind}", index=False)
+        return f"rows.{kind}"
+
+    said = fit(written(birds.assign(id=np.arange(600))), "--json")
+    assert "Note: the column 'id' counts the rows; is it a feature? If not: --ignore id." in said[1]
+    assert json.loads(said[0])["ambient"] == 7  # a note is no refusal
+    assert fit(written(birds.assign(id=np.arange(600))), "--ignore", "id")[1] == ""
+    assert fit(written(birds))[1] == ""  # control
+
+
+def table_of(birds, **columns):
+    birds.assign(**columns).to_csv("rows.csv", index=False)
+    return read_table("rows.csv", ("bird", "background"))
+
+
+def test_what_is_taken_for_a_row_number_and_what_is_not(birds):
+    rng = np.random.default_rng(0)
+    counting = {"shuffled": 1 + rng.permutation(600), "the id": np.arange(1, 601)}
+    notes = odd_features(table_of(birds, **counting))
+    assert [note.split("; ")[0] for note in notes] == [
+        "the column 'shuffled' counts the rows", "the column 'the id' counts the rows",
+    ]  # fmt: skip
+    assert notes[1].endswith("--ignore 'the id'.")
+    assert "rises from row to row" in odd_features(table_of(birds, day=np.arange(600) * 2))[0]
+    ordinary = {"pixel": rng.integers(0, 256, 600), "sorted": np.sort(rng.standard_normal(600)), "flag": [0, 1] * 300}
+    assert odd_features(table_of(birds, **ordinary)) == []
+
+
+@pytest.mark.parametrize(("scale", "power"), [(50, None), (2000, "10⁶ times"), (1e100, "times")])
+def test_a_column_of_another_order_is_noted(birds, scale, power):
+    number = scale * np.random.default_rng(0).standard_normal(600)
+    notes = odd_features(table_of(birds, price=number))
+    assert len(notes) == (power is not None)
+    if power is not None:
+        assert "'price'" in notes[0]
+        assert f"{power} the median variance" in notes[0]
+
+
+def test_unsigned_numbers_that_fall_do_not_rise(birds):
+    falling = pd.DataFrame({"a": np.arange(40, 0, -2, dtype=np.uint8), "b": np.arange(20, dtype=np.uint8) % 7})
+    falling.to_parquet("rows.parquet")
+    assert odd_features(read_table("rows.parquet")) == []
+
+
+def test_every_verb_that_learns_from_rows_notes_them(birds):
+    birds.assign(id=np.arange(600)).to_csv("rows.csv", index=False)
+    fit()
+    for verb in (["evaluate", "r.safetensors"], ["compare", "--remover", "LEACE", "--head", "ERM"], ["report"]):
+        out, noted = unspur(*verb, "rows.csv", *LABELS, "--json")
+        assert "the column 'id' counts the rows" in noted
+        json.loads(out)
+
+
+def test_text_among_the_features_is_named_with_its_row_and_what_to_do(birds):
+    birds.assign(note="hello", **{"my file": "a.jpg"}, f5=["", *["n/a"] * 599]).to_csv("rows.csv", index=False)
+    said = fit(code=1)[1]
+    assert "column 'note' holds 'hello' in row 1, which is not a number (nor is all of 'my file', 'f5')" in said
+    assert "--ignore note --ignore 'my file' --ignore f5" in said
+    fit("rows.csv", "--ignore", "note", "--ignore", "my file", "--ignore", "f5")
+    birds["f3"] = birds["f3"].astype(object)
+    birds.loc[16, "f3"] = "n/a"
+    birds.to_csv("rows.csv", index=False)
+    assert "column 'f3' holds 'n/a' in row 17, which is not a number. If it is no" in fit(code=1)[1]
+
+
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_other_separators_than_commas_are_read(birds, separator):
+    birds.rename(columns={"f0": "a, b"}).to_csv("rows.csv", index=False, sep=separator, quoting=csv.QUOTE_NONNUMERIC)
+    table = read_table("rows.csv", ("bird", "background"))
+    assert table.features == ["a, b", *FEATURES[1:]]
+    np.testing.assert_allclose(table.Z, birds[FEATURES])
+
+
+# Labels that are none
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_label_of_many_numbers_is_refused_before_anything_is_computed(birds, kind):
+    getattr(birds, f"to_{kind}")(f"rows.{kind}", index=False)
+    for verb in (["fit", "--output", "r.safetensors"], ["report"], ["compare"]):
+        said = unspur(*verb, f"rows.{kind}", "--main", "bird", "--concept", "f3", "--ignore", "background", code=1)[1]
+        assert f"f3 has 600 different values, such as {birds['f3'][0]:.4g}, " in said
+        assert "concept_type='continuous'" in said
+    said = unspur("fit", f"rows.{kind}", "--main", "f3", "--concept", "background", "--ignore", "bird", "--output",
+                  "r.safetensors", code=1)[1]  # fmt: skip
+    assert "a label has a few classes." in said
+    assert "continuous" not in said  # which is for concepts
+    fit(f"rows.{kind}")  # control
+
+
+def test_rows_without_a_concept_are_counted(birds):
+    birds.loc[:99, "background"] = None
+    birds.to_csv("rows.csv", index=False)
+    assert fit()[1] == "Note: 100 of 600 rows have no background; they are left out of the fit."
+    birds.to_csv("rows.csv", index=False, na_rep="?")
+    said = unspur("report", "rows.csv", *LABELS, "--missing-concept", "?", "--json", "--save", "s.safetensors")
+    assert "100 of 600 rows have no background" in said[1]
+    json.loads(said[0])
+    assert "left out" not in unspur("report", "rows.csv", *LABELS, "--missing-concept", "?", "--removal",
+                                    "s.safetensors", "--force")[1]  # fmt: skip
+
+
+def test_small_groups_are_told_by_the_names_and_options_of_the_command_line(birds):
+    rare = (birds["bird"] == "land") & (birds["background"] == "sea")
+    birds[~rare].to_csv("rows.csv", index=False)
+    said = fit(code=1)[1]
+    assert "group (bird=land, background=sea) has 0" in said
+    assert "Pass more rows of that group, or other rows with --validation." in said
+    assert (
+        "Pass --cv 5, more rows of that group, or other rows with --validation."
+        in fit("rows.csv", "--cv", 0, code=1)[1]
+    )
+    birds.to_csv("all.csv", index=False)
+    said = fit("all.csv", "--validation", "rows.csv", code=1)[1]
+    assert "Give more rows with --validation, or none and --cv 5." in said
+    assert "_val" not in said
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"background": "bird"}, "background is equal to bird in all 600 rows"),
+        ({"bird": None}, "bird is missing in 1 rows; only background may have gaps"),
+    ],
+)
+def test_labels_are_called_by_their_columns(birds, change, message):
+    for name, value in change.items():
+        birds[name] = birds[value] if value else birds[name].where(birds.index > 0)
+    birds.to_csv("rows.csv", index=False)
+    assert message in fit(code=1)[1]
+
+
+def test_names_are_put_in_as_they_are():
+    said = in_names("concept_val has the value 'x'. Group (main=a, concept=b) has 1.", r"\\1", ["g[0]"])
+    assert said == r"g[0] of the validation rows has the value 'x'. Group (\\1=a, g[0]=b) has 1."
+    said = in_names("g[0]=b: y=a: too few: group (main=a, concept=rest) has 1.", r"\\1", ["h", "g[0]"])
+    assert said == r"g[0]=b: \\1=a: too few: group (\\1=a, g[0]=rest) has 1."
+
+
+# Names that are near
+
+
+def test_a_near_miss_is_asked_after_and_many_columns_are_counted(birds):
+    wide = pd.DataFrame(np.random.default_rng(0).standard_normal((600, 40))).add_prefix("z")
+    wide.assign(bird=birds["bird"], background=birds["background"]).to_csv("rows.csv", index=False)
+    said = unspur("fit", "rows.csv", "--main", "bird", "--concept", "Backgrond", "--output", "r", code=1)[1]
+    assert said.endswith("z19 and 22 more). Did you mean 'background'?")
+    said = fit("rows.csv", "--where", "season=summer", code=1)[1]
+    assert "has no column 'season'" in said
+    assert "Did you mean" not in said
+    np.savez("rows.npz", Z=wide, bird=birds["bird"].to_numpy(str), background=birds["background"].to_numpy(str))
+    said = unspur("fit", "rows.npz", "--main", "brid", "--concept", "background", "--output", "r", code=1)[1]
+    assert "has no array 'brid' (it has: bird, background). Did you mean 'bird'?" in said
+    with pytest.raises(InputError, match=r"no 'brd' to ignore .* Did you mean 'bird'\?"):
+        read_table("rows.csv", (), ("brd",))
+
+
+# Files that are not there, or in the other's place
+
+
+def test_files_that_are_not_there_or_swapped_are_told(birds):
+    birds.to_csv("rows.csv", index=False)
+    fit()
+    assert "There is no file nosuch.csv." in unspur("embed", "nosuch.csv", "--encoder", "grey-50", code=1)[1]
+    said = unspur("evaluate", "rows.csv", "r.safetensors", *LABELS, code=1)[1]
+    assert "Is it a removal that unspur fit saved? FILE and REMOVAL may be swapped." in said
+    assert load("r.safetensors").n_features_in_ == 6

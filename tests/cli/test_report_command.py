@@ -1,0 +1,367 @@
+"""`unspur report`, from files as people have them to the page."""
+
+import html
+import json
+import re
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from reproduction.tests.datasets.birds import lay_birds, lay_scenes
+
+from tests.optional import Image
+from tests.optional import pandas as pd
+from tests.probing import quick_probes
+from unspur import INLP, JSE, load, report
+from unspur.cli import main
+from unspur.cli.shown import shown
+from unspur.datasets import make_toy
+from unspur.embed.grey import Grey
+from unspur.exceptions import InputError, OutputExistsError
+from unspur.io.tables import read_table
+
+BIRDS, PLACES = np.array(["land", "water"]), np.array(["forest", "sea"])
+
+
+def unspur(*arguments, code=0):
+    """Run the program; return its output, and its errors where it is meant to fail."""
+    done = CliRunner().invoke(main, list(map(str, arguments)))
+    assert done.exit_code == code, done.output
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.output if code else done.stdout
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick():
+    """Nearly all the time of a report goes into probes."""
+    with quick_probes():
+        yield
+
+
+@pytest.fixture(scope="module")
+def toy():
+    return make_toy(700, d=6, rho=0.7, random_state=0)
+
+
+@pytest.fixture
+def table(toy, tmp_path, monkeypatch):
+    """rows.csv in the folder that the program runs in, with a picture for each row."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shots").mkdir()
+    for k, colour in enumerate(("red", "green", "blue", "grey")):
+        Image.new("RGB", (12, 9), colour).save(tmp_path / "shots" / f"{k}.png")
+    frame = pd.DataFrame(toy.Z, columns=[f"f{i}" for i in range(6)])
+    frame["bird"], frame["place"] = BIRDS[toy.y], PLACES[toy.concept]
+    frame["shot"] = [f"shots/{k}.png" for k in 2 * toy.y + toy.concept]
+    frame.to_csv("rows.csv", index=False)
+    return frame
+
+
+LABELS = ("--main", "bird", "--concept", "place")
+
+
+def test_a_table_with_pictures_becomes_a_page(table, tmp_path):
+    said = unspur("report", "rows.csv", *LABELS, "--show", "shot", "--with", "LEACE", "--save", "r.safetensors")
+    assert "Report: report.html\nOpen it in a browser." in said
+    assert "Removal: r.safetensors" in said
+    assert "linear probe" in said  # the verdict
+    assert max(map(len, said.splitlines())) <= 80
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "data:image" in page  # thumbnails
+    assert "LEACE" in page
+    assert "bird=land" in page or "land" in page
+    typed = "unspur report rows.csv --main bird --concept place --show shot --with LEACE --save r.safetensors"
+    assert typed in html.unescape(page)
+    removal = load("r.safetensors")
+    assert removal.n_features_in_ == 6  # pictures are no feature
+    assert list(removal.feature_names_in_) == [f"f{i}" for i in range(6)]
+
+
+def test_without_test_rows_some_are_held_out_before_the_fit(table):
+    told = json.loads(unspur("report", "rows.csv", *LABELS, "--ignore", "shot", "--save", "r.safetensors", "--json"))
+    counts = [group["rows"] for group in told["judged"][0]["accuracy"]["groups"]]
+    assert sum(counts) == pytest.approx(210, abs=3)
+    assert load("r.safetensors").training_hash_.startswith(f"{700 - sum(counts)}-")
+    assert not any("used in the fit" in warning for warning in told["warnings"])
+    assert told["judged"][1]["name"] == "JSE"
+    assert told["verdict"]
+    assert told["spurious"] == told["judged"][1]["removed"] == load("r.safetensors").spurious_.dim
+
+
+@pytest.mark.parametrize("own_test_file", [True, False])
+def test_figures_are_those_of_evaluate(toy, tmp_path, monkeypatch, own_test_file):
+    monkeypatch.chdir(tmp_path)
+    for name, part in (("train", slice(0, 450)), ("test", slice(450, 700))):
+        np.savez(
+            f"{name}.npz", Z=toy.Z[part].astype(np.float32), bird=BIRDS[toy.y[part]], place=PLACES[toy.concept[part]]
+        )
+    unspur("fit", "train.npz", *LABELS, "--output", "r.safetensors")
+    rows = ["train.npz", *LABELS, *(["--test", "test.npz"] if own_test_file else []), "--seed", "3", "--json"]
+    evaluated = json.loads(unspur("evaluate", "r.safetensors", *rows))
+    told = json.loads(unspur("report", *rows, "--removal", "r.safetensors"))
+    for judged, name in zip(told["judged"], ("as it is", "removed"), strict=True):
+        for ours, theirs in zip(judged["accuracy"]["groups"], evaluated[name]["groups"], strict=True):
+            assert {key: ours[key] for key in ("main", "concept", "rows", "correct")} == {
+                key: theirs[key] for key in ("main", "concept", "rows", "correct")
+            }
+    for words, said in (("rows that the removal was fitted on flatter it", not own_test_file),
+                        ("The removal was read from a file", own_test_file)):  # fmt: skip
+        assert [words in warning for warning in told["warnings"]].count(True) == said
+        assert [words in note for note in evaluated["notes"]].count(True) == said
+        page = " ".join(html.unescape(Path("report.html").read_text("utf-8")).split())
+        assert page.count(words) == said
+    shown = " ".join(unspur("report", *rows[:-1], "--removal", "r.safetensors", "--force").split())
+    assert shown.count("flatter it") == 1
+    told = json.loads(unspur("report", *rows, "--force"))  # the control: a removal that is fitted here
+    assert not any("flatter it" in warning for warning in told["warnings"])
+
+
+def test_rows_may_be_chosen_by_a_column(table):
+    table["split"] = np.resize(["train", "train", "test", "val"], len(table))
+    table.to_csv("rows.csv", index=False)
+    told = json.loads(unspur(
+        "report", "rows.csv", *LABELS, "--show", "shot", "--ignore", "split", "--where", "split=train", "--test-where",
+        "split=test", "--validation-where", "split=val", "--with", "SUBG", "--json",
+    ))  # fmt: skip
+    assert sum(group["rows"] for group in told["judged"][0]["accuracy"]["groups"]) == 175
+    assert [judged["name"] for judged in told["judged"]] == ["as they are", "JSE", "SUBG"]
+
+
+def test_rows_may_be_chosen_by_two_columns(table):
+    table["split"] = np.resize(["train", "train", "test", "val"], len(table))
+    table.to_csv("rows.csv", index=False)
+    chosen = ["report", "rows.csv", *LABELS, "--ignore", "shot", "--test-where", "bird=water", "--json"]
+    told = json.loads(unspur(*chosen, "--where", "split=train"))
+    assert told["ambient"] == 6
+    assert "column 'split' holds 'train'" in unspur(*chosen, "--where", "place=sea", "--force", code=1)  # the control
+
+
+def test_rows_that_are_not_shown_need_nothing_to_show(table):
+    table.iloc[:500].drop(columns="shot").to_csv("train.csv", index=False)
+    table.iloc[500:].to_csv("test.csv", index=False)
+    unspur("report", "train.csv", *LABELS, "--test", "test.csv", "--show", "shot")
+    assert "has no column 'shot'" in unspur("report", "train.csv", *LABELS, "--show", "shot", "--force", code=1)
+
+
+def test_pictures_lie_in_their_folder_unless_it_is_said_that_they_need_not(table, tmp_path):
+    (tmp_path / "rows").mkdir()
+    secret = tmp_path / "secret.png"
+    Image.new("RGB", (8, 8), "white").save(secret)
+    (tmp_path / "rows" / "link.png").symlink_to(secret)
+    options = ["rows/rows.csv", *LABELS, "--show", "shot", "--save", "r.safetensors"]
+    for name in ("../secret.png", str(secret), "link.png"):
+        table["shot"] = name
+        table.to_csv("rows/rows.csv", index=False)
+        said = unspur("report", *options, code=1)
+        assert "which is not inside of rows. Give the folder of the pictures with --root; or" in said
+        assert "pass --allow-outside." in said
+        assert not (tmp_path / "report.html").exists()
+        assert not (tmp_path / "r.safetensors").exists()  # nothing was fitted in vain
+    unspur("report", *options, "--allow-outside")
+    assert "data:image" in (tmp_path / "report.html").read_text("utf-8")
+    table["shot"] = "secret.png"  # the control: inside of what was named
+    table.to_csv("rows/rows.csv", index=False)
+    unspur("report", *options, "--root", ".", "--force")
+
+
+def test_links_in_a_circle_are_no_pictures(table, tmp_path):
+    for name, target in (("shots/a.png", "b.png"), ("shots/b.png", "a.png"), ("shots/link.png", "0.png")):
+        (tmp_path / name).symlink_to(target)
+    report = ["report", "rows.csv", *LABELS, "--show", "shot"]
+    embed = ["embed", "mine.csv", "--encoder", "grey-50", "--output", "store"]
+
+    def name(picture):
+        table.assign(shot=picture).to_csv("rows.csv", index=False)
+        (tmp_path / "mine.csv").write_text(f"image,bird\n{picture},land\nshots/1.png,water\n")
+
+    name("shots/a.png")
+    for options in (report, [*report, "--allow-outside"], embed, [*embed, "--allow-outside"]):
+        assert "a.png" in unspur(*options, code=1)
+    name("shots/link.png")  # the control
+    unspur(*report)
+    unspur(*embed)
+
+
+def test_pictures_in_an_archive_and_texts_in_a_column(toy, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shots = np.random.default_rng(0).random((700, 8, 8, 3)).astype(np.float32)
+    np.savez("rows.npz", Z=toy.Z, bird=toy.y, place=toy.concept, shots=shots)
+    unspur("report", "rows.npz", *LABELS, "--show", "shots", "--output", "a.html")
+    assert "data:image" in (tmp_path / "a.html").read_text()
+    frame = pd.DataFrame(toy.Z, columns=list("abcdef")).assign(bird=toy.y, place=toy.concept)
+    frame["words"] = [f"a sentence, the {i}th" for i in range(700)]
+    frame.to_parquet("rows.parquet")
+    unspur("report", "rows.parquet", *LABELS, "--show", "words", "--output", "b.html")
+    page = (tmp_path / "b.html").read_text()
+    assert re.search(r"a sentence, the \d+th", page)
+    assert "data:image/" not in page.replace("img-src data:", "")
+
+
+def test_a_store_shows_the_table_it_was_made_of(table, tmp_path):
+    """Its rows are pixels here, so that directions are pictures as well."""
+    frame = pd.DataFrame({"image": [f"shots/{i}.png" for i in range(120)]})
+    rng = np.random.default_rng(0)
+    frame["bird"], frame["place"] = rng.choice(BIRDS, 120), rng.choice(PLACES, 120)
+    for i, (bird, place) in enumerate(zip(frame["bird"], frame["place"], strict=True)):
+        pixels = rng.integers(60, 120, size=(50, 50), dtype=np.uint8)
+        pixels[:25, :25] += 100 if bird == "water" else 0
+        pixels[25:] += 90 if place == "sea" else 0
+        Image.fromarray(pixels).save(f"shots/{i}.png")
+    frame.to_csv("mine.csv", index=False)
+    unspur("embed", "mine.csv", "--encoder", "grey-50", "--output", "store")
+    inlp = INLP(max_directions=1, cv=None, random_state=0)  # of 2500 features, quicker than JSE
+    inlp.fit(read_table("store").Z, frame["bird"], concept=frame["place"]).save("r.safetensors")
+    options = ["report", "store", *LABELS, "--show", "mine.csv", "--image-shape", "50x50", "--removal", "r.safetensors"]
+    unspur(*options)
+    assert "data:image" in (tmp_path / "report.html").read_text()
+    frame.iloc[:50].to_csv("mine.csv", index=False)
+    assert "rows of store are not among the examples of mine.csv" in unspur(*options, "--force", code=1)
+
+
+def test_a_store_of_a_dataset_shows_what_it_was_drawn_from(tmp_path):
+    """Splits and scenes are drawn; the manifest, whose settings are sorted, says how."""
+    root = lay_scenes(lay_birds(tmp_path, each=12), each=16)
+    unspur("embed", "waterbirds", "--root", root, "--encoder", "grey-50", "--output", tmp_path / "store", "--seed", 4)
+    table = read_table(tmp_path / "store").where("split", "test")
+    pictures = shown("waterbirds", table, root)["pictures"]
+    assert len(pictures) == len(table.Z) > 20
+    for i in range(0, len(table.Z), 3):
+        np.testing.assert_allclose(Grey()([pictures[i]])[0], table.Z[i], atol=1e-6)
+    with pytest.raises(click.UsageError, match="needs --root"):
+        shown("waterbirds", table, None)
+
+
+def test_names_from_the_data_stay_text(table, tmp_path):
+    hostile = "<img src=x onerror=alert(1)>"
+    table["place"] = np.where(table["place"] == "sea", hostile, "</script><script>alert(2)</script>")
+    table["bird"] = np.where(table["bird"] == "land", '" onmouseover="alert(3)', "water")
+    table["words"] = "</script><b>bold</b>"
+    table = table.rename(columns={"place": "<i>place</i>"})
+    table.to_csv("rows.csv", index=False)
+    unspur("report", "rows.csv", "--main", "bird", "--concept", "<i>place</i>", "--show", "words", "--ignore", "shot",
+           "--title", "<b>title</b>")  # fmt: skip
+    page = (tmp_path / "report.html").read_text()
+    for raw in (hostile, "<script>alert(2)", '" onmouseover="alert(3)', "<b>bold</b>", "<i>place</i>", "<b>title</b>"):
+        assert raw not in page
+    assert "onerror=alert(1)" in html.unescape(page)  # it is there, as text
+
+
+def test_the_same_command_gives_the_same_bytes(table, tmp_path):
+    command = ["report", "rows.csv", *LABELS, "--show", "shot"]
+    unspur(*command)
+    first = (tmp_path / "report.html").read_bytes()
+    unspur(*command, "--force")
+    again = (tmp_path / "report.html").read_bytes()
+    assert again.replace(b" --force", b"") == first
+
+
+def test_an_existing_page_is_kept_unless_forced(table, tmp_path):
+    (tmp_path / "report.html").write_text("precious")
+    assert "exists and is kept" in unspur("report", "rows.csv", *LABELS, "--ignore", "shot", code=1)
+    assert (tmp_path / "report.html").read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    ("options", "message", "code"),
+    [
+        (
+            ["--show", "shoot"],
+            "has no column 'shoot' (its columns: f0, f1, f2, f3, f4, f5, bird, place, shot). Did you mean 'shot'?",
+            1,
+        ),
+        ([], "column 'shot' holds 'shots/", 1),
+        (["--ignore", "shot", "--output", "page.pdf"], "a name that ends in .html", 2),
+        (["--show", "shot", "--root", "elsewhere"], "pictures do not exist: elsewhere/shots/", 1),
+        (["--ignore", "shot", "--encoder", "grey-50"], "say with --show where they are", 2),
+        (["--show", "shot", "--encoder", "grey-50"], "no network with feature maps", 1),
+        (["--ignore", "shot", "--removal", "r.safetensors", "--cv", "3"], "--cv is for a removal", 2),
+        (["--ignore", "shot", "--removal", "r.safetensors", "--save", "s.safetensors"], "--save is for a removal", 2),
+        (["--ignore", "shot", "--image-shape", "6"], "not HEIGHTxWIDTH", 2),
+        (["--ignore", "shot", "--image-shape", "7x7"], "49 numbers; rows have shape", 1),
+        (["--ignore", "shot", "--with", "MAGIC"], "MAGIC", 2),
+        (["--ignore", "shot", "--cv", "1"], "one fold", 2),
+        (["--ignore", "shot", "--test-where", "bird=land"], "say with --where", 2),
+        (["--show", "waterbirds", "--ignore", "shot"], "Name one of its columns", 2),
+        (["--ignore", "shot", "--output", "rows.csv"], "exists and is kept", 1),
+        (["--ignore", "shot", "--output", "rows.csv", "--force"], "is an input file", 1),
+        (["--ignore", "shot", "--output", "a.html", "--save", "a.html"], "they are two files", 2),
+        (["--ignore", "shot", "--output", "nowhere/a.html"], "nowhere does not exist", 1),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_words(table, options, message, code):
+    said = unspur("report", "rows.csv", *LABELS, *options, code=code)
+    assert message in " ".join(said.split())
+    assert "Traceback" not in said
+
+
+def test_a_picture_that_is_missing_in_the_table_is_counted(table):
+    table.loc[[3, 8], "shot"] = ""
+    table.to_csv("rows.csv", index=False)
+    said = unspur("report", "rows.csv", *LABELS, "--show", "shot", "--seed", "1", code=1)
+    assert re.search(r"shot of rows\.csv is empty in \d rows", said)
+
+
+def test_a_removal_of_other_columns_is_refused(table):
+    unspur("fit", "rows.csv", *LABELS, "--ignore", "shot", "--output", "r.safetensors")
+    table.rename(columns={"f0": "g0"}).to_csv("other.csv", index=False)
+    said = unspur("report", "other.csv", *LABELS, "--ignore", "shot", "--removal", "r.safetensors", code=1)
+    assert "lacks the columns" in said
+
+
+def test_concepts_that_are_not_known_are_in_no_group(table):
+    table.loc[:99, "place"] = "unknown"
+    table.to_csv("rows.csv", index=False)
+    told = json.loads(unspur(
+        "report", "rows.csv", *LABELS, "--show", "shot", "--missing-concept", "unknown", "--with", "INLP", "--json"
+    ))  # fmt: skip
+    assert len(told["judged"][0]["accuracy"]["groups"]) == 4
+    assert not any(judged["problem"] for judged in told["judged"])
+
+
+def test_build_writes_the_page_from_python(toy, tmp_path):
+    train, test = ((toy.Z[part], toy.y[part], toy.concept[part]) for part in (slice(0, 500), slice(500, 700)))
+    jse = JSE(random_state=0).fit(train[0], train[1], concept=train[2])
+    path = report.build(jse, train, test, tmp_path / "page.html", main="bird", title="Birds & places")
+    assert path == tmp_path / "page.html"
+    page = path.read_text()
+    assert "Birds &amp; places" in page
+    assert page.startswith("<!doctype html>") or page.startswith("<!DOCTYPE html>")
+    with pytest.raises(OutputExistsError):
+        report.build(jse, None, None, path)  # before anything is looked at
+    with pytest.raises(InputError, match="three things"):
+        report.build(jse, train, test[:2], path, overwrite=True)
+    assert path.read_text() == page  # what was there is kept where something fails
+    report.build(jse, train, test, path, main="bird", title="Birds & places", overwrite=True)
+    assert path.read_text() == page
+
+
+def test_what_was_noted_of_columns_is_on_the_page_and_every_penalty_in_json(table):
+    table.assign(f0=1e4 * table["f0"]).to_csv("wide.csv", index=False)
+    command = ["report", "wide.csv", "--main", "bird", "--concept", "place", "--ignore", "shot", "--cv", "0", "--json"]
+    told = json.loads(unspur(*command, "--output", "wide.html"))
+    (note,) = (warning for warning in told["warnings"] if "will dominate" in warning)
+    assert re.match("The column 'f0' has 10[⁷⁸⁹] times the median variance of the features and will dominate", note)
+    with open("wide.html", encoding="utf-8") as page:
+        assert note in html.unescape(page.read())
+    for line in told["judged"]:
+        for layer in (line, line["group_weighted"]):
+            by_penalty = {one["penalty"]: one["worst"] for one in layer["worst_by_penalty"]}
+            assert by_penalty[layer["penalty"]] == layer["accuracy"]["worst"]
+            assert min(by_penalty) < 1e-8  # such that the other columns can be used
+    assert told["verdict"][-1].endswith("unspur compare wide.csv --main bird --concept place --ignore shot")
+    command[1] = "rows.csv"
+    assert not any(
+        "column" in warning for warning in json.loads(unspur(*command, "--output", "level.html"))["warnings"]
+    )
+
+
+def test_columns_in_another_order_are_those_of_the_removal(table):
+    labels = ["--main", "bird", "--concept", "place", "--ignore", "shot"]
+    unspur("fit", "rows.csv", *labels, "--cv", "0", "--output", "r.safetensors")
+    table[list(table.columns[::-1])].to_csv("turned.csv", index=False)
+    told = [json.loads(unspur("report", f"{name}.csv", *labels, "--removal", "r.safetensors", "--json", "--output",
+                              f"{name}.html"))["judged"] for name in ("rows", "turned")]  # fmt: skip
+    assert told[0][1]["accuracy"] == told[1][1]["accuracy"]
+    assert told[0][1]["leakage"] == told[1][1]["leakage"]

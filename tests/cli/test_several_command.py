@@ -1,0 +1,235 @@
+"""Several concepts, and labels of more than two classes, on the command line."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from tests.optional import pandas as pd
+from tests.probing import quick_probes
+from unspur import JSE, load
+from unspur.cli import main
+
+FEATURES = [f"f{i}" for i in range(5)]
+SEVERAL = ["--main", "bird", "--concept", "water", "--concept", "season"]
+FAST = ["--weight-decay", "0.1", "--cv", "3", "--output", "r.safetensors", "--force"]
+
+
+@pytest.fixture
+def birds(tmp_path, monkeypatch):
+    """A task on the first feature, a concept of two classes on the second and one of three on the next two."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    n = 900
+    y = rng.integers(2, size=n)
+    water = np.where(rng.random(n) < 0.7, y, 1 - y)
+    season = np.where(rng.random(n) < 0.4, 2 * y, rng.integers(3, size=n))
+    z = rng.standard_normal((n, 5))
+    z[:, 0] += 2.0 * y
+    z[:, 1] += 3.0 * water
+    z[:, 2:4] += 3.0 * np.array([[1.0, 0.0], [-0.5, 0.87], [-0.5, -0.87]])[season]
+    frame = pd.DataFrame(z, columns=FEATURES)
+    frame["bird"] = np.array(["land", "sea"])[y]
+    frame["water"] = water
+    frame["season"] = np.array(["spring", "summer", "winter"])[season]
+    return frame
+
+
+def unspur(*arguments, code=0):
+    """Run the program; return standard output and standard error, in which lines are joined."""
+    done = CliRunner().invoke(main, list(map(str, arguments)))
+    assert done.exit_code == code, done.output
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.stdout, " ".join(done.stderr.split())
+
+
+def expected(birds):
+    concepts = birds[["water", "season"]]
+    return JSE(weight_decay=0.1, cv=3, random_state=0).fit(birds[FEATURES].to_numpy(), birds["bird"], concept=concepts)
+
+
+def write(birds, kind):
+    """The rows as a file of a kind; returns what names it and, where they are needed, further options."""
+    if kind in ("csv", "parquet"):
+        getattr(birds, f"to_{kind}")(f"rows.{kind}", index=False)
+        return [f"rows.{kind}", *SEVERAL]
+    z = birds[FEATURES].to_numpy()
+    if kind == "npz":
+        labels = {name: birds[name].to_numpy().astype(str if name != "water" else int)
+                  for name in ("bird", "water", "season")}  # fmt: skip
+        np.savez("rows.npz", Z=z, **labels)
+        return ["rows.npz", *SEVERAL]
+    np.save("rows.npy", z)
+    for name in ("bird", "water", "season"):
+        np.save(f"{name}.npy", birds[name].to_numpy().astype(str if name != "water" else int))
+    return ["rows.npy", "--main", "bird.npy", "--concept", "water.npy", "--concept", "season.npy"]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "npz", "npy", "memory"])
+def test_all_concepts_are_removed_and_none_is_a_feature(birds, kind):
+    names = write(birds, "parquet" if kind == "memory" else kind)
+    more = ["--memory", "100MB"] if kind == "memory" else []
+    told = json.loads(unspur("fit", *names, *FAST, *more, "--json")[0])
+    assert told["ambient"] == 5
+    called = ["water.npy", "season.npy"] if kind == "npy" else ["water", "season"]
+    assert told["concepts"] == called
+    assert list(told["trace"]["parts"]) == [called[0], *(f"{called[1]}={s}" for s in ("spring", "summer", "winter"))]
+    assert {part["main"] for part in told["trace"]["parts"].values()} == {"bird.npy" if kind == "npy" else "bird"}
+    reference = expected(birds)
+    np.testing.assert_allclose(load("r.safetensors").removal_.matrix(), reference.removal_.matrix(), atol=1e-6)
+    assert reference.spurious_.dim >= 3
+    alone = JSE(weight_decay=0.1, cv=3, random_state=0).fit(
+        birds[FEATURES].to_numpy(), birds["bird"], concept=birds["season"]
+    )
+    assert alone.spurious_.dim < reference.spurious_.dim  # control: the last alone is another removal
+
+
+def test_the_terminal_says_which_concept_and_which_class_a_block_is_about(birds):
+    shown = unspur("fit", *write(birds, "csv"), *FAST)[0]
+    for name in ("water", "season=spring", "season=summer", "season=winter"):
+        assert any(line.startswith(name) for line in shown.splitlines())
+    assert "directions carry water or season" in shown
+
+
+def test_labels_of_more_than_two_classes_are_fitted(birds):
+    write(birds, "csv")
+    shown = unspur("fit", "rows.csv", "--main", "season", "--concept", "water", "--ignore", "bird", *FAST)[0]
+    for name in ("spring", "summer", "winter"):
+        assert f"water, season={name} (each class against the rest)" in shown
+    removal = load("r.safetensors")
+    assert removal.classes_ == ("spring", "summer", "winter")
+    assert np.abs(removal.spurious_.basis[1]).max() > 0.9
+
+
+def test_which_of_the_two_is_orthogonal_is_chosen_for_several_concepts_too(birds):
+    gaps = birds.assign(season=birds["season"].where(birds.index >= 50), water=birds["water"].where(birds.index < 880))
+    out, notes = unspur("fit", *write(gaps, "csv"), *FAST, "--orthogonality", "auto", "--json")
+    assert set(json.loads(out)["losses"]) == {"weights", "scores"}
+    assert "Note: 70 of 900 rows have no water or no season; they are left out of the fit." in notes
+    gaps.iloc[:600].to_csv("rows.csv", index=False)
+    gaps.iloc[600:].to_csv("val.csv", index=False)
+    again = unspur("fit", "rows.csv", *SEVERAL, *FAST, "--validation", "val.csv", "--orthogonality", "auto", "--json")
+    assert set(json.loads(again[0])["losses"]) == {"weights", "scores"}
+
+
+def test_gaps_of_one_concept_are_left_out_of_its_own_fit(birds):
+    """A value for "not known" counts in every concept that can have it, whatever the type of the others."""
+    gaps = birds.assign(season=birds["season"].where(birds.index >= 15, "?"))
+    notes = unspur("fit", *write(gaps, "csv"), *FAST, "--missing-concept", "?")[1]
+    assert notes == "Note: 15 of 900 rows have no season; they are left out of the fit of season."
+    removal = load("r.safetensors")
+    assert removal.concept_classes_ == ((0, 1), ("spring", "summer", "winter"))
+    unspur("fit", "rows.csv", *SEVERAL, *FAST, code=1)  # control: a class of its own, with too few rows
+    said = unspur("fit", "rows.csv", "--main", "bird", "--concept", "water", "--ignore", "season", *FAST,
+                  "--missing-concept", "?", code=2)[1]  # fmt: skip
+    assert "the concept is a number, '?' is not" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "message", "code"),
+    [
+        (["--main", "bird", "--concept", "water", "--concept", "water"], "'--concept': water is given twice", 2),
+        (["--main", "bird", "--main", "season", "--concept", "water"],
+         "'--main': it is given 2 times (bird, season); give one", 2),
+        ([*SEVERAL, "--ignore", "season"], "season is named as a label and with --ignore", 2),
+        ([*SEVERAL, "--where", "season=winter"], "season has one class only (winter)", 1),
+        (["--main", "bird", "--concept", "water", "--concept", "seasons"], "no column 'seasons'", 1),
+        (["--main", "bird", "--concept", "water", "--concept", "f1", "--ignore", "season"],
+         "f1 has 900 different values", 1),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("verb", ["fit", "evaluate", "compare", "report"])
+def test_labels_that_cannot_be_meant_are_refused(birds, verb, options, message, code):
+    write(birds, "csv")
+    output = {"fit": ["--output", "new.safetensors"], "report": ["--output", "r.html"]}.get(verb, [])
+    removal = []
+    if verb == "evaluate":
+        expected(birds).save("r.safetensors")
+        removal = ["r.safetensors"]
+    assert message in unspur(verb, *removal, "rows.csv", *options, *output, code=code)[1]
+
+
+def test_an_array_of_two_columns_is_no_label(birds):
+    np.savez("rows.npz", Z=birds[FEATURES], bird=birds["bird"].to_numpy().astype(str), both=np.eye(2)[birds["water"]])
+    said = unspur("fit", "rows.npz", "--main", "bird", "--concept", "both", *FAST, code=1)[1]
+    assert "both is an array of shape (900, 2); a label is one column." in said
+    assert "repeat --concept" in said
+
+
+@pytest.mark.parametrize("output", ["clean.parquet", "folder"])
+def test_a_label_to_carry_along_is_not_ignored(birds, output):
+    unspur("fit", *write(birds, "parquet"), *FAST)
+    labels = ["--label", "bird", "--label", "water", "--label", "season"]
+    said = unspur("apply", "r.safetensors", "rows.parquet", *labels, "--ignore", "season", "--output", output, code=2)
+    assert "season is named as a label and with --ignore" in said[1]
+    unspur("apply", "r.safetensors", "rows.parquet", *labels, "--output", output)  # control
+
+
+def test_complaints_use_the_names_of_the_columns(birds):
+    rare = birds.assign(season=birds["season"].where(birds.index >= 20, "storm"))
+    said = unspur("fit", *write(rare, "csv"), *FAST, code=1)[1]
+    assert "season=storm: Too few held-out rows: group (bird=land, season=storm) has " in said
+    said = unspur("fit", "rows.csv", "--main", "season", "--concept", "water", "--ignore", "bird", *FAST, code=1)[1]
+    assert "season=storm: Too few held-out rows: group (season=storm, water=" in said
+    other = birds.assign(season=birds["season"].where(birds.index >= 20, "storm"))
+    other.to_csv("val.csv", index=False)
+    birds.to_csv("rows.csv", index=False)
+    said = unspur("fit", "rows.csv", *SEVERAL, *FAST, "--validation", "val.csv", code=1)[1]
+    assert "season has the value 'storm', which the training rows do not have" in said
+
+
+def test_rows_may_be_chosen_by_a_label(birds):
+    """A column that decides which rows are used may be a label as well."""
+    write(birds, "csv")
+    one = ["--main", "season", "--concept", "water", "--ignore", "bird", "--where", "season=winter"]
+    assert "season has one class only (winter)" in unspur("fit", "rows.csv", *one, *FAST, code=1)[1]
+    told = json.loads(unspur("fit", "rows.csv", "--main", "bird", "--concept", "water", "--where", "season=winter",
+                             *FAST, "--json")[0])  # fmt: skip
+    assert told["ambient"] == 5
+
+
+def test_methods_are_compared_on_all_combinations(birds):
+    gaps = birds.assign(water=birds["water"].astype(object).where(birds.index >= 30))
+    command = ["compare", *write(gaps, "csv"), "--remover", "none", "--remover", "LEACE", "--remover", "JSE"]
+    out, notes = unspur(*command, "--head", "GroupWeighted", "--json")
+    assert "30 of 900 rows have no water or no season; they are left out of the fit of removers." in notes
+    lines = json.loads(out)
+    assert not any(line["problem"] for line in lines)
+    assert [line["removed"] for line in lines][:2] == [0, 3]
+    assert lines[0]["accuracy"]["names"] == ["bird", "water", "season"]
+    groups = lines[0]["accuracy"]["groups"]
+    assert len(groups) == 2 * 2 * 3
+    assert groups[0]["concept"] == {"water": 0, "season": "spring"}
+    rare = (birds["bird"] == "sea") & (birds["season"] == "spring") & (birds["water"] == 0)
+    birds[~rare].to_csv("rows.csv", index=False)
+    shown = " ".join(unspur("compare", "rows.csv", *SEVERAL, "--remover", "none", "--head", "ERM")[0].split())
+    assert "Groups without test rows, which are left out: bird=sea, water=0, season=spring." in shown
+
+
+def test_last_layers_are_evaluated_in_all_combinations(birds):
+    gaps = birds.assign(season=birds["season"].where(birds.index >= 30))
+    unspur("fit", *write(gaps, "csv"), *FAST)
+    gaps.iloc[::2].to_csv("test.csv", index=False)
+    told = json.loads(unspur("evaluate", "r.safetensors", "rows.csv", *SEVERAL, "--test", "test.csv", "--json")[0])
+    for name in ("as it is", "removed"):
+        assert told[name]["names"] == ["bird", "water", "season"]
+        assert len(told[name]["groups"]) == 12
+        assert (told[name]["rows"], told[name]["ungrouped_rows"]) == (450, 15)
+    assert told["removed"]["group_average"] != told["as it is"]["group_average"]
+    classes = ["--main", "season", "--concept", "water", "--ignore", "bird"]
+    birds.to_csv("rows.csv", index=False)
+    told = json.loads(unspur("evaluate", "r.safetensors", "rows.csv", *classes, "--json")[0])
+    assert len(told["removed"]["groups"]) == 6
+
+
+def test_a_report_is_about_all_concepts(birds):
+    command = ["report", *write(birds.iloc[:450], "csv"), "--output", "page.html", "--json"]
+    with quick_probes():
+        told = json.loads(unspur(*command, "--weight-decay", "0.1")[0])
+    assert set(told["judged"][1]["leakage"]) == {"water", "season"}
+    assert len(told["judged"][1]["accuracy"]["groups"]) == 12
+    page = Path("page.html").read_text(encoding="utf-8")
+    for name in ("water", "season=spring", "season=winter"):
+        assert f"<h3>{name}</h3>" in page

@@ -1,0 +1,179 @@
+"""Rows of a file or store by what they are labelled."""
+
+import subprocess
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from tests.optional import pandas as pd
+
+pytest.importorskip("PIL")
+
+from tests.embed.strips import N, Pictures, Strips
+from unspur.embed.embedding import embed
+from unspur.exceptions import ArtifactError, InputError
+from unspur.io.tables import read_table, write_rows
+
+Z = np.random.default_rng(0).standard_normal((6, 2))
+SPLIT = np.array(["train", "test", "train", "train", "test", "none"])
+Y = np.array([0, 1, 1, 0, 1, 0])
+
+
+@pytest.fixture(params=["npz", "csv", "parquet", "npy"])
+def table(request, tmp_path, monkeypatch):
+    """The same six rows in every kind of file, and the names of its labels."""
+    monkeypatch.chdir(tmp_path)
+    frame = pd.DataFrame({"f0": Z[:, 0], "f1": Z[:, 1], "split": SPLIT, "y": Y})
+    if request.param == "npy":
+        for name, array in (("rows", Z), ("split", SPLIT), ("y", Y)):
+            np.save(f"{name}.npy", array)
+        return read_table("rows.npy"), "split.npy", "y.npy"
+    if request.param == "npz":
+        np.savez("rows.npz", Z=Z, split=SPLIT, y=Y, note=np.array("of no row"))
+    elif request.param == "csv":
+        frame.to_csv("rows.csv", index=False)
+    else:
+        frame.to_parquet("rows.parquet")
+    return read_table(f"rows.{request.param}", ("split", "y")), "split", "y"
+
+
+def test_rows_are_chosen_by_the_value_of_a_column(table):
+    table, split, y = table
+    chosen = table.where(split, "train")
+    assert_array_equal(chosen.Z, Z[[0, 2, 3]])
+    assert_array_equal(chosen.label(y), [0, 1, 0])
+    both = chosen.where(y, "0")
+    assert_array_equal(both.Z, Z[[0, 3]])
+    assert_array_equal(both.label(split), ["train", "train"])
+    assert_array_equal(table.where(y, "0").where(split, "train").Z, both.Z)
+    assert_array_equal(table.Z, Z)  # control: the table is as it was
+
+
+def test_values_and_columns_that_are_not_there_list_what_is(table):
+    table, split, y = table
+    with pytest.raises(InputError, match=r"no rows left where split\S* is 'validation'; .*'none', 'test', 'train'"):
+        table.where(split, "validation")
+    with pytest.raises(InputError, match=r"no rows left where y\S* is '1'; what there is: '0'"):
+        table.where(split, "none").where(y, "1")
+    with pytest.raises(InputError, match=r"has no (column|array) 'season'"):
+        table.where("season", "summer")
+
+
+def test_numbers_gaps_and_yes_or_no_are_chosen_as_they_are_written(tmp_path):
+    columns = {"share": np.array([1.0, 0.5, np.nan]), "sure": np.array([True, False, True])}
+    np.savez(tmp_path / "rows.npz", Z=Z[:3], name=np.array(["a", "", "c"]), **columns)
+    table = read_table(tmp_path / "rows.npz")
+    assert_array_equal(table.where("share", "1").Z, Z[[0]])
+    assert_array_equal(table.where("share", "0.5").Z, Z[[1]])
+    assert_array_equal(table.where("share", "").Z, Z[[2]])
+    assert_array_equal(table.where("name", "").Z, Z[[1]])
+    assert_array_equal(table.where("sure", "True").Z, Z[[0, 2]])
+
+
+def test_labels_in_files_of_their_own_must_be_long_enough(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("rows.npy", Z)
+    np.save("split.npy", SPLIT)
+    np.save("short.npy", Y[:3])
+    table = read_table("rows.npy")
+    with pytest.raises(InputError, match=r"short\.npy .*\(3,\); 6 values are needed"):
+        table.where("short.npy", "1")
+    with pytest.raises(InputError, match=r"short\.npy has 3 labels, too few"):
+        table.where("split.npy", "test").label("short.npy")
+
+
+@pytest.fixture
+def store(tmp_path):
+    pictures = Pictures()
+    pictures.labels["seen"] = np.array(["1", "0", ""] * (N // 3))
+    return embed(pictures, Strips(), tmp_path / "store", progress=False)
+
+
+def test_a_store_is_a_table_whose_rows_stay_in_their_file(store, tmp_path):
+    table = read_table(store.folder)
+    assert isinstance(table.Z, np.memmap)
+    assert table.features is None
+    assert_array_equal(table.Z, store.rows)
+    assert list(table.columns) == ["id", "odd", "split", "seen"]
+    assert list(table.columns["seen"][:3]) == [1, 0, None]  # what is empty is not known
+    assert isinstance(table.where("split", "train").Z, np.memmap)  # rows in a row
+    assert_array_equal(table.where("odd", "1").Z, store.rows[1::2])
+    write_rows(table.where("id", "digit 7"), tmp_path / "one.csv")
+    assert pd.read_csv(tmp_path / "one.csv").loc[0, ["id", "odd"]].tolist() == ["digit 7", 1]
+
+
+def test_columns_of_a_store_can_be_left_out(store):
+    assert list(read_table(store.folder, ignore=("seen", "id")).columns) == ["odd", "split"]
+    with pytest.raises(InputError, match="has no 'season' to ignore"):
+        read_table(store.folder, ignore=("season",))
+
+
+def test_folders_that_are_no_store_and_damaged_stores_are_refused(store, tmp_path):
+    with pytest.raises(InputError, match="not an embedding store"):
+        read_table(tmp_path)
+    (store.folder / "rows.npy").write_bytes(b"cut")
+    with pytest.raises(ArtifactError, match="is damaged"):
+        read_table(store.folder)
+
+
+def _npy_that_claims(rows, cells=b"\0" * 96):
+    header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': ({rows}, 3), }}".encode()
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + cells
+
+
+def _zipped(path, **members):
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(f"{name}.npy", content)
+    return path
+
+
+def test_an_array_is_refused_for_what_it_claims_before_memory_is_asked_for(tmp_path):
+    sound = _npy_that_claims(4)
+    assert read_table(_zipped(tmp_path / "a.npz", Z=sound)).Z.shape == (4, 3)
+    for claimed in (5, 10**12, 2**64):
+        with pytest.raises(InputError, match=r"a\.npz cannot be read as a \.npz file: 'Z\.npy'"):
+            read_table(_zipped(tmp_path / "a.npz", Z=_npy_that_claims(claimed)))
+        (tmp_path / "y.npy").write_bytes(_npy_that_claims(claimed))
+        with pytest.raises(InputError, match=r"y\.npy cannot be read as a \.npy file of labels"):
+            read_table(_zipped(tmp_path / "a.npz", Z=sound)).label(str(tmp_path / "y.npy"))
+
+
+def test_a_zip_that_is_no_set_of_arrays_is_refused(tmp_path, monkeypatch):
+    with pytest.raises(InputError, match=r"'y\.npy': it is no \.npy file"):
+        read_table(_zipped(tmp_path / "a.npz", Z=_npy_that_claims(4), y=b"hello"))
+    whole = _zipped(tmp_path / "a.npz", Z=_npy_that_claims(4)).read_bytes()
+    table = whole.index(b"PK\x01\x02")
+    lies = whole[: table + 24] + (2**31).to_bytes(4, "little") + whole[table + 28 :]  # the size of the member
+    (tmp_path / "a.npz").write_bytes(lies)
+    with pytest.raises(InputError, match=r"claims 2,147,483,648 bytes, more than .* packed ones hold"):
+        read_table(tmp_path / "a.npz")
+    (tmp_path / "a.npz").write_bytes(whole)
+    monkeypatch.setattr("unspur.io.npz.available_memory", lambda: 200)
+    with pytest.raises(InputError, match=r"a\.npz would take .* of memory that are free"):
+        read_table(tmp_path / "a.npz")
+
+
+def test_a_limit_of_the_process_counts_as_memory_that_is_not_there():
+    code = """
+import resource
+from unspur.embed.memory import available_memory
+print(available_memory())
+resource.setrlimit(resource.RLIMIT_AS, (64 << 30, 64 << 30))
+resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 64 << 30))
+print(available_memory())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    free, limited = map(int, done.stdout.split())
+    assert limited < 2**30
+    assert limited < free
+
+
+def test_names_of_any_length_give_a_short_message(tmp_path):
+    (tmp_path / "a.csv").write_text('"' + "x" * 50_000 + '",b\n1,2\n')
+    with pytest.raises(InputError, match="has no column 'y'") as error:
+        read_table(tmp_path / "a.csv", ("y",))
+    assert len(str(error.value)) < 500

@@ -1,0 +1,99 @@
+"""One figure of each kind, and what is written in them."""
+
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from matplotlib.text import Text
+
+from tests.report import making
+from unspur.report import figures
+from unspur.report.results import Looks
+from unspur_paper.experiments.reproduce import find_experiments
+from unspur_paper.experiments.summary import summarise
+
+HOSTILE = (
+    "$x_1$", "a & b <c>", "_hidden", r"\$5 of 10 % {or} $\frac{1}{2}$", "Übergröße, λ ≥ ½", "a very long name " * 12,
+)  # fmt: skip
+X = np.array([0.5, 0.7, 0.9])
+
+
+def pictures(number):
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    return [Image.fromarray(rng.integers(0, 255, (48, 48, 3), dtype=np.uint8)) for _ in range(number)]
+
+
+def looks(methods=("as they are", "JSE"), rows=3):
+    rng = np.random.default_rng(1)
+    return Looks(np.arange(rows), pictures(rows), {name: rng.normal(size=(rows, 7, 7)) for name in methods})
+
+
+@cache
+def findings():
+    found = making.toy_findings()
+    return replace(found, looks=looks(), shown=found.shown[:150])  # fewer dots to draw
+
+
+@cache
+def summary(name="toy-ood", preset="exact"):
+    experiment = find_experiments([name])[0]
+    cells, rng = experiment.cells(preset, runs=3), np.random.default_rng(0)
+    results = [
+        {
+            "right": rng.integers(60, 90, 4).tolist(), "rows": [100] * 4, "mse_main": rng.random() / 10,
+            "mse_spurious": rng.random(), "d_spurious": 1, "d_main": 1,
+        }
+        for _ in cells
+    ]  # fmt: skip
+    return summarise(experiment, preset, "0", cells, results)
+
+
+def numbers():
+    return {"JSE": (X, [90, 89, 87], [88, 87, 85], [92, 91, 89]), "ERM": (X, [91, 80, 60], [90, 78, 55], [92, 82, 65])}
+
+
+#: One of each kind, by name.
+EVERY = {
+    "subspaces": lambda width="page": figures.subspaces(findings(), width=width),
+    "ladder": lambda width="page": figures.ladder(findings(), width=width),
+    "bars": lambda width="page": figures.group_bars(findings(), width=width),
+    "curves": lambda width="page": figures.curves(numbers(), x_name="p", y_name="worst group, %", width=width),
+    "one point": lambda width="page": figures.curves({"JSE": ([1], [2]), "ERM": ([1], [1])}, width=width),
+    "ood": lambda width="page": figures.ood_curves(summary(), width=width),
+    "reconstruction": lambda width="page": figures.reconstruction_curves(summary("toy-reconstruction"), width=width),
+    "gradcam": lambda width="page": figures.gradcam_grid(findings(), width=width),
+}
+#: Something that must be written in it.
+WORDS = {
+    "subspaces": "boundary of the last layer", "ladder": "✓ accepted", "bars": "average over rows", "curves": "JSE",
+    "one point": "ERM", "ood": "accuracy of the worst group, %", "reconstruction": "nothing left: 1",
+    "gradcam": "as they are",
+}  # fmt: skip
+
+
+def texts(path):
+    """Lines of text of an SVG, which parses as XML or fails here."""
+    return ["".join(node.itertext()).strip() for node in ET.parse(path).iter() if node.tag.endswith("}text")]
+
+
+def shown(figure):
+    """Texts of a figure that are drawn; others are there too, such as names of ticks beyond the end of an axis."""
+    found = []
+    with pytest.MonkeyPatch.context() as patch:
+        draw = Text.draw
+        patch.setattr(Text, "draw", lambda text, *args, **kwargs: (found.append(text), draw(text, *args, **kwargs))[1])
+        figure.draw_without_rendering()
+    return [text for text in dict.fromkeys(found) if text.get_visible() and text.get_text().strip()]
+
+
+def read(figure):
+    """What is written in a figure, on one line each."""
+    return [" ".join(text.get_text().replace(r"\$", "$").split()) for text in shown(figure)]
+
+
+def squeezed(words):
+    return "".join("".join(words).split())

@@ -1,0 +1,96 @@
+"""What the script gets: small, exact enough, and unable to end the element it stands in."""
+
+import base64
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.report.making import HOSTILE, Texts, closed_form_findings, photo_findings, toy_findings
+from unspur.report.page.packing import axes_that_fit, first_pair, packed, safe_json, within
+from unspur.report.results import Axis, View
+
+
+def unpacked(data, name):
+    """Scores (n, m) as the script reads them."""
+    codes = np.frombuffer(base64.b64decode(data[name]), dtype="<u2").reshape(len(data["axes"]), -1).T
+    low, high = np.array(data["low"]), np.array(data["high"])
+    return low + codes / 65535 * (high - low)
+
+
+def test_scores_come_back_to_a_pixel():
+    found = toy_findings()
+    axes = axes_that_fit(found)
+    data = packed(found, axes, None)
+    for name, scores in (("before", found.view.before), ("after", found.view.after)):
+        reach = np.array(data["high"]) - np.array(data["low"])
+        error = np.abs(unpacked(data, name) - scores[found.shown][:, axes]) / reach
+        assert error.max() < 1e-4  # a screen has some thousand pixels
+    assert np.abs(unpacked(data, "before") - unpacked(data, "after")).max() > 0.1  # and the two are not the same
+
+
+def test_only_shown_rows_are_packed_and_groups_that_are_not_known_say_so():
+    found = toy_findings()
+    group = found.group.copy()
+    group[3] = -1
+    data = packed(replace(found, shown=np.array([3, 5, 8]), group=group), axes_that_fit(found), None)
+    assert data["rows"] == 3
+    assert data["ids"] == [found.ids[i] for i in (3, 5, 8)]
+    codes = np.frombuffer(base64.b64decode(data["group"]), dtype="<u2").tolist()
+    assert codes == [65535, group[5], group[8]]
+
+
+def test_means_are_of_all_rows_and_missing_groups_have_none():
+    found = toy_findings()
+    few = replace(found, shown=found.shown[:10], group=np.where(found.group == 2, 1, found.group))
+    before, _ = packed(few, [0, 1], None)["means"]
+    assert before[0] == pytest.approx(found.view.before[found.group == 0][:, [0, 1]].mean(axis=0), rel=1e-5)
+    assert before[2] == [None, None]
+
+
+@pytest.mark.parametrize("text", [*HOSTILE, "\u2028\u2029", "<!--"])
+def test_json_survives_and_holds_nothing_that_a_page_could_read(text):
+    made = safe_json({"text": text})
+    assert json.loads(made) == {"text": text}
+    assert not set(made) & set("<>&\u2028\u2029")
+
+
+def test_texts_are_cut_to_a_budget():
+    texts = ["word " * 400] * 500
+    assert all(len(text) <= 160 for text in within(texts, 160, 10**6))
+    small = within(texts, 160, 20_000)
+    assert len(safe_json(small).encode()) <= 20_000
+    assert small[0].endswith("…")
+    assert within(["short"], 160, 10**6) == ["short"]
+
+
+def test_pairs_of_texts_are_one_line():
+    found = toy_findings()
+    pairs = Texts([("a premise", "a hypothesis")] * len(found.ids))
+    assert packed(replace(found, content=pairs), [0, 1], None)["texts"][0] == "a premise ∥ a hypothesis"
+
+
+def test_first_is_a_spurious_direction_against_a_main_task_one_or_else_last_layers():
+    found = photo_findings()
+    x, y = first_pair(found, axes_that_fit(found))
+    assert [found.view.axes[k].role for k in (x, y)] == ["spurious", "main"]
+    without = closed_form_findings()
+    x, y = first_pair(without, axes_that_fit(without))
+    assert without.view.axes[x].role == "spurious"
+    assert without.view.axes[y].role == "layer"
+
+
+def test_many_directions_are_cut_to_the_budget_but_every_role_stays():
+    found, n, m = toy_findings(), 5000, 60
+    axes = (
+        *(Axis(f"a {k}", "spurious") for k in range(m - 3)),
+        Axis("b", "main"),
+        Axis("c", "layer"),
+        Axis("d", "layer"),
+    )
+    view = View(axes, np.zeros((n, m)), np.zeros((n, m)), np.eye(m), None, None)
+    kept = axes_that_fit(replace(found, view=view, shown=np.arange(n)))
+    assert 2 < len(kept) < m
+    assert {axes[k].role for k in kept} == {"spurious", "main", "layer"}
+    assert axes_that_fit(found) == list(range(len(found.view.axes)))

@@ -1,0 +1,222 @@
+"""The verdict says what the intervals allow, and no more."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.report.making import (
+    closed_form_findings,
+    lost,
+    nothing_removed,
+    photo_findings,
+    several_findings,
+    toy_findings,
+)
+from unspur.report.page import verdict, words
+from unspur.report.page.tiles import tiles
+from unspur.report.results import Change
+
+
+def said(findings):
+    return " ".join(verdict(findings))
+
+
+def with_change(low, high):
+    found = toy_findings()
+    after = replace(found.after, average_change=Change((low + high) / 2, low, high))
+    return replace(found, judged=(found.before, after, *found.judged[2:]))
+
+
+def with_leak(**changes):
+    found = toy_findings()
+    leak = replace(found.after.leakage["background"], **changes)
+    after = replace(found.after, leakage={"background": leak})
+    return replace(found, judged=(found.before, after, *found.judged[2:]))
+
+
+def test_the_gain_of_the_worst_group_stands_there_with_both_intervals():
+    found = photo_findings()
+    text = said(found)
+    assert f"The photo used {found.removed} of 40 directions." in text
+    assert "Removing them raises the worst group (5–9 · china) from" in text
+    for accuracy in (found.before.accuracy, found.after.accuracy):
+        low, high = accuracy.worst_interval()
+        assert f"{100 * accuracy.worst:.1f} % ({100 * low:.1f} – {100 * high:.1f})" in text
+
+
+def test_one_direction_is_it_and_not_them():
+    text = said(toy_findings())
+    assert "used 1 of 20 directions. Removing it " in text
+    assert "Removing them" not in text
+
+
+def test_a_difference_that_may_be_chance_is_no_change():
+    found = toy_findings()
+    assert found.before.accuracy.worst < found.after.accuracy.worst  # and yet
+    assert "makes no clear change to the worst group" in said(found)
+    assert "no clear change on average over rows" in said(with_change(-0.02, 0.01))
+
+
+def test_costs_and_gains_on_average_are_told_apart():
+    assert "and costs 0.4 points (0.1 – 0.7) on average over rows" in said(with_change(-0.007, -0.001))
+    assert "and gains 0.4 points (0.1 – 0.7) on average over rows" in said(with_change(0.001, 0.007))
+    assert "costs 1.0 point (" in said(with_change(-0.015, -0.005))
+
+
+def test_a_probe_is_still_finding_only_above_chance():
+    above = said(with_leak(accuracy=0.56, low=0.53, high=0.59))
+    assert "A linear probe still finds the background at 56 % (53 – 59)" in above
+    assert "chance is 50 %." in above
+    spanning = said(with_leak(accuracy=0.51, low=0.48, high=0.54))
+    assert "A linear probe does not find the background better than chance: 51 % (48 – 54)" in spanning
+
+
+def test_harm_is_called_harm_and_warnings_come_first():
+    text = verdict(lost())
+    assert text[0] == "The task may be lost."
+    assert "lowers the worst group" in " ".join(text)
+    assert "costs 31.0 points (27.0 – 35.0)" in " ".join(text)
+
+
+def test_nothing_removed_promises_nothing():
+    text = said(nothing_removed())
+    assert "Nothing was removed for the background: no direction passed its tests." in text
+    assert "stays at" in text
+    assert "Removing" not in text
+    assert "before" not in text  # before and after are the same
+
+
+def with_accuracy(of_worst, rows=100):
+    """The toy findings had the removal raised the worst group to this, from 10 % less."""
+    found = toy_findings()
+
+    def judged(line, share, change):
+        counts = np.full_like(line.accuracy.rows, rows)
+        correct = np.full_like(counts, round(0.9 * rows))
+        correct.flat[1] = round(share * rows)
+        return replace(line, accuracy=replace(line.accuracy, rows=counts, correct=correct), worst_change=change)
+
+    up = Change(0.1, 0.05, 0.15)
+    lines = judged(found.before, of_worst - 0.1, None), judged(found.after, of_worst, up)
+    return replace(found, judged=(*lines, *found.judged[2:]))
+
+
+def test_a_worst_group_below_a_coin_flip_is_no_success():
+    below = said(with_accuracy(0.41, 1000))
+    assert "raises the worst group" in below
+    assert "That is still below a coin flip, 50 %: it is no success." in below
+    assert "That is not clearly above a coin flip, 50 %." in said(with_accuracy(0.53))
+    assert "coin" not in said(with_accuracy(0.8, 1000))
+    three = several_findings()
+    worst = np.nanmin(three.after.accuracy.accuracy)
+    assert ("guessing among 3 classes" in said(three)) == (three.after.accuracy.worst_interval()[0] <= 1 / 3), worst
+
+
+def test_the_gap_that_remains_and_chance_stand_there():
+    text = said(with_accuracy(0.7, 1000))
+    assert "is at 90.0 %: 20.0 points remain between the best and the worst group, where 30.0 were before." in text
+    assert "Guessing is right in 50 % of every group" in text
+    assert "most frequent class in 50.0 % of the rows" in text
+
+
+def test_where_no_task_direction_was_found_it_is_said():
+    found = toy_findings()
+    assert found.kept
+    assert "No direction of the bird was found" not in said(found)
+    without = said(replace(found, kept=0))
+    assert "No direction of the bird was found, so no test kept the task out of what was removed." in without
+    assert "No direction of the" not in said(closed_form_findings())  # it never looks for any
+
+
+def beside(worst, average, removed=1, after=3):
+    """The toy findings had three directions been removed, and one other method with these differences."""
+    found = toy_findings()
+    other = replace(found.judged[2], name="LEACE", removed=removed, worst_beside=worst, average_beside=average)
+    return replace(found, judged=(found.before, replace(found.after, removed=after), other), removed=after)
+
+
+def test_simpler_methods_that_do_as_well_are_named_by_their_intervals():
+    near, worse, better = Change(0.01, -0.02, 0.04), Change(-0.05, -0.08, -0.02), Change(0.05, 0.02, 0.08)
+    text = said(beside(near, near))
+    assert "LEACE, with 1 direction instead of 3, does as well, as far as these rows tell: " in text
+    assert "a difference of +1.0 point (−2.0 to +4.0), and +1.0 point (−2.0 to +4.0) on average over groups." in text
+    assert "LEACE, with 1 direction instead of 3, does better: " in said(beside(better, near))
+    for other in (beside(worse, near), beside(near, worse), beside(near, near, removed=3)):  # worse, or not simpler
+        assert "instead of" not in said(other)
+
+
+def test_a_group_weighted_layer_without_removal_is_told_either_way():
+    found = toy_findings()
+    weighted = replace(found.before.weighted, worst_beside=Change(0.01, -0.02, 0.04),
+                       average_beside=Change(0.0, -0.01, 0.01))  # fmt: skip
+
+    def told(layer):
+        return said(replace(found, judged=(replace(found.before, weighted=layer), *found.judged[1:])))
+
+    start = "A group-weighted layer on the rows as they are, without any removal, does "
+    assert start + "as well, as far as these rows tell: " in told(weighted)
+    assert start + "less well: " in told(replace(weighted, worst_beside=Change(-0.1, -0.15, -0.05)))
+    assert start not in told(None)
+
+
+def test_the_last_line_is_a_command():
+    found = with_accuracy(0.8, 1000)
+    lost = Change(-0.2, -0.25, -0.15)
+    alone = replace(found.before.weighted, worst_beside=lost, average_beside=lost)
+    others = tuple(replace(line, worst_beside=lost) for line in found.judged[2:])
+    only = replace(found, judged=(replace(found.before, weighted=alone), found.after, *others), keep="unspur keep it")
+    assert verdict(only)[-1] == "Next, use the removal: unspur keep it"  # nothing else does as well
+    assert verdict(found)[-1].endswith(": unspur compare FILE --main bird --concept background")
+    assert "unspur report FILE" in verdict(replace(found, source=""))[-1]
+
+
+def test_several_concepts_are_all_named():
+    text = said(several_findings())
+    assert "for the hat and the glasses" in text
+    assert "chance is 33 %" in text
+    assert "chance is 50 %" in text
+
+
+def test_methods_without_tests_do_not_claim_that_a_concept_used_directions():
+    text = said(closed_form_findings())
+    assert "LEACE removed 1 of 20 directions for the background." in text
+    assert "used" not in text
+
+
+def test_where_accuracy_is_not_known_it_says_why():
+    found = toy_findings()
+    after = replace(found.after, accuracy=None, average_change=None, problem="Nothing is left.")
+    text = said(replace(found, judged=(found.before, after)))
+    assert "not known: Nothing is left." in text
+    labels = [tile.label for tile in tiles(replace(found, judged=(found.before, after)))]
+    assert "directions removed" in labels
+    assert "worst group" not in labels
+
+
+def test_tiles_are_four_and_their_marks_lie_inside():
+    shown = tiles(photo_findings())
+    assert len(shown) == 4
+    for tile in shown:
+        for mark in tile.marks:
+            assert 0 <= mark.low <= mark.at <= mark.high <= 100
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("background", "the background"), ("hair colour", "the hair colour"), ("Male", "the concept “Male”"),
+     ("a=1", "the concept “a=1”"), ("x" * 60, f"the concept “{'x' * 39}…”")],
+)  # fmt: skip
+def test_names_that_do_not_read_like_words_are_quoted(name, text):
+    assert words.the(name) == text
+
+
+def test_numbers_in_words():
+    assert words.signed(-0.0004) == "0.0"
+    assert words.signed(0.012) == "+1.2"
+    assert words.statistic(-598.4) == "−598"
+    assert words.statistic(-2.0e11) == "−2.0 × 10¹¹"
+    assert words.p_value(0.0) == "< 0.0001"
+    assert words.listed(["a", "b", "c"]) == "a, b and c"
+    assert words.count(12345) == "12\u202f345"
+    assert words.plural(1, "direction") == "1 direction"

@@ -1,0 +1,536 @@
+"""What is found against what is known: scores, boundaries, figures, groups, and sentences that must not be missed."""
+
+import warnings
+from dataclasses import fields
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from tests.entangled import entangled_rows
+from tests.optional import pandas as pd
+from tests.report.rows import nothing_to_find, removal, toy
+from unspur import INLP, JSE, LEACE, RLACE, SPLINCE
+from unspur.compare import choose_head, compare
+from unspur.datasets import make_toy
+from unspur.exceptions import InputError, LabelError, NothingRemovedWarning, TaskLostWarning
+from unspur.metrics import leakage, shared_variance
+from unspur.report import find
+from unspur.report.measuring import STEPS
+from unspur.report.origin import used_parameters
+from unspur.report.sampling import stratified
+from unspur.selection import Rows
+
+TRAIN, TEST = toy(), toy(700, rho=0.0, seed=1)
+JSE_TOY = removal(TRAIN)
+
+
+@pytest.fixture(scope="module")
+def found():
+    return find(JSE_TOY, TRAIN, TEST, main="bird", concept="background", compare=["LEACE", "GroupWeighted", "JSE"])
+
+
+def test_scores_are_those_along_the_directions_of_the_removal(found):
+    view, Z, centre = found.view, TEST[0], JSE_TOY.removal_.centre
+    assert [axis.name for axis in view.axes[:2]] == ["background 1", "bird 1"]
+    assert [axis.role for axis in view.axes[:2]] == ["spurious", "main"]
+    for column, basis in ((0, JSE_TOY.spurious_.basis), (1, JSE_TOY.main_.basis)):
+        assert_allclose(view.before[:, column], (Z - centre) @ basis[:, 0], atol=1e-10)
+    assert np.abs(view.before[:, 0]).max() > 1
+    assert np.abs(view.after[:, 0]).max() < 1e-9  # what was removed is gone
+    assert_allclose(view.after[:, 1], view.before[:, 1], atol=1e-9)  # and the task is where it was
+
+
+@pytest.mark.parametrize("orthogonality", ["weights", "scores"])
+def test_a_boundary_is_where_the_answers_of_the_last_layer_change(orthogonality):
+    """At points of a plane, reconstructed from their scores, the layer itself says what the boundary says."""
+    # Off the origin and with one class rarer than the other, so that neither centre nor bias is near zero.
+    keep = (TRAIN[1] == "land") | (np.arange(len(TRAIN[0])) % 3 == 0)
+    train, test = ((rows[0][chosen] + 4.0, rows[1][chosen], rows[2][chosen])
+                   for rows, chosen in ((TRAIN, keep), (TEST, slice(None))))  # fmt: skip
+    jse = removal(train, orthogonality=orthogonality)
+    view = find(jse, train, test).view
+    Z, y, _ = train
+    layers = [choose_head("ERM", Rows(rows, y, train[2]), None, 0).head for rows in (Z, jse.transform(Z))]
+    weights = layers[0].coef_[0]
+    last = [axis.name for axis in view.axes].index("last layer, before")
+    columns = {
+        0: jse.spurious_.basis[:, 0], jse.spurious_.dim: jse.main_.basis[:, 0], last: weights / np.linalg.norm(weights)
+    }  # fmt: skip
+    centre, points = jse.removal_.centre, 3 * np.random.default_rng(0).standard_normal((200, 2))
+    for layer, boundary in zip(layers, (view.boundary_before, view.boundary_after), strict=True):
+        for pair in ((0, jse.spurious_.dim), (jse.spurious_.dim, last)):
+            axes = np.column_stack([columns[axis] for axis in pair])
+            inverse = np.linalg.inv(view.gram[np.ix_(pair, pair)])
+            rows = centre + points @ inverse @ axes.T
+            assert_allclose((rows - centre) @ axes, points, atol=1e-8)  # they have these scores
+            logit = boundary.offset + points @ inverse @ boundary.along[list(pair)]
+            assert_allclose(logit, layer.decision_function(rows), atol=1e-8)
+            assert_array_equal(layer.predict(rows) == "water", logit > 0)
+            assert 0 < np.mean(logit > 0) < 1  # both answers occur
+
+
+@pytest.mark.parametrize("validation", [None, toy(500, seed=2)])
+def test_accuracies_and_penalties_are_those_of_compare(validation):
+    """One rule for all: the same layers on the same rows, with and without validation rows."""
+    jse = removal(TRAIN)
+    found = find(jse, TRAIN, TEST, validation=validation, compare=["LEACE", "SAL"])
+    chosen_on = None if validation is None else Rows(*validation)
+    told = compare(Rows(*TRAIN), Rows(*TEST), chosen_on, ["none", "LEACE", "SAL"], ["ERM", "GroupWeighted"])
+    lines = [layer for line in (found.before, *found.judged[2:]) for layer in (line, line.weighted)]
+    assert len(lines) == len(told) == 6
+    for line, other in zip(lines, told, strict=True):
+        assert_array_equal(line.accuracy.correct, other.accuracy.correct)
+        assert (line.penalty, line.edge) == (other.parameters["weight_decay"], other.edge)
+    # And those of the removal itself, which was fitted before.
+    for name, line in (("ERM", found.after), ("GroupWeighted", found.after.weighted)):
+        clean = [Rows(jse.transform(Z), *labels) for Z, *labels in (TRAIN, TEST)]
+        on = None if validation is None else Rows(jse.transform(validation[0]), *validation[1:])
+        layer = choose_head(name, clean[0], on, 0).head
+        assert line.accuracy.average == np.mean(layer.predict(clean[1].Z) == TEST[1])
+        assert line.worst_at[line.penalty] == line.accuracy.worst  # the table by penalty has the figure of the table
+
+
+def test_accuracies_are_those_of_the_removal(found):
+    assert found.after.accuracy.worst > found.before.accuracy.worst
+    assert found.before.accuracy.labels()[1] == "bird=land, background=sea"
+
+
+def test_changes_are_paired_and_hold_the_differences(found):
+    assert found.before.average_change is None
+    after, before = found.after.accuracy, found.before.accuracy
+    assert found.after.average_change.value == pytest.approx(after.average - before.average)
+    assert found.after.group_average_change.value == pytest.approx(after.group_average - before.group_average)
+    for change in (found.after.average_change, found.after.group_average_change):
+        assert change.low < change.value < change.high
+    unpaired = np.hypot(*(np.diff(accuracy.average_interval())[0] for accuracy in (before, after)))
+    assert found.after.average_change.high - found.after.average_change.low < unpaired
+
+
+def test_answers_and_groups_are_of_single_rows(found):
+    assert found.groups == tuple(found.before.accuracy.labels())
+    for g in range(4):
+        rows = found.group == g
+        main, concept = (found.groups[g].split(", ")[i].split("=")[1] for i in range(2))
+        assert set(TEST[1][rows]) == {main}
+        assert set(TEST[2][rows]) == {concept}
+        assert found.right_after[rows].sum() == found.after.accuracy.correct.ravel()[g]
+        assert found.right_before[rows].sum() == found.before.accuracy.correct.ravel()[g]
+
+
+def test_other_methods_are_judged_alike_and_the_removal_is_not_compared_with_itself(found):
+    assert [judged.name for judged in found.judged] == ["as they are", "JSE", "LEACE", "GroupWeighted"]
+    leace = LEACE(balance="group").fit(TRAIN[0], TRAIN[1], concept=TRAIN[2])
+    layer = choose_head("ERM", Rows(leace.transform(TRAIN[0]), *TRAIN[1:]), None, 0).head
+    right = layer.predict(leace.transform(TEST[0])) == TEST[1]
+    assert found.judged[2].accuracy.average == right.mean()
+    # What is a line of its own is what stands beside the plain layer on the rows as they are.
+    assert_array_equal(found.judged[3].accuracy.correct, found.before.weighted.accuracy.correct)
+    assert [judged.removed for judged in found.judged] == [0, 1, 1, 0]
+    assert found.judged[2].leakage["background"].accuracy < found.before.leakage["background"].accuracy
+    assert not found.judged[3].leakage  # it removes nothing
+    assert all(judged.average_change is not None for judged in found.judged[1:])
+    again = find(
+        removal(TRAIN, orthogonality="scores"), TRAIN, TEST, compare=["JSE", "JSE-s", "none", "LEACE", "LEACE"]
+    )
+    assert [judged.name for judged in again.judged] == ["as they are", "JSE", "JSE", "LEACE"]
+
+
+def test_a_method_that_does_not_exist_is_an_error_that_says_what_there_is():
+    with pytest.raises(InputError, match=r"Unknown: NOPE.*LEACE.*GroupDRO"):
+        find(JSE_TOY, TRAIN, TEST, compare=["LEACE", "NOPE"])
+
+
+def test_a_method_that_cannot_be_fitted_is_a_line_with_its_reason():
+    Z, y, concept = TRAIN
+    # Two rows of a group are not enough for the folds of INLP's tests; the removal was fitted before.
+    few = (y == "land") & (concept == "sea")
+    keep = ~few | (np.cumsum(few) <= 1)
+    rows = find(JSE_TOY, (Z[keep], y[keep], concept[keep]), TEST, compare=["INLP", "LEACE"])
+    inlp, leace = rows.judged[2:]
+    assert inlp.accuracy is None
+    assert "row" in inlp.problem
+    assert leace.accuracy is not None
+    assert not leace.problem
+
+
+def test_the_same_arguments_give_the_same_findings():
+    options = {"compare": ["RLACE"], "most": 100, "texts": [f"row {i}" for i in range(700)]}
+    one, two = (find(JSE_TOY, TRAIN, TEST, **options) for _ in range(2))
+    for part in fields(one):
+        assert _same(getattr(one, part.name), getattr(two, part.name)), part.name
+    assert not np.array_equal(one.shown, find(JSE_TOY, TRAIN, TEST, **options, seed=1).shown)
+
+
+def _same(a, b):
+    if isinstance(a, np.ndarray):
+        return np.array_equal(a, b)
+    if hasattr(a, "__dataclass_fields__"):
+        return all(_same(getattr(a, f.name), getattr(b, f.name)) for f in fields(a))
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(_same(a[k], b[k]) for k in a)
+    if isinstance(a, tuple | list):
+        return len(a) == len(b) and all(map(_same, a, b))
+    return a == b
+
+
+def test_what_was_passed_is_left_alone():
+    jse = removal(TRAIN)
+    before = dict(vars(jse))
+    state = np.random.get_state()[1].copy()  # noqa: NPY002 — the one that others may rely on
+    find(jse, TRAIN, TEST)
+    assert vars(jse).keys() == before.keys()  # no certificate_ either
+    assert_array_equal(np.random.get_state()[1], state)  # noqa: NPY002
+
+
+def test_rows_come_in_many_forms(found):
+    import torch
+
+    forms = {
+        "Rows": (Rows(*TRAIN), Rows(*TEST)),
+        "frames": tuple((pd.DataFrame(Z), pd.Series(y), pd.Series(c)) for Z, y, c in (TRAIN, TEST)),
+        "tensors": tuple((torch.from_numpy(rows[0]), rows[1].tolist(), rows[2].tolist()) for rows in (TRAIN, TEST)),
+    }  # fmt: skip
+    for name, (train, test) in forms.items():
+        again = find(JSE_TOY, train, test)
+        assert_array_equal(again.after.accuracy.correct, found.after.accuracy.correct, err_msg=name)
+
+
+def test_columns_in_another_order_are_refused():
+    names = [f"f{i}" for i in range(8)]
+    train, test = (pd.DataFrame(rows[0], columns=names) for rows in (TRAIN, TEST))
+    jse = JSE(random_state=0).fit(train, TRAIN[1], concept=TRAIN[2])
+    find(jse, (train, *TRAIN[1:]), (test, *TEST[1:]))
+    find(jse, TRAIN, TEST)  # without names there is nothing to compare
+    with pytest.raises(InputError, match="test rows are not those of the fit"):
+        find(jse, (train, *TRAIN[1:]), (test[names[::-1]], *TEST[1:]))
+
+
+def test_rows_without_a_known_concept_are_drawn_but_in_no_group():
+    concept = TEST[2].astype(object)
+    concept[:60] = None
+    found = find(JSE_TOY, TRAIN, (TEST[0], TEST[1], concept))
+    assert_array_equal(found.group[:60], -1)
+    assert found.group[60:].min() == 0
+    assert found.after.accuracy.rows.sum() == 640
+    assert len(found.right_after) == len(found.view.before) == 700
+    assert set(found.shown) == set(range(700))
+    assert found.certificate.rows == 640
+
+
+def test_a_value_that_stands_for_not_known_is_the_removals():
+    codes = (TRAIN[2] == "sea").astype(int)
+    codes[::5] = -1
+    jse = JSE(missing_concept=-1, random_state=0).fit(TRAIN[0], TRAIN[1], concept=codes)
+    test = (TEST[2] == "sea").astype(int)
+    test[:50] = -1
+    found = find(jse, (TRAIN[0], TRAIN[1], codes), (TEST[0], TEST[1], test), compare=["LEACE", "GroupWeighted"])
+    assert (found.group == -1).sum() == 50
+    assert len(found.groups) == 4
+    assert not any(judged.problem for judged in found.judged)
+
+
+def several(n, seed):
+    """Three main classes; a concept of two and one of three classes, each with a direction of its own."""
+    rng = np.random.default_rng(seed)
+    y, light, size = rng.integers(3, size=n), rng.integers(2, size=n), rng.integers(3, size=n)
+    Z = rng.standard_normal((n, 9))
+    Z[np.arange(n), y] += 3
+    Z[:, 3] += 4 * light
+    Z[np.arange(n), 4 + size] += 4
+    return (
+        Z,
+        np.array(["ant", "bee", "cat"])[y],
+        pd.DataFrame({"light": np.array(["day", "night"])[light], "size": size}),
+    )
+
+
+def test_several_concepts_and_more_than_two_classes():
+    train, test = several(600, 0), several(400, 1)
+    jse = JSE(weight_decay=1e-3, random_state=0).fit(train[0], train[1], concept=train[2])
+    found = find(jse, train, test, main="animal", compare=["LEACE", "GroupWeighted"])
+    assert found.concepts == ("light", "size")
+    assert len(found.groups) == 3 * 2 * 3
+    assert found.groups[0] == "animal=ant, light=day, size=0"
+    kinds = ("light", "size=0", "size=1", "size=2")
+    assert set(found.traces) == {f"{kind}, animal={animal}" for kind in kinds for animal in ("ant", "bee", "cat")}
+    assert set(found.nonlinear) == set(found.after.leakage) == {"light", "size"}
+    assert set(found.certificate.covariance_left) == {"light", "size"}
+    assert found.view.boundary_before is None
+    assert found.view.boundary_after is None
+    names = [axis.name for axis in found.view.axes if axis.role == "spurious"]
+    assert names[0] == "light 1"
+    assert len(set(names)) == len(names) == min(6, found.removed)
+    # The first direction is that of the light, and says nothing about the size.
+    first = found.view.before[:, 0]
+    night = test[2]["light"] == "night"
+    assert first[night].mean() - first[~night].mean() > 2
+    assert not any(judged.problem for judged in found.judged)
+    assert any(axis.name == "last layer, before" for axis in found.view.axes)
+    mapping = {name: test[2][name].to_numpy() for name in ("size", "light")}  # in any order
+    again = find(jse, train, (test[0], test[1], mapping), main="animal")
+    assert_array_equal(again.group, found.group)
+    with pytest.raises(InputError, match="called light, those of the training"):
+        find(jse, train, (test[0], test[1], test[2][["light"]]))
+
+
+def test_directions_of_later_classes_of_a_multi_class_layer_lie_higher():
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=600)
+    Z = rng.standard_normal((600, 8))
+    Z[:, 2] += 3.0 * y
+    concept = rng.integers(2, size=600)
+    Z[:, 0] += 3 * concept
+    jse = JSE(random_state=0).fit(Z, y, concept=concept)
+    found = find(jse, (Z[:300], y[:300], concept[:300]), (Z[300:], y[300:], concept[300:]))
+    at = [axis.name for axis in found.view.axes].index("last layer, before")
+    means = [found.view.before[y[300:] == k, at].mean() for k in range(3)]
+    assert means[0] < means[1] < means[2]
+
+
+def test_where_nothing_was_removed_there_is_still_something_to_see():
+    train, test = nothing_to_find(), nothing_to_find(500, seed=3)
+    with pytest.warns(NothingRemovedWarning):
+        jse = removal(train)
+    found = find(jse, train, test)
+    assert found.removed == 0
+    assert "Nothing was removed" in found.warnings[0]
+    assert not any(axis.role == "spurious" for axis in found.view.axes)
+    assert len(found.view.axes) >= 2
+    assert np.linalg.cond(found.view.gram) < 1e6  # no two axes in one direction
+    assert_allclose(found.view.after, found.view.before, atol=1e-9)
+    assert found.shared is None
+    assert found.angles == ()
+    assert found.after.average_change.value == 0.0
+
+
+def test_a_second_axis_where_one_direction_is_all_there_is():
+    train, test = nothing_to_find(), nothing_to_find(500, seed=3)
+    jse = JSE(random_state=0, max_spurious=0, max_main=0).fit(train[0], train[1], concept=train[2])
+    found = find(jse, train, test)
+    assert [axis.name for axis in found.view.axes] == ["last layer, before", "largest variance"]
+    assert abs(found.view.gram[0, 1]) < 1e-9
+
+
+@pytest.mark.parametrize("method", [LEACE, RLACE, INLP])
+def test_methods_without_a_main_task_subspace(method):
+    remover = method().fit(TRAIN[0], TRAIN[1], concept=TRAIN[2])
+    found = find(remover, TRAIN, TEST, main="bird", concept="background")
+    assert found.method == method.__name__
+    assert found.kept == 0
+    assert found.angles == ()
+    assert found.shared is None
+    assert [axis.role for axis in found.view.axes][:1] == ["spurious"]
+    assert bool(found.traces) == (method is INLP)
+    assert bool(found.story) == (method is not INLP)
+    # Also of an oblique removal: what is looked along is what it takes out.
+    spurious = [i for i, axis in enumerate(found.view.axes) if axis.role == "spurious"]
+    assert np.abs(found.view.before[:, spurious]).max() > 1
+    assert np.abs(found.view.after[:, spurious]).max() < 1e-9
+
+
+def test_variance_in_common_is_that_of_the_test_rows(found):
+    covariance = np.cov(TEST[0].T, bias=True)
+    assert found.shared == pytest.approx(shared_variance(JSE_TOY.spurious_, JSE_TOY.main_, covariance))
+    assert_allclose(found.angles, 90.0, atol=1e-6)
+
+
+def test_rows_at_the_ends_of_an_axis_are_those_farthest_out(found):
+    for ends in found.extremes:
+        scores = found.view.before[:, ends.axis]
+        assert_array_equal(scores[ends.low], np.sort(scores)[: len(ends.low)])
+        assert_array_equal(scores[ends.high], np.sort(scores)[::-1][: len(ends.high)])
+    assert [found.view.axes[ends.axis].role for ends in found.extremes] == ["spurious"] + ["main"] * found.kept
+
+
+def test_drawn_rows_keep_shares_and_every_group():
+    group = np.repeat([0, 1, 2, -1], [8000, 2000, 30, 500])
+    rng = np.random.default_rng(0)
+    chosen = stratified(group, 1000, rng)
+    assert len(chosen) <= 1000
+    assert_array_equal(chosen, np.unique(chosen))
+    counts = {g: int(np.sum(group[chosen] == g)) for g in (0, 1, 2, -1)}
+    assert counts[2] >= 25  # of thirty: proportionally it would be three
+    assert 3 < counts[0] / counts[1] < 5
+    assert counts[-1] > 25
+    assert_array_equal(stratified(group, 20_000, rng), np.arange(len(group)))
+    for most in (1, 3, 7, 50):
+        assert 1 <= len(stratified(group, most, rng)) <= most
+    assert len(stratified(np.arange(9), 4, rng)) == 4  # groups of one row
+
+
+def test_at_least_one_row_is_drawn():
+    with pytest.raises(InputError, match="1 at least; got 0"):
+        find(JSE_TOY, TRAIN, TEST, most=0)
+    assert len(find(JSE_TOY, TRAIN, TEST, most=1).shown) == 1
+
+
+def test_test_rows_that_share_their_concept_are_refused_by_name():
+    at_sea = TEST[2] == "sea"
+    with pytest.raises(InputError, match=r"All test rows have the same background \(sea\)"):
+        find(JSE_TOY, TRAIN, tuple(part[at_sea] for part in TEST), concept="background")
+
+
+def test_the_angle_is_that_of_the_directions_drawn():
+    """An oblique removal subtracts other directions than it reads; axes, angle and variance are of the latter."""
+    found = find(SPLINCE().fit(TRAIN[0], TRAIN[1], concept=TRAIN[2]), TRAIN, TEST)
+    (spurious,), (main,) = ([k for k, axis in enumerate(found.view.axes) if axis.role == role]
+                            for role in ("spurious", "main"))  # fmt: skip
+    drawn = np.degrees(np.arccos(abs(found.view.gram[spurious, main])))
+    assert_allclose(found.angles, [drawn], atol=1e-6)
+    scores = found.view.before
+    assert found.shared == pytest.approx(np.corrcoef(scores[:, spurious], scores[:, main])[0, 1] ** 2, abs=1e-9)
+
+
+def test_rows_of_the_fit_are_noticed():
+    found = find(JSE_TOY, TRAIN, TRAIN)
+    assert any("used in the fit" in warning for warning in found.warnings)
+    half = tuple(np.concatenate([a[:300], b[:300]]) for a, b in zip(TRAIN, TEST, strict=True))
+    other = removal(toy(800, seed=9))
+    mixed = find(other, TRAIN, half)  # the removal has seen neither, the last layer has
+    assert any("300 of 600 test rows are training rows" in warning for warning in mixed.warnings)
+    assert not find(other, TRAIN, TEST).warnings
+
+
+def test_a_worst_group_that_fell_and_a_lost_task_are_said():
+    train, test = entangled_rows(), entangled_rows(1500, seed=1)
+    with pytest.warns(TaskLostWarning):
+        jse = removal(train, cv=None)
+    found = find(jse, train, test)
+    assert any("may remove the task" in warning for warning in found.warnings)
+    # Erasing the task itself: what is left is worse for somebody.
+    Z, y, concept = TRAIN
+    wrong = JSE(random_state=0).fit(Z, concept, concept=y)
+    assert any("worst group fell" in warning for warning in find(wrong, TRAIN, TEST).warnings)
+
+
+def test_small_and_empty_groups_are_named_and_do_no_harm():
+    keep = ~((TEST[1] == "land") & (TEST[2] == "sea"))
+    few = np.flatnonzero((TEST[1] == "water") & (TEST[2] == "forest"))
+    keep[few[4:]] = False
+    found = find(JSE_TOY, TRAIN, tuple(part[keep] for part in TEST), main="bird", concept="background")
+    (warning,) = found.warnings
+    assert "bird=land, background=sea (0)" in warning
+    assert "bird=water, background=forest (4)" in warning
+    assert np.isnan(found.after.accuracy.accuracy[0, 1])
+    assert found.after.group_average_change.low < found.after.group_average_change.high
+
+
+def test_a_class_too_rare_to_be_probed_is_a_remark():
+    y = TEST[1].copy()
+    rare = np.flatnonzero(y == "water")
+    y[rare[2:]] = "land"
+    found = find(JSE_TOY, TRAIN, (TEST[0], y, TEST[2]), main="bird")
+    assert found.certificate.task is None
+    assert any(remark.startswith("bird: not probed") for remark in found.origin.remarks)
+    concept = TEST[2].copy()
+    concept[np.flatnonzero(concept == "sea")[2:]] = "forest"
+    found = find(JSE_TOY, TRAIN, (TEST[0], TEST[1], concept), concept="background", compare=["LEACE"])
+    assert "background" not in found.after.leakage
+    assert any(remark.startswith("background: not probed") for remark in found.origin.remarks)
+    assert found.judged[2].accuracy is not None
+
+
+def test_the_certificate_is_that_of_the_removal(found):
+    told = JSE_TOY.certificate(TEST[0], TEST[1], TEST[2])
+    assert found.certificate.probe["background"] == told.probe["concept"]
+    assert found.certificate.distortion == told.distortion
+    assert found.after.leakage["background"] == told.probe["concept"][1]
+    assert found.before.leakage["background"] == told.probe["concept"][0]
+    assert found.nonlinear_before["background"] == leakage(TEST[0], TEST[2], probe="mlp", random_state=0)
+    assert found.nonlinear["background"] == leakage(JSE_TOY.transform(TEST[0]), TEST[2], probe="mlp", random_state=0)
+
+
+def test_every_step_is_reported():
+    heard = []
+    find(JSE_TOY, TRAIN, TEST, compare=["LEACE"], report=heard.append)
+    assert len(heard) == STEPS + 1
+    assert "LEACE" in heard
+
+
+def test_origin_says_how_to_get_the_same_again():
+    jse = removal(TRAIN, significance_level=0.01)
+    found = find(jse, TRAIN, TEST, command="unspur report x.npz")
+    origin = found.origin
+    assert origin.parameters["significance_level"] == 0.01
+    assert {"tol", "max_iter", "cv"} <= set(origin.parameters)
+    assert not {"momentum", "learning_rate", "patience", "validation_fraction", "verbose"} & set(origin.parameters)
+    by_sgd = used_parameters(JSE(solver="sgd", cv=None))
+    assert {"momentum", "learning_rate", "patience", "validation_fraction"} <= set(by_sgd)
+    assert not {"tol", "max_iter"} & set(by_sgd)
+    assert "max_iter" in used_parameters(RLACE(solver="sgd"))
+    assert "max_iter" not in used_parameters(RLACE())
+    assert {"unspur", "python", "numpy", "scipy", "scikit-learn"} <= set(origin.versions)
+    assert origin.digests["rows of the fit"] == jse.training_hash_ == origin.digests["training rows"]
+    assert origin.digests["test rows"] != origin.digests["training rows"]
+    assert origin.command == "unspur report x.npz"
+    names = dict(zip(("Z", "y", "concept", "Z_test", "y_test", "concept_test"), (*TRAIN, *TEST), strict=True))
+    exec(origin.snippet, names)  # the reader's paste
+    assert_allclose(names["Z_clean"], jse.transform(TRAIN[0]))
+    assert names["jse"].significance_level == 0.01
+
+
+def test_a_saved_removal_is_loaded_by_the_snippet(tmp_path):
+    JSE_TOY.save(tmp_path / "it's.safetensors")
+    found = find(JSE_TOY, TRAIN, TEST, saved=str(tmp_path / "it's.safetensors"))
+    names = dict(zip(("Z", "y", "concept", "Z_test", "y_test", "concept_test"), (*TRAIN, *TEST), strict=True))
+    exec(found.origin.snippet, names)
+    assert_allclose(names["Z_clean"], JSE_TOY.transform(TRAIN[0]))
+
+
+def test_validation_rows_are_in_the_snippet():
+    validation = toy(400, seed=5)
+    found = find(JSE_TOY, TRAIN, TEST, validation=validation, compare=["SUBG"])
+    assert "X_val=Z_val" in found.origin.snippet
+    assert found.origin.digests["validation rows"].startswith("400-")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda: {"remover": make_pipeline(StandardScaler(), JSE())}, "got a Pipeline. Pass the remover in it"),
+        (lambda: {"test": TEST[:2]}, "three things"),
+        (lambda: {"test": (TEST[0][:, :5], *TEST[1:])}, "have 5 features, the training rows 8"),
+        (lambda: {"train": toy(300, d=5), "test": toy(300, d=5)}, "removal is one of 8 features; the rows have 5"),
+        (lambda: {"test": (np.where(TEST[0] > 3, np.nan, TEST[0]), *TEST[1:])}, "NaN or infinity"),
+        (lambda: {"test": (TEST[0], TEST[1][:-1], TEST[2])}, "699 labels for 700 rows"),
+        (lambda: {"test": (TEST[0], np.where(TEST[1] == "land", "air", TEST[1]), TEST[2])}, "'air'"),
+        (lambda: {"ids": ["a"]}, "1 ids for 700 test rows"),
+        (lambda: {"pictures": np.zeros((3, 4, 4)), "texts": ["a"]}, "got both"),
+        (lambda: {"test": (pd.DataFrame({"a": ["x"] * 700}), *TEST[1:])}, "not numbers"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_used_is_refused_in_words(change, message):
+    arguments = {"remover": JSE_TOY, "train": TRAIN, "test": TEST, **change()}
+    with pytest.raises(InputError, match=message):
+        find(**arguments)
+
+
+def test_a_main_label_that_is_missing_is_an_error():
+    y = TEST[1].astype(object)
+    y[3] = None
+    with pytest.raises(LabelError, match="bird is missing in 1 test rows"):
+        find(JSE_TOY, TRAIN, (TEST[0], y, TEST[2]), main="bird")
+
+
+def test_names_that_are_nobodys_business_are_kept_as_they_are():
+    hostile = "<img src=x onerror=alert(1)>"
+    concept = np.where(TEST[2] == "sea", hostile, TEST[2].astype(object))
+    train = np.where(TRAIN[2] == "sea", hostile, TRAIN[2].astype(object))
+    found = find(JSE_TOY, (TRAIN[0], TRAIN[1], train), (TEST[0], TEST[1], concept), concept=hostile)
+    assert f"{hostile}={hostile}" in found.groups[0] + found.groups[1]
+    assert found.view.axes[0].name == f"{hostile} 1"
+
+
+def test_no_warning_escapes():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        find(JSE_TOY, TRAIN, TEST, compare=["INLP", "SAL", "SPLINCE"])
+
+
+def test_toy_rows_are_as_described():
+    """The control of many tests above: the concept can be read off the rows, and helps a last layer to be wrong."""
+    made = make_toy(900, d=8, rho=0.8, random_state=0)
+    assert np.mean(made.y == made.concept) > 0.7

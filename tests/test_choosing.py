@@ -1,0 +1,163 @@
+"""One rule for the penalty of every last layer: held-out rows, groups of equal weight, one grid for all."""
+
+import numpy as np
+import pytest
+
+from tests.probing import quick_probes
+from unspur import ERM, SAL, GroupWeighted
+from unspur.compare import choose_head, compare
+from unspur.datasets import make_toy
+from unspur.heads.base import fit_path
+from unspur.metrics import group_accuracy
+from unspur.report import find
+from unspur.selection import PENALTIES, Rows, choose_layer, group_loss, held_out, penalties_for
+
+GRID = {"weight_decay": PENALTIES}
+
+
+def rows(seed=0, n=800, rho=0.8):
+    toy = make_toy(n, d=8, rho=rho, random_state=seed)
+    return Rows(toy.Z, toy.y, toy.concept)
+
+
+def one_unscaled(seed, n, rho, scale):
+    """One column says something of the task, one a little of the concept, on quite another scale; the rest is noise."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(2, size=n)
+    concept = np.where(rng.random(n) < (1 + rho) / 2, y, 1 - y)
+    Z = rng.standard_normal((n, 9))
+    Z[:, 0] += 1.5 * (2 * y - 1)
+    Z[:, 8] = scale * (Z[:, 8] + 0.3 * (2 * concept - 1))
+    return Rows(Z, y, concept)
+
+
+@pytest.mark.parametrize("scale", [1e3, 1e5])
+def test_a_column_of_another_scale_makes_no_headline(scale):
+    """With a fixed penalty, taking that column out looks like a cure; with the chosen one there was no illness."""
+    train, test = one_unscaled(0, 1500, 0.8, scale), one_unscaled(1, 3000, 0.0, scale)
+    sal = SAL(balance="group").fit(train.Z, train.y, concept=train.concept)
+
+    def gain(layers):
+        worst = [
+            group_accuracy(test.y, layer.predict(clean(test.Z)), test.concept).worst
+            for layer, clean in zip(layers, (np.asarray, sal.transform), strict=True)
+        ]
+        return 100 * (worst[1] - worst[0])
+
+    left = [Rows(clean(train.Z), train.y, train.concept) for clean in (np.asarray, sal.transform)]
+    assert gain([ERM(weight_decay=0.01).fit(part.Z, part.y) for part in left]) > 35  # a penalty that nobody chose
+    assert gain([choose_layer(ERM(), GRID, part).head for part in left]) > 35  # from penalties all too large for it
+    level = [Rows(part.Z / np.r_[np.ones(8), scale], part.y, part.concept) for part in (train, test)]
+    with quick_probes():
+        found, well_scaled = find(sal, train, test), find(sal, *level)
+    for line in (found.before, found.before.weighted):
+        assert abs(100 * (found.after.accuracy.worst - line.accuracy.worst)) < 3
+    assert not found.after.worst_change.clear
+    assert any("column 8 has 10" in warning for warning in found.warnings)  # and the page says so
+    assert not any("column" in warning for warning in well_scaled.warnings)
+
+
+def test_penalties_reach_the_other_columns_and_are_those_of_the_rows_as_they_are():
+    assert penalties_for(rows().Z) == PENALTIES
+    assert penalties_for(rows().Z * 1e6) == PENALTIES
+    wide = penalties_for(one_unscaled(0, 500, 0.8, 1e3).Z)
+    assert wide[: len(PENALTIES)] == PENALTIES
+    assert wide[-1] <= 1e-4 / (1e6 / 9)  # as small for the others as 1e-4 is where all are alike
+    assert min(penalties_for(one_unscaled(0, 500, 0.8, 1e9).Z)) == 1e-12
+    assert penalties_for(np.zeros((4, 3))) == PENALTIES
+
+
+@pytest.mark.parametrize("head", [ERM, GroupWeighted])
+def test_without_validation_rows_a_fifth_chooses_and_all_train(head):
+    train = rows()
+    found = choose_layer(head(), GRID, train, every=True)
+    aside = held_out(train.group, 0.2, np.random.default_rng(0))
+    assert np.bincount(train.group[aside]).tolist() == [round(0.2 * k) for k in np.bincount(train.group)]
+    rest, chosen_on = train.select(~aside), train.select(aside)
+    losses = {}
+    for penalty in PENALTIES:
+        one = head(weight_decay=penalty).fit(rest.Z, rest.y, concept=rest.concept)
+        losses[penalty] = group_loss(one, chosen_on)
+    assert found.penalty == min(losses, key=losses.get)
+    assert {tried["weight_decay"]: loss for tried, loss in found.table} == pytest.approx(losses)
+    again = head(weight_decay=found.penalty).fit(train.Z, train.y, concept=train.concept)
+    np.testing.assert_array_equal(found.head.coef_, again.coef_)  # of all rows
+    assert set(found.fitted) == set(PENALTIES)
+    np.testing.assert_array_equal(found.fitted[found.penalty].coef_, again.coef_)
+
+
+def test_every_group_has_one_say_however_small():
+    """A layer that suits the many loses to one that suits every group; counting rows would choose the other."""
+    train, many = rows(rho=0.9, n=1500), rows(1, rho=0.9, n=1500)
+    found = choose_layer(ERM(), GRID, train, many)
+    fits = fit_path(ERM(), PENALTIES, train.Z, train.y)
+    by_rows = [-np.mean(np.log(one.predict_proba(many.Z)[np.arange(1500), many.y])) for one in fits]
+    assert [group_loss(one, many) for one in fits] == [loss for _, loss in found.table]
+    assert found.penalty == PENALTIES[int(np.argmin([loss for _, loss in found.table]))]
+    assert np.std(np.array(by_rows) - [loss for _, loss in found.table]) > 1e-3  # they are not the same rule
+
+
+def test_a_path_of_penalties_is_one_fit_each():
+    train = rows()
+    for one, penalty in zip(fit_path(GroupWeighted(), PENALTIES, train.Z, train.y, concept=train.concept), PENALTIES,
+                            strict=True):  # fmt: skip
+        alone = GroupWeighted(weight_decay=penalty).fit(train.Z, train.y, concept=train.concept)
+        np.testing.assert_array_equal(one.coef_, alone.coef_)
+        assert vars(one).keys() == vars(alone).keys()
+
+
+def test_groups_of_one_row_train_and_are_told():
+    train = rows(n=300)
+    lonely = (train.y == 0) & (train.concept == 1)
+    keep = ~lonely | (np.cumsum(lonely) <= 1)
+    some = train.select(keep)
+    for head in (ERM(), GroupWeighted()):
+        found = choose_layer(head, GRID, some)
+        assert found.notes == (
+            "1 group has one training row only; it trains, and has no say in the choice of penalties.",
+        )
+        assert found.penalty in PENALTIES
+    four = Rows(train.Z[:4], np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1]))
+    found = choose_layer(ERM(), GRID, four)
+    assert found.penalty == ERM().weight_decay
+    assert "no penalty could be chosen" in found.notes[-1]
+
+
+def test_rows_without_a_concept_train_plain_layers_and_choose_nothing():
+    train = rows()
+    concept = train.concept.astype(float)
+    concept[:200] = np.nan
+    gaps = Rows(train.Z, train.y, concept)
+    assert (gaps.group[:200] == -1).all()
+    assert not held_out(gaps.group, 0.2, np.random.default_rng(0))[:200].any()
+    found = choose_layer(ERM(), GRID, gaps)
+    np.testing.assert_array_equal(found.head.coef_, ERM(weight_decay=found.penalty).fit(train.Z, train.y).coef_)
+    words = Rows(train.Z, train.y, np.where(np.isnan(concept), None, np.where(concept > 0, "sea", "land")))
+    np.testing.assert_array_equal(words.group, gaps.group)
+    test = rows(1)
+    named = Rows(test.Z, test.y, np.where(test.concept > 0, "sea", "land"))
+    lines = compare(words, named, None, ["none", "LEACE"], ["ERM", "GroupWeighted"])
+    assert not [line.problem for line in lines if line.problem]
+    assert lines[0].accuracy.average == np.mean(choose_head("ERM", gaps, None, 0).head.predict(test.Z) == test.y)
+
+
+def test_groups_are_combinations_of_all_concepts():
+    rng = np.random.default_rng(0)
+    y, concepts = rng.integers(3, size=500), rng.integers(2, size=(500, 2))
+    both = Rows(rng.standard_normal((500, 4)), y, concepts)
+    assert both.group.max() == 3 * 2 * 2 - 1
+    np.testing.assert_array_equal(both.group, 4 * y + 2 * concepts[:, 0] + concepts[:, 1])
+    lines = compare(both, both, None, ["none", "LEACE"], ["ERM", "GroupWeighted"])
+    assert not [line.problem for line in lines if line.problem]
+    assert lines[0].accuracy.rows.shape == (3, 2, 2)
+
+
+def test_a_choice_at_the_edge_says_so():
+    train = rows(n=300)
+    noise = Rows(np.random.default_rng(0).standard_normal((300, 200)), train.y, train.concept)
+    assert choose_head("ERM", noise, None, 0).edge == "largest"
+    middle = choose_layer(ERM(), {"weight_decay": (100.0, 0.05, 1e-9)}, rows(n=200), rows(1, n=2000))
+    assert middle.edge == ""
+    line = compare(noise, noise, None, ["none"], ["ERM"])[0]
+    assert line.edge == "largest"
+    assert line.to_dict()["edge_of_grid"] == "largest"

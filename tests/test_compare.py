@@ -1,0 +1,147 @@
+"""Comparisons: every method a line, chosen fairly, and a method that fails is a line too."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from unspur import ERM, JSE, LEACE, GroupWeighted
+from unspur.cli import main
+from unspur.compare import REMOVERS, _cleaned, compare
+from unspur.datasets import make_toy
+from unspur.metrics import group_accuracy
+from unspur.selection import GRIDS, Rows, choose_layer, group_loss, select_first_pair, select_head
+
+
+def rows(seed, n=1200, rho=0.8, names=False):
+    toy = make_toy(n, d=8, rho=rho, random_state=seed)
+    y = np.array(["land", "water"])[toy.y] if names else toy.y
+    return Rows(toy.Z, y, toy.concept)
+
+
+@pytest.fixture(scope="module")
+def results():
+    return compare(rows(0), rows(1, rho=0.0), rows(2), list(REMOVERS), ["ERM", "GroupWeighted"])
+
+
+def test_every_pair_is_a_line_with_what_was_measured(results):
+    assert [(r.remover, r.head) for r in results] == [(r, h) for r in REMOVERS for h in ("ERM", "GroupWeighted")]
+    for result in results:
+        assert not result.problem
+        low, high = result.accuracy.worst_interval()
+        assert low < result.accuracy.worst < high
+        assert result.parameters["weight_decay"] in GRIDS[result.head]["weight_decay"]
+        assert (result.removed > 0) == (result.remover != "none")
+
+
+def test_the_erasers_pay_with_the_task_and_jse_does_not(results):
+    worst = {(r.remover, r.head): r.accuracy.worst for r in results}
+    assert worst["JSE", "ERM"] > worst["LEACE", "ERM"] + 0.1
+    assert worst["JSE", "ERM"] > worst["INLP", "ERM"] + 0.1
+
+
+def test_a_method_that_cannot_be_fitted_is_a_line_with_its_reason():
+    some = rows(0)
+    same = Rows(some.Z, some.concept, some.concept)  # the concept is the task
+    lines = compare(same, same, same, ["none", "JSE"], ["ERM"])
+    assert "concept is equal to y" in lines[1].problem
+    assert lines[1].accuracy is None
+
+
+def test_selection_returns_the_table_it_decided_from_and_the_smallest_loss_wins():
+    train, validation = rows(0), rows(3)
+    found = select_head(ERM(), {"weight_decay": (1.0, 0.1, 0.01)}, train, validation)
+    losses = {tried["weight_decay"]: loss for tried, loss in found.table}
+    assert set(losses) == {1.0, 0.1, 0.01}
+    assert found.parameters["weight_decay"] == min(losses, key=losses.get)
+    again = ERM(weight_decay=0.1).fit(train.Z, train.y, concept=train.concept)
+    assert losses[0.1] == pytest.approx(group_loss(again, validation))
+    assert losses[1.0] != pytest.approx(losses[0.01], rel=1e-3)
+
+
+def test_the_first_pair_is_chosen_at_the_strongest_correlation_from_the_table():
+    sets = {rho: (rows(10, rho=rho), rows(11, rho=rho)) for rho in (0.5, 0.9)}
+    found = select_first_pair(JSE(random_state=0), {"weight_decay": (100.0, 0.1, 1e-3)}, sets)
+    assert found.strength == 0.9
+    losses = {tried["weight_decay"]: loss for tried, loss in found.table}
+    assert found.parameters["weight_decay"] == min(losses, key=losses.get)
+    train, held = sets[0.9]
+    val = {"X_val": held.Z, "y_val": held.y, "concept_val": held.concept}
+    auto = JSE(random_state=0).fit(train.Z, train.y, concept=train.concept, **val)  # keeps the same table
+    for decay in (0.1, 1e-3):
+        # A weight decay is chosen at a looser tolerance than that of the fit.
+        assert losses[decay] == pytest.approx(auto.trace_.weight_decay_scores[decay][0], rel=2e-4)
+    assert losses[100.0] > losses[0.1]  # and decay that leaves nothing loses
+    weak = select_first_pair(JSE(random_state=0), {"weight_decay": (0.1,)}, {0.5: sets[0.5]})
+    assert weak.table[0][1] != pytest.approx(losses[0.1], rel=1e-3)
+    assert set(GRIDS["JSE by SGD"]) == {"learning_rate", "weight_decay"}
+
+
+def test_the_loss_counts_every_group_the_same():
+    train, test = rows(0, rho=0.9), rows(1, rho=0.9)
+    head = GroupWeighted().fit(train.Z, train.y, concept=train.concept)
+    probabilities = head.predict_proba(test.Z)[np.arange(len(test)), test.y]
+    by_hand = [-np.log(probabilities[(test.y == y) & (test.concept == c)]).mean() for y in (0, 1) for c in (0, 1)]
+    assert group_loss(head, test) == pytest.approx(np.mean(by_hand))
+    assert group_loss(head, test) != pytest.approx(-np.log(probabilities).mean(), rel=1e-3)
+
+
+def test_splits_keep_the_share_of_every_group():
+    some = rows(0, rho=0.9)
+    rest, held = some.split(0.25, seed=0)
+    assert len(rest) + len(held) == len(some)
+    np.testing.assert_allclose(np.bincount(held.group), 0.25 * np.bincount(some.group), atol=1)
+
+
+def test_command_line(tmp_path):
+    for name, seed in (("train", 0), ("test", 1)):
+        data = rows(seed, names=True)
+        np.savez(tmp_path / f"{name}.npz", Z=data.Z, bird=data.y, water=data.concept)
+    command = ["compare", f"{tmp_path}/train.npz", "--main", "bird", "--concept", "water", "--remover", "none"]
+    command += ["--remover", "LEACE", "--head", "ERM", "--head", "SUBG"]
+    shown = CliRunner().invoke(main, command)
+    assert shown.exit_code == 0, shown.output
+    assert "which no remover or head has seen" in " ".join(shown.output.split())
+    assert max(map(len, shown.output.splitlines()[:-1])) <= 80
+    out = tmp_path / "table.csv"
+    done = CliRunner().invoke(main, [*command, "--test", f"{tmp_path}/test.npz", "--json", "--csv", str(out)])
+    assert done.exit_code == 0, done.output
+    lines = json.loads(done.output)
+    with out.open() as file:
+        table = list(csv.DictReader(file))
+    assert [line["head"] for line in lines] == [line["head"] for line in table] == ["ERM", "SUBG", "ERM", "SUBG"]
+    assert float(table[0]["worst"]) == pytest.approx(lines[0]["accuracy"]["worst"])
+    assert "exists" in CliRunner().invoke(main, [*command, "--csv", str(out)]).output
+
+
+def test_every_remover_balances_the_same_classes():
+    train, test = rows(0, rho=0.9), rows(1, rho=0.0)
+    by_hand = LEACE(balance="group").fit(train.Z, train.y, concept=train.concept)
+    head = choose_layer(ERM(random_state=0), GRIDS["ERM"], _cleaned(by_hand, train)).head
+    expected = group_accuracy(test.y, head.predict(by_hand.transform(test.Z)), test.concept).worst
+    balanced, plain = (compare(train, test, None, ["LEACE"], ["ERM"], balance=b)[0] for b in ("group", "none"))
+    assert balanced.accuracy.worst == pytest.approx(expected)
+    assert plain.accuracy.worst != pytest.approx(expected)
+
+
+def test_labels_that_training_rows_do_not_have_are_named(tmp_path):
+    data = rows(0, n=400, names=True)
+    np.savez(tmp_path / "train.npz", Z=data.Z, bird=data.y, water=data.concept)
+    np.savez(tmp_path / "test.npz", Z=data.Z, bird=np.where(np.arange(400) < 5, "lane", data.y), water=data.concept)
+    command = ["compare", f"{tmp_path}/train.npz", "--main", "bird", "--concept", "water", "--remover", "none"]
+    for option in ("--test", "--validation"):
+        done = CliRunner().invoke(main, [*command, option, f"{tmp_path}/test.npz"])
+        assert done.exit_code == 1
+        assert "'lane', which the training rows do not have" in done.output
+
+
+def test_concepts_of_several_classes_are_compared():
+    toy = make_toy(1500, d=8, rho=0.5, random_state=0)
+    kinds = np.digitize(toy.Z[:, 0] + np.random.default_rng(0).standard_normal(1500), [-0.7, 0.7])
+    lines = compare(
+        Rows(toy.Z, toy.y, kinds), Rows(toy.Z, toy.y, kinds), None, list(REMOVERS), ["ERM", "GroupWeighted"]
+    )
+    assert not [line.problem for line in lines if line.problem]
+    assert {line.removed for line in lines if line.remover in ("LEACE", "SAL", "RLACE")} == {2}
