@@ -49,7 +49,7 @@ ADAPTERS = {"rows/torch.py": {"torch"}, "rows/dask.py": {"cloudpickle", "dask"},
 #: Libraries that are not declared, and where they come from.
 BROUGHT = {"triton": "torch, where there is a GPU; without it sums take the plain path"}
 #: Declared without an import: what needs it, and where.
-NEEDED_BY = {"pandas": (".to_pandas(", "lab/files/parquet.py")}
+NEEDED_BY = {"pandas": (".to_pandas(", "io/parquet.py")}
 
 
 def python(*arguments: str, check: bool = True, **options) -> subprocess.CompletedProcess:

@@ -71,7 +71,7 @@ def faults_of_sdist(sdist: Path) -> list[str]:
     """What is wrong with the content of a sdist, in words."""
     with tarfile.open(sdist) as archive:
         found = {name.partition("/")[2] for name in archive.getnames()}
-    wanted = {path.relative_to(ROOT).as_posix() for folder in (SOURCE, SPECS) for path in _files(folder)} | FILES
+    wanted = {path.relative_to(ROOT).as_posix() for path in _files(SOURCE)} | FILES
     faults = [f"{name} is missing" for name in sorted(wanted - found)]
     strange = [name for name in found - FILES if not name.startswith(tuple(f"{folder}/" for folder in FOLDERS))]
     return faults + [f"{name} does not belong there" for name in sorted({*strange, *filter(MADE.search, found)})]

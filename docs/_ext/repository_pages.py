@@ -22,7 +22,7 @@ from sphinx.util import logging
 
 DOCS = Path(__file__).resolve().parents[1]
 ROOT = DOCS.parent
-RESULTS = ROOT / "results"
+RESULTS = ROOT / "reproduction" / "results"
 #: Pages of the repository, and what they are called in `docs`.
 PAGES = {ROOT / "CONTRIBUTING.md": DOCS / "contributing.md", ROOT / "CHANGELOG.md": DOCS / "changelog.md"}
 #: Sources that can be shown, and what they are written in.

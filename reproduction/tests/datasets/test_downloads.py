@@ -257,7 +257,7 @@ def test_a_lock_can_be_waited_for(tmp_path):
 CREATOR = """
 import os, sys, time
 from pathlib import Path
-from unspur.lab import locks
+from unspur import _locks as locks
 link, write = os.link, os.write
 os.link = lambda *a: (link(*a), time.sleep(1))
 os.write = lambda *a: (time.sleep(1), write(*a))[1]  # a process that is suspended in between

@@ -2,7 +2,7 @@
 
 ::
 
-    publisher's files ──▶ Examples ──(lab.encoders)──▶ embedding store ──▶ resampling to a strength ──▶ experiments
+    publisher's files ──▶ Examples ──(a network)──▶ embedding store ──▶ resampling to a strength ──▶ experiments
 
 Labels are columns of 0 and 1 (or names, such as the split), known without loading anything.
 """
