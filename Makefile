@@ -3,11 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DEMO := $(VENV)/.demo
 PYTHON_FILES := src tests reproduction trust benchmarks examples docs/conf.py docs/_ext
 
 .PHONY: demo report-birds picture test test-minimal test-oldest test-wheel trust trust-full lint types docs linkcheck bench defaults results frozen finetuned check clean
 
-demo: $(READY)  ## remove the photograph behind the digits, end to end; ends with a page to look at
+demo: $(DEMO)  ## remove the photograph behind the digits, end to end; ends with a page to look at
 	$(BIN)/unspur demo --output unspur-demo.png --force
 
 # Where the birds and scenes are, and the stores that `unspur embed` made of them.
@@ -95,10 +96,16 @@ finetuned: $(READY)  ## networks trained with the correlation, from the stores o
 
 check: lint types test trust test-wheel docs
 
-$(READY): pyproject.toml constraints.txt
+# What the demonstration needs, and what everything needs.
+$(DEMO): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[report]'
 	touch $@
+
+$(READY): pyproject.toml reproduction/pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' -e reproduction
+	touch $(DEMO) $@
 
 clean:
 	rm -rf $(VENV) build dist unspur-demo.png docs/gallery docs/results docs/api/generated docs/_static/pages docs/contributing.md docs/changelog.md
