@@ -17,6 +17,7 @@ from tests.probing import quick_probes
 from unspur.cli import main
 from unspur.datasets import make_toy
 from unspur.exceptions import NothingRemovedWarning, TaskLostWarning
+from unspur_paper.cli import main as paper
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -46,12 +47,12 @@ def blocks(page: Path) -> list[tuple[bool, str, str]]:
     return [(not mark, language, text) for mark, language, text in found]
 
 
-def commands(text: str) -> list[list[str]]:
-    """Arguments of every `unspur` in a block of console lines."""
+def commands(text: str, program: str = "unspur") -> list[list[str]]:
+    """Arguments of every `unspur`, or of another program, in a block of console lines."""
     lines = text.replace("\\\n", " ").splitlines()
     lines = [re.sub(r"^for .*?; do (.*); done$", r"\1", line) for line in lines]
     words = [shlex.split(line, comments=True) for line in lines]
-    return [line[1:] for line in words if line[:1] == ["unspur"]]
+    return [line[1:] for line in words if line[:1] == [program]]
 
 
 def prepared(page: str, folder: Path) -> dict[str, object]:
@@ -95,12 +96,14 @@ def test_commands_of_a_page_exist(page):
     for _, language, text in blocks(page):
         for arguments in commands(text) if language == "console" else []:
             require_valid(arguments)
+        for arguments in commands(text, "unspur-paper") if language == "console" else []:
+            require_valid(arguments, paper)
 
 
-def require_valid(arguments: list[str]) -> None:
+def require_valid(arguments: list[str], program: click.Group = main) -> None:
     """Fails if the verb, an option, or the value of a choice does not exist, or a required option is missing."""
-    context = click.Context(main)
-    verb = main.get_command(context, arguments[0])
+    context = click.Context(program)
+    verb = program.get_command(context, arguments[0])
     assert verb is not None, arguments
     context = click.Context(verb, parent=context)
     given, _, _ = verb.make_parser(context).parse_args(list(arguments[1:]))
@@ -123,8 +126,15 @@ def test_a_wrong_command_would_be_noticed(wrong):
 
 
 def test_pages_with_commands_were_found():
-    found = [arguments for page in PAGES for _, _, text in blocks(page) for arguments in commands(text)]
-    assert len(found) > 40
+    programs = ("unspur", "unspur-paper")
+    found = [
+        arguments
+        for page in PAGES
+        for _, _, text in blocks(page)
+        for name in programs
+        for arguments in commands(text, name)
+    ]
+    assert len(found) > 60
     assert ["embed", "waterbirds"] in [arguments[:2] for arguments in found]  # inside a loop
 
 

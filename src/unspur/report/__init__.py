@@ -8,7 +8,7 @@ Whatever is measured is measured by `find`; drawing never fits anything.
 """
 
 from unspur.report.building import build
-from unspur.report.measuring import STEPS, find
+from unspur.report.measuring import find
 from unspur.report.results import Findings
 
-__all__ = ["STEPS", "Findings", "build", "find"]
+__all__ = ["Findings", "build", "find"]

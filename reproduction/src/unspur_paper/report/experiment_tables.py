@@ -128,7 +128,8 @@ def write_index(folder: Path) -> Path:
     says = (
         f"Written by `unspur-paper reproduce`. A published value agrees if it lies within {APART:g} combined standard "
         f"errors of ours; {100 * EXPECTED:.1f} % would if both sides measured the same thing. Each page has the tables "
-        "and the figure; beside it are the same as CSV, SVG and PNG, and the records (`.jsonl.xz`, one JSON line per cell)."
+        "and the figure; beside it are the same as CSV, SVG and PNG, and the records (`.jsonl.xz`, one JSON line per "
+        "cell)."
     )
     text = "\n".join(["# Results", "", says, "", *lines, "", *_not_reproduced(digests)])
     with atomic(folder / "README.md", overwrite=True) as temporary:
