@@ -341,29 +341,39 @@ def _t_test(found: Average, null: float, *, lower: bool) -> TTest:
     return TTest(found.mean, found.error, t, float(stdtr(found.degrees, t if lower else -t)), found.degrees)
 
 
-def require_testable(counts: CellCounts, *, by_group: bool, smallest: int, how: str) -> None:
-    """Raise GroupSizeError unless every group has enough held-out rows; `how` says what the user can do."""
+def require_testable(counts: CellCounts, *, by_group: bool, smallest: int, how: str, about: str = "") -> None:
+    """Raise GroupSizeError unless every group has enough held-out rows.
+
+    `how` says what the user can do, and `about` which concept or class it is about, where there are several.
+    """
+    about = f"{about}: " if about else ""
     held_out = counts.effective_held_out  # (y, concept)
     if by_group and held_out.min() < smallest:
         small = [(y, c) for y in (0, 1) for c in (0, 1) if held_out[y, c] < smallest]
         names = ", ".join(f"({counts.names[2 * y + c]}) has {_rows(held_out[y, c])}" for y, c in small)
         raise GroupSizeError(
-            f"Too few held-out rows: group {names}; the tests need at least {smallest} in each"
+            f"{about}Too few held-out rows: group {names}; the tests need at least {smallest} in each"
             + (" to keep their level" if smallest == SMALLEST_GROUP else "")
             + f". {how}"
             + _all_the_same(int(held_out.min()))
         )
     if not by_group and counts.effective_held_out_in_all < 2.0:
         raise GroupSizeError(
-            f"Too few held-out rows: {_rows(counts.effective_held_out_in_all)}; the tests need at least 2. {how}"
+            f"{about}Too few held-out rows: {_rows(counts.effective_held_out_in_all)}; the tests need at least 2. {how}"
         )
     for axis, name in ((0, "concept"), (1, "main label")):
         if held_out.sum(axis=axis).min() == 0:
-            raise GroupSizeError(f"All held-out rows have the same {name}. {how}")
+            raise GroupSizeError(f"{about}All held-out rows have the same {name}. {how}")
 
 
 def require_clusters(
-    clusters: HeldOutClusters, names: tuple[str, ...], *, smallest: int, how: str, copies: bool = False
+    clusters: HeldOutClusters,
+    names: tuple[str, ...],
+    *,
+    smallest: int,
+    how: str,
+    copies: bool = False,
+    about: str = "",
 ) -> None:
     """Raise GroupSizeError unless every group has enough clusters with held-out rows, effective ones."""
     least, found = min(smallest, SMALLEST_CLUSTERS), clusters.effective
@@ -376,8 +386,9 @@ def require_clusters(
     else:
         told = "group " + ", ".join(f"({names[g]}) lies in {_clusters(found[g])}" for g in small) + f" {what}"
     raise GroupSizeError(
-        f"Too few independent held-out rows: {told}, and rows of one cluster count together; the tests need at least "
-        f"{least}{' in each' if len(found) > 1 else ''}. {how}" + _all_the_same(int(found.min()))
+        f"{about and about + ': '}Too few independent held-out rows: {told}, and rows of one cluster count together; "
+        f"the tests need at least {least}{' in each' if len(found) > 1 else ''}. {how}"
+        + _all_the_same(int(found.min()))
     )
 
 

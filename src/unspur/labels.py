@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Self
@@ -22,15 +22,27 @@ class ClassLabel:
     codes: IntArray
     present: BoolArray
     classes: tuple[Any, ...]
+    name: str = ""
+    #: The class that is told from the rest, where there were more than two.
+    of_class: Any = None
+
+    @property
+    def full_name(self) -> str:
+        """With the class where there were more than two: "season=winter"."""
+        return self.name if self.of_class is None else f"{self.name}={self.of_class}"
+
+    def binary(self) -> list[Self]:
+        """The label itself where it has two classes, else each class (code 0) against the rest (code 1)."""
+        if len(self.classes) == 2:
+            return [self]
+        return [
+            replace(self, codes=(self.codes != code).astype(np.intp), classes=(value, "rest"), of_class=value)
+            for code, value in enumerate(self.classes)
+        ]
 
     def select(self, rows: Array) -> Self:
         """The label of some rows, by mask or index."""
         return replace(self, codes=self.codes[rows], present=self.present[rows])
-
-
-@dataclass(frozen=True, slots=True)
-class BinaryLabel(ClassLabel):
-    """A label of exactly two values."""
 
 
 def class_label(
@@ -64,7 +76,7 @@ def class_label(
     where = None if len(known) == n_rows else np.flatnonzero(present)
     for code, value in enumerate(classes[1:], start=1):
         codes[known == value if where is None else where[known == value]] = code
-    return ClassLabel(codes, present, classes)
+    return ClassLabel(codes, present, classes, name)
 
 
 def joint_label(labels: Sequence[ClassLabel]) -> ClassLabel:
@@ -77,7 +89,39 @@ def joint_label(labels: Sequence[ClassLabel]) -> ClassLabel:
     present = np.logical_and.reduce([label.present for label in labels])
     shape = tuple(len(label.classes) for label in labels)
     codes = np.ravel_multi_index(tuple(label.codes for label in labels), shape)
-    return ClassLabel(codes, present, tuple(product(*(label.classes for label in labels))))
+    name = ", ".join(label.name for label in labels)
+    return ClassLabel(codes, present, tuple(product(*(label.classes for label in labels))), name)
+
+
+def label_columns(values: Array, n_rows: int, name: str) -> dict[str, Array]:
+    """The concepts by name, from one column, an array (n, m), a DataFrame or a mapping from names to columns.
+
+    One column keeps the plain name.
+    """
+    if values is None:
+        raise LabelError(f"{name} is missing: it is what is to be removed.")
+    require_values(values, name)
+    if isinstance(values, Mapping):
+        return dict(zip(concept_names(values), map(on_numpy, values.values()), strict=True))
+    values = on_numpy(values)
+    if hasattr(values, "columns") and hasattr(values, "iloc"):  # a DataFrame, without importing pandas
+        names = concept_names(values.columns)
+        return dict(zip(names, (values[column].to_numpy() for column in values.columns), strict=True))
+    array = values if hasattr(values, "ndim") else np.asarray(values, dtype=object if _mixed(values) else None)
+    if getattr(array, "ndim", 1) == 2 and array.shape[1] > 1:
+        if array.shape[0] != n_rows:
+            raise LabelError(f"{name} has {array.shape[0]} rows for {n_rows} rows of Z. Each row needs one.")
+        return dict(zip(numbered(name, array.shape[1]), array.T, strict=True))
+    return {name: values}
+
+
+def numbered(name: str, columns: int) -> tuple[str, ...]:
+    """What columns without names are called: by their number where there are several."""
+    return (name,) if columns == 1 else tuple(f"{name}[{j}]" for j in range(columns))
+
+
+def _mixed(values: Any) -> bool:
+    return isinstance(values, list | tuple) and any(isinstance(v, str) or v is None for v in values)
 
 
 def is_missing(values: Array) -> BoolArray:
@@ -104,15 +148,6 @@ def _different(known: Array, *, sort: bool) -> Array:
     return np.unique(known) if sort else np.array(sorted(set(known.tolist())), dtype=known.dtype)
 
 
-def binary_label(
-    values: Array, name: str, n_rows: int, *, missing: Any = None, classes: tuple[Any, ...] | None = None
-) -> BinaryLabel:
-    """Code a label of exactly two values; the smaller is 0 (see `class_label`)."""
-    label = class_label(values, name, n_rows, missing=missing, classes=classes)
-    _require_two(label.classes, name)
-    return BinaryLabel(label.codes, label.present, label.classes)
-
-
 def _require_several(seen: Array, name: str, array: Array) -> None:
     if len(seen) == 0:
         raise LabelError(f"{name} is missing in all {len(array)} rows.")
@@ -124,15 +159,6 @@ def _require_several(seen: Array, name: str, array: Array) -> None:
         raise LabelError(
             f"Unknown label type: {name} has {len(seen)} different values that are not whole numbers and looks "
             "continuous. Cut it into classes first."
-        )
-
-
-def _require_two(classes: tuple[Any, ...], name: str) -> None:
-    if len(classes) > 2:
-        shown = ", ".join(brief(value, 40) for value in classes[:6]) + (", …" if len(classes) > 6 else "")
-        raise LabelError(
-            f"Only binary labels are supported so far: {name} has {len(classes)} classes ({shown}). "
-            "Merge or select classes so that two are left."
         )
 
 

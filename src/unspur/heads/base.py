@@ -19,9 +19,10 @@ from sklearn.utils._param_validation import Interval, Options, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from unspur._arrays import as_it_came, by_rows, exact_products, is_tensor, like, on_numpy
+from unspur._data import LabelledData
 from unspur._typing import Array, FloatArray
-from unspur.heads.inputs import HeadData, LabelledRows, head_data
-from unspur.removers.inputs import Sample, checked_z, require_finite
+from unspur._validation import checked_z, require_finite
+from unspur.heads.inputs import HeadData, head_data
 from unspur.removers.parameters import named_after_y
 from unspur.rows import StoredRows, fetched, home_of
 from unspur.solvers.sgd import SGDSettings
@@ -107,8 +108,8 @@ class Head(ClassifierMixin, BaseEstimator):
         before = dict(self.__dict__)
         try:
             self._validate_params()
-            train = Sample(X, y, concept, sample_weight, clusters=clusters)
-            validation = Sample(X_val, y_val, concept_val, sample_weight_val, "_val")
+            train = {"X": X, "y": y, "concept": concept, "sample_weight": sample_weight, "clusters": clusters}
+            validation = {"X": X_val, "y": y_val, "concept": concept_val, "sample_weight": sample_weight_val}
             self._fit(train, validation)
         except BaseException:
             self.__dict__.clear()
@@ -116,7 +117,7 @@ class Head(ClassifierMixin, BaseEstimator):
             raise
         return self
 
-    def _fit(self, train: Sample, validation: Sample) -> None:
+    def _fit(self, train: dict[str, Any], validation: dict[str, Any]) -> None:
         self._fit_to(head_data(self, train, validation, self.missing_concept, needs_concept=self._needs_concept))
 
     def _fit_to(self, data: HeadData) -> None:
@@ -133,7 +134,7 @@ class Head(ClassifierMixin, BaseEstimator):
     def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
         """The method itself."""
 
-    def _exact(self, rows: LabelledRows, *, balanced: bool = False) -> LinearModel:
+    def _exact(self, rows: LabelledData, *, balanced: bool = False) -> LinearModel:
         """Weighted logistic regression, solved."""
         source, weighting = rows.source(), rows.weighting(balanced=balanced)
         whitening = Whitening.of(rows.geometry(source, balanced=balanced), self.weight_decay)
@@ -223,9 +224,8 @@ def fit_path(
         one = clone(head).set_params(weight_decay=weight_decay)
         one._validate_params()
         if data is None:
-            sample = Sample(X, y, concept if one._needs_concept else None, None, clusters=clusters)
-            nothing = Sample(None, None, None, None, "_val")
-            data = head_data(one, sample, nothing, one.missing_concept, needs_concept=one._needs_concept)
+            train = {"X": X, "y": y, "concept": concept if one._needs_concept else None, "clusters": clusters}
+            data = head_data(one, train, {}, one.missing_concept, needs_concept=one._needs_concept)
         else:
             names = ("n_features_in_", "feature_names_in_")
             vars(one).update({name: value for name, value in vars(fitted[0]).items() if name in names})
@@ -310,7 +310,7 @@ class TrainedHead(Head):
         self.patience = patience
         self.random_state = random_state
 
-    def _held_out(self, data: HeadData, rng: np.random.Generator) -> tuple[LabelledRows, LabelledRows]:
+    def _held_out(self, data: HeadData, rng: np.random.Generator) -> tuple[LabelledData, LabelledData]:
         """Rows to train on and rows for early stopping: those passed, else a share of every group."""
         if data.validation is not None:
             return data.train, data.validation
@@ -318,8 +318,8 @@ class TrainedHead(Head):
 
     def _sgd(
         self,
-        rows: LabelledRows,
-        held_out: LabelledRows | None,
+        rows: LabelledData,
+        held_out: LabelledData | None,
         rng: np.random.Generator,
         *,
         balanced: bool = False,
@@ -348,7 +348,7 @@ class TrainedHead(Head):
         )  # fmt: skip
 
 
-def _watched(rows: LabelledRows, how: str) -> Watch:
+def _watched(rows: LabelledData, how: str) -> Watch:
     """The held-out loss that early stopping looks at."""
     source, totals = rows.source(), rows.totals
     present = totals > 0

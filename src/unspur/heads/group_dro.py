@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
+from unspur._data import LabelledData
 from unspur._typing import FloatArray
 from unspur.heads.base import WEIGHT_DECAY, TrainedHead
-from unspur.heads.inputs import HeadData, LabelledRows
+from unspur.heads.inputs import HeadData
 from unspur.solvers.softmax import LinearModel, cell_losses
 from unspur.solvers.softmax_sgd import RunningGroupWeights
 from unspur.solvers.worst_group import solve_worst_group
@@ -126,12 +127,12 @@ class GroupDRO(TrainedHead):
         self.group_losses_ = np.where(present, losses, np.nan).reshape(shape)
         return model
 
-    def _adjustments(self, rows: LabelledRows) -> FloatArray:
+    def _adjustments(self, rows: LabelledData) -> FloatArray:
         """C / sqrt(n_g), shape (G,); 0 for groups without rows."""
         size = rows.effective
         return np.where(size > 0, self.adjustment / np.sqrt(np.where(size > 0, size, 1.0)), 0.0)
 
-    def _minimax(self, rows: LabelledRows) -> tuple[LinearModel, FloatArray, FloatArray]:
+    def _minimax(self, rows: LabelledData) -> tuple[LinearModel, FloatArray, FloatArray]:
         found = solve_worst_group(
             rows.source(), rows.totals, self._adjustments(rows), rows.n_classes, self.weight_decay,
             tol=self.tol, max_iter=self.max_iter,

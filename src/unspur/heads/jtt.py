@@ -10,9 +10,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
+from unspur._data import LabelledData
 from unspur._typing import Array, IntArray
 from unspur.heads.base import WEIGHT_DECAY, TrainedHead
-from unspur.heads.inputs import HeadData, LabelledRows
+from unspur.heads.inputs import HeadData
 from unspur.removers.parameters import named_after_y
 from unspur.rows import MAIN, Block
 from unspur.solvers.softmax import LinearModel, solve_softmax, whitening_of
@@ -159,17 +160,17 @@ class JTT(TrainedHead):
         )
         return replace(second, outcome=replace(second.outcome, reason=f"{second.outcome.reason}; {message}"))
 
-    def _identify(self, rows: LabelledRows) -> LinearModel:
+    def _identify(self, rows: LabelledData) -> LinearModel:
         source, weighting = rows.source(), rows.weighting(balanced=False)
         whitening = whitening_of(source, weighting, self.identification_weight_decay)
         return solve_softmax(source, weighting, whitening, rows.n_classes, tol=self.tol, max_iter=self.max_iter)
 
 
-def _watch(held_out: LabelledRows) -> str:
+def _watch(held_out: LabelledData) -> str:
     return "mean" if held_out.shape[1] == 1 else "groups"
 
 
-def _wrong(rows: LabelledRows, logits: LinearLogits) -> IntArray:
+def _wrong(rows: LabelledData, logits: LinearLogits) -> IntArray:
     """Rows that count and are predicted wrong, by position."""
 
     def wrong(block: Block) -> list[Array]:
@@ -179,5 +180,5 @@ def _wrong(rows: LabelledRows, logits: LinearLogits) -> IntArray:
 
     live = rows.weight > 0
     # A list of masks, one per block, adds up to that of all rows, which are visited in order.
-    mask = np.concatenate(rows.reweighted(np.ones(len(rows.y))).source().sum(wrong))
+    mask = np.concatenate(rows.reweighted(np.ones(len(rows))).source().sum(wrong))
     return np.flatnonzero(mask & live)

@@ -18,15 +18,15 @@ from sklearn.utils.validation import check_is_fitted
 from unspur._arrays import as_it_came, on_numpy
 from unspur._reading import require_kinds
 from unspur._typing import Array
+from unspur._validation import checked_z, in_numbers, require_finite
 from unspur._version import __version__
 from unspur.certificate import Certificate, certify, fingerprint, row_hashes
 from unspur.clusters import cluster_codes, copies, measured_on_a_scale
 from unspur.exceptions import InputError, LabelError, NothingRemovedWarning, UsedRowsWarning
 from unspur.io import artifact
-from unspur.labels import class_label
-from unspur.removers.concepts import concept_columns, read_concepts
-from unspur.removers.inputs import checked_z, in_numbers, require_finite
-from unspur.removers.memory import Memory, Sketch, equal_but_for_rounding, remembered, united
+from unspur.labels import class_label, label_columns
+from unspur.removers.concepts import read_concepts
+from unspur.removers.memory import Memory, Sketch, equal_but_for_rounding, united
 from unspur.removers.parameters import named_after_y
 from unspur.removers.saved import require_numbers, require_sound
 from unspur.rows import StoredRows, fetched, home_of
@@ -64,9 +64,12 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     _validation_sketches: tuple[Sketch, ...]
     certificate_: Certificate
 
-    def _remember(self, z: Array) -> None:
-        """Keep a hash and a sketch of the rows of the fit: a certificate must not be measured on them."""
-        self._add_to_memory(*remembered(z))
+    def _remember(self, memory: Memory, validation: Memory | None = None) -> None:
+        """Keep what is needed to notice rows of the fit, which a certificate must not be measured on, and of X_val."""
+        self._forget_rows()
+        self._add_to_memory(*memory)
+        if validation is not None:
+            self._validation_rows, _, self._validation_sketches = validation
 
     def _add_to_memory(self, hashes: Any, mark: str, sketches: tuple[Sketch, ...]) -> None:
         """Rows by their hashes (None: too many to keep), fingerprint and sketches, beside those kept before."""
@@ -75,10 +78,6 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             hashes = None if earlier is None or hashes is None else np.concatenate([earlier, hashes])
             sketches = (*self.__dict__.get("_training_sketches", ()), *sketches)
         self._training_rows, self.training_hash_, self._training_sketches = hashes, mark, sketches
-
-    def _remember_validation(self, memory: Memory) -> None:
-        """The same for rows of X_val, by which directions were judged."""
-        self._validation_rows, _, self._validation_sketches = memory
 
     def _forget_rows(self) -> None:
         """Nothing of an earlier fit may outlive a new one."""
@@ -126,7 +125,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         known = concepts.present
         notes = tuple(self._notes())
         together = None if clusters is None else cluster_codes(clusters, "clusters", len(z))
-        columns = concept_columns(concept, len(z), "concept")
+        columns = label_columns(concept, len(z), "concept")
         told = columns.values() if y is None else [y, *columns.values()]
         if clusters is None and (found := copies(row_hashes(z), told)) is not None and measured_on_a_scale(z[:2000]):
             together = found
@@ -203,7 +202,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return [] if self.spurious_.dim else ["nothing was removed: transform leaves rows as they are"]
 
     @contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
+    def _restore_on_failure(self) -> Iterator[None]:
         """Undo every change of the estimator if the block fails: a failed fit leaves it as it was.
 
         What did not converge in it is told once.

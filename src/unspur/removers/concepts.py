@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -11,7 +11,7 @@ import numpy as np
 from unspur._arrays import on_numpy
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError, LabelError
-from unspur.labels import ClassLabel, class_label, concept_names, require_values
+from unspur.labels import ClassLabel, class_label, label_columns
 
 ConceptType: TypeAlias = Literal["auto", "class", "continuous"]
 #: Different numbers up to which a column of them is taken for codes of classes without asking.
@@ -68,7 +68,7 @@ def read_concepts(
     Integer codes of four classes are four classes; numbers are only taken as such with ``kind="continuous"``. With
     "auto", columns of many different numbers are refused: they may be either.
     """
-    columns = concept_columns(values, n_rows, name)
+    columns = label_columns(values, n_rows, name)
     if kind == "continuous":
         numbers = np.stack([_numbers(column, label, n_rows, missing) for label, column in columns.items()])
         present = np.asarray(np.isfinite(numbers).all(axis=0))
@@ -97,37 +97,6 @@ def read_concepts(
         tuple(label.classes for label in labels),
         tuple(columns),
     )
-
-
-def concept_columns(values: Array, n_rows: int, name: str) -> dict[str, Array]:
-    """The concepts by name, from one column, an array (n, m), a DataFrame or a mapping from names to columns.
-
-    One column keeps the plain name.
-    """
-    if values is None:
-        raise LabelError(f"{name} is missing: it is what is to be removed.")
-    require_values(values, name)
-    if isinstance(values, Mapping):
-        return dict(zip(concept_names(values), map(on_numpy, values.values()), strict=True))
-    values = on_numpy(values)
-    if hasattr(values, "columns") and hasattr(values, "iloc"):  # a DataFrame, without importing pandas
-        names = concept_names(values.columns)
-        return dict(zip(names, (values[column].to_numpy() for column in values.columns), strict=True))
-    array = values if hasattr(values, "ndim") else np.asarray(values, dtype=object if _mixed(values) else None)
-    if getattr(array, "ndim", 1) == 2 and array.shape[1] > 1:
-        if array.shape[0] != n_rows:
-            raise LabelError(f"{name} has {array.shape[0]} rows for {n_rows} rows of Z. Each row needs one.")
-        return dict(zip(numbered(name, array.shape[1]), array.T, strict=True))
-    return {name: values}
-
-
-def numbered(name: str, columns: int) -> tuple[str, ...]:
-    """What columns without names are called: by their number where there are several."""
-    return (name,) if columns == 1 else tuple(f"{name}[{j}]" for j in range(columns))
-
-
-def _mixed(values: Any) -> bool:
-    return isinstance(values, list | tuple) and any(isinstance(v, str) or v is None for v in values)
 
 
 def _numbers(column: Array, name: str, n_rows: int, missing: Any) -> FloatArray:

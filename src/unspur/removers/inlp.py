@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Self, cast
 
@@ -14,10 +13,10 @@ from tqdm.auto import tqdm
 from unspur._typing import Array, FloatArray
 from unspur.criteria import SMALLEST_GROUP, DirectionTests
 from unspur.removers.base import Remover
-from unspur.removers.inputs import LabelledRows, Sample, Splitting, labelled_rows
+from unspur.removers.folds import FoldedRows, Problem, Splitting, lay_out
 from unspur.removers.joint import EstimatedPair, Subspaces, Tracks
+from unspur.removers.multiclass import BinaryFit, FitData, fit_each_concept
 from unspur.removers.parameters import LIMIT, REQUESTED, TESTED, named_after_y
-from unspur.removers.several import one_after_the_other
 from unspur.removers.weight_decay import choose_weight_decay
 from unspur.rows import CONCEPT
 from unspur.solvers.logistic import solve_logistic
@@ -69,7 +68,6 @@ class INLP(Remover):
     __metadata_request__fit: ClassVar[dict[str, bool]] = REQUESTED
     story = Trace
     trace_: Trace | Traces
-    _centre: FloatArray
 
     _parameter_constraints: dict[str, list[Any]] = {**TESTED, "max_directions": LIMIT}  # noqa: RUF012
 
@@ -134,44 +132,45 @@ class INLP(Remover):
         clusters_val: Array | None = None,
     ) -> Self:
         """Estimate what to remove; arguments are those of :meth:`JSE.fit`, and y is only needed for groups."""
-        validation = Sample(X_val, y_val, concept_val, sample_weight_val, "_val", clusters_val)
-        with self._all_or_nothing():
+        train = {"X": X, "y": y, "concept": concept, "sample_weight": sample_weight, "clusters": clusters}
+        validation = {"X": X_val, "y": y_val, "concept": concept_val, "sample_weight": sample_weight_val,
+                      "clusters": clusters_val}  # fmt: skip
+        with self._restore_on_failure():
             self._validate_params()
-            if self.tests == "plain" and self.balance in ("none", "concept"):  # nothing depends on the task
-                y, validation = None, replace(validation, y=None)
-            train = Sample(X, y, concept, sample_weight, clusters=clusters)
-            fit_binary = partial(self._fit_binary, Splitting.lasting(self.cv))
-            one_after_the_other(self, train, None if validation.empty else validation, fit_binary)
-            self.classes_ = self.classes_ if y is not None else ()
+            needs_y = self.tests == "group" or self.balance in ("main", "group")
+            if not needs_y:  # nothing depends on the task
+                train["y"] = validation["y"] = None
+            data = FitData.read(self, train, validation, needs_y=needs_y)
+            found = fit_each_concept(data, partial(self._fit_binary, Splitting.lasting(self.cv)))
+            self.spurious_, self.main_ = found.spurious, found.main
+            self.removal_ = AffineMap.removing(found.spurious, found.centre)
+            self.trace_ = found.traces[0] if len(found.traces) == 1 else Traces.of(found.traces)
+            self.classes_ = () if data.train.y is None else data.train.y.classes
+            self.concept_classes_ = data.concept_classes
             self.n_iter_ = self.trace_.most_evaluations
-            self.removal_ = AffineMap.removing(self.spurious_, self._centre)
-            del self._centre
+            self._remember(data.memory, data.validation_memory)
+            data.warn()
             self.warn_if_nothing_removed(self.max_directions)
         return self
 
-    def _fit_binary(
-        self, cv: Any, train: Sample, validation: Sample | None, gone: Subspace | None, main_only: bool
-    ) -> tuple[Subspaces, Trace, Any]:
+    def _fit_binary(self, cv: Any, problem: Problem, excluded: Subspace, main_only: bool) -> BinaryFit:
         """What is found of one binary concept, in groups with one binary main label; that alone needs no directions."""
         nothing = Subspace.empty(self.n_features_in_)
         if main_only:
-            return Subspaces(nothing, nothing, (), ""), Trace((), "", 0.0, 0.0), None
+            return BinaryFit(Subspaces(nothing, nothing, (), ""), Trace((), "", 0.0, 0.0), np.zeros(nothing.ambient))
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1, size=4))
-        data = labelled_rows(
-            self,
-            train,
-            validation,
+        data = lay_out(
+            problem,
             Splitting(cv, self.validation_fraction, rng),
-            self.missing_concept,
             by_group=self.tests == "group",
             smallest_group=self.smallest_group,
-            needs_y=self.tests == "group" or self.balance in ("main", "group"),
+            needs_y=problem.train.y is not None,
         )
         with tqdm(desc="INLP", unit=" directions", disable=not self.verbose) as bar:
-            return *self._peel(data, bar.update, gone or nothing, rng), data
+            return self._peel(data, bar.update, excluded, rng)
 
     def _direction(
-        self, data: LabelledRows, whitening: Whitening, away_from: Subspace, fold: int | None, rng: np.random.Generator
+        self, data: FoldedRows, whitening: Whitening, away_from: Subspace, fold: int | None, rng: np.random.Generator
     ) -> tuple[FloatArray, Outcome]:
         """Weights (d,) that predict the concept, without the rows of one fold and away from a subspace."""
         counts, balance = data.counts, cast(Balance, self.balance)
@@ -196,8 +195,8 @@ class INLP(Remover):
         return Whitening.of(geometry, weight_decay if self.solver == "exact" else weight_decay / geometry.mean_variance)
 
     def _peel(
-        self, data: LabelledRows, report: Callable[[], Any], gone: Subspace, rng: np.random.Generator
-    ) -> tuple[Subspaces, Trace]:
+        self, data: FoldedRows, report: Callable[[], Any], excluded: Subspace, rng: np.random.Generator
+    ) -> BinaryFit:
         counts = data.counts
         estimated_on = counts.weighting(counts.without(1 if counts.n_folds == 1 else None), self.balance)  # type: ignore[arg-type]
         geometry = Geometry.of_rows(data.rows, estimated_on)
@@ -209,7 +208,7 @@ class INLP(Remover):
             """The concept's direction in every track, in the place of a pair's first."""
             found, outcomes = [], []
             for k, removed in enumerate(away_from.subspaces):
-                subspace = gone.beside(removed)
+                subspace = excluded.beside(removed)
                 fold = 1 if counts.n_folds == 1 else (k or None)
                 weights, outcome = self._direction(data, whitening, subspace, fold, rng)
                 outcome.warn_unless_converged()
@@ -236,7 +235,7 @@ class INLP(Remover):
         if decay == "auto":
             decay, scores = choose_weight_decay(held_out, float(tests.chance_loss(counts)[CONCEPT]))
         whitening, removed, steps = self._whitening(geometry, float(decay)), nothing, []
-        room = geometry.rank - gone.dim - 1
+        room = geometry.rank - excluded.dim - 1
         limit = room if self.max_directions is None else min(self.max_directions, room)
         stopped = f"the limit of {limit} directions is reached"
         while removed.dim < limit:
@@ -248,10 +247,8 @@ class INLP(Remover):
                 stopped = f"the next direction {verdict.reason}"
                 break
             removed = removed.with_directions(pair.directions[CONCEPT])
-        if not hasattr(self, "_centre"):
-            self._centre = geometry.centre
         found = Subspaces(removed.returned, Subspace.empty(data.rows.n_features), tuple(steps), stopped)
-        return found, Trace(found.steps, stopped, 0.0, float(decay), scores)
+        return BinaryFit(found, Trace(found.steps, stopped, 0.0, float(decay), scores), geometry.centre)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

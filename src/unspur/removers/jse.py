@@ -18,12 +18,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from tqdm.auto import tqdm
 
-from unspur._typing import Array, FloatArray
+from unspur._typing import Array
 from unspur.criteria import SMALLEST_GROUP, DirectionTests, Role
 from unspur.exceptions import EmptySubspaceError, SearchLimitWarning, SlowFitWarning, TaskLostWarning
 from unspur.removers.base import Remover
+from unspur.removers.folds import FoldedRows, Problem, Splitting, lay_out
 from unspur.removers.frame import Frame
-from unspur.removers.inputs import LabelledRows, Sample, Splitting, labelled_rows
 from unspur.removers.joint import (
     EstimatedPair,
     ExactSolver,
@@ -35,8 +35,8 @@ from unspur.removers.joint import (
     estimate_subspaces,
     left_out,
 )
+from unspur.removers.multiclass import BinaryFit, ConceptFits, FitData, first_problem, fit_each_concept
 from unspur.removers.parameters import LIMIT, REQUESTED, TESTED, named_after_y
-from unspur.removers.several import one_after_the_other
 from unspur.removers.weight_decay import choose_weight_decay
 from unspur.rows import CONCEPT, MAIN, trained_on
 from unspur.solvers.orthogonal_pair import PairLosses, require_room
@@ -160,8 +160,6 @@ class JSE(Remover):
     __metadata_request__fit: ClassVar[dict[str, bool]] = REQUESTED
     story = Trace
     trace_: Trace | Traces
-    _centre: FloatArray
-    _frame: Frame
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012 — scikit-learn's protocol
         **TESTED,
@@ -281,19 +279,22 @@ class JSE(Remover):
         were accepted, issues a TaskLostWarning: the concept is then so much easier to predict that it is found in every
         direction.
         """
-        validation = Sample(X_val, y_val, concept_val, sample_weight_val, "_val", clusters_val)
-        with self._all_or_nothing():
+        train = {"X": X, "y": y, "concept": concept, "sample_weight": sample_weight, "clusters": clusters}
+        validation = {"X": X_val, "y": y_val, "concept": concept_val, "sample_weight": sample_weight_val,
+                      "clusters": clusters_val}  # fmt: skip
+        with self._restore_on_failure():
             self._validate_params()
-            train = Sample(X, y, concept, sample_weight, clusters=clusters)
-            fit_binary = partial(self._fit_binary, Splitting.lasting(self.cv))
-            one_after_the_other(self, train, None if validation.empty else validation, fit_binary)
+            data = FitData.read(self, train, validation, needs_y=True)
+            cv = Splitting.lasting(self.cv)
+            frame = self._frame(data, cv) if self.orthogonality == "scores" else None
+            found = fit_each_concept(data, partial(self._fit_binary, cv, frame))
+            self.spurious_, self.main_, self.removal_ = self._removal(found, frame)
+            self.trace_ = found.traces[0] if len(found.traces) == 1 else Traces.of(found.traces)
+            self.classes_ = data.train.main.classes
+            self.concept_classes_ = data.concept_classes
             self.n_iter_ = self.trace_.most_evaluations
-            if self.output == "onto_main" and not self.main_.dim:
-                raise EmptySubspaceError(
-                    "No main-task direction was found, so there is none to project onto: every row would become the "
-                    f"same point. Use output='off_spurious'. The tests were:\n{self.trace_}"
-                )
-            self._set_removal()
+            self._remember(data.memory, data.validation_memory)
+            data.warn()
             self.warn_if_nothing_removed(self.max_spurious)
             if self.unfinished:
                 warnings.warn(f"{self.unfinished} {_SOONER}", SearchLimitWarning, stacklevel=3)
@@ -321,49 +322,55 @@ class JSE(Remover):
     def _notes(self) -> list[str]:
         return [*super()._notes(), *filter(None, [self.unfinished, self.task_lost])]
 
-    def _set_removal(self) -> None:
-        """The map that `transform` applies, in the coordinates of the rows that came."""
-        keep, frame = self.output == "onto_main", self.__dict__.pop("_frame", None)
-        if frame is None:
-            make, subspace = (AffineMap.keeping, self.main_) if keep else (AffineMap.removing, self.spurious_)
-            self.removal_ = make(subspace, self._centre)
-        else:
-            self.removal_ = frame.keeping(self.main_) if keep else frame.removing(self.spurious_)
-            self.spurious_, self.main_ = frame.scores(self.spurious_), frame.scores(self.main_)
-        del self._centre
+    def _removal(self, found: ConceptFits, frame: Frame | None) -> tuple[Subspace, Subspace, AffineMap]:
+        """Both subspaces and the map that `transform` applies, in the coordinates of the rows that came."""
+        onto_main = self.output == "onto_main"
+        if onto_main and not found.main.dim:
+            tests = "\n".join(map(str, found.traces))
+            raise EmptySubspaceError(
+                "No main-task direction was found, so there is none to project onto: every row would become the same "
+                f"point. Use output='off_spurious'. The tests were:\n{tests}"
+            )
+        if frame is not None:
+            removal = frame.keeping(found.main) if onto_main else frame.removing(found.spurious)
+            return frame.scores(found.spurious), frame.scores(found.main), removal
+        make, subspace = (AffineMap.keeping, found.main) if onto_main else (AffineMap.removing, found.spurious)
+        return found.spurious, found.main, make(subspace, found.centre)
+
+    def _frame(self, data: FitData, cv: Any) -> Frame:
+        """Coordinates for all concepts and classes, whose directions are to be orthogonal; from the first of them."""
+        folded = self._lay_out(first_problem(data), cv, self._generator())
+        counts = folded.counts
+        all_alike = counts.weighting(counts.without(1 if counts.n_folds == 1 else None), "none")
+        return Frame.of_rows(folded.rows, all_alike)
+
+    def _generator(self) -> np.random.Generator:
+        return np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1, size=4))
+
+    def _lay_out(self, problem: Problem, cv: Any, rng: np.random.Generator) -> FoldedRows:
+        splitting = Splitting(cv, self.validation_fraction, rng)
+        return lay_out(problem, splitting, by_group=self.tests == "group", smallest_group=self.smallest_group)
 
     def _fit_binary(
-        self, cv: Any, train: Sample, validation: Sample | None, gone: Subspace | None, main_only: bool
-    ) -> tuple[Subspaces, Trace, LabelledRows]:
+        self, cv: Any, frame: Frame | None, problem: Problem, excluded: Subspace, main_only: bool
+    ) -> BinaryFit:
         """The subspaces for one binary concept and one binary main label; or what the main label alone needs."""
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1, size=4))
-        splitting = Splitting(cv, self.validation_fraction, rng)
-        data = labelled_rows(
-            self,
-            train,
-            validation,
-            splitting,
-            self.missing_concept,
-            by_group=self.tests == "group",
-            smallest_group=self.smallest_group,
-        )
-        if self.orthogonality == "scores":
-            if not hasattr(self, "_frame"):  # one for all concepts and classes, whose directions are to be orthogonal
-                all_alike = data.counts.weighting(data.counts.without(1 if data.counts.n_folds == 1 else None), "none")
-                self._frame = Frame.of_rows(data.rows, all_alike)
-            data = replace(data, rows=self._frame.rows(data.rows))
+        rng = self._generator()
+        data = self._lay_out(problem, cv, rng)
+        if frame is not None:
+            data = replace(data, rows=frame.rows(data.rows))
         with self._progress() as report:
-            away = Subspace.empty(data.rows.n_features) if gone is None else gone
-            return *self._estimate(data, rng, report, away, main_only), data
+            return self._search(data, rng, report, excluded, main_only)
 
-    def _estimate(
+    def _search(
         self,
-        data: LabelledRows,
+        data: FoldedRows,
         rng: np.random.Generator,
         report: Callable[[Role, int, int], None],
-        gone: Subspace,
+        excluded: Subspace,
         main_only: bool,
-    ) -> tuple[Subspaces, Trace]:
+    ) -> BinaryFit:
+        """Choose penalty and shift, then run the two loops."""
         counts = data.counts
         estimated_on = counts.weighting(counts.without(1 if counts.n_folds == 1 else None), self.balance)  # type: ignore[arg-type]
         spectrum = Spectrum.of(Geometry.of_rows(data.rows, estimated_on))
@@ -374,7 +381,7 @@ class JSE(Remover):
 
         def joint(weight_decay: float, tol: float = self.tol) -> JointEstimation:
             solver = make_solver(weight_decay, tol)
-            return JointEstimation(data.rows, counts, solver, tests, spectrum.centre, gone)
+            return JointEstimation(data.rows, counts, solver, tests, spectrum.centre, excluded)
 
         first: dict[float, EstimatedPair] = {}
 
@@ -414,16 +421,14 @@ class JSE(Remover):
                 for balance in ("none", "group")
             )
             task = _task_loss(replace(estimation, solver=plain), replace(estimation, solver=fixed), found)
-        if not hasattr(self, "_centre"):
-            self._centre = spectrum.centre
         delta = found.steps[0].verdict.delta if self.delta == "auto" and found.steps else estimation.tests.delta
         trace = Trace(
             found.steps, found.stopped, delta, float(weight_decay), scores, complete=found.complete, task=task
         )
-        return found, trace
+        return BinaryFit(found, trace, spectrum.centre)
 
     def _pair_solver(
-        self, data: LabelledRows, spectrum: Spectrum, rng: np.random.Generator
+        self, data: FoldedRows, spectrum: Spectrum, rng: np.random.Generator
     ) -> Callable[[float, float], PairSolver]:
         """What makes a solver for a weight decay and a tolerance; all that does not depend on them is done once."""
         balance: Any = self.balance
@@ -472,7 +477,7 @@ class JSE(Remover):
 
 
 def _exact_solver(
-    data: LabelledRows, spectrum: Spectrum, balance: Balance, max_iter: int
+    data: FoldedRows, spectrum: Spectrum, balance: Balance, max_iter: int
 ) -> Callable[[float, float], ExactSolver]:
     """What makes an exact solver for a weight decay and a tolerance."""
     counts = data.counts

@@ -12,6 +12,7 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from unspur._typing import Array
+from unspur._validation import checked_weights, checked_z, require_finite
 from unspur.exceptions import EverythingRemovedWarning, IllConditionedWarning, InputError, LabelError
 from unspur.labels import ClassLabel, class_label
 from unspur.removers.base import Remover
@@ -25,9 +26,9 @@ from unspur.removers.closed_form import (
     correlation_in_rounding,
 )
 from unspur.removers.concepts import balanced_weights, indicators, read_concepts, require_another_label
-from unspur.removers.inputs import checked_weights, checked_z, finite_rows
+from unspur.removers.memory import remembered
 from unspur.removers.parameters import BALANCE, MISSING, named_after_y
-from unspur.rows import Columns, RowSource, at_hand, fetched, home_of
+from unspur.rows import Columns, RowSource, at_hand, fetched, home_of, rows_of
 from unspur.sums.covariances import Covariances
 from unspur.sums.moments import keeps_digits
 
@@ -98,7 +99,7 @@ class ClosedFormRemover(Remover):
             where one is missing are left out of the fit.
         sample_weight : array of shape (n,), optional
         """
-        with self._all_or_nothing():
+        with self._restore_on_failure():
             self._validate_params()
             self._forget()
             rows, self._n_concept = self._rows(X, y, concept, sample_weight, reset=True)
@@ -135,9 +136,9 @@ class ClosedFormRemover(Remover):
         columns = Columns(targets, np.zeros(len(z), dtype=np.intp), weight, 0)
         self.classes_ = () if main is None else main.classes
         self.concept_classes_ = concepts.classes[0] if len(concepts.classes) == 1 else concepts.classes
-        rows = finite_rows(self, z, columns)
-        self._remember(z)
-        return rows, len(concepts.columns)
+        require_finite(self, z)
+        self._add_to_memory(*remembered(z))
+        return rows_of(z, columns), len(concepts.columns)
 
     @property
     def _needs_y(self) -> bool:
@@ -265,7 +266,7 @@ class LEACE(ClosedFormRemover):
         `concept_classes` names the classes at the first call (a tuple of them, or one per concept), when the first
         rows do not show all. Weights are those given: balancing would need all rows at once.
         """
-        with self._all_or_nothing():
+        with self._restore_on_failure():
             self._validate_params()
             if self.balance != "none":
                 raise InputError(

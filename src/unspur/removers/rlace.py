@@ -155,7 +155,7 @@ class RLACE(ClosedFormRemover):
     @named_after_y
     def fit(self, X: Array, y: Array | None = None, *, concept: Array, sample_weight: Array | None = None) -> Self:
         """Estimate the projection; arguments are those of :meth:`LEACE.fit`."""
-        with self._all_or_nothing():
+        with self._restore_on_failure():
             self._validate_params()
             self._forget()
             rows, n_concept = self._rows(X, y, concept, sample_weight, reset=True)

@@ -9,7 +9,7 @@ import numpy as np
 from unspur._typing import Array, IntArray
 from unspur.embed.examples import Examples
 from unspur.exceptions import InputError
-from unspur.labels import binary_label
+from unspur.labels import class_label
 from unspur_paper.networks.training import Training
 
 
@@ -60,7 +60,12 @@ def label_of(examples: Examples, name: str) -> Array:
 def _binary(examples: Examples, name: str) -> Array:
     """A label of two values, numbers or words, as 0 for the smaller and 1."""
     column = np.asarray(label_of(examples, name))
-    label = binary_label(column, name, len(examples), missing="" if column.dtype.kind == "U" else None)
+    label = class_label(column, name, len(examples), missing="" if column.dtype.kind == "U" else None)
+    if len(label.classes) > 2:
+        raise InputError(
+            f"{name} has {len(label.classes)} classes; a network is trained for two. Merge or select classes so that two "
+            "are left."
+        )
     if not label.present.all():
         raise InputError(
             f"{name} is missing for {np.sum(~label.present)} of {len(examples)} examples; leave those out."

@@ -1,0 +1,143 @@
+"""What estimators check of rows and weights before they use them."""
+
+from __future__ import annotations
+
+from os import PathLike
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import validate_data
+
+from unspur._arrays import as_tensor, is_of, on_numpy
+from unspur._reading import brief
+from unspur._typing import Array, FloatArray
+from unspur.exceptions import InputError, NotFiniteError
+from unspur.rows import Columns, FileRows, home_of, rows_of
+from unspur.sums.moments import ColumnFaults
+
+
+def checked_z(estimator: BaseEstimator, X: Array, *, reset: bool) -> Array:
+    """Two-dimensional floating-point rows; arrays that already are pass through uncopied and stay where they are.
+
+    CUDA arrays of other libraries than torch become tensors that share their memory.
+    """
+    X = as_tensor(X)
+    if home_of(X) != "memory":
+        return _checked_elsewhere(estimator, X, reset=reset)
+    if isinstance(X, str | PathLike):
+        raise InputError(f"Z is a path, {str(X)!r}; pass its rows: numpy.load({str(X)!r}, mmap_mode='r').")
+    if np.ma.isMaskedArray(X) and np.ma.getmaskarray(X).any():
+        raise InputError(f"Z has {np.ma.getmaskarray(X).sum()} masked values. Drop those rows or fill the values in.")
+    kinds = [np.float64, np.float32, np.float16]
+    z = in_numbers(estimator, X, reset=reset, dtype=kinds)
+    # A map of a file stays one: scikit-learn strips the type, which knows the file's name.
+    return X if isinstance(X, np.memmap) and X.dtype == z.dtype else z
+
+
+def in_numbers(estimator: BaseEstimator, X: Array, *, reset: bool, dtype: list[Any]) -> Array:
+    """Rows as scikit-learn validates them; text in a column is an error that names it."""
+    try:
+        return validate_data(estimator, X, reset=reset, dtype=dtype, ensure_all_finite=False)
+    except ValueError as error:
+        if found := _text_in(X):
+            raise InputError(found) from error
+        raise
+
+
+def _text_in(X: Array) -> str:
+    """What to say of the first column of rows that holds text which is no number; "" where none does."""
+    names = list(getattr(X, "columns", ()))
+    columns = (X[name] for name in names) if names else np.asarray(X, dtype=object).T
+    for number, column in enumerate(columns):
+        for value in np.asarray(column, dtype=object).ravel():
+            if isinstance(value, str) and not _is_number(value):
+                which = repr(names[number]) if names else str(number)
+                return (
+                    f"Column {which} of X holds text, such as {brief(value, 40)!r}; features are numbers. Leave the "
+                    "column out, or turn it into numbers first (an encoder for text, OneHotEncoder for categories)."
+                )
+    return ""
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _checked_elsewhere(estimator: BaseEstimator, X: Array, *, reset: bool) -> Array:
+    """Rows on a device, a cluster or in files: what scikit-learn would check of an array, without a look at them."""
+    if home_of(X) == "dask" and not is_of("dask", X, "Array"):
+        raise InputError(
+            f"Z is a {type(X).__name__} of Dask; pass an array, of a DataFrame Z.to_dask_array(lengths=True)."
+        )
+    # Integers and booleans become float64, as scikit-learn makes them.
+    if home_of(X) == "torch" and not X.is_floating_point() and not X.is_complex():
+        X = X.double()
+    if home_of(X) == "dask" and X.dtype.kind in "biu":
+        X = X.astype(np.float64)
+    shape, kind = tuple(X.shape), str(X.dtype).removeprefix("torch.")
+    if len(shape) != 2 or kind not in ("float64", "float32", "float16", "bfloat16"):
+        raise InputError(f"Z is {kind} of shape {shape}; rows must be floating point of shape (n, d).")
+    n_rows, n_features = shape
+    if not n_rows > 0 or not n_features > 0:  # also of unknown length, which is NaN
+        raise InputError(
+            f"Z has shape {shape}; at least one row and one feature, and a known number of them, are needed."
+            + (" Z.compute_chunk_sizes() counts the rows of a Dask array." if n_rows != n_rows else "")
+        )
+    if reset:
+        estimator.n_features_in_ = n_features
+        estimator.__dict__.pop("feature_names_in_", None)
+        if getattr(X, "feature_names", None) is not None:
+            estimator.feature_names_in_ = np.array(X.feature_names, dtype=object)
+    elif estimator.n_features_in_ != n_features:
+        name = type(estimator).__name__
+        raise InputError(f"Z has {n_features} features, but {name} was fitted on {estimator.n_features_in_}.")
+    elif (names := getattr(X, "feature_names", None)) is not None and hasattr(estimator, "feature_names_in_"):
+        strange = [name for name, known in zip(names, estimator.feature_names_in_, strict=True) if name != known]
+        if strange:
+            raise InputError(
+                f"{strange[0]!r} is not where it was when {type(estimator).__name__} was fitted: features must be the "
+                "same columns in the same order. Name them with features=."
+            )
+    return X
+
+
+def require_finite(estimator: BaseEstimator, z: Array, name: str = "Z") -> None:
+    """Raise NotFiniteError with columns and counts unless all rows are finite."""
+    n = len(z)
+    if not n:  # a chunk of a Dask array may be empty
+        return
+    one = np.broadcast_to(np.ones(1), n)  # no label is looked at: one number stands for all
+    rows = rows_of(z, Columns(one[None], np.broadcast_to(np.zeros(1, np.intp), n), one, 0))
+    if isinstance(rows, FileRows):
+        rows.check()  # knows file and row group of a fault, and whether it has looked before
+        return
+    faults = ColumnFaults.of(rows)
+    if faults:
+        names = getattr(estimator, "feature_names_in_", None)
+        found = faults.describe(None if names is None else list(names))
+        raise NotFiniteError(f"{name} must be finite; found {found}. Drop those rows or fill the values in.")
+
+
+def checked_weights(given: Array | None, name: str, n: int, *, relative: bool = True) -> FloatArray:
+    """Row weights (n,), ones when none are given; relative to the largest where only their ratios matter."""
+    if given is None:
+        return np.ones(n)
+    if np.ma.isMaskedArray(given) and np.ma.getmaskarray(given).any():
+        raise InputError(f"{name} has masked values. Use zero for rows that should not count.")
+    weight = np.asarray(on_numpy(given))
+    if weight.shape != (n,) or weight.dtype.kind not in "biuf":
+        raise InputError(f"{name} is {weight.dtype} of shape {weight.shape}; {n} real numbers are needed, one per row.")
+    weight = weight.astype(np.float64)
+    if not np.all(np.isfinite(weight)) or weight.min() < 0 or not weight.max() > 0:
+        raise InputError(f"{name} must be finite and not negative, with some weight above zero.")
+    largest = weight.max()
+    if weight[weight > 0].min() < 1e-12 * largest:
+        raise InputError(
+            f"{name} spans more than twelve orders of magnitude; rows that count so little should get zero."
+        )
+    return weight / largest if relative else weight

@@ -1,0 +1,209 @@
+"""How rows of one binary concept and one binary main label are held out, and laid out for estimation and tests.
+
+Every row gets a cell ``4·fold + 2·y + concept``. Fold 0 is never held out; fold k ≥ 1 is held out in round k. A
+validation set is stacked under the training rows, all of it fold 1; a held-out share is fold 1; cross-fitting is folds
+1 to K.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any, cast
+
+import numpy as np
+
+from unspur._data import LabelledData
+from unspur._typing import BoolArray, IntArray
+from unspur.clusters import clusters_in_two, folds_by_cluster
+from unspur.criteria import require_clusters, require_testable
+from unspur.exceptions import ClusterWarning, InputError, LabelError
+from unspur.rows import Columns, RowSource, StackedRows, rows_of
+from unspur.sums.cluster_losses import HeldOutClusters
+from unspur.sums.counts import CellCounts, group_names
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One binary concept and one binary main label: training rows, rows to judge on if any were passed, and a title.
+
+    The title says which concept and class it is about where there are several.
+    """
+
+    train: LabelledData
+    validation: LabelledData | None
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedRows:
+    """Rows ready for estimation, their cell counts, and which held-out rows belong together (None: all independent)."""
+
+    rows: RowSource
+    counts: CellCounts
+    clusters: HeldOutClusters | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Splitting:
+    """How rows are held out without a validation set: `cv` folds in turn, a splitter's or given ones, or one share."""
+
+    cv: Any
+    share: float
+    rng: np.random.Generator
+
+    @staticmethod
+    def lasting(cv: Any) -> Any:
+        """`cv` so that it can be used for several concepts and classes: the splits of a generator are a list."""
+        return cv if cv is None or isinstance(cv, Integral) or hasattr(cv, "split") else list(cv)
+
+    def folds(self, group: IntArray, present: BoolArray, clusters: IntArray | None = None) -> IntArray:
+        """Fold of each row, stratified by group: 1…cv in turn, or 1 for the held-out share and 0 for the rest.
+
+        Rows of a cluster share a fold, unless a splitter or a list puts them into several.
+        """
+        fold = np.zeros(len(group), dtype=np.intp)
+        if self.cv is not None and not isinstance(self.cv, Integral):
+            return self._given(fold, group, clusters)
+        if clusters is not None:
+            shares = [self.share, 1.0 - self.share] if self.cv is None else [1.0 / int(self.cv)] * int(self.cv)
+            numbers = np.array([1, 0]) if self.cv is None else np.arange(1, int(self.cv) + 1)
+            known = np.unique(clusters[present], return_inverse=True)[1].reshape(-1)
+            fold[present] = numbers[folds_by_cluster(known, group[present], np.array(shares), self.rng)]
+            return fold
+        for g in range(4):
+            members = self.rng.permutation(np.flatnonzero(present & (group == g)))
+            if self.cv is not None:
+                fold[members] = np.arange(len(members)) % int(self.cv) + 1
+            else:
+                fold[members[: round(self.share * len(members))]] = 1
+        return fold
+
+    def _given(self, fold: IntArray, group: IntArray, clusters: IntArray | None) -> IntArray:
+        """Folds from a splitter, whose y is the group and whose groups are the clusters, or from (train, test) pairs.
+
+        Only test is read.
+        """
+        for k, split in enumerate(self._splits(group, clusters), start=1):
+            try:
+                _, test = split
+                taken = fold[test]
+            except (TypeError, ValueError, IndexError) as error:
+                raise InputError(
+                    f"cv: split {k} is not a pair of index arrays (train, test) into the rows: {error}."
+                ) from None
+            if np.any(taken):
+                raise InputError("cv: a row is in two test sets; each row can be held out once.")
+            fold[test] = k
+        if not fold.any():
+            raise InputError("cv: no row is in any test set. (A generator gives its splits once; pass a list of them.)")
+        return fold
+
+    def _splits(self, group: IntArray, clusters: IntArray | None) -> Iterable[Any]:
+        if not hasattr(self.cv, "split"):
+            return cast(Iterable[Any], self.cv)
+        try:
+            own = () if clusters is None else (clusters,)  # what does not use them warns of them
+            return list(self.cv.split(np.zeros((len(group), 1)), group, *own))
+        except ValueError as error:
+            how = " Pass clusters=, which are what it calls groups." if clusters is None else ""
+            raise InputError(f"cv: {type(self.cv).__name__} cannot split these rows: {error}{how}") from None
+
+
+def lay_out(
+    problem: Problem, splitting: Splitting, *, by_group: bool, smallest_group: int, needs_y: bool = True
+) -> FoldedRows:
+    """Hold rows out, and check that every group can be estimated and tested.
+
+    Where y is not needed and not given, the concept stands in for it, so that every row has a group.
+    """
+    train, validation = problem.train, problem.validation
+    if train.X.shape[1] < 2:
+        raise InputError("Z has 1 feature(s); two orthogonal directions need at least 2.")
+    concept, y = train.concept, train.y
+    if y is None:
+        y = concept
+    present = train.weight > 0
+    if needs_y:
+        _require_different(y.codes[present], concept.codes[present], problem.title)
+    clusters = train.clusters
+    if validation is None:
+        group = 2 * y.codes + concept.codes
+        fold = _folds(splitting, group, present, clusters, train.copies)
+        columns = Columns.of(y.codes, concept.codes, train.weight, fold)
+        rows: RowSource = rows_of(train.X, columns)
+        how = "Pass a larger share to hold out, cv=5, or a validation set (X_val, y_val, concept_val)."
+        if splitting.cv is not None:
+            how = "Pass more rows of that group, or a validation set (X_val, y_val, concept_val)."
+    else:
+        judged = validation.concept if validation.y is None else validation.y
+        fold = np.ones(len(validation), dtype=np.intp)
+        columns = Columns.of(judged.codes, validation.concept.codes, validation.weight, fold)
+        rows = StackedRows(
+            rows_of(train.X, Columns.of(y.codes, concept.codes, train.weight)), rows_of(validation.X, columns)
+        )
+        how = "Pass a larger X_val, or none and cv=5."
+        clusters = validation.clusters
+    counts = CellCounts.of(rows, group_names(y.classes, concept.classes))
+    require_testable(counts, by_group=by_group, smallest=smallest_group, how=how, about=problem.title)
+    if clusters is None:
+        return FoldedRows(rows, counts)
+    held_out = HeldOutClusters.of(clusters, columns.cell, columns.weight, by_group=by_group)
+    copies = train.copies if validation is None else validation.copies
+    require_clusters(held_out, counts.names, smallest=smallest_group, how=how, copies=copies, about=problem.title)
+    if validation is None and isinstance(splitting.cv, Integral):
+        _warn_of_few(held_out, counts.names, int(splitting.cv))
+    return FoldedRows(rows, counts, held_out)
+
+
+def _folds(
+    splitting: Splitting, group: IntArray, present: BoolArray, clusters: IntArray | None, copies: bool
+) -> IntArray:
+    """Fold of each row; folds that were given and put rows of a cluster on both sides of a split are refused.
+
+    Copies that were found and not given are worth a warning.
+    """
+    given = splitting.cv is not None and not isinstance(splitting.cv, Integral)
+    fold = splitting.folds(group, present, None if given and copies else clusters)
+    if clusters is None or not given:
+        return fold
+    torn = clusters_in_two(clusters[present], fold[present])
+    if len(torn) and copies:
+        warnings.warn(
+            f"cv puts copies of {len(torn):,} rows into different test sets: noise that they share looks like a "
+            "finding. Use an int, which keeps copies together.",
+            ClusterWarning,
+            stacklevel=2,
+        )
+    elif len(torn):
+        raise InputError(
+            f"cv: {len(torn)} clusters have rows in more than one test set, so that they would be judged by directions "
+            "estimated from their own rows. Use an int, or a splitter that keeps clusters together, such as "
+            "GroupKFold()."
+        )
+    return fold
+
+
+def _warn_of_few(clusters: HeldOutClusters, names: tuple[str, ...], folds: int) -> None:
+    """Warn of groups that lie in fewer clusters than there are folds, so that some folds have none of their rows."""
+    number = clusters.by_group((clusters.shares(clusters.weight) > 0)[None].astype(np.float64))[0]
+    small = [f"({name}) lies in {count:.0f}" for name, count in zip(names, number, strict=False) if count < folds]
+    if clusters.n_groups > 1 and small:
+        warnings.warn(
+            f"Group {', '.join(small)} clusters, fewer than the {folds} folds: some folds have none of its rows, and "
+            "what is said about it rests on so many independent pieces.",
+            ClusterWarning,
+            stacklevel=2,
+        )
+
+
+def _require_different(y: IntArray, concept: IntArray, title: str) -> None:
+    same = y == concept
+    if same.all() or not same.any():
+        how = "equal to" if same.all() else "the exact opposite of"
+        raise LabelError(
+            f"{title and title + ': '}concept is {how} y in all {len(same)} rows: removing it would remove the task, "
+            "and no data could tell the two apart. Rows where they disagree are needed."
+        )

@@ -1,0 +1,217 @@
+"""Several concepts, and labels of more than two classes, for methods that know one binary concept at a time."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from unspur._data import LabelledData, first_rows, read_data
+from unspur._typing import FloatArray
+from unspur.clusters import measured_on_a_scale, shared_clusters
+from unspur.exceptions import ClusterWarning, InputError, UsedRowsWarning
+from unspur.labels import ClassLabel
+from unspur.removers.folds import Problem
+from unspur.removers.joint import Subspaces
+from unspur.removers.memory import Memory, remembered
+from unspur.subspace import Subspace
+from unspur.trace import Step, Trace
+
+
+@dataclass(frozen=True, slots=True)
+class FitData:
+    """What a fit works on: training rows, rows to judge directions on if any were passed, and what is kept of both."""
+
+    train: LabelledData
+    validation: LabelledData | None
+    memory: Memory
+    validation_memory: Memory | None = None
+    #: Rows of the validation set that are training rows as well.
+    used: int = 0
+
+    @classmethod
+    def read(cls, estimator: Any, train: dict[str, Any], validation: dict[str, Any], *, needs_y: bool) -> FitData:
+        """Check and decode arguments of `fit`: X, y, concept, sample_weight and clusters of either set.
+
+        Copies of a row are a cluster, where no clusters were given.
+        """
+        missing = estimator.missing_concept
+        data = read_data(estimator, **train, missing=missing, needs_y=needs_y)
+        memory = remembered(data.X)
+        hashes = memory[0]
+        if all(given is None for given in validation.values()):
+            return cls(data.with_copies(hashes), None, memory)
+        _require_other_clusters(train["clusters"], validation["clusters"])
+        if any(validation[name] is None for name in (("X", "y", "concept") if needs_y else ("X", "concept"))):
+            raise InputError("A validation set needs X_val, y_val and concept_val together.")
+        if data.y is None:
+            validation = {**validation, "y": None}
+        held_out = read_data(estimator, **validation, missing=missing, like=data, needs_y=needs_y)
+        kept = remembered(held_out.X)
+        used = 0
+        if hashes is not None and kept[0] is not None:
+            used = int(np.isin(kept[0], hashes).sum())
+            used = used if used and measured_on_a_scale(first_rows(held_out.X)) else 0
+            held_out = held_out.with_copies(kept[0])
+        return cls(data, held_out, memory, kept, used)
+
+    @property
+    def concept_classes(self) -> tuple[Any, ...]:
+        """Classes of the concept; of several, a tuple for each."""
+        classes = tuple(label.classes for label in self.train.concepts)
+        return classes[0] if len(classes) == 1 else classes
+
+    def warn(self) -> None:
+        """Say which rows that directions were judged on are copies of each other, or of rows they came from."""
+        if self.used:
+            warnings.warn(
+                f"{self.used:,} rows of X_val are training rows as well: what is judged on them looks better than it "
+                "is. Leave them out of one of the two.",
+                UsedRowsWarning,
+                stacklevel=3,
+            )
+        judged_on = self.validation or self.train
+        if judged_on.copies:
+            code = judged_on.clusters
+            assert code is not None
+            warnings.warn(
+                f"{len(code) - int(code.max()) - 1:,} of {len(code):,} rows of X{judged_on.suffix} are exact copies of "
+                "others. Copies count as one cluster in the tests, and share a fold unless cv says otherwise. Drop "
+                "them, or say with clusters= which rows belong together.",
+                ClusterWarning,
+                stacklevel=3,
+            )
+
+
+def _require_other_clusters(train: Any, validation: Any) -> None:
+    """Raise where clusters of training rows are known and those of a validation set are not, or are the same."""
+    if train is None:
+        return
+    if validation is None:
+        raise InputError(
+            "clusters were passed and clusters_val was not: directions are judged on the rows of X_val, so the tests "
+            "need to know which of those belong together."
+        )
+    if both := shared_clusters(train, validation):
+        raise InputError(
+            f"{len(both)} clusters are in clusters and in clusters_val, such as {next(iter(both))!r}: their held-out "
+            "rows would be judged by directions estimated from the same clusters. Leave them out of one of the two "
+            "sets; if they are different clusters, give them different labels."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryFit:
+    """What is found of one binary concept: subspaces, the trace, and the centre of the rows, shape (d,)."""
+
+    found: Subspaces
+    trace: Trace
+    centre: FloatArray
+
+
+#: Fits a problem away from a subspace; or, with True, looks for what the main label alone needs.
+FitBinary: TypeAlias = Callable[[Problem, Subspace, bool], BinaryFit]
+
+
+@dataclass(frozen=True, slots=True)
+class ConceptFits:
+    """What is found of all concepts: the span of the spurious directions, the main-task subspace, one trace for each.
+
+    The main-task subspace is that of the last fit, which is orthogonal to all that was found before it.
+    """
+
+    spurious: Subspace
+    main: Subspace
+    traces: tuple[Trace, ...]
+    centre: FloatArray
+
+
+def problems(data: FitData) -> list[tuple[ClassLabel, Problem]]:
+    """Every concept, or class of it against the rest, as a problem with one binary concept."""
+    held_out = [] if data.validation is None else [one for label in data.validation.concepts for one in label.binary()]
+    labels = [one for label in data.train.concepts for one in label.binary()]
+    found = []
+    for k, label in enumerate(labels):
+        train = data.train.counted(concept=label)
+        validation = None if data.validation is None else data.validation.counted(concept=held_out[k])
+        found.append((label, Problem(train, validation, label.full_name if len(labels) > 1 else "")))
+    return found
+
+
+def first_problem(data: FitData) -> Problem:
+    """The first concept, or class of it, with the first class of the main label where that has more than two."""
+    problem = problems(data)[0][1]
+    return _of_class(problem, 0) if problem.train.n_classes > 2 else problem
+
+
+def _of_class(problem: Problem, k: int) -> Problem:
+    """The problem with one class of the main label against the rest."""
+    label, validation = problem.train.main.binary()[k], problem.validation
+    if validation is not None:
+        validation = validation.counted(y=validation.main.binary()[k])
+    title = f"{problem.title}: {label.full_name}" if problem.title else label.full_name
+    return Problem(problem.train.counted(y=label), validation, title)
+
+
+def fit_each_concept(data: FitData, fit_binary: FitBinary) -> ConceptFits:
+    """Fit one concept, or class against the rest, after the other, each away from what was found before."""
+    spurious = main = Subspace.empty(data.train.X.shape[1])
+    traces: list[Trace] = []
+    centre: FloatArray | None = None
+    for label, problem in problems(data):
+        if problem.train.y is not None and len(problem.train.y.classes) > 2:
+            found, of_concept, at = _fit_each_class(problem, spurious, fit_binary)
+        else:
+            fitted = fit_binary(problem, spurious, False)
+            found, of_concept, at = fitted.found, (fitted.trace,), fitted.centre
+        traces += [replace(trace, concept=label.name, concept_class=label.of_class) for trace in of_concept]
+        spurious, main = spurious.beside(found.spurious), found.main
+        centre = at if centre is None else centre
+    assert centre is not None
+    return ConceptFits(spurious, main, tuple(traces), centre)
+
+
+def _fit_each_class(
+    problem: Problem, excluded: Subspace, fit_binary: FitBinary
+) -> tuple[Subspaces, tuple[Trace, ...], FloatArray]:
+    """A main task of more than two classes: each class against the rest, none of them at the cost of another.
+
+    First the main-task directions of every class are found (`fit_binary` with True looks for those alone), then the
+    spurious ones, class by class, in the complement of what the *other* classes need. There is a trace for every class;
+    its round 0 is the first of the two.
+    """
+    labels = problem.train.main.binary()
+    parts = [_of_class(problem, k) for k in range(len(labels))]
+    alone = [fit_binary(part, excluded, True).found for part in parts]
+    needed, complete = [found.main for found in alone], all(found.complete for found in alone)
+    steps: list[Step] = []
+    traces = []
+    spurious, removed = excluded, Subspace.empty(excluded.ambient)
+    centre: FloatArray | None = None
+    for k, part in enumerate(parts):
+        bounds = spurious
+        for j, main in enumerate(needed):
+            bounds = bounds.union(main) if j != k else bounds
+        fitted = fit_binary(part, bounds, False)
+        found = fitted.found
+        centre = fitted.centre if centre is None else centre
+        removed, spurious = removed.beside(found.spurious), spurious.beside(found.spurious)
+        tested = (*(replace(step, outer=0) for step in alone[k].steps), *found.steps)
+        whole = found.complete and alone[k].complete
+        complete = complete and whole
+        # A first search that met its limit is part of the story, too.
+        stopped = found.stopped if alone[k].complete else f"in round 0 {alone[k].stopped}; then {found.stopped}"
+        # What became of one class cannot be told here: directions of the others were out of bounds, and stay.
+        trace = replace(fitted.trace, steps=tested, stopped=stopped, complete=whole, task=None)
+        traces.append(replace(trace, main="y", main_class=labels[k].of_class))
+        steps += tested
+    both = needed[0]
+    for main in needed[1:]:
+        both = both.union(main)
+    main = Subspace.spanned_by(removed.reject(both.basis)) if both.dim else both
+    stopped = "; ".join(f"{label.full_name}: {trace.stopped}" for label, trace in zip(labels, traces, strict=True))
+    assert centre is not None
+    return Subspaces(removed, main, tuple(steps), stopped, complete), tuple(traces), centre
