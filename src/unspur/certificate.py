@@ -14,6 +14,7 @@ from unspur._text import filled, lines_of, padded
 from unspur._typing import Array, FloatArray, IntArray
 from unspur.exceptions import InputError
 from unspur.metrics import Leakage, NumericLeakage, leakage
+from unspur.metrics.numeric import held_by_few
 from unspur.metrics.probes import scale_notes
 from unspur.subspace import AffineMap
 
@@ -226,6 +227,14 @@ def certify(
                 measured[name] = of_number(columns[0])
             except InputError as error:
                 notes = (*notes, f"{name}: not measured. {error}")
+    for name, (was, _) in measured.items():
+        if outside := held_by_few(numbers[name][0], name):
+            notes = (*notes, f"of the rows measured: {outside}")
+        if was.low <= 0:
+            notes = (
+                *notes,
+                f"{name}: nothing was found before either (R² {was.r2:.3f}), so this says nothing about the removal",
+            )
     task, task_alone = None if y is None else before_and_after(y), probe.pop(TASK_ALONE, None)
     if measured and clusters is not None:
         notes = (

@@ -108,6 +108,23 @@ def test_numbers_are_predicted_as_well_as_they_can_be_and_not_better():
     assert np.mean([leak.r2 for leak in none]) < 0.01
 
 
+def test_values_that_hold_most_of_the_variance_are_named_and_honest_tails_are_not():
+    from unspur.metrics.numeric import held_by_few
+
+    z, age = numbers(300, 0.9, 0)
+    coded = np.where(np.arange(300) < 2, [999.0, -999.0] * 150, age)
+    found = leakage(z, coded, concept_type="continuous", random_state=0)
+    assert "2 of 300 values of concept hold 99" in str(found)
+    assert "-999, 999. Are they codes" in str(found)
+    test = leakage(z, age, concept_type="continuous", Z_test=z, concept_test=coded)
+    assert "values of concept_test" in str(test)
+    weight = (np.arange(300) >= 2) * 1.0
+    assert not leakage(z, coded, concept_type="continuous", sample_weight=weight, random_state=0).notes
+    rng = np.random.default_rng(0)
+    tails = [held_by_few(rng.lognormal(0, 1, 500), "income") for _ in range(300)]
+    assert np.mean([said != "" for said in tails]) < 0.05
+
+
 def test_numbers_with_gaps_weights_and_mistakes():
     from unspur.exceptions import GroupSizeError, InputError, LabelError
 

@@ -223,9 +223,11 @@ def _of_a_number(
 ) -> NumericLeakage:
     """What a linear probe predicts of a number: on test rows, or cross-fitted."""
     rows, numbers, weight = train
-    notes, meetings = scale_notes(rows), 1.0
+    said = [numeric.held_by_few(numbers, "concept", weight)]
+    meetings = 1.0
     if test is not None:
         judged, truth, importance = test
+        said.append(numeric.held_by_few(truth, "concept_test", importance))
         _require_same_columns(rows, judged)
         predict, mean = numeric.ridge(rows, numbers, weight, penalty, rng)
         predicted, means = predict(judged), np.full(len(judged), mean)
@@ -233,7 +235,7 @@ def _of_a_number(
         predicted, means, which, folds = numeric.cross_fitted(rows, numbers, weight, cv, penalty, rng)
         truth, importance, meetings = numbers[which], weight[which], MEETINGS if folds > 1 else 1.0
     r2, low, high, p = numeric.summary(truth, predicted, means, importance, meetings, level)
-    return NumericLeakage(r2, low, high, p, len(truth), level, notes)
+    return NumericLeakage(r2, low, high, p, len(truth), level, (*filter(None, said), *scale_notes(rows)))
 
 
 def _numbered(
