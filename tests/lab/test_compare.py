@@ -50,6 +50,15 @@ def test_a_method_that_cannot_be_fitted_is_a_line_with_its_reason():
     assert lines[1].accuracy is None
 
 
+def test_rows_that_are_in_two_sets_are_noted():
+    train, test = rows(0), rows(1)
+    for validation, note in ((test, "1,200 of 1,200 validation rows are test rows"), (train, "are training rows as")):
+        (line,) = compare(train, test, validation, ["none"], ["ERM"])
+        assert note in " ".join(line.notes)
+        assert len(line.notes) == 1
+    assert not compare(train, test, rows(2), ["none"], ["ERM"])[0].notes
+
+
 def test_selection_returns_the_table_it_decided_from_and_the_smallest_loss_wins():
     train, validation = rows(0), rows(3)
     found = select_head(ERM(), {"weight_decay": (1.0, 0.1, 0.01)}, train, validation)

@@ -200,7 +200,15 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def _notes(self) -> list[str]:
         """What a certificate should mention about the fit; a remover with more to say adds to it."""
-        return [] if self.spurious_.dim else ["nothing was removed: transform leaves rows as they are"]
+        nothing = [] if self.spurious_.dim else ["nothing was removed: transform leaves rows as they are"]
+        return [*nothing, *filter(None, [self.reused])]
+
+    @property
+    def reused(self) -> str:
+        """What to say where directions were judged on rows that they were estimated from, or ""."""
+        if not (rows := getattr(self.trace_, "reused", 0)):
+            return ""
+        return f"{rows:,} rows of X_val are training rows as well: what is judged on them looks better than it is."
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:

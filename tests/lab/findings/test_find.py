@@ -137,6 +137,21 @@ def test_other_methods_are_judged_alike_and_the_removal_is_not_compared_with_its
     assert [judged.name for judged in again.judged] == ["as they are", "JSE", "JSE", "LEACE"]
 
 
+def test_rows_that_were_used_twice_are_told_of():
+    train, test, other = toy(seed=1), toy(seed=2), toy(seed=3)
+    leace = LEACE(balance="group").fit(train[0], train[1], concept=train[2])
+    assert "validation rows are test rows as well" in " ".join(find(leace, train, test, validation=test).warnings)
+    assert "validation rows are training rows as well" in " ".join(find(leace, train, test, validation=train).warnings)
+    assert not find(leace, train, test, validation=other).warnings
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        jse = JSE(random_state=0).fit(
+            train[0], train[1], concept=train[2], X_val=train[0], y_val=train[1], concept_val=train[2]
+        )
+    said = find(jse, train, test).warnings
+    assert any(note.endswith("what is judged on them looks better than it is.") for note in said)
+
+
 def test_a_method_that_does_not_exist_is_an_error_that_says_what_there_is():
     with pytest.raises(InputError, match=r"Unknown: NOPE.*LEACE.*GroupDRO"):
         find(JSE_TOY, TRAIN, TEST, compare=["LEACE", "NOPE"])

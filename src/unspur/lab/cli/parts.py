@@ -57,7 +57,7 @@ def _copies(z: Array, group: IntArray) -> IntArray | None:
     """
     from unspur.certificate import row_hashes
     from unspur.clusters import copies, measured_on_a_scale
-    from unspur.lab.findings.inputs import FIRST
+    from unspur.lab.compare import FIRST
 
     code = copies(row_hashes(z), [group])
     if code is None or not measured_on_a_scale(z[:FIRST]):
@@ -72,10 +72,10 @@ def _copies(z: Array, group: IntArray) -> IntArray | None:
 
 
 def say_shared(rows: Mapping[str, Labelled]) -> list[str]:
-    """Note on standard error how many test rows are training rows as well; the note, if there is one, is returned."""
-    from unspur.lab.findings.inputs import shared_rows
+    """Note on standard error how many rows are in two of the sets; the notes, if there are any, are returned."""
+    from unspur.lab.compare import shared_rows
 
-    notes = list(filter(None, [shared_rows(rows["training"], rows["test"])]))
+    notes = list(shared_rows(*(rows[name].Z for name in ("training", "test", "validation") if name in rows)).values())
     for note in notes:
         say(f"Note: {note}", err=True)
     return notes

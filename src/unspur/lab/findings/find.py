@@ -13,11 +13,12 @@ from threadpoolctl import threadpool_limits
 
 from unspur._typing import Array
 from unspur.exceptions import InputError
+from unspur.lab.compare import shared_rows
 from unspur.lab.files.features import NAMED, dominating
 from unspur.lab.findings.chosen import some_of_each, stratified
 from unspur.lab.findings.content import content_of
 from unspur.lab.findings.guarantees import ENOUGH, guarantees, renamed
-from unspur.lab.findings.inputs import Labelled, labelled, shared_rows
+from unspur.lab.findings.inputs import Labelled, labelled
 from unspur.lab.findings.judging import Comparing, Judge, chosen_methods, cleaned, judge_removal
 from unspur.lab.findings.origin import origin_of
 from unspur.lab.findings.pictures import ToPixels, looks_of, pixel_view
@@ -264,7 +265,7 @@ def _warnings(remover: Remover, rows: Mapping[str, Labelled], lines: Sequence[Ju
     found = []
     if not remover.spurious_.dim:
         found.append("Nothing was removed: rows are as they were.")
-    found += [str(said) for name in ("unfinished", "task_lost") if (said := getattr(remover, name, ""))]
+    found += [str(said) for name in ("unfinished", "task_lost", "reused") if (said := getattr(remover, name, ""))]
     before, after = lines[0].accuracy, lines[1].accuracy
     assert before is not None
     assert after is not None
@@ -274,10 +275,11 @@ def _warnings(remover: Remover, rows: Mapping[str, Labelled], lines: Sequence[Ju
             f"The worst group fell, from {100 * before.worst:.1f} % to {100 * after.worst:.1f} %: for this task the "
             "removal did harm."
         )
+    validation = rows["validation"].Z if "validation" in rows else None
+    shared = shared_rows(rows["training"].Z, rows["test"].Z, validation)
     if used:
-        found.append(used)
-    elif shared := shared_rows(rows["training"], rows["test"]):
-        found.append(shared)
+        shared["test", "training"] = used  # which knows more
+    found += shared.values()
     small = [
         f"{label} ({count})"
         for label, count in zip(after.labels(), after.rows.ravel().tolist(), strict=True)

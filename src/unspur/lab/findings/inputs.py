@@ -11,14 +11,9 @@ import numpy as np
 
 from unspur._arrays import on_numpy
 from unspur._typing import Array, BoolArray, IntArray
-from unspur.certificate import row_hashes
-from unspur.clusters import measured_on_a_scale
 from unspur.exceptions import InputError, LabelError
 from unspur.lab.selection import Rows
 from unspur.labels import ClassLabel, class_label
-
-#: Rows that tell whether equal ones are copies.
-FIRST = 2000
 
 
 @dataclass(frozen=True)
@@ -128,17 +123,6 @@ def labelled(
     if like is not None and z.shape[1] != like.Z.shape[1]:
         raise InputError(f"The {what} rows have {z.shape[1]} features, the training rows {like.Z.shape[1]}.")
     return Labelled(z, label, found, rows.clusters if isinstance(rows, Rows) else None)
-
-
-def shared_rows(train: Labelled, test: Labelled) -> str:
-    """What is to be said of test rows that are training rows as well; nothing of rows that are equal by chance."""
-    shared = int(np.isin(row_hashes(test.Z), row_hashes(train.Z)).sum())
-    if not shared or not measured_on_a_scale(test.Z[:FIRST]):
-        return ""
-    return (
-        f"{shared:,} of {len(test):,} test rows are training rows as well; what is measured on them flatters every "
-        "method. Hold rows out."
-    )
 
 
 def as_matrix(rows: Any, what: str) -> Array:
