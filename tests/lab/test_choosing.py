@@ -106,6 +106,26 @@ def test_a_path_of_penalties_is_one_fit_each():
         assert vars(one).keys() == vars(alone).keys()
 
 
+def test_a_group_in_two_clusters_has_a_say_and_one_in_a_single_cluster_is_named():
+    train = rows(n=600)
+    group = 2 * train.y + train.concept
+    for clusters in (1, 2):
+        code = np.random.default_rng(0).integers(40, size=600)
+        code[group == 1] = np.arange((group == 1).sum()) % clusters
+        for seed in range(5):
+            aside = held_out(group, 0.2, np.random.default_rng(seed), code)
+            assert aside[group == 1].any() == (clusters == 2)
+            assert len(np.unique(group[~aside])) == 4
+            assert not set(code[aside]) & set(code[~aside])
+        for concept in (train.concept, {"sea": train.concept}, train.concept[:, None]):
+            found = choose_layer(ERM(), GRID, Rows(train.Z, train.y, concept, code))
+            note = "1 group has no say in the choice of penalties, since the rows lie in too few clusters to hold one"
+            assert [said.startswith(note) for said in found.notes] == [True] * (clusters == 1)
+            assert clusters == 2 or f": 0, 1 ({np.sum(group == 1)} rows)." in found.notes[0]
+    found = choose_layer(ERM(), GRID, Rows(train.Z, train.y, train.concept, group))
+    assert found.notes[-1].startswith("No group has clusters to hold out, so no penalty could be chosen")
+
+
 def test_groups_of_one_row_train_and_are_told():
     train = rows(n=300)
     lonely = (train.y == 0) & (train.concept == 1)

@@ -50,6 +50,18 @@ def test_a_method_that_cannot_be_fitted_is_a_line_with_its_reason():
     assert lines[1].accuracy is None
 
 
+@pytest.mark.parametrize("left_out", ["a", "b", "c"])
+def test_a_class_that_only_validation_rows_have_is_named(left_out):
+    def three(seed):
+        rng = np.random.default_rng(seed)
+        y = rng.choice(["a", "b", "c"], 300)
+        return Rows(rng.standard_normal((300, 5)) + (y == "b")[:, None], y, rng.integers(2, size=300))
+
+    train = three(0)
+    (line,) = compare(train.select(train.y != left_out), three(1), three(2), ["none"], ["ERM"])
+    assert f"y of the validation rows has the class '{left_out}', which the training rows do not have" in line.problem
+
+
 def test_rows_that_are_in_two_sets_are_noted():
     train, test = rows(0), rows(1)
     for validation, note in ((test, "1,200 of 1,200 validation rows are test rows"), (train, "are training rows as")):

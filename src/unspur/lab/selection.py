@@ -17,7 +17,7 @@ from sklearn.base import clone
 from unspur import ERM, JSE
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.clusters import cluster_codes, folds_by_cluster
-from unspur.exceptions import InputError, NotConvergedWarning, NothingRemovedWarning, TaskLostWarning
+from unspur.exceptions import InputError, LabelError, NotConvergedWarning, NothingRemovedWarning, TaskLostWarning
 from unspur.heads.base import fit_path
 from unspur.labels import is_missing
 from unspur.rows import CONCEPT, MAIN
@@ -51,13 +51,14 @@ class Rows:
     """Embeddings with their two labels. A concept may be missing (None, NaN).
 
     Several concepts are a mapping from their names to labels, or an array (n, m). `clusters` are labels of the rows
-    that belong together, if some do.
+    that belong together, if some do. `called` (n,) is what the group of each row is called, where labels are codes.
     """
 
     Z: Array
     y: Array
     concept: Any
     clusters: Array | None = None
+    called: Array | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -68,7 +69,8 @@ class Rows:
             concept: Any = {name: labels[rows] for name, labels in self.concept.items()}
         else:
             concept = self.concept[rows]
-        return Rows(self.Z[rows], self.y[rows], concept, None if self.clusters is None else self.clusters[rows])
+        more = [None if column is None else column[rows] for column in (self.clusters, self.called)]
+        return Rows(self.Z[rows], self.y[rows], concept, *more)
 
     @property
     def group(self) -> IntArray:
@@ -108,17 +110,34 @@ class Rows:
 def held_out(group: IntArray, share: float, rng: np.random.Generator, clusters: Array | None = None) -> BoolArray:
     """A mask of a share of each group, shape (n,): one row at least, but not the only one; none of group -1.
 
-    With labels of `clusters`, (n,), whole clusters are held out, also rows of theirs that are in no group.
+    With labels of `clusters`, (n,), whole clusters are held out, also rows of theirs that are in no group: at least one
+    of each group that lies in two or more, unless a group would have none left to train on.
     """
     if clusters is not None:
         code = cluster_codes(clusters, "clusters", len(group))
         numbered = np.where(group < 0, group.max(initial=-1) + 1, group)
-        return np.asarray(folds_by_cluster(code, numbered, np.array([share, 1.0 - share]), rng) == 0)
+        aside = np.asarray(folds_by_cluster(code, numbered, np.array([share, 1.0 - share]), rng) == 0)
+        return _one_cluster_of_each(aside, code, group)
     held = np.zeros(len(group), dtype=bool)
     for g in range(int(group.max(initial=-1)) + 1):
         members = rng.permutation(np.flatnonzero(group == g))
         held[members[: min(max(1, round(share * len(members))), len(members) - 1)]] = True
     return held
+
+
+def _one_cluster_of_each(aside: BoolArray, code: IntArray, group: IntArray) -> BoolArray:
+    """The mask with a cluster more, the smallest that will do, for each group that has none in it."""
+    size, groups = np.bincount(code), np.unique(group[group >= 0])
+    for g in groups:
+        if aside[group == g].any():
+            continue
+        own = np.unique(code[group == g])
+        for cluster in own[np.argsort(size[own], kind="stable")]:
+            more = aside | (code == cluster)
+            if len(np.unique(group[~more & (group >= 0)])) == len(np.unique(group[~aside & (group >= 0)])):
+                aside = more
+                break
+    return aside
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +190,7 @@ def choose_layer(
 
     Groups are the combinations of main label and concepts that have rows. Held-out rows are the validation rows;
     without any, a fifth of each group of the training rows, and the head that won is then fitted again on all of them.
-    A group of one row stays among the rows to train on.
+    A group of one row, or whose rows lie in one cluster, stays among the rows to train on; a note says so.
 
     Parameters
     ----------
@@ -181,9 +200,10 @@ def choose_layer(
         return select_head(head, grid, train, validation)
     group = train.group
     aside = held_out(group, CHOOSING, np.random.default_rng(seed), train.clusters)
-    notes = _single_rows(group)
+    notes = _without_say(train, group, aside)
     if not aside.any():
-        note = f"No group has two rows, so no penalty could be chosen; it is {head.weight_decay:g}, the default."
+        few = "No group has two rows" if train.clusters is None else "No group has clusters to hold out"
+        note = f"{few}, so no penalty could be chosen; it is {head.weight_decay:g}, the default."
         return Selection(_fitted(head, train), {}, (), notes=(*notes, note))
     found = select_head(head, grid, train.select(~aside), train.select(aside))
     if every and found.fitted:
@@ -258,12 +278,30 @@ def _path(head: Any, penalties: Sequence[float], rows: Rows) -> dict[float, Any]
     return dict(zip(penalties, fitted, strict=True))
 
 
-def _single_rows(group: IntArray) -> tuple[str, ...]:
-    single = int(np.sum(np.bincount(group[group >= 0]) == 1)) if np.any(group >= 0) else 0
-    if not single:
-        return ()
-    have = "1 group has" if single == 1 else f"{single} groups have"
-    return (f"{have} one training row only; it trains, and has no say in the choice of penalties.",)
+def _without_say(train: Rows, group: IntArray, aside: BoolArray) -> tuple[str, ...]:
+    """Sentences about groups of the training rows that have no rows among those set aside."""
+    unheard = np.setdiff1d(group[group >= 0], group[aside])
+    rows, notes = np.bincount(group[group >= 0], minlength=1), []
+    if single := int(np.sum(rows[unheard] == 1)):
+        have = "1 group has" if single == 1 else f"{single} groups have"
+        notes.append(f"{have} one training row only; it trains, and has no say in the choice of penalties.")
+    if torn := [_called(train, group, g) for g in unheard if rows[g] > 1]:
+        named = "; ".join(torn[:4]) + (f"; and {len(torn) - 4} more" if len(torn) > 4 else "")
+        notes.append(
+            f"{len(torn)} group{' has' if len(torn) == 1 else 's have'} no say in the choice of penalties, since the "
+            f"rows lie in too few clusters to hold one of them out: {named}. Pass validation rows that have them."
+        )
+    return tuple(notes)
+
+
+def _called(rows: Rows, group: IntArray, number: int) -> str:
+    """What a group is called, by the labels of its first row; and how many rows it has."""
+    first = int(np.flatnonzero(group == number)[0])
+    one = rows.select(np.array([first]))
+    concepts = one.concept.values() if isinstance(one.concept, Mapping) else np.asarray(one.concept).T
+    name = ", ".join(str(np.ravel(value)[0]) for value in (one.y, *np.reshape(list(concepts), (-1, 1))))
+    name = name if one.called is None else str(one.called[0])
+    return f"{name} ({int(np.sum(group == number))} rows)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,6 +382,11 @@ def group_loss(head: Any, rows: Rows) -> float:
     """Mean over groups (main, concepts) of the mean log loss in each; rows whose concept is missing are left out."""
     group = rows.group
     known = group >= 0
+    if len(strange := np.setdiff1d(rows.y[known], head.classes_)):
+        raise LabelError(
+            f"y of the validation rows has the class {strange.tolist()[0]!r}, which the training rows do not have "
+            f"({list(head.classes_)}). Leave such rows out, or train on some."
+        )
     probabilities: FloatArray = head.predict_proba(rows.Z[known])
     code = np.asarray(np.searchsorted(head.classes_, rows.y[known]))
     losses = -np.log(np.maximum(probabilities[np.arange(len(code)), code], 1e-300))

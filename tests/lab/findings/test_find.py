@@ -152,6 +152,17 @@ def test_rows_that_were_used_twice_are_told_of():
     assert any(note.endswith("what is judged on them looks better than it is.") for note in said)
 
 
+def test_groups_that_clusters_keep_from_the_choice_of_penalties_are_named():
+    Z, y, concept = toy()
+    rare = (y == "water") & (concept == "forest")
+    code = np.where(rare, 0, 1 + np.arange(len(y)) % 40)
+    train = Rows(Z, y, concept, code)
+    said = " ".join(find(LEACE().fit(Z, y, concept=concept), train, toy(seed=1)).choice)
+    assert "about a fifth of the clusters of each group" in said
+    assert "every group that has rows there has the same weight" in said
+    assert f"too few clusters to hold one of them out: water, forest ({rare.sum()} rows)" in said
+
+
 def test_a_method_that_does_not_exist_is_an_error_that_says_what_there_is():
     with pytest.raises(InputError, match=r"Unknown: NOPE.*LEACE.*GroupDRO"):
         find(JSE_TOY, TRAIN, TEST, compare=["LEACE", "NOPE"])

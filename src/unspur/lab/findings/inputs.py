@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,15 @@ class Labelled:
         With `z` in place of the rows as they are.
         """
         joined = np.ravel_multi_index(tuple(self.concept_codes.T), self.shape[1:])
-        return Rows(self.Z if z is None else z, self.y.codes, np.where(self.known, joined, np.nan), self.clusters)
+        concept = np.where(self.known, joined, np.nan)
+        return Rows(self.Z if z is None else z, self.y.codes, concept, self.clusters, self._called)
+
+    @cached_property
+    def _called(self) -> Array:
+        """What the group of each row is called, by its classes, shape (n,)."""
+        labels = (self.y, *self.concepts.values())
+        names = [", ".join(map(str, classes)) for classes in product(*(label.classes for label in labels))]
+        return np.array(names, dtype=object)[self.group]
 
     def in_values(self) -> Rows:
         """All rows with the values of their labels, None where a concept is not known."""
