@@ -17,6 +17,7 @@ from unspur.exceptions import (
     LabelError,
     NothingRemovedWarning,
     OutlierWarning,
+    TaskLostWarning,
 )
 
 
@@ -142,6 +143,16 @@ def test_numbers_need_to_be_called_numbers():
         LEACE(concept_type="continuous").fit(z, concept=np.array(["a", "b"])[(age > 0).astype(int)])
     with pytest.raises(LabelError, match="same number"):
         LEACE(concept_type="continuous").fit(z, concept=np.ones(600))
+
+
+def test_splince_needs_the_task_in_the_rows_that_count():
+    z, y, concept = sample()
+    for given in ({"concept": np.where(y == 1, concept, np.nan)}, {"concept": concept, "sample_weight": y == 1}):
+        with pytest.raises(LabelError, match=r"none has y = 0, 2: .*SPLINCE would be LEACE"):
+            SPLINCE().fit(z, y, **given)
+    with pytest.warns(TaskLostWarning, match="none has y = 2: what tells this class from the others is not kept"):
+        splince = SPLINCE().fit(z, y, concept=np.where(y == 2, np.nan, concept))
+    assert any("none has y = 2" in note for note in splince.certificate(*sample(seed=1)).notes)
 
 
 def aged(seed):

@@ -12,7 +12,14 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from unspur._typing import Array, FloatArray
-from unspur.exceptions import EverythingRemovedWarning, IllConditionedWarning, InputError, LabelError, OutlierWarning
+from unspur.exceptions import (
+    EverythingRemovedWarning,
+    IllConditionedWarning,
+    InputError,
+    LabelError,
+    OutlierWarning,
+    TaskLostWarning,
+)
 from unspur.labels import ClassLabel, class_label
 from unspur.metrics.numeric import held_by_few
 from unspur.removers.base import Remover
@@ -139,6 +146,8 @@ class ClosedFormRemover(Remover):
             require_another_label(concepts, label.codes, label.present & (weight > 0))
         group = concepts.group if concepts.classes else None
         self._take_note_of_outliers(concepts, weight)
+        if self._form == "splince" and main is not None:
+            self._require_classes_of_task(main, weight)
         weight = balanced_weights(weight, self.balance, group, None if main is None else main.codes)
         targets = concepts.columns if main is None else np.concatenate([concepts.columns, indicators(main)])
         columns = Columns(targets, np.zeros(len(z), dtype=np.intp), weight, 0)
@@ -194,6 +203,23 @@ class ClosedFormRemover(Remover):
         for name, values in concepts.codes.items():
             if said := held_by_few(values, name, weight):
                 self._say(said, OutlierWarning)
+
+    def _require_classes_of_task(self, main: ClassLabel, weight: FloatArray) -> None:
+        """Refuse a task of which the rows of the fit have one class: there is no covariance with it to keep.
+
+        Of a class that they lack nothing is kept, which is worth a warning.
+        """
+        counts = np.bincount(main.codes[weight > 0], minlength=len(main.classes))
+        lost = [str(value) for value, count in zip(main.classes, counts, strict=True) if not count]
+        if not lost:
+            return
+        seen = f"Of the {int(counts.sum()):,} rows with a known concept and a weight, none has y = {', '.join(lost)}"
+        if len(main.classes) - len(lost) < 2:
+            raise LabelError(
+                f"{seen}: there is no covariance with the task to keep, and SPLINCE would be LEACE. Label the concept "
+                "in rows of two classes of y at least, or use LEACE."
+            )
+        self._say(f"{seen}: what tells this class from the others is not kept", TaskLostWarning)
 
     def _say(self, text: str, category: type[Warning]) -> None:
         """Warn, and keep it for the trace and for certificates."""
