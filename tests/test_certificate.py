@@ -261,3 +261,14 @@ def test_counted_rows_are_equal_by_chance_and_not_said_to_be_used():
     assert not any("used" in note or "rounding" in note for note in leace.certificate(other, None, concept).notes)
     with pytest.warns(UsedRowsWarning, match="1,000 of the 1,000"):  # the very rows of the fit are noticed
         leace.certificate(rows, None, concept)
+
+
+def test_a_rare_class_of_the_task_is_a_note_that_names_it():
+    rng = np.random.default_rng(0)
+    concept, y = rng.integers(2, size=300), rng.choice(["cat", "dog"], size=300)
+    y[:2] = "owl"
+    Z = rng.standard_normal((300, 6)) + 2.0 * concept[:, None] * np.eye(6)[0]
+    found = LEACE().fit(Z[:150], concept=concept[:150]).certificate(Z[150:], y[:150], concept[150:])
+    assert found.task is None
+    assert "concept" in found.probe
+    assert any(note.startswith("task: not measured. There are 2 rows with y=owl in 5 folds") for note in found.notes)

@@ -151,7 +151,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             label = class_label(y, "y", len(z))
             if not label.present.all():
                 raise LabelError(f"y is missing in {np.sum(~label.present)} rows; only concept may have gaps.")
-            task = label.select(known).codes
+            task = np.array(label.classes)[label.codes[known]]
         self.certificate_ = certify(
             type(self).__name__, self.removal_, self.spurious_.dim, z[known], task, labels,
             concepts.by_name(known), notes, random_state, None if together is None else together[known],
