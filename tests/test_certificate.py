@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from tests.optional import pandas as pd
 from unspur import INLP, JSE, LEACE, SAL, SPLINCE, load
-from unspur.certificate import Certificate, fingerprint, row_hashes
+from unspur.certificate import Certificate, certify, fingerprint, row_hashes
 from unspur.exceptions import UsedRowsWarning
 from unspur.lab.datasets import make_toy
 
@@ -272,3 +273,19 @@ def test_a_rare_class_of_the_task_is_a_note_that_names_it():
     assert found.task is None
     assert "concept" in found.probe
     assert any(note.startswith("task: not measured. There are 2 rows with y=owl in 5 folds") for note in found.notes)
+
+
+@pytest.mark.parametrize(("features", "threads"), [(8, {1}), (600, {2})])
+def test_narrow_rows_are_measured_with_one_thread(features, threads, monkeypatch):
+    seen = set()
+
+    def look(*arguments):
+        seen.update(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
+        return certify(*arguments)
+
+    monkeypatch.setattr("unspur.removers.base.certify", look)
+    rng = np.random.default_rng(0)
+    Z, concept = rng.standard_normal((40, features)), np.arange(40) % 2
+    with threadpool_limits(2, user_api="blas"):
+        SAL().fit(Z[:20], concept=concept[:20]).certificate(Z[20:], concept=concept[20:])
+    assert seen == threads

@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from unspur import io
 from unspur._arrays import as_it_came, on_numpy
 from unspur._reading import require_kinds
+from unspur._threads import one_thread_if_narrow
 from unspur._typing import Array
 from unspur._version import __version__
 from unspur.certificate import Certificate, certify, fingerprint, row_hashes
@@ -152,10 +153,11 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             if not label.present.all():
                 raise LabelError(f"y is missing in {np.sum(~label.present)} rows; only concept may have gaps.")
             task = np.array(label.classes)[label.codes[known]]
-        self.certificate_ = certify(
-            type(self).__name__, self.removal_, self.spurious_.dim, z[known], task, labels,
-            concepts.by_name(known), notes, random_state, None if together is None else together[known],
-        )  # fmt: skip
+        with one_thread_if_narrow(z.shape[1]):
+            self.certificate_ = certify(
+                type(self).__name__, self.removal_, self.spurious_.dim, z[known], task, labels,
+                concepts.by_name(known), notes, random_state, None if together is None else together[known],
+            )  # fmt: skip
         return self.certificate_
 
     def _small_enough(self, X: Array) -> Array:

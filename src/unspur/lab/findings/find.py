@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
-from threadpoolctl import threadpool_limits
 
+from unspur._threads import one_thread_if_narrow
 from unspur._typing import Array
 from unspur.exceptions import InputError
 from unspur.lab.compare import shared_rows
@@ -31,8 +31,6 @@ from unspur.trace import Trace, Traces
 EACH = 2
 #: A group of fewer test rows is mentioned.
 SMALL = 10
-#: Features up to which one thread is quicker than several, whose pools get in each other's way (see `_threads`).
-NARROW = 512
 #: Steps that `report` hears of, besides one for each method compared.
 STEPS = 4
 
@@ -101,7 +99,7 @@ def find(
     called = _ids(ids, content, len(judged))
     # One generator each: a number of rows more or less leaves the other choices alone.
     drawing, probing, showing = np.random.default_rng(seed).spawn(3)
-    with threadpool_limits(1 if learnt.Z.shape[1] <= NARROW else None, user_api="blas"):
+    with one_thread_if_narrow(learnt.Z.shape[1]):
         report("last layers")
         clean = cleaned(remover, rows)
         judge = Judge.of(rows, main, seed)
