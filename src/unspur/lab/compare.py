@@ -142,7 +142,7 @@ def choose_head(
 
 
 def shared_rows(train: Array, test: Array, validation: Array | None = None) -> dict[tuple[str, str], str]:
-    """What is to be said of rows that are in two of the three sets, by their names; of none that are equal by chance."""
+    """What is to be said of rows that are in two of the three sets, by name; of none that are equal by chance."""
     sets = {"training": train, "test": test} | ({} if validation is None else {"validation": validation})
     hashes = {name: row_hashes(rows) for name, rows in sets.items()}
     said = {}

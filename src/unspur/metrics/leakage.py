@@ -385,7 +385,8 @@ def _weights(sample_weight: Array | None, n_rows: int) -> FloatArray:
     weight = np.ones(n_rows) if sample_weight is None else np.asarray(on_numpy(sample_weight), dtype=np.float64)
     if weight.shape != (n_rows,) or not np.all(weight >= 0) or not np.all(np.isfinite(weight)):
         raise InputError(f"sample_weight must be {n_rows} finite numbers ≥ 0, one per row; got {weight.shape}.")
-    return weight
+    largest = float(weight.max(initial=0.0))
+    return weight / largest if largest > 0 else weight  # sums and squares of them neither overflow nor vanish
 
 
 def _folds(

@@ -175,7 +175,8 @@ def summary(
     """R², its bounds and p-value: a ratio of means of rows, with Fieller's interval at Student's quantile.
 
     The test is the interval turned round. On small sets the linearised error of a ratio is too small (a 95 % interval
-    of 10 rows covers 86 %), and Fieller's covers at its level. `meetings` is how much larger the variance is since folds share rows.
+    of 10 rows covers 86 %), and Fieller's covers at its level. `meetings` is how much larger the variance
+    is since folds share rows.
     """
     share = weight / weight.sum()
     without, left = (numbers - mean) ** 2, (numbers - predicted) ** 2
@@ -186,8 +187,8 @@ def summary(
     n = 1.0 / float(np.sum(share**2))
     if n < FEWEST_JUDGED * (1 - 1e-9):
         raise GroupSizeError(
-            f"There are {len(share)} rows to judge the probe on, {n:.3g} by their weights; at least {FEWEST_JUDGED} are "
-            "needed. Pass more rows."
+            f"There are {len(share)} rows to judge the probe on, {n:.3g} by their weights; at least {FEWEST_JUDGED} "
+            "are needed. Pass more rows."
         )
 
     def variance(one: FloatArray, other: FloatArray) -> float:

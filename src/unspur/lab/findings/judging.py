@@ -86,7 +86,8 @@ class Judge:
         tried = ", ".join(f"{penalty:g}" for penalty in self.penalties)
         said = (
             f"The penalty of every last layer is the one of {tried} (times the mean variance of its rows) with the "
-            f"least loss on {on}, in which every group {'that has rows there ' if chosen.notes else ''}has the same weight."
+            f"least loss on {on}, in which every group {'that has rows there ' if chosen.notes else ''}has the same "
+            "weight."
         )
         return (said, *chosen.notes)
 
