@@ -149,6 +149,29 @@ def test_rows_without_a_concept_are_counted(birds):
                                     "s.safetensors", "--force")[1]  # fmt: skip
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_number_means_not_known_also_where_other_cells_are_empty(birds, kind):
+    codes = (birds["background"] == "sea").astype(int).astype(object)
+    codes[:90] = -1
+    birds["background"] = codes.astype(int)
+    getattr(birds, f"to_{kind}")(f"rows.{kind}", index=False)
+    assert "90 of 600 rows have no background" in fit(f"rows.{kind}", "--missing-concept", "-1")[1]  # control
+    codes[90] = None
+    birds["background"] = codes.astype("Int64")
+    getattr(birds, f"to_{kind}")(f"rows.{kind}", index=False)
+    assert "91 of 600 rows have no background" in fit(f"rows.{kind}", "--missing-concept", "-1")[1]
+    assert load("r.safetensors").concept_classes_ == (0, 1)
+
+
+def test_a_value_for_not_known_that_no_row_has_is_noted(birds):
+    birds.to_csv("rows.csv", index=False)
+    said = fit("rows.csv", "--missing-concept", "unknown")[1]
+    assert "Note: no row of rows.csv has background = unknown" in said
+    birds.assign(background=birds["background"] == "sea").to_parquet("rows.parquet")
+    assert "background has one class only (True)" in fit("rows.parquet", "--missing-concept", "False", code=1)[1]
+
+
+
 def test_small_groups_are_told_by_the_names_and_options_of_the_command_line(birds):
     rare = (birds["bird"] == "land") & (birds["background"] == "sea")
     birds[~rare].to_csv("rows.csv", index=False)

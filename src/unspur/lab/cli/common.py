@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import click
 
 from unspur.lab.cli.completion import column_names, columns_of
+from unspur.lab.cli.words import say
 
 if TYPE_CHECKING:
     from unspur._typing import Array
@@ -118,19 +120,33 @@ def _main(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]
 
 
 def missing_values(text: str | None, table: Table, concepts: Sequence[str]) -> dict[str, Any]:
-    """The value behind --missing-concept for each concept, in its type; None for concepts that cannot have it."""
-    found: dict[str, Any] = {}
-    for name in concepts:
-        found[name] = text
-        if text is not None and table.label(name).dtype.kind in "iuf":
-            try:
-                found[name] = float(text)
-            except ValueError:
-                found[name] = None
-    if text is not None and not any(value is not None for value in found.values()):
+    """The value behind --missing-concept for each concept, in its type; None for concepts that cannot have it.
+
+    A value that no row has is noted on standard error.
+    """
+    if text is None:
+        return dict.fromkeys(concepts)
+    known = {name: [value for value in table.label(name).ravel().tolist() if value is not None] for name in concepts}
+    found = {name: _value(text, values) for name, values in known.items()}
+    if all(value is None for value in found.values()):
         are = "the concept is a number" if len(found) == 1 else "the concepts are numbers"
         raise click.BadParameter(f"{are}, {text!r} is not.", param_hint="--missing-concept")
+    if not any(found[name] is not None and found[name] in values for name, values in known.items()):
+        say(f"Note: no row of {table.path} has {' or '.join(concepts)} = {text}, so that --missing-concept {text} marks "
+            "none of them as not known.", err=True)  # fmt: skip
     return found
+
+
+def _value(text: str, known: Sequence[Any]) -> Any:
+    """What stands for `text` in a column of the values `known`; None where they are numbers, and it is not."""
+    if any(isinstance(value, bool) for value in known):
+        return {"True": True, "False": False}.get(text, text)
+    if not known or not all(isinstance(value, int | float) for value in known):
+        return text
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return None
 
 
 def concept_labels(
