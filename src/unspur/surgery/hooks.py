@@ -31,8 +31,9 @@ def as_module(removal: Any, *, dtype: torch.dtype | None = None) -> RemovalModul
     Parameters
     ----------
     removal : AffineMap or fitted remover.
-    dtype : of the buffers; torch's default dtype when None, as for other modules. Use ``torch.float64`` where rows of
-        that type shall keep their digits.
+    dtype : of the buffers, ``torch.float32`` or ``torch.float64``. When None, torch's default dtype, as for other
+        modules, but float32 where that is a half type. Use ``torch.float64`` where rows of that type shall keep their
+        digits.
     """
     require("A removal as a module needs", "torch")
     from unspur.surgery.modules import RemovalModule
