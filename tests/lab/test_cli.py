@@ -322,6 +322,36 @@ def test_inputs_are_never_replaced(toy, fitted):
     assert (folder / "rows.csv").read_bytes() == before
 
 
+def test_cleaned_rows_are_not_lost_to_a_label_of_their_name(toy, fitted, monkeypatch):
+    monkeypatch.chdir(fitted[0])
+    frame = pd.read_csv("rows.csv").rename(columns={"background": "Z"})
+    frame.to_csv("z.csv", index=False)
+    labels = ["--label", "bird", "--label", "Z"]
+    said = invoke("apply", "r.safetensors", "z.csv", "--output", "z.npz", *labels)
+    assert "z.npz: 'Z' is the name of a label and, in a .npz, of the rows. Rename the label" in said
+    assert not Path("z.npz").exists()
+    invoke("apply", "r.safetensors", "z.csv", "--output", "clean.csv", *labels, code=0)  # control
+    np.savez("x.npz", X=toy.Z, y=toy.y, Z=toy.concept)  # rows that have another name keep it
+    invoke("apply", "r.safetensors", "x.npz", "--output", "clean.npz", code=0)
+    with np.load("clean.npz") as clean:
+        np.testing.assert_allclose(clean["X"], load("r.safetensors").removal_(toy.Z), atol=1e-12)
+        np.testing.assert_array_equal(clean["Z"], toy.concept)
+
+
+def test_two_label_files_of_one_name_are_refused(toy, fitted, monkeypatch):
+    monkeypatch.chdir(fitted[0])
+    np.save("rows.npy", toy.Z)
+    for name, values in (("a", toy.y), ("b", toy.concept)):
+        Path(name).mkdir()
+        np.save(f"{name}/label.npy", values)
+    apply = ["apply", "r.safetensors", "rows.npy", "--output", "clean.npz", "--label"]
+    said = invoke(*apply, "a/label.npy", "--label", "b/label.npy")
+    assert "--label b/label.npy: there is another label 'label'" in said
+    invoke(*apply, "a/label.npy", code=0)  # control
+    with np.load("clean.npz") as clean:
+        np.testing.assert_array_equal(clean["label"], toy.y)
+
+
 def test_labels_are_not_dropped_in_silence(toy, fitted):
     folder, _ = fitted
     np.savez(folder / "rows.npz", Z=toy.Z, y=toy.y)

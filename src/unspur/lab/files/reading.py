@@ -151,7 +151,7 @@ def _read_npz(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> T
         found = ", ".join(wide) or "none"
         raise InputError(f"{path} needs one two-dimensional array, or one named Z; found: {found}.")
     z = arrays.pop(rows)
-    return Table(path, z, None, {name: _gaps_marked(array) for name, array in arrays.items()})
+    return Table(path, z, None, {name: _gaps_marked(array) for name, array in arrays.items()}, array=rows)
 
 
 def _gaps_marked(array: Array) -> Array:

@@ -32,6 +32,8 @@ class Table:
     columns: dict[str, Array]
     #: Which rows of the file these are, in its order; None for all.
     kept: IntArray | None = None
+    #: What the array of the rows is called in a .npz.
+    array: str = "Z"
 
     def label(self, name: str) -> Array:
         """A label: a column or array of this file, or a one-dimensional ``.npy`` file of its own."""

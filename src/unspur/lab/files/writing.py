@@ -32,6 +32,11 @@ def write_rows(table: Table, output: str | Path, *, overwrite: bool = False) -> 
         clash = [name for name in table.columns if name in written.features]
         if clash:
             raise InputError(f"{output}: {some(clash)} is the name of a label and of a feature. Rename one.")
+    if kind == ".npz" and table.array in table.columns:
+        raise InputError(
+            f"{output}: {table.array!r} is the name of a label and, in a .npz, of the rows. Rename the label, or write "
+            ".csv or .parquet."
+        )
     writers = {".npy": _write_npy, ".npz": _write_npz, ".csv": _write_csv, **dict.fromkeys(PARQUET, _write_parquet)}
     with atomic(output, overwrite=overwrite) as temporary:
         writers[kind](written, temporary)
@@ -43,7 +48,7 @@ def _write_npy(table: Table, path: Path) -> None:
 
 
 def _write_npz(table: Table, path: Path) -> None:
-    arrays = {"Z": table.Z, **{name: _without_objects(column) for name, column in table.columns.items()}}
+    arrays = {table.array: table.Z, **{name: _without_objects(column) for name, column in table.columns.items()}}
     with ZipFile(path, "w") as archive:  # numpy.savez has names of its own that arrays cannot have
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
