@@ -171,7 +171,6 @@ def test_a_value_for_not_known_that_no_row_has_is_noted(birds):
     assert "background has one class only (True)" in fit("rows.parquet", "--missing-concept", "False", code=1)[1]
 
 
-
 def test_small_groups_are_told_by_the_names_and_options_of_the_command_line(birds):
     rare = (birds["bird"] == "land") & (birds["background"] == "sea")
     birds[~rare].to_csv("rows.csv", index=False)

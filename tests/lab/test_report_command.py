@@ -311,6 +311,37 @@ def test_a_removal_of_other_columns_is_refused(table):
     assert "lacks the columns" in said
 
 
+def test_a_removal_of_another_concept_is_refused_or_noted(table):
+    table = table.drop(columns="shot").assign(side=np.where(table["f3"] > 0, "sea", "forest"))
+    table["task"], table["race"] = np.where(table["f2"] > 0, "water", "land"), np.where(table["f3"] > 0, "a", "b")
+    table.to_csv("rows.csv", index=False)
+
+    def judged(*options, code=0):
+        removal = ("--removal", "r.safetensors", "--output", "p.html", "--force")
+        done = [CliRunner().invoke(main, [*verb, "--json", *options]) for verb in
+                (("evaluate", "r.safetensors", "rows.csv"), ("report", "rows.csv", *removal))]  # fmt: skip
+        assert [one.exit_code for one in done] == [code, code], done
+        return [" ".join(one.stderr.split()) if code else json.loads(one.stdout) for one in done]
+
+    others = ("--ignore", "race", "--ignore", "side", "--ignore", "task")
+    unspur("fit", "rows.csv", *LABELS, *others, "--output", "r.safetensors")
+    for said in judged("--main", "bird", "--concept", "race", *others[2:], "--ignore", "place", code=1):
+        assert "race has the value 'a', and the removal was fitted for a concept of the classes forest, sea" in said
+    evaluated, reported = judged("--main", "task", "--concept", "side", *others[:2], "--ignore", "place", "--ignore",
+                                 "bird")  # fmt: skip
+    for notes in (evaluated["notes"], reported["warnings"]):
+        assert any("fitted for the concept 'place', and 'side' is named here" in note for note in notes)
+        assert any("fitted for the main label 'bird', and 'task' is named here" in note for note in notes)
+    page = html.unescape(Path("p.html").read_text(encoding="utf-8"))
+    assert "fitted for the concept 'place', and 'side' is named here" in page
+    assert "rows to train last layers on" in page
+    assert "rows to fit on" not in page
+    evaluated, reported = judged(*LABELS, *others)  # control
+    assert not any("named here" in note for note in (*evaluated["notes"], *reported["warnings"]))
+    unspur("report", "rows.csv", *LABELS, *others, "--output", "p.html", "--force")
+    assert "rows to fit on" in Path("p.html").read_text(encoding="utf-8")
+
+
 def test_concepts_that_are_not_known_are_in_no_group(table):
     table.loc[:99, "place"] = "unknown"
     table.to_csv("rows.csv", index=False)

@@ -70,8 +70,8 @@ class RemovalModule(torch.nn.Module):
     """An AffineMap as a module: rows (..., d) in and out, the factors as buffers.
 
     The state dict describes the map completely, its form included. ``.half()`` and ``.bfloat16()`` leave the buffers as
-    they are, because a rounded projection is none; rows of those types are computed in float32. The buffers have float32 at
-    least, whatever torch's default dtype is.
+    they are, because a rounded projection is none; rows of those types are computed in float32. The buffers have
+    float32 at least, whatever torch's default dtype is.
     """
 
     centre: torch.Tensor

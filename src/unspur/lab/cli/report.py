@@ -34,7 +34,7 @@ from unspur.lab.cli.common import (
 from unspur.lab.cli.completion import column_names, columns_of
 from unspur.lab.cli.fitting import FITTING, fitted_jse, fitting_options
 from unspur.lab.cli.looking import look_at, say_left_out
-from unspur.lab.cli.parts import divided, flattered, read_like, require_other_clusters, rows_of
+from unspur.lab.cli.parts import divided, flattered, of_other_labels, read_like, require_other_clusters, rows_of
 from unspur.lab.cli.shown import is_column, shown
 from unspur.lab.cli.words import say, say_where
 from unspur.lab.compare import HEADS, REMOVERS
@@ -152,6 +152,8 @@ def report_command(
     missing = missing_values(missing_concept, table, concept)
     if removal is None:
         say_left_out(concept_labels(table, concept, missing), together=options["orthogonality"] == "auto")
+    else:
+        notes += of_other_labels(fitted, table, main, concept, missing)
     others: dict[str, Table | None] = {}
     for name, path, chosen in (("test", test_file, test_where), ("validation", validation, validation_where)):
         labels = with_clusters((main, *concept), clusters)

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
 from unspur._typing import Array
+from unspur.certificate import fingerprint, row_hashes
 from unspur.exceptions import InputError
 from unspur.lab.files.features import NAMED, dominating
 from unspur.lab.findings.chosen import some_of_each, stratified
@@ -144,8 +145,13 @@ def find(
         ),
         warnings=(*_warnings(remover, rows, lines, certain.used), *notes), choice=removal.choice,
         source=_source(main, judged) if source is None else source, keep=_keep(remover, command, saved),
-        **_of_the_fit(remover, judged, main),
+        fitted_on_these=_fitted_on(remover, learnt), **_of_the_fit(remover, judged, main),
     )  # fmt: skip
+
+
+def _fitted_on(remover: Remover, rows: Labelled) -> bool:
+    """Whether these rows, or those of them whose concept is known, are the rows of the fit."""
+    return any(fingerprint(row_hashes(z)) == remover.training_hash_ for z in (rows.Z, rows.Z[rows.known]))
 
 
 def _of_the_fit(remover: Remover, rows: Labelled, main: str) -> dict[str, Any]:
