@@ -350,6 +350,11 @@ def test_concepts_that_are_not_known_are_in_no_group(table):
     ))  # fmt: skip
     assert len(told["judged"][0]["accuracy"]["groups"]) == 4
     assert not any(judged["problem"] for judged in told["judged"])
+    note = "100 of 700 rows have no place; they are left out of the fit."
+    assert note in told["warnings"]
+    page = Path("report.html").read_text(encoding="utf-8")
+    assert note in page
+    assert int(re.search(r"<span>(\d+) rows to fit on", page)[1]) == pytest.approx(0.7 * 600, abs=5)
 
 
 def test_build_writes_the_page_from_python(toy, tmp_path):

@@ -132,8 +132,8 @@ def missing_values(text: str | None, table: Table, concepts: Sequence[str]) -> d
         are = "the concept is a number" if len(found) == 1 else "the concepts are numbers"
         raise click.BadParameter(f"{are}, {text!r} is not.", param_hint="--missing-concept")
     if not any(found[name] is not None and found[name] in values for name, values in known.items()):
-        say(f"Note: no row of {table.path} has {' or '.join(concepts)} = {text}; --missing-concept {text} marks none of "
-            "them as not known.", err=True)  # fmt: skip
+        say(f"Note: no row of {table.path} has {' or '.join(concepts)} = {text}; --missing-concept {text} marks none "
+            "of them as not known.", err=True)  # fmt: skip
     return found
 
 

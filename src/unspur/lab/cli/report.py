@@ -151,7 +151,7 @@ def report_command(
         table = table.like(getattr(fitted, "feature_names_in_", None), fitted.n_features_in_)
     missing = missing_values(missing_concept, table, concept)
     if removal is None:
-        say_left_out(concept_labels(table, concept, missing), together=options["orthogonality"] == "auto")
+        notes += say_left_out(concept_labels(table, concept, missing), together=options["orthogonality"] == "auto")
     else:
         notes += of_other_labels(fitted, table, main, concept, missing)
     others: dict[str, Table | None] = {}

@@ -96,6 +96,7 @@ def find(
     methods = chosen_methods(compare, remover)
     rows = _rows(remover, train, test, validation, (main, concept))
     learnt, judged = rows["training"], rows["test"]
+    fitted = _fitted_on(remover, learnt)
     notes = _about_columns(learnt.Z, remover) if notes is None else [note[:1].upper() + note[1:] for note in notes]
     content = content_of(pictures, texts, len(judged))
     called = _ids(ids, content, len(judged))
@@ -132,7 +133,7 @@ def find(
         elif encoder is not None:
             looks = looks_of(encoder, content, judged.Z, remover, layers, few, reduction)
     return Findings(
-        main=main, concepts=tuple(judged.concepts), classes=judged.y.classes, train_rows=len(learnt),
+        main=main, concepts=tuple(judged.concepts), classes=judged.y.classes, train_rows=_with_concept(learnt) if fitted else len(learnt),
         judged=tuple(lines), group=judged.group, groups=tuple(before.accuracy.labels()), ids=called,
         right_before=before.right, right_after=after.right, view=view, shown=stratified(judged.group, most, drawing),
         angles=angles, shared=shared, certificate=certain.certificate,
@@ -145,13 +146,18 @@ def find(
         ),
         warnings=(*_warnings(remover, rows, lines, certain.used), *notes), choice=removal.choice,
         source=_source(main, judged) if source is None else source, keep=_keep(remover, command, saved),
-        fitted_on_these=_fitted_on(remover, learnt), **_of_the_fit(remover, judged, main),
+        fitted_on_these=fitted, **_of_the_fit(remover, judged, main),
     )  # fmt: skip
 
 
 def _fitted_on(remover: Remover, rows: Labelled) -> bool:
     """Whether these rows, or those of them whose concept is known, are the rows of the fit."""
     return any(fingerprint(row_hashes(z)) == remover.training_hash_ for z in (rows.Z, rows.Z[rows.known]))
+
+
+def _with_concept(rows: Labelled) -> int:
+    """How many rows a fit has: those with a concept, or with one of several."""
+    return int(np.any([label.present for label in rows.concepts.values()], axis=0).sum())
 
 
 def _of_the_fit(remover: Remover, rows: Labelled, main: str) -> dict[str, Any]:
