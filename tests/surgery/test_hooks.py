@@ -347,10 +347,35 @@ def test_a_module_that_does_not_run_is_said(model, x):
     said = pytest.warns(NothingRemovedWarning, match="'unused' did not, so the removal changed nothing")
     with said, surgery.attach(aside, "unused", make("remove")):
         aside(x)
-    with surgery.attach(aside, "unused", make("remove")):
-        pass  # control: nothing ran
     with surgery.attach(aside, "used", make("remove")):
-        aside(x)
+        aside(x)  # control
+    with pytest.warns(NothingRemovedWarning, match="did not run"), surgery.attach(aside, "used", make("remove")):
+        pass
+    with pytest.raises(KeyError), surgery.attach(aside, "used", make("remove")):  # which says enough
+        raise KeyError
+
+
+def test_a_model_that_was_compiled_before_is_said_to_take_no_notice(model, x):
+    torch._dynamo.reset()
+    compiled, removal = torch.compile(model, backend="eager"), make("remove")
+    before = compiled(x)
+    said = pytest.warns(NothingRemovedWarning, match=r"compiled and called before takes no notice.*_dynamo\.reset\(\)")
+    with said, surgery.attach(model, "body", removal):
+        assert torch.equal(compiled(x), before)
+    torch._dynamo.reset()
+    with surgery.attach(model, "body", removal):  # as the warning advises
+        assert not torch.allclose(compiled(x), before)
+    torch._dynamo.reset()
+
+
+def test_an_attachment_that_was_not_entered_cannot_be_left(model, x):
+    attachment = surgery.attach(model, "body", make("remove"))
+    with pytest.raises(InputError, match="'body' is left and was not entered"):
+        attachment.__exit__(None, None, None)
+    plain = model(x)
+    with attachment:
+        assert not torch.equal(model(x), plain)  # control: it still acts
+    assert torch.equal(model(x), plain)
 
 
 class TestNumbers:
