@@ -143,7 +143,9 @@ class Attachment:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if not self._depth:
-            raise InputError(f"The attachment to {self.path!r} is left and was not entered. Use it in a with statement.")
+            raise InputError(
+                f"The attachment to {self.path!r} is left and was not entered. Use it in a with statement."
+            )
         self._depth -= 1
         if self._depth:
             return
@@ -151,17 +153,14 @@ class Attachment:
             self._handles.pop().remove()
         if kind is not None or self._runs["module"]:
             return
-        if self._runs["model"]:
-            told = (
-                f"The model ran and its module {self.path!r} did not, so the removal changed nothing. Attach to a module "
-                "that the forward pass goes through."
-            )
-        else:
-            told = (
-                f"{repr(self.path) if self.path else 'The model'} did not run in the block as far as hooks can tell, so "
-                "the removal changed nothing. A model that was compiled and called before takes no notice of it: attach "
-                "before the first call of the compiled model, or call torch._dynamo.reset() in between."
-            )
+        ran = f"The model ran and its module {self.path!r} did not" if self._runs["model"] else (
+            f"{repr(self.path) if self.path else 'The model'} did not run in the block, as far as hooks can tell"
+        )  # fmt: skip
+        told = (
+            f"{ran}, so the removal changed nothing. Attach to a module that the forward pass goes through. A model that "
+            "was compiled and called before takes no notice of the removal: attach before the first call of the "
+            "compiled model, or call torch._dynamo.reset() in between."
+        )
         warnings.warn(told, NothingRemovedWarning, stacklevel=2)
 
     def _note_run(self, _module: Any, _inputs: Any) -> None:
