@@ -66,8 +66,8 @@ def attach(
     tuple, a list or a mapping such as a ``ModelOutput`` of transformers; the rest of that stays as it is. If more than
     one tensor in it has as many features as the removal, `output` must name the one that the network goes on with.
     Gradients flow. With activation checkpointing, call ``backward`` inside the block, since it runs the forward pass
-    again. A block in which the module does not run issues a NothingRemovedWarning; so it is with a model that was compiled
-    (``torch.compile``) and called before the block, which takes no notice of it.
+    again. A block in which the module does not run issues a NothingRemovedWarning; so it is with a model that was
+    compiled (``torch.compile``) and called before the block, which takes no notice of it.
 
     Parameters
     ----------
@@ -157,8 +157,8 @@ class Attachment:
             f"{repr(self.path) if self.path else 'The model'} did not run in the block, as far as hooks can tell"
         )  # fmt: skip
         told = (
-            f"{ran}, so the removal changed nothing. Attach to a module that the forward pass goes through. A model that "
-            "was compiled and called before takes no notice of the removal: attach before the first call of the "
+            f"{ran}, so the removal changed nothing. Attach to a module that the forward pass goes through. A model "
+            "that was compiled and called before takes no notice of the removal: attach before the first call of the "
             "compiled model, or call torch._dynamo.reset() in between."
         )
         warnings.warn(told, NothingRemovedWarning, stacklevel=2)

@@ -64,7 +64,8 @@ def _require_two_labels(ctx: click.Context, parameter: click.Parameter, given: t
 def label_options(function: F) -> F:
     """Options that say which columns or arrays are the labels."""
     for option in (
-        click.option("--missing-concept", help="Value of a concept that means not known, besides empty and NaN."),
+        click.option("--missing-concept",
+                     help="Value of a concept that means not known, besides empty cells and NaN, NA, None or null."),
         ignore_option("A column that is neither feature nor label; may be repeated."),
         click.option("--concept", required=True, multiple=True, metavar="NAME", callback=_concepts,
                      shell_complete=columns_of("file", "files"),
@@ -124,10 +125,14 @@ def missing_values(text: str | None, table: Table, concepts: Sequence[str]) -> d
 
     A value that no row has is noted on standard error.
     """
+    from unspur.lab.files import NOT_THERE
+
     if text is None:
         return dict.fromkeys(concepts)
     known = {name: [value for value in table.label(name).ravel().tolist() if value is not None] for name in concepts}
     found = {name: _value(text, values) for name, values in known.items()}
+    if text in NOT_THERE or not text.strip():  # of a column of a file these are gaps already
+        return found
     if all(value is None for value in found.values()):
         are = "the concept is a number" if len(found) == 1 else "the concepts are numbers"
         raise click.BadParameter(f"{are}, {text!r} is not.", param_hint="--missing-concept")
@@ -209,13 +214,15 @@ def read_rows(
     progress: bool = False,
     cluster: Any = None,
     others: Sequence[Conditions] = (),
+    classes: Sequence[str] = (),
 ) -> Table:
     """The rows of a file, of several, or of a store that meet the conditions, whose columns are no features.
 
     Nor are the columns that the conditions of `others`, the rows to test or validate on, name, if the file has them.
+    The labels `classes` have gaps where a cell says that there is no value, with a note on standard error.
     With a Dask client as `cluster` its workers read them.
     """
-    from unspur.lab.files import read_table
+    from unspur.lab.files import read_table, with_gaps
 
     refuse_ignored_labels(labels, ignore)
 
@@ -231,6 +238,9 @@ def read_rows(
         from unspur.lab.files.clustered import read_clustered
 
         table = read_clustered([file] if isinstance(file, str) else file, names, unwanted, cluster)
+    table, notes = with_gaps(table, classes)
+    for note in notes:
+        say(f"Note: {note}", err=True)
     for name, value in where:
         table = table.where(name, value)
     dropped = [name for name in deciding if name in ignore]

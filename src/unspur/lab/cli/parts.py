@@ -28,9 +28,10 @@ def read_like(
     ignore: tuple[str, ...],
     where: Conditions,
     others: Sequence[Conditions] = (),
+    classes: Sequence[str] = (),
 ) -> Table:
-    """Rows of another file with the features of `table`, in its order; see `read_rows` for `others`."""
-    return read_rows(path, labels, ignore, where, others=others).like(table.features, table.Z.shape[1])
+    """Rows of another file with the features of `table`, in its order; see `read_rows` for `others` and `classes`."""
+    return read_rows(path, labels, ignore, where, others=others, classes=classes).like(table.features, table.Z.shape[1])
 
 
 def divided(

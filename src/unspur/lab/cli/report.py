@@ -144,7 +144,7 @@ def report_command(
     labels = with_clusters((main, *concept), clusters)
     labels += _aside(show, file, needed=test_file in (None, file))
     conditions = (where, test_where, validation_where)
-    table = read_rows(file, labels, ignore, where, others=conditions)
+    table = read_rows(file, labels, ignore, where, others=conditions, classes=(main, *concept))
     notes = look_at(table, main, concept)
     if removal is not None:  # its features, in its order
         fitted = load(removal)
@@ -159,7 +159,9 @@ def report_command(
         labels = with_clusters((main, *concept), clusters)
         labels = labels if name == "validation" else aside(labels, clusters, path)
         labels += _aside(show, path, needed=name == "test")
-        others[name] = None if path is None else read_like(table, path, labels, ignore, chosen, conditions)
+        others[name] = (
+            None if path is None else read_like(table, path, labels, ignore, chosen, conditions, (main, *concept))
+        )
     test = others["test"]
     if removal is not None:
         notes = [*notes, flattered(file, held_out=test is None)]

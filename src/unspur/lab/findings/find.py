@@ -133,7 +133,8 @@ def find(
         elif encoder is not None:
             looks = looks_of(encoder, content, judged.Z, remover, layers, few, reduction)
     return Findings(
-        main=main, concepts=tuple(judged.concepts), classes=judged.y.classes, train_rows=_with_concept(learnt) if fitted else len(learnt),
+        main=main, concepts=tuple(judged.concepts), classes=judged.y.classes,
+        train_rows=_with_concept(learnt) if fitted else len(learnt),
         judged=tuple(lines), group=judged.group, groups=tuple(before.accuracy.labels()), ids=called,
         right_before=before.right, right_after=after.right, view=view, shown=stratified(judged.group, most, drawing),
         angles=angles, shared=shared, certificate=certain.certificate,
