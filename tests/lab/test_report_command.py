@@ -311,6 +311,27 @@ def test_a_removal_of_other_columns_is_refused(table):
     assert "lacks the columns" in said
 
 
+@pytest.mark.parametrize("how", ["held out", "chosen", "a file"])
+def test_rows_without_a_name_are_called_by_their_number_in_the_file(table, how):
+    table["part"] = ["train", "test"] * 350
+    table.to_csv("rows.csv", index=False)
+    table[table["part"] == "test"].to_csv("test.csv", index=False)
+    chosen = ["--where", "part=train", "--test-where", "part=test"]
+    options = {"held out": [], "chosen": chosen, "a file": ["--test", "test.csv"]}[how]
+    unspur("report", "rows.csv", *LABELS, "--ignore", "shot", "--ignore", "part", "--cv", "0", *options)
+    page = html.unescape(Path("report.html").read_text(encoding="utf-8"))
+    frame = pd.read_csv("test.csv" if how == "a file" else "rows.csv")
+    assert f"“row 7” is the seventh row of {'test' if how == 'a file' else 'rows'}.csv, not counting the line" in page
+    rows = re.findall(r'class="id">row (\d+)</th><td>(.*?)</td>', page)
+    assert len(rows) >= 8
+    for number, group in rows:
+        line = frame.iloc[int(number) - 1]
+        assert line["bird"] in group, (number, group)
+        assert line["place"] in group, (number, group)
+    if how == "chosen":
+        assert all(int(number) % 2 == 0 for number, _ in rows)
+
+
 def test_a_removal_of_another_concept_is_refused_or_noted(table):
     table = table.drop(columns="shot").assign(side=np.where(table["f3"] > 0, "sea", "forest"))
     table["task"], table["race"] = np.where(table["f2"] > 0, "water", "land"), np.where(table["f3"] > 0, "a", "b")

@@ -181,6 +181,7 @@ def report_command(
         remover, rows, compared, watched, main=main, concept=concept, image_shape=image_shape, seed=seed,
         saved=removal or save, command=shlex.join(["unspur", "report", *ctx.meta[TYPED]]),
         **content, **_network(encoder_name, table), ids=test.columns.get("id"), notes=notes,
+        numbers=(file if test_file is None else test_file, range(len(test.Z)) if test.kept is None else test.kept),
         source=_source(ctx.params),
     )  # fmt: skip
     write_page(found, output, title=title, overwrite=force)

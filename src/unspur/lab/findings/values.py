@@ -200,6 +200,7 @@ class Findings:
     source : how the command line is told of these rows, "FILE --main … --concept …"; "" where they are in no file.
     train_rows, fitted_on_these : number of training rows, those with a concept if the removal was fitted on them; and
         whether it was.
+    numbered : the file in which rows that are called "row 7" have this number, counted from 1; "" if none are.
     keep : a command that keeps the removal or, where it was kept, applies it.
     """
 
@@ -238,6 +239,7 @@ class Findings:
     source: str = ""
     keep: str = ""
     fitted_on_these: bool = True
+    numbered: str = ""
 
     @property
     def before(self) -> Judged:
