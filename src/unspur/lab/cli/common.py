@@ -188,6 +188,19 @@ def _conditions(ctx: click.Context, parameter: click.Parameter, given: tuple[str
     return tuple((name, value) for name, _, value in (text.partition("=") for text in given))
 
 
+def _conditions_on(file: str | Sequence[str], where: Conditions) -> Conditions:
+    """Conditions on the columns that a file has: with several "=", the longest name that one of them has."""
+    if not any("=" in value for _, value in where):
+        return where
+    names = column_names(file if isinstance(file, str) else file[0])
+    found = []
+    for condition in where:
+        text = "=".join(condition)
+        name = max((name for name in names if text.startswith(f"{name}=")), key=len, default=condition[0])
+        found.append((name, text[len(name) + 1 :]))
+    return tuple(found)
+
+
 def where_option(of: str | None = None) -> Callable[[F], F]:
     """The option that chooses rows of FILE; with `of` ("test"), rows of the file that option names."""
     text = f"Only rows of the --{of} file (of FILE, if none is given)" if of else "Only rows of FILE"
@@ -225,9 +238,13 @@ def read_rows(
     from unspur.lab.files import read_table, with_gaps
 
     refuse_ignored_labels(labels, ignore)
-
+    where = _conditions_on(file, where)
     deciding = [name for name, _ in where if name not in labels]
-    elsewhere = {name for conditions in others for name, _ in conditions} - {*labels, *deciding, *ignore}
+    elsewhere = {name for conditions in others for name, _ in _conditions_on(file, conditions)} - {
+        *labels,
+        *deciding,
+        *ignore,
+    }
     if elsewhere:
         elsewhere &= set(column_names(file if isinstance(file, str) else file[0]))
     names = (*labels, *deciding, *sorted(elsewhere))
