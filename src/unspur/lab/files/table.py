@@ -116,8 +116,11 @@ def _is(column: Array, value: str) -> BoolArray:
 def words_of(column: Array) -> list[str]:
     """Values as they are written, gaps as empty words; dates as ISO 8601 has them, with no more digits than needed."""
     if column.dtype.kind == "M":
-        units = [unit for unit in ("D", "s", "ms", "us") if np.array_equal(column.astype(f"M8[{unit}]"), column, True)]
-        return ["" if word == "NaT" else word for word in np.datetime_as_string(column, *units[:1]).tolist()]
+        for unit in ("D", "s", "ms", "us"):
+            if np.array_equal(coarse := column.astype(f"M8[{unit}]"), column, equal_nan=True):
+                column = coarse
+                break
+        return ["" if word == "NaT" else word for word in np.datetime_as_string(column).tolist()]
     if column.dtype.kind == "m":
         return ["" if np.isnat(value) else str(value) for value in column]
     return ["" if value is None or value != value else str(value) for value in column.tolist()]
