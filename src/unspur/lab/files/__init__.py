@@ -9,9 +9,20 @@
     Parquet files ── streaming.py: a removal applied, a piece at a time ──▶ Parquet files
 """
 
-from unspur.lab.files.reading import is_parquet, read_table
+from unspur.lab.files.reading import NOT_THERE, is_parquet, read_table, with_gaps
 from unspur.lab.files.streaming import clean_parquet
 from unspur.lab.files.table import KINDS, Table, apply_removal, within
 from unspur.lab.files.writing import write_rows
 
-__all__ = ["KINDS", "Table", "apply_removal", "clean_parquet", "is_parquet", "read_table", "within", "write_rows"]
+__all__ = [
+    "KINDS",
+    "NOT_THERE",
+    "Table",
+    "apply_removal",
+    "clean_parquet",
+    "is_parquet",
+    "read_table",
+    "with_gaps",
+    "within",
+    "write_rows",
+]

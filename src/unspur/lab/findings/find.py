@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from unspur._threads import one_thread_if_narrow
 from unspur._typing import Array
+from unspur.certificate import fingerprint, row_hashes
 from unspur.exceptions import InputError
 from unspur.lab.compare import shared_rows
 from unspur.lab.files.features import NAMED, dominating
@@ -47,6 +48,7 @@ def find(
     pictures: Any = None,
     texts: Any = None,
     ids: Sequence[str] | None = None,
+    numbers: tuple[str, Sequence[int]] | None = None,
     image_shape: Sequence[int] | None = None,
     to_pixels: ToPixels | None = None,
     encoder: Any = None,
@@ -77,6 +79,8 @@ def find(
     pictures, texts : what the test rows are rows of. Pictures are an array (n, h, w) or (n, h, w, 3), paths, PIL images
         or `Examples`; texts are strings, or pairs of them.
     ids : what the test rows are called.
+    numbers : for rows that are called nothing: the file that the test rows are in, and their indices there. The page
+        counts from 1.
     image_shape, to_pixels : where rows are pictures, (h, w) or (h, w, 3); and the affine map from rows to pixels where
         they are not pixels themselves, such as ``pca.inverse_transform``.
     encoder, reduction : the network that the rows come from, and the principal components that they were reduced to, to
@@ -94,9 +98,10 @@ def find(
     methods = chosen_methods(compare, remover)
     rows = _rows(remover, train, test, validation, (main, concept))
     learnt, judged = rows["training"], rows["test"]
+    fitted = _fitted_on(remover, learnt)
     notes = _about_columns(learnt.Z, remover) if notes is None else [note[:1].upper() + note[1:] for note in notes]
     content = content_of(pictures, texts, len(judged))
-    called = _ids(ids, content, len(judged))
+    called = _ids(ids, content, len(judged), numbers)
     # One generator each: a number of rows more or less leaves the other choices alone.
     drawing, probing, showing = np.random.default_rng(seed).spawn(3)
     with one_thread_if_narrow(learnt.Z.shape[1]):
@@ -130,7 +135,8 @@ def find(
         elif encoder is not None:
             looks = looks_of(encoder, content, judged.Z, remover, layers, few, reduction)
     return Findings(
-        main=main, concepts=tuple(judged.concepts), classes=judged.y.classes, train_rows=len(learnt),
+        main=main, concepts=tuple(judged.concepts), classes=judged.y.classes,
+        train_rows=_with_concept(learnt) if fitted else len(learnt),
         judged=tuple(lines), group=judged.group, groups=tuple(before.accuracy.labels()), ids=called,
         right_before=before.right, right_after=after.right, view=view, shown=stratified(judged.group, most, drawing),
         angles=angles, shared=shared, certificate=certain.certificate,
@@ -143,8 +149,18 @@ def find(
         ),
         warnings=(*_warnings(remover, rows, lines, certain.used), *notes), choice=removal.choice,
         source=_source(main, judged) if source is None else source, keep=_keep(remover, command, saved),
-        **_of_the_fit(remover, judged, main),
+        fitted_on_these=fitted, numbered=_numbered(called, numbers), **_of_the_fit(remover, judged, main),
     )  # fmt: skip
+
+
+def _fitted_on(remover: Remover, rows: Labelled) -> bool:
+    """Whether these rows, or those of them whose concept is known, are the rows of the fit."""
+    return any(fingerprint(row_hashes(z)) == remover.training_hash_ for z in (rows.Z, rows.Z[rows.known]))
+
+
+def _with_concept(rows: Labelled) -> int:
+    """How many rows a fit has: those with a concept, or with one of several."""
+    return int(np.any([label.present for label in rows.concepts.values()], axis=0).sum())
 
 
 def _of_the_fit(remover: Remover, rows: Labelled, main: str) -> dict[str, Any]:
@@ -248,14 +264,23 @@ def _about_columns(z: Array, remover: Remover) -> list[str]:
     return [*found[:NAMED], f"So it is with {len(found) - NAMED} more columns."] if len(found) > NAMED else found
 
 
-def _ids(ids: Sequence[str] | None, content: Any, n: int) -> tuple[str, ...]:
+def _ids(
+    ids: Sequence[str] | None, content: Any, n: int, numbers: tuple[str, Sequence[int]] | None = None
+) -> tuple[str, ...]:
     """Names of the test rows: those given, those that the pictures have, or their numbers."""
     given = ids if ids is not None else getattr(content, "ids", None)
+    if given is None and numbers is not None:
+        given = [f"row {index + 1}" for index in numbers[1]]
     if given is None:
         return tuple(map(str, range(n)))
     if len(given) != n:
         raise InputError(f"There are {len(given)} ids for {n} test rows; each row needs one.")
     return tuple(map(str, given))
+
+
+def _numbered(called: Sequence[str], numbers: tuple[str, Sequence[int]] | None) -> str:
+    """The file that rows are numbered in, where they are called by their number."""
+    return numbers[0] if numbers is not None and called[0] == f"row {numbers[1][0] + 1}" else ""
 
 
 def _warnings(remover: Remover, rows: Mapping[str, Labelled], lines: Sequence[Judged], used: str) -> tuple[str, ...]:
