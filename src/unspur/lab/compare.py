@@ -35,7 +35,7 @@ class Comparison:
     parameters: dict[str, Any]
     seconds: float
     problem: str = ""
-    #: Of the head on held-out rows, with groups of equal weight: what a choice between methods may go by.
+    #: Of the head on held-out rows, `selection.tempered_loss`: what a choice between methods may go by.
     validation_loss: float | None = None
     #: "largest" or "smallest", where the penalty is the last on that side of those tried.
     edge: str = ""

@@ -84,7 +84,8 @@ class Judge:
         tried = ", ".join(f"{penalty:g}" for penalty in self.penalties)
         said = (
             f"The penalty of every last layer is the one of {tried} (times the mean variance of its rows) with the "
-            f"least loss on {on}, in which every group has the same weight."
+            f"least loss on {on}, in which every group has the same weight and all logits are multiplied by the factor "
+            "that serves the layer best, so that how sure it is does not count."
         )
         return (said, *chosen.notes)
 
