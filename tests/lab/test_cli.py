@@ -178,7 +178,7 @@ def test_demo_raises_the_worst_group_and_draws_a_figure(tmp_path):
     pytest.importorskip("matplotlib")
     result = json.loads(unspur("demo", "--json", "--output", "figure.png", cwd=tmp_path))
     before, after = result["accuracy"]["as they are"], result["accuracy"]["JSE"]
-    assert after["worst"] > before["worst"] + 0.15
+    assert after["worst"] > before["worst"] + 0.1
     assert after["group_average"] > before["group_average"]
     # What stands beside it: a group-weighted layer without any removal, and a removal of one direction, do as well.
     weighted = result["accuracy"]["as they are, group-weighted"]

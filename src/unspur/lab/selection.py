@@ -3,7 +3,7 @@
 Every last layer that a verb, a page or a table speaks of has a penalty that `choose_layer` chose: by that loss with the
 logits times the factor that serves it best, `tempered_loss`. The paper's rule, which its experiments are repeated by,
 takes logits as they are, `group_loss`. It makes plain layers on correlated rows too weak, and so flatters removals:
-such a layer is sure and wrong in small groups, and a larger penalty is rewarded for making it less sure, not less wrong.
+such a layer is sure and wrong in small groups, and a larger penalty is rewarded for making it less sure, not right.
 """
 
 from __future__ import annotations
