@@ -11,7 +11,7 @@ from unspur import ERM, JSE, LEACE, GroupWeighted
 from unspur.lab.cli import main
 from unspur.lab.compare import REMOVERS, _cleaned, compare
 from unspur.lab.datasets import make_toy
-from unspur.lab.selection import GRIDS, Rows, choose_layer, group_loss, select_first_pair, select_head
+from unspur.lab.selection import GRIDS, PENALTIES, Rows, choose_layer, group_loss, select_first_pair, select_head
 from unspur.metrics import group_accuracy
 
 
@@ -32,7 +32,7 @@ def test_every_pair_is_a_line_with_what_was_measured(results):
         assert not result.problem
         low, high = result.accuracy.worst_interval()
         assert low < result.accuracy.worst < high
-        assert result.parameters["weight_decay"] in GRIDS[result.head]["weight_decay"]
+        assert result.parameters["weight_decay"] in PENALTIES
         assert (result.removed > 0) == (result.remover != "none")
 
 
@@ -140,7 +140,7 @@ def test_command_line(tmp_path):
 def test_every_remover_balances_the_same_classes():
     train, test = rows(0, rho=0.9), rows(1, rho=0.0)
     by_hand = LEACE(balance="group").fit(train.Z, train.y, concept=train.concept)
-    head = choose_layer(ERM(random_state=0), GRIDS["ERM"], _cleaned(by_hand, train)).head
+    head = choose_layer(ERM(random_state=0), {"weight_decay": PENALTIES}, _cleaned(by_hand, train)).head
     expected = group_accuracy(test.y, head.predict(by_hand.transform(test.Z)), test.concept).worst
     balanced, plain = (compare(train, test, None, ["LEACE"], ["ERM"], balance=b)[0] for b in ("group", "none"))
     assert balanced.accuracy.worst == pytest.approx(expected)

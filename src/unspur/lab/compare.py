@@ -42,7 +42,7 @@ class Comparison:
     parameters: dict[str, Any]
     seconds: float
     problem: str = ""
-    #: Of the head on held-out rows, with groups of equal weight: what a choice between methods may go by.
+    #: Of the head on held-out rows, `selection.tempered_loss`: what a choice between methods may go by.
     validation_loss: float | None = None
     #: "largest" or "smallest", where the penalty is the last on that side of those tried.
     edge: str = ""
@@ -135,7 +135,8 @@ def choose_head(
 ) -> Selection:
     """A last layer by name, its parameters chosen by `selection.choose_layer` with these penalties among them."""
     grid = dict(GRIDS[name])
-    grid["weight_decay"] = tuple(dict.fromkeys((*grid["weight_decay"], *penalties[len(PENALTIES) :])))
+    smaller = (penalty for penalty in penalties if penalty < min(grid["weight_decay"]))
+    grid["weight_decay"] = (*grid["weight_decay"], *smaller)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return choose_layer(HEADS[name](random_state=seed), grid, train, validation, seed=seed, every=every)

@@ -87,7 +87,8 @@ class Judge:
         said = (
             f"The penalty of every last layer is the one of {tried} (times the mean variance of its rows) with the "
             f"least loss on {on}, in which every group {'that has rows there ' if chosen.notes else ''}has the same "
-            "weight."
+            "weight and all logits are multiplied by the factor that serves the layer best, so that how sure it is "
+            "does not count."
         )
         return (said, *chosen.notes)
 
