@@ -96,9 +96,10 @@ def one_after_the_other(
     estimator._add_to_memory(*memory)
     if of_validation is not None:
         estimator._remember_validation(of_validation)
-    _warn_of_copies(train if validation is None else validation, used)
     classes = tuple(label.classes for label in labels)
+    traces = [replace(trace, reused=used) for trace in traces]
     estimator.trace_ = traces[0] if len(traces) == 1 else Traces.of(traces)
+    _warn_of_copies(train if validation is None else validation, estimator.reused)
     if len(tasks) == 1:
         estimator.concept_classes_ = single
     else:
@@ -120,15 +121,10 @@ def _with_copies(sample: Sample, z: Array, hashes: Any) -> Sample:
     return replace(sample, clusters=found, copies=True)
 
 
-def _warn_of_copies(judged_on: Sample, used: int) -> None:
+def _warn_of_copies(judged_on: Sample, reused: str) -> None:
     """Say which of the rows that directions were judged on are copies of each other, or of rows they came from."""
-    if used:
-        warnings.warn(
-            f"{used:,} rows of X_val are training rows as well: what is judged on them looks better than it is. Leave "
-            "them out of one of the two.",
-            UsedRowsWarning,
-            stacklevel=4,
-        )
+    if reused:
+        warnings.warn(f"{reused} Leave them out of one of the two.", UsedRowsWarning, stacklevel=4)
     if judged_on.copies:
         code = judged_on.clusters
         warnings.warn(
