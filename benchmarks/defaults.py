@@ -179,7 +179,8 @@ Written by `make defaults` (`benchmarks/defaults.py`), version {version}; {runs}
 
 Every default of `JSE` except the one named in the first column. Accuracies are those of a plain last layer (ERM) on test
 rows in which concept and task are independent. Its penalty is chosen by the one rule of `unspur.selection`: the least
-loss, with groups of equal weight, on validation rows (photodigits) or on a fifth of the training rows (Toy).
+loss, with groups of equal weight and logits times the best factor, on validation rows (photodigits) or on a fifth of the
+training rows (Toy).
 
 ## Toy: the truth is known
 

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from tests.optional import pandas as pd
 from unspur import INLP, JSE, LEACE, SAL, SPLINCE, load
-from unspur.certificate import Certificate, fingerprint, row_hashes
+from unspur.certificate import Certificate, certify, fingerprint, row_hashes
 from unspur.datasets import make_toy
 from unspur.exceptions import UsedRowsWarning
 
@@ -261,3 +262,30 @@ def test_counted_rows_are_equal_by_chance_and_not_said_to_be_used():
     assert not any("used" in note or "rounding" in note for note in leace.certificate(other, None, concept).notes)
     with pytest.warns(UsedRowsWarning, match="1,000 of the 1,000"):  # the very rows of the fit are noticed
         leace.certificate(rows, None, concept)
+
+
+def test_a_rare_class_of_the_task_is_a_note_that_names_it():
+    rng = np.random.default_rng(0)
+    concept, y = rng.integers(2, size=300), rng.choice(["cat", "dog"], size=300)
+    y[:2] = "owl"
+    Z = rng.standard_normal((300, 6)) + 2.0 * concept[:, None] * np.eye(6)[0]
+    found = LEACE().fit(Z[:150], concept=concept[:150]).certificate(Z[150:], y[:150], concept[150:])
+    assert found.task is None
+    assert "concept" in found.probe
+    assert any(note.startswith("task: not measured. There are 2 rows with y=owl in 5 folds") for note in found.notes)
+
+
+@pytest.mark.parametrize(("features", "threads"), [(8, {1}), (600, {2})])
+def test_narrow_rows_are_measured_with_one_thread(features, threads, monkeypatch):
+    seen = set()
+
+    def look(*arguments):
+        seen.update(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
+        return certify(*arguments)
+
+    monkeypatch.setattr("unspur.removers.base.certify", look)
+    rng = np.random.default_rng(0)
+    Z, concept = rng.standard_normal((40, features)), np.arange(40) % 2
+    with threadpool_limits(2, user_api="blas"):
+        SAL().fit(Z[:20], concept=concept[:20]).certificate(Z[20:], concept=concept[20:])
+    assert seen == threads

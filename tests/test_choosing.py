@@ -1,18 +1,31 @@
 """One rule for the penalty of every last layer: held-out rows, groups of equal weight, one grid for all."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from tests.probing import quick_probes
-from unspur import ERM, SAL, GroupWeighted
+from unspur import ERM, LEACE, SAL, GroupWeighted
 from unspur.compare import choose_head, compare
 from unspur.datasets import make_toy
 from unspur.heads.base import fit_path
 from unspur.metrics import group_accuracy
 from unspur.report import find
-from unspur.selection import PENALTIES, Rows, choose_layer, group_loss, held_out, penalties_for
+from unspur.selection import (
+    PAPER_PENALTIES,
+    PENALTIES,
+    Rows,
+    choose_layer,
+    group_loss,
+    held_out,
+    penalties_for,
+    select_head,
+    tempered_loss,
+)
 
 GRID = {"weight_decay": PENALTIES}
+PAPER = {"weight_decay": PAPER_PENALTIES}
 
 
 def rows(seed=0, n=800, rho=0.8):
@@ -46,7 +59,7 @@ def test_a_column_of_another_scale_makes_no_headline(scale):
 
     left = [Rows(clean(train.Z), train.y, train.concept) for clean in (np.asarray, sal.transform)]
     assert gain([ERM(weight_decay=0.01).fit(part.Z, part.y) for part in left]) > 35  # a penalty that nobody chose
-    assert gain([choose_layer(ERM(), GRID, part).head for part in left]) > 35  # from penalties all too large for it
+    assert gain([choose_layer(ERM(), PAPER, part).head for part in left]) > 35  # from penalties all too large for it
     level = [Rows(part.Z / np.r_[np.ones(8), scale], part.y, part.concept) for part in (train, test)]
     with quick_probes():
         found, well_scaled = find(sal, train, test), find(sal, *level)
@@ -77,7 +90,7 @@ def test_without_validation_rows_a_fifth_chooses_and_all_train(head):
     losses = {}
     for penalty in PENALTIES:
         one = head(weight_decay=penalty).fit(rest.Z, rest.y, concept=rest.concept)
-        losses[penalty] = group_loss(one, chosen_on)
+        losses[penalty] = tempered_loss(one, chosen_on)
     assert found.penalty == min(losses, key=losses.get)
     assert {tried["weight_decay"]: loss for tried, loss in found.table} == pytest.approx(losses)
     again = head(weight_decay=found.penalty).fit(train.Z, train.y, concept=train.concept)
@@ -92,9 +105,86 @@ def test_every_group_has_one_say_however_small():
     found = choose_layer(ERM(), GRID, train, many)
     fits = fit_path(ERM(), PENALTIES, train.Z, train.y)
     by_rows = [-np.mean(np.log(one.predict_proba(many.Z)[np.arange(1500), many.y])) for one in fits]
-    assert [group_loss(one, many) for one in fits] == [loss for _, loss in found.table]
+    assert [tempered_loss(one, many) for one in fits] == pytest.approx([loss for _, loss in found.table])
     assert found.penalty == PENALTIES[int(np.argmin([loss for _, loss in found.table]))]
     assert np.std(np.array(by_rows) - [loss for _, loss in found.table]) > 1e-3  # they are not the same rule
+
+
+def shifted(seed, n, agreement, d=30, classes=2):
+    """The task shifts one column a little, the concept another one twice as much."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(classes, size=n)
+    concept = np.where(rng.random(n) < agreement, y, (y + rng.integers(1, classes, size=n)) % classes)
+    Z = rng.standard_normal((n, d))
+    Z[:, : classes - 1] += 2.0 * (y[:, None] == np.arange(1, classes))
+    Z[:, -classes + 1 :] += 4.0 * (concept[:, None] == np.arange(1, classes))
+    return Rows(Z, y, concept)
+
+
+@pytest.mark.parametrize(("classes", "least"), [(2, 10), (3, 10)])
+def test_a_plain_layer_on_correlated_rows_is_not_made_weak(classes, least):
+    """Plain loss rewards a penalty for making such a layer less sure where it is wrong; it is as wrong, or more so."""
+    chosen, paper, best = [], [], []
+    for seed in range(3):
+        train = shifted(seed, 2000, 0.95, classes=classes)
+        test = shifted(100 + seed, 4000, 1 / classes, classes=classes)
+        aside = held_out(train.group, 0.2, np.random.default_rng(0))
+        found = choose_layer(ERM(), GRID, train, every=True)
+        worst = {
+            penalty: 100 * group_accuracy(test.y, layer.predict(test.Z), test.concept).worst
+            for penalty, layer in found.fitted.items()
+        }
+        by_loss = select_head(ERM(), GRID, train.select(~aside), train.select(aside)).penalty
+        chosen.append(worst[found.penalty])
+        paper.append(worst[by_loss])
+        best.append(max(worst.values()))
+    assert np.mean(best) - np.mean(chosen) < 1
+    assert np.mean(best) - np.mean(paper) > least  # control: what the paper's rule costs here
+
+
+def test_after_a_removal_the_choice_is_as_good():
+    """The rule must not serve the rows as they are at the cost of the cleaned ones."""
+    behind = []
+    for seed in range(3):
+        train, test = shifted(seed, 2000, 0.9), shifted(100 + seed, 4000, 0.5)
+        leace = LEACE(balance="group").fit(train.Z, train.y, concept=train.concept)
+        found = choose_layer(ERM(), GRID, Rows(leace.transform(train.Z), train.y, train.concept), every=True)
+        worst = {
+            penalty: 100 * group_accuracy(test.y, layer.predict(leace.transform(test.Z)), test.concept).worst
+            for penalty, layer in found.fitted.items()
+        }
+        behind.append(max(worst.values()) - worst[found.penalty])
+    assert np.mean(behind) < 2
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_factor_on_the_logits_is_the_best_one(classes):
+    train, chosen_on = shifted(0, 600, 0.8, d=8, classes=classes), shifted(1, 600, 0.8, d=8, classes=classes)
+    head = ERM(weight_decay=0.01).fit(train.Z, train.y)
+    loss, coef, intercept = tempered_loss(head, chosen_on), head.coef_, head.intercept_
+
+    def at(factor):
+        head.coef_, head.intercept_ = factor * coef, factor * intercept
+        return group_loss(head, chosen_on), tempered_loss(head, chosen_on)
+
+    plain, tempered = np.array([at(factor) for factor in np.geomspace(0.05, 20, 1000)]).T
+    assert loss == pytest.approx(plain.min(), abs=1e-5)
+    assert loss <= plain.min()
+    np.testing.assert_allclose(tempered, loss, rtol=1e-9)  # how sure the layer is does not count
+    assert tempered_loss(head, replace(chosen_on, y=(chosen_on.y + 1) % classes)) < np.log(classes) + 1e-12
+
+
+def test_layers_that_a_factor_makes_equal_are_chosen_by_accuracy_and_loss():
+    """Separated rows have no loss at all with a large factor, and a layer that is mostly wrong has its best in zero."""
+    apart = rows(n=400)
+    apart = replace(apart, Z=np.column_stack([10.0 * apart.y - 5.0, apart.Z[:, :2] * 0.1]))
+    found = choose_layer(ERM(), GRID, apart)
+    assert [loss for _, loss in found.table] == pytest.approx([0.0] * len(PENALTIES), abs=1e-9)
+    assert found.penalty == min(PENALTIES)  # the surest
+    wrong = replace(apart, y=1 - apart.y)
+    found = choose_layer(ERM(), GRID, apart, wrong)
+    assert [loss for _, loss in found.table] == pytest.approx([np.log(2)] * len(PENALTIES))
+    assert found.penalty == max(PENALTIES)  # the least sure
 
 
 def test_a_path_of_penalties_is_one_fit_each():
@@ -104,6 +194,26 @@ def test_a_path_of_penalties_is_one_fit_each():
         alone = GroupWeighted(weight_decay=penalty).fit(train.Z, train.y, concept=train.concept)
         np.testing.assert_array_equal(one.coef_, alone.coef_)
         assert vars(one).keys() == vars(alone).keys()
+
+
+def test_a_group_in_two_clusters_has_a_say_and_one_in_a_single_cluster_is_named():
+    train = rows(n=600)
+    group = 2 * train.y + train.concept
+    for clusters in (1, 2):
+        code = np.random.default_rng(0).integers(40, size=600)
+        code[group == 1] = np.arange((group == 1).sum()) % clusters
+        for seed in range(5):
+            aside = held_out(group, 0.2, np.random.default_rng(seed), code)
+            assert aside[group == 1].any() == (clusters == 2)
+            assert len(np.unique(group[~aside])) == 4
+            assert not set(code[aside]) & set(code[~aside])
+        for concept in (train.concept, {"sea": train.concept}, train.concept[:, None]):
+            found = choose_layer(ERM(), GRID, Rows(train.Z, train.y, concept, code))
+            note = "1 group has no say in the choice of penalties, since the rows lie in too few clusters to hold one"
+            assert [said.startswith(note) for said in found.notes] == [True] * (clusters == 1)
+            assert clusters == 2 or f": 0, 1 ({np.sum(group == 1)} rows)." in found.notes[0]
+    found = choose_layer(ERM(), GRID, Rows(train.Z, train.y, train.concept, group))
+    assert found.notes[-1].startswith("No group has clusters to hold out, so no penalty could be chosen")
 
 
 def test_groups_of_one_row_train_and_are_told():
@@ -153,11 +263,13 @@ def test_groups_are_combinations_of_all_concepts():
 
 
 def test_a_choice_at_the_edge_says_so():
-    train = rows(n=300)
-    noise = Rows(np.random.default_rng(0).standard_normal((300, 200)), train.y, train.concept)
-    assert choose_head("ERM", noise, None, 0).edge == "largest"
-    middle = choose_layer(ERM(), {"weight_decay": (100.0, 0.05, 1e-9)}, rows(n=200), rows(1, n=2000))
+    train = shifted(0, 2000, 0.95)
+    assert choose_layer(ERM(), {"weight_decay": (1.0, 0.1)}, train).edge == "smallest"
+    assert choose_head("ERM", train, None, 0).edge == ""  # the last step gained next to nothing
+    assert choose_head("GroupWeighted", train, None, 0).edge == "largest"
+    noisy = shifted(0, 200, 0.5, d=60), shifted(1, 2000, 0.5, d=60)
+    middle = choose_layer(ERM(), {"weight_decay": (100.0, 0.05, 1e-9)}, *noisy)
     assert middle.edge == ""
-    line = compare(noise, noise, None, ["none"], ["ERM"])[0]
+    line = compare(train, train, None, ["none"], ["GroupWeighted"])[0]
     assert line.edge == "largest"
     assert line.to_dict()["edge_of_grid"] == "largest"

@@ -12,7 +12,7 @@ from unspur.cli import main
 from unspur.compare import REMOVERS, _cleaned, compare
 from unspur.datasets import make_toy
 from unspur.metrics import group_accuracy
-from unspur.selection import GRIDS, Rows, choose_layer, group_loss, select_first_pair, select_head
+from unspur.selection import GRIDS, PENALTIES, Rows, choose_layer, group_loss, select_first_pair, select_head
 
 
 def rows(seed, n=1200, rho=0.8, names=False):
@@ -32,7 +32,7 @@ def test_every_pair_is_a_line_with_what_was_measured(results):
         assert not result.problem
         low, high = result.accuracy.worst_interval()
         assert low < result.accuracy.worst < high
-        assert result.parameters["weight_decay"] in GRIDS[result.head]["weight_decay"]
+        assert result.parameters["weight_decay"] in PENALTIES
         assert (result.removed > 0) == (result.remover != "none")
 
 
@@ -48,6 +48,27 @@ def test_a_method_that_cannot_be_fitted_is_a_line_with_its_reason():
     lines = compare(same, same, same, ["none", "JSE"], ["ERM"])
     assert "concept is equal to y" in lines[1].problem
     assert lines[1].accuracy is None
+
+
+@pytest.mark.parametrize("left_out", ["a", "b", "c"])
+def test_a_class_that_only_validation_rows_have_is_named(left_out):
+    def three(seed):
+        rng = np.random.default_rng(seed)
+        y = rng.choice(["a", "b", "c"], 300)
+        return Rows(rng.standard_normal((300, 5)) + (y == "b")[:, None], y, rng.integers(2, size=300))
+
+    train = three(0)
+    (line,) = compare(train.select(train.y != left_out), three(1), three(2), ["none"], ["ERM"])
+    assert f"y of the validation rows has the class '{left_out}', which the training rows do not have" in line.problem
+
+
+def test_rows_that_are_in_two_sets_are_noted():
+    train, test = rows(0), rows(1)
+    for validation, note in ((test, "1,200 of 1,200 validation rows are test rows"), (train, "are training rows as")):
+        (line,) = compare(train, test, validation, ["none"], ["ERM"])
+        assert note in " ".join(line.notes)
+        assert len(line.notes) == 1
+    assert not compare(train, test, rows(2), ["none"], ["ERM"])[0].notes
 
 
 def test_selection_returns_the_table_it_decided_from_and_the_smallest_loss_wins():
@@ -119,7 +140,7 @@ def test_command_line(tmp_path):
 def test_every_remover_balances_the_same_classes():
     train, test = rows(0, rho=0.9), rows(1, rho=0.0)
     by_hand = LEACE(balance="group").fit(train.Z, train.y, concept=train.concept)
-    head = choose_layer(ERM(random_state=0), GRIDS["ERM"], _cleaned(by_hand, train)).head
+    head = choose_layer(ERM(random_state=0), {"weight_decay": PENALTIES}, _cleaned(by_hand, train)).head
     expected = group_accuracy(test.y, head.predict(by_hand.transform(test.Z)), test.concept).worst
     balanced, plain = (compare(train, test, None, ["LEACE"], ["ERM"], balance=b)[0] for b in ("group", "none"))
     assert balanced.accuracy.worst == pytest.approx(expected)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from tests.optional import pandas as pd
-from unspur.exceptions import LabelError
+from unspur.exceptions import LabelError, MissingCodeWarning
 from unspur.labels import binary_label, class_label
 
 
@@ -228,3 +228,21 @@ def test_labels_of_several_classes_are_coded_in_their_order():
     np.testing.assert_array_equal(label.select([3, 0]).codes, [1, 2])
     with pytest.raises(LabelError, match="kind has 3 classes"):
         binary_label(["c", "a", "b"], "kind", 3)
+
+
+@pytest.mark.parametrize(
+    ("values", "missing"), [(["a", "b", "-1"], -1), ([0, 1, -1], "-1"), (["a", "nan", "b"], float("nan"))]
+)
+def test_a_code_of_another_type_than_the_labels_is_warned_of(values, missing):
+    with pytest.warns(MissingCodeWarning, match="never is .* in 1 rows, which count as a class"):
+        class_label(np.array(values), "sea", 3, missing=missing)
+    class_label(np.array(["a", "b", "c"]), "sea", 3, missing=-1)  # warnings are errors here
+
+
+def test_concepts_that_no_row_has_both_of_are_told_so():
+    from unspur import LEACE
+
+    half, Z = np.arange(40) < 20, np.random.default_rng(0).standard_normal((40, 3))
+    concept = {"a": np.where(half, np.arange(40) % 2, np.nan), "b": np.where(half, np.nan, np.arange(40) % 2)}
+    with pytest.raises(LabelError, match="No row has all of a, b known"):
+        LEACE().fit(Z, concept=concept)

@@ -1,9 +1,10 @@
-"""Keep SciPy's linear algebra from fighting NumPy's.
+"""Keep SciPy's linear algebra from fighting NumPy's, and the threads of either from fighting each other.
 
 The wheels of NumPy and SciPy each bring an OpenBLAS with a thread pool of its own, and idle threads of one spin while
 the other works: alternating between the two (an optimiser and its objective) was measured six times slower on two
 cores.
-An optimiser's own vectors are short, so its library gets one thread while it runs.
+An optimiser's own vectors are short, so its library gets one thread while it runs. So does what makes many small
+products, on rows of few features: on busy cores its threads wait for each other most of the time.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import scipy.optimize  # noqa: F401 — loads the library that is to be limited
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import ThreadpoolController, threadpool_limits
+
+#: Features up to which one thread is quicker than several.
+NARROW = 512
 
 _lock = threading.Lock()
 _users = 0
@@ -45,3 +49,8 @@ def one_scipy_thread() -> Iterator[None]:
             _users -= 1
             if _users == 0:
                 _limit.__exit__(None, None, None)
+
+
+def one_thread_if_narrow(features: int) -> Any:
+    """A context of one BLAS thread for rows of few features; of as many as there are for others."""
+    return threadpool_limits(1 if features <= NARROW else None, user_api="blas")

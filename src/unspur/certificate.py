@@ -14,6 +14,8 @@ from unspur._text import filled, lines_of, padded
 from unspur._typing import Array, FloatArray, IntArray
 from unspur.exceptions import InputError
 from unspur.metrics import Leakage, NumericLeakage, leakage
+from unspur.metrics.leakage import class_leakage
+from unspur.metrics.numeric import held_by_few
 from unspur.metrics.probes import scale_notes
 from unspur.subspace import AffineMap
 
@@ -189,9 +191,9 @@ def certify(
     z = np.asarray(z, dtype=np.float64)  # the map is judged, not what float32 leaves of what it takes out
     clean = removal(z)
 
-    def before_and_after(labels: Array, weight: FloatArray | None = None) -> tuple[Leakage, Leakage]:
+    def before_and_after(name: str, labels: Array, weight: FloatArray | None = None) -> tuple[Leakage, Leakage]:
         before, after = (
-            leakage(rows, labels, sample_weight=weight, random_state=random_state, clusters=clusters)
+            class_leakage(rows, labels, name, sample_weight=weight, random_state=random_state, clusters=clusters)
             for rows in (z, clean)
         )
         return replace(before, notes=()), replace(after, notes=())  # the certificate has them, once
@@ -202,17 +204,17 @@ def certify(
         )
         return replace(before, notes=()), replace(after, notes=())
 
-    wanted: dict[str, tuple[Array, FloatArray | None]] = {}
+    wanted: dict[str, tuple[str, Array, FloatArray | None]] = {}
     for name, labels in concepts.items():
-        wanted[name] = (labels, None)
+        wanted[name] = (name, labels, None)
         if y is not None:
             weight = _independent(labels, y)
             if weight is None:
                 notes = (*notes, f"{name}, task held fixed: not measured, since some combinations have no rows")
             else:
-                wanted[f"{name}, task held fixed"] = (labels, weight)
+                wanted[f"{name}, task held fixed"] = (name, labels, weight)
     if y is not None and concepts and (weight := _independent(_joint(list(concepts.values())), y)) is not None:
-        wanted[TASK_ALONE] = (y, weight)
+        wanted[TASK_ALONE] = ("y", y, weight)
     probe: dict[str, tuple[Leakage, Leakage]] = {}
     for name, arguments in wanted.items():
         try:
@@ -226,7 +228,20 @@ def certify(
                 measured[name] = of_number(columns[0])
             except InputError as error:
                 notes = (*notes, f"{name}: not measured. {error}")
-    task, task_alone = None if y is None else before_and_after(y), probe.pop(TASK_ALONE, None)
+    for name, (was, _) in measured.items():
+        if outside := held_by_few(numbers[name][0], name):
+            notes = (*notes, f"of the rows measured: {outside}")
+        if was.low <= 0:
+            notes = (
+                *notes,
+                f"{name}: nothing was found before either (R² {was.r2:.3f}), so this says nothing about the removal",
+            )
+    task, task_alone = None, probe.pop(TASK_ALONE, None)
+    if y is not None:
+        try:
+            task = before_and_after("y", y)
+        except InputError as error:
+            notes = (*notes, f"task: not measured. {error}")
     if measured and clusters is not None:
         notes = (
             *notes,

@@ -9,11 +9,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from unspur import DFR, ERM, INLP, JSE, JTT, LEACE, RLACE, SAL, SPLINCE, SUBG, GroupDRO, GroupWeighted
+from unspur._typing import Array
+from unspur.certificate import row_hashes
+from unspur.clusters import measured_on_a_scale
 from unspur.exceptions import InputError, UnspurError
 from unspur.metrics import GroupAccuracy, group_accuracy
 from unspur.selection import GRIDS, PENALTIES, Rows, Selection, choose_layer, penalties_for
 
+#: Rows that tell whether equal ones are copies.
+FIRST = 2000
 #: What can be compared, by name. "none" leaves the rows as they are; "JSE-s" has orthogonal scores.
 REMOVERS: dict[str, Callable[..., Any] | None] = {
     "none": None, "JSE": JSE, "JSE-s": partial(JSE, orthogonality="scores"), "INLP": INLP, "RLACE": RLACE,
@@ -35,7 +42,7 @@ class Comparison:
     parameters: dict[str, Any]
     seconds: float
     problem: str = ""
-    #: Of the head on held-out rows, with groups of equal weight: what a choice between methods may go by.
+    #: Of the head on held-out rows, `selection.tempered_loss`: what a choice between methods may go by.
     validation_loss: float | None = None
     #: "largest" or "smallest", where the penalty is the last on that side of those tried.
     edge: str = ""
@@ -76,6 +83,7 @@ def compare(
     require_known(heads, HEADS)
     penalties = penalties_for(train.Z)
     known = train.with_known_concept(), None if validation is None else validation.with_known_concept()
+    shared = tuple(shared_rows(train.Z, test.Z, None if validation is None else validation.Z).values())
     results = []
     for remover_name in removers:
         report(remover_name)
@@ -93,7 +101,7 @@ def compare(
         spent = time.perf_counter() - start
         for head_name in heads:
             report(f"{remover_name} + {head_name}")
-            found = Comparison(remover_name, head_name, 0, None, {}, spent, problem)
+            found = Comparison(remover_name, head_name, 0, None, {}, spent, problem, notes=shared)
             if not problem:
                 removed = 0 if remover is None else remover.spurious_.dim
                 found = _with_head(replace(found, removed=removed), clean, seed, penalties)
@@ -112,7 +120,7 @@ def _with_head(line: Comparison, clean: Sequence[Any], seed: int, penalties: Seq
     return replace(
         line, accuracy=accuracy, parameters={"weight_decay": chosen.penalty, **chosen.parameters},
         seconds=line.seconds + time.perf_counter() - start, validation_loss=chosen.loss, edge=chosen.edge,
-        notes=chosen.notes,
+        notes=(*line.notes, *chosen.notes),
     )  # fmt: skip
 
 
@@ -127,10 +135,29 @@ def choose_head(
 ) -> Selection:
     """A last layer by name, its parameters chosen by `selection.choose_layer` with these penalties among them."""
     grid = dict(GRIDS[name])
-    grid["weight_decay"] = tuple(dict.fromkeys((*grid["weight_decay"], *penalties[len(PENALTIES) :])))
+    smaller = (penalty for penalty in penalties if penalty < min(grid["weight_decay"]))
+    grid["weight_decay"] = (*grid["weight_decay"], *smaller)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return choose_layer(HEADS[name](random_state=seed), grid, train, validation, seed=seed, every=every)
+
+
+def shared_rows(train: Array, test: Array, validation: Array | None = None) -> dict[tuple[str, str], str]:
+    """What is to be said of rows that are in two of the three sets, by name; of none that are equal by chance."""
+    sets = {"training": train, "test": test} | ({} if validation is None else {"validation": validation})
+    hashes = {name: row_hashes(rows) for name, rows in sets.items()}
+    said = {}
+    for one, other, what in (
+        ("test", "training", "what is measured on them flatters every method"),
+        ("validation", "test", "what was chosen on them looks better on test rows than it is"),
+        ("validation", "training", "penalties that were chosen on them are those that fit the training rows best"),
+    ):
+        shared = int(np.isin(hashes[one], hashes[other]).sum()) if one in sets else 0
+        if shared and measured_on_a_scale(sets[one][:FIRST]):
+            said[one, other] = (
+                f"{shared:,} of {len(sets[one]):,} {one} rows are {other} rows as well; {what}. Hold rows out."
+            )
+    return said
 
 
 def require_known(names: Sequence[str], *kinds: Mapping[str, Any]) -> None:

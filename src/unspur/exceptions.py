@@ -25,6 +25,8 @@
     EverythingRemovedWarning (UserWarning)               a removal leaves nothing, or next to nothing, of the rows
     IllConditionedWarning (UserWarning)                  a removal amplifies noise, or is undone by rounding; how much
     UsedRowsWarning (UserWarning)                        a certificate was asked for on rows of the fit
+    OutlierWarning (UserWarning)                         a few rows hold most of the variance of a number to remove
+    MissingCodeWarning (UserWarning)                     the code for "not known" is of another type than the labels
     ClusterWarning (UserWarning)                         rows are copies of each other, or lie in few clusters
 
 Every message says what was seen, what is needed and what to do.
@@ -117,6 +119,14 @@ class IllConditionedWarning(UserWarning):
 
 class UsedRowsWarning(UserWarning):
     """A certificate is measured on rows that the removal was fitted on, which flatters it."""
+
+
+class OutlierWarning(UserWarning):
+    """A few values hold most of the variance of a numeric concept, such as codes for "not known"."""
+
+
+class MissingCodeWarning(UserWarning):
+    """The value that stands for "not known" never occurs, and its text does: it counts as a class."""
 
 
 class ClusterWarning(UserWarning):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -12,7 +13,7 @@ import numpy as np
 from unspur._arrays import on_numpy
 from unspur._reading import brief
 from unspur._typing import Array, BoolArray, IntArray
-from unspur.exceptions import LabelError
+from unspur.exceptions import LabelError, MissingCodeWarning
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,8 @@ def class_label(
     array = _column(values, name, n_rows)
     present = ~_missing(array, missing)
     known = array[present]
+    if missing is not None:
+        _warn_of_another_type(known, missing, name, met=len(known) < len(array))
     try:
         seen = _different(known, sort=classes is None)
     except TypeError:
@@ -77,6 +80,20 @@ def class_label(
     for code, value in enumerate(classes[1:], start=1):
         codes[known == value if where is None else where[known == value]] = code
     return ClassLabel(codes, present, classes, name)
+
+
+def _warn_of_another_type(known: Array, missing: Any, name: str, *, met: bool) -> None:
+    """Warn where the code for "not known" does not occur and its text does, as that of −1 among texts."""
+    values = [] if met or (known.dtype.kind in "biuf" and not isinstance(missing, str)) else known.tolist()
+    alike = sum(str(value) == str(missing) for value in values)
+    if alike:
+        kind = type(next(value for value in values if str(value) == str(missing)))
+        warnings.warn(
+            f"{name} never is {missing!r}, which stands for a missing value, and is {str(missing)!r} as "
+            f"{kind.__name__} in {alike:,} rows, which count as a class. Pass the value in the type that it has there.",
+            MissingCodeWarning,
+            stacklevel=3,
+        )
 
 
 def joint_label(labels: Sequence[ClassLabel]) -> ClassLabel:

@@ -1,46 +1,59 @@
-"""Hyper-parameters by the paper's rule: group-weighted loss on held-out rows, with the table it was decided from.
+"""Hyper-parameters by group-weighted loss on held-out rows, with the table it was decided from.
 
-Every last layer that a verb, a page or a table speaks of has a penalty that `choose_layer` chose.
+Every last layer that a verb, a page or a table speaks of has a penalty that `choose_layer` chose: by that loss with the
+logits times the factor that serves it best, `tempered_loss`. The paper's rule, which its experiments are repeated by,
+takes logits as they are, `group_loss`. It makes plain layers on correlated rows too weak, and so flatters removals:
+such a layer is sure and wrong in small groups, and a larger penalty is rewarded for making it less sure, not right.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
 import numpy as np
+from scipy.optimize import brentq
+from scipy.special import logsumexp, softmax
 from sklearn.base import clone
 
 from unspur import ERM, JSE
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.clusters import cluster_codes, folds_by_cluster
-from unspur.exceptions import InputError, NotConvergedWarning, NothingRemovedWarning, TaskLostWarning
+from unspur.exceptions import InputError, LabelError, NotConvergedWarning, NothingRemovedWarning, TaskLostWarning
 from unspur.heads.base import fit_path
 from unspur.labels import is_missing
 from unspur.rows import CONCEPT, MAIN
 
-#: Penalties that every last layer is tried with, in units of the mean variance of its rows. They are the paper's, with
-#: its 0 replaced by a value that separable classes can live with. Larger ones win with 100 rows of 200 features only,
-#: and do harm there; smaller ones change nothing where columns are of one scale (see `penalties_for`).
-PENALTIES = (1.0, 0.1, 0.01, 1e-3, 1e-4)
+#: The paper's penalties, in units of the mean variance of rows, with its 0 replaced by a value that separable classes
+#: can live with.
+PAPER_PENALTIES = (1.0, 0.1, 0.01, 1e-3, 1e-4)
+#: Penalties that every last layer is tried with. On rows with a strong correlation a plain layer does best with the
+#: smallest of the paper's, so that smaller ones are tried as well.
+PENALTIES = (*PAPER_PENALTIES, 1e-5, 1e-6)
 #: How many times the median variance of the columns their mean may be for `PENALTIES` to be enough, and the smallest
 #: penalty that is tried where it is more.
 SPREAD, SMALLEST = 100.0, 1e-12
 #: Share of each group of the training rows that a penalty is chosen on where there are no validation rows.
 CHOOSING = 0.2
+#: Decimals of losses that are compared: layers that a factor makes equally good, or equally useless, are equal.
+DECIMALS = 9
+#: How many times the factor on the logits is doubled at most.
+DOUBLINGS = 60
+#: Share of a loss that is next to nothing.
+NEGLIGIBLE = 0.01
 #: Columns that are looked at together: bounds the temporary copies.
 BLOCK = 64
 #: The grids of the paper.
 GRIDS: dict[str, dict[str, Sequence[Any]]] = {
-    "JSE": {"weight_decay": PENALTIES},
+    "JSE": {"weight_decay": PAPER_PENALTIES},
     "JSE by SGD": {"learning_rate": (1e-1, 1e-2, 1e-3, 1e-4), "weight_decay": (0.0, 1e-3, 1e-2, 1e-1, 1.0)},
-    "ERM": {"weight_decay": PENALTIES},
-    "GroupWeighted": {"weight_decay": PENALTIES},
-    "SUBG": {"weight_decay": PENALTIES},
-    "DFR": {"weight_decay": PENALTIES},
+    "ERM": {"weight_decay": PAPER_PENALTIES},
+    "GroupWeighted": {"weight_decay": PAPER_PENALTIES},
+    "SUBG": {"weight_decay": PAPER_PENALTIES},
+    "DFR": {"weight_decay": PAPER_PENALTIES},
     "GroupDRO": {"weight_decay": (1.0, 0.1, 0.01, 1e-3), "adjustment": (0.0, 1.0, 2.0, 3.0, 4.0, 5.0)},
     "JTT": {"weight_decay": (1.0, 0.1, 0.01, 1e-3), "upweight": (2.0, 5.0, 10.0, 25.0)},
 }
@@ -51,13 +64,14 @@ class Rows:
     """Embeddings with their two labels. A concept may be missing (None, NaN).
 
     Several concepts are a mapping from their names to labels, or an array (n, m). `clusters` are labels of the rows
-    that belong together, if some do.
+    that belong together, if some do. `called` (n,) is what the group of each row is called, where labels are codes.
     """
 
     Z: Array
     y: Array
     concept: Any
     clusters: Array | None = None
+    called: Array | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -68,7 +82,8 @@ class Rows:
             concept: Any = {name: labels[rows] for name, labels in self.concept.items()}
         else:
             concept = self.concept[rows]
-        return Rows(self.Z[rows], self.y[rows], concept, None if self.clusters is None else self.clusters[rows])
+        more = [None if column is None else column[rows] for column in (self.clusters, self.called)]
+        return Rows(self.Z[rows], self.y[rows], concept, *more)
 
     @property
     def group(self) -> IntArray:
@@ -108,17 +123,34 @@ class Rows:
 def held_out(group: IntArray, share: float, rng: np.random.Generator, clusters: Array | None = None) -> BoolArray:
     """A mask of a share of each group, shape (n,): one row at least, but not the only one; none of group -1.
 
-    With labels of `clusters`, (n,), whole clusters are held out, also rows of theirs that are in no group.
+    With labels of `clusters`, (n,), whole clusters are held out, also rows of theirs that are in no group: at least one
+    of each group that lies in two or more, unless a group would have none left to train on.
     """
     if clusters is not None:
         code = cluster_codes(clusters, "clusters", len(group))
         numbered = np.where(group < 0, group.max(initial=-1) + 1, group)
-        return np.asarray(folds_by_cluster(code, numbered, np.array([share, 1.0 - share]), rng) == 0)
+        aside = np.asarray(folds_by_cluster(code, numbered, np.array([share, 1.0 - share]), rng) == 0)
+        return _one_cluster_of_each(aside, code, group)
     held = np.zeros(len(group), dtype=bool)
     for g in range(int(group.max(initial=-1)) + 1):
         members = rng.permutation(np.flatnonzero(group == g))
         held[members[: min(max(1, round(share * len(members))), len(members) - 1)]] = True
     return held
+
+
+def _one_cluster_of_each(aside: BoolArray, code: IntArray, group: IntArray) -> BoolArray:
+    """The mask with a cluster more, the smallest that will do, for each group that has none in it."""
+    size, groups = np.bincount(code), np.unique(group[group >= 0])
+    for g in groups:
+        if aside[group == g].any():
+            continue
+        own = np.unique(code[group == g])
+        for cluster in own[np.argsort(size[own], kind="stable")]:
+            more = aside | (code == cluster)
+            if len(np.unique(group[~more & (group >= 0)])) == len(np.unique(group[~aside & (group >= 0)])):
+                aside = more
+                break
+    return aside
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,11 +179,22 @@ class Selection:
 
     @property
     def edge(self) -> str:
-        """On which side the penalty that won is the last of those tried: "largest", "smallest", or ""."""
-        tried = {float(parameters["weight_decay"]) for parameters, _ in self.table if "weight_decay" in parameters}
-        if len(tried) < 2 or self.penalty not in (min(tried), max(tried)):
+        """On which side the penalty that won is the last of those tried: "largest", "smallest", or "".
+
+        Also "" where the last step gained next to nothing: then a further one would not either.
+        """
+        losses: dict[float, float] = {}
+        for parameters, loss in self.table:
+            if "weight_decay" in parameters:
+                penalty = float(parameters["weight_decay"])
+                losses[penalty] = min(loss, losses.get(penalty, np.inf))
+        tried = sorted(losses)
+        if len(tried) < 2 or self.penalty not in (tried[0], tried[-1]):
             return ""
-        return "largest" if self.penalty == max(tried) else "smallest"
+        largest = self.penalty == tried[-1]
+        if losses[tried[-1 if largest else 0]] > (1.0 - NEGLIGIBLE) * losses[tried[-2 if largest else 1]]:
+            return ""
+        return "largest" if largest else "smallest"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, ready for JSON."""
@@ -167,25 +210,28 @@ def choose_layer(
     seed: int = 0,
     every: bool = False,
 ) -> Selection:
-    """The one rule by which last layers are chosen: the least loss on held-out rows, with groups of equal weight.
+    """The one rule by which last layers are chosen: the least `tempered_loss` on held-out rows.
 
-    Groups are the combinations of main label and concepts that have rows. Held-out rows are the validation rows;
-    without any, a fifth of each group of the training rows, and the head that won is then fitted again on all of them.
-    A group of one row stays among the rows to train on.
+    It counts groups alike, and how sure a layer is does not count. Layers that are equal by it are chosen by their
+    accuracy, averaged over groups, and then by `group_loss`. Groups are the combinations of main label and concepts
+    that have rows. Held-out rows are the validation rows; without any, a fifth of each group of the training rows, and
+    the head that won is then fitted again on all of them. A group of one row, or whose rows lie in one cluster, stays
+    among the rows to train on; a note says so.
 
     Parameters
     ----------
     every : also fit the heads that did not win on all training rows (`Selection.fitted`).
     """
     if validation is not None and np.any(validation.group >= 0):
-        return select_head(head, grid, train, validation)
+        return select_head(head, grid, train, validation, rank=_rank)
     group = train.group
     aside = held_out(group, CHOOSING, np.random.default_rng(seed), train.clusters)
-    notes = _single_rows(group)
+    notes = _without_say(train, group, aside)
     if not aside.any():
-        note = f"No group has two rows, so no penalty could be chosen; it is {head.weight_decay:g}, the default."
+        few = "No group has two rows" if train.clusters is None else "No group has clusters to hold out"
+        note = f"{few}, so no penalty could be chosen; it is {head.weight_decay:g}, the default."
         return Selection(_fitted(head, train), {}, (), notes=(*notes, note))
-    found = select_head(head, grid, train.select(~aside), train.select(aside))
+    found = select_head(head, grid, train.select(~aside), train.select(aside), rank=_rank)
     if every and found.fitted:
         again = _path(head, tuple(found.fitted), train)
         return replace(found, head=again[found.penalty], fitted=again, notes=notes)
@@ -221,25 +267,35 @@ def column_variances(Z: Array) -> FloatArray:
 
 
 def select_head(
-    head: Any, grid: Mapping[str, Sequence[Any]], train: Rows, validation: Rows, *, held_out: Rows | None = None
+    head: Any,
+    grid: Mapping[str, Sequence[Any]],
+    train: Rows,
+    validation: Rows,
+    *,
+    held_out: Rows | None = None,
+    rank: Callable[[Any, Rows], tuple[float, ...]] | None = None,
 ) -> Selection:
-    """Fit a head with every combination of `grid` and keep the one with the least group-weighted validation loss.
+    """Fit a head with every combination of `grid` and keep the one with the least loss on the validation rows.
 
-    `held_out` rows go to the fit itself, for heads that train on such.
+    Parameters
+    ----------
+    held_out : rows that go to the fit itself, for heads that train on such.
+    rank : what the least of is kept, its first number being the loss of the table; by default the paper's,
+        `group_loss`.
     """
     more = {} if held_out is None else held_out.held_out()
     fitted: dict[float, Any] = {}
     if set(grid) == {"weight_decay"} and not more:
         fitted = _path(head, grid["weight_decay"], train)
     tried: list[tuple[dict[str, Any], float]] = []
-    best: tuple[float, Any, dict[str, Any]] | None = None
+    best: tuple[tuple[float, ...], Any, dict[str, Any]] | None = None
     for values in product(*grid.values()):
         parameters = dict(zip(grid, values, strict=True))
         one = fitted[values[0]] if fitted else _fitted(clone(head).set_params(**parameters), train, **more)
-        loss = group_loss(one, validation)
-        tried.append((parameters, loss))
-        if best is None or loss < best[0]:
-            best = (loss, one, parameters)
+        found = (group_loss(one, validation),) if rank is None else rank(one, validation)
+        tried.append((parameters, found[0]))
+        if best is None or found < best[0]:
+            best = (found, one, parameters)
     if best is None:
         raise InputError("The grid is empty; there is nothing to choose from.")
     return Selection(best[1], best[2], tuple(tried), fitted)
@@ -258,12 +314,30 @@ def _path(head: Any, penalties: Sequence[float], rows: Rows) -> dict[float, Any]
     return dict(zip(penalties, fitted, strict=True))
 
 
-def _single_rows(group: IntArray) -> tuple[str, ...]:
-    single = int(np.sum(np.bincount(group[group >= 0]) == 1)) if np.any(group >= 0) else 0
-    if not single:
-        return ()
-    have = "1 group has" if single == 1 else f"{single} groups have"
-    return (f"{have} one training row only; it trains, and has no say in the choice of penalties.",)
+def _without_say(train: Rows, group: IntArray, aside: BoolArray) -> tuple[str, ...]:
+    """Sentences about groups of the training rows that have no rows among those set aside."""
+    unheard = np.setdiff1d(group[group >= 0], group[aside])
+    rows, notes = np.bincount(group[group >= 0], minlength=1), []
+    if single := int(np.sum(rows[unheard] == 1)):
+        have = "1 group has" if single == 1 else f"{single} groups have"
+        notes.append(f"{have} one training row only; it trains, and has no say in the choice of penalties.")
+    if torn := [_called(train, group, g) for g in unheard if rows[g] > 1]:
+        named = "; ".join(torn[:4]) + (f"; and {len(torn) - 4} more" if len(torn) > 4 else "")
+        notes.append(
+            f"{len(torn)} group{' has' if len(torn) == 1 else 's have'} no say in the choice of penalties, since the "
+            f"rows lie in too few clusters to hold one of them out: {named}. Pass validation rows that have them."
+        )
+    return tuple(notes)
+
+
+def _called(rows: Rows, group: IntArray, number: int) -> str:
+    """What a group is called, by the labels of its first row; and how many rows it has."""
+    first = int(np.flatnonzero(group == number)[0])
+    one = rows.select(np.array([first]))
+    concepts = one.concept.values() if isinstance(one.concept, Mapping) else np.asarray(one.concept).T
+    name = ", ".join(str(np.ravel(value)[0]) for value in (one.y, *np.reshape(list(concepts), (-1, 1))))
+    name = name if one.called is None else str(one.called[0])
+    return f"{name} ({int(np.sum(group == number))} rows)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,7 +418,60 @@ def group_loss(head: Any, rows: Rows) -> float:
     """Mean over groups (main, concepts) of the mean log loss in each; rows whose concept is missing are left out."""
     group = rows.group
     known = group >= 0
+    code = _class_codes(head, rows.y[known])
     probabilities: FloatArray = head.predict_proba(rows.Z[known])
-    code = np.asarray(np.searchsorted(head.classes_, rows.y[known]))
     losses = -np.log(np.maximum(probabilities[np.arange(len(code)), code], 1e-300))
-    return float(np.mean(np.bincount(group[known], weights=losses) / np.bincount(group[known])))
+    return _mean_over_groups(losses, group[known])
+
+
+def tempered_loss(head: Any, rows: Rows) -> float:
+    """`group_loss` with the logits times a factor t ≥ 0, the one for which it is least on these rows.
+
+    That loss is convex in t. It is log K for K classes where no factor is better than 0, and 0 where every row is
+    right by a margin.
+    """
+    behind, group = _behind(head, rows)
+    share = (1.0 / np.bincount(group))[group] / (group.max() + 1)
+
+    def slope(t: float) -> float:
+        return float(share @ np.sum(softmax(t * behind, axis=1) * behind, axis=1))
+
+    factor = 0.0
+    if slope(0.0) < 0:
+        high = 1.0 / float(share @ np.abs(behind).max(axis=1))
+        for _ in range(DOUBLINGS):
+            if slope(high) >= 0:
+                break
+            high *= 2.0
+        factor = float(brentq(slope, 0.0, high)) if slope(high) >= 0 else high
+    return _mean_over_groups(logsumexp(factor * behind, axis=1), group)
+
+
+def _rank(head: Any, rows: Rows) -> tuple[float, float, float]:
+    """What `choose_layer` keeps the least of."""
+    behind, group = _behind(head, rows)
+    wrong = _mean_over_groups((behind.max(axis=1) > 0).astype(np.float64), group)
+    return round(tempered_loss(head, rows), DECIMALS), round(wrong, DECIMALS), group_loss(head, rows)
+
+
+def _behind(head: Any, rows: Rows) -> tuple[FloatArray, IntArray]:
+    """By how much the logit of each row's own class lies behind those of all, (n, K), and groups, of rows in one."""
+    group = rows.group
+    known = group >= 0
+    logits = np.asarray(head.predict_log_proba(rows.Z[known]), dtype=np.float64)
+    code = _class_codes(head, rows.y[known])
+    return logits - logits[np.arange(len(code)), code][:, None], group[known]
+
+
+def _class_codes(head: Any, y: Array) -> IntArray:
+    """Which of the head's classes each label is, shape (n,)."""
+    if len(strange := np.setdiff1d(y, head.classes_)):
+        raise LabelError(
+            f"y of the validation rows has the class {strange.tolist()[0]!r}, which the training rows do not have "
+            f"({list(head.classes_)}). Leave such rows out, or train on some."
+        )
+    return np.asarray(np.searchsorted(head.classes_, y))
+
+
+def _mean_over_groups(values: FloatArray, group: IntArray) -> float:
+    return float(np.mean(np.bincount(group, weights=values) / np.bincount(group)))

@@ -108,6 +108,8 @@ class Trace:
     complete: bool = True
     #: What became of the task, measured where the fit removed something and ended without a main-task direction.
     task: TaskLoss | None = None
+    #: Validation rows, by which directions were judged, that are training rows as well.
+    reused: int = 0
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -164,6 +166,7 @@ class Trace:
             ],
             "complete": self.complete,
             "task": None if self.task is None else asdict(self.task),
+            "reused": self.reused,
         }
 
     @classmethod
@@ -185,6 +188,7 @@ class Trace:
         require_kinds(about, {name: _ABOUT[name] for name in about}, "the trace")
         complete, task = saved.get("complete", True), saved.get("task")
         require_kinds(complete, bool, "whether a search was complete")
+        require_kinds(saved.get("reused", 0), int, "the number of rows that were used twice")
         if task is not None:
             require_kinds(task, _SAVED_TASK, "what became of the task")
             task = TaskLoss(**task)
@@ -197,6 +201,7 @@ class Trace:
             **about,
             complete=complete,
             task=task,
+            reused=saved.get("reused", 0),
         )
 
     @property
@@ -244,6 +249,8 @@ class Trace:
         if self.needed_first:
             lines.append(filled(f"round 0: {self.needed_first}", further="  "))
         lines.append(filled(f"stopped: {self.stopped}", further="  "))
+        if self.reused:
+            lines.append(f"judged on {self.reused:,} rows of X_val that are training rows as well")
         lines.append(f"weight decay {self.weight_decay:g}, Δ = {self.delta:.3g}")
         return "\n".join(lines)
 
@@ -288,6 +295,11 @@ class Traces:
     def complete(self) -> bool:
         """Whether tests ended all of them."""
         return all(trace.complete for trace in self.parts.values())
+
+    @property
+    def reused(self) -> int:
+        """Validation rows that are training rows as well."""
+        return max(trace.reused for trace in self.parts.values())
 
     @property
     def task(self) -> TaskLoss | None:

@@ -178,7 +178,7 @@ def test_demo_raises_the_worst_group_and_draws_a_figure(tmp_path):
     pytest.importorskip("matplotlib")
     result = json.loads(unspur("demo", "--json", "--output", "figure.png", cwd=tmp_path))
     before, after = result["accuracy"]["as they are"], result["accuracy"]["JSE"]
-    assert after["worst"] > before["worst"] + 0.15
+    assert after["worst"] > before["worst"] + 0.1
     assert after["group_average"] > before["group_average"]
     # What stands beside it: a group-weighted layer without any removal, and a removal of one direction, do as well.
     weighted = result["accuracy"]["as they are, group-weighted"]
@@ -187,7 +187,7 @@ def test_demo_raises_the_worst_group_and_draws_a_figure(tmp_path):
     assert "A group-weighted layer on the rows as they are, without any removal, does as well" in said
     assert "LEACE, with 1 direction instead of 11, does as well" in said
     assert "remain between the best and the worst group" in said
-    assert result["penalty"]["as they are"] == result["penalty"]["JSE"] == 0.001
+    assert result["penalty"]["as they are"] == result["penalty"]["JSE"] == 1e-4
     (line,) = (line for line in README.read_text(encoding="utf-8").splitlines() if line.startswith("| digits"))
     told = [float(figure) for figure in re.findall(r"\| (\d+\.\d) \(", line)]
     shown = [result["accuracy"][name]["worst"] for name in result["accuracy"]]
@@ -322,6 +322,36 @@ def test_inputs_are_never_replaced(toy, fitted):
     assert (folder / "rows.csv").read_bytes() == before
 
 
+def test_cleaned_rows_are_not_lost_to_a_label_of_their_name(toy, fitted, monkeypatch):
+    monkeypatch.chdir(fitted[0])
+    frame = pd.read_csv("rows.csv").rename(columns={"background": "Z"})
+    frame.to_csv("z.csv", index=False)
+    labels = ["--label", "bird", "--label", "Z"]
+    said = invoke("apply", "r.safetensors", "z.csv", "--output", "z.npz", *labels)
+    assert "z.npz: 'Z' is the name of a label and, in a .npz, of the rows. Rename the label" in said
+    assert not Path("z.npz").exists()
+    invoke("apply", "r.safetensors", "z.csv", "--output", "clean.csv", *labels, code=0)  # control
+    np.savez("x.npz", X=toy.Z, y=toy.y, Z=toy.concept)  # rows that have another name keep it
+    invoke("apply", "r.safetensors", "x.npz", "--output", "clean.npz", code=0)
+    with np.load("clean.npz") as clean:
+        np.testing.assert_allclose(clean["X"], load("r.safetensors").removal_(toy.Z), atol=1e-12)
+        np.testing.assert_array_equal(clean["Z"], toy.concept)
+
+
+def test_two_label_files_of_one_name_are_refused(toy, fitted, monkeypatch):
+    monkeypatch.chdir(fitted[0])
+    np.save("rows.npy", toy.Z)
+    for name, values in (("a", toy.y), ("b", toy.concept)):
+        Path(name).mkdir()
+        np.save(f"{name}/label.npy", values)
+    apply = ["apply", "r.safetensors", "rows.npy", "--output", "clean.npz", "--label"]
+    said = invoke(*apply, "a/label.npy", "--label", "b/label.npy")
+    assert "--label b/label.npy: there is another label 'label'" in said
+    invoke(*apply, "a/label.npy", code=0)  # control
+    with np.load("clean.npz") as clean:
+        np.testing.assert_array_equal(clean["label"], toy.y)
+
+
 def test_labels_are_not_dropped_in_silence(toy, fitted):
     folder, _ = fitted
     np.savez(folder / "rows.npz", Z=toy.Z, y=toy.y)
@@ -369,6 +399,31 @@ def test_files_of_spreadsheets_and_pandas_are_read_as_meant(toy, tmp_path):
     assert len(set(table.label("y"))) == len(set(table.label("c"))) == 2
 
 
+@pytest.mark.parametrize("line", ["sep=;", '"sep=;"', "SEP=,", "sep=\t"])
+def test_a_first_line_for_excel_is_no_header(tmp_path, line):
+    (tmp_path / "rows.csv").write_text(f"{line}\ny;c;a\n0;1;2\n")
+    said = " ".join(
+        invoke("fit", tmp_path / "rows.csv", "--main", "y", "--concept", "c", "--output", tmp_path / "r").split()
+    )
+    assert "is for Excel and has no names of columns; delete that line" in said
+
+
+def test_rows_are_chosen_by_a_column_with_an_equals_sign_in_its_name(toy, fitted, monkeypatch):
+    monkeypatch.chdir(fitted[0])
+    frame = pd.read_csv("rows.csv").assign(**{"split=a": ["x", "y=z"] * 400, "split": "a=x"})
+    frame.to_csv("rows.csv", index=False)
+    apply = ["apply", "r.safetensors", "rows.csv", "--ignore", "bird", "--ignore", "background", "--force", "--output",
+             "c.npy", "--json"]  # fmt: skip
+    for where, rows in (("split=a=x", 400), ("split=a=y=z", 400)):
+        options = ["--where", where, "--ignore", "split", "--ignore", "split=a"]
+        assert json.loads(invoke(*apply, *options, code=0))["rows"] == rows
+    invoke("fit", "rows.csv", *fitted[1], "--where", "split=a=x", "--validation-where", "split=a=y=z", "--ignore",
+           "split", "--output", "new.safetensors", code=0)  # fmt: skip
+    frame.drop(columns="split=a").to_csv("rows.csv", index=False)
+    options = ["--where", "split=a=x", "--ignore", "split"]
+    assert json.loads(invoke(*apply, *options, code=0))["rows"] == 800  # control: the shorter name, where it is the one
+
+
 def test_last_layers_do_not_depend_on_scale_or_offset(toy, fitted):
     folder, labels = fitted
     reports = set()
@@ -383,6 +438,8 @@ def test_last_layers_do_not_depend_on_scale_or_offset(toy, fitted):
 
 def test_a_figure_needs_a_known_kind(tmp_path):
     assert "a figure is one of" in invoke("demo", "--output", tmp_path / "noext")
+    same = invoke("demo", "--output", tmp_path / "x.png", "--report", tmp_path / "x.png", code=2)
+    assert "the page is HTML; give it a name that ends in .html" in " ".join(same.split())
     assert not list(tmp_path.iterdir())
 
 

@@ -149,6 +149,64 @@ def test_rows_without_a_concept_are_counted(birds):
                                     "s.safetensors", "--force")[1]  # fmt: skip
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_number_means_not_known_also_where_other_cells_are_empty(birds, kind):
+    codes = (birds["background"] == "sea").astype(int).astype(object)
+    codes[:90] = -1
+    birds["background"] = codes.astype(int)
+    getattr(birds, f"to_{kind}")(f"rows.{kind}", index=False)
+    assert "90 of 600 rows have no background" in fit(f"rows.{kind}", "--missing-concept", "-1")[1]  # control
+    codes[90] = None
+    birds["background"] = codes.astype("Int64")
+    getattr(birds, f"to_{kind}")(f"rows.{kind}", index=False)
+    assert "91 of 600 rows have no background" in fit(f"rows.{kind}", "--missing-concept", "-1")[1]
+    assert load("r.safetensors").concept_classes_ == (0, 1)
+
+
+@pytest.mark.parametrize(("word", "numbers"), [("NaN", False), ("nan", True), ("NA", False), ("N/A", True),
+                                               ("null", False), ("None", True), ("  ", True)])  # fmt: skip
+def test_words_for_a_value_that_is_not_there_are_gaps_of_a_label(birds, word, numbers):
+    if numbers:
+        birds["background"] = (birds["background"] == "sea").astype(int)
+    birds["background"] = birds["background"].astype(object)
+    birds.loc[:89, "background"] = None
+    birds["old"] = birds["background"]
+    birds.to_csv("rows.csv", index=False, na_rep=word)
+    said = fit("rows.csv", "--ignore", "old")[1]
+    seen = repr(word) if word.strip() else "blank"
+    assert f"Note: 90 of 600 cells of background in rows.csv are {seen}, which was read as missing." in said
+    assert "90 of 600 rows have no background" in said
+    assert load("r.safetensors").concept_classes_ == ((0, 1) if numbers else ("forest", "sea"))
+    assert "no row" not in fit("rows.csv", "--ignore", "old", "--missing-concept", word)[1]
+    # What is carried along, and what rows are chosen by, is as it was written.
+    unspur("apply", "r.safetensors", "rows.csv", "--ignore", "bird", "--ignore", "background", "--label", "old",
+           "--where", f"old={word}", "--output", "c.csv")  # fmt: skip
+    with open("c.csv", newline="", encoding="utf-8") as file:
+        assert [line["old"] for line in csv.DictReader(file)] == 90 * [word]
+
+
+def test_a_main_label_that_is_not_there_is_no_class(birds):
+    birds.loc[:2, "bird"] = "NaN"
+    birds.to_csv("rows.csv", index=False)
+    assert "bird is missing in 3 rows; only background may have gaps" in fit(code=1)[1]
+
+
+def test_classes_that_differ_by_white_space_are_noted(birds):
+    birds.loc[(birds.index < 200) & (birds["background"] == "sea"), "background"] = "sea "
+    birds.to_csv("rows.csv", index=False)
+    said = fit("rows.csv", "--smallest-group", "1")[1]
+    assert "rows.csv has 'sea' and 'sea ', classes that differ by white space alone." in said
+    assert len(load("r.safetensors").concept_classes_) == 3  # nothing is stripped
+
+
+def test_a_value_for_not_known_that_no_row_has_is_noted(birds):
+    birds.to_csv("rows.csv", index=False)
+    said = fit("rows.csv", "--missing-concept", "unknown")[1]
+    assert "Note: no row of rows.csv has background = unknown" in said
+    birds.assign(background=birds["background"] == "sea").to_parquet("rows.parquet")
+    assert "background has one class only (True)" in fit("rows.parquet", "--missing-concept", "False", code=1)[1]
+
+
 def test_small_groups_are_told_by_the_names_and_options_of_the_command_line(birds):
     rare = (birds["bird"] == "land") & (birds["background"] == "sea")
     birds[~rare].to_csv("rows.csv", index=False)

@@ -310,6 +310,58 @@ def test_a_removal_of_other_columns_is_refused(table):
     assert "lacks the columns" in said
 
 
+@pytest.mark.parametrize("how", ["held out", "chosen", "a file"])
+def test_rows_without_a_name_are_called_by_their_number_in_the_file(table, how):
+    table["part"] = ["train", "test"] * 350
+    table.to_csv("rows.csv", index=False)
+    table[table["part"] == "test"].to_csv("test.csv", index=False)
+    chosen = ["--where", "part=train", "--test-where", "part=test"]
+    options = {"held out": [], "chosen": chosen, "a file": ["--test", "test.csv"]}[how]
+    unspur("report", "rows.csv", *LABELS, "--ignore", "shot", "--ignore", "part", "--cv", "0", *options)
+    page = html.unescape(Path("report.html").read_text(encoding="utf-8"))
+    frame = pd.read_csv("test.csv" if how == "a file" else "rows.csv")
+    assert f"“row 7” is the seventh row of {'test' if how == 'a file' else 'rows'}.csv, not counting the line" in page
+    rows = re.findall(r'class="id">row (\d+)</th><td>(.*?)</td>', page)
+    assert len(rows) >= 8
+    for number, group in rows:
+        line = frame.iloc[int(number) - 1]
+        assert line["bird"] in group, (number, group)
+        assert line["place"] in group, (number, group)
+    if how == "chosen":
+        assert all(int(number) % 2 == 0 for number, _ in rows)
+
+
+def test_a_removal_of_another_concept_is_refused_or_noted(table):
+    table = table.drop(columns="shot").assign(side=np.where(table["f3"] > 0, "sea", "forest"))
+    table["task"], table["race"] = np.where(table["f2"] > 0, "water", "land"), np.where(table["f3"] > 0, "a", "b")
+    table.to_csv("rows.csv", index=False)
+
+    def judged(*options, code=0):
+        removal = ("--removal", "r.safetensors", "--output", "p.html", "--force")
+        done = [CliRunner().invoke(main, [*verb, "--json", *options]) for verb in
+                (("evaluate", "r.safetensors", "rows.csv"), ("report", "rows.csv", *removal))]  # fmt: skip
+        assert [one.exit_code for one in done] == [code, code], done
+        return [" ".join(one.stderr.split()) if code else json.loads(one.stdout) for one in done]
+
+    others = ("--ignore", "race", "--ignore", "side", "--ignore", "task")
+    unspur("fit", "rows.csv", *LABELS, *others, "--output", "r.safetensors")
+    for said in judged("--main", "bird", "--concept", "race", *others[2:], "--ignore", "place", code=1):
+        assert "race has the value 'a', and the removal was fitted for a concept of the classes forest, sea" in said
+    evaluated, reported = judged("--main", "task", "--concept", "side", *others[:2], "--ignore", "place", "--ignore",
+                                 "bird")  # fmt: skip
+    for notes in (evaluated["notes"], reported["warnings"]):
+        assert any("fitted for the concept 'place', and 'side' is named here" in note for note in notes)
+        assert any("fitted for the main label 'bird', and 'task' is named here" in note for note in notes)
+    page = html.unescape(Path("p.html").read_text(encoding="utf-8"))
+    assert "fitted for the concept 'place', and 'side' is named here" in page
+    assert "rows to train last layers on" in page
+    assert "rows to fit on" not in page
+    evaluated, reported = judged(*LABELS, *others)  # control
+    assert not any("named here" in note for note in (*evaluated["notes"], *reported["warnings"]))
+    unspur("report", "rows.csv", *LABELS, *others, "--output", "p.html", "--force")
+    assert "rows to fit on" in Path("p.html").read_text(encoding="utf-8")
+
+
 def test_concepts_that_are_not_known_are_in_no_group(table):
     table.loc[:99, "place"] = "unknown"
     table.to_csv("rows.csv", index=False)
@@ -318,6 +370,11 @@ def test_concepts_that_are_not_known_are_in_no_group(table):
     ))  # fmt: skip
     assert len(told["judged"][0]["accuracy"]["groups"]) == 4
     assert not any(judged["problem"] for judged in told["judged"])
+    note = "100 of 700 rows have no place; they are left out of the fit."
+    assert note in told["warnings"]
+    page = Path("report.html").read_text(encoding="utf-8")
+    assert note in page
+    assert int(re.search(r"<span>(\d+) rows to fit on", page)[1]) == pytest.approx(0.7 * 600, abs=5)
 
 
 def test_build_writes_the_page_from_python(toy, tmp_path):

@@ -73,6 +73,45 @@ def test_numbers_gaps_and_yes_or_no_are_chosen_as_they_are_written(tmp_path):
     assert_array_equal(table.where("sure", "True").Z, Z[[0, 2]])
 
 
+def test_labels_of_a_parquet_file_are_carried_along_as_they_are(tmp_path):
+    large = 2**53 + 1  # which float64 cannot hold
+    frame = pd.DataFrame({
+        "f0": Z[:, 0], "code": pd.array([large, None, 3, 4, 5, 6], dtype="Int64"),
+        "day": pd.to_datetime(["2020-01-01", None, *4 * ["2021-06-01"]]).astype("datetime64[ns]"),
+        "time": pd.to_datetime(6 * ["2020-01-01 12:30:00.5"]).astype("datetime64[ns]"),
+        "kind": pd.Categorical([1, None, 2, 2, 1, 1]), "sure": pd.array([True, None, *4 * [False]], dtype="boolean"),
+    })  # fmt: skip
+    frame.to_parquet(tmp_path / "rows.parquet")
+    names = ("code", "day", "time", "kind", "sure")
+    table = read_table(tmp_path / "rows.parquet", names)
+    write_rows(table, tmp_path / "again.parquet")
+    again = pd.read_parquet(tmp_path / "again.parquet")
+    assert again["code"].isna().tolist() == [False, True, False, False, False, False]
+    assert again["day"].equals(frame["day"])
+    assert read_table(tmp_path / "again.parquet", names).columns["code"].tolist() == [large, None, 3, 4, 5, 6]
+    write_rows(table, tmp_path / "again.csv")
+    lines = [line.split(",")[:5] for line in (tmp_path / "again.csv").read_text().splitlines()]
+    assert lines[1] == [str(large), "2020-01-01", "2020-01-01T12:30:00.500", "1", "True"]
+    assert lines[2] == ["", "", "2020-01-01T12:30:00.500", "", ""]
+    write_rows(table, tmp_path / "again.npz")
+    with np.load(tmp_path / "again.npz") as arrays:
+        assert arrays["code"].tolist() == [str(large), "", "3", "4", "5", "6"]
+        assert_array_equal(arrays["kind"], [1, np.nan, 2, 2, 1, 1])
+        assert_array_equal(arrays["day"], frame["day"].to_numpy())
+
+
+def test_rows_are_chosen_by_whole_numbers_with_gaps_and_by_dates(tmp_path):
+    frame = pd.DataFrame({"f0": Z[:, 0], "code": pd.array([1, None, 1, 2, 2, 2], dtype="Int64")})
+    frame["day"] = pd.to_datetime([*3 * ["2020-01-01"], *3 * ["2021-06-01"]]).astype("datetime64[ns]")
+    frame.to_parquet(tmp_path / "rows.parquet")
+    table = read_table(tmp_path / "rows.parquet", ("code", "day"))
+    assert_array_equal(table.where("code", "1").Z, Z[[0, 2], :1])
+    for written in ("2021-06-01", "2021-06-01T00:00:00", "2021-06-01 00:00"):
+        assert_array_equal(table.where("day", written).Z, Z[3:, :1])
+    with pytest.raises(InputError, match="what there is: '2020-01-01', '2021-06-01'"):
+        table.where("day", "yesterday")
+
+
 def test_labels_in_files_of_their_own_must_be_long_enough(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("rows.npy", Z)

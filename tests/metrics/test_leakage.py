@@ -334,3 +334,13 @@ def test_a_probe_is_chosen_on_other_clusters_than_it_learns_from():
         chosen.append(leakage(Z, concept, clusters=film, random_state=0).accuracy)
         given.append(leakage(Z, concept, clusters=film, penalty=10.0, random_state=0).accuracy)
     assert np.mean(chosen) > np.mean(given) - 0.03
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e300])
+def test_the_scale_of_weights_does_not_matter(scale):
+    rng = np.random.default_rng(0)
+    concept, weight = np.arange(60) % 2, 1.0 + rng.random(60)
+    Z = rng.standard_normal((60, 3)) + concept[:, None]
+    found, usual = (leakage(Z, concept, sample_weight=by * weight, penalty=0.1, random_state=0) for by in (scale, 1.0))
+    assert found.accuracy == pytest.approx(usual.accuracy)
+    assert found.low == pytest.approx(usual.low)

@@ -198,3 +198,11 @@ def test_no_change_of_the_worst_group_is_not_called_one():
     change = worst_difference(accuracy, accuracy)
     assert change.value == 0.0
     assert change.low < 0.0 < change.high
+
+
+def test_answers_that_are_neither_right_nor_wrong_are_refused():
+    words = np.array(["cat", "dog"] * 5)
+    for given in (words, np.arange(10), np.full(10, np.nan), words.astype(object)):
+        with pytest.raises(InputError, match="Answers are right or wrong"):
+            paired_difference(given, np.ones(10))
+    assert paired_difference(np.zeros(10), np.ones(10, dtype=int)).value == 1.0

@@ -108,6 +108,44 @@ def test_numbers_are_predicted_as_well_as_they_can_be_and_not_better():
     assert np.mean([leak.r2 for leak in none]) < 0.01
 
 
+def test_the_interval_of_a_number_covers_on_few_rows_and_stays_narrow_on_many():
+    from unspur.exceptions import GroupSizeError
+    from unspur.metrics.numeric import summary
+
+    rng = np.random.default_rng(0)
+    for explained, n, widest in ((0.0, 12, 1.0), (0.5, 12, 6.0), (0.9, 200, 0.07)):
+        found = []
+        for _ in range(1000):
+            noise = np.sqrt(explained * (1 - explained)) if explained else 0.05
+            truth = rng.standard_normal(n)
+            told = explained * truth + noise * rng.standard_normal(n)
+            found.append(summary(truth, told, 0.0, np.ones(n), 1.0, 0.95))
+        _, low, high, p = np.array(found).T
+        aim = explained or -(0.05**2)
+        assert 0.93 < np.mean((low <= aim) & (aim <= high)) < 0.99
+        assert np.median(high - low) < widest
+        assert np.array_equal(low > 0, p < 0.025)
+    with pytest.raises(GroupSizeError, match="9 rows to judge the probe on"):
+        summary(truth[:9], told[:9], 0.0, np.ones(9), 1.0, 0.95)
+
+
+def test_values_that_hold_most_of_the_variance_are_named_and_honest_tails_are_not():
+    from unspur.metrics.numeric import held_by_few
+
+    z, age = numbers(300, 0.9, 0)
+    coded = np.where(np.arange(300) < 2, [999.0, -999.0] * 150, age)
+    found = leakage(z, coded, concept_type="continuous", random_state=0)
+    assert "2 of 300 values of concept hold 99" in str(found)
+    assert "-999, 999. Are they codes" in str(found)
+    test = leakage(z, age, concept_type="continuous", Z_test=z, concept_test=coded)
+    assert "values of concept_test" in str(test)
+    weight = (np.arange(300) >= 2) * 1.0
+    assert not leakage(z, coded, concept_type="continuous", sample_weight=weight, random_state=0).notes
+    rng = np.random.default_rng(0)
+    tails = [held_by_few(rng.lognormal(0, 1, 500), "income") for _ in range(300)]
+    assert np.mean([said != "" for said in tails]) < 0.05
+
+
 def test_numbers_with_gaps_weights_and_mistakes():
     from unspur.exceptions import GroupSizeError, InputError, LabelError
 

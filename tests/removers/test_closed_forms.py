@@ -16,6 +16,8 @@ from unspur.exceptions import (
     InputError,
     LabelError,
     NothingRemovedWarning,
+    OutlierWarning,
+    TaskLostWarning,
 )
 
 
@@ -141,6 +143,47 @@ def test_numbers_need_to_be_called_numbers():
         LEACE(concept_type="continuous").fit(z, concept=np.array(["a", "b"])[(age > 0).astype(int)])
     with pytest.raises(LabelError, match="same number"):
         LEACE(concept_type="continuous").fit(z, concept=np.ones(600))
+
+
+def test_splince_needs_the_task_in_the_rows_that_count():
+    z, y, concept = sample()
+    for given in ({"concept": np.where(y == 1, concept, np.nan)}, {"concept": concept, "sample_weight": y == 1}):
+        with pytest.raises(LabelError, match=r"none has y = 0, 2: .*SPLINCE would be LEACE"):
+            SPLINCE().fit(z, y, **given)
+    with pytest.warns(TaskLostWarning, match="none has y = 2: what tells this class from the others is not kept"):
+        splince = SPLINCE().fit(z, y, concept=np.where(y == 2, np.nan, concept))
+    assert any("none has y = 2" in note for note in splince.certificate(*sample(seed=1)).notes)
+
+
+def aged(seed):
+    """Rows of which the first column has an age."""
+    rng = np.random.default_rng(seed)
+    age, z = rng.normal(45, 12, 500), rng.standard_normal((500, 20))
+    z[:, 0] += age / 12
+    return z, age
+
+
+def test_a_code_among_numbers_that_hides_them_does_not_go_unsaid(tmp_path):
+    (z, age), (fresh, truth) = aged(0), aged(1)
+    coded, judged = (np.where(np.arange(500) < 1, 9999.0, values) for values in (age, truth))
+    said = r"1 of 500 values of concept holds 99.* % of its variance: 9999\. Is it a code .*missing_concept=9999"
+    with pytest.warns(OutlierWarning, match=said) as caught:
+        leace = LEACE(concept_type="continuous").fit(z, concept=coded)
+    assert caught[0].filename == __file__
+    notes = leace.certificate(fresh, concept=judged).notes
+    assert sum("is it a code" in note.lower() for note in notes) == 2  # of the fit, and of the rows measured
+    assert any("nothing was found before either" in note for note in notes)
+    leace.save(tmp_path / "leace.safetensors")
+    assert "9999" in str(load(tmp_path / "leace.safetensors").trace_)
+    with pytest.warns(OutlierWarning):
+        streamed = LEACE(concept_type="continuous").partial_fit(z, concept=coded).partial_fit(fresh, concept=truth)
+    assert streamed.trace_.notes == leace.trace_.notes
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        marked = LEACE(concept_type="continuous", missing_concept=9999).fit(z, concept=coded)
+        notes = marked.certificate(fresh, concept=judged).notes
+        LEACE(concept_type="continuous").fit(z, concept=np.where(np.arange(500) < 3, 1.0, 0.0))
+    assert not any("code" in note or "either" in note for note in notes)
 
 
 def test_partial_fit_and_merge_equal_one_fit(tmp_path):

@@ -9,7 +9,7 @@ from sklearn.model_selection import GroupKFold, StratifiedGroupKFold, Stratified
 from sklearn.pipeline import make_pipeline
 
 from tests.optional import torch
-from unspur import INLP, JSE
+from unspur import INLP, JSE, load
 from unspur.clusters import cluster_codes, clusters_in_two, copies, folds_by_cluster
 from unspur.criteria import DirectionTests
 from unspur.exceptions import ClusterWarning, GroupSizeError, InputError, NothingRemovedWarning, UsedRowsWarning
@@ -154,11 +154,16 @@ def test_rows_of_a_few_small_numbers_are_equal_by_chance(rng):
     JSE(random_state=0, weight_decay=0.1).fit(Z, y, concept=s)  # warnings are errors here
 
 
-def test_rows_of_the_validation_set_that_are_training_rows_are_noticed(rng):
+def test_rows_of_the_validation_set_that_are_training_rows_are_noticed(rng, tmp_path):
     Z, y, s, _ = draw(rng, 800, 1, correlation=0.0, concept=1.0)
     jse = JSE(random_state=0, weight_decay=0.1)
     with pytest.warns(UsedRowsWarning, match="100 rows of X_val are training rows as well"):
         jse.fit(Z[:500], y[:500], concept=s[:500], X_val=Z[400:], y_val=y[400:], concept_val=s[400:])
+    assert "judged on 100 rows of X_val that are training rows as well" in str(jse.trace_)
+    jse.save(tmp_path / "jse.safetensors")
+    fresh = draw(rng, 400, 1, correlation=0.0, concept=1.0)
+    for remover in (jse, load(tmp_path / "jse.safetensors")):
+        assert any(note.startswith("100 rows of X_val") for note in remover.certificate(*fresh[:3]).notes)
 
 
 def test_clusters_of_training_and_validation_rows(rng):

@@ -94,7 +94,7 @@ def test_accuracies_and_penalties_are_those_of_compare(validation):
 
 
 def test_accuracies_are_those_of_the_removal(found):
-    assert found.after.accuracy.worst > found.before.accuracy.worst
+    assert found.after.accuracy.group_average > found.before.accuracy.group_average
     assert found.before.accuracy.labels()[1] == "bird=land, background=sea"
 
 
@@ -136,6 +136,32 @@ def test_other_methods_are_judged_alike_and_the_removal_is_not_compared_with_its
         removal(TRAIN, orthogonality="scores"), TRAIN, TEST, compare=["JSE", "JSE-s", "none", "LEACE", "LEACE"]
     )
     assert [judged.name for judged in again.judged] == ["as they are", "JSE", "JSE", "LEACE"]
+
+
+def test_rows_that_were_used_twice_are_told_of():
+    train, test, other = toy(seed=1), toy(seed=2), toy(seed=3)
+    leace = LEACE(balance="group").fit(train[0], train[1], concept=train[2])
+    assert "validation rows are test rows as well" in " ".join(find(leace, train, test, validation=test).warnings)
+    assert "validation rows are training rows as well" in " ".join(find(leace, train, test, validation=train).warnings)
+    assert not find(leace, train, test, validation=other).warnings
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        jse = JSE(random_state=0).fit(
+            train[0], train[1], concept=train[2], X_val=train[0], y_val=train[1], concept_val=train[2]
+        )
+    said = find(jse, train, test).warnings
+    assert any(note.endswith("what is judged on them looks better than it is.") for note in said)
+
+
+def test_groups_that_clusters_keep_from_the_choice_of_penalties_are_named():
+    Z, y, concept = toy()
+    rare = (y == "water") & (concept == "forest")
+    code = np.where(rare, 0, 1 + np.arange(len(y)) % 40)
+    train = Rows(Z, y, concept, code)
+    said = " ".join(find(LEACE().fit(Z, y, concept=concept), train, toy(seed=1)).choice)
+    assert "about a fifth of the clusters of each group" in said
+    assert "every group that has rows there has the same weight" in said
+    assert f"too few clusters to hold one of them out: water, forest ({rare.sum()} rows)" in said
 
 
 def test_a_method_that_does_not_exist_is_an_error_that_says_what_there_is():

@@ -11,7 +11,7 @@ from torch import nn
 from tests.surgery.maps import KINDS, D, error, make, rows
 from unspur import JSE, Subspace, surgery
 from unspur.datasets import make_toy
-from unspur.exceptions import InputError, NothingRemovedWarning
+from unspur.exceptions import IllConditionedWarning, InputError, NothingRemovedWarning
 
 
 @pytest.fixture
@@ -347,10 +347,35 @@ def test_a_module_that_does_not_run_is_said(model, x):
     said = pytest.warns(NothingRemovedWarning, match="'unused' did not, so the removal changed nothing")
     with said, surgery.attach(aside, "unused", make("remove")):
         aside(x)
-    with surgery.attach(aside, "unused", make("remove")):
-        pass  # control: nothing ran
     with surgery.attach(aside, "used", make("remove")):
-        aside(x)
+        aside(x)  # control
+    with pytest.warns(NothingRemovedWarning, match="did not run"), surgery.attach(aside, "used", make("remove")):
+        pass
+    with pytest.raises(KeyError), surgery.attach(aside, "used", make("remove")):  # which says enough
+        raise KeyError
+
+
+def test_a_model_that_was_compiled_before_is_said_to_take_no_notice(model, x):
+    torch._dynamo.reset()
+    compiled, removal = torch.compile(model, backend="eager"), make("remove")
+    before = compiled(x)
+    said = pytest.warns(NothingRemovedWarning, match=r"compiled and called before takes no notice.*_dynamo\.reset\(\)")
+    with said, surgery.attach(model, "body", removal):
+        assert torch.equal(compiled(x), before)
+    torch._dynamo.reset()
+    with surgery.attach(model, "body", removal):  # as the warning advises
+        assert not torch.allclose(compiled(x), before)
+    torch._dynamo.reset()
+
+
+def test_an_attachment_that_was_not_entered_cannot_be_left(model, x):
+    attachment = surgery.attach(model, "body", make("remove"))
+    with pytest.raises(InputError, match="'body' is left and was not entered"):
+        attachment.__exit__(None, None, None)
+    plain = model(x)
+    with attachment:
+        assert not torch.equal(model(x), plain)  # control: it still acts
+    assert torch.equal(model(x), plain)
 
 
 class TestNumbers:
@@ -443,6 +468,33 @@ class TestModule:
         assert module.double().right.dtype == torch.float64
         assert module.half().right.dtype == torch.float64  # kept: a rounded projection is none
         assert module.to("meta").right.device.type == "meta"
+
+    @pytest.mark.parametrize("half", [torch.float16, torch.bfloat16])
+    def test_buffers_have_the_digits_of_float32_whatever_the_default_is(self, half):
+        removal, x = make("remove"), torch.from_numpy(rows(50, D)).float()
+        torch.set_default_dtype(half)
+        try:
+            module, identity = surgery.as_module(removal), nn.Identity()
+            with surgery.attach(identity, "", removal):
+                attached = identity(x)
+        finally:
+            torch.set_default_dtype(torch.float32)
+        assert module.right.dtype == torch.float32
+        exact = removal(x.double().numpy())
+        assert max(error(module(x), exact), error(attached, exact)) < 1e-6
+        for dtype in (half, torch.int64):
+            with pytest.raises(InputError, match=r"too few digits for a removal.*torch\.float32"):
+                surgery.as_module(removal, dtype=dtype)
+
+    @pytest.mark.parametrize("assign", [False, True])
+    def test_a_state_dict_in_a_half_type_is_loaded_with_a_warning(self, assign):
+        model = nn.Sequential(nn.Linear(D, D), surgery.as_module(make("remove")))
+        saved = {name: value.bfloat16() if value.is_floating_point() else value
+                 for name, value in model.state_dict().items()}  # fmt: skip
+        with pytest.warns(IllConditionedWarning, match=r"has 1\.centre, 1\.right, .* digits of the removal are lost"):
+            model.load_state_dict(saved, assign=assign)
+        assert model[1].right.dtype == torch.float32
+        assert torch.equal(model[1].right, saved["1.right"].float())
 
     def test_torch_export_with_a_dynamic_batch(self):
         module, x = surgery.as_module(make("oblique remove")), torch.from_numpy(rows(4, D)).float()

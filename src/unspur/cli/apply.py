@@ -74,8 +74,14 @@ def apply(
     refuse_existing(output, overwrite=force)
     remover = load(removal)
     table = read_rows(files, labels, ignore, where)
-    of_files = {Path(name).stem: table.label(name) for name in labels if name not in table.columns}
-    table = replace(table, columns=table.columns | of_files)
+    columns = dict(table.columns)
+    for name in dict.fromkeys(labels):
+        if name not in table.columns:
+            stem = Path(name).stem
+            if stem in columns:
+                raise InputError(f"--label {name}: there is another label {stem!r}, its name in {output}. Rename one.")
+            columns[stem] = table.label(name)
+    table = replace(table, columns=columns)
     if table.columns and Path(output).suffix.lower() == ".npy":
         raise InputError(f"{output} can hold no labels; write .npz, .csv or .parquet, or use --ignore for them.")
     clean = apply_removal(remover, table)

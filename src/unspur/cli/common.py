@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import click
 
 from unspur.cli.completion import column_names, columns_of
+from unspur.cli.words import say
 
 if TYPE_CHECKING:
     from unspur._typing import Array
@@ -62,7 +64,8 @@ def _require_two_labels(ctx: click.Context, parameter: click.Parameter, given: t
 def label_options(function: F) -> F:
     """Options that say which columns or arrays are the labels."""
     for option in (
-        click.option("--missing-concept", help="Value of a concept that means not known, besides empty and NaN."),
+        click.option("--missing-concept",
+                     help="Value of a concept that means not known, besides empty cells and NaN, NA, None or null."),
         ignore_option("A column that is neither feature nor label; may be repeated."),
         click.option("--concept", required=True, multiple=True, metavar="NAME", callback=_concepts,
                      shell_complete=columns_of("file", "files"),
@@ -118,19 +121,37 @@ def _main(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]
 
 
 def missing_values(text: str | None, table: Table, concepts: Sequence[str]) -> dict[str, Any]:
-    """The value behind --missing-concept for each concept, in its type; None for concepts that cannot have it."""
-    found: dict[str, Any] = {}
-    for name in concepts:
-        found[name] = text
-        if text is not None and table.label(name).dtype.kind in "iuf":
-            try:
-                found[name] = float(text)
-            except ValueError:
-                found[name] = None
-    if text is not None and not any(value is not None for value in found.values()):
+    """The value behind --missing-concept for each concept, in its type; None for concepts that cannot have it.
+
+    A value that no row has is noted on standard error.
+    """
+    from unspur.io.tables import NOT_THERE
+
+    if text is None:
+        return dict.fromkeys(concepts)
+    known = {name: [value for value in table.label(name).ravel().tolist() if value is not None] for name in concepts}
+    found = {name: _value(text, values) for name, values in known.items()}
+    if text in NOT_THERE or not text.strip():  # of a column of a file these are gaps already
+        return found
+    if all(value is None for value in found.values()):
         are = "the concept is a number" if len(found) == 1 else "the concepts are numbers"
         raise click.BadParameter(f"{are}, {text!r} is not.", param_hint="--missing-concept")
+    if not any(found[name] is not None and found[name] in values for name, values in known.items()):
+        say(f"Note: no row of {table.path} has {' or '.join(concepts)} = {text}; --missing-concept {text} marks none "
+            "of them as not known.", err=True)  # fmt: skip
     return found
+
+
+def _value(text: str, known: Sequence[Any]) -> Any:
+    """What stands for `text` in a column of the values `known`; None where they are numbers, and it is not."""
+    if any(isinstance(value, bool) for value in known):
+        return {"True": True, "False": False}.get(text, text)
+    if not known or not all(isinstance(value, int | float) for value in known):
+        return text
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return None
 
 
 def concept_labels(
@@ -167,6 +188,19 @@ def _conditions(ctx: click.Context, parameter: click.Parameter, given: tuple[str
     return tuple((name, value) for name, _, value in (text.partition("=") for text in given))
 
 
+def _conditions_on(file: str | Sequence[str], where: Conditions) -> Conditions:
+    """Conditions on the columns that a file has: with several "=", the longest name that one of them has."""
+    if not any("=" in value for _, value in where):
+        return where
+    names = column_names(file if isinstance(file, str) else file[0])
+    found = []
+    for condition in where:
+        text = "=".join(condition)
+        name = max((name for name in names if text.startswith(f"{name}=")), key=len, default=condition[0])
+        found.append((name, text[len(name) + 1 :]))
+    return tuple(found)
+
+
 def where_option(of: str | None = None) -> Callable[[F], F]:
     """The option that chooses rows of FILE; with `of` ("test"), rows of the file that option names."""
     text = f"Only rows of the --{of} file (of FILE, if none is given)" if of else "Only rows of FILE"
@@ -193,18 +227,24 @@ def read_rows(
     progress: bool = False,
     cluster: Any = None,
     others: Sequence[Conditions] = (),
+    classes: Sequence[str] = (),
 ) -> Table:
     """The rows of a file, of several, or of a store that meet the conditions, whose columns are no features.
 
     Nor are the columns that the conditions of `others`, the rows to test or validate on, name, if the file has them.
+    The labels `classes` have gaps where a cell says that there is no value, with a note on standard error.
     With a Dask client as `cluster` its workers read them.
     """
-    from unspur.io.tables import read_table
+    from unspur.io.tables import read_table, with_gaps
 
     refuse_ignored_labels(labels, ignore)
-
+    where = _conditions_on(file, where)
     deciding = [name for name, _ in where if name not in labels]
-    elsewhere = {name for conditions in others for name, _ in conditions} - {*labels, *deciding, *ignore}
+    elsewhere = {name for conditions in others for name, _ in _conditions_on(file, conditions)} - {
+        *labels,
+        *deciding,
+        *ignore,
+    }
     if elsewhere:
         elsewhere &= set(column_names(file if isinstance(file, str) else file[0]))
     names = (*labels, *deciding, *sorted(elsewhere))
@@ -215,6 +255,9 @@ def read_rows(
         from unspur.io.clustered import read_clustered
 
         table = read_clustered([file] if isinstance(file, str) else file, names, unwanted, cluster)
+    table, notes = with_gaps(table, classes)
+    for note in notes:
+        say(f"Note: {note}", err=True)
     for name, value in where:
         table = table.where(name, value)
     dropped = [name for name in deciding if name in ignore]

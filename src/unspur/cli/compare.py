@@ -94,7 +94,7 @@ def compare_command(
         refuse_existing(csv_file, overwrite=force)
     labels = with_clusters((main, *concept), clusters)
     conditions = (where, validation_where, test_where)
-    table = read_rows(file, labels, ignore, where, others=conditions)
+    table = read_rows(file, labels, ignore, where, others=conditions, classes=(main, *concept))
     look_at(table, main, concept)
     validation = other_file(file, validation, where, validation_where, "validation")
     test_file = other_file(file, test_file, where, test_where, "test")
@@ -104,7 +104,7 @@ def compare_command(
     for name, path, chosen in (("validation", validation, validation_where), ("test", test_file, test_where)):
         if path is not None:
             own = labels if name == "validation" else aside(labels, clusters, path)
-            others[name] = read_like(table, path, own, ignore, chosen, conditions)
+            others[name] = read_like(table, path, own, ignore, chosen, conditions, (main, *concept))
     rows = labelled_parts(table, others, (main, concept), missing, seed, clusters)
     say_shared(rows)
     chosen_removers, chosen_heads = removers or tuple(REMOVERS), heads or ("ERM", "GroupWeighted")

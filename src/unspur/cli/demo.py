@@ -45,6 +45,8 @@ def demo(agreement: float, seed: int, output: str, report: str | None, force: bo
     """
     page = str(Path(output).with_suffix(".html")) if report is None else report
     require("The demonstration needs", "matplotlib", "PIL", "jinja2")
+    if Path(page).suffix.lower() not in (".html", ".htm"):
+        raise click.UsageError(f"--report {page}: the page is HTML; give it a name that ends in .html.")
     for path in (output, page):
         refuse_existing(path, overwrite=force)
     check_format(output)

@@ -20,7 +20,7 @@ from unspur.cli.common import (
     with_clusters,
 )
 from unspur.cli.looking import look_at
-from unspur.cli.parts import flattered, labelled_parts, read_like, say_shared
+from unspur.cli.parts import flattered, labelled_parts, of_other_labels, read_like, say_shared
 from unspur.cli.words import say, show
 
 
@@ -69,14 +69,15 @@ def evaluate(
     remover = load(removal)
     labels = with_clusters((main, *concept), clusters)
     conditions = (where, test_where, validation_where)
-    table = read_rows(file, labels, ignore, where, others=conditions)
+    table = read_rows(file, labels, ignore, where, others=conditions, classes=(main, *concept))
     notes = look_at(table, main, concept)
     table = table.like(getattr(remover, "feature_names_in_", None), remover.n_features_in_)
     missing = missing_values(missing_concept, table, concept)
+    notes += of_other_labels(remover, table, main, concept, missing)
     test_file = other_file(file, test_file, where, test_where, "test")
     validation = other_file(file, validation, where, validation_where, "validation")
     others = {"test": (test_file, test_where), "validation": (validation, validation_where)}
-    tables = {name: read_like(table, path, aside(labels, clusters, path), ignore, chosen, conditions)
+    tables = {name: read_like(table, path, aside(labels, clusters, path), ignore, chosen, conditions, (main, *concept))
               for name, (path, chosen) in others.items() if path is not None}  # fmt: skip
     rows = labelled_parts(table, tables, (main, concept), missing, seed, clusters)
     notes += say_shared(rows)

@@ -107,7 +107,7 @@ def fit(
     watched = not as_json and sys.stderr.isatty()
     cluster = None if dask is None else click.get_current_context().with_resource(connected(dask))
     reading: Any = {"memory": memory, "scratch": scratch, "progress": watched, "cluster": cluster,
-                    "others": (where, validation_where)}  # fmt: skip
+                    "others": (where, validation_where), "classes": (main, *concept)}  # fmt: skip
     labels = with_clusters((main, *concept), clusters)
     table = read_rows(files, labels, ignore, where, **reading)
     look_at(table, main, concept)

@@ -35,8 +35,8 @@ def look_at(table: Table, main: str, concepts: Sequence[str]) -> list[str]:
     return notes
 
 
-def say_left_out(concepts: Mapping[str, ClassLabel], *, together: bool = False, of: str = "the fit") -> None:
-    """Note on standard error how many rows have no concept, and what they are left out `of`.
+def say_left_out(concepts: Mapping[str, ClassLabel], *, together: bool = False, of: str = "the fit") -> list[str]:
+    """Note on standard error how many rows have no concept, and what they are left out `of`; the notes are returned.
 
     With several, rows are left out of the fit of the concept that they lack; `together`: of all.
     """
@@ -44,12 +44,15 @@ def say_left_out(concepts: Mapping[str, ClassLabel], *, together: bool = False, 
 
     if together and len(concepts) > 1:
         concepts = {" or no ".join(concepts): joint_label(list(concepts.values()))}
+    notes = []
     for name, label in concepts.items():
         n, gone = len(label.present), int((~label.present).sum())
         if gone:
             have, are = ("has", "it is") if gone == 1 else ("have", "they are")
             what = of if len(concepts) == 1 else f"{of} of {name}"
-            say(f"Note: {gone:,} of {n:,} rows {have} no {name}; {are} left out of {what}.", err=True)
+            notes.append(f"{gone:,} of {n:,} rows {have} no {name}; {are} left out of {what}.")
+            say(f"Note: {notes[-1]}", err=True)
+    return notes
 
 
 def _require_classes(values: Array, name: str, hint: str = "") -> None:

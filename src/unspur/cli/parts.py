@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from unspur.io.tables import Table
 
 if TYPE_CHECKING:
     from unspur._typing import Array, IntArray
+    from unspur.removers import Remover
     from unspur.report.inputs import Labelled
     from unspur.selection import Rows
 
@@ -25,9 +28,10 @@ def read_like(
     ignore: tuple[str, ...],
     where: Conditions,
     others: Sequence[Conditions] = (),
+    classes: Sequence[str] = (),
 ) -> Table:
-    """Rows of another file with the features of `table`, in its order; see `read_rows` for `others`."""
-    return read_rows(path, labels, ignore, where, others=others).like(table.features, table.Z.shape[1])
+    """Rows of another file with the features of `table`, in its order; see `read_rows` for `others` and `classes`."""
+    return read_rows(path, labels, ignore, where, others=others, classes=classes).like(table.features, table.Z.shape[1])
 
 
 def divided(
@@ -57,7 +61,7 @@ def _copies(z: Array, group: IntArray) -> IntArray | None:
     """
     from unspur.certificate import row_hashes
     from unspur.clusters import copies, measured_on_a_scale
-    from unspur.report.inputs import FIRST
+    from unspur.compare import FIRST
 
     code = copies(row_hashes(z), [group])
     if code is None or not measured_on_a_scale(z[:FIRST]):
@@ -72,10 +76,10 @@ def _copies(z: Array, group: IntArray) -> IntArray | None:
 
 
 def say_shared(rows: Mapping[str, Labelled]) -> list[str]:
-    """Note on standard error how many test rows are training rows as well; the note, if there is one, is returned."""
-    from unspur.report.inputs import shared_rows
+    """Note on standard error how many rows are in two of the sets; the notes, if there are any, are returned."""
+    from unspur.compare import shared_rows
 
-    notes = list(filter(None, [shared_rows(rows["training"], rows["test"])]))
+    notes = list(shared_rows(*(rows[name].Z for name in ("training", "test", "validation") if name in rows)).values())
     for note in notes:
         say(f"Note: {note}", err=True)
     return notes
@@ -89,6 +93,57 @@ def flattered(file: str, *, held_out: bool) -> str:
         "The removal was read from a file, which does not tell the rows that it was fitted on: if test rows are among "
         "them, they flatter it."
     )
+
+
+def of_other_labels(
+    remover: Remover, table: Table, main: str, concepts: Sequence[str], missing: Mapping[str, Any]
+) -> list[str]:
+    """What is to be said of a saved removal that was fitted for labels of other names, also on standard error.
+
+    Concepts of other classes than it was fitted for are refused.
+    """
+    from unspur.exceptions import LabelError
+    from unspur.trace import Trace, Traces
+
+    trace = remover.trace_
+    parts: Sequence[Trace] = [trace] if isinstance(trace, Trace) else []
+    parts = list(trace.parts.values()) if isinstance(trace, Traces) else parts
+    names = list(dict.fromkeys(part.concept for part in parts))
+    several = bool(remover.concept_classes_) and isinstance(remover.concept_classes_[0], tuple)
+    known = list(remover.concept_classes_) if several else [remover.concept_classes_]
+    for i, (name, label) in enumerate(concept_labels(table, concepts, missing).items()):
+        place = names.index(name) if name in names else i if len(known) == len(concepts) else len(known)
+        classes = known[place] if place < len(known) else ()
+        if classes and (strange := [value for value in label.classes if not _among(value, classes)]):
+            raise LabelError(
+                f"{name} has the value {strange[0]!r}, and the removal was fitted for a concept of the classes "
+                f"{', '.join(map(str, classes))}. Name the concept that it removes, or fit a removal of {name}."
+            )
+    mains = list(dict.fromkeys(part.main for part in parts))
+    notes = []
+    for what, fitted, given, unnamed in (
+        ("concept", names, concepts, r"concept(\[\d+\])?"), ("main label", mains, [main], "y"),
+    ):  # fmt: skip
+        # In Python labels may have no names, and a file may lie elsewhere.
+        named = fitted and not any(re.fullmatch(unnamed, name) for name in fitted)
+        if named and {_stem(name) for name in given} - {_stem(name) for name in fitted}:
+            notes.append(
+                f"The removal was fitted for the {what} {' and '.join(map(repr, fitted))}, and "
+                f"{' and '.join(map(repr, given))} is named here; what was fitted, and the tests of it, are about the "
+                "former."
+            )
+    for note in notes:
+        say(f"Note: {note}", err=True)
+    return notes
+
+
+def _among(value: Any, classes: Sequence[Any]) -> bool:
+    """Whether a class is one of those in a file, where dates and the like are texts."""
+    return any(value == one or str(value) == str(one) for one in classes)
+
+
+def _stem(name: str) -> str:
+    return Path(name).stem if name.endswith(".npy") else name
 
 
 def _part(table: Table, labels: tuple[str, ...], mask: Any) -> Table:

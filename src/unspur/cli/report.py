@@ -34,7 +34,7 @@ from unspur.cli.common import (
 from unspur.cli.completion import column_names, columns_of
 from unspur.cli.fitting import FITTING, fitted_jse, fitting_options
 from unspur.cli.looking import look_at, say_left_out
-from unspur.cli.parts import divided, flattered, read_like, require_other_clusters, rows_of
+from unspur.cli.parts import divided, flattered, of_other_labels, read_like, require_other_clusters, rows_of
 from unspur.cli.shown import is_column, shown
 from unspur.cli.words import say, say_where
 from unspur.compare import HEADS, REMOVERS
@@ -144,20 +144,24 @@ def report_command(
     labels = with_clusters((main, *concept), clusters)
     labels += _aside(show, file, needed=test_file in (None, file))
     conditions = (where, test_where, validation_where)
-    table = read_rows(file, labels, ignore, where, others=conditions)
+    table = read_rows(file, labels, ignore, where, others=conditions, classes=(main, *concept))
     notes = look_at(table, main, concept)
     if removal is not None:  # its features, in its order
         fitted = load(removal)
         table = table.like(getattr(fitted, "feature_names_in_", None), fitted.n_features_in_)
     missing = missing_values(missing_concept, table, concept)
     if removal is None:
-        say_left_out(concept_labels(table, concept, missing), together=options["orthogonality"] == "auto")
+        notes += say_left_out(concept_labels(table, concept, missing), together=options["orthogonality"] == "auto")
+    else:
+        notes += of_other_labels(fitted, table, main, concept, missing)
     others: dict[str, Table | None] = {}
     for name, path, chosen in (("test", test_file, test_where), ("validation", validation, validation_where)):
         labels = with_clusters((main, *concept), clusters)
         labels = labels if name == "validation" else aside(labels, clusters, path)
         labels += _aside(show, path, needed=name == "test")
-        others[name] = None if path is None else read_like(table, path, labels, ignore, chosen, conditions)
+        others[name] = (
+            None if path is None else read_like(table, path, labels, ignore, chosen, conditions, (main, *concept))
+        )
     test = others["test"]
     if removal is not None:
         notes = [*notes, flattered(file, held_out=test is None)]
@@ -177,6 +181,7 @@ def report_command(
         remover, rows, compared, watched, main=main, concept=concept, image_shape=image_shape, seed=seed,
         saved=removal or save, command=shlex.join(["unspur", "report", *ctx.meta[TYPED]]),
         **content, **_network(encoder_name, table), ids=test.columns.get("id"), notes=notes,
+        numbers=(file if test_file is None else test_file, range(len(test.Z)) if test.kept is None else test.kept),
         source=_source(ctx.params),
     )  # fmt: skip
     write_page(found, output, title=title, overwrite=force)

@@ -212,7 +212,7 @@ def label_column(fields: Sequence[str]) -> Array:
     """A label that was read as text: whole numbers where all of it is, else words."""
     # Only what is written as str(int) would write it: 01 and 1 may be two classes, and so may 2**53 and 2**53 + 1.
     numbers = {field: _int(field) for field in set(fields)}  # few values, many rows
-    if numbers and all(field == str(number) for field, number in numbers.items()):
+    if numbers and all(number is not None and field == str(number) for field, number in numbers.items()):
         return np.array([numbers[field] for field in fields], dtype=np.int64)
     return np.array(fields, dtype=str)
 

@@ -99,7 +99,16 @@ def _one(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> Table:
     else:
         aside = [name for name in table.column_names if name in labels]
         z, names = np.column_stack([table[name].to_numpy() for name in features]), features
-    return Table(path, z, names, {name: np.asarray(table[name].to_pandas()) for name in aside})
+    return Table(path, z, names, {name: _label(table[name]) for name in aside})
+
+
+def _label(column: Any) -> Array:
+    """A column that goes along with the rows as it is: whole numbers stay whole where some are missing (None)."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    return np.asarray(column.to_pandas(integer_object_nulls=True))
 
 
 def _lists(path: Path, name: str, column: Any) -> Array:

@@ -31,6 +31,8 @@ from unspur.rows.names import PARQUET, first_line, listed, require_distinct, req
 from unspur.rows.opening import find_files, parquet_below
 from unspur.sums.moments import ColumnFaults
 
+#: How programs write that a value is not there, besides leaving the cell empty; those of pandas, R and spreadsheets.
+NOT_THERE = frozenset(("NA", "<NA>", "#NA", "N/A", "n/a", "#N/A", "NaN", "nan", "-NaN", "-nan", "NULL", "null", "None"))
 #: Characters of a field that a message shows.
 LONGEST = 40
 
@@ -84,6 +86,43 @@ def read_table(
             found = faults.describe(table.features)
             raise NotFiniteError(f"{path} must be finite; found {found}. Drop those rows or fill the values in.")
     return table
+
+
+def with_gaps(table: Table, names: Sequence[str]) -> tuple[Table, list[str]]:
+    """The table with words for "not there", and blanks, as gaps in the columns `names`, which hold classes.
+
+    Other columns, which are carried along, stay as they are. What was read as a gap is told in sentences, and so are
+    classes that differ by white space alone.
+    """
+    columns, notes = dict(table.columns), []
+    for name in names:
+        column = table.columns.get(name)
+        if not isinstance(column, np.ndarray) or column.ndim != 1 or column.dtype.kind not in "UO":
+            continue
+        values = column.tolist()
+        words = {value for value in values if isinstance(value, str)}
+        gaps = {word for word in words if word in NOT_THERE or not word.strip()}
+        if gaps:
+            known = [value not in gaps and value is not None for value in values]
+            # Only what was read as text has numbers among its words.
+            rest = [value for value, there in zip(values, known, strict=True) if there]
+            if table.path.suffix.lower() == ".csv" or table.path.is_dir():
+                rest = label_column(rest).tolist()
+            columns[name] = np.full(len(values), None, dtype=object)
+            columns[name][known] = rest
+            count = sum(value in gaps for value in values)
+            said = sorted({repr(word) if word.strip() else "blank" for word in gaps})
+            notes.append(
+                f"{count:,} of {len(values):,} cells of {name} in {table.path} are {' or '.join(said)}, which was read "
+                "as missing. If it is a class, give it another name."
+            )
+        bare: dict[str, list[str]] = {}
+        for word in sorted(words - gaps):
+            bare.setdefault("".join(word.split()), []).append(word)
+        if alike := next((group for group in bare.values() if len(group) > 1), None):
+            said = [repr(word[:LONGEST]) for word in alike[:5]]
+            notes.append(f"{name} in {table.path} has {' and '.join(said)}, classes that differ by white space alone.")
+    return replace(table, columns=columns), notes
 
 
 def is_parquet(paths: Sequence[str | Path]) -> bool:
@@ -151,7 +190,7 @@ def _read_npz(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> T
         found = ", ".join(wide) or "none"
         raise InputError(f"{path} needs one two-dimensional array, or one named Z; found: {found}.")
     z = arrays.pop(rows)
-    return Table(path, z, None, {name: _gaps_marked(array) for name, array in arrays.items()})
+    return Table(path, z, None, {name: _gaps_marked(array) for name, array in arrays.items()}, array=rows)
 
 
 def _gaps_marked(array: Array) -> Array:

@@ -32,6 +32,8 @@ class Table:
     columns: dict[str, Array]
     #: Which rows of the file these are, in its order; None for all.
     kept: IntArray | None = None
+    #: What the array of the rows is called in a .npz.
+    array: str = "Z"
 
     def label(self, name: str) -> Array:
         """A label: a column or array of this file, or a one-dimensional ``.npy`` file of its own."""
@@ -52,7 +54,7 @@ class Table:
             raise InputError(f"{name} of {self.path} has shape {column.shape}; {len(self.Z)} values are needed.")
         chosen = np.flatnonzero(_is(column, value))
         if not len(chosen):
-            there = sorted(set(_words(column)))
+            there = sorted(set(words_of(column)))
             more = f", … ({len(there)} values)" if len(there) > 10 else ""
             raise InputError(
                 f"{self.path} has no rows left where {name} is {value!r}; what there is: "
@@ -102,17 +104,25 @@ def _taken(column: Array, rows: IntArray, name: str) -> Array:
 
 def _is(column: Array, value: str) -> BoolArray:
     """Which values are written like this or, for numbers, are this number."""
-    same = np.array([word == value for word in _words(column)], dtype=bool)
-    if same.any() or column.dtype.kind not in "iuf":
+    same = np.array([word == value for word in words_of(column)], dtype=bool)
+    if same.any() or column.dtype.kind not in "iufM":
         return same
     try:
-        return np.asarray(column == float(value), dtype=bool)
+        return np.asarray(column == (np.datetime64(value) if column.dtype.kind == "M" else float(value)), dtype=bool)
     except ValueError:
         return same
 
 
-def _words(column: Array) -> list[str]:
-    """Values as they are written, gaps as empty words."""
+def words_of(column: Array) -> list[str]:
+    """Values as they are written, gaps as empty words; dates as ISO 8601 has them, with no more digits than needed."""
+    if column.dtype.kind == "M":
+        for unit in ("D", "s", "ms", "us"):
+            if np.array_equal(coarse := column.astype(f"M8[{unit}]"), column, equal_nan=True):
+                column = coarse
+                break
+        return ["" if word == "NaT" else word for word in np.datetime_as_string(column).tolist()]
+    if column.dtype.kind == "m":
+        return ["" if np.isnat(value) else str(value) for value in column]
     return ["" if value is None or value != value else str(value) for value in column.tolist()]
 
 

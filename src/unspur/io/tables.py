@@ -9,9 +9,20 @@
     Parquet files ── streaming.py: a removal applied, a piece at a time ──▶ Parquet files
 """
 
-from unspur.io.reading import is_parquet, read_table
+from unspur.io.reading import NOT_THERE, is_parquet, read_table, with_gaps
 from unspur.io.streaming import clean_parquet
 from unspur.io.table import KINDS, Table, apply_removal, within
 from unspur.io.writing import write_rows
 
-__all__ = ["KINDS", "Table", "apply_removal", "clean_parquet", "is_parquet", "read_table", "within", "write_rows"]
+__all__ = [
+    "KINDS",
+    "NOT_THERE",
+    "Table",
+    "apply_removal",
+    "clean_parquet",
+    "is_parquet",
+    "read_table",
+    "with_gaps",
+    "within",
+    "write_rows",
+]

@@ -13,7 +13,7 @@ from unspur._extras import require
 from unspur._typing import Array
 from unspur.exceptions import InputError
 from unspur.io.artifact import atomic
-from unspur.io.table import KINDS, Table
+from unspur.io.table import KINDS, Table, words_of
 from unspur.rows.names import PARQUET, some
 
 
@@ -32,6 +32,11 @@ def write_rows(table: Table, output: str | Path, *, overwrite: bool = False) -> 
         clash = [name for name in table.columns if name in written.features]
         if clash:
             raise InputError(f"{output}: {some(clash)} is the name of a label and of a feature. Rename one.")
+    if kind == ".npz" and table.array in table.columns:
+        raise InputError(
+            f"{output}: {table.array!r} is the name of a label and, in a .npz, of the rows. Rename the label, or write "
+            ".csv or .parquet."
+        )
     writers = {".npy": _write_npy, ".npz": _write_npz, ".csv": _write_csv, **dict.fromkeys(PARQUET, _write_parquet)}
     with atomic(output, overwrite=overwrite) as temporary:
         writers[kind](written, temporary)
@@ -43,7 +48,7 @@ def _write_npy(table: Table, path: Path) -> None:
 
 
 def _write_npz(table: Table, path: Path) -> None:
-    arrays = {"Z": table.Z, **{name: _without_objects(column) for name, column in table.columns.items()}}
+    arrays = {table.array: table.Z, **{name: _without_objects(column) for name, column in table.columns.items()}}
     with ZipFile(path, "w") as archive:  # numpy.savez has names of its own that arrays cannot have
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
@@ -51,12 +56,15 @@ def _write_npz(table: Table, path: Path) -> None:
 
 
 def _without_objects(column: Array) -> Array:
-    """A label column as .npz can hold it: numbers with gaps as NaN, texts with gaps as empty texts."""
+    """A label column as .npz can hold it: numbers with gaps as NaN, others with gaps as texts, empty ones for gaps.
+
+    Others are also whole numbers that floating-point ones cannot tell from their neighbours.
+    """
     if column.dtype != object:
         return column
     gaps = [value is None or value != value for value in column]
     known = [value for value, gap in zip(column, gaps, strict=True) if not gap]
-    if all(isinstance(value, int | float | np.number) for value in known):
+    if all(isinstance(value, int | float | np.number) and float(value) == value for value in known):
         return np.array([np.nan if gap else value for value, gap in zip(column, gaps, strict=True)], dtype=np.float64)
     return np.array(["" if gap else str(value) for value, gap in zip(column, gaps, strict=True)])
 
@@ -66,7 +74,7 @@ def _write_csv(table: Table, path: Path) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow([*table.columns, *table.features])
-        labels = [["" if v is None or v != v else v for v in column.tolist()] for column in table.columns.values()]
+        labels = [words_of(column) for column in table.columns.values()]
         for i, row in enumerate(table.Z):
             writer.writerow([*(label[i] for label in labels), *row.tolist()])
 

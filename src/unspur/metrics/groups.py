@@ -229,7 +229,10 @@ class GroupAccuracy:
         return exact_bounds(self.correct, self.rows, tail)
 
     def per_concept(self) -> dict[str, GroupAccuracy]:
-        """The groups of main class and one concept at a time, summed over the others."""
+        """The groups of main class and one concept at a time, summed over the others: of rows where all are known.
+
+        Where others have gaps, these are fewer rows, and not alike, than `group_accuracy` of that concept alone counts.
+        """
         tables = {}
         for axis, name in enumerate(self.names[1:], start=1):
             others = tuple(other for other in range(1, len(self.levels)) if other != axis)

@@ -166,7 +166,6 @@ def leakage(
     """
     if not 0 < level < 1:
         raise InputError(f"level is a probability between 0 and 1, such as 0.95; got {level}.")
-    rng = np.random.default_rng(random_state)
     if (Z_test is None) != (concept_test is None):
         raise InputError("Z_test and concept_test go together: pass both, or neither for cross-fitting.")
     if Z_test is not None and clusters is not None:
@@ -178,16 +177,43 @@ def leakage(
             raise InputError(f"A number is predicted by a linear probe only; got probe={probe!r}.")
         train = _numbered(Z, concept, sample_weight, missing_concept)
         test = None if Z_test is None else _numbered(Z_test, concept_test, sample_weight_test, missing_concept)
-        return _of_a_number(train, test, cv, penalty, level, rng)
+        return _of_a_number(train, test, cv, penalty, level, np.random.default_rng(random_state))
     if concept_type != "class":
         raise InputError(f"concept_type is 'class' or 'continuous'; got {concept_type!r}.")
-    rows, codes, weight, classes, known = _labelled(Z, concept, sample_weight, missing_concept, None)
+    return class_leakage(
+        Z, concept, probe=probe, cv=cv, Z_test=Z_test, concept_test=concept_test, sample_weight=sample_weight,
+        sample_weight_test=sample_weight_test, penalty=penalty, clusters=clusters, clusters_test=clusters_test,
+        missing_concept=missing_concept, level=level, random_state=random_state,
+    )  # fmt: skip
+
+
+def class_leakage(
+    Z: Array,
+    concept: Array,
+    name: str = "concept",
+    *,
+    probe: Kind = "linear",
+    cv: Any = 5,
+    Z_test: Array | None = None,
+    concept_test: Array | None = None,
+    sample_weight: Array | None = None,
+    sample_weight_test: Array | None = None,
+    penalty: float | None = None,
+    clusters: Array | None = None,
+    clusters_test: Array | None = None,
+    missing_concept: Any = None,
+    level: float = 0.95,
+    random_state: Any = None,
+) -> Leakage:
+    """`leakage` of a label of classes, whatever it is called."""
+    rng = np.random.default_rng(random_state)
+    rows, codes, weight, classes, known = _labelled(Z, concept, sample_weight, missing_concept, None, name)
     together = None if clusters is None else cluster_codes(clusters, "clusters", len(known))[known]
     taught, k = together, len(classes)
 
     def probabilities(train: Array, judged: Array) -> FloatArray:
         for code in range(k):
-            _require(int(np.sum(codes[train] == code)), 2, f"concept={classes[code]!s}", "to train a probe on")
+            _require(int(np.sum(codes[train] == code)), 2, f"{name}={classes[code]!s}", "to train a probe on")
         own = None if taught is None else taught[train]
         fitted = fit_probe(
             probe, rows[train], codes[train], k, balanced(weight[train], codes[train]), rng, penalty, own
@@ -196,20 +222,20 @@ def leakage(
 
     if Z_test is not None:
         judged, truth, importance, _, known = _labelled(
-            Z_test, concept_test, sample_weight_test, missing_concept, classes
+            Z_test, concept_test, sample_weight_test, missing_concept, classes, name
         )
         together = None if clusters_test is None else cluster_codes(clusters_test, "clusters_test", len(known))[known]
         _require_same_columns(rows, judged)
         log_p, meetings = probabilities(np.arange(len(rows)), judged), 1.0
     else:
         log_p, seen, folds = np.zeros((len(rows), k)), np.zeros(len(rows), dtype=bool), 0
-        for train, test in _folds(cv, rows, codes, classes, rng, together):
+        for train, test in _folds(cv, rows, codes, [f"{name}={value!s}" for value in classes], rng, together):
             log_p[test], seen[test] = probabilities(train, rows[test]), True
             folds += 1
         log_p, truth, importance = log_p[seen], codes[seen], weight[seen]
         together = None if together is None else together[seen]
         meetings = MEETINGS if folds > 1 else 1.0
-    found = _summary(log_p, truth, importance, meetings, (classes, probe, level), together)
+    found = _summary(log_p, truth, importance, meetings, (classes, probe, level, name), together)
     return replace(found, notes=scale_notes(rows))
 
 
@@ -223,9 +249,11 @@ def _of_a_number(
 ) -> NumericLeakage:
     """What a linear probe predicts of a number: on test rows, or cross-fitted."""
     rows, numbers, weight = train
-    notes, meetings = scale_notes(rows), 1.0
+    said = [numeric.held_by_few(numbers, "concept", weight)]
+    meetings = 1.0
     if test is not None:
         judged, truth, importance = test
+        said.append(numeric.held_by_few(truth, "concept_test", importance))
         _require_same_columns(rows, judged)
         predict, mean = numeric.ridge(rows, numbers, weight, penalty, rng)
         predicted, means = predict(judged), np.full(len(judged), mean)
@@ -233,7 +261,7 @@ def _of_a_number(
         predicted, means, which, folds = numeric.cross_fitted(rows, numbers, weight, cv, penalty, rng)
         truth, importance, meetings = numbers[which], weight[which], MEETINGS if folds > 1 else 1.0
     r2, low, high, p = numeric.summary(truth, predicted, means, importance, meetings, level)
-    return NumericLeakage(r2, low, high, p, len(truth), level, notes)
+    return NumericLeakage(r2, low, high, p, len(truth), level, (*filter(None, said), *scale_notes(rows)))
 
 
 def _numbered(
@@ -271,14 +299,14 @@ def _summary(
     codes: IntArray,
     weight: FloatArray,
     meetings: float,
-    about: tuple[tuple[Any, ...], Kind, float],
+    about: tuple[tuple[Any, ...], Kind, float, str],
     clusters: IntArray | None,
 ) -> Leakage:
-    classes, probe, level = about
+    classes, probe, level, name = about
     k = len(classes)
     rows = np.bincount(codes, minlength=k)
     for code in range(k):
-        _require(int(rows[code]), 1, f"concept={classes[code]!s}", "to judge the probe on")
+        _require(int(rows[code]), 1, f"{name}={classes[code]!s}", "to judge the probe on")
     right = (np.argmax(log_p, axis=1) == codes) * 1.0
     total = np.bincount(codes, weights=weight)
     recall = np.bincount(codes, weights=weight * right) / total
@@ -338,14 +366,14 @@ def _fewer_by_clusters(
 
 
 def _labelled(
-    Z: Array, concept: Array, sample_weight: Array | None, missing: Any, classes: tuple[Any, ...] | None
+    Z: Array, concept: Array, sample_weight: Array | None, missing: Any, classes: tuple[Any, ...] | None, name: str
 ) -> tuple[Array, IntArray, FloatArray, tuple[Any, ...], BoolArray]:
     """Rows, codes and weights where the label is known and the weight is positive; the values behind the codes.
 
     Last, which rows those are.
     """
     rows = checked_rows(Z)
-    label = class_label(concept, "concept", len(rows), missing=missing, classes=classes)
+    label = class_label(concept, name, len(rows), missing=missing, classes=classes)
     weight = _weights(sample_weight, len(rows))
     known = label.present & (weight > 0)
     if known.all():
@@ -357,14 +385,15 @@ def _weights(sample_weight: Array | None, n_rows: int) -> FloatArray:
     weight = np.ones(n_rows) if sample_weight is None else np.asarray(on_numpy(sample_weight), dtype=np.float64)
     if weight.shape != (n_rows,) or not np.all(weight >= 0) or not np.all(np.isfinite(weight)):
         raise InputError(f"sample_weight must be {n_rows} finite numbers ≥ 0, one per row; got {weight.shape}.")
-    return weight
+    largest = float(weight.max(initial=0.0))
+    return weight / largest if largest > 0 else weight  # sums and squares of them neither overflow nor vanish
 
 
 def _folds(
     cv: Any,
     rows: Array,
     codes: IntArray,
-    classes: tuple[Any, ...],
+    named: list[str],
     rng: np.random.Generator,
     clusters: IntArray | None,
 ) -> Iterator[tuple[Array, Array]]:
@@ -379,13 +408,13 @@ def _folds(
         return iter(splits)
     if cv < 2:
         raise InputError(f"cv must be 2 or more folds; got {cv}.")
-    for code, count in enumerate(np.bincount(codes, minlength=len(classes))):
-        _require(int(count), max(int(cv), 3), f"concept={classes[code]!s}", f"in {cv} folds")
+    for code, count in enumerate(np.bincount(codes, minlength=len(named))):
+        _require(int(count), max(int(cv), 3), named[code], f"in {cv} folds")
     if clusters is not None:
-        for code, name in enumerate(classes):
+        for code, name in enumerate(named):
             if (number := len(np.unique(clusters[codes == code]))) < 2:
                 raise GroupSizeError(
-                    f"Rows with concept={name!s} lie in {number} cluster, and rows of one cluster share a fold; at "
+                    f"Rows with {name} lie in {number} cluster, and rows of one cluster share a fold; at "
                     "least 2 are needed. Pass rows of more clusters."
                 )
         fold = folds_by_cluster(np.unique(clusters, return_inverse=True)[1], codes, np.full(int(cv), 1.0 / cv), rng)

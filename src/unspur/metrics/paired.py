@@ -9,6 +9,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.stats import norm
 
+from unspur._reading import brief
 from unspur._typing import Array, BoolArray
 from unspur.exceptions import InputError
 from unspur.metrics.groups import GroupAccuracy
@@ -103,7 +104,14 @@ def _tango(better: int, worse: int, n: int, z: float) -> tuple[float, float, flo
 
 
 def _answers(before: Array, after: Array) -> tuple[BoolArray, BoolArray]:
-    first, second = (np.asarray(answers, dtype=bool) for answers in (before, after))
+    given = [np.asarray(answers) for answers in (before, after)]
+    for answers in given:
+        if answers.dtype.kind not in "biuf" or not np.all((answers == 0) | (answers == 1)):
+            raise InputError(
+                f"Answers are right or wrong: booleans, or zeros and ones; got {answers.dtype} such as "
+                f"{brief(answers.ravel()[0], 40)!r}. Pass predicted == y."
+            )
+    first, second = (answers.astype(bool) for answers in given)
     if first.ndim != 1 or first.shape != second.shape or not len(first):
         raise InputError(
             f"Two sets of answers to the same rows, one at least, are compared; got {first.shape} and {second.shape}."

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from unspur._arrays import as_it_came, on_numpy
 from unspur._reading import require_kinds
+from unspur._threads import one_thread_if_narrow
 from unspur._typing import Array
 from unspur._validation import checked_z, in_numbers, require_finite
 from unspur._version import __version__
@@ -150,11 +151,12 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             label = class_label(y, "y", len(z))
             if not label.present.all():
                 raise LabelError(f"y is missing in {np.sum(~label.present)} rows; only concept may have gaps.")
-            task = label.select(known).codes
-        self.certificate_ = certify(
-            type(self).__name__, self.removal_, self.spurious_.dim, z[known], task, labels,
-            concepts.by_name(known), notes, random_state, None if together is None else together[known],
-        )  # fmt: skip
+            task = np.array(label.classes)[label.codes[known]]
+        with one_thread_if_narrow(z.shape[1]):
+            self.certificate_ = certify(
+                type(self).__name__, self.removal_, self.spurious_.dim, z[known], task, labels,
+                concepts.by_name(known), notes, random_state, None if together is None else together[known],
+            )  # fmt: skip
         return self.certificate_
 
     def _small_enough(self, X: Array) -> Array:
@@ -199,7 +201,15 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def _notes(self) -> list[str]:
         """What a certificate should mention about the fit; a remover with more to say adds to it."""
-        return [] if self.spurious_.dim else ["nothing was removed: transform leaves rows as they are"]
+        nothing = [] if self.spurious_.dim else ["nothing was removed: transform leaves rows as they are"]
+        return [*nothing, *filter(None, [self.reused])]
+
+    @property
+    def reused(self) -> str:
+        """What to say where directions were judged on rows that they were estimated from, or ""."""
+        if not (rows := getattr(self.trace_, "reused", 0)):
+            return ""
+        return f"{rows:,} rows of X_val are training rows as well: what is judged on them looks better than it is."
 
     @contextmanager
     def _restore_on_failure(self) -> Iterator[None]:

@@ -25,6 +25,7 @@ import scipy.linalg
 
 from unspur._arrays import cast, like, namespace, rounded
 from unspur._reading import NUMBER, require_kinds
+from unspur._text import filled
 from unspur._threads import one_scipy_thread
 from unspur._typing import Array, FloatArray
 from unspur.exceptions import IllConditionedWarning, InputError
@@ -44,7 +45,8 @@ class ClosedFormTrace:
     """What a closed form did: columns it was given, directions it removed, singular values it dropped, condition.
 
     `rounding` is the correlation with the concept that rounding brings back along the directions that are removed, on
-    the rows of the fit; 0 where it was not looked at, which is only where rows have digits to spare.
+    the rows of the fit; 0 where it was not looked at, which is only where rows have digits to spare. `notes` say what a
+    reader should know of the labels, such as a value that holds most of the variance of a number.
     """
 
     method: str
@@ -54,6 +56,7 @@ class ClosedFormTrace:
     rank: int
     condition: float
     rounding: float = 0.0
+    notes: tuple[str, ...] = ()
 
     @property
     def stopped(self) -> str:
@@ -62,16 +65,16 @@ class ClosedFormTrace:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, ready for JSON."""
-        return asdict(self) | {"dropped": list(self.dropped)}
+        return asdict(self) | {"dropped": list(self.dropped), "notes": list(self.notes)}
 
     @classmethod
     def from_dict(cls, saved: dict[str, Any]) -> ClosedFormTrace:
         """Inverse of `to_dict`."""
         whole = {"columns": int, "removed": int, "rank": int}
-        saved = {"rounding": 0.0, **saved}  # which older files do not have
+        saved = {"rounding": 0.0, "notes": [], **saved}  # which older files do not have
         numbers = {"dropped": [NUMBER], "condition": NUMBER, "rounding": NUMBER}
-        require_kinds(saved, {"method": str, **whole, **numbers}, "the trace")
-        return cls(**{**saved, "dropped": tuple(saved["dropped"])})
+        require_kinds(saved, {"method": str, **whole, **numbers, "notes": [str]}, "the trace")
+        return cls(**{**saved, "dropped": tuple(saved["dropped"]), "notes": tuple(saved["notes"])})
 
     def __str__(self) -> str:
         what = f"{_count(self.removed, 'direction')} removed for {_count(self.columns, 'concept column')}"
@@ -83,7 +86,7 @@ class ClosedFormTrace:
             lines.append(f"condition of the split between concept and task: {self.condition:.3g}")
         if self.rounding:
             lines.append(f"correlation with the concept of what rounding leaves: {self.rounding:.2f}")
-        return "\n".join(lines)
+        return "\n".join([*lines, *(filled(f"note: {note}", further="  ") for note in self.notes)])
 
     __repr__ = __str__
 

@@ -72,7 +72,7 @@ def read_concepts(
     if kind == "continuous":
         numbers = np.stack([_numbers(column, label, n_rows, missing) for label, column in columns.items()])
         present = np.asarray(np.isfinite(numbers).all(axis=0))
-        _require_present(present, name)
+        _require_present(present, tuple(columns))
         numbers[:, ~present] = 0.0
         return Concepts(numbers, present, np.zeros(n_rows, dtype=np.intp), (), tuple(columns))
     known = [None] * len(columns) if classes is None else classes
@@ -86,7 +86,7 @@ def read_concepts(
         if kind == "auto" and expected is None:
             _require_few_codes(labels[-1], called)
     present = np.logical_and.reduce([label.present for label in labels])
-    _require_present(present, name)
+    _require_present(present, tuple(columns))
     group = np.zeros(n_rows, dtype=np.intp)
     for label in labels:
         group = group * len(label.classes) + label.codes
@@ -177,9 +177,15 @@ def _one_to_one(one: Array, other: Array) -> bool:
     return len(np.unique(one)) == len(np.unique(other)) == pairs
 
 
-def _require_present(present: BoolArray, name: str) -> None:
-    if not present.any():
-        raise LabelError(f"No row has a known {name}.")
+def _require_present(present: BoolArray, names: tuple[str, ...]) -> None:
+    if present.any():
+        return
+    if len(names) == 1:
+        raise LabelError(f"No row has a known {names[0]}.")
+    raise LabelError(
+        f"No row has all of {', '.join(names)} known, and rows where one is missing are left out. Label some rows with "
+        "all of them, or remove one concept after the other."
+    )
 
 
 def indicators(label: ClassLabel) -> FloatArray:

@@ -294,7 +294,7 @@ class JSE(Remover):
             self.concept_classes_ = data.concept_classes
             self.n_iter_ = self.trace_.most_evaluations
             self._remember(data.memory, data.validation_memory)
-            data.warn()
+            data.warn(self.reused)
             self.warn_if_nothing_removed(self.max_spurious)
             if self.unfinished:
                 warnings.warn(f"{self.unfinished} {_SOONER}", SearchLimitWarning, stacklevel=3)

@@ -11,10 +11,18 @@ import numpy as np
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from unspur._typing import Array
+from unspur._typing import Array, FloatArray
 from unspur._validation import checked_weights, checked_z, require_finite
-from unspur.exceptions import EverythingRemovedWarning, IllConditionedWarning, InputError, LabelError
+from unspur.exceptions import (
+    EverythingRemovedWarning,
+    IllConditionedWarning,
+    InputError,
+    LabelError,
+    OutlierWarning,
+    TaskLostWarning,
+)
 from unspur.labels import ClassLabel, class_label
+from unspur.metrics.numeric import held_by_few
 from unspur.removers.base import Remover
 from unspur.removers.closed_form import (
     ILL,
@@ -25,7 +33,13 @@ from unspur.removers.closed_form import (
     closed_form,
     correlation_in_rounding,
 )
-from unspur.removers.concepts import balanced_weights, indicators, read_concepts, require_another_label
+from unspur.removers.concepts import (
+    Concepts,
+    balanced_weights,
+    indicators,
+    read_concepts,
+    require_another_label,
+)
 from unspur.removers.memory import remembered
 from unspur.removers.parameters import BALANCE, MISSING, named_after_y
 from unspur.rows import Columns, RowSource, at_hand, fetched, home_of, rows_of
@@ -69,6 +83,7 @@ class ClosedFormRemover(Remover):
 
     story = ClosedFormTrace
     trace_: ClosedFormTrace
+    _said: tuple[str, ...] = ()  # what the fit had to say of the labels
     _form: ClassVar[Form]
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012 — scikit-learn's protocol
@@ -131,6 +146,9 @@ class ClosedFormRemover(Remover):
         if whole and (label := main or _readable(task, len(z))) is not None:
             require_another_label(concepts, label.codes, label.present & (weight > 0))
         group = concepts.group if concepts.classes else None
+        self._take_note_of_outliers(concepts, weight)
+        if self._form == "splince" and main is not None:
+            self._require_classes_of_task(main, weight)
         weight = balanced_weights(weight, self.balance, group, None if main is None else main.codes)
         targets = concepts.columns if main is None else np.concatenate([concepts.columns, indicators(main)])
         columns = Columns(targets, np.zeros(len(z), dtype=np.intp), weight, 0)
@@ -177,6 +195,37 @@ class ClosedFormRemover(Remover):
         """Nothing of an earlier fit may outlive a new one."""
         self._forget_rows()
         self.__dict__.pop("moments_", None)
+        self._said = ()
+
+    def _take_note_of_outliers(self, concepts: Concepts, weight: FloatArray) -> None:
+        """Warn of numbers of which a few rows hold most of the variance: those rows would decide on what is removed."""
+        if concepts.classes:
+            return
+        for name, values in concepts.codes.items():
+            if said := held_by_few(values, name, weight):
+                self._say(said, OutlierWarning)
+
+    def _require_classes_of_task(self, main: ClassLabel, weight: FloatArray) -> None:
+        """Refuse a task of which the rows of the fit have one class: there is no covariance with it to keep.
+
+        Of a class that they lack nothing is kept, which is worth a warning.
+        """
+        counts = np.bincount(main.codes[weight > 0], minlength=len(main.classes))
+        lost = [str(value) for value, count in zip(main.classes, counts, strict=True) if not count]
+        if not lost:
+            return
+        seen = f"Of the {int(counts.sum()):,} rows with a known concept and a weight, none has y = {', '.join(lost)}"
+        if len(main.classes) - len(lost) < 2:
+            raise LabelError(
+                f"{seen}: there is no covariance with the task to keep, and SPLINCE would be LEACE. Label the concept "
+                "in rows of two classes of y at least, or use LEACE."
+            )
+        self._say(f"{seen}: what tells this class from the others is not kept", TaskLostWarning)
+
+    def _say(self, text: str, category: type[Warning]) -> None:
+        """Warn, and keep it for the trace and for certificates."""
+        warnings.warn(f"{text}.", category, stacklevel=6)
+        self._said = tuple(dict.fromkeys((*self._said, text)))
 
     def _look_at_rounding(self, rows: RowSource, found: ClosedForm, moments: Covariances, X: Array) -> None:
         """Warn where columns are so nearly copies, or rows so coarse, that rounding brings the concept back."""
@@ -188,7 +237,7 @@ class ClosedFormRemover(Remover):
             return
         correlation = correlation_in_rounding(rows, found, kind)
         if correlation > max(0.1, 5.0 / np.sqrt(rows.n_rows)):
-            self.trace_ = replace(found.trace, rounding=correlation)
+            self.trace_ = replace(self.trace_, rounding=correlation)
             warnings.warn(
                 f"Rounding of the cleaned rows to {kind} goes with the concept: their correlation is {correlation:.2f} "
                 "along a direction that is removed, where nothing else is left. A classifier that looks at differences "
@@ -199,13 +248,14 @@ class ClosedFormRemover(Remover):
 
     def _solve(self, moments: Covariances, whitener: Whitener | None = None) -> ClosedForm:
         found = closed_form(moments, self._n_concept, self._form, whitener)
-        self.removal_, self.spurious_, self.main_, self.trace_ = found.removal, found.spurious, found.main, found.trace
+        self.removal_, self.spurious_, self.main_ = found.removal, found.spurious, found.main
+        self.trace_ = replace(found.trace, notes=self._said)
         self.warn_if_nothing_removed(None)
         self._warn_if_little_is_left(found.trace.removed, found.trace.rank)
         return found
 
     def _notes(self) -> list[str]:
-        notes = super()._notes()
+        notes = [*super()._notes(), *(f"of the fit: {note}" for note in self.trace_.notes)]
         if self.trace_.dropped:
             notes.append(f"{len(self.trace_.dropped)} concept columns were dropped as dependent or without covariance")
         if self.trace_.condition > ILL:
@@ -306,6 +356,7 @@ class LEACE(ClosedFormRemover):
         merged.__dict__.update(self.__dict__)
         merged.__dict__.pop("certificate_", None)
         merged._add_to_memory(other._training_rows, other.training_hash_, other.__dict__.get("_training_sketches", ()))
+        merged._said = tuple(dict.fromkeys((*self._said, *other._said)))
         merged.moments_ = self.moments_.merge(other.moments_)
         merged._solve(merged.moments_)
         return merged

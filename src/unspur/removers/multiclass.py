@@ -64,15 +64,10 @@ class FitData:
         classes = tuple(label.classes for label in self.train.concepts)
         return classes[0] if len(classes) == 1 else classes
 
-    def warn(self) -> None:
+    def warn(self, reused: str) -> None:
         """Say which rows that directions were judged on are copies of each other, or of rows they came from."""
-        if self.used:
-            warnings.warn(
-                f"{self.used:,} rows of X_val are training rows as well: what is judged on them looks better than it "
-                "is. Leave them out of one of the two.",
-                UsedRowsWarning,
-                stacklevel=3,
-            )
+        if reused:
+            warnings.warn(f"{reused} Leave them out of one of the two.", UsedRowsWarning, stacklevel=3)
         judged_on = self.validation or self.train
         if judged_on.copies:
             code = judged_on.clusters
@@ -167,7 +162,9 @@ def fit_each_concept(data: FitData, fit_binary: FitBinary) -> ConceptFits:
         else:
             fitted = fit_binary(problem, spurious, False)
             found, of_concept, at = fitted.found, (fitted.trace,), fitted.centre
-        traces += [replace(trace, concept=label.name, concept_class=label.of_class) for trace in of_concept]
+        traces += [
+            replace(trace, concept=label.name, concept_class=label.of_class, reused=data.used) for trace in of_concept
+        ]
         spurious, main = spurious.beside(found.spurious), found.main
         centre = at if centre is None else centre
     assert centre is not None

@@ -79,12 +79,16 @@ class Judge:
         """How penalties were chosen, in sentences."""
         validation = self.rows.get("validation")
         on = "a fifth of each group of the training rows"
+        if self.rows["training"].clusters is not None:
+            on = "about a fifth of the clusters of each group of the training rows"
         if validation is not None and validation.known.any():
             on = f"{np.sum(validation.known):,} validation rows"
         tried = ", ".join(f"{penalty:g}" for penalty in self.penalties)
         said = (
             f"The penalty of every last layer is the one of {tried} (times the mean variance of its rows) with the "
-            f"least loss on {on}, in which every group has the same weight."
+            f"least loss on {on}, in which every group {'that has rows there ' if chosen.notes else ''}has the same "
+            "weight and all logits are multiplied by the factor that serves the layer best, so that how sure it is "
+            "does not count."
         )
         return (said, *chosen.notes)
 

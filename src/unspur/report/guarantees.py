@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from unspur._typing import Array
 from unspur.certificate import Certificate
 from unspur.exceptions import InputError, UsedRowsWarning
@@ -19,6 +21,7 @@ from unspur.trace import Trace, Traces
 
 #: Test rows that a certificate is measured on: more take longer and tell little more.
 ENOUGH = 5000
+_TASK = "task: not measured. "
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +41,22 @@ def guarantees(remover: Remover, rows: Labelled, clean: Array, main: str) -> Gua
     judge.__dict__.pop("feature_names_in_", None)  # rows are an array here; their names were looked at before
     if "concept_type" in judge.get_params():
         judge.set_params(concept_type="class")  # whatever it was fitted with: these are classes
-    remarks: tuple[str, ...] = ()
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always", UsedRowsWarning)
-        concepts = rows.concept_values()
+        concepts, task = rows.concept_values(), np.array(rows.y.classes)[rows.y.codes]
         try:
-            certificate = judge.certificate(rows.Z, rows.y.codes, concepts, clusters=rows.clusters)
-        except InputError as error:
+            certificate = judge.certificate(rows.Z, task, concepts, clusters=rows.clusters)
+        except InputError as error:  # all test rows are of one class
             certificate = judge.certificate(rows.Z, None, concepts, clusters=rows.clusters)
-            remarks = (f"{main}: not probed. {error}",)
+            certificate = replace(certificate, notes=(*certificate.notes, f"{_TASK}{error}"))
     used = [str(warning.message) for warning in heard if issubclass(warning.category, UsedRowsWarning)]
-    certificate = _called(certificate, rows)
+    remarks = tuple(
+        f"{main}: not probed. {note.removeprefix(_TASK).replace(' y=', f' {main}=')}"
+        for note in certificate.notes
+        if note.startswith(_TASK)
+    )
+    kept = tuple(note for note in certificate.notes if not note.startswith(_TASK))
+    certificate = _called(replace(certificate, notes=kept), rows)
     (earlier, _), (left, problems) = (probes(part, rows, "mlp") for part in (rows.Z, clean))
     nonlinear = {name: (earlier[name], left[name]) for name in left if name in earlier}
     linear = {name: certificate.probe[name] for name in rows.concepts if name in certificate.probe}
@@ -81,7 +89,7 @@ def _renamed(text: str, names: Mapping[str, str]) -> str:
     for number, name in names.items():
         rest = text.removeprefix(number)
         if rest != text and rest[:1] in ("", ",", ":", "="):
-            return name + rest
+            return name + rest.replace(f" {number}=", f" {name}=")
     return text
 
 

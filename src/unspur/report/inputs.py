@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from unspur._arrays import on_numpy
 from unspur._typing import Array, BoolArray, IntArray
-from unspur.certificate import row_hashes
-from unspur.clusters import measured_on_a_scale
 from unspur.exceptions import InputError, LabelError
 from unspur.labels import ClassLabel, class_label
 from unspur.selection import Rows
-
-#: Rows that tell whether equal ones are copies.
-FIRST = 2000
 
 
 @dataclass(frozen=True)
@@ -75,7 +71,15 @@ class Labelled:
         With `z` in place of the rows as they are.
         """
         joined = np.ravel_multi_index(tuple(self.concept_codes.T), self.shape[1:])
-        return Rows(self.Z if z is None else z, self.y.codes, np.where(self.known, joined, np.nan), self.clusters)
+        concept = np.where(self.known, joined, np.nan)
+        return Rows(self.Z if z is None else z, self.y.codes, concept, self.clusters, self._called)
+
+    @cached_property
+    def _called(self) -> Array:
+        """What the group of each row is called, by its classes, shape (n,)."""
+        labels = (self.y, *self.concepts.values())
+        names = [", ".join(map(str, classes)) for classes in product(*(label.classes for label in labels))]
+        return np.array(names, dtype=object)[self.group]
 
     def in_values(self) -> Rows:
         """All rows with the values of their labels, None where a concept is not known."""
@@ -128,17 +132,6 @@ def labelled(
     if like is not None and z.shape[1] != like.Z.shape[1]:
         raise InputError(f"The {what} rows have {z.shape[1]} features, the training rows {like.Z.shape[1]}.")
     return Labelled(z, label, found, rows.clusters if isinstance(rows, Rows) else None)
-
-
-def shared_rows(train: Labelled, test: Labelled) -> str:
-    """What is to be said of test rows that are training rows as well; nothing of rows that are equal by chance."""
-    shared = int(np.isin(row_hashes(test.Z), row_hashes(train.Z)).sum())
-    if not shared or not measured_on_a_scale(test.Z[:FIRST]):
-        return ""
-    return (
-        f"{shared:,} of {len(test):,} test rows are training rows as well; what is measured on them flatters every "
-        "method. Hold rows out."
-    )
 
 
 def as_matrix(rows: Any, what: str) -> Array:

@@ -9,15 +9,17 @@ from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
-from threadpoolctl import threadpool_limits
 
+from unspur._threads import one_thread_if_narrow
 from unspur._typing import Array
+from unspur.certificate import fingerprint, row_hashes
+from unspur.compare import shared_rows
 from unspur.exceptions import InputError
 from unspur.io.features import NAMED, dominating
 from unspur.removers import Remover
 from unspur.report.baselines import Comparing, Judge, chosen_methods, cleaned, judge_removal
 from unspur.report.guarantees import ENOUGH, guarantees, renamed
-from unspur.report.inputs import Labelled, labelled, shared_rows
+from unspur.report.inputs import Labelled, labelled
 from unspur.report.origin import origin_of
 from unspur.report.results import Findings, Judged
 from unspur.report.row_content import content_of
@@ -30,8 +32,6 @@ from unspur.trace import Trace, Traces
 EACH = 2
 #: A group of fewer test rows is mentioned.
 SMALL = 10
-#: Features up to which one thread is quicker than several, whose pools get in each other's way (see `_threads`).
-NARROW = 512
 #: Steps that `report` hears of, besides one for each method compared.
 STEPS = 4
 
@@ -48,6 +48,7 @@ def find(
     pictures: Any = None,
     texts: Any = None,
     ids: Sequence[str] | None = None,
+    numbers: tuple[str, Sequence[int]] | None = None,
     image_shape: Sequence[int] | None = None,
     to_pixels: ToPixels | None = None,
     encoder: Any = None,
@@ -78,6 +79,8 @@ def find(
     pictures, texts : what the test rows are rows of. Pictures are an array (n, h, w) or (n, h, w, 3), paths, PIL images
         or `Examples`; texts are strings, or pairs of them.
     ids : what the test rows are called.
+    numbers : for rows that are called nothing: the file that the test rows are in, and their indices there. The page
+        counts from 1.
     image_shape, to_pixels : where rows are pictures, (h, w) or (h, w, 3); and the affine map from rows to pixels where
         they are not pixels themselves, such as ``pca.inverse_transform``.
     encoder, reduction : the network that the rows come from, and the principal components that they were reduced to, to
@@ -95,12 +98,13 @@ def find(
     methods = chosen_methods(compare, remover)
     rows = _rows(remover, train, test, validation, (main, concept))
     learnt, judged = rows["training"], rows["test"]
+    fitted = _fitted_on(remover, learnt)
     notes = _about_columns(learnt.Z, remover) if notes is None else [note[:1].upper() + note[1:] for note in notes]
     content = content_of(pictures, texts, len(judged))
-    called = _ids(ids, content, len(judged))
+    called = _ids(ids, content, len(judged), numbers)
     # One generator each: a number of rows more or less leaves the other choices alone.
     drawing, probing, showing = np.random.default_rng(seed).spawn(3)
-    with threadpool_limits(1 if learnt.Z.shape[1] <= NARROW else None, user_api="blas"):
+    with one_thread_if_narrow(learnt.Z.shape[1]):
         report("last layers")
         clean = cleaned(remover, rows)
         judge = Judge.of(rows, main, seed)
@@ -131,7 +135,8 @@ def find(
         elif encoder is not None:
             looks = looks_of(encoder, content, judged.Z, remover, layers, few, reduction)
     return Findings(
-        main=main, concepts=tuple(judged.concepts), classes=judged.y.classes, train_rows=len(learnt),
+        main=main, concepts=tuple(judged.concepts), classes=judged.y.classes,
+        train_rows=_with_concept(learnt) if fitted else len(learnt),
         judged=tuple(lines), group=judged.group, groups=tuple(before.accuracy.labels()), ids=called,
         right_before=before.right, right_after=after.right, view=view, shown=stratified(judged.group, most, drawing),
         angles=angles, shared=shared, certificate=certain.certificate,
@@ -144,8 +149,18 @@ def find(
         ),
         warnings=(*_warnings(remover, rows, lines, certain.used), *notes), choice=removal.choice,
         source=_source(main, judged) if source is None else source, keep=_keep(remover, command, saved),
-        **_of_the_fit(remover, judged, main),
+        fitted_on_these=fitted, numbered=_numbered(called, numbers), **_of_the_fit(remover, judged, main),
     )  # fmt: skip
+
+
+def _fitted_on(remover: Remover, rows: Labelled) -> bool:
+    """Whether these rows, or those of them whose concept is known, are the rows of the fit."""
+    return any(fingerprint(row_hashes(z)) == remover.training_hash_ for z in (rows.Z, rows.Z[rows.known]))
+
+
+def _with_concept(rows: Labelled) -> int:
+    """How many rows a fit has: those with a concept, or with one of several."""
+    return int(np.any([label.present for label in rows.concepts.values()], axis=0).sum())
 
 
 def _of_the_fit(remover: Remover, rows: Labelled, main: str) -> dict[str, Any]:
@@ -249,9 +264,13 @@ def _about_columns(z: Array, remover: Remover) -> list[str]:
     return [*found[:NAMED], f"So it is with {len(found) - NAMED} more columns."] if len(found) > NAMED else found
 
 
-def _ids(ids: Sequence[str] | None, content: Any, n: int) -> tuple[str, ...]:
+def _ids(
+    ids: Sequence[str] | None, content: Any, n: int, numbers: tuple[str, Sequence[int]] | None = None
+) -> tuple[str, ...]:
     """Names of the test rows: those given, those that the pictures have, or their numbers."""
     given = ids if ids is not None else getattr(content, "ids", None)
+    if given is None and numbers is not None:
+        given = [f"row {index + 1}" for index in numbers[1]]
     if given is None:
         return tuple(map(str, range(n)))
     if len(given) != n:
@@ -259,12 +278,17 @@ def _ids(ids: Sequence[str] | None, content: Any, n: int) -> tuple[str, ...]:
     return tuple(map(str, given))
 
 
+def _numbered(called: Sequence[str], numbers: tuple[str, Sequence[int]] | None) -> str:
+    """The file that rows are numbered in, where they are called by their number."""
+    return numbers[0] if numbers is not None and called[0] == f"row {numbers[1][0] + 1}" else ""
+
+
 def _warnings(remover: Remover, rows: Mapping[str, Labelled], lines: Sequence[Judged], used: str) -> tuple[str, ...]:
     """Sentences that a reader must not miss, the gravest first."""
     found = []
     if not remover.spurious_.dim:
         found.append("Nothing was removed: rows are as they were.")
-    found += [str(said) for name in ("unfinished", "task_lost") if (said := getattr(remover, name, ""))]
+    found += [str(said) for name in ("unfinished", "task_lost", "reused") if (said := getattr(remover, name, ""))]
     before, after = lines[0].accuracy, lines[1].accuracy
     assert before is not None
     assert after is not None
@@ -274,10 +298,11 @@ def _warnings(remover: Remover, rows: Mapping[str, Labelled], lines: Sequence[Ju
             f"The worst group fell, from {100 * before.worst:.1f} % to {100 * after.worst:.1f} %: for this task the "
             "removal did harm."
         )
+    validation = rows["validation"].Z if "validation" in rows else None
+    shared = shared_rows(rows["training"].Z, rows["test"].Z, validation)
     if used:
-        found.append(used)
-    elif shared := shared_rows(rows["training"], rows["test"]):
-        found.append(shared)
+        shared["test", "training"] = used  # which knows more
+    found += shared.values()
     small = [
         f"{label} ({count})"
         for label, count in zip(after.labels(), after.rows.ravel().tolist(), strict=True)

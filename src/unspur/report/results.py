@@ -198,6 +198,9 @@ class Findings:
     nonlinear, nonlinear_before : what a small network finds of each concept after removal, and in the rows as they are.
     choice : how the penalties of the last layers were chosen, in sentences.
     source : how the command line is told of these rows, "FILE --main … --concept …"; "" where they are in no file.
+    train_rows, fitted_on_these : number of training rows, those with a concept if the removal was fitted on them; and
+        whether it was.
+    numbered : the file in which rows that are called "row 7" have this number, counted from 1; "" if none are.
     keep : a command that keeps the removal or, where it was kept, applies it.
     """
 
@@ -235,6 +238,8 @@ class Findings:
     choice: tuple[str, ...] = ()
     source: str = ""
     keep: str = ""
+    fitted_on_these: bool = True
+    numbered: str = ""
 
     @property
     def before(self) -> Judged:

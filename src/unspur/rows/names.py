@@ -47,10 +47,12 @@ def nearest(name: str, names: Collection[str]) -> str:
 
 
 def first_line(file: TextIO) -> str:
-    """The first line of a table, which has its columns; `csv.Error` if it is longer than names of columns are."""
+    """The first line of a table, which has its columns; `csv.Error` if it is longer than they are, or has none."""
     line = file.readline(LONGEST_LINE + 1)
     if len(line) > LONGEST_LINE:
         raise csv.Error(f"its first line has more than the {LONGEST_LINE:,} characters that are read")
+    if re.fullmatch(r"\s*\"?sep=.?\"?\s*", line, re.IGNORECASE):
+        raise csv.Error(f"its first line, {line.strip()}, is for Excel and has no names of columns; delete that line")
     return line
 
 

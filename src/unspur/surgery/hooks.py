@@ -31,8 +31,9 @@ def as_module(removal: Any, *, dtype: torch.dtype | None = None) -> RemovalModul
     Parameters
     ----------
     removal : AffineMap or fitted remover.
-    dtype : of the buffers; torch's default dtype when None, as for other modules. Use ``torch.float64`` where rows of
-        that type shall keep their digits.
+    dtype : of the buffers, ``torch.float32`` or ``torch.float64``. When None, torch's default dtype, as for other
+        modules, but float32 where that is a half type. Use ``torch.float64`` where rows of that type shall keep their
+        digits.
     """
     require("A removal as a module needs", "torch")
     from unspur.surgery.modules import RemovalModule
@@ -65,7 +66,8 @@ def attach(
     tuple, a list or a mapping such as a ``ModelOutput`` of transformers; the rest of that stays as it is. If more than
     one tensor in it has as many features as the removal, `output` must name the one that the network goes on with.
     Gradients flow. With activation checkpointing, call ``backward`` inside the block, since it runs the forward pass
-    again. A block in which the model runs and the module does not issues a NothingRemovedWarning.
+    again. A block in which the module does not run issues a NothingRemovedWarning; so it is with a model that was
+    compiled (``torch.compile``) and called before the block, which takes no notice of it.
 
     Parameters
     ----------
@@ -140,18 +142,26 @@ class Attachment:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if not self._depth:
+            raise InputError(
+                f"The attachment to {self.path!r} is left and was not entered. Use it in a with statement."
+            )
         self._depth -= 1
         if self._depth:
             return
         while self._handles:
             self._handles.pop().remove()
-        if kind is None and self._runs["model"] and not self._runs["module"]:
-            warnings.warn(
-                f"The model ran and its module {self.path!r} did not, so the removal changed nothing. Attach to a "
-                "module that the forward pass goes through.",
-                NothingRemovedWarning,
-                stacklevel=2,
-            )
+        if kind is not None or self._runs["module"]:
+            return
+        ran = f"The model ran and its module {self.path!r} did not" if self._runs["model"] else (
+            f"{repr(self.path) if self.path else 'The model'} did not run in the block, as far as hooks can tell"
+        )  # fmt: skip
+        told = (
+            f"{ran}, so the removal changed nothing. Attach to a module that the forward pass goes through. A model "
+            "that was compiled and called before takes no notice of the removal: attach before the first call of the "
+            "compiled model, or call torch._dynamo.reset() in between."
+        )
+        warnings.warn(told, NothingRemovedWarning, stacklevel=2)
 
     def _note_run(self, _module: Any, _inputs: Any) -> None:
         self._runs["model"] += 1

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Self
 
 import torch
 
-from unspur.exceptions import InputError
+from unspur.exceptions import IllConditionedWarning, InputError
 from unspur.subspace import AffineMap
 
 
@@ -69,7 +70,8 @@ class RemovalModule(torch.nn.Module):
     """An AffineMap as a module: rows (..., d) in and out, the factors as buffers.
 
     The state dict describes the map completely, its form included. ``.half()`` and ``.bfloat16()`` leave the buffers as
-    they are, because a rounded projection is none; rows of those types are computed in float32.
+    they are, because a rounded projection is none; rows of those types are computed in float32. The buffers have
+    float32 at least, whatever torch's default dtype is.
     """
 
     centre: torch.Tensor
@@ -80,8 +82,14 @@ class RemovalModule(torch.nn.Module):
 
     def __init__(self, removal: AffineMap, dtype: torch.dtype | None = None):
         super().__init__()
+        if dtype is not None and (not dtype.is_floating_point or dtype.itemsize < 4):
+            raise InputError(
+                f"dtype={dtype} has too few digits for a removal, which would leave part of the concept; pass "
+                "torch.float32 or torch.float64. Rows may be of any floating type: theirs is kept."
+            )
         self.form: str = removal.form
-        for name, factor in factors_of(removal, dtype or torch.get_default_dtype())._asdict().items():
+        dtype = dtype or torch.promote_types(torch.get_default_dtype(), torch.float32)
+        for name, factor in factors_of(removal, dtype)._asdict().items():
             self.register_buffer(name, factor)
         with torch.inference_mode(False):
             self.register_buffer("keeps", torch.tensor(removal.form == "keep"))
@@ -102,8 +110,20 @@ class RemovalModule(torch.nn.Module):
                 setattr(self, name, old.to(new.device))
         return self
 
-    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        super()._load_from_state_dict(*args, **kwargs)
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
+        half = {}
+        for name in Factors._fields:
+            value = state_dict.get(f"{prefix}{name}")
+            if isinstance(value, torch.Tensor) and value.is_floating_point() and value.dtype.itemsize < 4:
+                half[f"{prefix}{name}"] = value.to(torch.float32)
+        if half:
+            warnings.warn(
+                f"The state dict has {', '.join(half)} in a half type: digits of the removal are lost, and part of the "
+                "concept stays. Make the module from the removal itself (surgery.as_module), or save it in float32.",
+                IllConditionedWarning,
+                stacklevel=2,
+            )
+        super()._load_from_state_dict({**state_dict, **half}, prefix, *args, **kwargs)
         self.form = "keep" if bool(self.keeps) else "remove"
 
     def extra_repr(self) -> str:

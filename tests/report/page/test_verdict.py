@@ -45,6 +45,28 @@ def test_the_gain_of_the_worst_group_stands_there_with_both_intervals():
         assert f"{100 * accuracy.worst:.1f} % ({100 * low:.1f} – {100 * high:.1f})" in text
 
 
+def with_penalties(edge="", more=None):
+    found = toy_findings()
+    low, high = found.before.accuracy.worst_interval()
+    at = {0.1: low - 0.2, 0.01: found.before.accuracy.worst, 0.001: high - 0.001}
+    before = replace(found.before, penalty=0.01, edge=edge, worst_at={**at, **(more or {})})
+    return replace(found, judged=(before, *found.judged[1:]))
+
+
+def test_another_penalty_that_serves_the_rows_as_they_are_better_is_told():
+    assert "With another penalty" not in said(with_penalties())  # inside the interval, or below it
+    assert "penalty that was tried" not in said(with_penalties())
+    assert (
+        "With another penalty, 0.0001, the plain layer on the rows as they are would reach 99.8 % in the worst group; "
+        "only the test rows tell, and nothing is chosen on those."
+    ) in said(with_penalties(more={1e-4: 0.998}))
+    for edge, other in (("smallest", "smaller"), ("largest", "larger")):
+        assert (
+            f"The plain layer on the rows as they are has the {edge} penalty that was tried, 0.01; a {other} one may "
+            "serve it better."
+        ) in said(with_penalties(edge=edge))
+
+
 def test_one_direction_is_it_and_not_them():
     text = said(toy_findings())
     assert "used 1 of 20 directions. Removing it " in text

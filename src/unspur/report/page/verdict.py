@@ -131,11 +131,29 @@ def _in_place(lines: Sequence[Judged], groups: Sequence[str]) -> Iterator[Senten
         f"The best group ({groups[best]}) is at ", (words.percent(float(np.nanmax(after.accuracy))), "figure"),
         ": ", (f"{gap:.1f} {points(gap / 100)}", "figure"), f" remain between the best and the worst group{earlier}",
     )  # fmt: skip
+    yield from _penalty(lines[0], before)
     classes = after.rows.reshape(len(after.classes), -1).sum(axis=1)
     yield _sentence(
         f"Guessing is right in {words.percent(1 / len(classes), 0)} of every group, and always answering the most "
         f"frequent class in {words.percent(float(classes.max() / classes.sum()))} of the rows"
     )
+
+
+def _penalty(line: Judged, accuracy: GroupAccuracy) -> Iterator[Sentence]:
+    """Whether the rows as they are might do better with another penalty: one that was not tried, or not chosen."""
+    if line.edge and line.penalty is not None:
+        yield _sentence(
+            f"The plain layer on the rows as they are has the {line.edge} penalty that was tried, ",
+            (f"{line.penalty:g}", "figure"), f"; a {'larger' if line.edge == 'largest' else 'smaller'} one may serve "
+            "it better",
+        )  # fmt: skip
+    penalty, worst = max(line.worst_at.items(), key=lambda pair: pair[1], default=(0.0, 0.0))
+    if worst > accuracy.worst_interval()[1]:
+        yield _sentence(
+            f"With another penalty, {penalty:g}, the plain layer on the rows as they are would reach ",
+            (words.percent(worst), "figure"), " in the worst group; only the test rows tell, and nothing is chosen on "
+            "those",
+        )  # fmt: skip
 
 
 def _others(lines: Sequence[Judged]) -> Iterator[Sentence]:
