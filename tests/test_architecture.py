@@ -17,6 +17,8 @@ ROOMS = [
     ("subspace", "rows", "labels", "clusters", "io.artifact"),
     ("sums",),
     ("solvers",),
+    ("_validation",),
+    ("_data",),
     ("criteria",),
     ("trace",),
     ("metrics",),

@@ -3,7 +3,7 @@ import pytest
 
 from tests.optional import pandas as pd
 from unspur.exceptions import LabelError, MissingCodeWarning
-from unspur.labels import binary_label, class_label
+from unspur.labels import class_label
 
 
 def made(values):
@@ -30,7 +30,7 @@ def made(values):
          "list of strings", "series", "categorical"],
 )  # fmt: skip
 def test_the_smaller_value_is_coded_zero(values, classes):
-    label = binary_label(made(values), "y", 4)
+    label = class_label(made(values), "y", 4)
     np.testing.assert_array_equal(label.codes, [1, 0, 1, 1])
     assert np.issubdtype(label.codes.dtype, np.integer)
     assert label.present.all()
@@ -57,7 +57,7 @@ def test_the_smaller_value_is_coded_zero(values, classes):
          "nullable integers", "nullable booleans", "series of strings", "nullable strings", "categorical", "NA object"],
 )  # fmt: skip
 def test_a_gap_is_marked_and_coded_zero(values, classes):
-    label = binary_label(made(values), "concept", 4)
+    label = class_label(made(values), "concept", 4)
     np.testing.assert_array_equal(label.present, [True, True, False, True])
     np.testing.assert_array_equal(label.codes, [1, 0, 0, 1])
     assert label.classes == classes
@@ -77,92 +77,96 @@ def test_a_gap_is_marked_and_coded_zero(values, classes):
 )
 def test_the_value_for_not_known_is_a_gap_when_asked_for(values, code):
     values = made(values)
-    label = binary_label(values, "concept", 4, missing=code)
+    label = class_label(values, "concept", 4, missing=code)
     np.testing.assert_array_equal(label.present, [True, True, False, True])
     np.testing.assert_array_equal(label.codes, [1, 0, 0, 1])
-    with pytest.raises(LabelError, match="3 classes"):  # control: without it, it is a class of its own
-        binary_label(values, "concept", 4)
+    assert len(class_label(values, "concept", 4).classes) == 3  # control: without it, it is a class of its own
 
 
 def test_the_value_for_not_known_joins_the_other_gaps():
-    label = binary_label(np.array([1.0, 0.0, np.nan, -1.0]), "concept", 4, missing=-1)
+    label = class_label(np.array([1.0, 0.0, np.nan, -1.0]), "concept", 4, missing=-1)
     np.testing.assert_array_equal(label.present, [True, True, False, False])
 
 
 @pytest.mark.parametrize(("values", "code"), [(["a", "b"], -1), ([0.0, 1.0], "?"), (np.array([0, 1], np.uint8), -1)])
 def test_a_value_for_not_known_of_another_kind_matches_nothing(values, code):
-    assert binary_label(values, "concept", 2, missing=code).present.all()
+    assert class_label(values, "concept", 2, missing=code).present.all()
 
 
 @pytest.mark.parametrize("values", [np.array([[1], [0], [1]]), lambda: pd.DataFrame({"y": [1, 0, 1]})])
 def test_a_column_vector_is_one_column(values):
-    np.testing.assert_array_equal(binary_label(made(values), "y", 3).codes, [1, 0, 1])
+    np.testing.assert_array_equal(class_label(made(values), "y", 3).codes, [1, 0, 1])
 
 
 @pytest.mark.parametrize("values", [np.zeros((3, 2)), np.zeros((3, 1, 1)), np.array(1.0), np.zeros((1, 3))])
 def test_anything_but_one_column_is_refused_with_its_shape(values):
     with pytest.raises(LabelError, match=r"y must be one column; got an array of shape \("):
-        binary_label(values, "y", 3)
+        class_label(values, "y", 3)
 
 
 def test_one_value_is_no_column():
     for value in (1.0, np.float64(1.0)):
         with pytest.raises(LabelError, match=r"y is the single value 1\.0; each row needs one"):
-            binary_label(value, "y", 3)
+            class_label(value, "y", 3)
 
 
 @pytest.mark.parametrize("given", [2, 4])
 def test_a_wrong_number_of_labels_is_refused_with_both_numbers(given):
     with pytest.raises(LabelError, match=f"concept_val has {given} labels for 3 rows"):
-        binary_label(np.arange(given) % 2, "concept_val", 3)
+        class_label(np.arange(given) % 2, "concept_val", 3)
 
 
 @pytest.mark.parametrize("values", [np.ones(4), np.array(["a", None, "a", None], dtype=object), [np.nan, 1, 1, 1]])
 def test_one_class_is_refused_by_name(values):
     with pytest.raises(LabelError, match=r"y has one class only \((1\.0|a)\)"):
-        binary_label(values, "y", 4)
+        class_label(values, "y", 4)
 
 
 @pytest.mark.parametrize("values", [np.full(4, np.nan), [None] * 4, lambda: pd.Series([pd.NA] * 4, dtype="Int64")])
 def test_gaps_in_all_rows_are_refused_with_their_number(values):
     with pytest.raises(LabelError, match="concept is missing in all 4 rows"):
-        binary_label(made(values), "concept", 4)
+        class_label(made(values), "concept", 4)
 
 
-def test_three_classes_are_refused_and_named():
-    with pytest.raises(LabelError, match=r"y has 3 classes \(cat, dog, eel\)"):
-        binary_label(np.array(["dog", "cat", "eel", "dog"]), "y", 4)
-
-
-def test_many_classes_are_refused_without_listing_them_all():
-    with pytest.raises(LabelError, match=r"y has 50 classes \(0, 1, 2, 3, 4, 5, …\)") as caught:
-        binary_label(np.arange(50), "y", 50)
-    assert "continuous" not in str(caught.value)
+def test_of_more_than_two_classes_each_is_told_from_the_rest():
+    label = class_label(np.array(["dog", "cat", "owl", "dog", "zebra"]), "animal", 5)
+    cat, dog, owl, zebra = label.binary()
+    assert [part.full_name for part in (cat, dog, owl, zebra)] == [
+        "animal=cat",
+        "animal=dog",
+        "animal=owl",
+        "animal=zebra",
+    ]
+    assert (cat.classes, zebra.classes) == (("cat", "rest"), ("rest", "zebra"))  # in the order of their names
+    np.testing.assert_array_equal(dog.codes, [0, 1, 1, 0, 1])
+    np.testing.assert_array_equal(zebra.codes, [0, 0, 0, 0, 1])
+    two = class_label(np.array([3, 5, 3]), "y", 3)
+    assert two.binary() == [two]
 
 
 def test_a_continuous_column_is_refused_as_such():
     with pytest.raises(LabelError, match=r"looks continuous\. Cut it into classes"):
-        binary_label(np.random.default_rng(0).standard_normal(30), "concept", 30)
+        class_label(np.random.default_rng(0).standard_normal(30), "concept", 30)
 
 
 def test_a_complex_column_is_refused():
     with pytest.raises(LabelError, match="complex"):
-        binary_label(np.array([1j, 0]), "y", 2)
+        class_label(np.array([1j, 0]), "y", 2)
 
 
 @pytest.mark.parametrize("classes", [None, ("a", "b")])
 def test_values_of_mixed_kinds_are_refused_by_kind(classes):
     with pytest.raises(LabelError, match=r"y mixes values .*\(int, str\)"):
-        binary_label(np.array(["a", 1, "b"], dtype=object), "y", 3, classes=classes)
+        class_label(np.array(["a", 1, "b"], dtype=object), "y", 3, classes=classes)
 
 
 class TestKnownClasses:
     def test_codes_follow_the_training_rows_even_when_one_class_is_absent(self):
-        label = binary_label(np.array(["b", "b"]), "y_val", 2, classes=("a", "b"))
+        label = class_label(np.array(["b", "b"]), "y_val", 2, classes=("a", "b"))
         np.testing.assert_array_equal(label.codes, [1, 1])
         assert label.classes == ("a", "b")
         with pytest.raises(LabelError, match="one class"):  # control: alone, these rows could not be coded
-            binary_label(np.array(["b", "b"]), "y_val", 2)
+            class_label(np.array(["b", "b"]), "y_val", 2)
 
     @pytest.mark.parametrize(
         ("values", "classes", "strange"),
@@ -175,46 +179,46 @@ class TestKnownClasses:
     )
     def test_a_class_that_training_rows_do_not_have_is_refused_by_name(self, values, classes, strange):
         with pytest.raises(LabelError, match=f"y_val has the value {strange}, which the training rows do not have"):
-            binary_label(values, "y_val", 3, classes=classes)
+            class_label(values, "y_val", 3, classes=classes)
 
     def test_the_same_classes_in_another_type_are_recognised(self):
         for values in (np.array([1.0, 0.0, 1.0]), np.array([True, False, True]), pd.Series([1, 0, 1], dtype="Int64")):
-            np.testing.assert_array_equal(binary_label(values, "y_val", 3, classes=(0, 1)).codes, [1, 0, 1])
+            np.testing.assert_array_equal(class_label(values, "y_val", 3, classes=(0, 1)).codes, [1, 0, 1])
 
     def test_gaps_stay_gaps(self):
-        label = binary_label(np.array([np.nan, 1.0, -1.0]), "concept_val", 3, missing=-1, classes=(0, 1))
+        label = class_label(np.array([np.nan, 1.0, -1.0]), "concept_val", 3, missing=-1, classes=(0, 1))
         np.testing.assert_array_equal(label.present, [False, True, False])
         np.testing.assert_array_equal(label.codes, [0, 1, 0])
 
 
 def test_label_errors_are_value_errors():
     with pytest.raises(ValueError, match="one class"):
-        binary_label([1, 1], "y", 2)
+        class_label([1, 1], "y", 2)
 
 
 def test_nan_in_a_list_of_strings_is_a_gap():
-    label = binary_label(["a", float("nan"), "b"], "concept", 3)
+    label = class_label(["a", float("nan"), "b"], "concept", 3)
     assert label.present.tolist() == [True, False, True]
     assert label.classes == ("a", "b")
 
 
 def test_a_list_of_numbers_and_strings_is_refused():
     with pytest.raises(LabelError, match="mixes"):
-        binary_label([1, "a"], "y", 2)
+        class_label([1, "a"], "y", 2)
 
 
 def test_masked_rows_are_gaps():
-    label = binary_label(np.ma.array([0, 1, 1], mask=[0, 0, 1]), "concept", 3)
+    label = class_label(np.ma.array([0, 1, 1], mask=[0, 0, 1]), "concept", 3)
     assert label.present.tolist() == [True, True, False]
 
 
 def test_dates_are_not_labels():
     with pytest.raises(LabelError, match="datetime64"):
-        binary_label(np.array(["2020-01-01", "2021-01-01"], dtype="M8[ns]"), "y", 2)
+        class_label(np.array(["2020-01-01", "2021-01-01"], dtype="M8[ns]"), "y", 2)
 
 
 def test_a_missing_code_works_beside_other_gaps():
-    label = binary_label(pd.Series(["a", "b", None, "?"], dtype="string"), "concept", 4, missing="?")
+    label = class_label(pd.Series(["a", "b", None, "?"], dtype="string"), "concept", 4, missing="?")
     assert label.present.tolist() == [True, True, False, False]
 
 
@@ -226,8 +230,6 @@ def test_labels_of_several_classes_are_coded_in_their_order():
     again = class_label([b"b", b"c", b"a", b"a", b"a"], "kind", 5, classes=label.classes)
     np.testing.assert_array_equal(again.codes, [1, 2, 0, 0, 0])
     np.testing.assert_array_equal(label.select([3, 0]).codes, [1, 2])
-    with pytest.raises(LabelError, match="kind has 3 classes"):
-        binary_label(["c", "a", "b"], "kind", 3)
 
 
 @pytest.mark.parametrize(

@@ -33,13 +33,16 @@ class ClassLabel:
         return self.name if self.of_class is None else f"{self.name}={self.of_class}"
 
     def binary(self) -> list[Self]:
-        """The label itself where it has two classes, else each class (code 0) against the rest (code 1)."""
+        """The label itself where it has two classes, else each class against the rest, coded in the order of names."""
         if len(self.classes) == 2:
             return [self]
-        return [
-            replace(self, codes=(self.codes != code).astype(np.intp), classes=(value, "rest"), of_class=value)
-            for code, value in enumerate(self.classes)
-        ]
+        found = []
+        for code, value in enumerate(self.classes):
+            last = str(value) > "rest"
+            codes = (self.codes == code) if last else (self.codes != code)
+            classes = ("rest", value) if last else (value, "rest")
+            found.append(replace(self, codes=codes.astype(np.intp), classes=classes, of_class=value))
+        return found
 
     def select(self, rows: Array) -> Self:
         """The label of some rows, by mask or index."""

@@ -7,10 +7,10 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.linear_model import LogisticRegression
 
+from unspur._data import LabelledData
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, LabelError, NotConvergedWarning
 from unspur.heads import DFR, ERM, JTT, SUBG, GroupDRO, GroupWeighted
-from unspur.heads.inputs import LabelledRows
 from unspur.heads.jtt import NoErrorsWarning
 from unspur.metrics import GroupAccuracy
 
@@ -201,14 +201,14 @@ def test_rows_of_a_cluster_are_held_out_together(head, monkeypatch):
     y, concept = group >> 1, group & 1
     Z = rng.normal(size=(400, 4)) + y[:, None]
     held = []
-    plain = LabelledRows.split
+    plain = LabelledData.split
 
     def watched(rows, share, rng):
         parts = plain(rows, share, rng)
         held.append(parts[1].weight > 0)
         return parts
 
-    monkeypatch.setattr(LabelledRows, "split", watched)
+    monkeypatch.setattr(LabelledData, "split", watched)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         head.set_params(random_state=0).fit(Z, y, concept=concept, clusters=[f"film {c}" for c in cluster])

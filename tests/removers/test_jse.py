@@ -13,7 +13,6 @@ from sklearn.model_selection import StratifiedKFold
 
 from tests.entangled import entangled_rows
 from unspur import JSE, AffineMap, Subspace, load
-from unspur.compare import choose_head
 from unspur.datasets import make_toy
 from unspur.exceptions import (
     EmptySubspaceError,
@@ -28,7 +27,6 @@ from unspur.exceptions import (
 from unspur.metrics import explained_variance, group_accuracy
 from unspur.removers.joint import Tracks
 from unspur.removers.weight_decay import WEIGHT_DECAYS, choose_weight_decay
-from unspur.selection import Rows
 from unspur.solvers.outcome import Outcome
 from unspur.trace import TaskLoss, Trace, Traces
 
@@ -483,7 +481,8 @@ def test_found_on_fifty_fresh_toy_sets_and_close_to_the_truth():
     """n = 2,000, ρ = 0.9: found in ≥ 90 % of runs; ≤ 15 % of z_sp left, ≥ 95 % of z_mt kept, worst group as if true."""
 
     def worst_group(transform, train, test):
-        layer = choose_head("ERM", Rows(transform(train.Z), train.y, train.concept), None, 0).head
+        # At this penalty a plain layer needs the removal; with one that is chosen for Toy it hardly does.
+        layer = ERM(weight_decay=0.01).fit(transform(train.Z), train.y)
         return group_accuracy(test.y, layer.predict(transform(test.Z)), test.concept).worst
 
     found, dims, left, kept, untouched, worst = 0, [], [], [], [], []
