@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
 from tests.entangled import entangled_rows
-from unspur import JSE, AffineMap, Subspace, load
+from unspur import ERM, JSE, AffineMap, Subspace, load
 from unspur.datasets import make_toy
 from unspur.exceptions import (
     EmptySubspaceError,
