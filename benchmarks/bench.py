@@ -132,7 +132,7 @@ def toy_fit() -> list[Figure]:
 
 def ten_directions(n: int = 4000, d: int = 300) -> list[Figure]:
     z, y, concept = correlated_rows(n, d, 14, strength=0.5)
-    jse = JSE(cv=None, weight_decay=0.01, max_spurious=10, max_main=10, random_state=0)
+    jse = JSE(cv=0.2, weight_decay=0.01, max_spurious=10, max_main=10, random_state=0)
     spent = seconds(lambda: jse.fit(z, y, concept=concept))
     pairs = sum(step.inner > 0 for step in jse.trace_)
     name = f"{jse.spurious_.dim} spurious and {jse.main_.dim} main-task directions, n = {n:,}, d = {d}: {pairs} pairs"
@@ -160,7 +160,7 @@ def erasers() -> list[Figure]:
         figures.append(Figure(f"LEACE / `concept-erasure`, n = {n:,}, d = {d:,}", measured, goal))
     for directions, goal in ((1, "≤ 5"), (3, "")):
         z, y, concept = correlated_rows(50_000, 768, directions)
-        jse = JSE(cv=None, weight_decay=0.1, random_state=0)
+        jse = JSE(cv=0.2, weight_decay=0.1, random_state=0)
         ours = seconds(lambda jse=jse, z=z, y=y, c=concept: jse.fit(z, y, concept=c), 2)
         theirs = seconds(lambda z=z, c=concept: LEACE().fit(z, concept=c))
         name = f"JSE (held-out split) / LEACE, n = 50,000, d = 768, {jse.spurious_.dim} + {jse.main_.dim} directions"

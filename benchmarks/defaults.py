@@ -17,7 +17,7 @@ from sklearn.decomposition import PCA
 from sklearn.model_selection import GroupKFold
 from threadpoolctl import threadpool_limits
 
-from unspur import JSE, AffineMap, Subspace, __version__
+from unspur import JSE, AffineMap, PaperVariant, Subspace, __version__
 from unspur.compare import choose_head
 from unspur.datasets import embed_images, make_photodigits, make_toy
 from unspur.exceptions import NotConvergedWarning, NothingRemovedWarning
@@ -32,15 +32,15 @@ VARIANTS = {
     "weight_decay=0.1": {"weight_decay": 0.1},
     "weight_decay=0.01": {"weight_decay": 0.01},
     "weight_decay=0.001": {"weight_decay": 0.001},
-    "cv=None (20 % held out)": {"cv": None},
+    "cv=0.2 (20 % held out)": {"cv": 0.2},
     "cv=10": {"cv": 10},
-    "scalars='training'": {"scalars": "training"},
-    "candidate='failing'": {"candidate": "failing"},
-    "inner='spurious'": {"inner": "spurious"},
-    "tests='plain'": {"tests": "plain"},
+    "scalars='training'": {"variant": PaperVariant(scalars="training")},
+    "candidate='failing'": {"variant": PaperVariant(candidate="failing")},
+    "inner='spurious'": {"variant": PaperVariant(inner="spurious")},
+    "tests='plain'": {"variant": PaperVariant(tests="plain")},
     "delta='auto'": {"delta": "auto"},
-    "output='onto_main'": {"output": "onto_main"},
-    "solver='sgd', cv=None": {"solver": "sgd", "weight_decay": 0.0, "cv": None},
+    "output='onto_main'": {"variant": PaperVariant(output="onto_main")},
+    "solver='sgd', cv=0.2": {"solver": "sgd", "weight_decay": 0.0, "cv": 0.2},
 }
 
 
@@ -51,7 +51,7 @@ HELD_OUT = {
     "cv=5, a digit's pictures in one fold": {
         "cv": list(GroupKFold(5, shuffle=True, random_state=0).split(np.empty(3000), groups=np.arange(3000) // 3))
     },
-    "cv=None (20 % held out)": {"cv": None},
+    "cv=0.2 (20 % held out)": {"cv": 0.2},
 }
 
 

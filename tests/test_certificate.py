@@ -24,7 +24,7 @@ def test_it_tells_methods_apart_that_differ_in_what_they_keep(sets):
     train, test = sets
     jse, leace = (
         remover.fit(train.Z, train.y, concept=train.concept).certificate(test.Z, test.y, test.concept)
-        for remover in (JSE(cv=None, weight_decay=0.1, random_state=0), LEACE())
+        for remover in (JSE(cv=0.2, weight_decay=0.1, random_state=0), LEACE())
     )
     before, after = jse.probe["concept, task held fixed"]
     assert before.low > 0.75
@@ -152,7 +152,7 @@ def test_what_blinds_a_careless_probe_does_not_blind_the_certificate():
 
 def test_it_is_saved_with_the_removal_and_survives_json(sets, tmp_path):
     train, test = sets
-    inlp = INLP(cv=None, weight_decay=0.1, random_state=0).fit(train.Z, concept=train.concept)
+    inlp = INLP(cv=0.2, weight_decay=0.1, random_state=0).fit(train.Z, concept=train.concept)
     certificate = inlp.certificate(test.Z, test.y, test.concept)
     assert Certificate.from_dict(json.loads(json.dumps(certificate.to_dict()))).to_dict() == certificate.to_dict()
     inlp.save(tmp_path / "r.safetensors")
@@ -167,7 +167,7 @@ def test_dropped_directions_conditions_and_nothing_removed_are_said(sets):
     twice = LEACE().fit(train.Z, concept=np.column_stack([train.concept, train.concept]))
     certificate = twice.certificate(test.Z, concept=np.column_stack([test.concept, test.concept]))
     assert any("dropped" in note for note in certificate.notes)
-    none = JSE(cv=None, weight_decay=0.1, random_state=0, max_spurious=0).fit(train.Z, train.y, concept=train.concept)
+    none = JSE(cv=0.2, weight_decay=0.1, random_state=0, max_spurious=0).fit(train.Z, train.y, concept=train.concept)
     (note,) = none.certificate(test.Z, test.y, test.concept).notes  # and nothing of assumptions, which it cannot know
     assert "nothing was removed" in note
     apart, others = (make_toy(2500, d=8, random_state=seed) for seed in (0, 1))

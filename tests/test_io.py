@@ -333,7 +333,7 @@ def test_damaged_metadata_is_an_artifact_error(tmp_path, text):
 def test_flipping_any_bit_of_the_header_never_escapes_as_another_error(tmp_path):
     toy = make_toy(600, rho=0.5, random_state=0)
     path = tmp_path / "jse.safetensors"
-    JSE(random_state=0, cv=None, weight_decay=0.1).fit(toy.Z, toy.y, concept=toy.concept).save(path)
+    JSE(random_state=0, cv=0.2, weight_decay=0.1).fit(toy.Z, toy.y, concept=toy.concept).save(path)
     whole = bytearray(path.read_bytes())
     rng = np.random.default_rng(0)
     refused = 0

@@ -21,7 +21,7 @@ def entangled(n, seed):
 @pytest.mark.parametrize(("make", "expected"), [(toy, "weights"), (entangled, "scores")])
 @pytest.mark.parametrize("given", [True, False], ids=["validation rows", "a fifth held out"])
 def test_each_wins_where_it_is_right(make, expected, given):
-    jse = JSE(cv=None, random_state=0)
+    jse = JSE(cv=0.2, random_state=0)
     chosen, losses = select_orthogonality(jse, make(3000, 0), make(1500, 1) if given else None)
     assert chosen.orthogonality == expected == min(losses, key=losses.get)
     assert abs(losses["weights"] - losses["scores"]) > 0.005
@@ -31,6 +31,6 @@ def test_each_wins_where_it_is_right(make, expected, given):
 
 def test_without_validation_rows_the_winner_is_fitted_on_all_rows():
     rows = entangled(2500, 0)
-    chosen, _ = select_orthogonality(JSE(cv=None, random_state=0), rows)
-    again = JSE(cv=None, random_state=0, orthogonality=chosen.orthogonality).fit(rows.Z, rows.y, concept=rows.concept)
+    chosen, _ = select_orthogonality(JSE(cv=0.2, random_state=0), rows)
+    again = JSE(cv=0.2, random_state=0, orthogonality=chosen.orthogonality).fit(rows.Z, rows.y, concept=rows.concept)
     np.testing.assert_array_equal(chosen.transform(rows.Z), again.transform(rows.Z))

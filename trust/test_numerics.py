@@ -13,7 +13,7 @@ from tests.removers.test_collinear import multiple_correlation
 
 from trust.answers import Account, Ending, ending, not_finite
 from trust.tables import Recipe, recipes
-from unspur import heads, metrics
+from unspur import PaperVariant, heads, metrics
 from unspur.exceptions import NothingRemovedWarning
 from unspur.labels import class_label
 from unspur.removers import INLP, JSE, LEACE, RLACE, SAL, SPLINCE
@@ -28,10 +28,14 @@ CLOSED = {
 }
 JOINT = {
     "JSE": lambda: JSE(random_state=0),
-    "JSE, held out": lambda: JSE(cv=None, validation_fraction=0.5, random_state=0),
+    "JSE, held out": lambda: JSE(cv=0.5, random_state=0),
     "JSE, scores": lambda: JSE(orthogonality="scores", random_state=0),
-    "JSE, plain": lambda: JSE(tests="plain", balance="none", scalars="training", delta="auto", random_state=0),
-    "JSE, swapped": lambda: JSE(inner="spurious", candidate="failing", weight_decay=0.01, random_state=0),
+    "JSE, plain": lambda: JSE(
+        variant=PaperVariant(scalars="training", tests="plain"), balance="none", delta="auto", random_state=0
+    ),
+    "JSE, swapped": lambda: JSE(
+        variant=PaperVariant(inner="spurious", candidate="failing"), weight_decay=0.01, random_state=0
+    ),
 }
 SEARCHED = {
     "INLP": lambda: INLP(random_state=0),

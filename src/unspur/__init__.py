@@ -8,6 +8,7 @@ from unspur._version import __version__
 if TYPE_CHECKING:
     from unspur import surgery
     from unspur.heads import DFR, ERM, JTT, SUBG, GroupDRO, GroupWeighted
+    from unspur.options import SGD, PaperVariant
     from unspur.removers import INLP, JSE, LEACE, RLACE, SAL, SPLINCE, load
     from unspur.rows import open_rows
     from unspur.subspace import AffineMap, Subspace
@@ -21,11 +22,13 @@ __all__ = [
     "LEACE",
     "RLACE",
     "SAL",
+    "SGD",
     "SPLINCE",
     "SUBG",
     "AffineMap",
     "GroupDRO",
     "GroupWeighted",
+    "PaperVariant",
     "Subspace",
     "__version__",
     "load",
@@ -38,11 +41,15 @@ __all__ = [
 _HOMES = {
     "heads": ("DFR", "ERM", "JTT", "SUBG", "GroupDRO", "GroupWeighted"),
     "removers": ("INLP", "JSE", "LEACE", "RLACE", "SAL", "SPLINCE", "load"),
+    "options": ("SGD", "PaperVariant"),
     "rows": ("open_rows",),
     "subspace": ("AffineMap", "Subspace"),
     "surgery": (),
     "exceptions": (),
     "labels": (),
+    "datasets": (),
+    "report": (),
+    "embed": (),
     "metrics": (),
 }
 

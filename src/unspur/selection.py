@@ -368,7 +368,7 @@ def select_first_pair(
             ({"max_spurious": 0, "max_main": 1}, MAIN),
             ({"max_spurious": 1, "max_main": 0}, CONCEPT),
         ):
-            tried = clone(jse).set_params(**parameters, **limits, tests="group")
+            tried = clone(jse).set_params(**parameters, **limits)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 tried.fit(train.Z, train.y, concept=train.concept, **held_out)

@@ -16,7 +16,23 @@ import numpy as np
 from sklearn.model_selection import GroupKFold
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from unspur import DFR, ERM, INLP, JSE, JTT, LEACE, RLACE, SAL, SPLINCE, SUBG, GroupDRO, GroupWeighted, open_rows
+from unspur import (
+    DFR,
+    ERM,
+    INLP,
+    JSE,
+    JTT,
+    LEACE,
+    RLACE,
+    SAL,
+    SGD,
+    SPLINCE,
+    SUBG,
+    GroupDRO,
+    GroupWeighted,
+    PaperVariant,
+    open_rows,
+)
 from unspur.metrics import (
     description_length,
     group_accuracy,
@@ -107,36 +123,44 @@ def fitted(remover: Any, data: Data = TRAIN, concept: Any = None, y: Any = None,
 
 # Removers, one option at a time.
 
-_SGD = {"solver": "sgd", "weight_decay": 0.01, "max_epochs": 6}
+
+def _by_sgd(**settings: Any) -> dict[str, Any]:
+    return {"solver": SGD(**{"max_epochs": 6, **settings}), "weight_decay": 0.01}
+
+
+def _variant(**choices: Any) -> dict[str, Any]:
+    return {"variant": PaperVariant(**choices)}
+
+
 JSE_OPTIONS: dict[str, dict[str, Any]] = {
     "defaults": {},
     "level 0.2": {"significance_level": 0.2},
     "level of all tests of a concept": {"correction": "looks"},
     "shift 0.05": {"delta": 0.05},
     "shift estimated": {"delta": "auto"},
-    "tests over rows": {"tests": "plain"},
+    "tests over rows": _variant(tests="plain"),
     "estimated without balance": {"balance": "none"},
     "estimated with balanced concept": {"balance": "concept"},
     "estimated with balanced task": {"balance": "main"},
     "penalty 0.1": {"weight_decay": 0.1},
     "orthogonal scores": {"orthogonality": "scores"},
-    "SGD": _SGD,
-    "SGD, learning rate 0.1": {**_SGD, "learning_rate": 0.1},
-    "SGD, momentum 0.5": {**_SGD, "momentum": 0.5},
-    "SGD, batches of 32": {**_SGD, "batch_size": 32},
-    "SGD, three epochs": {**_SGD, "max_epochs": 3},
-    "SGD, patience 1": {**_SGD, "patience": 1},
-    "loops swapped": {"inner": "spurious"},
-    "onto the task": {"output": "onto_main"},
-    "next direction of the failing pair": {"candidate": "failing"},
+    "SGD": _by_sgd(),
+    "SGD, learning rate 0.1": _by_sgd(learning_rate=0.1),
+    "SGD, momentum 0.5": _by_sgd(momentum=0.5),
+    "SGD, batches of 32": _by_sgd(batch_size=32),
+    "SGD, three epochs": _by_sgd(max_epochs=3),
+    "SGD, patience 1": _by_sgd(patience=1),
+    "loops swapped": _variant(inner="spurious"),
+    "onto the task": _variant(output="onto_main"),
+    "next direction of the failing pair": _variant(candidate="failing"),
     "at most one spurious direction": {"max_spurious": 1},
     "at most one task direction": {"max_main": 1},
     "at most three pairs": {"max_pairs": 3},
     "three folds": {"cv": 3},
-    "held out once": {"cv": None},
-    "held out once, three tenths": {"cv": None, "validation_fraction": 0.3},
+    "held out once": {"cv": 0.2},
+    "held out once, three tenths": {"cv": 0.3},
     "small groups allowed": {"smallest_group": 2},
-    "scalars of training rows": {"scalars": "training"},
+    "scalars of training rows": _variant(scalars="training"),
     "tolerance 1e-8": {"tol": 1e-8},
     "ten iterations": {"max_iter": 10},
     "other folds": {"random_state": 7},
@@ -150,9 +174,9 @@ INLP_OPTIONS: dict[str, dict[str, Any]] = {
     "tests by group": {"tests": "group"},
     "balanced groups": {"balance": "group"},
     "penalty 0.1": {"weight_decay": 0.1},
-    "SGD": _SGD,
+    "SGD": _by_sgd(),
     "at most one direction": {"max_directions": 1},
-    "held out once": {"cv": None},
+    "held out once": {"cv": 0.2},
     "scalars of training rows": {"scalars": "training"},
     "tolerance 1e-9": {"tol": 1e-9},
 }
@@ -164,7 +188,7 @@ RLACE_OPTIONS: dict[str, dict[str, Any]] = {
     "rank 1": {"rank": 1},
     "balanced groups": {"balance": "group"},
     "SGD": {"solver": "sgd", "max_iter": 300, "rank": 1},
-    "SGD, learning rate 0.02": {"solver": "sgd", "max_iter": 300, "rank": 1, "learning_rate": 0.02},
+    "SGD, learning rate 0.02": {"solver": SGD(learning_rate=0.02), "max_iter": 300, "rank": 1},
 }
 for _name, _options in RLACE_OPTIONS.items():
     case(f"RLACE, {_name}", lambda o=_options: fitted(RLACE(**{"random_state": 0, **o})))
@@ -306,7 +330,7 @@ for _name, _head in HEADS.items():
     case(f"{_name}, weights", lambda h=_head: trained(h(random_state=0), sample_weight=TRAIN.weight))
     case(f"{_name}, validation set", lambda h=_head: trained(h(random_state=0), **VALIDATION))
     if _name != "DFR":
-        case(f"{_name}, SGD", lambda h=_head: trained(h(solver="sgd", max_epochs=4, random_state=0)))
+        case(f"{_name}, SGD", lambda h=_head: trained(h(solver=SGD(max_epochs=4), random_state=0)))
     for _where in SOURCES:
         case(f"{_name}, rows in {_where}", lambda h=_head, w=_where: _trained_somewhere(h, w))
 case("ERM, balanced classes", lambda: trained(ERM(balance="main")))

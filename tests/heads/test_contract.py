@@ -8,12 +8,12 @@ from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 
 from tests.optional import pandas as pd
-from unspur import JSE, heads
+from unspur import JSE, SGD, heads
 from unspur.datasets import make_toy
 from unspur.exceptions import LabelError, NotConvergedWarning, NotFiniteError
 from unspur.heads import DFR, ERM, JTT, SUBG, GroupDRO, GroupWeighted
 
-BY_SGD = {"solver": "sgd", "max_epochs": 5}
+BY_SGD = {"solver": SGD(max_epochs=5)}
 HEADS = [
     ERM(),
     GroupWeighted(),
@@ -89,7 +89,7 @@ def test_clone_and_repetition(head, toy):
 
 def test_it_follows_a_remover_in_a_pipeline(head, toy):
     with sklearn.config_context(enable_metadata_routing=True):
-        pipe = make_pipeline(JSE(random_state=0, cv=None, weight_decay=0.01), head)
+        pipe = make_pipeline(JSE(random_state=0, cv=0.2, weight_decay=0.01), head)
         pipe.fit(toy.Z, toy.y, concept=toy.concept)
     clean = pipe[0].transform(toy.Z)
     assert_allclose(pipe[1].coef_, clone(head).fit(clean, toy.y, concept=toy.concept).coef_, rtol=1e-6, atol=1e-9)

@@ -7,6 +7,7 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax
 from sklearn.base import clone
 
+from unspur import SGD
 from unspur.exceptions import NotConvergedWarning
 from unspur.heads import ERM, GroupDRO, GroupWeighted
 from unspur.solvers.softmax_sgd import RunningGroupWeights
@@ -147,7 +148,7 @@ def test_the_running_weights_of_a_batch():
 
 def test_sgd_comes_close_to_the_exact_solution():
     z, y, concept = rows(n=2000)
-    settings = {"solver": "sgd", "weight_decay": 0.0, "learning_rate": 0.03, "patience": 20, "random_state": 0}
+    settings = {"solver": SGD(learning_rate=0.03, patience=20), "weight_decay": 0.0, "random_state": 0}
     exact = GroupDRO(weight_decay=1e-6).fit(z, y, concept=concept)
     worst = {
         head: group_losses(z, y, concept, head.coef_, head.intercept_).max()
@@ -159,7 +160,7 @@ def test_sgd_comes_close_to_the_exact_solution():
 
 def test_the_step_size_acts_and_validation_rows_are_used():
     z, y, concept = rows()
-    base = GroupDRO(solver="sgd", max_epochs=8, random_state=0)
+    base = GroupDRO(solver=SGD(max_epochs=8), random_state=0)
     coef = clone(base).fit(z, y, concept=concept).coef_
     assert not np.allclose(clone(base).set_params(step_size=1.0).fit(z, y, concept=concept).coef_, coef)
     val = rows(seed=1)
@@ -173,7 +174,7 @@ def test_the_step_size_acts_and_validation_rows_are_used():
 
 def test_sgd_starts_from_erm():
     z, y, concept = rows()
-    slow = {"solver": "sgd", "learning_rate": 1e-3, "max_epochs": 1, "patience": 1, "weight_decay": 0.0}
+    slow = {"solver": SGD(learning_rate=1e-3, max_epochs=1, patience=1), "weight_decay": 0.0}
     erm, dro = (h(**slow, random_state=0).fit(z, y, concept=concept).coef_[0] for h in (ERM, GroupDRO))
     balanced = GroupWeighted(**slow, random_state=0).fit(z, y, concept=concept).coef_[0]
     # One epoch on top of one epoch; an epoch that starts from nothing, of group-balanced rows too, gets less far.

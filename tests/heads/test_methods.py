@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.linear_model import LogisticRegression
 
+from unspur import SGD
 from unspur._data import LabelledData
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, LabelError, NotConvergedWarning
@@ -96,7 +97,7 @@ def test_jtt_upweights_what_the_first_model_gets_wrong(toy):
 def test_jtt_without_errors_is_erm_and_says_so(solver):
     y = np.arange(40) % 2
     z = np.column_stack([10.0 * y, np.random.default_rng(0).standard_normal(40)])
-    options = {"solver": solver, "random_state": 0, "max_epochs": 3}
+    options = {"solver": SGD(max_epochs=3) if solver == "sgd" else solver, "random_state": 0}
     with pytest.warns(NoErrorsWarning, match="Raise identification_weight_decay"):
         jtt = JTT(**options, identification_epochs=30).fit(z, y)
     assert len(jtt.errors_) == 0
@@ -108,13 +109,14 @@ def test_jtt_without_errors_is_erm_and_says_so(solver):
 
 
 def test_jtt_by_sgd_identifies_with_few_epochs(toy):
-    settings = {"solver": "sgd", "learning_rate": 1e-4, "random_state": 0, "max_epochs": 3}
-    errors = [len(JTT(**settings, identification_epochs=e).fit(toy.Z, toy.y).errors_) for e in (1, 60)]
+    slow = SGD(learning_rate=1e-4, max_epochs=3)
+    errors = [len(JTT(solver=slow, random_state=0, identification_epochs=e).fit(toy.Z, toy.y).errors_) for e in (1, 60)]
     assert errors[0] > errors[1] > 0
     n = 600
     val = {"X_val": toy.Z[n:], "y_val": toy.y[n:]}
     for concept_val in (None, toy.concept[n:]):
-        jtt = JTT(**{**settings, "learning_rate": 0.01}).fit(toy.Z[:n], toy.y[:n], **val, concept_val=concept_val)
+        jtt = JTT(solver=SGD(learning_rate=0.01, max_epochs=3), random_state=0)
+        jtt.fit(toy.Z[:n], toy.y[:n], **val, concept_val=concept_val)
         loss = -jtt.predict_log_proba(toy.Z[n:])[np.arange(len(toy.y) - n), toy.y[n:]]
         by_group = np.mean([loss[groups_of(toy)[n:] == g].mean() for g in range(4)])
         assert abs(by_group - loss.mean()) > 1e-3
@@ -169,31 +171,33 @@ def test_a_class_without_held_out_rows_is_an_error(toy):
 
 @pytest.mark.parametrize("head", [ERM, GroupWeighted])
 def test_sgd_comes_close_to_the_exact_solution(head, toy):
-    settings = {"weight_decay": 0.0, "learning_rate": 0.02, "patience": 20, "random_state": 0}
-    by_sgd = head(solver="sgd", **settings).fit(toy.Z, toy.y, concept=toy.concept).coef_[0]
+    settings = {"weight_decay": 0.0, "random_state": 0}
+    by_sgd = (
+        head(solver=SGD(learning_rate=0.02, patience=20), **settings).fit(toy.Z, toy.y, concept=toy.concept).coef_[0]
+    )
     exact = head(weight_decay=0.0).fit(toy.Z, toy.y, concept=toy.concept).coef_[0]
     cosine = by_sgd @ exact / np.linalg.norm(by_sgd) / np.linalg.norm(exact)
     assert cosine > 0.97
-    barely = head(solver="sgd", **{**settings, "learning_rate": 1e-5}, max_epochs=1)
+    barely = head(solver=SGD(learning_rate=1e-5, patience=20, max_epochs=1), **settings)
     assert np.linalg.norm(barely.fit(toy.Z, toy.y, concept=toy.concept).coef_) < 0.1 * np.linalg.norm(exact)
 
 
 def test_sgd_that_diverges_is_an_outcome(toy):
     with pytest.warns(NotConvergedWarning, match="Lower learning_rate"):
-        ERM(solver="sgd", learning_rate=1e3, weight_decay=0.5, random_state=0).fit(toy.Z, toy.y)
+        ERM(solver=SGD(learning_rate=1e3), weight_decay=0.5, random_state=0).fit(toy.Z, toy.y)
 
 
 def test_sgd_needs_rows_to_hold_out():
     z, y = np.eye(3), np.array([0, 1, 2])
     with pytest.raises(InputError, match="No group has two rows"):
         ERM(solver="sgd").fit(z, y)
-    assert ERM(solver="sgd", max_epochs=2).fit(z, y, X_val=z, y_val=y).n_iter_ == 2
+    assert ERM(solver=SGD(max_epochs=2)).fit(z, y, X_val=z, y_val=y).n_iter_ == 2
 
 
-SGD = {"solver": "sgd", "max_epochs": 2}
+QUICK = {"solver": SGD(max_epochs=2)}
 
 
-@pytest.mark.parametrize("head", [DFR(), GroupDRO(**SGD), ERM(**SGD), SUBG(**SGD)])
+@pytest.mark.parametrize("head", [DFR(), GroupDRO(**QUICK), ERM(**QUICK), SUBG(**QUICK)])
 def test_rows_of_a_cluster_are_held_out_together(head, monkeypatch):
     rng = np.random.default_rng(0)
     cluster = np.repeat(np.arange(40), 10)

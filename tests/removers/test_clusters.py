@@ -200,7 +200,7 @@ def test_splitters_by_cluster_and_generators(rng):
 def test_too_few_clusters_are_refused_in_words(rng):
     Z, y, s, cluster = draw(rng, 20, 30)
     with pytest.raises(GroupSizeError, match=r"\(main=0, concept=0\) lies in 1, .*clusters.*at least 2 in each.*cv=5"):
-        JSE(cv=None, random_state=0).fit(Z, y, concept=s, clusters=cluster)
+        JSE(cv=0.2, random_state=0).fit(Z, y, concept=s, clusters=cluster)
     with pytest.raises(GroupSizeError, match="they lie in 1 clusters"):
         INLP(random_state=0).fit(Z, y, concept=s, clusters=0 * cluster)
     Z, y, s, cluster = draw(rng, 12, 30, concept=2.0)

@@ -16,8 +16,8 @@ from unspur.exceptions import InputError, LabelError, NotFiniteError
 from unspur.removers import REMOVERS
 
 FAST = {
-    "JSE": JSE(cv=None, weight_decay=0.1, random_state=0),
-    "INLP": INLP(cv=None, weight_decay=0.1, random_state=0),
+    "JSE": JSE(cv=0.2, weight_decay=0.1, random_state=0),
+    "INLP": INLP(cv=0.2, weight_decay=0.1, random_state=0),
     "RLACE": RLACE(),
     "LEACE": LEACE(),
     "SAL": SAL(),

@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
 from tests.entangled import entangled_rows
-from unspur import ERM, JSE, AffineMap, Subspace, load
+from unspur import ERM, JSE, AffineMap, PaperVariant, Subspace, load
 from unspur.datasets import make_toy
 from unspur.exceptions import (
     EmptySubspaceError,
@@ -61,7 +61,7 @@ def many_directions(n=1500, d=30, seed=0):
 @pytest.mark.parametrize("inner", ["main", "spurious"])
 def test_bases_are_orthonormal_and_mutually_orthogonal(inner):
     z, y, concept = many_directions()
-    jse = JSE(weight_decay=0.05, inner=inner, random_state=0, cv=None).fit(z, y, concept=concept)
+    jse = JSE(weight_decay=0.05, variant=PaperVariant(inner=inner), random_state=0, cv=0.2).fit(z, y, concept=concept)
     assert jse.spurious_.dim >= 2
     assert jse.main_.dim >= 2
     both = np.column_stack([jse.spurious_.basis, jse.main_.basis])
@@ -186,12 +186,12 @@ def test_projecting_onto_nothing_is_an_error(toy):
 
 def test_limits_on_both_dimensions_hold():
     z, y, concept = many_directions()
-    free = JSE(weight_decay=0.05, random_state=0, cv=None).fit(z, y, concept=concept)
-    limited = JSE(weight_decay=0.05, random_state=0, cv=None, max_spurious=1, max_main=1).fit(z, y, concept=concept)
+    free = JSE(weight_decay=0.05, random_state=0, cv=0.2).fit(z, y, concept=concept)
+    limited = JSE(weight_decay=0.05, random_state=0, cv=0.2, max_spurious=1, max_main=1).fit(z, y, concept=concept)
     assert free.spurious_.dim > 1
     assert free.main_.dim > 1
     assert limited.spurious_.dim == limited.main_.dim == 1
-    none = JSE(weight_decay=0.05, random_state=0, cv=None, max_spurious=0).fit(z, y, concept=concept)
+    none = JSE(weight_decay=0.05, random_state=0, cv=0.2, max_spurious=0).fit(z, y, concept=concept)
     first_round = sum(step.verdict.proper for step in free.trace_ if step.outer == 1 and step.inner > 0)
     assert (none.spurious_.dim, none.main_.dim) == (0, first_round)
     assert "limit of 1 spurious" in limited.trace_.stopped
@@ -320,9 +320,7 @@ def test_fewer_rows_than_features_and_flat_rows_work():
     wide = np.column_stack([toy.Z, toy.Z[:, :40] * 2, np.ones((120, 60))])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        jse = JSE(random_state=0, weight_decay=0.1, cv=None, validation_fraction=0.4).fit(
-            wide, toy.y, concept=toy.concept
-        )
+        jse = JSE(random_state=0, weight_decay=0.1, cv=0.4).fit(wide, toy.y, concept=toy.concept)
     assert wide.shape == (120, 160)
     assert np.all(np.isfinite(jse.transform(wide)))
     assert_allclose(jse.spurious_.basis[100:], 0, atol=1e-8)  # nothing along the constant columns
@@ -382,7 +380,9 @@ def test_a_level_for_all_looks_is_spent_half_on_either_role_and_less_in_every_ro
         )
         passed = max(step.verdict.informative.p, step.verdict.own.p) < step.verdict.level
         assert step.verdict.proper == passed
-    swapped = JSE(**options, correction="looks", inner="spurious").fit(z, y, concept=concept).trace_
+    swapped = (
+        JSE(**options, correction="looks", variant=PaperVariant(inner="spurious")).fit(z, y, concept=concept).trace_
+    )
     assert all((step.verdict.role == "spurious") == (step.inner > 0) for step in swapped)
     assert {step.verdict.level for step in swapped if step.verdict.role == "main"} == {0.025}
     saved = Trace.from_dict(spent.to_dict())
@@ -409,7 +409,7 @@ def test_delta_auto_is_the_difference_of_the_two_held_out_losses():
 def test_main_directions_of_a_rejected_round_are_not_kept():
     """The main basis is that of the last round whose spurious direction was accepted."""
     z, y, concept = many_directions(seed=2)
-    jse = JSE(weight_decay=0.01, random_state=0, cv=None).fit(z, y, concept=concept)
+    jse = JSE(weight_decay=0.01, random_state=0, cv=0.2).fit(z, y, concept=concept)
     accepted = [
         sum(s.verdict.proper for s in jse.trace_ if s.outer == turn and s.inner > 0)
         for turn in range(1, jse.spurious_.dim + 2)
@@ -471,7 +471,7 @@ def test_float16_rows_are_not_copied_as_a_whole():
     toy = make_toy(20_000, d=200, rho=0.5, random_state=0)
     z = toy.Z.astype(np.float16)
     tracemalloc.start()
-    JSE(cv=None, weight_decay=0.1, max_spurious=1, random_state=0).fit(z, toy.y, concept=toy.concept)
+    JSE(cv=0.2, weight_decay=0.1, max_spurious=1, random_state=0).fit(z, toy.y, concept=toy.concept)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 20_000 * 200 * 4  # a float32 copy
@@ -522,11 +522,11 @@ def test_a_task_that_never_had_a_direction_is_said_to_be_in_danger_where_it_is()
 def test_a_task_that_is_lost_to_an_easy_concept_is_said_and_kept_by_orthogonal_scores():
     z, y, c = entangled_rows()
     with pytest.warns(TaskLostWarning, match="as some did at first"):
-        lost = JSE(random_state=0, cv=None).fit(z, y, concept=c)
+        lost = JSE(random_state=0, cv=0.2).fit(z, y, concept=c)
     assert lost.main_.dim == 0 < lost.spurious_.dim
     with pytest.warns(UsedRowsWarning):
         assert any("as some did at first" in note for note in lost.certificate(z, y, c).notes)
-    kept = JSE(random_state=0, cv=None, orthogonality="scores").fit(z, y, concept=c)  # warnings are errors here
+    kept = JSE(random_state=0, cv=0.2, orthogonality="scores").fit(z, y, concept=c)  # warnings are errors here
     assert kept.main_.dim > 0
 
 

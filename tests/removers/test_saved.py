@@ -9,7 +9,7 @@ import pytest
 import safetensors.numpy
 from click.testing import CliRunner
 
-from unspur import INLP, JSE, LEACE, RLACE, SAL, SPLINCE, load
+from unspur import INLP, JSE, LEACE, RLACE, SAL, SPLINCE, PaperVariant, load
 from unspur.cli import main
 from unspur.exceptions import ArtifactError
 from unspur.io.artifact import LARGEST_HEADER, write_artifact
@@ -165,7 +165,8 @@ def test_the_folds_of_all_rows_are_not_saved_as_a_parameter(tmp_path):
 @pytest.mark.parametrize(
     "remover",
     [
-        JSE(), JSE(output="onto_main"), JSE(orthogonality="scores"), JSE(orthogonality="scores", output="onto_main"),
+        JSE(), JSE(variant=PaperVariant(output="onto_main")), JSE(orthogonality="scores"),
+        JSE(orthogonality="scores", variant=PaperVariant(output="onto_main")),
         JSE(max_spurious=0), INLP(), RLACE(), LEACE(), SAL(), SPLINCE(), LEACE(balance="group"),
     ],
     ids=lambda remover: "".join(str(remover).split()),

@@ -14,7 +14,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from tests.optional import pandas as pd
-from unspur import INLP, JSE, LEACE, RLACE, SAL, SPLINCE, open_rows
+from unspur import INLP, JSE, LEACE, RLACE, SAL, SPLINCE, PaperVariant, open_rows
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError
 
@@ -72,7 +72,7 @@ class LEACEWithConcept(WithConcept, LEACE):
         )
 
 
-FAST = {"cv": 2, "tests": "plain", "balance": "none", "weight_decay": 0.1, "random_state": 0}
+FAST = {"cv": 2, "balance": "none", "weight_decay": 0.1, "random_state": 0}
 
 
 #: Copies share a fold, and which is drawn by row: repeated rows are in other folds than weighted ones.
@@ -81,7 +81,7 @@ FOLDS_BY_ROW = {"check_sample_weight_equivalence_on_dense_data": "folds are draw
 
 @parametrize_with_checks(
     [
-        JSEWithConcept(**FAST),
+        JSEWithConcept(**FAST, variant=PaperVariant(tests="plain")),
         INLPWithConcept(**FAST),
         RLACEWithConcept(),
         LEACEWithConcept(),
@@ -123,7 +123,7 @@ def test_pipeline_routes_the_concept(toy, routing):
 
 
 def test_cross_validation_and_search_slice_the_concept_with_the_rows(toy, routing):
-    pipe = make_pipeline(JSE(random_state=0, weight_decay=0.01, cv=None), LogisticRegression())
+    pipe = make_pipeline(JSE(random_state=0, weight_decay=0.01, cv=0.2), LogisticRegression())
     scores = cross_validate(pipe, toy.Z, toy.y, params={"concept": toy.concept}, cv=3, error_score="raise")
     assert np.mean(scores["test_score"]) > 0.75
     search = GridSearchCV(pipe, {"jse__weight_decay": np.array([0.01, 1.0])}, cv=2, error_score="raise")
@@ -133,7 +133,7 @@ def test_cross_validation_and_search_slice_the_concept_with_the_rows(toy, routin
 
 def test_search_in_parallel_gives_the_same_answer(toy, routing):
     grid = {"jse__weight_decay": [0.01, 0.1]}
-    pipe = make_pipeline(JSE(random_state=0, cv=None), LogisticRegression())
+    pipe = make_pipeline(JSE(random_state=0, cv=0.2), LogisticRegression())
     one, two = (
         GridSearchCV(pipe, grid, cv=2, n_jobs=jobs, error_score="raise").fit(toy.Z, toy.y, concept=toy.concept)
         for jobs in (1, 2)

@@ -482,9 +482,9 @@ def test_origin_says_how_to_get_the_same_again():
     origin = found.origin
     assert origin.parameters["significance_level"] == 0.01
     assert {"tol", "max_iter", "cv"} <= set(origin.parameters)
-    assert not {"momentum", "learning_rate", "patience", "validation_fraction", "verbose"} & set(origin.parameters)
-    by_sgd = used_parameters(JSE(solver="sgd", cv=None))
-    assert {"momentum", "learning_rate", "patience", "validation_fraction"} <= set(by_sgd)
+    assert not {"variant", "verbose"} & set(origin.parameters)
+    by_sgd = used_parameters(JSE(solver="sgd", cv=0.2))
+    assert {"solver", "cv"} <= set(by_sgd)
     assert not {"tol", "max_iter"} & set(by_sgd)
     assert "max_iter" in used_parameters(RLACE(solver="sgd"))
     assert "max_iter" not in used_parameters(RLACE())

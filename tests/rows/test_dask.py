@@ -17,7 +17,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 from tests.rows.contract import D, N, RowSourceContract
-from unspur import DFR, ERM, INLP, JSE, JTT, LEACE, RLACE, SAL, SPLINCE, SUBG, GroupDRO, GroupWeighted
+from unspur import DFR, ERM, INLP, JSE, JTT, LEACE, RLACE, SAL, SGD, SPLINCE, SUBG, GroupDRO, GroupWeighted
 from unspur.datasets import make_toy
 from unspur.exceptions import ClusterLostError, InputError, LabelError, NotFiniteError
 from unspur.removers import base, memory
@@ -109,7 +109,7 @@ REMOVERS = {
     "JSE": JSE(**PLAIN),
     "JSE, folds": JSE(cv=2, weight_decay=0.01, random_state=0),
     "JSE, scores": JSE(orthogonality="scores", **PLAIN),
-    "JSE, sgd": JSE(solver="sgd", max_epochs=2, **PLAIN),
+    "JSE, sgd": JSE(solver=SGD(max_epochs=2), **PLAIN),
     "INLP": INLP(**PLAIN),
     "RLACE": RLACE(),
     "LEACE": LEACE(),
@@ -138,7 +138,7 @@ HEADS = [ERM(), GroupWeighted(), SUBG(random_state=0), GroupDRO(), JTT(), DFR(ra
 @pytest.mark.parametrize("head", HEADS, ids=lambda head: f"{type(head).__name__} {getattr(head, 'solver', '')}")
 def test_every_head_learns_what_it_learns_in_memory(head, here):
     if getattr(head, "solver", "") == "sgd":
-        head.set_params(max_epochs=2, random_state=0)
+        head.set_params(solver=SGD(max_epochs=2), random_state=0)
     expected = pickle.loads(pickle.dumps(head)).fit(TOY.Z, TOY.y, concept=TOY.concept)
     found = pickle.loads(pickle.dumps(head)).fit(chunked(TOY.Z), TOY.y, concept=TOY.concept)
     np.testing.assert_allclose(found.coef_, expected.coef_, rtol=0, atol=1e-9)

@@ -17,7 +17,7 @@ from tests.optional import pandas as pd
 from tests.optional import parquet
 from tests.optional import pyarrow as pa
 from tests.rows.contract import RowSourceContract
-from unspur import DFR, ERM, INLP, JSE, JTT, LEACE, RLACE, SAL, SPLINCE, SUBG, GroupDRO, GroupWeighted, open_rows
+from unspur import DFR, ERM, INLP, JSE, JTT, LEACE, RLACE, SAL, SGD, SPLINCE, SUBG, GroupDRO, GroupWeighted, open_rows
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, NotFiniteError
 from unspur.io.tables import read_table
@@ -119,8 +119,8 @@ def angle(a, b):
     [
         JSE(random_state=0),
         JSE(random_state=0, orthogonality="scores"),
-        JSE(random_state=0, solver="sgd", max_epochs=2, cv=None),
-        INLP(random_state=0, cv=None),
+        JSE(solver=SGD(max_epochs=2), random_state=0, cv=0.2),
+        INLP(random_state=0, cv=0.2),
         RLACE(random_state=0),
         LEACE(),
         SAL(),

@@ -20,6 +20,7 @@ from unspur import (
     LEACE,
     RLACE,
     SAL,
+    SGD,
     SPLINCE,
     SUBG,
     AffineMap,
@@ -376,10 +377,10 @@ def largest(found: Subspace, expected: Subspace) -> float:
 
 REMOVERS = {
     "JSE": lambda: JSE(random_state=0, weight_decay=0.01),
-    "JSE, one fold": lambda: JSE(random_state=0, cv=None),
-    "JSE, scores": lambda: JSE(random_state=0, cv=None, orthogonality="scores", weight_decay=0.1),
-    "JSE, SGD": lambda: JSE(random_state=0, solver="sgd", cv=None, weight_decay=1e-3, max_spurious=1, max_epochs=5),
-    "INLP": lambda: INLP(random_state=0, cv=None, max_directions=2),
+    "JSE, one fold": lambda: JSE(random_state=0, cv=0.2),
+    "JSE, scores": lambda: JSE(random_state=0, cv=0.2, orthogonality="scores", weight_decay=0.1),
+    "JSE, SGD": lambda: JSE(solver=SGD(max_epochs=5), random_state=0, cv=0.2, weight_decay=1e-3, max_spurious=1),
+    "INLP": lambda: INLP(random_state=0, cv=0.2, max_directions=2),
     "RLACE": RLACE,
     "LEACE": LEACE,
     "SAL": SAL,
@@ -432,7 +433,7 @@ HEADS = {
     "group DRO": GroupDRO,
     "JTT": JTT,
     "DFR": lambda **given: DFR(n_draws=2, **given),
-    "ERM, SGD": lambda **given: ERM(solver="sgd", max_epochs=3, **given),
+    "ERM, SGD": lambda **given: ERM(solver=SGD(max_epochs=3), **given),
 }
 
 
@@ -589,7 +590,7 @@ class TestArraysOfOtherLibraries:
 
     def test_rows_labels_and_results_stay_with_their_library(self, foreign):
         z, y, concept = (foreign(values) for values in (TOY.Z, TOY.y, TOY.concept))
-        for method in (LEACE(), JSE(cv=None, weight_decay=0.01, random_state=0)):
+        for method in (LEACE(), JSE(cv=0.2, weight_decay=0.01, random_state=0)):
             expected = method.fit(TOY.Z, TOY.y, concept=TOY.concept).transform(TOY.Z)
             clean = method.fit(z, y, concept=concept, sample_weight=foreign(np.ones(800))).transform(z)
             assert type(clean) is Foreign

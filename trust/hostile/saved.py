@@ -16,7 +16,7 @@ import safetensors.numpy
 from trust.hostile.arrays import csv_attacks, npy_attacks
 from trust.hostile.damage import ODD_JSON, as_json, forged, odd_fields
 from trust.hostile.trials import NOT_FILES, Attacks, Reader, promised
-from unspur import INLP, JSE, LEACE, RLACE, SPLINCE, load
+from unspur import INLP, JSE, LEACE, RLACE, SPLINCE, PaperVariant, load
 from unspur.criteria import LABEL
 from unspur.embed.reduction import Reduction
 from unspur.embed.store import EmbeddingStore, content_digest, file_digest, write_labels
@@ -417,7 +417,9 @@ def _read_maps(path: Path) -> None:
 
 jse = Reader(_saved(JSE), _load, artifact_attacks, forged=forged_artifact)
 scores = Reader(_saved(lambda: JSE(orthogonality="scores")), _load, artifact_attacks, forged=forged_artifact)
-onto_main = Reader(_saved(lambda: JSE(output="onto_main")), _load, artifact_attacks, forged=forged_artifact)
+onto_main = Reader(
+    _saved(lambda: JSE(variant=PaperVariant(output="onto_main"))), _load, artifact_attacks, forged=forged_artifact
+)
 inlp = Reader(_saved(INLP), _load, artifact_attacks, forged=forged_artifact)
 rlace = Reader(_saved(RLACE), _load, artifact_attacks, forged=forged_artifact)
 leace = Reader(_saved(LEACE), _load, artifact_attacks, forged=forged_artifact)

@@ -140,8 +140,8 @@ def fitted_jse(
     from unspur.selection import select_orthogonality
 
     jse = JSE(
-        cv=None if cv == 0 else cv, missing_concept=missing, random_state=seed, verbose=watched,
-        orthogonality="weights" if orthogonality == "auto" else orthogonality, **options,
+        cv=0.2 if cv == 0 else cv, missing_concept=missing, random_state=seed, verbose=watched,
+        orthogonality="scores" if orthogonality == "scores" else "weights", **options,
     )  # fmt: skip
     losses: dict[str, float] = {}
     with warnings.catch_warnings(), _by_name(main, list(train.concept)), _noted(ClusterWarning, UsedRowsWarning):

@@ -6,26 +6,27 @@ import copy
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from numbers import Integral, Real
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.metrics import accuracy_score
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, Options, StrOptions
+from sklearn.utils._param_validation import Interval, Options
 from sklearn.utils.validation import check_is_fitted
 
 from unspur._arrays import as_it_came, by_rows, exact_products, is_tensor, like, on_numpy
 from unspur._data import LabelledData
+from unspur._parameters import named_after_y, sgd_settings
 from unspur._typing import Array, FloatArray
 from unspur._validation import checked_z, require_finite
 from unspur.heads.inputs import HeadData, head_data
-from unspur.removers.parameters import named_after_y
+from unspur.options import SGD, SOLVER
 from unspur.rows import StoredRows, fetched, home_of
-from unspur.solvers.sgd import SGDSettings
 from unspur.solvers.softmax import FitOutcome, LinearModel, cell_losses, solve_softmax
 from unspur.solvers.softmax_sgd import BatchWeights, Watch, alike, solve_softmax_by_sgd
 from unspur.solvers.whitening import Whitening
@@ -273,28 +274,18 @@ class TrainedHead(Head):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **Head._parameter_constraints,
-        "solver": [StrOptions({"exact", "sgd"})],
-        "learning_rate": [Interval(Real, 0, None, closed="neither")],
-        "momentum": [Interval(Real, 0, 1, closed="left")],
-        "batch_size": [Interval(Integral, 1, None, closed="left")],
-        "max_epochs": [Interval(Integral, 1, None, closed="left")],
-        "patience": [Interval(Integral, 1, None, closed="left")],
+        "solver": SOLVER,
     }
 
     def __init__(
         self,
         *,
         weight_decay: float = WEIGHT_DECAY,
-        solver: str = "exact",
+        solver: Literal["exact", "sgd"] | SGD = "exact",
         missing_concept: Any = None,
         validation_fraction: float = 0.2,
         tol: float = 1e-6,
         max_iter: int = 1000,
-        learning_rate: float = 1e-2,
-        momentum: float = 0.9,
-        batch_size: int = 128,
-        max_epochs: int = 50,
-        patience: int = 5,
         random_state: Any = None,
     ):
         self.weight_decay = weight_decay
@@ -303,11 +294,6 @@ class TrainedHead(Head):
         self.validation_fraction = validation_fraction
         self.tol = tol
         self.max_iter = max_iter
-        self.learning_rate = learning_rate
-        self.momentum = momentum
-        self.batch_size = batch_size
-        self.max_epochs = max_epochs
-        self.patience = patience
         self.random_state = random_state
 
     def _held_out(self, data: HeadData, rng: np.random.Generator) -> tuple[LabelledData, LabelledData]:
@@ -336,10 +322,12 @@ class TrainedHead(Head):
         """
         source = rows.source()
         weighting = rows.weighting(balanced=balanced)
-        settings = SGDSettings(
-            self.learning_rate if learning_rate is None else learning_rate, self.momentum, self.weight_decay,
-            self.batch_size, self.max_epochs if epochs is None else epochs, self.patience,
-        )  # fmt: skip
+        settings = sgd_settings(SGD.of(self.solver) or SGD(), self.weight_decay)
+        settings = replace(
+            settings,
+            learning_rate=settings.learning_rate if learning_rate is None else learning_rate,
+            max_epochs=settings.max_epochs if epochs is None else epochs,
+        )
         centre = Moments.of(source, weighting).mean if start is None else start.centre
         return solve_softmax_by_sgd(
             source, weighting, centre, n_logits(rows.n_classes), settings, rng,

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
+from unspur._parameters import named_after_y
 from unspur._typing import Array
 from unspur.heads.base import WEIGHT_DECAY, TrainedHead
 from unspur.heads.inputs import HeadData
-from unspur.removers.parameters import named_after_y
+from unspur.options import SGD
 from unspur.solvers.softmax import LinearModel
 
 
@@ -29,8 +30,8 @@ class ERM(TrainedHead):
         "main" gives every class of y the same total weight, as the paper does on Waterbirds, where one class is rare;
         SGD draws its batches so, and stops early on the mean held-out loss of the classes.
     weight_decay : float, default=0.01
-        Penalty λ in units of the mean variance of the rows that are trained on (absolute for ``solver="sgd"``).
-    solver : {"exact", "sgd"}, default="exact"
+        Penalty λ in units of the mean variance of the rows that are trained on (absolute for SGD).
+    solver : "exact", "sgd" or SGD, default="exact"
         Solve to `tol`, or train by the paper's minibatch SGD with early stopping on held-out rows.
     missing_concept : scalar or None, default=None
         Value of `concept` that means "not known", besides NaN and None.
@@ -40,8 +41,6 @@ class ERM(TrainedHead):
         Relative gradient norm at which the exact solver stops.
     max_iter : int, default=1000
         Most iterations of the exact solver.
-    learning_rate, momentum, batch_size, max_epochs, patience :
-        Settings of ``solver="sgd"``; the defaults are the paper's for Toy.
     random_state : int, RandomState or None, default=None
         Draws what SGD holds out, and its minibatches.
 
@@ -75,26 +74,24 @@ class ERM(TrainedHead):
     def __init__(
         self,
         *,
-        balance: str = "none",
+        balance: Literal["none", "main"] = "none",
         weight_decay: float = WEIGHT_DECAY,
-        solver: str = "exact",
+        solver: Literal["exact", "sgd"] | SGD = "exact",
         missing_concept: Any = None,
         validation_fraction: float = 0.2,
         tol: float = 1e-6,
         max_iter: int = 1000,
-        learning_rate: float = 1e-2,
-        momentum: float = 0.9,
-        batch_size: int = 128,
-        max_epochs: int = 50,
-        patience: int = 5,
         random_state: Any = None,
     ):
         super().__init__(
-            weight_decay=weight_decay, solver=solver, missing_concept=missing_concept,
-            validation_fraction=validation_fraction, tol=tol, max_iter=max_iter, learning_rate=learning_rate,
-            momentum=momentum, batch_size=batch_size, max_epochs=max_epochs, patience=patience,
+            weight_decay=weight_decay,
+            solver=solver,
+            missing_concept=missing_concept,
+            validation_fraction=validation_fraction,
+            tol=tol,
+            max_iter=max_iter,
             random_state=random_state,
-        )  # fmt: skip
+        )
         self.balance = balance
 
     @named_after_y
@@ -119,6 +116,6 @@ class ERM(TrainedHead):
 
     def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
         balanced = self.balance == "main"  # without a concept, groups are the classes of y
-        if self.solver == "exact":
+        if SGD.of(self.solver) is None:
             return self._exact(data.train, balanced=balanced)
         return self._sgd(*self._held_out(data, rng), rng, balanced=balanced, watch="groups" if balanced else "mean")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from numbers import Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from sklearn.utils._param_validation import Interval
@@ -12,6 +12,7 @@ from unspur._data import LabelledData
 from unspur._typing import FloatArray
 from unspur.heads.base import WEIGHT_DECAY, TrainedHead
 from unspur.heads.inputs import HeadData
+from unspur.options import SGD
 from unspur.solvers.softmax import LinearModel, cell_losses
 from unspur.solvers.softmax_sgd import RunningGroupWeights
 from unspur.solvers.worst_group import solve_worst_group
@@ -33,12 +34,12 @@ class GroupDRO(TrainedHead):
         C, which makes small groups count as worse than they look; n_g is the number of rows of group g (the
         effective number ``(Σw)² / Σw²`` under sample weights).
     start_learning_rate : float or None, default=None
-        Learning rate of the ERM that ``solver="sgd"`` starts from; None for `learning_rate`.
+        Learning rate of the ERM that SGD starts from; None for its own.
     step_size : float, default=0.1
         η of ``solver="sgd"``: after every batch ``q_g ← q_g exp(η (loss_g + C / sqrt(n_g)))``.
     weight_decay : float, default=0.01
-        Penalty λ in units of the mean variance of the rows that are trained on (absolute for ``solver="sgd"``).
-    solver : {"exact", "sgd"}, default="exact"
+        Penalty λ in units of the mean variance of the rows that are trained on (absolute for SGD).
+    solver : "exact", "sgd" or SGD, default="exact"
         Solve to `tol`, or train by the paper's minibatch SGD with early stopping on held-out rows.
     missing_concept : scalar or None, default=None
         Value of `concept` that means "not known", besides NaN and None.
@@ -48,8 +49,6 @@ class GroupDRO(TrainedHead):
         Relative gradient norm at which the exact solver stops.
     max_iter : int, default=1000
         Most iterations of the exact solver.
-    learning_rate, momentum, batch_size, max_epochs, patience :
-        Settings of ``solver="sgd"``; the defaults are the paper's for Toy.
     random_state : int, RandomState or None, default=None
         Draws what SGD holds out, and its minibatches.
 
@@ -89,16 +88,11 @@ class GroupDRO(TrainedHead):
         step_size: float = 0.1,
         start_learning_rate: float | None = None,
         weight_decay: float = WEIGHT_DECAY,
-        solver: str = "exact",
+        solver: Literal["exact", "sgd"] | SGD = "exact",
         missing_concept: Any = None,
         validation_fraction: float = 0.2,
         tol: float = 1e-6,
         max_iter: int = 1000,
-        learning_rate: float = 1e-2,
-        momentum: float = 0.9,
-        batch_size: int = 128,
-        max_epochs: int = 50,
-        patience: int = 5,
         random_state: Any = None,
     ):
         super().__init__(
@@ -108,11 +102,6 @@ class GroupDRO(TrainedHead):
             validation_fraction=validation_fraction,
             tol=tol,
             max_iter=max_iter,
-            learning_rate=learning_rate,
-            momentum=momentum,
-            batch_size=batch_size,
-            max_epochs=max_epochs,
-            patience=patience,
             random_state=random_state,
         )
         self.adjustment = adjustment
@@ -120,7 +109,7 @@ class GroupDRO(TrainedHead):
         self.start_learning_rate = start_learning_rate
 
     def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
-        solved = self._minimax(data.train) if self.solver == "exact" else self._by_sgd(data, rng)
+        solved = self._minimax(data.train) if SGD.of(self.solver) is None else self._by_sgd(data, rng)
         model, q, losses = solved
         shape, present = data.train.shape, data.train.totals > 0
         self.group_weights_ = q.reshape(shape)

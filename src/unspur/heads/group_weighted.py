@@ -6,6 +6,7 @@ import numpy as np
 
 from unspur.heads.base import TrainedHead
 from unspur.heads.inputs import HeadData
+from unspur.options import SGD
 from unspur.solvers.softmax import LinearModel
 
 
@@ -22,8 +23,8 @@ class GroupWeighted(TrainedHead):
     Parameters
     ----------
     weight_decay : float, default=0.01
-        Penalty λ in units of the mean variance of the rows that are trained on (absolute for ``solver="sgd"``).
-    solver : {"exact", "sgd"}, default="exact"
+        Penalty λ in units of the mean variance of the rows that are trained on (absolute for SGD).
+    solver : "exact", "sgd" or SGD, default="exact"
         Solve to `tol`, or train by the paper's minibatch SGD with early stopping on held-out rows.
     missing_concept : scalar or None, default=None
         Value of `concept` that means "not known", besides NaN and None.
@@ -33,8 +34,6 @@ class GroupWeighted(TrainedHead):
         Relative gradient norm at which the exact solver stops.
     max_iter : int, default=1000
         Most iterations of the exact solver.
-    learning_rate, momentum, batch_size, max_epochs, patience :
-        Settings of ``solver="sgd"``; the defaults are the paper's for Toy.
     random_state : int, RandomState or None, default=None
         Draws what SGD holds out, and its minibatches.
 
@@ -56,6 +55,6 @@ class GroupWeighted(TrainedHead):
 
     def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
         self.group_counts_ = data.train.counts.reshape(data.train.shape)
-        if self.solver == "exact":
+        if SGD.of(self.solver) is None:
             return self._exact(data.train, balanced=True)
         return self._sgd(*self._held_out(data, rng), rng, balanced=True, watch="groups")

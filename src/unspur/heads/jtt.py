@@ -5,16 +5,17 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 from numbers import Integral, Real
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
 from unspur._data import LabelledData
+from unspur._parameters import named_after_y
 from unspur._typing import Array, IntArray
 from unspur.heads.base import WEIGHT_DECAY, TrainedHead
 from unspur.heads.inputs import HeadData
-from unspur.removers.parameters import named_after_y
+from unspur.options import SGD
 from unspur.rows import MAIN, Block
 from unspur.solvers.softmax import LinearModel, solve_softmax, whitening_of
 from unspur.sums.softmax import LinearLogits
@@ -44,8 +45,8 @@ class JTT(TrainedHead):
     identification_epochs : int, default=1
         Epochs of the identification model for ``solver="sgd"``.
     weight_decay : float, default=0.01
-        Penalty λ in units of the mean variance of the rows that are trained on (absolute for ``solver="sgd"``).
-    solver : {"exact", "sgd"}, default="exact"
+        Penalty λ in units of the mean variance of the rows that are trained on (absolute for SGD).
+    solver : "exact", "sgd" or SGD, default="exact"
         Solve to `tol`, or train by the paper's minibatch SGD with early stopping on held-out rows.
     missing_concept : scalar or None, default=None
         Value of `concept` that means "not known", besides NaN and None.
@@ -55,8 +56,6 @@ class JTT(TrainedHead):
         Relative gradient norm at which the exact solver stops.
     max_iter : int, default=1000
         Most iterations of the exact solver.
-    learning_rate, momentum, batch_size, max_epochs, patience :
-        Settings of ``solver="sgd"``; the defaults are the paper's for Toy.
     random_state : int, RandomState or None, default=None
         Draws what SGD holds out, and its minibatches.
 
@@ -90,16 +89,11 @@ class JTT(TrainedHead):
         identification_weight_decay: float = 0.1,
         identification_epochs: int = 1,
         weight_decay: float = WEIGHT_DECAY,
-        solver: str = "exact",
+        solver: Literal["exact", "sgd"] | SGD = "exact",
         missing_concept: Any = None,
         validation_fraction: float = 0.2,
         tol: float = 1e-6,
         max_iter: int = 1000,
-        learning_rate: float = 1e-2,
-        momentum: float = 0.9,
-        batch_size: int = 128,
-        max_epochs: int = 50,
-        patience: int = 5,
         random_state: Any = None,
     ):
         super().__init__(
@@ -109,11 +103,6 @@ class JTT(TrainedHead):
             validation_fraction=validation_fraction,
             tol=tol,
             max_iter=max_iter,
-            learning_rate=learning_rate,
-            momentum=momentum,
-            batch_size=batch_size,
-            max_epochs=max_epochs,
-            patience=patience,
             random_state=random_state,
         )
         self.upweight = upweight
@@ -141,7 +130,7 @@ class JTT(TrainedHead):
         )  # fmt: skip
 
     def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
-        exact = self.solver == "exact"
+        exact = SGD.of(self.solver) is None
         train, held_out = (data.train, None) if exact else self._held_out(data, rng)
         first = self._identify(train) if exact else self._sgd(train, None, rng, epochs=self.identification_epochs)
         self.errors_ = _wrong(train, first.logits())
@@ -154,7 +143,7 @@ class JTT(TrainedHead):
         message = "the identification model gets every row right, so this is ERM"
         warnings.warn(
             f"JTT upweights no row: {message}. Raise identification_weight_decay (solver='sgd': lower "
-            "identification_epochs or learning_rate) so that it makes errors.",
+            "identification_epochs or the learning rate) so that it makes errors.",
             NoErrorsWarning,
             stacklevel=4,
         )

@@ -6,6 +6,7 @@ import numpy as np
 
 from unspur.heads.base import TrainedHead
 from unspur.heads.inputs import HeadData
+from unspur.options import SGD
 from unspur.solvers.softmax import LinearModel
 
 
@@ -18,8 +19,8 @@ class SUBG(TrainedHead):
     Parameters
     ----------
     weight_decay : float, default=0.01
-        Penalty λ in units of the mean variance of the rows that are trained on (absolute for ``solver="sgd"``).
-    solver : {"exact", "sgd"}, default="exact"
+        Penalty λ in units of the mean variance of the rows that are trained on (absolute for SGD).
+    solver : "exact", "sgd" or SGD, default="exact"
         Solve to `tol`, or train by the paper's minibatch SGD with early stopping on held-out rows.
     missing_concept : scalar or None, default=None
         Value of `concept` that means "not known", besides NaN and None.
@@ -29,8 +30,6 @@ class SUBG(TrainedHead):
         Relative gradient norm at which the exact solver stops.
     max_iter : int, default=1000
         Most iterations of the exact solver.
-    learning_rate, momentum, batch_size, max_epochs, patience :
-        Settings of ``solver="sgd"``; the defaults are the paper's for Toy.
     random_state : int, RandomState or None, default=None
         Draws the rows, what SGD holds out, and its minibatches.
 
@@ -51,7 +50,7 @@ class SUBG(TrainedHead):
     """
 
     def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
-        train, held_out = (data.train, None) if self.solver == "exact" else self._held_out(data, rng)
+        train, held_out = (data.train, None) if SGD.of(self.solver) is None else self._held_out(data, rng)
         self.drawn_ = train.equal_groups(rng)
         subsample = train.only(self.drawn_)
         if held_out is None:

@@ -16,6 +16,7 @@ from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted
 
 from unspur._arrays import as_it_came, on_numpy
+from unspur._parameters import named_after_y
 from unspur._reading import require_kinds
 from unspur._threads import one_thread_if_narrow
 from unspur._typing import Array
@@ -26,9 +27,9 @@ from unspur.clusters import cluster_codes, copies, measured_on_a_scale
 from unspur.exceptions import InputError, LabelError, NothingRemovedWarning, UsedRowsWarning
 from unspur.io import artifact
 from unspur.labels import class_label, label_columns
+from unspur.options import to_plain
 from unspur.removers.concepts import read_concepts
 from unspur.removers.memory import Memory, Sketch, equal_but_for_rounding, united
-from unspur.removers.parameters import named_after_y
 from unspur.removers.saved import require_numbers, require_sound
 from unspur.rows import StoredRows, fetched, home_of
 from unspur.solvers.outcome import one_warning
@@ -266,7 +267,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
         """Write the fitted remover to one safetensors file (no pickle); `unspur.load` reads it back."""
         check_is_fitted(self, "removal_")
-        parameters = {name: _plain(value) for name, value in self.get_params(deep=False).items()}
+        parameters = {name: to_plain(_plain(value)) for name, value in self.get_params(deep=False).items()}
         names = getattr(self, "feature_names_in_", None)
         metadata = {
             "method": type(self).__name__,

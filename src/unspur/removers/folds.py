@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, cast
 
 import numpy as np
@@ -51,13 +51,22 @@ class Splitting:
     """How rows are held out without a validation set: `cv` folds in turn, a splitter's or given ones, or one share."""
 
     cv: Any
-    share: float
     rng: np.random.Generator
+
+    @property
+    def share(self) -> float | None:
+        """The share of each group that is held out once; None where there are folds."""
+        return float(self.cv) if isinstance(self.cv, Real) and not isinstance(self.cv, Integral) else None
+
+    @property
+    def given(self) -> bool:
+        """Whether the folds come from a splitter, or are given themselves."""
+        return not isinstance(self.cv, Real)
 
     @staticmethod
     def lasting(cv: Any) -> Any:
         """`cv` so that it can be used for several concepts and classes: the splits of a generator are a list."""
-        return cv if cv is None or isinstance(cv, Integral) or hasattr(cv, "split") else list(cv)
+        return cv if isinstance(cv, Real) or hasattr(cv, "split") else list(cv)
 
     def folds(self, group: IntArray, present: BoolArray, clusters: IntArray | None = None) -> IntArray:
         """Fold of each row, stratified by group: 1…cv in turn, or 1 for the held-out share and 0 for the rest.
@@ -65,17 +74,18 @@ class Splitting:
         Rows of a cluster share a fold, unless a splitter or a list puts them into several.
         """
         fold = np.zeros(len(group), dtype=np.intp)
-        if self.cv is not None and not isinstance(self.cv, Integral):
+        if self.given:
             return self._given(fold, group, clusters)
         if clusters is not None:
-            shares = [self.share, 1.0 - self.share] if self.cv is None else [1.0 / int(self.cv)] * int(self.cv)
-            numbers = np.array([1, 0]) if self.cv is None else np.arange(1, int(self.cv) + 1)
+            share = self.share
+            shares = [1.0 / int(self.cv)] * int(self.cv) if share is None else [share, 1.0 - share]
+            numbers = np.arange(1, int(self.cv) + 1) if share is None else np.array([1, 0])
             known = np.unique(clusters[present], return_inverse=True)[1].reshape(-1)
             fold[present] = numbers[folds_by_cluster(known, group[present], np.array(shares), self.rng)]
             return fold
         for g in range(4):
             members = self.rng.permutation(np.flatnonzero(present & (group == g)))
-            if self.cv is not None:
+            if self.share is None:
                 fold[members] = np.arange(len(members)) % int(self.cv) + 1
             else:
                 fold[members[: round(self.share * len(members))]] = 1
@@ -135,7 +145,7 @@ def lay_out(
         columns = Columns.of(y.codes, concept.codes, train.weight, fold)
         rows: RowSource = rows_of(train.X, columns)
         how = "Pass a larger share to hold out, cv=5, or a validation set (X_val, y_val, concept_val)."
-        if splitting.cv is not None:
+        if splitting.share is None:
             how = "Pass more rows of that group, or a validation set (X_val, y_val, concept_val)."
     else:
         judged = validation.concept if validation.y is None else validation.y
@@ -165,7 +175,7 @@ def _folds(
 
     Copies that were found and not given are worth a warning.
     """
-    given = splitting.cv is not None and not isinstance(splitting.cv, Integral)
+    given = splitting.given
     fold = splitting.folds(group, present, None if given and copies else clusters)
     if clusters is None or not given:
         return fold

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import StrOptions
 from tqdm.auto import tqdm
 
+from unspur._parameters import LIMIT, REQUESTED, TESTED, named_after_y, sgd_settings
 from unspur._typing import Array, FloatArray
 from unspur.criteria import SMALLEST_GROUP, DirectionTests
+from unspur.options import SGD
 from unspur.removers.base import Remover
 from unspur.removers.folds import FoldedRows, Problem, Splitting, lay_out
 from unspur.removers.joint import EstimatedPair, Subspaces, Tracks
 from unspur.removers.multiclass import BinaryFit, FitData, fit_each_concept
-from unspur.removers.parameters import LIMIT, REQUESTED, TESTED, named_after_y
 from unspur.removers.weight_decay import choose_weight_decay
 from unspur.rows import CONCEPT
 from unspur.solvers.logistic import solve_logistic
 from unspur.solvers.outcome import Outcome
-from unspur.solvers.sgd import SGDSettings, solve_logistic_by_sgd
+from unspur.solvers.sgd import solve_logistic_by_sgd
 from unspur.solvers.whitening import Geometry, Whitening
 from unspur.subspace import AffineMap, Subspace
 from unspur.sums.counts import Balance
@@ -46,15 +48,15 @@ class INLP(Remover):
         Which classes get equal total weight when a direction is estimated.
     weight_decay : float or "auto", default="auto"
         Penalty in units of the mean variance of Z; "auto" as in :class:`JSE`, for the first direction.
-    solver : {"exact", "sgd"}, default="exact"
-        Solve each direction to `tol`, or by the paper's minibatch SGD with early stopping (decay is then absolute).
+    solver : "exact", "sgd" or SGD, default="exact"
+        Solve each direction to `tol`, or by the paper's minibatch SGD (decay is then absolute).
     max_directions : int or None, default=None
         Limit on the dimension removed, for each concept, or class (of concept or y) against the rest.
-    learning_rate, momentum, batch_size, max_epochs, patience :
-        Settings of ``solver="sgd"``.
     smallest_group : int, default=10
         As in :class:`JSE`, for ``tests="group"``.
-    cv, validation_fraction, scalars, missing_concept, tol, max_iter, random_state, verbose :
+    scalars : {"held_out", "training"}, default="held_out"
+        As in :class:`~unspur.PaperVariant`.
+    cv, missing_concept, tol, max_iter, random_state, verbose :
         As in :class:`JSE`.
 
     Attributes
@@ -69,29 +71,28 @@ class INLP(Remover):
     story = Trace
     trace_: Trace | Traces
 
-    _parameter_constraints: dict[str, list[Any]] = {**TESTED, "max_directions": LIMIT}  # noqa: RUF012
+    _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012 — scikit-learn's protocol
+        **TESTED,
+        "tests": [StrOptions({"group", "plain"})],
+        "scalars": [StrOptions({"held_out", "training"})],
+        "max_directions": LIMIT,
+    }
 
     def __init__(
         self,
         *,
         significance_level: float = 0.05,
-        tests: str = "plain",
-        balance: str = "none",
-        weight_decay: Any = "auto",
-        solver: str = "exact",
+        tests: Literal["group", "plain"] = "plain",
+        balance: Balance = "none",
+        weight_decay: float | Literal["auto"] = "auto",
+        solver: Literal["exact", "sgd"] | SGD = "exact",
         max_directions: int | None = None,
         cv: Any = 5,
-        validation_fraction: float = 0.2,
         smallest_group: int = SMALLEST_GROUP,
-        scalars: str = "held_out",
+        scalars: Literal["held_out", "training"] = "held_out",
         missing_concept: Any = None,
         tol: float = 1e-6,
         max_iter: int = 1000,
-        learning_rate: float = 1e-2,
-        momentum: float = 0.9,
-        batch_size: int = 128,
-        max_epochs: int = 50,
-        patience: int = 5,
         random_state: Any = None,
         verbose: bool = False,
     ):
@@ -102,17 +103,11 @@ class INLP(Remover):
         self.solver = solver
         self.max_directions = max_directions
         self.cv = cv
-        self.validation_fraction = validation_fraction
         self.smallest_group = smallest_group
         self.scalars = scalars
         self.missing_concept = missing_concept
         self.tol = tol
         self.max_iter = max_iter
-        self.learning_rate = learning_rate
-        self.momentum = momentum
-        self.batch_size = batch_size
-        self.max_epochs = max_epochs
-        self.patience = patience
         self.random_state = random_state
         self.verbose = verbose
 
@@ -161,7 +156,7 @@ class INLP(Remover):
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1, size=4))
         data = lay_out(
             problem,
-            Splitting(cv, self.validation_fraction, rng),
+            Splitting(cv, rng),
             by_group=self.tests == "group",
             smallest_group=self.smallest_group,
             needs_y=problem.train.y is not None,
@@ -173,17 +168,16 @@ class INLP(Remover):
         self, data: FoldedRows, whitening: Whitening, away_from: Subspace, fold: int | None, rng: np.random.Generator
     ) -> tuple[FloatArray, Outcome]:
         """Weights (d,) that predict the concept, without the rows of one fold and away from a subspace."""
-        counts, balance = data.counts, cast(Balance, self.balance)
-        if self.solver == "exact":
+        counts, balance = data.counts, self.balance
+        sgd = SGD.of(self.solver)
+        if sgd is None:
             weighting = counts.weighting(counts.without(fold), balance)
             allowed = whitening.away_from(away_from)
             fit = solve_logistic(data.rows, weighting, allowed, CONCEPT, tol=self.tol, max_iter=self.max_iter)
             return fit.weights, fit.outcome
         watched = fold or 1
         train, held_out = (counts.weighting(mask, balance) for mask in (counts.without(watched), counts.only(watched)))
-        settings = SGDSettings(
-            self.learning_rate, self.momentum, whitening.decay, self.batch_size, self.max_epochs, self.patience
-        )
+        settings = sgd_settings(sgd, whitening.decay)
         centre = whitening.geometry.centre
         weights, _, outcome = solve_logistic_by_sgd(
             data.rows, train, held_out, centre, away_from, settings, rng, CONCEPT
@@ -192,16 +186,18 @@ class INLP(Remover):
 
     def _whitening(self, geometry: Geometry, weight_decay: float) -> Whitening:
         """Coordinates at a decay in units of the mean variance; SGD takes it as it is."""
-        return Whitening.of(geometry, weight_decay if self.solver == "exact" else weight_decay / geometry.mean_variance)
+        return Whitening.of(
+            geometry, weight_decay if SGD.of(self.solver) is None else weight_decay / geometry.mean_variance
+        )
 
     def _peel(
         self, data: FoldedRows, report: Callable[[], Any], excluded: Subspace, rng: np.random.Generator
     ) -> BinaryFit:
         counts = data.counts
-        estimated_on = counts.weighting(counts.without(1 if counts.n_folds == 1 else None), self.balance)  # type: ignore[arg-type]
+        estimated_on = counts.weighting(counts.without(1 if counts.n_folds == 1 else None), self.balance)
         geometry = Geometry.of_rows(data.rows, estimated_on)
         by_group = self.tests == "group"
-        tests = DirectionTests(self.significance_level, by_group, 0.0, self.scalars, clusters=data.clusters)  # type: ignore[arg-type]
+        tests = DirectionTests(self.significance_level, by_group, 0.0, self.scalars, clusters=data.clusters)
         nothing = Tracks.empty(data.rows.n_features, counts.n_folds)
 
         def estimate(whitening: Whitening, away_from: Tracks) -> EstimatedPair:

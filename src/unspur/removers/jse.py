@@ -11,16 +11,18 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from numbers import Integral, Real
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from tqdm.auto import tqdm
 
+from unspur._parameters import LIMIT, REQUESTED, TESTED, named_after_y, sgd_settings
 from unspur._typing import Array
 from unspur.criteria import SMALLEST_GROUP, DirectionTests, Role
 from unspur.exceptions import EmptySubspaceError, SearchLimitWarning, SlowFitWarning, TaskLostWarning
+from unspur.options import SGD, PaperVariant
 from unspur.removers.base import Remover
 from unspur.removers.folds import FoldedRows, Problem, Splitting, lay_out
 from unspur.removers.frame import Frame
@@ -36,11 +38,9 @@ from unspur.removers.joint import (
     left_out,
 )
 from unspur.removers.multiclass import BinaryFit, ConceptFits, FitData, first_problem, fit_each_concept
-from unspur.removers.parameters import LIMIT, REQUESTED, TESTED, named_after_y
 from unspur.removers.weight_decay import choose_weight_decay
 from unspur.rows import CONCEPT, MAIN, trained_on
 from unspur.solvers.orthogonal_pair import PairLosses, require_room
-from unspur.solvers.sgd import SGDSettings
 from unspur.solvers.spectrum import PairSpace, Spectrum
 from unspur.solvers.whitening import Geometry
 from unspur.subspace import AffineMap, Subspace
@@ -76,12 +76,10 @@ class JSE(Remover):
         Shift Δ of the second test, for when one label is easier to predict than the other. "auto" sets it to the
         difference in held-out loss between the best direction of the concept and the best one of the main task, each
         estimated alone, and carries the error of that difference into the test.
-    tests : {"group", "plain"}, default="group"
-        Average losses with equal weight over the four groups (main, concept), or over all rows alike.
     balance : {"none", "concept", "main", "group"}, default="group"
         Which classes get equal total weight when a pair is estimated.
     weight_decay : float or "auto", default="auto"
-        Penalty in units of the mean variance of Z (absolute for ``solver="sgd"``), so one feature much larger than all
+        Penalty in units of the mean variance of Z (absolute for SGD), so one feature much larger than all
         others should be scaled down first. "auto" tries 1, 0.1, 0.01, 0.001 and 0.0001 until held-out losses clearly
         rise, and takes the largest whose first pair predicts held-out rows as well as the best, within one standard
         error.
@@ -91,41 +89,29 @@ class JSE(Remover):
         what would take many, and a concept that is far easier than the task does not swallow it: better after an
         encoder that was fine-tuned on the correlation, worse where features of concept and task are correlated but
         separate. Takes a copy of the rows in memory.
-    solver : {"exact", "sgd"}, default="exact"
-        Solve each pair to `tol`, or by the paper's minibatch SGD with early stopping.
-    inner : {"main", "spurious"}, default="main"
-        Role that is peeled in the inner loop; "spurious" swaps the loops.
-    output : {"off_spurious", "onto_main"}, default="off_spurious"
-        Project off the spurious subspace, or onto the main-task subspace.
-    candidate : {"last_accepted", "failing"}, default="last_accepted"
-        Pair that supplies the next outer direction: that of the last accepted inner step (the first if none was), or
-        that of the failing one, as in the paper's pseudo-code.
+    solver : "exact", "sgd" or SGD, default="exact"
+        Solve each pair to `tol`, or by the paper's minibatch SGD with the settings of an :class:`~unspur.SGD`.
+    variant : PaperVariant or None, default=None
+        Swapped loops, plain tests and other variants of the paper.
     max_spurious, max_main : int or None, default=None
         Limits on the two dimensions, for each concept or class against the rest.
     max_pairs : int or None, default=500
         Most pairs of directions that are estimated for one concept, or class against the rest. A search that reaches
         the limit keeps what it has accepted, issues a SearchLimitWarning, and says so in `trace_` and in certificates.
-    cv : int, splitter, iterable of (train, test) index pairs, or None, default=5
+    cv : int, float, splitter or iterable of (train, test) index pairs, default=5
         Without a validation set: cross-fit in this many folds, stratified by group, or in those of a scikit-learn
-        splitter or iterable; None holds out `validation_fraction` of each group once. Rows of a cluster (`clusters` of
-        `fit`) share a fold; a splitter gets clusters as its groups, so that ``GroupKFold()`` works.
-    validation_fraction : float, default=0.2
-        Share of each group that is held out when ``cv=None``.
+        splitter or iterable. A float between 0 and 1 holds out that share of each group once. Rows of a cluster
+        (`clusters` of `fit`) share a fold; a splitter gets clusters as its groups, so that ``GroupKFold()`` works.
     smallest_group : int, default=10
-        Fewest held-out rows that every group (main, concept) must have for ``tests="group"``, effective ones under
+        Fewest held-out rows that every group (main, concept) must have in the tests, effective ones under
         weights; with fewer the tests no longer keep their level (docs/trust.md) and `fit` raises a GroupSizeError.
         Held-out rows of a group must also lie in two clusters or more, effective ones where their sizes differ.
-    scalars : {"held_out", "training"}, default="held_out"
-        Rows on which slope and intercept along a tested direction are fitted: the held-out ones, leaving out the row
-        that is judged; or the training rows, as in the paper.
     missing_concept : scalar or None, default=None
         Value of `concept` that means "not known", besides NaN and None.
     tol : float, default=1e-4
         Relative gradient norm at which a pair counts as solved. The tests cannot feel less (docs/benchmarks.md).
     max_iter : int, default=1000
         Most iterations for one pair.
-    learning_rate, momentum, batch_size, max_epochs, patience :
-        Settings of ``solver="sgd"``; the defaults are the paper's for Toy.
     random_state : int, RandomState or None, default=None
         Draws the folds (and the minibatches of SGD).
     verbose : bool, default=False
@@ -166,9 +152,7 @@ class JSE(Remover):
         "correction": [StrOptions({"none", "looks"})],
         "delta": [StrOptions({"auto"}), Interval(Real, None, None, closed="neither")],
         "orthogonality": [StrOptions({"weights", "scores"})],
-        "inner": [StrOptions({"main", "spurious"})],
-        "output": [StrOptions({"off_spurious", "onto_main"})],
-        "candidate": [StrOptions({"last_accepted", "failing"})],
+        "variant": [PaperVariant, None],
         "max_spurious": LIMIT,
         "max_main": LIMIT,
         "max_pairs": [None, Interval(Integral, 1, None, closed="left")],
@@ -178,60 +162,40 @@ class JSE(Remover):
         self,
         *,
         significance_level: float = 0.05,
-        correction: str = "none",
-        delta: Any = 0.0,
-        tests: str = "group",
-        balance: str = "group",
-        weight_decay: Any = "auto",
-        orthogonality: str = "weights",
-        solver: str = "exact",
-        inner: str = "main",
-        output: str = "off_spurious",
-        candidate: str = "last_accepted",
+        correction: Literal["none", "looks"] = "none",
+        delta: float | Literal["auto"] = 0.0,
+        balance: Balance = "group",
+        weight_decay: float | Literal["auto"] = "auto",
+        orthogonality: Literal["weights", "scores"] = "weights",
+        solver: Literal["exact", "sgd"] | SGD = "exact",
+        variant: PaperVariant | None = None,
         max_spurious: int | None = None,
         max_main: int | None = None,
         max_pairs: int | None = 500,
         cv: Any = 5,
-        validation_fraction: float = 0.2,
         smallest_group: int = SMALLEST_GROUP,
-        scalars: str = "held_out",
         missing_concept: Any = None,
         tol: float = 1e-4,
         max_iter: int = 1000,
-        learning_rate: float = 1e-2,
-        momentum: float = 0.9,
-        batch_size: int = 128,
-        max_epochs: int = 50,
-        patience: int = 5,
         random_state: Any = None,
         verbose: bool = False,
     ):
         self.significance_level = significance_level
         self.correction = correction
         self.delta = delta
-        self.tests = tests
         self.balance = balance
         self.weight_decay = weight_decay
         self.orthogonality = orthogonality
         self.solver = solver
-        self.inner = inner
-        self.output = output
-        self.candidate = candidate
+        self.variant = variant
         self.max_spurious = max_spurious
         self.max_main = max_main
         self.max_pairs = max_pairs
         self.cv = cv
-        self.validation_fraction = validation_fraction
         self.smallest_group = smallest_group
-        self.scalars = scalars
         self.missing_concept = missing_concept
         self.tol = tol
         self.max_iter = max_iter
-        self.learning_rate = learning_rate
-        self.momentum = momentum
-        self.batch_size = batch_size
-        self.max_epochs = max_epochs
-        self.patience = patience
         self.random_state = random_state
         self.verbose = verbose
 
@@ -324,12 +288,12 @@ class JSE(Remover):
 
     def _removal(self, found: ConceptFits, frame: Frame | None) -> tuple[Subspace, Subspace, AffineMap]:
         """Both subspaces and the map that `transform` applies, in the coordinates of the rows that came."""
-        onto_main = self.output == "onto_main"
+        onto_main = self._variant.output == "onto_main"
         if onto_main and not found.main.dim:
             tests = "\n".join(map(str, found.traces))
             raise EmptySubspaceError(
                 "No main-task direction was found, so there is none to project onto: every row would become the same "
-                f"point. Use output='off_spurious'. The tests were:\n{tests}"
+                f"point. Use another output. The tests were:\n{tests}"
             )
         if frame is not None:
             removal = frame.keeping(found.main) if onto_main else frame.removing(found.spurious)
@@ -344,12 +308,16 @@ class JSE(Remover):
         all_alike = counts.weighting(counts.without(1 if counts.n_folds == 1 else None), "none")
         return Frame.of_rows(folded.rows, all_alike)
 
+    @property
+    def _variant(self) -> PaperVariant:
+        return self.variant or PaperVariant()
+
     def _generator(self) -> np.random.Generator:
         return np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1, size=4))
 
     def _lay_out(self, problem: Problem, cv: Any, rng: np.random.Generator) -> FoldedRows:
-        splitting = Splitting(cv, self.validation_fraction, rng)
-        return lay_out(problem, splitting, by_group=self.tests == "group", smallest_group=self.smallest_group)
+        by_group = self._variant.tests == "group"
+        return lay_out(problem, Splitting(cv, rng), by_group=by_group, smallest_group=self.smallest_group)
 
     def _fit_binary(
         self, cv: Any, frame: Frame | None, problem: Problem, excluded: Subspace, main_only: bool
@@ -372,12 +340,14 @@ class JSE(Remover):
     ) -> BinaryFit:
         """Choose penalty and shift, then run the two loops."""
         counts = data.counts
-        estimated_on = counts.weighting(counts.without(1 if counts.n_folds == 1 else None), self.balance)  # type: ignore[arg-type]
+        estimated_on = counts.weighting(counts.without(1 if counts.n_folds == 1 else None), self.balance)
         spectrum = Spectrum.of(Geometry.of_rows(data.rows, estimated_on))
         require_room(len(spectrum.variance), data.rows.n_features)
         make_solver = self._pair_solver(data, spectrum, rng)
-        scalars: Any = self.scalars
-        tests = DirectionTests(self.significance_level, self.tests == "group", 0.0, scalars, clusters=data.clusters)
+        variant = self._variant
+        tests = DirectionTests(
+            self.significance_level, variant.tests == "group", 0.0, variant.scalars, clusters=data.clusters
+        )
 
         def joint(weight_decay: float, tol: float = self.tol) -> JointEstimation:
             solver = make_solver(weight_decay, tol)
@@ -401,7 +371,7 @@ class JSE(Remover):
         if self.delta == "auto":
             report("main", 0, 0)
             nothing = estimation.nothing
-            if self.solver == "exact":
+            if SGD.of(self.solver) is None:
                 best = [estimation.alone(label, nothing) for label in (CONCEPT, MAIN)]
             else:  # SGD knows pairs only, as the paper does
                 best = [estimation.pair(nothing)] * 2
@@ -410,9 +380,9 @@ class JSE(Remover):
         else:
             estimation = replace(estimation, tests=replace(tests, delta=float(self.delta)))
         most_spurious, most_main = (2**31 if limit is None else limit for limit in (self.max_spurious, self.max_main))
-        inner: Any = "main" if main_only else self.inner
+        inner: Role = "main" if main_only else variant.inner
         limits, spend = (0 if main_only else most_spurious, most_main), self.correction == "looks"
-        loops = Loops(inner, self.candidate, limits, spend, self.max_pairs or 2**31)  # type: ignore[arg-type]
+        loops = Loops(inner, variant.candidate, limits, spend, self.max_pairs or 2**31)
         found = estimate_subspaces(estimation, loops, report)
         task = None
         if found.spurious.dim and not found.main.dim and found.tracks and estimation.room(found.tracks) >= 2:
@@ -431,16 +401,14 @@ class JSE(Remover):
         self, data: FoldedRows, spectrum: Spectrum, rng: np.random.Generator
     ) -> Callable[[float, float], PairSolver]:
         """What makes a solver for a weight decay and a tolerance; all that does not depend on them is done once."""
-        balance: Any = self.balance
-        counts = data.counts
-        if self.solver == "exact":
+        balance, counts = self.balance, data.counts
+        sgd = SGD.of(self.solver)
+        if sgd is None:
             return _exact_solver(data, spectrum, balance, self.max_iter)
 
         def by_sgd(value: float, tol: float) -> PairSolver:
             del tol
-            settings = SGDSettings(
-                self.learning_rate, self.momentum, value, self.batch_size, self.max_epochs, self.patience
-            )
+            settings = sgd_settings(sgd, value)
             return SGDSolver(data.rows, counts, PairSpace.of(spectrum, 0.0), balance, settings, rng)
 
         return by_sgd

@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from unspur._parameters import BALANCE, MISSING, named_after_y
 from unspur._typing import Array, FloatArray
 from unspur._validation import checked_weights, checked_z, require_finite
 from unspur.exceptions import (
@@ -41,7 +42,6 @@ from unspur.removers.concepts import (
     require_another_label,
 )
 from unspur.removers.memory import remembered
-from unspur.removers.parameters import BALANCE, MISSING, named_after_y
 from unspur.rows import Columns, RowSource, at_hand, fetched, home_of, rows_of
 from unspur.sums.covariances import Covariances
 from unspur.sums.moments import keeps_digits

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import asdict, dataclass
 from numbers import Integral, Real
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -13,22 +13,26 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from tqdm.auto import tqdm
 
 from unspur._arrays import cast, like
+from unspur._parameters import BALANCE, MISSING, named_after_y, sgd_settings
 from unspur._reading import NUMBER, require_kinds
 from unspur._typing import Array, FloatArray
 from unspur.exceptions import InputError, NotConvergedWarning
+from unspur.options import SGD, SOLVER
 from unspur.removers.closed_form import closed_form
 from unspur.removers.leace import ClosedFormRemover, covariances_of
-from unspur.removers.parameters import BALANCE, MISSING, named_after_y
 from unspur.rows import Block, RowSource, Weighting
 from unspur.solvers.fantope import FantopeSchedule, descend_and_ascend
 from unspur.solvers.logistic import solve_logistic
 from unspur.solvers.minimax import Response, ascend
 from unspur.solvers.whitening import Geometry, Whitening
 from unspur.subspace import AffineMap, Subspace
+from unspur.sums.counts import Balance
 from unspur.sums.covariances import Covariances
 from unspur.sums.logistic import LogisticLosses
 from unspur.sums.moments import Moments
 
+#: Learning rate of the published schedule.
+LEARNING_RATE = 5e-3
 #: Penalty of the best response, in units of the mean variance: finite weights for separable classes, no more.
 RESPONSE_DECAY = 1e-6
 
@@ -92,10 +96,10 @@ class RLACE(ClosedFormRemover):
     rank : int or "auto", default="auto"
         Directions to remove. "auto": as many as the class means differ in, one fewer than there are classes. With fewer
         the concept cannot be gone; the exact solver then turns them until the best response gets no worse.
-    solver : {"exact", "sgd"}, default="exact"
-    learning_rate, momentum, batch_size, max_iter, stop_below :
-        The published schedule: 50,000 iterations at most, stopped when the adversary is right in fewer than 51 % of
-        balanced rows (of others: when it beats the majority by less than that).
+    solver : "exact", "sgd" or SGD, default="exact"
+    max_iter, stop_below :
+        Of SGD, the published schedule: 50,000 iterations at most, stopped when the adversary is right in fewer than
+        51 % of balanced rows (of others: when it beats the majority by less than that).
     balance, missing_concept :
         As in :class:`LEACE`.
     random_state, verbose :
@@ -113,12 +117,9 @@ class RLACE(ClosedFormRemover):
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012 — scikit-learn's protocol
         "rank": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
-        "solver": [StrOptions({"exact", "sgd"})],
+        "solver": SOLVER,
         "balance": BALANCE,
         "missing_concept": MISSING,
-        "learning_rate": [Interval(Real, 0, None, closed="neither")],
-        "momentum": [Interval(Real, 0, 1, closed="left")],
-        "batch_size": [Interval(Integral, 1, None, closed="left")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "stop_below": [Interval(Real, 0, 1, closed="both")],
         "random_state": ["random_state"],
@@ -129,12 +130,9 @@ class RLACE(ClosedFormRemover):
         self,
         *,
         rank: Any = "auto",
-        solver: str = "exact",
-        balance: str = "none",
+        solver: Literal["exact", "sgd"] | SGD = "exact",
+        balance: Balance = "none",
         missing_concept: Any = None,
-        learning_rate: float = 5e-3,
-        momentum: float = 0.9,
-        batch_size: int = 128,
         max_iter: int = 50_000,
         stop_below: float = 0.51,
         random_state: Any = None,
@@ -144,9 +142,6 @@ class RLACE(ClosedFormRemover):
         del self.concept_type  # a minimax over classifiers knows classes only
         self.rank = rank
         self.solver = solver
-        self.learning_rate = learning_rate
-        self.momentum = momentum
-        self.batch_size = batch_size
         self.max_iter = max_iter
         self.stop_below = stop_below
         self.random_state = random_state
@@ -164,17 +159,18 @@ class RLACE(ClosedFormRemover):
             spurious = means.spurious
             iterations, reason = 0, "class means are equal: no linear classifier beats a constant"
             rank = spurious.dim if self.rank == "auto" else int(self.rank)
-            if self.solver == "exact" and 0 < spurious.dim < rank:
+            sgd = SGD.of(self.solver)
+            if sgd is None and 0 < spurious.dim < rank:
                 raise InputError(
                     f"rank={rank}, but the class means of this concept differ in {spurious.dim} direction(s): more "
                     "would remove what is not the concept's. Use rank='auto'."
                 )
             weighting = Weighting(np.full(1, 1.0 / moments.weight))
             response = _BestResponse(rows, weighting, n_concept)
-            if self.solver == "sgd":
+            if sgd is not None:
                 if n_concept > 1:
                     raise InputError("solver='sgd' is the published schedule, for a binary concept; use 'exact'.")
-                spurious, iterations, reason = self._by_schedule(rows, weighting, moments, response, max(1, rank))
+                spurious, iterations, reason = self._by_schedule(sgd, rows, weighting, moments, response, max(1, rank))
             elif rank < spurious.dim:
                 first = np.linalg.svd(moments.cross[:, :n_concept], full_matrices=False)[0][:, :rank]
                 directions, iterations, reason = ascend(response.with_gradient, first)
@@ -187,7 +183,7 @@ class RLACE(ClosedFormRemover):
             self.n_iter_ = self.trace_.most_evaluations
             self.warn_if_nothing_removed(None)
             self._warn_if_little_is_left(spurious.dim, means.trace.rank)
-            if self.solver == "sgd" and accuracy > majority + 0.02:
+            if sgd is not None and accuracy > majority + 0.02:
                 warnings.warn(
                     f"The search ended before the concept was gone: the best linear response is right in "
                     f"{100 * accuracy:.1f} % of the rows, a constant in {100 * majority:.1f} %. Use solver='exact'.",
@@ -206,12 +202,22 @@ class RLACE(ClosedFormRemover):
         )
 
     def _by_schedule(
-        self, rows: RowSource, weighting: Weighting, moments: Covariances, response: _BestResponse, rank: int
+        self,
+        sgd: SGD,
+        rows: RowSource,
+        weighting: Weighting,
+        moments: Covariances,
+        response: _BestResponse,
+        rank: int,
     ) -> tuple[Subspace, int, str]:
+        settings = sgd_settings(sgd, 0.0, LEARNING_RATE)
         schedule = FantopeSchedule(
-            learning_rate=self.learning_rate, momentum=self.momentum, batch_size=self.batch_size,
-            max_iter=self.max_iter, stop_below=self.stop_below,
-        )  # fmt: skip
+            learning_rate=settings.learning_rate,
+            momentum=settings.momentum,
+            batch_size=settings.batch_size,
+            max_iter=self.max_iter,
+            stop_below=self.stop_below,
+        )
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1, size=4))
 
         majority = response.constant(moments.mean_t)[1]

@@ -14,13 +14,12 @@ import sklearn
 from unspur._typing import Array
 from unspur._version import __version__
 from unspur.certificate import fingerprint, row_hashes
+from unspur.options import SGD, PaperVariant
 from unspur.removers import Remover
 from unspur.report.results import Origin
 
 #: Parameters that change nothing that is found.
 SILENT = ("verbose",)
-#: Settings of the paper's solver, which the exact one does not use.
-SGD = ("learning_rate", "momentum", "batch_size", "max_epochs", "patience", "stop_below")
 
 
 def origin_of(
@@ -56,9 +55,10 @@ def snippet(remover: Remover, *, saved: str | None = None, validated: bool = Fal
         lines = ["from unspur import load", "", f"{name} = load({saved!r})"]
     else:
         arguments = ", ".join(f"{key}={value!r}" for key, value in changed_parameters(remover).items())
+        objects = [type(value).__name__ for value in changed_parameters(remover).values() if _is_object(value)]
         rows = ", X_val=Z_val, y_val=y_val, concept_val=concept_val" if validated and _takes_validation(remover) else ""
         lines = [
-            f"from unspur import {kind}",
+            f"from unspur import {', '.join([kind, *objects])}",
             "",
             "# Z, y, concept: training rows (n, d), their main label and their concept",
             f"{name} = {kind}({arguments})",
@@ -77,11 +77,11 @@ def snippet(remover: Remover, *, saved: str | None = None, validated: bool = Fal
 def used_parameters(remover: Remover) -> dict[str, Any]:
     """Parameters that had a part in what was found, without those of a solver or of a share that was not used."""
     given = remover.get_params(deep=False)
-    idle = {*SILENT, *(["validation_fraction"] if given.get("cv") is not None else [])}
+    idle = {*SILENT, *(["variant"] if given.get("variant") is None else [])}
     # `max_iter` is that of the exact solver where there is a tolerance, else (RLACE) that of the schedule.
     if given.get("solver") == "exact":
-        idle |= {*SGD, *([] if "tol" in given else ["max_iter"])}
-    elif given.get("solver") == "sgd" and "tol" in given:
+        idle |= set() if "tol" in given else {"max_iter", "stop_below"}
+    elif "solver" in given and "tol" in given:
         idle |= {"tol", "max_iter"}
     return {name: value for name, value in given.items() if name not in idle}
 
@@ -90,7 +90,7 @@ def changed_parameters(remover: Remover) -> dict[str, Any]:
     """Parameters that differ from their defaults and can be written down."""
     defaults = {name: given.default for name, given in inspect.signature(type(remover)).parameters.items()}
     return {
-        name: _plain(value)
+        name: value if _is_object(value) else _plain(value)
         for name, value in remover.get_params(deep=False).items()
         if name not in SILENT and not _same(value, defaults.get(name)) and _can_be_written(value)
     }
@@ -104,11 +104,17 @@ def _same(value: Any, other: Any) -> bool:
     return type(value) is type(other) and bool(value == other) if not isinstance(value, np.generic) else value == other
 
 
+def _is_object(value: Any) -> bool:
+    return isinstance(value, SGD | PaperVariant)
+
+
 def _can_be_written(value: Any) -> bool:
-    return isinstance(value, bool | int | float | str | np.generic | None)
+    return _is_object(value) or isinstance(value, bool | int | float | str | np.generic | None)
 
 
 def _plain(value: Any) -> Any:
     """A parameter as a plain number or word; anything else by its kind, since its text may hold an address."""
     value = value.item() if isinstance(value, np.generic) else value
+    if _is_object(value):
+        return str(value)
     return value if isinstance(value, bool | int | float | str | None) else type(value).__name__

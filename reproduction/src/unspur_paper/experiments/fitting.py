@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 from scipy.special import expit
+from sklearn.utils._param_validation import InvalidParameterError
 
 from unspur import AffineMap, Subspace, compare
 from unspur._typing import FloatArray, IntArray
 from unspur.compare import HEADS, fit_remover
 from unspur.exceptions import InputError, TaskLostWarning
+from unspur.options import nested
 from unspur.selection import Rows
 
 #: Classes only: variants are options in a spec.
@@ -98,8 +100,8 @@ def estimator(kinds: Mapping[str, Any], named: Mapping[str, Any], rng: np.random
     # TOML has no null.
     options = {key: None if value == "null" else value for key, value in named.items() if key != "name"}
     try:
-        made = kinds[named["name"]](**options)
-    except TypeError as error:
+        made = kinds[named["name"]](**nested(named["name"], options))
+    except (TypeError, InvalidParameterError) as error:
         raise InputError(f"{named['name']} cannot be made from the options {options}: {error}.") from error
     parameters = made.get_params()
     # The paper's designs go down to a handful of rows in a group, which are tested as they are there.

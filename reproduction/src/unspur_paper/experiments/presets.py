@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from dataclasses import fields
 from functools import cache
 from typing import Any
 
+from unspur import SGD, PaperVariant
 from unspur.compare import HEADS
 from unspur_paper.experiments.fitting import REMOVERS
 from unspur_paper.experiments.folder import experiments_folder
@@ -109,5 +111,9 @@ def known_options(preset: str, name: str) -> set[str]:
     if preset.startswith("released"):
         return _RELEASED[name]
     kinds: dict[str, Any] = {**REMOVERS, **HEADS}
-    made = kinds[name]()
-    return set(made.get_params()) - {"random_state", "verbose"}
+    names = set(kinds[name]().get_params()) - {"random_state", "verbose"}
+    if "solver" in names:
+        names |= {field.name for field in fields(SGD)}
+    if "variant" in names:
+        names |= {field.name for field in fields(PaperVariant)} - {"variant"}
+    return names | ({"validation_fraction"} if "cv" in names else set())

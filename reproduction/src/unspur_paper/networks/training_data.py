@@ -63,8 +63,8 @@ def _binary(examples: Examples, name: str) -> Array:
     label = class_label(column, name, len(examples), missing="" if column.dtype.kind == "U" else None)
     if len(label.classes) > 2:
         raise InputError(
-            f"{name} has {len(label.classes)} classes; a network is trained for two. Merge or select classes so that two "
-            "are left."
+            f"{name} has {len(label.classes)} classes; a network is trained for two. Merge or select classes "
+            "so that two are left."
         )
     if not label.present.all():
         raise InputError(

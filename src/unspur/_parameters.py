@@ -11,6 +11,8 @@ from typing import Any, TypeVar, cast
 from sklearn.utils._param_validation import HasMethods, Interval, Options, StrOptions
 
 from unspur.exceptions import ArgumentError
+from unspur.options import SGD, SOLVER
+from unspur.solvers.sgd import SGDSettings
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -21,22 +23,14 @@ LIMIT: list[Any] = [None, Interval(Integral, 0, None, closed="left")]
 #: Of methods that estimate directions one at a time and test them on held-out rows.
 TESTED: dict[str, list[Any]] = {
     "significance_level": [Interval(Real, 0, 1, closed="neither")],
-    "tests": [StrOptions({"group", "plain"})],
     "balance": BALANCE,
     "weight_decay": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
-    "solver": [StrOptions({"exact", "sgd"})],
-    "cv": ["cv_object", HasMethods("split")],
-    "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+    "solver": SOLVER,
+    "cv": ["cv_object", HasMethods("split"), Interval(Real, 0, 1, closed="neither")],
     "smallest_group": [Interval(Integral, 2, None, closed="left")],
-    "scalars": [StrOptions({"held_out", "training"})],
     "missing_concept": MISSING,
     "tol": [Interval(Real, 0, None, closed="neither")],
     "max_iter": [Interval(Integral, 1, None, closed="left")],
-    "learning_rate": [Interval(Real, 0, None, closed="neither")],
-    "momentum": [Interval(Real, 0, 1, closed="left")],
-    "batch_size": [Interval(Integral, 1, None, closed="left")],
-    "max_epochs": [Interval(Integral, 1, None, closed="left")],
-    "patience": [Interval(Integral, 1, None, closed="left")],
     "random_state": ["random_state"],
     "verbose": ["verbose"],
 }
@@ -46,6 +40,12 @@ REQUESTED = {
     "X_val": True, "y_val": True, "concept_val": True, "sample_weight_val": True,
     "clusters": True, "clusters_val": True,
 }  # fmt: skip
+
+
+def sgd_settings(sgd: SGD, weight_decay: float, learning_rate: float = 1e-2) -> SGDSettings:
+    """Settings of a run; `learning_rate` is that of the method where none is given."""
+    rate = learning_rate if sgd.learning_rate is None else sgd.learning_rate
+    return SGDSettings(rate, sgd.momentum, weight_decay, sgd.batch_size, sgd.max_epochs, sgd.patience)
 
 
 def named_after_y(method: F) -> F:

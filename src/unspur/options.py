@@ -1,0 +1,149 @@
+"""Settings that belong together, as one parameter of an estimator.
+
+They are plain frozen values: equal if their fields are, cloned and saved with the estimator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from numbers import Integral, Real
+from typing import Any, ClassVar, Literal
+
+from sklearn.utils._param_validation import Interval, StrOptions, validate_parameter_constraints
+
+
+@dataclass(frozen=True)
+class _Options:
+    _constraints: ClassVar[dict[str, list[Any]]] = {}
+
+    def __post_init__(self) -> None:
+        """Check the values, as estimators check their parameters."""
+        validate_parameter_constraints(self._constraints, self._given(), caller_name=type(self).__name__)
+
+    def _given(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+@dataclass(frozen=True)
+class SGD(_Options):
+    """Minibatch SGD with momentum and early stopping, in the place of ``solver="exact"``.
+
+    The paper's solver, to explain published numbers: the exact one solves the same problems, and faster.
+
+    Parameters
+    ----------
+    learning_rate : float or None, default=None
+        None for the paper's value: 0.01, and 0.005 for RLACE.
+    momentum : float, default=0.9
+    batch_size : int, default=128
+    max_epochs : int, default=50
+        RLACE counts iterations instead (its `max_iter`).
+    patience : int, default=5
+        Epochs without improvement on held-out rows after which training stops. RLACE has no such rule.
+
+    Examples
+    --------
+    >>> from unspur import JSE, SGD
+    >>> JSE(solver=SGD(learning_rate=0.1), weight_decay=0.01)
+    JSE(solver=SGD(learning_rate=0.1, momentum=0.9, batch_size=128, max_epochs=50, patience=5),
+        weight_decay=0.01)
+    """
+
+    learning_rate: float | None = None
+    momentum: float = 0.9
+    batch_size: int = 128
+    max_epochs: int = 50
+    patience: int = 5
+
+    _constraints: ClassVar[dict[str, list[Any]]] = {
+        "learning_rate": [None, Interval(Real, 0, None, closed="neither")],
+        "momentum": [Interval(Real, 0, 1, closed="left")],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "max_epochs": [Interval(Integral, 1, None, closed="left")],
+        "patience": [Interval(Integral, 1, None, closed="left")],
+    }
+
+    @classmethod
+    def of(cls, solver: str | SGD) -> SGD | None:
+        """The settings of a `solver` parameter: None for "exact"."""
+        if isinstance(solver, SGD):
+            return solver
+        return None if solver == "exact" else cls()
+
+
+@dataclass(frozen=True)
+class PaperVariant(_Options):
+    """Variants of JSE that the paper describes or compares with, and that nobody needs to use.
+
+    Parameters
+    ----------
+    inner : {"main", "spurious"}, default="main"
+        Role whose directions are found in the inner loop; "spurious" swaps the loops.
+    candidate : {"last_accepted", "failing"}, default="last_accepted"
+        Pair that supplies the next outer direction: that of the last accepted inner step (the first if none was), or
+        that of the failing one, as in the paper's pseudo-code.
+    scalars : {"held_out", "training"}, default="held_out"
+        Rows on which slope and intercept along a tested direction are fitted: the held-out ones, leaving out the row
+        that is judged; or the training rows, as in the paper.
+    tests : {"group", "plain"}, default="group"
+        Whether losses are averaged with equal weight over the four groups (main, concept), or over all rows alike.
+    output : {"off_spurious", "onto_main"}, default="off_spurious"
+        Whether rows are projected off the spurious subspace, or onto the main-task subspace.
+    """
+
+    inner: Literal["main", "spurious"] = "main"
+    candidate: Literal["last_accepted", "failing"] = "last_accepted"
+    scalars: Literal["held_out", "training"] = "held_out"
+    tests: Literal["group", "plain"] = "group"
+    output: Literal["off_spurious", "onto_main"] = "off_spurious"
+
+    _constraints: ClassVar[dict[str, list[Any]]] = {
+        "inner": [StrOptions({"main", "spurious"})],
+        "candidate": [StrOptions({"last_accepted", "failing"})],
+        "scalars": [StrOptions({"held_out", "training"})],
+        "tests": [StrOptions({"group", "plain"})],
+        "output": [StrOptions({"off_spurious", "onto_main"})],
+    }
+
+
+#: What a `solver` parameter may be.
+SOLVER: list[Any] = [StrOptions({"exact", "sgd"}), SGD]
+_KINDS = {"SGD": SGD, "PaperVariant": PaperVariant}
+
+
+def to_plain(value: Any) -> Any:
+    """A parameter as JSON can hold it, where it is a value of this module; anything else as it is."""
+    return {"options": type(value).__name__, **asdict(value)} if isinstance(value, _Options) else value
+
+
+def from_plain(value: Any) -> Any:
+    """Inverse of `to_plain`."""
+    if not isinstance(value, Mapping):
+        return value
+    given = dict(value)
+    kind = given.pop("options", None)
+    if kind not in _KINDS:
+        raise ValueError(f"a parameter is a table of no known kind ({kind!r})")
+    return _KINDS[kind](**given)
+
+
+def nested(method: str, flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters of a method from a flat table of them, as versions before 0.1 had and experiments' files have.
+
+    Settings of SGD and variants of JSE are gathered into their objects; `validation_fraction` of removers becomes a
+    share in `cv`. Settings of SGD are left out where the solver is exact.
+    """
+    given = {name: from_plain(value) for name, value in flat.items()}
+    sgd = {field.name: given.pop(field.name) for field in fields(SGD) if field.name in given}
+    if sgd and given.get("solver") == "sgd":
+        given["solver"] = SGD(**sgd)
+    if method == "JSE":
+        variant = {field.name: given.pop(field.name) for field in fields(PaperVariant) if field.name in given}
+        if variant and PaperVariant(**variant) != PaperVariant():
+            given["variant"] = PaperVariant(**variant)
+    if method in ("JSE", "INLP"):
+        share = given.pop("validation_fraction", 0.2)
+        if "cv" in given and given["cv"] is None:
+            given["cv"] = share
+    return given
