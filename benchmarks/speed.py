@@ -76,7 +76,7 @@ def _jse(**parameters: object) -> Callable[[np.ndarray, np.ndarray, np.ndarray],
 
 
 METHODS: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], object]] = {
-    "JSE, one direction each, rows held out once": _jse(cv=None, weight_decay=0.1, max_spurious=1, max_main=1),
+    "JSE, one direction each, rows held out once": _jse(cv=0.2, weight_decay=0.1, max_spurious=1, max_main=1),
     "JSE, defaults": _jse(),
     "LEACE of concept-erasure": _leace,
     "LogisticRegression of scikit-learn": _regression,

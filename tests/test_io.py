@@ -10,14 +10,14 @@ import safetensors
 import safetensors.numpy
 
 from tests.optional import pandas as pd
-from unspur import JSE, load
+from unspur import JSE, PaperVariant, load
 from unspur.datasets import make_toy
 from unspur.exceptions import ArtifactError, OutputExistsError, UnspurError
 from unspur.io.artifact import atomic
 
 TOY = make_toy(600, rho=0.5, random_state=0)
 NEW_ROWS = make_toy(50, rho=0.0, random_state=1).Z
-SETTINGS = {"cv": None, "weight_decay": 0.1, "random_state": 3}
+SETTINGS = {"cv": 0.2, "weight_decay": 0.1, "random_state": 3}
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,9 @@ class TestRoundTrip:
         assert again.tobytes() != rows.tobytes()
 
     @pytest.mark.parametrize(
-        "settings", [{"output": "onto_main"}, {"max_spurious": 0}, {"max_main": 0}, {"delta": "auto"}], ids=str
+        "settings",
+        [{"variant": PaperVariant(output="onto_main")}, {"max_spurious": 0}, {"max_main": 0}, {"delta": "auto"}],
+        ids=str,
     )
     def test_every_kind_of_removal_comes_back(self, path, settings):
         jse = JSE(**SETTINGS, **settings).fit(TOY.Z, TOY.y, concept=TOY.concept)

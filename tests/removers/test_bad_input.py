@@ -188,12 +188,12 @@ def test_a_group_too_small_to_test_is_named_with_a_remedy(toy):
     keep[np.flatnonzero(~keep)[:12]] = True
     few = {"Z": toy.Z[keep], "y": toy.y[keep], "concept": toy.concept[keep]}
     with pytest.raises(GroupSizeError, match=r"\(main=1, concept=0\) has 2; .*at least 10.*cv=5.*smallest_group=2"):
-        fit(toy, **few, cv=None)
+        fit(toy, **few, cv=0.2)
     assert fit(toy, **few, cv=3, max_spurious=0).n_features_in_ == 6
-    assert fit(toy, **few, cv=None, smallest_group=2, max_spurious=0).n_features_in_ == 6
+    assert fit(toy, **few, cv=0.2, smallest_group=2, max_spurious=0).n_features_in_ == 6
     words = {**few, "y": np.array(["land", "water"])[few["y"]], "concept": np.array(["sky", "sea"])[few["concept"]]}
     with pytest.raises(GroupSizeError, match=r"\(main=water, concept=sky\) has 2"):
-        fit(toy, **words, cv=None)
+        fit(toy, **words, cv=0.2)
     none = np.flatnonzero((toy.y != 1) | (toy.concept != 0))
     with pytest.raises(GroupSizeError, match=r"\(main=1, concept=0\) has 0.*larger X_val"):
         fit(toy, X_val=toy.Z[none], y_val=toy.y[none], concept_val=toy.concept[none])

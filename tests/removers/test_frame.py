@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.decomposition import PCA
 
-from unspur import JSE, SAL, load, surgery
+from unspur import JSE, SAL, PaperVariant, load, surgery
 from unspur.datasets import make_toy
 from unspur.exceptions import EmptySubspaceError
 from unspur.removers.frame import Frame
@@ -66,12 +66,18 @@ class TestScores:
         assert np.abs(other[0] - other[1]).max() > 1e-2 * np.abs(self.Z).max()
 
     def test_onto_the_main_task(self):
-        jse = fitted(self.Z, self.y, self.c, orthogonality="scores", output="onto_main")
+        jse = fitted(self.Z, self.y, self.c, orthogonality="scores", variant=PaperVariant(output="onto_main"))
         clean = jse.transform(self.Z)
         assert np.linalg.matrix_rank(clean - clean.mean(axis=0), tol=1e-6) == jse.main_.dim
         rng = np.random.default_rng(0)
         with pytest.raises(EmptySubspaceError):
-            fitted(self.Z, rng.permutation(self.y), self.c, orthogonality="scores", output="onto_main")
+            fitted(
+                self.Z,
+                rng.permutation(self.y),
+                self.c,
+                orthogonality="scores",
+                variant=PaperVariant(output="onto_main"),
+            )
 
     def test_rows_without_full_rank(self):
         doubled = np.hstack([self.Z, self.Z[:, :3]])

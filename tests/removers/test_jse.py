@@ -173,7 +173,7 @@ def test_transform_removes_the_spurious_directions_and_leaves_the_rest(toy):
 
 
 def test_output_onto_the_main_task_subspace(toy):
-    jse = fitted(toy, output="onto_main")
+    jse = fitted(toy, variant=PaperVariant(output="onto_main"))
     centred = jse.transform(toy.Z) - jse.removal_.centre
     assert np.linalg.matrix_rank(centred) == jse.main_.dim == 1
     assert_allclose(centred, centred @ jse.main_.basis @ jse.main_.basis.T, atol=1e-12)
@@ -181,7 +181,7 @@ def test_output_onto_the_main_task_subspace(toy):
 
 def test_projecting_onto_nothing_is_an_error(toy):
     with pytest.raises(EmptySubspaceError, match="No main-task direction"):
-        fitted(toy, output="onto_main", max_main=0)
+        fitted(toy, variant=PaperVariant(output="onto_main"), max_main=0)
 
 
 def test_limits_on_both_dimensions_hold():
@@ -199,7 +199,7 @@ def test_limits_on_both_dimensions_hold():
 
 def test_candidate_rules_differ_once_a_main_direction_was_accepted():
     toy = make_toy(4000, rho=0.9, random_state=3)
-    last, failing = fitted(toy), fitted(toy, candidate="failing")
+    last, failing = fitted(toy), fitted(toy, variant=PaperVariant(candidate="failing"))
     outer = [next(s for s in jse.trace_ if s.inner == 0) for jse in (last, failing)]
     assert outer[0].verdict.informative.t != pytest.approx(outer[1].verdict.informative.t, rel=1e-3)
 
@@ -297,7 +297,7 @@ def test_a_long_trace_has_a_summary_and_a_short_one_is_its_own(toy):
 
 def test_a_solver_that_stops_early_warns_and_is_in_the_trace(toy):
     with pytest.warns(NotConvergedWarning, match="max_iter"):
-        jse = fitted(toy, max_iter=1, cv=None, weight_decay=0.01)
+        jse = fitted(toy, max_iter=1, cv=0.2, weight_decay=0.01)
     assert any("limit of 1 iterations" in step.solver for step in jse.trace_)
 
 
@@ -346,17 +346,17 @@ def test_every_option_of_the_tests_and_loops_is_heard():
     z, y, concept = many_directions()
 
     def trace(**options):
-        return JSE(**{"weight_decay": 0.05, "random_state": 0, "cv": None, **options}).fit(z, y, concept=concept).trace_
+        return JSE(**{"weight_decay": 0.05, "random_state": 0, "cv": 0.2, **options}).fit(z, y, concept=concept).trace_
 
     plain = trace()
-    assert trace(inner="spurious")[0].verdict.role == "spurious" != plain[0].verdict.role
-    training = trace(scalars="training")[0].verdict
+    assert trace(variant=PaperVariant(inner="spurious"))[0].verdict.role == "spurious" != plain[0].verdict.role
+    training = trace(variant=PaperVariant(scalars="training"))[0].verdict
     assert training.informative.t != pytest.approx(plain[0].verdict.informative.t, rel=1e-4)
     assert training.informative.t == pytest.approx(plain[0].verdict.informative.t, rel=0.2)
     strict = trace(significance_level=1e-12)
     assert sum(s.verdict.proper for s in strict) < sum(s.verdict.proper for s in plain)
     assert all(max(s.verdict.own.p, s.verdict.informative.p) < 1e-12 for s in strict if s.verdict.proper)
-    half = trace(validation_fraction=0.5)[0].verdict.own
+    half = trace(cv=0.5)[0].verdict.own
     assert half.error == pytest.approx(plain[0].verdict.own.error * np.sqrt(0.2 / 0.5), rel=0.3)
     assert trace(balance="none")[0].verdict.own.t != pytest.approx(plain[0].verdict.own.t, rel=1e-3)
     auto = trace(delta="auto")
@@ -370,7 +370,7 @@ def test_every_option_of_the_tests_and_loops_is_heard():
 
 def test_a_level_for_all_looks_is_spent_half_on_either_role_and_less_in_every_round():
     z, y, concept = many_directions()
-    options = {"weight_decay": 0.05, "cv": None, "random_state": 0}
+    options = {"weight_decay": 0.05, "cv": 0.2, "random_state": 0}
     plain, spent = (JSE(**options, correction=c).fit(z, y, concept=concept).trace_ for c in ("none", "looks"))
     assert {step.verdict.level for step in plain} == {0.05}
     assert {step.outer for step in spent} > {1, 2}
@@ -430,7 +430,7 @@ def test_rows_never_held_out_do_not_upset_plain_tests(toy):
     spared = np.flatnonzero(toy.y == 0)[:5]
     rest = np.setdiff1d(np.arange(len(toy.y)), spared)
     folds = [(None, rest[k::5]) for k in range(5)]
-    jse = fitted(toy, cv=folds, tests="plain", weight_decay=0.1)
+    jse = fitted(toy, cv=folds, variant=PaperVariant(tests="plain"), weight_decay=0.1)
     assert (jse.spurious_.dim, jse.main_.dim) == (1, 1)
 
 

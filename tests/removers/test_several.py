@@ -10,7 +10,7 @@ from unspur import INLP, JSE, LEACE, load
 from unspur.exceptions import GroupSizeError, LabelError
 from unspur.trace import Trace, Traces
 
-FAST = {"weight_decay": 0.1, "cv": None, "random_state": 0}
+FAST = {"weight_decay": 0.1, "cv": 0.2, "random_state": 0}
 
 
 @pytest.fixture(scope="module")

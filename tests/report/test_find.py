@@ -423,7 +423,7 @@ def test_rows_of_the_fit_are_noticed():
 def test_a_worst_group_that_fell_and_a_lost_task_are_said():
     train, test = entangled_rows(), entangled_rows(1500, seed=1)
     with pytest.warns(TaskLostWarning):
-        jse = removal(train, cv=None)
+        jse = removal(train, cv=0.2)
     found = find(jse, train, test)
     assert any("may remove the task" in warning for warning in found.warnings)
     # Erasing the task itself: what is left is worse for somebody.

@@ -65,7 +65,11 @@ class Splitting:
 
     @staticmethod
     def lasting(cv: Any) -> Any:
-        """`cv` so that it can be used for several concepts and classes: the splits of a generator are a list."""
+        """`cv` so that it can be used for several concepts and classes: the splits of a generator are a list.
+
+        None is five folds, as in scikit-learn.
+        """
+        cv = 5 if cv is None else cv
         return cv if isinstance(cv, Real) or hasattr(cv, "split") else list(cv)
 
     def folds(self, group: IntArray, present: BoolArray, clusters: IntArray | None = None) -> IntArray:
