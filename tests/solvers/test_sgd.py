@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose
 from unspur.datasets import make_toy
 from unspur.rows import CONCEPT, Columns, MemoryRows
 from unspur.solvers.logistic import solve_logistic
-from unspur.solvers.orthogonal_pair import directions, solve_pair
+from unspur.solvers.orthogonal_pair import PairSpace, Spectrum, directions, solve_pair
 from unspur.solvers.sgd import (
     SGDSettings,
     chain_to_parameters,
@@ -15,7 +15,6 @@ from unspur.solvers.sgd import (
     solve_logistic_by_sgd,
     solve_pair_by_sgd,
 )
-from unspur.solvers.spectrum import PairSpace, Spectrum
 from unspur.solvers.whitening import Geometry, Whitening
 from unspur.subspace import Subspace
 from unspur.sums.counts import CellCounts

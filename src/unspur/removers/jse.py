@@ -39,9 +39,8 @@ from unspur.removers.parameters import LIMIT, REQUESTED, TESTED, named_after_y
 from unspur.removers.several import one_after_the_other
 from unspur.removers.weight_decay import choose_weight_decay
 from unspur.rows import CONCEPT, MAIN, trained_on
-from unspur.solvers.orthogonal_pair import PairLosses, require_room
+from unspur.solvers.orthogonal_pair import PairLosses, PairSpace, Spectrum, require_room
 from unspur.solvers.sgd import SGDSettings
-from unspur.solvers.spectrum import PairSpace, Spectrum
 from unspur.solvers.whitening import Geometry
 from unspur.subspace import AffineMap, Subspace
 from unspur.sums.counts import Balance

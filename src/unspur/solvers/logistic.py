@@ -9,7 +9,7 @@ import numpy as np
 from unspur._threads import one_scipy_thread
 from unspur._typing import FloatArray
 from unspur.rows import RowSource, Weighting
-from unspur.solvers.descent import descend
+from unspur.solvers.lbfgs import minimize
 from unspur.solvers.outcome import Outcome, outcome_of, rounding_error
 from unspur.solvers.whitening import Whitening
 from unspur.sums.logistic import LogisticLosses
@@ -59,6 +59,6 @@ def solve_logistic(
     if start is not None:
         first = np.append(whitening.coordinates(start.weights), start.intercept)
     with one_scipy_thread():
-        end = descend(at, first, tol * scale, max_iter, rounding_error(rows.dtype) * scale)
+        end = minimize(at, first, tol * scale, max_iter, rounding_error(rows.dtype) * scale)
     outcome = outcome_of(end, tol * scale, scale, rows.dtype, evaluations)
     return Logistic(whitening.weights(whitening.allow(end.x[:-1])), float(end.x[-1]), outcome)

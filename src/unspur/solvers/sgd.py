@@ -13,7 +13,8 @@ import numpy as np
 
 from unspur._typing import FloatArray
 from unspur.rows import CONCEPT, MAIN, RowSource, Weighting
-from unspur.solvers.outcome import Outcome, Pair
+from unspur.solvers.orthogonal_pair import Pair
+from unspur.solvers.outcome import Outcome
 from unspur.subspace import Subspace
 from unspur.sums.logistic import LogisticLosses
 

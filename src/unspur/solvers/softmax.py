@@ -19,7 +19,7 @@ import numpy as np
 from unspur._threads import one_scipy_thread
 from unspur._typing import FloatArray
 from unspur.rows import RowSource, Weighting
-from unspur.solvers.descent import descend
+from unspur.solvers.lbfgs import minimize
 from unspur.solvers.outcome import Outcome, outcome_of, rounding_error, warn_not_converged
 from unspur.solvers.whitening import Geometry, Whitening
 from unspur.sums.moments import Moments
@@ -175,7 +175,7 @@ def minimise(
     """Descend from x until the gradient norm is below ``tol · scale``; where that ended, and why."""
     scale = max(scale, TRACE)
     with one_scipy_thread():
-        end = descend(objective, x, tol * scale, max_iter, rounding_error(objective.dtype) * scale)
+        end = minimize(objective, x, tol * scale, max_iter, rounding_error(objective.dtype) * scale)
     judged = outcome_of(end, tol * scale, scale, objective.dtype, objective.evaluations)
     return end.x, FitOutcome(judged.converged, judged.reason, judged.objective, judged.gradient, judged.evaluations)
 
