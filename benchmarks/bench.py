@@ -34,8 +34,8 @@ from unspur.solvers.orthogonal_pair import (
     Spectrum,
     solve_pair,
 )
+from unspur.solvers.statistics import CellCounts
 from unspur.solvers.whitening import Geometry
-from unspur.sums.counts import CellCounts
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from unspur.rows import CONCEPT, Columns, MemoryRows
 from unspur.solvers import logistic
 from unspur.solvers.lbfgs import minimize
 from unspur.solvers.logistic import solve_logistic
+from unspur.solvers.statistics import CellCounts
 from unspur.solvers.whitening import Geometry, Whitening
-from unspur.sums.counts import CellCounts
 
 
 def solved(dtype, offset):

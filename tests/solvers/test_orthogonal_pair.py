@@ -27,10 +27,9 @@ from unspur.solvers.orthogonal_pair import (
     solve_pairs,
 )
 from unspur.solvers.outcome import Outcome
+from unspur.solvers.statistics import CellCounts, Moments
 from unspur.solvers.whitening import Geometry
 from unspur.subspace import Subspace
-from unspur.sums.counts import CellCounts
-from unspur.sums.moments import Moments
 
 
 def problem(z, y, concept, *, weight=None, weight_decay=0.01, removed=None, balance="none"):

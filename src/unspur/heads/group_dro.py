@@ -11,8 +11,8 @@ from sklearn.utils._param_validation import Interval
 from unspur._typing import FloatArray
 from unspur.heads.base import WEIGHT_DECAY, TrainedHead
 from unspur.heads.inputs import HeadData, LabelledRows
+from unspur.solvers.sgd import RunningGroupWeights
 from unspur.solvers.softmax import LinearModel, cell_losses
-from unspur.solvers.softmax_sgd import RunningGroupWeights
 from unspur.solvers.worst_group import solve_worst_group
 
 

@@ -18,8 +18,8 @@ from unspur.labels import ClassLabel, class_label
 from unspur.removers.concepts import concept_columns, read_concepts
 from unspur.removers.inputs import Sample, checked_weights, checked_z, require_finite
 from unspur.rows import Columns, RowSource, Weighting, at_hand, home_of, rows_of
+from unspur.solvers.statistics import Moments
 from unspur.solvers.whitening import Geometry
-from unspur.sums.moments import Moments
 
 
 @dataclass(frozen=True, slots=True)

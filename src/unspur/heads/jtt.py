@@ -15,8 +15,7 @@ from unspur.heads.base import WEIGHT_DECAY, TrainedHead
 from unspur.heads.inputs import HeadData, LabelledRows
 from unspur.removers.parameters import named_after_y
 from unspur.rows import MAIN, Block
-from unspur.solvers.softmax import LinearModel, solve_softmax, whitening_of
-from unspur.sums.softmax import LinearLogits
+from unspur.solvers.softmax import LinearLogits, LinearModel, solve_softmax, whitening_of
 
 
 class NoErrorsWarning(UserWarning):

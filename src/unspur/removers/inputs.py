@@ -21,9 +21,8 @@ from unspur.criteria import require_clusters, require_testable
 from unspur.exceptions import ClusterWarning, InputError, LabelError, NotFiniteError
 from unspur.labels import BinaryLabel, binary_label, require_values
 from unspur.rows import Columns, FileRows, RowSource, StackedRows, fetched, home_of, rows_of
-from unspur.sums.cluster_losses import HeldOutClusters
-from unspur.sums.counts import CellCounts, group_names
-from unspur.sums.moments import ColumnFaults
+from unspur.solvers.held_out_losses import HeldOutClusters
+from unspur.solvers.statistics import CellCounts, ColumnFaults, group_names
 
 
 @dataclass(frozen=True, slots=True)

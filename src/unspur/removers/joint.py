@@ -22,8 +22,8 @@ from unspur.solvers.orthogonal_pair import Near, Pair, PairLosses, PairSpace, so
 from unspur.solvers.orthogonal_pair import directions as directions_of
 from unspur.solvers.outcome import Outcome
 from unspur.solvers.sgd import SGDSettings, solve_pair_by_sgd
+from unspur.solvers.statistics import Balance, CellCounts
 from unspur.subspace import Subspace
-from unspur.sums.counts import Balance, CellCounts
 from unspur.trace import Step
 
 _OWN_SERIES: tuple[tuple[Role, str], ...] = (("spurious", "concept"), ("main", "main"))

@@ -41,9 +41,9 @@ from unspur.removers.weight_decay import choose_weight_decay
 from unspur.rows import CONCEPT, MAIN, trained_on
 from unspur.solvers.orthogonal_pair import PairLosses, PairSpace, Spectrum, require_room
 from unspur.solvers.sgd import SGDSettings
+from unspur.solvers.statistics import Balance
 from unspur.solvers.whitening import Geometry
 from unspur.subspace import AffineMap, Subspace
-from unspur.sums.counts import Balance
 from unspur.trace import TaskLoss, Trace, Traces, danger_to_task
 
 #: Tolerance that is enough to choose a weight decay by: a loss within one standard error is all that is asked for.

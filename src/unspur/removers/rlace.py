@@ -20,14 +20,11 @@ from unspur.removers.closed_form import closed_form
 from unspur.removers.leace import ClosedFormRemover, covariances_of
 from unspur.removers.parameters import BALANCE, MISSING, named_after_y
 from unspur.rows import Block, RowSource, Weighting
-from unspur.solvers.fantope import FantopeSchedule, descend_and_ascend
-from unspur.solvers.logistic import solve_logistic
-from unspur.solvers.minimax import Response, ascend
+from unspur.solvers.logistic import LogisticLosses, solve_logistic
+from unspur.solvers.minimax import FantopeSchedule, Response, ascend, descend_and_ascend
+from unspur.solvers.statistics import Covariances, Moments
 from unspur.solvers.whitening import Geometry, Whitening
 from unspur.subspace import AffineMap, Subspace
-from unspur.sums.covariances import Covariances
-from unspur.sums.logistic import LogisticLosses
-from unspur.sums.moments import Moments
 
 #: Penalty of the best response, in units of the mean variance: finite weights for separable classes, no more.
 RESPONSE_DECAY = 1e-6

@@ -38,16 +38,13 @@ from unspur._typing import FloatArray
 from unspur.exceptions import InputError
 from unspur.rows import CONCEPT, MAIN, RowSource, Weighting
 from unspur.solvers.lbfgs import CorrectionPairs, DescentResult, objective_change
-from unspur.solvers.outcome import Outcome, outcome_of, rounding_error
+from unspur.solvers.logistic import LogisticLosses
+from unspur.solvers.outcome import MIN_LABEL_GRADIENT, Outcome, outcome_of, rounding_error
 from unspur.solvers.whitening import Geometry, orthonormal_range
 from unspur.subspace import Subspace
-from unspur.sums.logistic import LogisticLosses
 
 #: Curvature of the logistic loss at logit zero.
 CURVATURE_AT_ZERO = 0.25
-#: Gradient at zero weights, under the inverse Hessian there, below which a label has no trace in the rows: what there
-#: is to gain, its square, is below the rounding error of the objective.
-MIN_LABEL_GRADIENT = 1e-7
 #: Share of the largest multiplier with a positive definite Hessian that is used: preconditioning must not blow up.
 MAX_MULTIPLIER_SHARE = 0.98
 #: Cosine of a_s and a_y that the root of the model leaves to the retraction.
@@ -196,8 +193,8 @@ class PairLosses:
 
     def at_zero(self) -> tuple[FloatArray, FloatArray]:
         """The same at zero weights: chance, and minus the class-mean differences, which every start is made from."""
-        t = len(self.weightings)
-        return self(np.zeros((t, 2 * len(self.spectrum.variance) + 2)), range(t))
+        zero = np.zeros((len(self.weightings), 2 * len(self.spectrum.variance) + 2))
+        return self(zero, range(len(zero)))
 
 
 class PairModel:
@@ -326,7 +323,7 @@ def global_minima(space: PairSpace, slopes: FloatArray, curvature: FloatArray) -
 
     free = PairModel(space, curvature)
     a = -free.solve(slopes)
-    value, r = inner(a), (len(a) - 2) // 2
+    value, r = inner(a), len(a) // 2 - 1
     small = MAX_MODEL_COSINE * float(np.linalg.norm(a[:r]) * np.linalg.norm(a[r:-2]))
     found = _by_newton(free, at, a, small)
     if found is None:  # not within the first steps: between zero and the bound
@@ -370,8 +367,7 @@ def _by_newton(
 
 def _hard_case(space: PairSpace, model: PairModel, a: FloatArray, value: float) -> list[FloatArray]:
     """Make a_s · a_y zero by going either way along the null vector (e, ∓e) of the Hessian, which costs nothing."""
-    e = _flattest(space)
-    r = len(e)
+    r, e = len(space.spectrum.variance), _flattest(space)
     diagonal = model.curvature[:, None] * space.spectrum.variance + space.decay
     along = np.sqrt([e**2 @ diagonal[1], e**2 @ diagonal[0]]) * [1.0, -np.sign(value)]
     # (a_s + τ α_s e)·(a_y + τ α_y e) = value + τ (α_y a_s·e + α_s a_y·e) + τ² α_s α_y, first and last of opposite signs

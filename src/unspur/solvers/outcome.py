@@ -15,6 +15,9 @@ import numpy as np
 from unspur.exceptions import NotConvergedWarning
 from unspur.solvers.lbfgs import DescentResult
 
+#: Gradient at zero weights, under the inverse Hessian there, below which a label has no trace in the rows: what there
+#: is to gain, its square, is below the rounding error of the objective.
+MIN_LABEL_GRADIENT = 1e-7
 #: Packages that a warning is not of.
 _OURS = ("unspur", "contextlib", "sklearn")
 #: What did not converge so far in the block of `one_warning`: of each kind the first text, and how many there were.

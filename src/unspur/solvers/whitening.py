@@ -16,8 +16,8 @@ from unspur._threads import one_scipy_thread
 from unspur._typing import FloatArray
 from unspur.exceptions import InputError
 from unspur.rows import FAR, RowSource, Weighting
+from unspur.solvers.statistics import Moments, keeps_digits
 from unspur.subspace import Subspace
-from unspur.sums.moments import Moments, keeps_digits
 
 #: Standard deviations along an eigenvector below this share of the largest are rounding noise, of the stored rows or of
 #: the second moment.
