@@ -25,12 +25,17 @@ from unspur._threads import one_scipy_thread
 from unspur._typing import FloatArray
 from unspur.datasets import make_toy
 from unspur.rows import Columns, MemoryRows
-from unspur.solvers.orthogonal_pair import PairLosses, solve_pair
-from unspur.solvers.outcome import Pair
-from unspur.solvers.pair_model import QUARTER, PairModel
-from unspur.solvers.spectrum import PairSpace, Spectrum
+from unspur.solvers.orthogonal_pair import (
+    CURVATURE_AT_ZERO,
+    Pair,
+    PairLosses,
+    PairModel,
+    PairSpace,
+    Spectrum,
+    solve_pair,
+)
+from unspur.solvers.statistics import CellCounts
 from unspur.solvers.whitening import Geometry
-from unspur.sums.counts import CellCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +81,7 @@ def pair_against_two_regressions(n: int = 10_000, d: int = 768, weight_decay: fl
     counts = CellCounts.of(rows)
     weighting = counts.weighting(counts.without(None), "none")
     space = PairSpace.of(Spectrum.of(Geometry.of_rows(rows, weighting)), weight_decay)
-    spectrum, model = space.spectrum, PairModel(space, np.full(2, QUARTER))
+    spectrum, model = space.spectrum, PairModel(space, np.full(2, CURVATURE_AT_ZERO))
     losses = PairLosses(rows, spectrum, (weighting,))
 
     def gradient_norm(models: list[LogisticRegression]) -> float:

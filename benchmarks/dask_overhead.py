@@ -32,7 +32,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from unspur import JSE, LEACE
 from unspur.rows import CONCEPT, MAIN, Block, Columns, MemoryRows
 from unspur.rows.dask import DaskRows
-from unspur.sums.logistic import LogisticLosses
+from unspur.solvers.logistic import LogisticLosses
 
 
 def count_bytes() -> None:

@@ -28,9 +28,9 @@ from unspur import JSE
 from unspur._arrays import exact_products
 from unspur.rows import Block, Columns
 from unspur.rows.torch import TorchRows
-from unspur.sums import fused
-from unspur.sums.fused import Setting, fused_losses, launched, runs_on
-from unspur.sums.logistic import LogisticLosses
+from unspur.solvers import fused
+from unspur.solvers.fused import Setting, fused_losses, launched, runs_on
+from unspur.solvers.logistic import LogisticLosses
 
 PARTS = ("evaluation", "sweep", "error", "fit", "huge", "angles")
 #: What each parameter of the kernel is tried at, one after the other, from the best so far.

@@ -28,7 +28,7 @@ from bench import correlated_rows, seconds
 from unspur import JSE
 from unspur.datasets import make_toy
 from unspur.rows import Columns, MemoryRows
-from unspur.sums.logistic import LogisticLosses
+from unspur.solvers.logistic import LogisticLosses
 from unspur_paper.experiments.draws import draw
 from unspur_paper.experiments.registry import DATASETS
 

@@ -12,8 +12,8 @@ from unspur.criteria import DirectionTests, require_testable
 from unspur.datasets import make_toy
 from unspur.exceptions import GroupSizeError
 from unspur.rows import Columns, MemoryRows
-from unspur.sums.counts import CellCounts
-from unspur.sums.group_losses import GroupLosses
+from unspur.solvers.held_out_losses import GroupLosses
+from unspur.solvers.statistics import CellCounts
 
 CENTRE = np.zeros(5)
 

@@ -16,7 +16,7 @@ from trust.simulating import LEVEL, at_most, cell, compatible, percent
 from trust.worlds import World
 from unspur.criteria import DirectionTests
 from unspur.rows import Columns, MemoryRows
-from unspur.sums.counts import CellCounts
+from unspur.solvers.statistics import CellCounts
 
 PART = "size"
 #: Held-out rows; the smallest group has ten of them in the first.

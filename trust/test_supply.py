@@ -45,7 +45,7 @@ HEAVY = (
 )
 #: Modules that are written for a library of an extra; nobody imports them before the library is needed.
 ADAPTERS = {"rows/torch.py": {"torch"}, "rows/dask.py": {"cloudpickle", "dask"}, "surgery/modules.py": {"torch"},
-            "sums/kernel.py": {"triton"}}  # fmt: skip
+            "solvers/fused_kernel.py": {"triton"}}  # fmt: skip
 #: Libraries that are not declared, and where they come from.
 BROUGHT = {"triton": "torch, where there is a GPU; without it sums take the plain path"}
 #: Declared without an import: what needs it, and where.

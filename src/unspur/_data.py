@@ -30,8 +30,8 @@ from unspur.clusters import cluster_codes, copies, folds_by_cluster, measured_on
 from unspur.exceptions import InputError, LabelError
 from unspur.labels import ClassLabel, class_label, joint_label, label_columns, numbered, require_values
 from unspur.rows import Columns, RowSource, StoredRows, Weighting, at_hand, fetched, home_of, rows_of
+from unspur.solvers.statistics import Moments
 from unspur.solvers.whitening import Geometry
-from unspur.sums.moments import Moments
 
 
 @dataclass(frozen=True)

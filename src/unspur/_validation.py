@@ -14,7 +14,7 @@ from unspur._reading import brief
 from unspur._typing import Array, FloatArray
 from unspur.exceptions import InputError, NotFiniteError
 from unspur.rows import Columns, FileRows, home_of, rows_of
-from unspur.sums.moments import ColumnFaults
+from unspur.solvers.statistics import ColumnFaults
 
 
 def checked_z(estimator: BaseEstimator, X: Array, *, reset: bool) -> Array:

@@ -36,7 +36,7 @@ without information t lies above zero where the test looks below, and it is cons
 such a direction points away from its label, the rule on γ keeps it so.
 
 *Clusters.* Where rows are not independent of each other, all of this is about clusters instead of rows: rows are judged
-by scalars fitted without their cluster, and variance and degrees of freedom count clusters (`sums.cluster_losses`).
+by scalars fitted without their cluster, and variance and degrees of freedom count clusters (`solvers.held_out_losses`).
 """
 
 from __future__ import annotations
@@ -51,21 +51,23 @@ from scipy.special import stdtr, stdtrit
 from unspur._typing import FloatArray
 from unspur.exceptions import GroupSizeError
 from unspur.rows import CONCEPT, MAIN, RowSource, Weighting, held_out
-from unspur.solvers.outcome import warn_not_converged
-from unspur.solvers.scalars import ScalarFit, fit_scalars
-from unspur.sums.cluster_losses import HeldOutClusters, Scores, clustered_losses, losses_without_cluster
-from unspur.sums.counts import GROUPS, Balance, CellCounts
-from unspur.sums.group_losses import (
+from unspur.solvers.held_out_losses import (
     SERIES,
     GroupDerivatives,
     GroupLosses,
+    HeldOutClusters,
     HeldOutLosses,
     LeaveOneOut,
     RowLosses,
     ScalarModel,
+    Scores,
     ScoresWithinGroups,
+    clustered_losses,
+    losses_without_cluster,
 )
-from unspur.sums.scalars import FoldScore, LinearScore, Score
+from unspur.solvers.outcome import warn_not_converged
+from unspur.solvers.scalars import FoldScore, LinearScore, ScalarFit, Score, fit_scalars
+from unspur.solvers.statistics import GROUPS, Balance, CellCounts
 
 Role: TypeAlias = Literal["spurious", "main"]
 #: Label that each role's directions are about.

@@ -10,7 +10,7 @@ from sklearn.base import clone
 from unspur import SGD
 from unspur.exceptions import NotConvergedWarning
 from unspur.heads import ERM, GroupDRO, GroupWeighted
-from unspur.solvers.softmax_sgd import RunningGroupWeights
+from unspur.solvers.sgd import RunningGroupWeights
 
 
 def rows(k=2, concepts=2, n=300, seed=0, dtype=float):

@@ -14,8 +14,8 @@ from unspur.clusters import cluster_codes, clusters_in_two, copies, folds_by_clu
 from unspur.criteria import DirectionTests
 from unspur.exceptions import ClusterWarning, GroupSizeError, InputError, NothingRemovedWarning, UsedRowsWarning
 from unspur.rows import Columns, MemoryRows
-from unspur.sums.cluster_losses import HeldOutClusters, average_error
-from unspur.sums.counts import CellCounts
+from unspur.solvers.held_out_losses import HeldOutClusters, average_error
+from unspur.solvers.statistics import CellCounts
 
 
 def draw(rng, n_clusters, size, *, correlation=0.9, concept=0.0, d=6, constant=True):

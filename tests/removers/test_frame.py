@@ -10,8 +10,8 @@ from unspur.datasets import make_toy
 from unspur.exceptions import EmptySubspaceError
 from unspur.removers.frame import Frame
 from unspur.rows import Columns, MemoryRows
+from unspur.solvers.statistics import CellCounts
 from unspur.subspace import Subspace
-from unspur.sums.counts import CellCounts
 
 
 def stretched(n=1500, seed=0, rho=0.4):

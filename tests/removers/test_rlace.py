@@ -9,7 +9,7 @@ from unspur.datasets import make_toy
 from unspur.exceptions import InputError, NotConvergedWarning
 from unspur.removers.rlace import _BestResponse
 from unspur.rows import Columns, MemoryRows, Weighting
-from unspur.solvers.fantope import onto_fantope
+from unspur.solvers.minimax import onto_fantope
 from unspur.subspace import Subspace
 
 

@@ -24,7 +24,7 @@ from unspur.removers import base, memory
 from unspur.rows import Columns, MemoryRows, rows_of
 from unspur.rows import dask as on_dask
 from unspur.rows.dask import DaskRows
-from unspur.sums.covariances import Covariances
+from unspur.solvers.statistics import Covariances
 
 CHUNK = 170
 TOY, OTHER = make_toy(800, rho=0.8, random_state=0), make_toy(400, rho=0.8, random_state=1)

@@ -34,16 +34,13 @@ from unspur.datasets import make_toy
 from unspur.exceptions import InputError, NotFiniteError
 from unspur.rows import Columns, MemoryRows, Weighting, choose, rows_of
 from unspur.rows.torch import TorchRows
+from unspur.solvers import fused
+from unspur.solvers.held_out_losses import GroupDerivatives, HeldOutLosses, LeaveOneOut, RowLosses, ScalarModel, Scores
+from unspur.solvers.logistic import LogisticLosses, loss_and_probability
+from unspur.solvers.scalars import FoldScore, LinearScore, ScalarLoss, ScoreMoments, Standardisation
+from unspur.solvers.softmax import CellLosses, LinearLogits, SoftmaxLoss
+from unspur.solvers.statistics import CellCounts, ColumnFaults, Covariances, Moments
 from unspur.subspace import Subspace
-from unspur.sums import fused
-from unspur.sums.cluster_losses import Scores
-from unspur.sums.counts import CellCounts
-from unspur.sums.covariances import Covariances
-from unspur.sums.group_losses import GroupDerivatives, HeldOutLosses, LeaveOneOut, RowLosses, ScalarModel
-from unspur.sums.logistic import LogisticLosses, loss_and_probability
-from unspur.sums.moments import ColumnFaults, Moments
-from unspur.sums.scalars import FoldScore, LinearScore, ScalarLoss, ScoreMoments, Standardisation
-from unspur.sums.softmax import CellLosses, LinearLogits, SoftmaxLoss
 
 NO_GPU = "NO GPU HERE: what is promised of tensors on a GPU was not checked"
 on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason=NO_GPU)
@@ -686,7 +683,7 @@ class TestFusedKernel:
     def test_without_triton_sums_take_the_plain_path(self, monkeypatch):
         monkeypatch.setattr(fused, "_failed", None)
         monkeypatch.setattr(fused, "runs_on", lambda _: True)
-        monkeypatch.setitem(__import__("sys").modules, "unspur.sums.kernel", None)
+        monkeypatch.setitem(__import__("sys").modules, "unspur.solvers.fused_kernel", None)
         rows = TorchRows(torch.tensor(Z).float(), COLUMNS)
         np.testing.assert_allclose(rows.sum(lines(1)), MemoryRows(Z, COLUMNS).sum(lines(1)), rtol=1e-4, atol=1e-3)
         assert fused._failed == "triton is not installed"

@@ -11,15 +11,25 @@ from sklearn.linear_model import LogisticRegression
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError
 from unspur.rows import CONCEPT, MAIN, Columns, MemoryRows
-from unspur.solvers import pair_descent
-from unspur.solvers.orthogonal_pair import PairLosses, directions, solve_pair, solve_pairs
-from unspur.solvers.outcome import Outcome, Pair
-from unspur.solvers.pair_model import PairModel, best_of_model, global_minima, inner, retract
-from unspur.solvers.spectrum import PairSpace, Spectrum
+from unspur.solvers import lbfgs
+from unspur.solvers.orthogonal_pair import (
+    Pair,
+    PairLosses,
+    PairModel,
+    PairSpace,
+    Spectrum,
+    best_of_model,
+    directions,
+    global_minima,
+    inner,
+    retract,
+    solve_pair,
+    solve_pairs,
+)
+from unspur.solvers.outcome import Outcome
+from unspur.solvers.statistics import CellCounts, Moments
 from unspur.solvers.whitening import Geometry
 from unspur.subspace import Subspace
-from unspur.sums.counts import CellCounts
-from unspur.sums.moments import Moments
 
 
 def problem(z, y, concept, *, weight=None, weight_decay=0.01, removed=None, balance="none"):
@@ -424,7 +434,7 @@ def test_small_changes_near_the_minimum_are_seen_through_the_gradient(monkeypatc
     toy = make_toy(3000, d=60, rho=0.9, random_state=0)
     rows, weighting, space = problem(toy.Z.astype(np.float32), toy.y, toy.concept)
     fine = solve_pair(rows, weighting, space, tol=1e-7).outcome
-    monkeypatch.setattr(pair_descent, "FINE", 0.0)
+    monkeypatch.setattr(lbfgs, "FINE_CHANGE", 0.0)
     coarse = solve_pair(rows, weighting, space, tol=1e-7).outcome
     assert fine.gradient <= 1e-7
     assert coarse.gradient > fine.gradient or coarse.evaluations > 1.5 * fine.evaluations

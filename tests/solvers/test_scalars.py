@@ -11,9 +11,8 @@ from unspur.criteria import DirectionTests
 from unspur.datasets import make_toy
 from unspur.rows import CONCEPT, MAIN, Columns, MemoryRows
 from unspur.solvers import scalars
-from unspur.solvers.scalars import fit_scalars
-from unspur.sums.counts import CellCounts
-from unspur.sums.scalars import FoldScore, LinearScore
+from unspur.solvers.scalars import FoldScore, LinearScore, fit_scalars
+from unspur.solvers.statistics import CellCounts
 
 
 def fitted(z, y, concept, balance="none", weight=None):
@@ -118,5 +117,5 @@ def rejected_though_separable(trials=100):
 
 def test_a_score_that_separates_the_classes_is_never_said_to_predict_nothing(monkeypatch):
     assert rejected_though_separable() == 0
-    monkeypatch.setattr(scalars, "RIDGE_ROWS", 0.0)  # control: the rows beside the gap alone do not hold γ
+    monkeypatch.setattr(scalars, "RIDGE_IN_ROWS", 0.0)  # control: the rows beside the gap alone do not hold γ
     assert rejected_though_separable() > 5

@@ -1,26 +1,26 @@
-"""The paper's solver: it goes where the exact one goes, and it stops as the paper says."""
+"""The paper's solvers, of pairs and of last layers: they go where the exact ones go, and stop as the paper says."""
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from tests.solvers.test_softmax import problem, solve, source
 from unspur.datasets import make_toy
-from unspur.rows import CONCEPT, Columns, MemoryRows
-from unspur.solvers.logistic import solve_logistic
-from unspur.solvers.orthogonal_pair import directions, solve_pair
+from unspur.rows import CONCEPT, Columns, MemoryRows, Weighting
+from unspur.solvers.logistic import LogisticLosses, solve_logistic
+from unspur.solvers.orthogonal_pair import PairSpace, Spectrum, directions, solve_pair
 from unspur.solvers.sgd import (
     SGDSettings,
     chain_to_parameters,
     effective_weights,
     solve_logistic_by_sgd,
     solve_pair_by_sgd,
+    solve_softmax_by_sgd,
 )
-from unspur.solvers.spectrum import PairSpace, Spectrum
+from unspur.solvers.softmax import SoftmaxLoss, n_logits
+from unspur.solvers.statistics import CellCounts, Moments
 from unspur.solvers.whitening import Geometry, Whitening
 from unspur.subspace import Subspace
-from unspur.sums.counts import CellCounts
-from unspur.sums.logistic import LogisticLosses
-from unspur.sums.moments import Moments
 
 
 def setting(n=3000, rho=0.5, seed=0, balance="none"):
@@ -140,3 +140,65 @@ def test_one_label_alone_is_found_like_a_pair():
         rows, train, validation, moments.mean, away, SGDSettings(), np.random.default_rng(0), CONCEPT
     )
     assert abs(away.basis[:, 0] @ other) < 1e-12
+
+
+def layer_setting(k=2):
+    z, y, weight = problem(k, stretch=1.0)
+    return source(z, y, weight), Weighting(np.full(k, 1.0 / weight.sum())), (z, y, weight)
+
+
+def layer_run(k=2, *, watch=True, start=None, seed=0, **options):
+    rows, weighting, (z, _, _) = layer_setting(k)
+
+    def loss(logits):
+        return float(rows.sum(SoftmaxLoss(logits, weighting))[0])
+
+    return solve_softmax_by_sgd(
+        rows,
+        weighting,
+        z.mean(axis=0),
+        n_logits(k),
+        SGDSettings(**{"learning_rate": 0.05, **options}),
+        np.random.default_rng(seed),
+        watch=loss if watch else None,
+        start=start,
+    )
+
+
+class TestLastLayer:
+    """Where it starts, what it watches, and when it stops."""
+
+    @pytest.mark.parametrize("k", [2, 4])
+    def test_it_comes_close_to_the_exact_solution(self, k):
+        exact, _ = solve(*layer_setting(k)[2], weight_decay=0.0)
+        by_sgd = layer_run(k, patience=20)
+        assert by_sgd.outcome.objective < exact.outcome.objective + 0.02
+        assert layer_run(k, max_epochs=1, learning_rate=1e-4).outcome.objective > exact.outcome.objective + 0.1
+
+    def test_it_stops_after_the_epochs_without_improvement_and_keeps_the_best(self):
+        wild = layer_run(learning_rate=1.0, patience=3)
+        assert "no improvement for 3 epochs" in wild.outcome.reason
+        assert wild.outcome.evaluations < 50
+        best = layer_run(learning_rate=1.0, patience=3, max_epochs=wild.outcome.evaluations - 3)
+        assert_allclose(best.weights, wild.weights)
+        last = layer_run(learning_rate=1.0, watch=False, max_epochs=wild.outcome.evaluations)
+        assert not np.allclose(last.weights, wild.weights)
+        assert last.outcome.objective > wild.outcome.objective
+        assert "still improving" in layer_run(learning_rate=1e-4, max_epochs=4).outcome.reason
+
+    def test_it_goes_on_from_a_start(self):
+        first = layer_run(max_epochs=10)
+        near = layer_run(max_epochs=1, learning_rate=1e-6, start=first)
+        assert_allclose(near.weights, first.weights, atol=1e-3)
+        assert np.abs(layer_run(max_epochs=1, learning_rate=1e-6).weights - first.weights).max() > 0.1
+
+    @pytest.mark.parametrize("change", [{"momentum": 0.0}, {"weight_decay": 0.5}, {"batch_size": 64}])
+    def test_every_setting_has_an_effect(self, change):
+        assert not np.allclose(layer_run(**change).weights, layer_run().weights, rtol=1e-3)
+
+    def test_a_learning_rate_that_diverges_is_an_outcome(self):
+        for rate, decay in ((1e3, 0.0), (10.0, 1.0)):
+            outcome = layer_run(learning_rate=rate, weight_decay=decay).outcome
+            assert not outcome.converged
+            assert "diverged" in outcome.reason
+        assert layer_run().outcome.converged

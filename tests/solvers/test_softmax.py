@@ -9,8 +9,15 @@ from sklearn.linear_model import LogisticRegression
 
 from unspur.exceptions import NotConvergedWarning
 from unspur.rows import Columns, MemoryRows, Weighting
-from unspur.solvers.softmax import solve_softmax, whitening_of
-from unspur.sums.softmax import CellLosses, LinearLogits, SoftmaxLoss, loss_and_residual, n_logits
+from unspur.solvers.softmax import (
+    CellLosses,
+    LinearLogits,
+    SoftmaxLoss,
+    loss_and_residual,
+    n_logits,
+    solve_softmax,
+    whitening_of,
+)
 
 
 def problem(k, n=600, d=8, seed=0, stretch=10.0):

@@ -27,11 +27,10 @@ from unspur._validation import checked_z, require_finite
 from unspur.heads.inputs import HeadData, head_data
 from unspur.options import SGD, SOLVER
 from unspur.rows import StoredRows, fetched, home_of
-from unspur.solvers.softmax import FitOutcome, LinearModel, cell_losses, solve_softmax
-from unspur.solvers.softmax_sgd import BatchWeights, Watch, alike, solve_softmax_by_sgd
+from unspur.solvers.sgd import BatchWeights, Watch, alike, solve_softmax_by_sgd
+from unspur.solvers.softmax import FitOutcome, LinearLogits, LinearModel, cell_losses, n_logits, solve_softmax
+from unspur.solvers.statistics import Moments
 from unspur.solvers.whitening import Whitening
-from unspur.sums.moments import Moments
-from unspur.sums.softmax import LinearLogits, n_logits
 
 #: Penalty in units of the mean variance of the rows: separable classes have a solution, others hardly feel it.
 WEIGHT_DECAY = 0.01

@@ -13,8 +13,8 @@ from unspur._typing import FloatArray
 from unspur.heads.base import WEIGHT_DECAY, TrainedHead
 from unspur.heads.inputs import HeadData
 from unspur.options import SGD
+from unspur.solvers.sgd import RunningGroupWeights
 from unspur.solvers.softmax import LinearModel, cell_losses
-from unspur.solvers.softmax_sgd import RunningGroupWeights
 from unspur.solvers.worst_group import solve_worst_group
 
 

@@ -17,8 +17,7 @@ from unspur.heads.base import WEIGHT_DECAY, TrainedHead
 from unspur.heads.inputs import HeadData
 from unspur.options import SGD
 from unspur.rows import MAIN, Block
-from unspur.solvers.softmax import LinearModel, solve_softmax, whitening_of
-from unspur.sums.softmax import LinearLogits
+from unspur.solvers.softmax import LinearLogits, LinearModel, solve_softmax, whitening_of
 
 
 class NoErrorsWarning(UserWarning):

@@ -29,7 +29,7 @@ from unspur.rows import Columns, MemoryRows, StoredRows
 from unspur.rows.memmap import StoredNpy
 from unspur.rows.names import PARQUET, first_line, listed, require_distinct, require_labels, separator, some
 from unspur.rows.opening import find_files, parquet_below
-from unspur.sums.moments import ColumnFaults
+from unspur.solvers.statistics import ColumnFaults
 
 #: How programs write that a value is not there, besides leaving the cell empty; those of pandas, R and spreadsheets.
 NOT_THERE = frozenset(("NA", "<NA>", "#NA", "N/A", "n/a", "#N/A", "NaN", "nan", "-NaN", "-nan", "NULL", "null", "None"))

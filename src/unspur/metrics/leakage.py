@@ -21,7 +21,7 @@ from unspur.metrics import numeric
 from unspur.metrics.numeric import NumericLeakage
 from unspur.metrics.probes import Kind, balanced, checked_rows, fit_probe, scale_notes
 from unspur.metrics.proportions import mean_interval, p_above
-from unspur.sums.cluster_losses import HeldOutClusters, average_error
+from unspur.solvers.held_out_losses import HeldOutClusters, average_error
 
 #: Cross-fitted rows tell as much as half as many independent ones: any two folds meet twice, each judged by a probe
 #: that learnt from the other, and where the concept is independent of Z both meetings err the same way. So the variance

@@ -30,8 +30,8 @@ from unspur._threads import one_scipy_thread
 from unspur._typing import Array, FloatArray
 from unspur.exceptions import IllConditionedWarning, InputError
 from unspur.rows import Block, RowSource
+from unspur.solvers.statistics import Covariances
 from unspur.subspace import AffineMap, Subspace
-from unspur.sums.covariances import Covariances
 
 Form: TypeAlias = Literal["sal", "leace", "splince"]
 #: Singular values of unit columns below this are dependent columns.

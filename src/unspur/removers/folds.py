@@ -21,8 +21,8 @@ from unspur.clusters import clusters_in_two, folds_by_cluster
 from unspur.criteria import require_clusters, require_testable
 from unspur.exceptions import ClusterWarning, InputError, LabelError
 from unspur.rows import Columns, RowSource, StackedRows, rows_of
-from unspur.sums.cluster_losses import HeldOutClusters
-from unspur.sums.counts import CellCounts, group_names
+from unspur.solvers.held_out_losses import HeldOutClusters
+from unspur.solvers.statistics import CellCounts, group_names
 
 
 @dataclass(frozen=True, slots=True)

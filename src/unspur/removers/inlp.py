@@ -24,9 +24,9 @@ from unspur.rows import CONCEPT
 from unspur.solvers.logistic import solve_logistic
 from unspur.solvers.outcome import Outcome
 from unspur.solvers.sgd import solve_logistic_by_sgd
+from unspur.solvers.statistics import Balance
 from unspur.solvers.whitening import Geometry, Whitening
 from unspur.subspace import AffineMap, Subspace
-from unspur.sums.counts import Balance
 from unspur.trace import Step, Trace, Traces
 
 

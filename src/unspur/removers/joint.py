@@ -18,13 +18,12 @@ import numpy as np
 from unspur._typing import FloatArray
 from unspur.criteria import LABEL, DirectionTests, Role, Verdict
 from unspur.rows import CONCEPT, MAIN, RowSource
-from unspur.solvers.orthogonal_pair import Near, PairLosses, solve_pairs
+from unspur.solvers.orthogonal_pair import Near, Pair, PairLosses, PairSpace, solve_pairs
 from unspur.solvers.orthogonal_pair import directions as directions_of
-from unspur.solvers.outcome import Outcome, Pair
+from unspur.solvers.outcome import Outcome
 from unspur.solvers.sgd import SGDSettings, solve_pair_by_sgd
-from unspur.solvers.spectrum import PairSpace
+from unspur.solvers.statistics import Balance, CellCounts
 from unspur.subspace import Subspace
-from unspur.sums.counts import Balance, CellCounts
 from unspur.trace import Step
 
 _OWN_SERIES: tuple[tuple[Role, str], ...] = (("spurious", "concept"), ("main", "main"))

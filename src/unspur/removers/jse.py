@@ -40,11 +40,10 @@ from unspur.removers.joint import (
 from unspur.removers.multiclass import BinaryFit, ConceptFits, FitData, first_problem, fit_each_concept
 from unspur.removers.weight_decay import choose_weight_decay
 from unspur.rows import CONCEPT, MAIN, trained_on
-from unspur.solvers.orthogonal_pair import PairLosses, require_room
-from unspur.solvers.spectrum import PairSpace, Spectrum
+from unspur.solvers.orthogonal_pair import PairLosses, PairSpace, Spectrum, require_room
+from unspur.solvers.statistics import Balance
 from unspur.solvers.whitening import Geometry
 from unspur.subspace import AffineMap, Subspace
-from unspur.sums.counts import Balance
 from unspur.trace import TaskLoss, Trace, Traces, danger_to_task
 
 #: Tolerance that is enough to choose a weight decay by: a loss within one standard error is all that is asked for.

@@ -43,8 +43,7 @@ from unspur.removers.concepts import (
 )
 from unspur.removers.memory import remembered
 from unspur.rows import Columns, RowSource, at_hand, fetched, home_of, rows_of
-from unspur.sums.covariances import Covariances
-from unspur.sums.moments import keeps_digits
+from unspur.solvers.statistics import Covariances, keeps_digits
 
 #: Share of the directions in which rows vary from which a removal leaves too little to go unsaid.
 MOST_OF_RANK = 0.9

@@ -21,15 +21,11 @@ from unspur.options import SGD, SOLVER
 from unspur.removers.closed_form import closed_form
 from unspur.removers.leace import ClosedFormRemover, covariances_of
 from unspur.rows import Block, RowSource, Weighting
-from unspur.solvers.fantope import FantopeSchedule, descend_and_ascend
-from unspur.solvers.logistic import solve_logistic
-from unspur.solvers.minimax import Response, ascend
+from unspur.solvers.logistic import LogisticLosses, solve_logistic
+from unspur.solvers.minimax import FantopeSchedule, Response, ascend, descend_and_ascend
+from unspur.solvers.statistics import Balance, Covariances, Moments
 from unspur.solvers.whitening import Geometry, Whitening
 from unspur.subspace import AffineMap, Subspace
-from unspur.sums.counts import Balance
-from unspur.sums.covariances import Covariances
-from unspur.sums.logistic import LogisticLosses
-from unspur.sums.moments import Moments
 
 #: Learning rate of the published schedule.
 LEARNING_RATE = 5e-3

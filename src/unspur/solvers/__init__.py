@@ -1,1 +1,1 @@
-"""From sums to weights: the orthogonal pair (exact and by SGD), and two-scalar logistic fits."""
+"""Sums over rows, and what is solved with them: one file for each family of losses."""

@@ -5,42 +5,176 @@
     minimise    Σ ω_i [ ℓ(z_i·w_s + b_s, s_i) + ℓ(z_i·w_y + b_y, y_i) ]  +  λ/2 (‖w_s‖² + ‖w_y‖²)
     over        w_s, w_y in the allowed subspace,  w_s · w_y = 0,  b_s, b_y free
 
-Each problem starts from the global solution of its quadratic model (`pair_model`) and descends (`pair_descent`).
-Problems that differ in their row weights and in what they stay away from are solved side by side: one visit of the rows
-answers all that are still asking, at little more than the price of one.
+Conventions
+-----------
+- d features; r ≤ d, the rank of the rows; k directions that weights stay orthogonal to; m problems in one visit.
+- The first axis of length 2 is the label: line 0 (CONCEPT, index s) for the concept, line 1 (MAIN, index y) for the
+  main task.
+- weights (2, d) act on centred rows. Coordinates a (2, r) are those along the principal axes (`Spectrum`):
+  ``w = E a / u``. Rotations keep angles, so w_s · w_y = 0 exactly if a_s · a_y = 0.
+- forbidden (r, k) is V: coordinates are allowed where Vᵀa = 0 (`PairSpace`).
+- A flat vector x (2r + 2,) is ``(a_s, a_y, b_s, b_y)``; so are gradients and steps.
+- κ (2,) are the curvatures of the two losses, ¼ at zero weights; μ is the multiplier of a_s · a_y = 0.
+
+Steps
+-----
+1. `PairDescent.setup` solves a quadratic model of the problem globally (`best_of_model`): that is where to start.
+2. `PairDescent.descend` is a preconditioned L-BFGS descent on the set of orthogonal pairs: `update_model`,
+   `check_convergence`, `inner_solve`, `line_search`, `restart`.
+3. `solve_pairs` runs many of them. A descent is a generator: it yields the point whose losses and gradients it needs,
+   so one visit of the rows answers all problems that still ask, at little more than the price of one (`_drive`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from unspur._typing import BoolArray, FloatArray
+from unspur._typing import FloatArray
 from unspur.exceptions import InputError
 from unspur.rows import CONCEPT, MAIN, RowSource, Weighting
-from unspur.solvers.descent import Descended
-from unspur.solvers.outcome import LocalModel, Outcome, Pair, outcome_of, rounding_error
-from unspur.solvers.pair_descent import Asking, descend_pair
-from unspur.solvers.pair_model import QUARTER, PairModel, best_of_model, retract
-from unspur.solvers.spectrum import PairSpace, Spectrum
-from unspur.sums.logistic import LogisticLosses
+from unspur.solvers.lbfgs import CorrectionPairs, DescentResult, objective_change
+from unspur.solvers.logistic import LogisticLosses
+from unspur.solvers.outcome import MIN_LABEL_GRADIENT, Outcome, outcome_of, rounding_error
+from unspur.solvers.whitening import Geometry, orthonormal_range
+from unspur.subspace import Subspace
 
-#: Gradient at zero weights, under the inverse Hessian there, below which a label has no trace in the rows: what there
-#: is to gain, its square, is below the rounding error of the objective.
-TRACE = 1e-7
+#: Curvature of the logistic loss at logit zero.
+CURVATURE_AT_ZERO = 0.25
+#: Share of the largest multiplier with a positive definite Hessian that is used: preconditioning must not blow up.
+MAX_MULTIPLIER_SHARE = 0.98
+#: Cosine of a_s and a_y that the root of the model leaves to the retraction.
+MAX_MODEL_COSINE = 1e-2
+#: Share of a label's weights that must still be allowed for the model around them to say more than that at zero.
+MIN_ALLOWED_SHARE = 0.7
+#: Least curvature, relative to the one at zero, that a label is trusted to have.
+MIN_CURVATURE_SHARE = 0.1
 #: Relative gradient to which the two starts of a hard case are followed before one is dropped.
-RACE = 1e-2
-BOTH = np.array([CONCEPT, MAIN])
+TWO_STARTS_TOL = 1e-2
+#: Differences of gradients that are kept.
+N_CORRECTIONS = 12
+#: Share of the decrease that the slope promises which a step must bring.
+SUFFICIENT_DECREASE = 1e-4
+#: Points that one line search tries before it gives up.
+MAX_LINE_SEARCH_POINTS = 10
+#: Steps without half the gradient of before that are allowed where there may be no digits left for it.
+MAX_IDLE_STEPS = 4
+#: Relative change of curvatures or multiplier up to which the model is used again.
+MAX_MODEL_DRIFT = 0.1
+
+T = TypeVar("T")
+#: Asks for the losses (2,) and their gradient (2r + 2,) at the x (2r + 2,) that it yields.
+Asking: TypeAlias = Generator[FloatArray, tuple[FloatArray, FloatArray], T]
+
+
+@dataclass(frozen=True, slots=True)
+class LocalModel:
+    """Losses of both labels around a solution: where it is, their slopes there, (2, r) both, and their curvatures (2,).
+
+    In the coordinates of the solver, and without weight decay: so it says something about problems that differ in their
+    weight decay or in what they stay away from.
+    """
+
+    at: FloatArray
+    slopes: FloatArray
+    curvature: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Orthogonal weights for both labels, shape (2, d): line 0 for the concept, line 1 for the main task."""
+
+    weights: FloatArray
+    intercepts: FloatArray
+    outcome: Outcome
+    local: LocalModel | None = None
+
+
 #: Solutions of neighbouring problems, for the concept and for the main label.
 Near: TypeAlias = tuple[Pair | None, Pair | None]
 
 
 @dataclass(frozen=True, slots=True)
+class Spectrum:
+    """Principal axes E (d, r) of the rows around `centre` (d,), the unit u, and variances (r,) in units of u².
+
+    The second moment C is diagonal in these coordinates, so Hessians that are combinations of C and the identity are
+    inverted number by number, for any weight decay. ``u² = tr(C) / r`` makes variances one on average, whatever the
+    size of the rows, so weight decay is in its own unit.
+    """
+
+    centre: FloatArray
+    axes: FloatArray
+    unit: float
+    variance: FloatArray
+    far_from_zero: bool
+
+    @classmethod
+    def of(cls, geometry: Geometry) -> Spectrum:
+        """The eigenvectors of the second moment; those of its range where it is not of full rank."""
+        axes, variance = geometry.principal_axes()
+        unit = float(np.sqrt(variance.mean()))
+        return cls(geometry.centre, np.ascontiguousarray(axes), unit, variance / unit**2, geometry.far_from_zero)
+
+    def weights(self, a: FloatArray) -> FloatArray:
+        """``E a / u``, shape (..., d)."""
+        return self._product(a, self.axes.T)
+
+    def gradient(self, slopes: FloatArray) -> FloatArray:
+        """A gradient in the weights, shape (..., d), as one in the coordinates, (..., r)."""
+        return self._product(slopes, self.axes)
+
+    def _product(self, lines: FloatArray, matrix: FloatArray) -> FloatArray:
+        """``lines @ matrix / u``, as one product and not one for each leading index."""
+        flat = lines.reshape(-1, lines.shape[-1]) @ matrix
+        flat /= self.unit
+        return flat.reshape(*lines.shape[:-1], -1)
+
+
+@dataclass(frozen=True, slots=True)
+class PairSpace:
+    """Where the coordinates of a pair may lie: orthogonal to `forbidden` (r, k); and the weight decay they pay."""
+
+    spectrum: Spectrum
+    decay: float
+    forbidden: FloatArray
+
+    @classmethod
+    def of(cls, spectrum: Spectrum, weight_decay: float) -> PairSpace:
+        """The whole span of the rows; λ = weight_decay · tr(C) / rank(C)."""
+        return cls(spectrum, weight_decay, np.empty((len(spectrum.variance), 0)))
+
+    def away_from(self, subspace: Subspace) -> PairSpace:
+        """The same, orthogonal to `subspace` (instead of to what was given before)."""
+        axes = self.spectrum.axes
+        rotated = axes.T @ subspace.basis  # orthonormal like the basis, unless some of it lies outside the rows' span
+        if len(axes) > axes.shape[1]:
+            rotated = orthonormal_range(rotated)
+        return PairSpace(self.spectrum, self.decay, rotated)
+
+    @property
+    def freedom(self) -> int:
+        """Dimension of the weights that are allowed."""
+        return int(self.forbidden.shape[0] - self.forbidden.shape[1])
+
+    def allow(self, a: FloatArray) -> FloatArray:
+        """Orthogonal projection of coordinates, shape (..., r), onto the allowed ones."""
+        if not self.forbidden.shape[1]:
+            return a
+        return np.asarray(a - (a @ self.forbidden) @ self.forbidden.T)
+
+    def coordinates(self, weights: FloatArray) -> FloatArray:
+        """Allowed coordinates of weights, shape (..., r)."""
+        return self.allow(self.spectrum.unit * (weights @ self.spectrum.axes))
+
+
+@dataclass(frozen=True, slots=True)
 class PairLosses:
-    """Losses of both labels and their gradients in flat coordinates ``(a_s, a_y, b_s, b_y)``, for t weightings."""
+    """Losses of both labels and their gradients in flat coordinates, for t weightings."""
 
     rows: RowSource
     spectrum: Spectrum
@@ -51,15 +185,432 @@ class PairLosses:
         m, r = len(x), len(self.spectrum.variance)
         weights = self.spectrum.weights(x[:, :-2].reshape(m, 2, r))
         factors = np.array([self.weightings[k].factor for k in which])
-        statistic = LogisticLosses(weights, x[:, -2:], BOTH, factors, self.spectrum.centre, self.spectrum.far_from_zero)
+        labels, centre, far = np.array([CONCEPT, MAIN]), self.spectrum.centre, self.spectrum.far_from_zero
+        statistic = LogisticLosses(weights, x[:, -2:], labels, factors, centre, far)
         sums = self.rows.sum(statistic)
         gradient = self.spectrum.gradient(sums[..., 2:]).reshape(m, 2 * r)
         return sums[..., 0], np.concatenate([gradient, sums[..., 1]], axis=1)
 
     def at_zero(self) -> tuple[FloatArray, FloatArray]:
         """The same at zero weights: chance, and minus the class-mean differences, which every start is made from."""
-        t = len(self.weightings)
-        return self(np.zeros((t, 2 * len(self.spectrum.variance) + 2)), range(t))
+        zero = np.zeros((len(self.weightings), 2 * len(self.spectrum.variance) + 2))
+        return self(zero, range(len(zero)))
+
+
+class PairModel:
+    """The pair problem with quadratic losses: solved globally, in closed form but for one number.
+
+    With linear terms h and Hessians ``κ C + λI`` the problem for coordinates (a_s, a_y) is ::
+
+        minimise   h·a + ½ a_sᵀ(κ_s C + λ)a_s + ½ a_yᵀ(κ_y C + λ)a_y    with   a_s · a_y = 0   and   Vᵀa = 0
+
+    Its only non-convexity is the one bilinear constraint. With a multiplier μ for it the Lagrangian is quadratic with
+    the Hessian B below; where that is positive definite, its minimiser a(μ) with ``a_s · a_y = 0`` is the *global*
+    solution (the dual of a problem with one quadratic constraint has no gap), and ``a_s · a_y`` falls with μ, so one
+    root is sought (`global_minima`). As in trust regions there is a hard case: no root before the Hessian becomes
+    singular; then the rest is taken along its null vector.
+
+    ``B = [[κ_s C + λ, μI], [μI, κ_y C + λ]]`` on the allowed coordinates; κ alone for the intercepts. `multiplier` is
+    brought inside the bounds within which B is positive definite.
+    """
+
+    def __init__(self, space: PairSpace, curvature: FloatArray, multiplier: float = 0.0):
+        variance = space.spectrum.variance
+        diagonal = curvature[:, None] * variance + space.decay
+        product = diagonal[0] * diagonal[1]
+        bound = MAX_MULTIPLIER_SHARE * float(np.sqrt(product.min()))
+        self.bound, self.curvature = bound, curvature
+        self.multiplier = min(max(multiplier, -bound), bound)
+        determinant = product - self.multiplier**2
+        self._own = diagonal[::-1] / determinant  # (2, r)
+        self._cross = -self.multiplier / determinant
+        self._forbidden = v = space.forbidden
+        k = v.shape[1]
+        if k:
+            small = np.empty((2 * k, 2 * k))
+            small[:k, :k] = v.T @ (self._own[0][:, None] * v)
+            small[k:, k:] = v.T @ (self._own[1][:, None] * v)
+            small[:k, k:] = small[k:, :k] = v.T @ (self._cross[:, None] * v)
+            self._small = np.linalg.inv(small)
+
+    def _divide(self, a: FloatArray) -> FloatArray:
+        """Inverse of the unrestricted B, on coordinates (2, r)."""
+        return np.asarray(self._own * a + self._cross * a[::-1])
+
+    def solve(self, flat: FloatArray) -> FloatArray:
+        """Minimiser of ``½ xᵀBx − flat·x`` over the allowed x, shape (2r + 2,)."""
+        v, out = self._forbidden, np.empty_like(flat)
+        x = out[:-2].reshape(2, -1)
+        x[:] = self._divide(flat[:-2].reshape(2, -1))
+        if v.shape[1]:
+            x -= self._divide((self._small @ (x @ v).ravel()).reshape(2, -1) @ v.T)
+        out[-2:] = flat[-2:] / self.curvature
+        return out
+
+
+def swapped(flat: FloatArray) -> FloatArray:
+    """Gradient of ``a_s · a_y`` at a flat vector: the halves exchanged, nothing for the intercepts."""
+    r = (len(flat) - 2) // 2
+    return np.concatenate([flat[r : 2 * r], flat[:r], [0.0, 0.0]])
+
+
+def inner(flat: FloatArray) -> float:
+    """``a_s · a_y`` of a flat vector."""
+    r = (len(flat) - 2) // 2
+    return float(flat[:r] @ flat[r : 2 * r])
+
+
+def retract(flat: FloatArray, model: PairModel) -> FloatArray | None:
+    """The nearest point with a_s · a_y = 0 along the normal ``B⁻¹ (a_y, a_s)``; None if there is none."""
+    # The normal of the point itself, not of where it came from: a long step may have left that far behind.
+    value = inner(flat)
+    if value == 0.0:
+        return flat
+    gradient = swapped(flat)
+    normal = model.solve(gradient)
+    linear, quadratic = float(gradient @ normal), inner(normal)
+    root = linear**2 - 4.0 * value * quadratic
+    if linear == 0.0 or root < 0.0:
+        return None
+    return np.asarray(flat - (2.0 * value / (linear + np.copysign(np.sqrt(root), linear))) * normal)
+
+
+def curvature_of(losses: FloatArray) -> FloatArray:
+    """Curvature κ of logistic losses whose means are these: it falls with the loss, from ¼ at chance."""
+    # What matters is the curvature of rows near the boundary, which falls more slowly than the mean; the power is the
+    # one that took fewest evaluations on embeddings of birds.
+    return np.asarray(CURVATURE_AT_ZERO * np.clip((losses / np.log(2.0)) ** (2.0 / 3.0), MIN_CURVATURE_SHARE, 1.0))
+
+
+def best_of_model(
+    space: PairSpace, slopes: FloatArray, near: Sequence[LocalModel | None] = (None, None)
+) -> list[FloatArray]:
+    """Flat solutions, a_s and a_y orthogonal, of the model whose gradient at zero weights is `slopes`.
+
+    One, or the two of a hard case, which the model cannot tell apart.
+
+    A logistic loss is flatter where it is well predicted than at zero. Were the classes Gaussian, the curvature that
+    leads from zero to the minimum would be ``¼ (1 − R²)``, with R² the share of the label that a linear regression
+    explains, here ``−slope · a``. So the model is solved twice. A label whose solution of a problem `near` (one for
+    each label) is still allowed has the model around that instead.
+    """
+    r = len(space.spectrum.variance)
+    slopes, curvature, known = slopes.copy(), np.full(2, CURVATURE_AT_ZERO), [False, False]
+    lines = slopes[:-2].reshape(2, r)
+    for label, model in enumerate(near):
+        if model is not None:
+            at, own = model.at[label], model.curvature[label]
+            if np.linalg.norm(space.allow(at)) > MIN_ALLOWED_SHARE * np.linalg.norm(at):
+                curvature[label], known[label] = own, True
+                lines[label] = space.allow(model.slopes[label] - own * space.spectrum.variance * at)
+    if not all(known):
+        first = global_minima(space, slopes, curvature)[0]
+        explained = -(slopes[:-2] * first[:-2]).reshape(2, r).sum(axis=1)
+        curvature = np.where(known, curvature, CURVATURE_AT_ZERO * np.clip(1.0 - explained, MIN_CURVATURE_SHARE, 1.0))
+    return global_minima(space, slopes, curvature)
+
+
+def global_minima(space: PairSpace, slopes: FloatArray, curvature: FloatArray) -> list[FloatArray]:
+    """Solutions of the model with these curvatures.
+
+    Multipliers are sought up to where the Hessian on *all* coordinates becomes singular. Forbidden ones may put that
+    off; then what is returned is a good point and not the solution.
+    """
+
+    def at(multiplier: float) -> tuple[FloatArray, float]:
+        a = -PairModel(space, curvature, multiplier).solve(slopes)
+        return a, inner(a)
+
+    free = PairModel(space, curvature)
+    a = -free.solve(slopes)
+    value, r = inner(a), len(a) // 2 - 1
+    small = MAX_MODEL_COSINE * float(np.linalg.norm(a[:r]) * np.linalg.norm(a[r:-2]))
+    found = _by_newton(free, at, a, small)
+    if found is None:  # not within the first steps: between zero and the bound
+        low, at_low = 0.0, value
+        high = float(np.copysign(free.bound, value))
+        a, at_high = at(high)
+        if at_high * value > 0 and abs(at_high) > small:
+            return _hard_case(space, free, a, at_high)
+        for _ in range(20):  # false position, with the end that stays weighed down (Illinois)
+            if abs(inner(a)) <= small:
+                break
+            middle = high - at_high * (high - low) / (at_high - at_low)
+            a, value = at(middle)
+            if value * at_high < 0:
+                low, at_low = high, at_high
+            else:
+                at_low *= 0.5
+            high, at_high = middle, value
+        found = a
+    exact = retract(found, free)
+    return [found if exact is None else exact]
+
+
+def _by_newton(
+    free: PairModel, at: Callable[[float], tuple[FloatArray, float]], a: FloatArray, small: float
+) -> FloatArray | None:
+    """The root by three steps of Newton's method from zero, where it comes that soon and stays inside the bound."""
+    multiplier, value = 0.0, inner(a)
+    gradient = swapped(a)
+    slope = -2.0 * float(gradient @ free.solve(gradient))  # of a_s · a_y in μ
+    for _ in range(3):
+        if abs(value) <= small:
+            return a
+        if slope == 0.0 or abs(multiplier - value / slope) >= free.bound:
+            return None
+        before, earlier, multiplier = multiplier, value, multiplier - value / slope
+        a, value = at(multiplier)
+        slope = (value - earlier) / (multiplier - before)
+    return a if abs(value) <= small else None
+
+
+def _hard_case(space: PairSpace, model: PairModel, a: FloatArray, value: float) -> list[FloatArray]:
+    """Make a_s · a_y zero by going either way along the null vector (e, ∓e) of the Hessian, which costs nothing."""
+    r, e = len(space.spectrum.variance), _flattest(space)
+    diagonal = model.curvature[:, None] * space.spectrum.variance + space.decay
+    along = np.sqrt([e**2 @ diagonal[1], e**2 @ diagonal[0]]) * [1.0, -np.sign(value)]
+    # (a_s + τ α_s e)·(a_y + τ α_y e) = value + τ (α_y a_s·e + α_s a_y·e) + τ² α_s α_y, first and last of opposite signs
+    linear = along[1] * float(a[:r] @ e) + along[0] * float(a[r:-2] @ e)
+    both = np.stack([a, a])
+    for moved, tau in zip(both, np.roots([along[0] * along[1], linear, value]).real, strict=True):
+        moved[:r] += tau * along[0] * e
+        moved[r:-2] += tau * along[1] * e
+    return list(both)
+
+
+def _flattest(space: PairSpace) -> FloatArray:
+    """Unit vector of least variance among the allowed ones, shape (r,), by inverse iteration."""
+    variance = space.spectrum.variance
+    # A little more than none, so that its inverse exists; nothing that would change the order.
+    shifted = PairSpace(space.spectrum, float(1e-6 * variance.max()), space.forbidden)
+    model, half = PairModel(shifted, np.ones(2)), np.zeros(len(variance) + 2)
+    e = space.allow(1.0 / (variance + shifted.decay))
+    for _ in range(8):
+        e = model.solve(np.concatenate([e, half]))[: len(e)]
+        e /= np.linalg.norm(e)
+    return e
+
+
+@dataclass(slots=True)
+class _Point:
+    """A point, and everything that is known there."""
+
+    x: FloatArray
+    value: float
+    gradient: FloatArray
+    losses: FloatArray
+
+
+@dataclass(slots=True)
+class _Tangent:
+    """The Lagrangian at a point: model B, normal ``B⁻¹t`` of the constraint, μ, gradient, and its norm under B⁻¹."""
+
+    model: PairModel
+    t: FloatArray
+    normal: FloatArray
+    length: float
+    multiplier: float
+    gradient: FloatArray
+    norm: float
+
+    @classmethod
+    def at(cls, point: _Point, model: PairModel, *, constrained: bool) -> _Tangent:
+        """Choose μ so that what is left of the gradient is orthogonal to t under B⁻¹."""
+        step = model.solve(point.gradient)
+        t = swapped(point.x) if constrained else np.zeros_like(point.x)
+        normal = model.solve(t)
+        length = max(float(t @ normal), float(np.finfo(np.float64).tiny))
+        multiplier = -float(t @ step) / length
+        gradient = point.gradient + multiplier * t
+        norm = float(np.sqrt(max(float(gradient @ (step + multiplier * normal)), 0.0)))
+        return cls(model, t, normal, length, multiplier, gradient, norm)
+
+    def project(self, step: FloatArray) -> FloatArray:
+        """What of a step lies in the tangent space."""
+        return step - self.normal * (float(self.t @ step) / self.length)
+
+
+class PairDescent:
+    """One pair problem, and the state of its descent.
+
+    Iterates stay on the set ``a_s · a_y = 0``, ``Vᵀa = 0``. With t the gradient of the first constraint, the Lagrangian
+    gradient is ``g + μ t``, and μ is chosen to make it smallest in the norm of the model's inverse. A step is the
+    two-loop recursion of L-BFGS on differences of Lagrangian gradients, with the model's Hessian (`PairModel`, with the
+    curvatures and the μ of the moment) as its first guess, restricted to the tangent space. Then it is brought back
+    onto the set (`retract`).
+
+    Parameters
+    ----------
+    space : where coordinates may lie, and their weight decay.
+    slopes : gradient of the losses at zero weights, shape (2r + 2,).
+    tol : bound on the norm of the Lagrangian gradient, relative to `scale`.
+    rounding : relative norm below which the rows may have no digits left for the gradient.
+    max_iter : most steps of a descent.
+
+    Attributes
+    ----------
+    traced : shape (2,), the labels that have a trace in the rows; others keep weights of zero.
+    constrained : whether both have one, so that their weights must be kept orthogonal.
+    scale : norm of the gradient at zero weights under the inverse Hessian there.
+    starts : one flat point that satisfies the constraints, or the two of a hard case.
+    point, tangent : the iterate, and the Lagrangian there.
+    memory : correction pairs since the last restart.
+    step, slope : what `inner_solve` proposes, and the derivative of the objective along it.
+    smallest_norm, idle_steps : of the gradient, and the steps since it was last halved.
+    n_evaluations, reason : points asked for so far, and why the descent ended.
+    """
+
+    def __init__(self, space: PairSpace, slopes: FloatArray, tol: float, rounding: float, max_iter: int):
+        self.space, self.max_iter = space, max_iter
+        self._lines = (2, len(space.spectrum.variance))
+        self.slopes = slopes.copy()
+        self.slopes[:-2] = space.allow(slopes[:-2].reshape(self._lines)).ravel()
+        self.model_at_zero = PairModel(space, np.full(2, CURVATURE_AT_ZERO))
+        downhill = self.slopes * self.model_at_zero.solve(self.slopes)
+        self.traced = np.sqrt(downhill[:-2].reshape(self._lines).sum(axis=1)) > MIN_LABEL_GRADIENT
+        self.constrained = bool(self.traced.all())
+        self._moving = np.concatenate([np.repeat(self.traced.astype(np.float64), self._lines[1]), np.ones(2)])
+        self.scale = float(np.sqrt(downhill.sum()))
+        self.gtol, self.rounding = tol * self.scale, rounding * self.scale
+        self.n_evaluations = 0
+
+    def setup(self, given: Pair | None, near: Near) -> None:
+        """Set `starts`: to a given pair, or to the solutions of the quadratic model."""
+        exact = None
+        if given is not None:
+            x = np.concatenate([self.space.coordinates(given.weights).ravel(), given.intercepts])
+            exact = retract(x, self.model_at_zero)
+        if exact is not None:
+            self.starts = [exact]
+        elif self.constrained:
+            models = [None if pair is None else pair.local for pair in near]
+            self.starts = best_of_model(self.space, self.slopes, models)
+        else:
+            self.starts = [-self._moving * self.model_at_zero.solve(self.slopes * self._moving)]
+
+    def solve(self) -> Asking[None]:
+        """Descend from the start that leads lowest; of two, both are followed up to a looser tolerance."""
+        start, *others = self.starts
+        if others:
+            loose = max(TWO_STARTS_TOL * self.scale, self.gtol)
+            yield from self.descend(start, loose)
+            first = self.point
+            yield from self.descend(others[0], loose)
+            start = first.x if first.value <= self.point.value else self.point.x
+        yield from self.descend(start, self.gtol)
+
+    def descend(self, start: FloatArray, gtol: float) -> Asking[None]:
+        """Take steps from `start`, which satisfies the constraints, until there is a reason to stop."""
+        self.point = yield from self.evaluate(start)
+        model = PairModel(self.space, curvature_of(self.point.losses))
+        self.tangent = _Tangent.at(self.point, model, constrained=self.constrained)
+        self.memory = CorrectionPairs(N_CORRECTIONS)
+        self.smallest_norm, self.idle_steps = np.inf, 0
+        for iteration in range(self.max_iter + 1):
+            self.update_model()
+            if self.check_convergence(gtol, iteration):
+                break
+            self.inner_solve()
+            accepted = yield from self.line_search()
+            if not accepted and not self.restart():
+                break
+
+    def evaluate(self, x: FloatArray) -> Asking[_Point]:
+        """Ask for losses and gradients at x, and add weight decay."""
+        losses, gradient = yield x
+        self.n_evaluations += 1
+        full = (gradient[:-2] + self.space.decay * x[:-2]).reshape(self._lines)
+        gradient = self._moving * np.concatenate([self.space.allow(full).ravel(), gradient[-2:]])
+        value = float(losses.sum()) + 0.5 * self.space.decay * float(x[:-2] @ x[:-2])
+        return _Point(x, value, gradient, losses)
+
+    def update_model(self) -> None:
+        """Build the model anew if the curvatures or the multiplier have moved since; sets `tangent`."""
+        model, curvature = self.tangent.model, curvature_of(self.point.losses)
+        multiplier = min(max(self.tangent.multiplier, -model.bound), model.bound)
+        same_curvature = (np.abs(curvature - model.curvature) <= MAX_MODEL_DRIFT * model.curvature).all()
+        if not (same_curvature and abs(multiplier - model.multiplier) <= MAX_MODEL_DRIFT * model.bound):
+            model = PairModel(self.space, curvature, self.tangent.multiplier)
+            self.tangent = _Tangent.at(self.point, model, constrained=self.constrained)
+
+    def check_convergence(self, gtol: float, iteration: int) -> bool:
+        """Whether to stop here; sets `reason`."""
+        norm = self.tangent.norm
+        if norm <= gtol:
+            self.reason = "gradient below tolerance"
+            return True
+        if norm <= 0.5 * self.smallest_norm:
+            self.smallest_norm, self.idle_steps = norm, 0
+        else:
+            self.idle_steps += 1
+        if norm <= self.rounding and self.idle_steps > MAX_IDLE_STEPS:
+            self.reason = "no step lowers the gradient"
+            return True
+        self.reason = f"the limit of {self.max_iter} iterations is reached"
+        return iteration == self.max_iter
+
+    def inner_solve(self) -> None:
+        """Minus the approximate inverse Hessian times the Lagrangian gradient; sets `step` and `slope`."""
+        tangent = self.tangent
+        full = self.memory.solve(tangent.gradient, lambda q: tangent.project(tangent.model.solve(q)))
+        self.step = -tangent.project(full)
+        self.slope = float(tangent.gradient @ self.step)
+
+    def line_search(self) -> Asking[bool]:
+        """Backtrack along the step, each point brought back onto the set; whether one was low enough.
+
+        Sets `point`, `tangent` and `memory` if so.
+        """
+        length = 1.0
+        for _ in range(MAX_LINE_SEARCH_POINTS if self.slope < 0 else 0):
+            moved = self.point.x + length * self.step
+            x = retract(moved, self.tangent.model) if self.constrained else moved
+            if x is None:
+                length *= 0.5
+                continue
+            x[:-2] = self.space.allow(x[:-2].reshape(self._lines)).ravel()
+            trial = yield from self.evaluate(x)
+            change = self._change(trial)
+            if change <= SUFFICIENT_DECREASE * length * self.slope:
+                self._accept(trial)
+                return True
+            # The minimum of the parabola through value and slope here and the value there.
+            bend = change / length - self.slope
+            length *= min(max(-0.5 * self.slope / bend if bend > 0 else 0.5, 0.1), 0.6)
+        return False
+
+    def _change(self, trial: _Point) -> float:
+        """Change of the objective; where it is small, that of the Lagrangian, which is the same on the set."""
+        tangent = self.tangent  # its gradient has nothing across the tangent space, where steps have rounding errors
+        across = tangent.multiplier * swapped(trial.x) if tangent.multiplier else 0.0
+        gradients = tangent.gradient + trial.gradient + across
+        return objective_change(trial.value - self.point.value, gradients, trial.x - self.point.x)
+
+    def _accept(self, trial: _Point) -> None:
+        """Move to a point, and remember what the step has taught."""
+        after = _Tangent.at(trial, self.tangent.model, constrained=self.constrained)
+        before = self.point.gradient + after.multiplier * self.tangent.t  # under the new multiplier
+        self.memory.add(trial.x - self.point.x, after.gradient - before)
+        self.point, self.tangent = trial, after
+
+    def restart(self) -> bool:
+        """Forget the correction pairs after a failed line search; False if there were none, which ends the descent."""
+        if not len(self.memory):
+            self.reason = "no step lowers the objective"
+            return False
+        self.memory.clear()
+        return True
+
+    def finalize(self, dtype: np.dtype[Any]) -> Pair:
+        """The pair at the last iterate, how the descent ended, and the model of the losses there."""
+        x, point = self.point.x, self.point
+        a = x[:-2].reshape(self._lines)
+        slopes = point.gradient[:-2].reshape(self._lines) - self.space.decay * a
+        end = DescentResult(x, point.value, self.tangent.norm, self.reason)
+        outcome = outcome_of(end, self.gtol, self.scale, dtype, self.n_evaluations)
+        local = LocalModel(a, slopes, curvature_of(point.losses))
+        return Pair(self.space.spectrum.weights(a), x[-2:], outcome, local)
 
 
 def solve_pair(
@@ -98,80 +649,34 @@ def solve_pairs(
 
     Non-convergence is an outcome with a reason; the weights are then those of the last iterate.
     """
-    found: list[Pair | None] = [None] * len(spaces)
-    asking: dict[int, tuple[Asking, float]] = {}
+    found: dict[int, Pair] = {}
+    descents: dict[int, PairDescent] = {}
     dtype, d = losses.rows.dtype, losses.rows.n_features
-    rounding = rounding_error(dtype)
     for k, space in enumerate(spaces):
         require_room(space.freedom, d)
-        chance, slopes = float(at_zero[0][k].sum()), at_zero[1][k].copy()
-        r = len(space.spectrum.variance)
-        slopes[:-2] = space.allow(slopes[:-2].reshape(2, r)).ravel()
-        downhill = slopes * PairModel(space, np.full(2, QUARTER)).solve(slopes)
-        traced = np.sqrt(downhill[:-2].reshape(2, r).sum(axis=1)) > TRACE
-        if not traced.any():
+        descent = PairDescent(space, at_zero[1][k], tol, rounding_error(dtype), max_iter)
+        if not descent.traced.any():
+            chance = float(at_zero[0][k].sum())
             outcome = Outcome(True, "no label has a linear trace in these rows", chance, 0.0, 1)
             found[k] = Pair(np.zeros((2, d)), np.zeros(2), outcome)
             continue
-        models = [None if pair is None else pair.local for pair in (near[k] if near is not None else (None, None))]
-        begin = _starts(space, slopes, traced, None if starts is None else starts[k], models)
-        scale = float(np.sqrt(downhill.sum()))
-        asking[k] = (_lowest(space, begin, traced, (tol * scale, rounding * scale, RACE * scale), max_iter), scale)
-    answered = _answer_all(losses, {k: descent for k, (descent, _) in asking.items()})
-    for k, ((end, local), evaluations) in answered.items():
-        scale, space = asking[k][1], spaces[k]
-        outcome = outcome_of(end, tol * scale, scale, dtype, evaluations)
-        weights = space.spectrum.weights(end.x[:-2].reshape(2, -1))
-        found[k] = Pair(weights, end.x[-2:], outcome, local)
-    return [pair for pair in found if pair is not None]
+        descent.setup(None if starts is None else starts[k], (None, None) if near is None else near[k])
+        descents[k] = descent
+    _drive(losses, descents)
+    return [found[k] if k in found else descents[k].finalize(dtype) for k in range(len(spaces))]
 
 
-def _starts(
-    space: PairSpace, slopes: FloatArray, traced: BoolArray, given: Pair | None, near: Sequence[LocalModel | None]
-) -> list[FloatArray]:
-    """Flat points that satisfy the constraints; labels without a trace have weights zero."""
-    if given is not None:
-        x = np.concatenate([space.coordinates(given.weights).ravel(), given.intercepts])
-        exact = retract(x, PairModel(space, np.full(2, QUARTER)))
-        if exact is not None:
-            return [exact]
-    if traced.all():
-        return best_of_model(space, slopes, near)
-    moving = np.concatenate([np.repeat(traced.astype(np.float64), len(slopes) // 2 - 1), np.ones(2)])
-    return [-moving * PairModel(space, np.full(2, QUARTER)).solve(slopes * moving)]
-
-
-def _lowest(
-    space: PairSpace, starts: list[FloatArray], traced: BoolArray, bounds: tuple[float, float, float], max_iter: int
-) -> Asking:
-    """Descend from the start that leads lowest; of two, both are followed until the gradient is below a looser bound.
-
-    `bounds` on the gradient: for the end, of its rounding error, and for the choice.
-    """
-    gtol, rounding, race = bounds
-    if len(starts) > 1:
-        first, _ = yield from descend_pair(space, starts[0], traced, max(race, gtol), rounding, max_iter)
-        second, _ = yield from descend_pair(space, starts[1], traced, max(race, gtol), rounding, max_iter)
-        starts = [first.x if first.value <= second.value else second.x]
-    return (yield from descend_pair(space, starts[0], traced, gtol, rounding, max_iter))
-
-
-def _answer_all(losses: PairLosses, descents: dict[int, Asking]) -> dict[int, tuple[tuple[Descended, LocalModel], int]]:
-    """Drive descents side by side to their ends: what each returned, and after how many evaluations."""
-    ends: dict[int, tuple[tuple[Descended, LocalModel], int]] = {}
-    questions = {k: next(descent) for k, descent in descents.items()}
-    rounds = 0
-    while questions:
-        rounds += 1
-        which = list(questions)
-        values, gradients = losses(np.stack(list(questions.values())), which)
-        questions = {}
+def _drive(losses: PairLosses, descents: dict[int, PairDescent]) -> None:
+    """Run descents side by side to their ends; each round is one visit of the rows, for all that still ask."""
+    running = {k: descent.solve() for k, descent in descents.items()}
+    points = {k: next(steps) for k, steps in running.items()}
+    while points:
+        which = list(points)
+        values, gradients = losses(np.stack(list(points.values())), which)
+        points = {}
         for k, value, gradient in zip(which, values, gradients, strict=True):
-            try:
-                questions[k] = descents[k].send((value, gradient))
-            except StopIteration as done:
-                ends[k] = (done.value, rounds)
-    return ends
+            with suppress(StopIteration):  # it has ended and asks for nothing
+                points[k] = running[k].send((value, gradient))
 
 
 def require_room(freedom: int, n_features: int) -> None:
@@ -186,10 +691,10 @@ def require_room(freedom: int, n_features: int) -> None:
 
 def directions(pair: Pair) -> FloatArray:
     """Unit directions v_s, v_y of a pair, shape (2, d), orthogonal to machine precision; zero for zero weights."""
-    v_s = _unit(pair.weights[CONCEPT])
-    return np.stack([v_s, _unit(pair.weights[MAIN] - v_s * (v_s @ pair.weights[MAIN]))])
 
+    def unit(vector: FloatArray) -> FloatArray:
+        length = float(np.linalg.norm(vector))
+        return vector / length if length > 0 else vector
 
-def _unit(vector: FloatArray) -> FloatArray:
-    length = float(np.linalg.norm(vector))
-    return vector / length if length > 0 else vector
+    v_s = unit(pair.weights[CONCEPT])
+    return np.stack([v_s, unit(pair.weights[MAIN] - v_s * (v_s @ pair.weights[MAIN]))])

@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from unspur._typing import FloatArray
 from unspur.exceptions import NotConvergedWarning
-from unspur.solvers.descent import Descended
+from unspur.solvers.lbfgs import DescentResult
 
+#: Gradient at zero weights, under the inverse Hessian there, below which a label has no trace in the rows: what there
+#: is to gain, its square, is below the rounding error of the objective.
+MIN_LABEL_GRADIENT = 1e-7
 #: Packages that a warning is not of.
 _OURS = ("unspur", "contextlib", "sklearn")
 #: What did not converge so far in the block of `one_warning`: of each kind the first text, and how many there were.
@@ -84,7 +86,7 @@ def rounding_error(dtype: np.dtype[Any]) -> float:
     return 100.0 * float(np.finfo(dtype).eps)
 
 
-def outcome_of(end: Descended, gtol: float, scale: float, dtype: np.dtype[Any], evaluations: int) -> Outcome:
+def outcome_of(end: DescentResult, gtol: float, scale: float, dtype: np.dtype[Any], evaluations: int) -> Outcome:
     """Judge a descent: solved when the gradient is below `gtol`, or as small as rows of this type let it become."""
     converged = end.gradient <= max(gtol, rounding_error(dtype) * scale)
     reason = end.reason
@@ -93,26 +95,3 @@ def outcome_of(end: Descended, gtol: float, scale: float, dtype: np.dtype[Any], 
     elif not converged:
         reason += f" at a relative gradient of {end.gradient / scale:.0e} after {evaluations} evaluations"
     return Outcome(converged, reason, end.value, end.gradient / scale, evaluations)
-
-
-@dataclass(frozen=True, slots=True)
-class LocalModel:
-    """Losses of both labels around a solution: where it is, their slopes there, (2, r) both, and their curvatures (2,).
-
-    In the coordinates of the solver, and without weight decay: so it says something about problems that differ in their
-    weight decay or in what they stay away from.
-    """
-
-    at: FloatArray
-    slopes: FloatArray
-    curvature: FloatArray
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """Orthogonal weights for both labels, shape (2, d): line 0 for the concept, line 1 for the main task."""
-
-    weights: FloatArray
-    intercepts: FloatArray
-    outcome: Outcome
-    local: LocalModel | None = None

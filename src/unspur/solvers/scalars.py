@@ -1,23 +1,143 @@
-"""Fit ``t = γ x + b`` along given scores: Newton's method on sums, all models at once."""
+"""Two-scalar logistic models ``t = γ x + b`` along one-dimensional scores: their sums, and Newton's method, q at once.
+
+Conventions
+-----------
+- q models, m rows of a block. A *score* turns a block of projected rows into x (q, m), one line per model. Two are
+  needed: a linear one (`LinearScore`), and one that takes for each row the column of the fold that row is held out in
+  (`FoldScore`).
+- γ and b are of shape (q,), on standardised scores. A sum is (6, q): loss, ∂γ, ∂b, ∂γγ, ∂γb, ∂bb.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
-from unspur._typing import BoolArray, FloatArray, IntArray
-from unspur.rows import RowSource, Weighting
-from unspur.sums.scalars import ScalarLoss, Score, ScoreMoments, Standardisation
+from unspur._arrays import at_least, empty64, like, lines, namespace, one_of_each, place
+from unspur._typing import Array, BoolArray, FloatArray, IntArray
+from unspur.rows import Block, RowSource, Weighting
+from unspur.solvers.logistic import loss_and_probability
+
+Score: TypeAlias = Callable[[Block], Array]
 
 #: Penalty on ½γ² per unit variance of the score, in rows: a prior on γ with a standard deviation of 100, which no
 #: test can feel. A score that separates the classes has nothing else to hold γ once one of the few rows beside the gap
 #: is left out, and one Newton step from there would end anywhere.
-RIDGE_ROWS = 1e-4
+RIDGE_IN_ROWS = 1e-4
 #: The least of it, as a share of all rows: keeps γ finite however many there are.
-RIDGE = 1e-8
+MIN_RIDGE = 1e-8
 #: Least curvature in b: all rows far out on the flat part of the loss leave less than rounding error.
-FLAT = 1e-12
+MIN_CURVATURE = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class LinearScore:
+    """``x = directions @ z``, with `directions` of shape (q, width)."""
+
+    directions: FloatArray
+
+    def __call__(self, block: Block) -> Array:
+        """Scores of shape (q, m)."""
+        return like(self.directions, block.z) @ block.z.T
+
+
+@dataclass(frozen=True, slots=True)
+class FoldScore:
+    """Column ``offset + fold − 1`` of each row, for q = 2 models; rows of fold 0 get column `offset`.
+
+    With `other`, the second model has columns of its own, from there on. `folds` columns belong to each.
+    """
+
+    offset: int
+    folds: int
+    other: int | None = None
+
+    def __call__(self, block: Block) -> Array:
+        """Scores of shape (2, m)."""
+        xp = namespace(block.z)
+        if self.other is None:
+            return xp.broadcast_to(self._columns(block, self.offset), (2, len(block.z)))
+        return xp.stack([self._columns(block, self.offset), self._columns(block, self.other)])
+
+    def _columns(self, block: Block, offset: int) -> Array:
+        if self.folds == 1:  # the same column for all
+            return block.z[:, offset]
+        return one_of_each(block.z, offset + at_least(block.fold - 1, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Standardisation:
+    """Weighted mean and standard deviation of each score, shape (q,); deviation 1 for a constant score."""
+
+    mean: FloatArray
+    deviation: FloatArray
+
+    def __call__(self, scores: Array) -> Array:
+        """Scores with mean zero and unit variance."""
+        return (scores - like(self.mean[:, None], scores)) / like(self.deviation[:, None], scores)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreMoments:
+    """Moments of each score and its label (0 or 1): Σω, Σω², Σω x, Σω x², Σω y and Σω y x, shape (6, q)."""
+
+    score: Score
+    label: IntArray
+    weighting: Weighting
+
+    def __call__(self, block: Block) -> FloatArray:
+        """Moments over one block."""
+        x, omega = self.score(block), self.weighting(block)
+        positive = block.targets * omega  # (2, m)
+        label = place(self.label, omega)
+        moments = empty64((6, len(x)), omega)
+        moments[0] = omega.sum()
+        moments[1] = omega @ omega
+        moments[2] = x @ omega
+        moments[3] = (x * x) @ omega
+        moments[4] = positive.sum(1)[label]
+        moments[5] = one_of_each(x @ positive.T, label)
+        return moments
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarLoss:
+    """Loss, gradient and Hessian of each model in (γ, b) on standardised scores; a call returns shape (6, q).
+
+    The rows of the result: loss, ∂γ, ∂b, ∂γγ, ∂γb, ∂bb.
+    """
+
+    gamma: FloatArray
+    intercept: FloatArray
+    score: Score
+    standardise: Standardisation
+    label: IntArray
+    weighting: Weighting
+
+    def __call__(self, block: Block) -> FloatArray:
+        """Sums over one block."""
+        x, omega = self.standardise(self.score(block)), self.weighting(block)
+        logits = like(self.gamma[:, None], x) * x
+        logits += like(self.intercept[:, None], x)
+        targets = lines(block.targets, self.label)
+        losses, p = loss_and_probability(logits, targets)
+        sums = empty64((6, len(x)), omega)
+        sums[0] = losses @ omega
+        curvature = p * (1.0 - p)
+        p -= targets
+        residual = p
+        sums[2] = residual @ omega
+        sums[5] = curvature @ omega
+        residual *= x
+        sums[1] = residual @ omega
+        curvature *= x
+        sums[4] = curvature @ omega
+        curvature *= x
+        sums[3] = curvature @ omega
+        return sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +172,7 @@ def fit_scalars(
     variance = np.maximum(second / total - mean**2, 0.0)
     constant = variance <= 1e-24 * np.maximum(second / total, np.finfo(np.float64).tiny)
     standardise = Standardisation(mean, np.where(constant, 1.0, np.sqrt(variance)))
-    ridge = np.maximum(RIDGE, RIDGE_ROWS * squares / total**2)  # Σω² / (Σω)²: the weight of one row
+    ridge = np.maximum(MIN_RIDGE, RIDGE_IN_ROWS * squares / total**2)  # Σω² / (Σω)²: the weight of one row
     penalty = ridge + decay / standardise.deviation**2
 
     def evaluate(theta: FloatArray) -> FloatArray:
@@ -84,7 +204,7 @@ def fit_scalars(
 def _newton_step(sums: FloatArray) -> FloatArray:
     """H⁻¹ g for every model, shape (2, q)."""
     g, b, gg, gb, bb = sums[1:]
-    bb = np.maximum(bb, FLAT)
+    bb = np.maximum(bb, MIN_CURVATURE)
     return np.asarray(np.stack([bb * g - gb * b, gg * b - gb * g]) / (gg * bb - gb**2))
 
 

@@ -1,24 +1,42 @@
-"""The paper's solver for a pair: minibatch SGD with momentum and early stopping.
+"""The paper's solvers, for pairs and for last layers: minibatch SGD with momentum and early stopping.
 
-Offered to explain published numbers; `solvers.orthogonal_pair` solves the same problem exactly and faster. Weight
-decay is absolute here, and applies to the parameters as in the paper's program, because its published values are.
+Offered to explain published numbers; `solvers.orthogonal_pair`, `solvers.logistic` and `solvers.softmax` solve the same
+problems exactly and faster. Weight decay is absolute here, and applies to all parameters and intercepts, because the
+published values do.
+
+Conventions
+-----------
+- q labels or k logits, d features. Parameters are two arrays, weights (q, d) and intercepts (q, 1).
+- Batches are drawn by row weight, so within a batch rows count alike.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
-from unspur._typing import FloatArray
-from unspur.rows import CONCEPT, MAIN, RowSource, Weighting
-from unspur.solvers.outcome import Outcome, Pair
+from unspur._typing import Array, FloatArray
+from unspur.rows import CONCEPT, MAIN, Block, RowSource, Weighting
+from unspur.solvers.logistic import LogisticLosses
+from unspur.solvers.orthogonal_pair import Pair
+from unspur.solvers.outcome import Outcome
+from unspur.solvers.softmax import CellLosses, FitOutcome, LinearLogits, LinearModel, loss_and_residual
 from unspur.subspace import Subspace
-from unspur.sums.logistic import LogisticLosses
 
-#: All weights start here. Zero would leave the projection off w_s undefined.
+#: All weights of a pair start here. Zero would leave the projection off w_s undefined.
 FIRST_WEIGHT = 1e-7
+#: Largest loss, in units of chance, that has not diverged: with nothing left to learn it hovers about chance.
+MAX_LOSS_OVER_CHANCE = 1.05
+
+#: Weights (q, d) and intercepts (q, 1).
+Parameters: TypeAlias = tuple[FloatArray, ...]
+#: Weights of the rows of a batch, from their losses and cells.
+BatchWeights: TypeAlias = Callable[[FloatArray, Array], FloatArray]
+#: What early stopping of a last layer looks at.
+Watch: TypeAlias = Callable[[LinearLogits], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +49,53 @@ class SGDSettings:
     batch_size: int = 128
     max_epochs: int = 50
     patience: int = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Parameters of the best epoch, what was watched there, epochs in all, and whether patience ended them."""
+
+    parameters: Parameters
+    value: float
+    epochs: int
+    stopped_early: bool
+
+    def reason(self, settings: SGDSettings) -> str:
+        """Why it ended. Stopping at the last epoch is how the paper's schedule ends, and not a failure of it."""
+        if self.stopped_early:
+            return f"no improvement for {settings.patience} epochs"
+        return f"{self.epochs} epochs, still improving"
+
+
+def _run(
+    rows: RowSource,
+    weighting: Weighting,
+    settings: SGDSettings,
+    rng: np.random.Generator,
+    parameters: Parameters,
+    gradient: Callable[[Parameters, Block], Parameters],
+    watch: Callable[[Parameters], float] | None,
+) -> _Run:
+    """The loop. `gradient` is that of a batch; `watch` is measured after each epoch, and its best epoch is kept.
+
+    Without `watch` all epochs are run and the last parameters kept.
+    """
+    velocity: Parameters = tuple(map(np.zeros_like, parameters))
+    best, value = parameters, np.inf
+    waited = epoch = 0
+    with np.errstate(over="ignore", invalid="ignore"):  # a learning rate that diverges is an outcome
+        while epoch < settings.max_epochs and waited < settings.patience:
+            epoch += 1
+            for block in rows.minibatches(settings.batch_size, rng, weighting):
+                slopes = gradient(parameters, block)
+                velocity = tuple(settings.momentum * v + g for v, g in zip(velocity, slopes, strict=True))
+                parameters = tuple(p - settings.learning_rate * v for p, v in zip(parameters, velocity, strict=True))
+            there = -np.inf if watch is None else watch(parameters)
+            if watch is None or there < value:
+                best, value, waited = parameters, there, 0
+            else:
+                waited += 1
+    return _Run(best, value, epoch, waited >= settings.patience)
 
 
 def solve_pair_by_sgd(
@@ -48,12 +113,8 @@ def solve_pair_by_sgd(
     the best weights are kept once it has not improved for `patience` epochs. The main-task weights are those of
     ``(I − P_{w_s}) u``. The objective reported is the best validation loss.
     """
-    first = np.tile(_first_weights(away_from), (2, 1))
-    weights, intercepts, outcome = _train(
-        rows, weighting, validation, centre, away_from, settings, rng, first, effective_weights, chain_to_parameters,
-        None,
-    )  # fmt: skip
-    return Pair(weights, intercepts, outcome)
+    problem = _LabelProblem(rows, weighting, validation, centre, away_from, settings, None)
+    return Pair(*problem.solve(rng))
 
 
 def solve_logistic_by_sgd(
@@ -67,63 +128,64 @@ def solve_logistic_by_sgd(
     label: int,
 ) -> tuple[FloatArray, float, Outcome]:
     """Weights (d,) for one label, orthogonal to `away_from`, and intercept; trained like a pair."""
-    weights, intercepts, outcome = _train(
-        rows, weighting, validation, centre, away_from, settings, rng,
-        _first_weights(away_from)[None], lambda parameters: parameters, lambda _, gradient: gradient, label,
-    )  # fmt: skip
+    problem = _LabelProblem(rows, weighting, validation, centre, away_from, settings, label)
+    weights, intercepts, outcome = problem.solve(rng)
     return weights[0], float(intercepts[0]), outcome
 
 
-def _train(
-    rows: RowSource,
-    weighting: Weighting,
-    validation: Weighting,
-    centre: FloatArray,
-    away_from: Subspace,
-    settings: SGDSettings,
-    rng: np.random.Generator,
-    parameters: FloatArray,
-    effective: Callable[[FloatArray], FloatArray],
-    chain: Callable[[FloatArray, FloatArray], FloatArray],
-    only: int | None,
-) -> tuple[FloatArray, FloatArray, Outcome]:
-    """The loop: `effective` turns parameters (q, d) into weights, `chain` the weights' gradient into theirs."""
-    q = len(parameters)
-    intercepts = np.full(q, FIRST_WEIGHT)
-    velocity, velocity_b = np.zeros_like(parameters), np.zeros(q)
-    equal = Weighting(np.ones_like(weighting.factor))
-    best = (np.inf, effective(parameters), intercepts)
-    waited = epoch = 0
-    while epoch < settings.max_epochs and waited < settings.patience:
-        epoch += 1
-        for block in rows.minibatches(settings.batch_size, rng, weighting):
-            # Rows were drawn by weight, so within the batch they count alike.
-            batch = replace(block, weight=np.full(len(block.cell), 1.0 / len(block.cell)))
-            mean = LogisticLosses.of_one(effective(parameters), intercepts, centre, equal, centred=True, only=only)(
-                batch
+@dataclass(frozen=True, slots=True)
+class _LabelProblem:
+    """Logistic regression of the label `only`, or of both labels with weights that are orthogonal (None)."""
+
+    rows: RowSource
+    weighting: Weighting
+    validation: Weighting
+    centre: FloatArray
+    away_from: Subspace
+    settings: SGDSettings
+    only: int | None
+
+    def weights(self, parameters: FloatArray) -> FloatArray:
+        """Weights (q, d) of the parameters (q, d)."""
+        return effective_weights(parameters) if self.only is None else parameters
+
+    def gradient(self, parameters: Parameters, block: Block) -> Parameters:
+        """Mean gradient of a batch, with weight decay."""
+        theta, intercepts = parameters
+        batch = replace(block, weight=np.full(len(block.cell), 1.0 / len(block.cell)))
+        equal = Weighting(np.ones_like(self.weighting.factor))
+        weights = self.weights(theta)
+        losses = LogisticLosses.of_one(weights, intercepts[:, 0], self.centre, equal, centred=True, only=self.only)
+        sums = losses(batch)[0]
+        slopes = chain_to_parameters(theta, sums[:, 2:]) if self.only is None else sums[:, 2:]
+        decay = self.settings.weight_decay
+        return self.away_from.reject((slopes + decay * theta).T).T, sums[:, 1:2] + decay * intercepts
+
+    def validation_loss(self, weights: FloatArray, intercepts: FloatArray) -> float:
+        """Loss of the validation rows, both labels together."""
+        losses = LogisticLosses.of_one(weights, intercepts, self.centre, self.validation, only=self.only)
+        return float(self.rows.sum(losses)[0, :, 0].sum())
+
+    def solve(self, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, Outcome]:
+        """Weights (q, d), intercepts (q,), and how it ended; never beating chance is a failure."""
+        q = 2 if self.only is None else 1
+        start = (np.tile(_first_weights(self.away_from), (q, 1)), np.full((q, 1), FIRST_WEIGHT))
+
+        def watch(parameters: Parameters) -> float:
+            return self.validation_loss(self.weights(parameters[0]), parameters[1][:, 0])
+
+        run = _run(self.rows, self.weighting, self.settings, rng, start, self.gradient, watch)
+        weights, intercepts = self.weights(run.parameters[0]), run.parameters[1][:, 0]
+        chance = self.validation_loss(np.zeros_like(weights), np.zeros(q))
+        improved = bool(run.value <= MAX_LOSS_OVER_CHANCE * chance)
+        reason = run.reason(self.settings)
+        if not improved:
+            reason = (
+                f"diverged: the validation loss is {run.value:.3g} after {run.epochs} epochs, "
+                f"and {chance:.3g} at zero weights"
             )
-            gradient = chain(parameters, mean[0, :, 2:])
-            gradient = away_from.reject((gradient + settings.weight_decay * parameters).T).T
-            velocity = settings.momentum * velocity + gradient
-            velocity_b = settings.momentum * velocity_b + mean[0, :, 1] + settings.weight_decay * intercepts
-            parameters = parameters - settings.learning_rate * velocity
-            intercepts = intercepts - settings.learning_rate * velocity_b
-        held_out = LogisticLosses.of_one(effective(parameters), intercepts, centre, validation, only=only)
-        value = float(rows.sum(held_out)[0, :, 0].sum())
-        if value < best[0]:
-            best, waited = (value, effective(parameters), intercepts), 0
-        else:
-            waited += 1
-    value, weights, intercepts = best
-    stopped = waited >= settings.patience
-    reason = f"no improvement for {settings.patience} epochs" if stopped else f"{epoch} epochs, still improving"
-    # Stopping at the last epoch is how the paper's schedule ends, not a failure of it; never beating chance is one.
-    nothing = LogisticLosses.of_one(np.zeros_like(weights), np.zeros(q), centre, validation, only=only)
-    chance = float(rows.sum(nothing)[0, :, 0].sum())
-    improved = bool(value <= 1.05 * chance)  # with nothing left to learn it hovers about chance
-    if not improved:
-        reason = f"diverged: the validation loss is {value:.3g} after {epoch} epochs, and {chance:.3g} at zero weights"
-    return weights, intercepts, Outcome(improved, reason, value, float("nan"), epoch, "Lower learning_rate.")
+        outcome = Outcome(improved, reason, run.value, float("nan"), run.epochs, "Lower learning_rate.")
+        return weights, intercepts, outcome
 
 
 def _first_weights(away_from: Subspace) -> FloatArray:
@@ -149,3 +211,90 @@ def chain_to_parameters(parameters: FloatArray, gradient: FloatArray) -> FloatAr
     squared = float(w_s @ w_s)
     k, along = float(w_s @ u) / squared, float(w_s @ g) / squared
     return np.stack([gradient[CONCEPT] - k * g - along * (u - 2.0 * k * w_s), g - along * w_s])
+
+
+def alike(losses: FloatArray, cell: Array) -> FloatArray:  # noqa: ARG001 — one signature for all
+    """The mean of the batch: rows were drawn by weight, so within it they count alike."""
+    return np.full(len(losses), 1.0 / len(losses))
+
+
+@dataclass
+class RunningGroupWeights:
+    """Group DRO's adversary: ``q_g ← q_g exp(η (L_g + a_g))`` with L_g the mean loss of group g in each batch.
+
+    Groups without a row in the batch have loss 0 there, as in the authors' program.
+    """
+
+    q: FloatArray
+    adjustments: FloatArray
+    step_size: float
+
+    def __call__(self, losses: FloatArray, cell: Array) -> FloatArray:
+        """Row weights q_g / n_g of the batch, after q has moved."""
+        count = np.maximum(np.bincount(cell, minlength=len(self.q)), 1)
+        mean = np.bincount(cell, weights=losses, minlength=len(self.q)) / count
+        raised = self.step_size * (mean + self.adjustments)
+        q = self.q * np.exp(raised - raised.max())  # only ratios count
+        self.q = q / q.sum()
+        return np.asarray((self.q / count)[cell])
+
+
+def solve_softmax_by_sgd(
+    rows: RowSource,
+    weighting: Weighting,
+    centre: FloatArray,
+    n_logits: int,
+    settings: SGDSettings,
+    rng: np.random.Generator,
+    *,
+    watch: Watch | None,
+    batch_weights: BatchWeights = alike,
+    start: LinearModel | None = None,
+) -> LinearModel:
+    """Logits ``W (z − centre) + b`` by SGD on batches drawn by `weighting`.
+
+    `watch` is measured after each epoch; the best weights are kept once it has not improved for `patience` epochs.
+    Without it, all `max_epochs` epochs are run and the last weights returned.
+    """
+
+    def logits(parameters: Parameters) -> LinearLogits:
+        return LinearLogits(parameters[0], parameters[1][:, 0], centre, centred=True)
+
+    def gradient(parameters: Parameters, block: Block) -> Parameters:
+        current = logits(parameters)
+        z = current.rows(block)
+        losses, residual = loss_and_residual(current.of(z), block.targets[MAIN])
+        residual *= batch_weights(losses, block.cell)
+        slopes = (residual @ z, residual.sum(axis=1, keepdims=True))
+        return slopes[0] + settings.weight_decay * parameters[0], slopes[1] + settings.weight_decay * parameters[1]
+
+    first: Parameters = (np.zeros((n_logits, rows.n_features)), np.zeros((n_logits, 1)))
+    if start is not None:
+        first = (start.weights, start.intercepts[:, None])
+    watched = None if watch is None else lambda parameters: watch(logits(parameters))
+    run = _run(rows, weighting, settings, rng, first, gradient, watched)
+    with np.errstate(over="ignore", invalid="ignore"):
+        at_start, at_end = (
+            float(rows.sum(CellLosses(logits(end), len(weighting.factor))) @ weighting.factor)
+            for end in (first, run.parameters)
+        )
+    if watch is None:
+        outcome = FitOutcome(True, f"{run.epochs} epochs", at_end, float("nan"), run.epochs)
+    else:
+        outcome = _layer_outcome(run, at_start, at_end, float(np.log(max(n_logits, 2))), settings)
+    return LinearModel(run.parameters[0], run.parameters[1][:, 0], centre, outcome)
+
+
+def _layer_outcome(run: _Run, at_start: float, at_end: float, chance: float, settings: SGDSettings) -> FitOutcome:
+    """A training loss above start and chance is a failure; group DRO gives some of the mean for its worst group.
+
+    (The loss that is watched may rise above chance without harm: that of a small group does while the rest is learnt.)
+    """
+    reason = run.reason(settings)
+    improved = bool(np.isfinite(run.value) and at_end <= MAX_LOSS_OVER_CHANCE * max(at_start, chance))
+    if not improved:
+        reason = (
+            f"diverged: training loss {at_end:.3g} after {run.epochs} epochs, {at_start:.3g} at the start, "
+            f"{chance:.3g} by chance"
+        )
+    return FitOutcome(improved, reason, run.value, float("nan"), run.epochs, "Lower learning_rate.")

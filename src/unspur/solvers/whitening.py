@@ -16,17 +16,19 @@ from unspur._threads import one_scipy_thread
 from unspur._typing import FloatArray
 from unspur.exceptions import InputError
 from unspur.rows import FAR, RowSource, Weighting
+from unspur.solvers.statistics import Moments, keeps_digits
 from unspur.subspace import Subspace
-from unspur.sums.moments import Moments, keeps_digits
 
 #: Standard deviations along an eigenvector below this share of the largest are rounding noise, of the stored rows or of
 #: the second moment.
-NOISE = {4: 1e-5, 8: 3e-7}
+MIN_DEVIATION_SHARE = {4: 1e-5, 8: 3e-7}
 #: The same for columns, whose variances are sums of squares and keep all their digits.
-COLUMN_NOISE = {4: 1e-6, 8: 1e-12}
+MIN_COLUMN_SHARE = {4: 1e-6, 8: 1e-12}
+#: Eigenvalues below this share of the largest have lost half of their digits or more.
+MIN_EIGENVALUE_SHARE = 1e-8
 #: Smallest share of a column's variance that the columns before it may leave unexplained for the rows to count as
 #: of full rank without an eigenvalue decomposition.
-CLEARLY_FULL = 1e-6
+MIN_FULL_RANK_PIVOT = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +70,11 @@ class Geometry:
         far = bool(np.max(np.abs(moments.mean)) > FAR * deviation.max())
         if variance.min() > 0:
             correlation = second / np.outer(deviation, deviation)
-            level = deviation.min() > COLUMN_NOISE[itemsize] * deviation.max()
-            if level and _smallest_pivot(correlation) > max(CLEARLY_FULL, 10.0 * moments.noise):
+            level = deviation.min() > MIN_COLUMN_SHARE[itemsize] * deviation.max()
+            if level and _smallest_pivot(correlation) > max(MIN_FULL_RANK_PIVOT, 10.0 * moments.noise):
                 return cls(moments.mean, second, None, None, far)
         values, vectors = np.linalg.eigh(second)
-        real = values > values[-1] * NOISE[itemsize] ** 2
+        real = values > values[-1] * MIN_DEVIATION_SHARE[itemsize] ** 2
         return cls(moments.mean, second, vectors[:, real], values[real], far)
 
     @property
@@ -84,6 +86,23 @@ class Geometry:
     def mean_variance(self) -> float:
         """tr(C) / rank(C): the unit in which weight decay is given."""
         return float(np.trace(self.second)) / self.rank
+
+    def principal_axes(self) -> tuple[FloatArray, FloatArray]:
+        """Eigenvectors (d, r) of the second moment on its range, and variances (r,), also those rounding swallows.
+
+        Beside a large eigenvalue, those sixteen orders below have no digits left; in the complement of its eigenvector
+        they do. So the small ones are looked for again among themselves.
+        """
+        if self.range_basis is not None and self.range_variance is not None:
+            return self.range_basis, self.range_variance
+        variance, axes = np.linalg.eigh(self.second)
+        count = len(variance)
+        while (small := int(np.sum(variance[:count] < MIN_EIGENVALUE_SHARE * variance[count - 1]))) and small < count:
+            kept = axes[:, :small]
+            variance[:small], turn = np.linalg.eigh(kept.T @ self.second @ kept)
+            axes[:, :small] = kept @ turn
+            count = small
+        return axes, np.maximum(variance, np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,15 +26,15 @@ from scipy.special import logsumexp
 
 from unspur._typing import FloatArray
 from unspur.rows import RowSource, Weighting
-from unspur.solvers.softmax import LinearModel, SoftmaxObjective, cell_losses, minimise, whitening_of
-from unspur.sums.softmax import n_logits
+from unspur.solvers.softmax import LinearModel, SoftmaxObjective, cell_losses, n_logits, solve_whitened, whitening_of
 
-#: Step sizes 1/μ grow by GROWTH from 1/FIRST to 1/LAST: large steps converge fast and are badly conditioned.
-FIRST, LAST, GROWTH = 0.1, 1e-5, 3.0
+#: The temperature μ falls from the first value to the last by this factor: large steps 1/μ converge fast and are badly
+#: conditioned.
+FIRST_TEMPERATURE, LAST_TEMPERATURE, COOLING = 0.1, 1e-5, 3.0
 #: Most proximal steps, and most of them that the optimiser may leave unsolved. Each takes some ten to fifty passes.
-MOST_STEPS, MOST_UNSOLVED = 60, 3
+MAX_STEPS, MAX_UNSOLVED_STEPS = 60, 3
 #: Least weight of a group at the start of a step: one that has died away may be the worst again.
-FLOOR = 1e-12
+MIN_GROUP_WEIGHT = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,21 +116,21 @@ def solve_worst_group(
     # float64: an error of the losses comes back in q divided by μ.
     plain = SoftmaxObjective(rows, balanced, whitening, n_logits(n_classes), precise=True)
     x, scale = plain.start()
-    step = SmoothedWorst(plain, totals, adjustments, equal, FIRST)
+    step = SmoothedWorst(plain, totals, adjustments, equal, FIRST_TEMPERATURE)
     chance = float(np.log(n_classes))
     gap, unsolved = np.inf, 0
-    for _ in range(MOST_STEPS):
+    for _ in range(MAX_STEPS):
         # While the gap is wide, steps need not be solved further than it can tell.
         exact = max(tol, min(1e-2, 1e-2 * gap))
-        x, outcome = minimise(step, x, scale, exact, max_iter)
+        x, outcome = solve_whitened(step, x, scale, exact, max_iter)
         adjusted = step.adjusted(x)
         q = step.posterior(adjusted)[1]
         gap = float(adjusted[present].max() - q @ adjusted)
         unsolved += not outcome.converged
-        if (gap <= tol * chance and exact <= tol) or unsolved > MOST_UNSOLVED:
+        if (gap <= tol * chance and exact <= tol) or unsolved > MAX_UNSOLVED_STEPS:
             break
-        step.prior = np.where(present, np.maximum(q, FLOOR), 0.0)
-        step.temperature = max(step.temperature / GROWTH, LAST)
+        step.prior = np.where(present, np.maximum(q, MIN_GROUP_WEIGHT), 0.0)
+        step.temperature = max(step.temperature / COOLING, LAST_TEMPERATURE)
     converged = gap <= tol * chance and outcome.converged
     reason = f"duality gap of {gap:.1e}"
     if not converged:
@@ -138,7 +138,11 @@ def solve_worst_group(
     adjusted = np.where(present, step.adjusted(x), 0.0)
     decay = 0.5 * whitening.decay * float(np.sum(plain.logits(x).weights ** 2))
     outcome = replace(
-        outcome, converged=converged, reason=reason, gap=gap, evaluations=step.evaluations,
+        outcome,
+        converged=converged,
+        reason=reason,
+        gap=gap,
+        evaluations=step.evaluations,
         objective=float(adjusted[present].max()) + decay,
-    )  # fmt: skip
+    )
     return WorstGroup(plain.model(x, outcome), q, adjusted)

@@ -7,8 +7,8 @@ import numpy as np
 from unspur._typing import FloatArray, IntArray
 from unspur.exceptions import InputError
 from unspur.selection import Rows
-from unspur.solvers.softmax_sgd import RunningGroupWeights
-from unspur.sums.logistic import loss_and_probability
+from unspur.solvers.logistic import loss_and_probability
+from unspur.solvers.sgd import RunningGroupWeights
 from unspur_paper.released.schedule import Objective, Schedule, first_parameters, logistic_objective, train_logistic
 
 Model = tuple[FloatArray, float]

@@ -16,8 +16,8 @@ from scipy.special import ndtri
 from unspur._typing import Array, FloatArray
 from unspur.rows import CONCEPT, MAIN
 from unspur.selection import Rows
+from unspur.solvers.logistic import loss_and_probability
 from unspur.solvers.sgd import effective_weights
-from unspur.sums.logistic import loss_and_probability
 from unspur_paper.released.schedule import Schedule, first_parameters, pair_objective, train_logistic
 from unspur_paper.released.toy import Splits
 

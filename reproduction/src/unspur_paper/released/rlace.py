@@ -14,8 +14,8 @@ from sklearn.metrics import log_loss
 
 from unspur._typing import FloatArray
 from unspur.selection import Rows
-from unspur.solvers.fantope import onto_fantope, top_directions
-from unspur.sums.logistic import loss_and_probability
+from unspur.solvers.logistic import loss_and_probability
+from unspur.solvers.minimax import onto_fantope, top_directions
 
 #: A first judge further from the majority than this is not brought within a point of it by a better one.
 NEAR = 0.03

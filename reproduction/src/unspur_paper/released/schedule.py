@@ -14,8 +14,8 @@ from typing import TypeAlias
 import numpy as np
 
 from unspur._typing import Array, FloatArray
+from unspur.solvers.logistic import loss_and_probability
 from unspur.solvers.sgd import FIRST_WEIGHT, chain_to_parameters, effective_weights
-from unspur.sums.logistic import loss_and_probability
 
 #: (parameters, rows of the batch) -> (mean loss, gradient in the parameters)
 Objective: TypeAlias = Callable[[FloatArray, Array], tuple[float, FloatArray]]

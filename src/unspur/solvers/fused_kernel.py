@@ -1,4 +1,4 @@
-"""The Triton kernel behind `sums.fused`; importing this module needs triton."""
+"""The Triton kernel behind `solvers.fused`; importing this module needs triton."""
 
 from __future__ import annotations
 

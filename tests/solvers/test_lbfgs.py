@@ -7,10 +7,10 @@ from numpy.testing import assert_allclose
 from unspur.datasets import make_toy
 from unspur.rows import CONCEPT, Columns, MemoryRows
 from unspur.solvers import logistic
-from unspur.solvers.descent import descend
+from unspur.solvers.lbfgs import minimize
 from unspur.solvers.logistic import solve_logistic
+from unspur.solvers.statistics import CellCounts
 from unspur.solvers.whitening import Geometry, Whitening
-from unspur.sums.counts import CellCounts
 
 
 def solved(dtype, offset):
@@ -43,5 +43,5 @@ def test_slow_progress_is_not_taken_for_noise(noise):
         slope[1:] += 200.0 * (b - a**2)
         return float(np.sum(100.0 * (b - a**2) ** 2 + (1.0 - a) ** 2)), slope
 
-    end = descend(valley, np.full(12, -1.2), 1e-8, 2000, noise)
+    end = minimize(valley, np.full(12, -1.2), 1e-8, 2000, noise)
     assert end.gradient <= 1e-8

@@ -1,7 +1,13 @@
-"""L-BFGS to a gradient norm, for objectives in whitened coordinates."""
+"""What the solvers share of L-BFGS.
+
+`minimize` runs SciPy's L-BFGS-B on a smooth function of whitened coordinates until the 2-norm of the gradient is small.
+`solvers.orthogonal_pair` has a constraint, a preconditioner and many problems at a time, which SciPy's cannot have. It
+takes its steps from `CorrectionPairs`. Both see small changes of an objective by `objective_change`.
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -15,8 +21,19 @@ from unspur._typing import FloatArray
 Objective: TypeAlias = Callable[[FloatArray], tuple[float, FloatArray]]
 
 
+#: Changes of the objective below this are computed from gradients. A difference of float32 losses has a rounding error
+#: of about 1e-8.
+FINE_CHANGE = 1e-5
+#: Evaluations that do not halve the smallest gradient so far, after which only rounding errors are left.
+MAX_IDLE_EVALUATIONS = 40
+#: Runs of L-BFGS-B, each from where the last one ended.
+MAX_RUNS = 5
+#: Correction pairs that SciPy keeps, and points it evaluates in one line search.
+SCIPY_LIMITS = {"maxcor": 20, "maxls": 40}
+
+
 @dataclass(frozen=True, slots=True)
-class Descended:
+class DescentResult:
     """Where a descent ended: x, value, norm of the gradient, and why."""
 
     x: FloatArray
@@ -25,21 +42,64 @@ class Descended:
     reason: str
 
 
-def descend(objective: Objective, x: FloatArray, gtol: float, max_iter: int, noise: float = 0.0) -> Descended:
+def objective_change(change: float, gradients: FloatArray, step: FloatArray) -> float:
+    """Change of an objective over a step; a small one by the trapezoidal rule.
+
+    Near a minimum the objective changes by less than its rounding error long before the gradient does: with float32
+    rows already at a relative gradient of 1e-4. The rule ``½ (g₀ + g)·(x − x₀)`` has an error of third order in a
+    step that is small. `gradients` is the sum of those at both ends.
+    """
+    return 0.5 * float(gradients @ step) if abs(change) < FINE_CHANGE else change
+
+
+class CorrectionPairs:
+    """The last steps and the differences of gradients over them: the memory of L-BFGS."""
+
+    def __init__(self, n_corrections: int) -> None:
+        self._pairs: deque[tuple[FloatArray, FloatArray, float]] = deque(maxlen=n_corrections)
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._pairs.clear()
+
+    def add(self, step: FloatArray, change: FloatArray) -> None:
+        """Keep a pair whose curvature is clearly positive."""
+        curvature = float(step @ change)
+        if curvature > 1e-10 * float(np.linalg.norm(step) * np.linalg.norm(change)):
+            self._pairs.append((step, change, 1.0 / curvature))
+
+    def solve(self, gradient: FloatArray, precondition: Callable[[FloatArray], FloatArray]) -> FloatArray:
+        """Approximate inverse Hessian times a gradient: the two-loop recursion, with `precondition` as first guess."""
+        q = gradient.copy()
+        shares = []
+        for step, change, inverse in reversed(self._pairs):
+            share = inverse * float(step @ q)
+            q -= share * change
+            shares.append(share)
+        x = precondition(q)
+        for (step, change, inverse), share in zip(self._pairs, reversed(shares), strict=True):
+            x += step * (share - inverse * float(change @ x))
+        return x
+
+
+def minimize(objective: Objective, x: FloatArray, gtol: float, max_iter: int, noise: float = 0.0) -> DescentResult:
     """L-BFGS from x until the gradient norm is below `gtol`.
 
     Below `noise` the gradient may be rounding error: there a search that gets no further for a while ends as well.
     """
-    norm, searches = np.inf, 0
-    while True:
+    norm = np.inf
+    for run in range(1, MAX_RUNS + 1):
         search = _FineSearch(objective, gtol, noise)
         x, reason = search.run(x, max_iter)
         value, reached = search.reached
-        searches += 1
         # A search that ends early, for want of digits in the objective, goes on from where it is while that helps.
-        if reached <= gtol or search.exhausted or reached > 0.5 * norm or searches >= 5:
-            return Descended(x, value, reached, reason)
+        if reached <= gtol or search.exhausted or reached > 0.5 * norm or run == MAX_RUNS:
+            break
         norm = reached
+    return DescentResult(x, value, reached, reason)
 
 
 class _Converged(Exception):  # noqa: N818 — control flow, not an error
@@ -50,18 +110,7 @@ class _Converged(Exception):  # noqa: N818 — control flow, not an error
 
 
 class _FineSearch:
-    """One run of L-BFGS that sees small changes of the objective through its gradient.
-
-    Near a minimum the objective changes by less than its rounding error long before the gradient does: with float32
-    rows already at a relative gradient of 1e-4. There the change since the last iterate is taken as
-    ``½ (g₀ + g)·(x − x₀)``, the trapezoidal rule, whose error is of third order in a step that is small.
-    """
-
-    #: Changes of the objective below this are taken from the gradient. The rounding error of a difference of
-    #: float32 losses is some 1e-8.
-    FINE = 1e-5
-    #: Evaluations without half of the smallest gradient so far, after which rounding errors are all that is left.
-    IDLE = 40
+    """One run of L-BFGS-B on an objective whose small changes are taken from its gradient."""
 
     def __init__(self, objective: Objective, gtol: float, noise: float):
         self._objective = objective
@@ -74,14 +123,7 @@ class _FineSearch:
     def run(self, x0: FloatArray, max_iter: int) -> tuple[FloatArray, str]:
         """Where the search ended, and why."""
         # Limits on the objective are switched off: the gradient decides.
-        limits = {
-            "maxiter": max_iter,
-            "maxfun": 2 * max_iter,
-            "gtol": 0.0,
-            "ftol": 0.0,
-            "maxcor": 20,
-            "maxls": 40,
-        }
+        options = {"maxiter": max_iter, "maxfun": 2 * max_iter, "gtol": 0.0, "ftol": 0.0, **SCIPY_LIMITS}
         try:
             start = self._evaluate(x0)
             # The first step L-BFGS tries has length one. In units of the gradient that is the step of Newton's method
@@ -94,9 +136,13 @@ class _FineSearch:
                 return shown / unit**2, gradient / unit
 
             result = scipy.optimize.minimize(
-                evaluate, np.zeros_like(x0), jac=True, method="L-BFGS-B", options=limits,
+                evaluate,
+                np.zeros_like(x0),
+                jac=True,
+                method="L-BFGS-B",
+                options=options,
                 callback=lambda intermediate_result: self._accept(x0 + unit * intermediate_result.x),
-            )  # fmt: skip
+            )
         except _Converged:
             return self._iterate_x, "no digits left" if self.exhausted else "gradient below tolerance"
         return self._iterate_x, f"L-BFGS: {result.message}"
@@ -117,10 +163,7 @@ class _FineSearch:
         shown = 0.0  # relative to the start, so that small changes keep their digits
         if self._iterate is not None:
             x0, value0, gradient0, shown0 = self._iterate
-            change = value - value0
-            if abs(change) < self.FINE:
-                change = 0.5 * float((gradient0 + gradient) @ (x - x0))
-            shown = shown0 + change
+            shown = shown0 + objective_change(value - value0, gradient0 + gradient, x - x0)
         self._last = (x.copy(), value, gradient, shown)
         if self._iterate is None:
             self._iterate = self._last
@@ -128,7 +171,7 @@ class _FineSearch:
         self._idle = 0 if norm < 0.5 * self._smallest else self._idle + 1
         self._smallest = norm if self._idle == 0 else self._smallest
         # At or near the smallest gradient of the search, so that the point it ends at is as good as any.
-        self.exhausted = self._idle >= self.IDLE and norm <= min(self._noise, 2.0 * self._smallest)
+        self.exhausted = self._idle >= MAX_IDLE_EVALUATIONS and norm <= min(self._noise, 2.0 * self._smallest)
         if norm <= self._gtol or self.exhausted:
             self._iterate = self._last
             raise _Converged

@@ -6,9 +6,8 @@ import pytest
 from unspur._products import THIN
 from unspur.exceptions import GroupSizeError
 from unspur.rows import CONCEPT, MAIN, Block, Columns, MemoryRows, StackedRows, Weighting
-from unspur.sums.counts import CellCounts
-from unspur.sums.logistic import LogisticLosses, loss_and_probability
-from unspur.sums.moments import ColumnFaults, Moments
+from unspur.solvers.logistic import LogisticLosses, loss_and_probability
+from unspur.solvers.statistics import CellCounts, ColumnFaults, Moments
 
 BALANCES = ["none", "concept", "main", "group"]
 

@@ -18,7 +18,7 @@ from unspur._typing import Array, FloatArray
 from unspur.rows import Block
 
 if TYPE_CHECKING:
-    from unspur.sums.logistic import LogisticLosses
+    from unspur.solvers.logistic import LogisticLosses
 
 #: Widest rows that fit the registers of a program.
 WIDEST = 4096
@@ -127,7 +127,7 @@ def launched(statistic: LogisticLosses, block: Block, setting: Setting) -> Array
     """Sums over the rows as they are, (t·q, 2 + d) in float64, still on the device: nothing has waited for it."""
     import torch
 
-    from unspur.sums.kernel import logistic_losses
+    from unspur.solvers.fused_kernel import logistic_losses
 
     t, q, d = statistic.weights.shape
     z, lines, n = block.z, t * q, len(block.z)

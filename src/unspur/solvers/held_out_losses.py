@@ -1,0 +1,424 @@
+"""Losses of both labels along one direction, on held-out rows: what the tests are made from.
+
+Conventions
+-----------
+- q = 2 models, one per label; m rows of a block, n rows in all; 4 groups, numbered 2·y + concept.
+- Six series are averaged over the rows of each group (`SERIES`), so sums are (6, 4).
+
+Rows that are independent are summed by group where they live (`HeldOutLosses`). Where rows come in clusters, only one
+number a row, its score, is brought to the host, so that every row source is served; sums over a cluster may span any
+blocks.
+
+*Held-out losses.* A row is judged by the scalars refitted without its *cluster*: one Newton step from the fit on all
+rows, with what the cluster weighs in each group spread over the rest of that group.
+
+*Variance.* With p the share of group g that lies in cluster c, and m its mean there, the average ``d̄ = 1/G Σ_g mean_g``
+has the cluster-robust variance ::
+
+    Var(d̄) = Σ_c U_c²,   U_c = 1/G Σ_g p_cg (m_cg − mean_g) / sqrt(1 − p_cg)
+
+(CR2 of Bell and McCaffrey, 2002, where rows of a cluster are independent). Clusters with rows in several groups enter
+once, with all of them. Clusters may be few and of different sizes; then the sum is too small where the rows of a
+cluster are all alike, and knows itself badly. Both are worked out for that case, rows of a cluster in a group all
+alike: ``U ~ N(0, M)`` with a matrix M that is diagonal but for a few dimensions. The variance is raised by what the
+trace of M lacks, and the degrees of freedom are Satterthwaite's, ``(tr M)² / tr M²``. For clusters of one row all of it
+is Welch's test.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import expit
+
+from unspur._arrays import at_least, cast, like, lines, namespace, one_hot, place, sum_by
+from unspur._typing import Array, FloatArray, IntArray
+from unspur.rows import CONCEPT, MAIN, Block, Weighting
+from unspur.solvers.logistic import loss_and_probability
+from unspur.solvers.scalars import Score, Standardisation
+
+#: The series that are averaged, in the order of the first axis of `GroupLosses.first`.
+SERIES = (
+    "concept",
+    "main",
+    "concept over chance",
+    "main over chance",
+    "concept over main",
+    "concept over main beyond",
+)
+#: Smallest positive number: a determinant of zero leaves a row where it is.
+TINY = float(np.finfo(np.float64).tiny)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveOneOut:
+    """What it takes to refit two scalars without one row: derivatives of the loss at the fit on all rows.
+
+    Parameters
+    ----------
+    weighting : weights ω under which the scalars were fitted.
+    weight : shape (4,), total ω of the group of a row.
+    group : shape (4, 5, q), that group's share of the derivatives: ∂γ, ∂b, ∂γγ, ∂γb, ∂bb.
+    total : shape (5, q), the derivatives of the whole objective.
+
+    Without row i its group's weight is spread over the rest of the group, so with π the row's share of it the gradient
+    becomes ``(π G_g − ω g_i) / (1 − π)`` and the Hessian ``H − H_g + (H_g − ω h_i) / (1 − π)``. One Newton step from
+    the fit on all rows is taken with these: nearly exact in groups of ten rows, some way short of it in groups of two.
+    """
+
+    weighting: Weighting
+    weight: FloatArray
+    group: FloatArray
+    total: FloatArray
+
+    def shift(self, x: Array, residual: Array, curvature: Array, block: Block) -> Array:
+        """Change of the logits of each row, shape (q, m), when the scalars are refitted without it."""
+        omega, group = self.weighting(block), block.cell & 3
+        share = omega / place(self.weight, omega)[group]
+        rest = 1.0 / at_least(1.0 - share, 1e-12)
+        of_group = place(self.group.transpose(1, 2, 0), omega)[..., group]  # (5, q, m)
+        of_all = place(self.total[:, :, None], omega)
+        g, b = (rest * (share * of_group[0] - omega * residual * x), rest * (share * of_group[1] - omega * residual))
+        own = omega * curvature
+        gg, gb, bb = (
+            total - mean + rest * (mean - row)
+            for total, mean, row in zip(of_all[2:], of_group[2:], (own * x * x, own * x, own), strict=True)
+        )
+        determinant = at_least(gg * bb - gb**2, TINY)
+        return -(x * (bb * g - gb * b) + gg * b - gb * g) / determinant
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarModel:
+    """Fitted two-scalar models, one per label (q = 2); with `without`, each row is judged by the fit without it."""
+
+    gamma: FloatArray
+    intercept: FloatArray
+    score: Score
+    standardise: Standardisation
+    label: IntArray
+    without: LeaveOneOut | None = None
+
+    def logits(self, x: Array) -> Array:
+        """Logits along standardised scores, shape (2, m)."""
+        return like(self.gamma[:, None], x) * x + like(self.intercept[:, None], x)
+
+    def losses(self, block: Block) -> Array:
+        """Loss of each label for each row, shape (2, m)."""
+        x = self.standardise(self.score(block))
+        logits = self.logits(x)
+        targets = lines(block.targets, self.label)
+        losses, p = loss_and_probability(logits, targets)
+        if self.without is None:
+            return losses
+        shift = self.without.shift(x, p - targets, p * (1.0 - p), block)
+        return loss_and_probability(logits + shift, targets)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDerivatives:
+    """Derivatives of the weighted loss of each model, group by group; a call returns shape (4, 5, q)."""
+
+    model: ScalarModel
+    weighting: Weighting
+
+    def __call__(self, block: Block) -> Array:
+        """Sums of ∂γ, ∂b, ∂γγ, ∂γb and ∂bb over one block."""
+        model = self.model
+        x = model.standardise(model.score(block))
+        targets = lines(block.targets, model.label)
+        _, p = loss_and_probability(model.logits(x), targets)
+        omega = self.weighting(block)
+        residual, curvature = (p - targets) * omega, p * (1.0 - p) * omega
+        xp = namespace(omega)
+        rows = xp.stack([residual * x, residual, curvature * x * x, curvature * x, curvature])  # (5, q, m)
+        return xp.moveaxis(rows @ one_hot(block.cell & 3, 4, omega), -1, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLosses:
+    """Per-group sums of the series in `SERIES` over held-out rows.
+
+    `weight` is (Σw, Σw²) per group, shape (2, 4); `first` is Σw d, shape (6, 4); `squares` are Σw²d and Σw²d², shape
+    (2, 6, 4). Groups are numbered 2·y + concept.
+    """
+
+    weight: FloatArray
+    first: FloatArray
+    squares: FloatArray
+    #: Share of a cross-fitted direction that is noise, which the directions of different folds have in common.
+    shared_noise: float = 0.0
+    #: Whether the direction points, on held-out rows too, to the value 1 of the concept and of the main label.
+    points: tuple[bool, bool] = (True, True)
+    #: Where rows come in clusters: error of the average of each series over groups, and its degrees of freedom, (5,).
+    error: tuple[float, ...] = ()
+    degrees: tuple[float, ...] = ()
+
+    def __add__(self, other: GroupLosses) -> GroupLosses:
+        return replace(
+            self,
+            weight=self.weight + other.weight,
+            first=self.first + other.first,
+            squares=self.squares + other.squares,
+        )
+
+    def pooled(self) -> GroupLosses:
+        """The same sums with all rows in one group."""
+        weight, first, squares = (a.sum(axis=-1, keepdims=True) for a in (self.weight, self.first, self.squares))
+        return replace(self, weight=weight, first=first, squares=squares)
+
+    @property
+    def means(self) -> FloatArray:
+        """Weighted mean of each series in each group, shape (6, groups); NaN for a group without rows."""
+        present = np.broadcast_to(self.weight[0] > 0, self.first.shape)
+        empty = np.full(self.first.shape, np.nan)
+        return np.asarray(np.divide(self.first, self.weight[0], out=empty, where=present))
+
+    @property
+    def effective_rows(self) -> FloatArray:
+        """Effective number of rows per group, (Σw)² / Σw²."""
+        return np.asarray(self.weight[0] ** 2 / self.weight[1])
+
+    @property
+    def variances_of_means(self) -> FloatArray:
+        """Variance of each mean, ``Σw²(d − d̄)² / (Σw)² · n/(n − 1)`` with n effective rows, shape (6, groups).
+
+        For equal weights var(d)/n with ddof = 1. Rows that weigh more may vary more, so it is their own deviations that
+        count.
+        """
+        means, rows = self.means, self.effective_rows
+        deviations = np.maximum(self.squares[1] - 2.0 * means * self.squares[0] + means**2 * self.weight[1], 0.0)
+        return np.asarray(deviations / self.weight[0] ** 2 * rows / (rows - 1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class ScoresWithinGroups:
+    """Weights and k weighted scores, summed over each group, and products of scores, summed over all rows.
+
+    A call returns shape (4 + k, 1 + k): [Σω, Σωx] of the groups, then [Σωx, Σωxx'].
+    """
+
+    weighting: Weighting
+
+    def __call__(self, block: Block) -> Array:
+        """Sums over one block of k scores."""
+        omega, x = self.weighting(block), cast(block.z, np.float64)
+        xp = namespace(omega)
+        rows = xp.concat([one_hot(block.cell & 3, 4, omega), x], axis=1) * omega[:, None]
+        return rows.T @ xp.concat([xp.ones_like(omega)[:, None], x], axis=1)
+
+    @staticmethod
+    def correlations(sums: FloatArray) -> FloatArray:
+        """Correlations of the scores inside groups, shape (k, k); 0 for a score that is constant there."""
+        weight, total, products = sums[:4, :1], sums[:4, 1:], sums[4:, 1:]
+        mean = np.divide(total, weight, out=np.zeros_like(total), where=weight > 0)
+        covariance = products - total.T @ mean
+        deviation = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+        scale = np.outer(deviation, deviation)
+        return np.asarray(np.divide(covariance, scale, out=np.zeros_like(scale), where=scale > 0))
+
+
+@dataclass(frozen=True, slots=True)
+class RowLosses:
+    """Statistic that brings the loss of each label of each row to the host: a list of arrays, in order of the rows."""
+
+    model: ScalarModel
+
+    def __call__(self, block: Block) -> list[Array]:
+        """Losses of one block, shape (2, m)."""
+        return [self.model.losses(block)]
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOutLosses:
+    """Statistic behind `GroupLosses`: rows of fold `fold` (all folds ≥ 1 when None) judged by `model`.
+
+    `chance` is the loss of the chance classifier for each label and each of its two values, shape (2, 2). `reference`
+    is what a difference between the labels is compared with row by row: each label along a direction of its own.
+    """
+
+    model: ScalarModel
+    chance: FloatArray
+    fold: int | None = None
+    reference: ScalarModel | None = None
+
+    def __call__(self, block: Block) -> GroupLosses:
+        """Sums over one block."""
+        xp = namespace(block.weight)
+        weight = block.weight * (block.fold >= 1 if self.fold is None else block.fold == self.fold)
+        losses = self.model.losses(block)
+        of_zero, of_one = place(self.chance[:, :1], losses), place(self.chance[:, 1:], losses)
+        chance = xp.where(block.targets > 0.5, of_one, of_zero)
+        compared = _concept_over_main(losses)
+        beyond = compared if self.reference is None else compared - _concept_over_main(self.reference.losses(block))
+        series = xp.concat([losses, losses - chance, compared, beyond])
+        group = one_hot(block.cell & 3, 4, weight)
+        weighted = series * weight
+        squares = xp.stack([weighted * weight, weighted**2]) @ group
+        return GroupLosses(xp.stack([weight, weight**2]) @ group, weighted @ group, squares)
+
+
+def _concept_over_main(losses: Array) -> Array:
+    return losses[CONCEPT : CONCEPT + 1] - losses[MAIN : MAIN + 1]
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOutClusters:
+    """Held-out rows by cluster: what does not depend on the direction that is judged.
+
+    Parameters
+    ----------
+    cell, weight : of each row, shape (n,); rows that are never held out have weight 0.
+    group, n_groups : of each row, and how many; one for plain tests.
+    cluster : of each row, 0 … C − 1.
+    part : of each row, its place among the M pairs (cluster, group) that occur, 0 … M − 1.
+    of_part : cluster and group of each such pair, shape (2, M).
+    """
+
+    cell: IntArray
+    weight: FloatArray
+    group: IntArray
+    n_groups: int
+    cluster: IntArray
+    part: IntArray
+    of_part: IntArray
+
+    @classmethod
+    def of(cls, cluster: IntArray, cell: IntArray, weight: FloatArray, *, by_group: bool) -> HeldOutClusters:
+        """Lay out rows whose fold is not 0."""
+        group = cell & 3 if by_group else np.zeros_like(cell)
+        weight = np.where(cell >> 2 >= 1, weight, 0.0)
+        return cls.in_groups(cluster, group, 4 if by_group else 1, weight, cell)
+
+    @classmethod
+    def in_groups(
+        cls, cluster: IntArray, group: IntArray, n_groups: int, weight: FloatArray, cell: IntArray | None = None
+    ) -> HeldOutClusters:
+        """Lay out rows of any groups; without cells, where only averages over the groups are wanted."""
+        pairs, part = np.unique(cluster * n_groups + group, return_inverse=True)
+        of_part = np.stack(np.divmod(pairs, n_groups))
+        return cls(group if cell is None else cell, weight, group, n_groups, cluster, part.reshape(-1), of_part)
+
+    def all_alike(self) -> HeldOutClusters:
+        """The same rows as one group."""
+        return HeldOutClusters.in_groups(self.cluster, np.zeros_like(self.group), 1, self.weight, self.cell)
+
+    def by_labels(self) -> HeldOutClusters:
+        """The same rows in the four groups (main, concept)."""
+        return HeldOutClusters.in_groups(self.cluster, self.cell & 3, 4, self.weight, self.cell)
+
+    @property
+    def targets(self) -> FloatArray:
+        """Concept and main label of each row, shape (2, n)."""
+        return np.stack([self.cell & 1, self.cell >> 1 & 1]).astype(np.float64)
+
+    def by_part(self, values: FloatArray) -> FloatArray:
+        """Sums of each line of `values` (k, n) over the rows of each pair of cluster and group, shape (k, M)."""
+        return np.asarray(sum_by(self.part, values, self.of_part.shape[1]))
+
+    def by_cluster(self, values: FloatArray) -> FloatArray:
+        """Sums of each line of `values` (k, M) over each cluster, shape (k, C)."""
+        return np.asarray(sum_by(self.of_part[0], values, int(self.of_part[0].max(initial=-1)) + 1))
+
+    def by_group(self, values: FloatArray) -> FloatArray:
+        """Sums of each line of `values` (k, M) over each group, shape (k, groups)."""
+        return np.asarray(sum_by(self.of_part[1], values, self.n_groups))
+
+    def shares(self, weight: FloatArray) -> FloatArray:
+        """Share of its group's weight that each pair of cluster and group has, shape (M,)."""
+        own = self.by_part(weight[None])
+        total = self.by_group(own)[0]
+        return np.asarray(own[0] / np.where(total > 0, total, 1.0)[self.of_part[1]])
+
+    @property
+    def effective(self) -> FloatArray:
+        """Effective number of clusters of each group, ``1 / Σ p²``, shape (groups,): their number if they are alike."""
+        squares = self.by_group(self.shares(self.weight)[None] ** 2)[0]
+        return np.asarray(np.round(np.divide(1.0, squares, out=np.zeros_like(squares), where=squares > 0), 9))
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Statistic that brings the scores of each row to the host: a list of arrays, in the order of the rows."""
+
+    score: Score
+
+    def __call__(self, block: Block) -> list[Array]:
+        """Scores of one block, shape (2, m)."""
+        return [self.score(block)]
+
+
+def losses_without_cluster(
+    model: ScalarModel, penalty: FloatArray, factor: FloatArray, scores: FloatArray, clusters: HeldOutClusters
+) -> FloatArray:
+    """Loss of each label for each row, shape (2, n), by the scalars refitted without its cluster.
+
+    `scores` (2, n) are those of each label; `penalty` on ½γ², shape (2,), and `factor` of each cell are those of the
+    fit on all rows.
+    """
+    x, targets = model.standardise(scores), clusters.targets
+    omega = clusters.weight * factor[clusters.cell]
+    gamma, intercept = model.gamma[:, None], model.intercept[:, None]
+    p = expit(gamma * x + intercept)
+    residual, curvature = (p - targets) * omega, p * (1.0 - p) * omega
+    rows = np.stack([residual * x, residual, curvature * x * x, curvature * x, curvature])  # (5, 2, n)
+    own = clusters.by_part(rows.reshape(10, -1))
+    of_group = clusters.by_group(own)
+    share = clusters.shares(omega)
+    change = (share * of_group[:, clusters.of_part[1]] - own) / np.maximum(1.0 - share, 1e-12)
+    total = of_group.sum(axis=1).reshape(5, 2)
+    total[:2] = 0.0  # the gradient is zero where the scalars were fitted
+    total[2] += penalty
+    g, b, gg, gb, bb = total[:, :, None] + clusters.by_cluster(change).reshape(5, 2, -1)
+    determinant = np.maximum(gg * bb - gb**2, TINY)
+    gamma = (gamma - (bb * g - gb * b) / determinant)[:, clusters.cluster]
+    intercept = (intercept - (gg * b - gb * g) / determinant)[:, clusters.cluster]
+    logits = gamma * x + intercept
+    return np.asarray(np.logaddexp(0.0, logits) - targets * logits)
+
+
+def clustered_losses(
+    losses: FloatArray, chance: FloatArray, clusters: HeldOutClusters, reference: FloatArray | None = None
+) -> GroupLosses:
+    """Sums of the series over groups, with the error and the degrees of freedom of their average over groups.
+
+    `losses` of each label for each row, (2, n); `chance`, (2, 2), that of the chance classifier by label and value;
+    `reference`, (2, n), what the difference between the labels is compared with.
+    """
+    compared = losses[:1] - losses[1:]
+    beyond = compared if reference is None else compared - (reference[:1] - reference[1:])
+    guess = np.where(clusters.targets > 0.5, chance[:, 1:], chance[:, :1])
+    series = np.concatenate([losses, losses - guess, compared, beyond])
+    weight, weighted = clusters.weight, series * clusters.weight
+    lines = (np.stack([weight, weight**2]), weighted, weighted * weight, weighted**2)
+    total, first, *squares = (sum_by(clusters.cell & 3, values, 4) for values in lines)
+    error, degrees = zip(*(average_error(line, clusters) for line in series), strict=True)
+    return GroupLosses(total, first, np.stack(squares), error=error, degrees=degrees)
+
+
+def average_error(values: FloatArray, clusters: HeldOutClusters) -> tuple[float, float]:
+    """Standard error of the average over groups of values (n,), and the degrees of freedom of its square."""
+    groups, (cluster, group) = clusters.n_groups, clusters.of_part
+    p = clusters.shares(clusters.weight)
+    own = clusters.by_part(clusters.weight * np.stack([np.ones_like(values), values]))
+    mean = np.divide(own[1], own[0], out=np.zeros_like(own[1]), where=own[0] > 0)
+    deviation = mean - clusters.by_group((p * mean)[None])[0][group]
+    b = p / np.sqrt(np.maximum(1.0 - p, 1e-12)) / groups
+    found = float((clusters.by_cluster((b * deviation)[None]) ** 2).sum())
+    # Variance of a whole cluster in each group, were its rows all alike.
+    squares = clusters.by_group(np.stack([p**2, (b * deviation) ** 2]))
+    variance = np.divide(squares[1], squares[0], out=np.zeros(groups), where=squares[0] > 0)
+    if not variance.any():
+        variance = np.ones(groups)
+    of_mean = variance * squares[0]
+    k, q = p * b * variance[group], b**2 * variance[group]
+    diagonal = clusters.by_cluster(np.stack([q, -2.0 * k * b + b**2 * of_mean[group]]))
+    both = np.zeros((2 * groups, diagonal.shape[1]))
+    both[group, cluster], both[groups + group, cluster] = k, b
+    eye = np.eye(groups)
+    middle = np.block([[np.zeros((groups, groups)), -eye], [-eye, np.diag(of_mean)]]) @ (both @ both.T)
+    trace = float(diagonal.sum())
+    square = float(diagonal[0] @ diagonal[0] + 2.0 * diagonal[0] @ diagonal[1] + np.sum(middle * middle.T))
+    wanted = float(of_mean.sum()) / groups**2
+    return float(np.sqrt(found * max(1.0, wanted / trace))), max(1.0, trace**2 / square)

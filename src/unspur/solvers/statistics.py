@@ -1,0 +1,314 @@
+"""Sums over the rows that no model is needed for: counts and weights of cells, moments, covariances.
+
+Conventions
+-----------
+- n rows of d features; k target columns. Rows are centred before they are multiplied, so that rows far from zero keep
+  their digits; that takes a pass for the means and one for the second moments.
+- A cell is (fold, y, concept), a group (y, concept), numbered 2·y + concept.
+- ω are row weights: those of the rows times the factor that a `Weighting` gives their cell.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from unspur._arrays import cast, like, namespace, place, sum_by
+from unspur._reading import brief
+from unspur._typing import Array, BoolArray, FloatArray
+from unspur.exceptions import GroupSizeError, InputError
+from unspur.rows import Block, RowSource, Weighting
+
+#: Which classes get the same total weight.
+Balance: TypeAlias = Literal["none", "concept", "main", "group"]
+#: Axes of (y, concept) inside a class of each balance: summed over to get the weight of the class.
+_WITHIN: dict[Balance, tuple[int, ...]] = {"none": (0, 1), "concept": (0,), "main": (1,), "group": ()}
+
+
+def group_names(classes: tuple[Any, Any], concept_classes: tuple[Any, Any]) -> tuple[str, ...]:
+    """What users call the four groups, in the order 2·main + concept."""
+    return tuple(f"main={y}, concept={c}" for y in classes for c in concept_classes)
+
+
+#: Names of the groups of labels that are codes.
+GROUPS = group_names((0, 1), (0, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class CellCounts:
+    """Rows with positive weight, sum of weights and of their squares per cell.
+
+    Each is of shape (n_folds + 1, 2, 2): fold, y, concept.
+    """
+
+    rows: FloatArray
+    weight: FloatArray
+    squares: FloatArray
+    #: What users call the groups, 2·main + concept.
+    names: tuple[str, ...] = GROUPS
+
+    @classmethod
+    def of(cls, rows: RowSource, names: tuple[str, ...] = GROUPS) -> CellCounts:
+        """Count the cells of a row source without reading Z."""
+        cells = 4 * (rows.n_folds + 1)
+
+        def count(block: Block) -> Array:
+            present = cast(block.weight > 0, np.float64)
+            return sum_by(block.cell, namespace(present).stack([present, block.weight, block.weight**2]), cells)
+
+        labels = rows.project(np.empty((rows.n_features, 0)), np.zeros(rows.n_features))
+        present, weight, squares = labels.sum(count).reshape(3, -1, 2, 2)
+        return cls(present, weight, squares, names)
+
+    @property
+    def n_folds(self) -> int:
+        """Number of folds that are held out in turn."""
+        return len(self.rows) - 1
+
+    def without(self, fold: int | None) -> BoolArray:
+        """Mask over fold numbers: all but one (all when None)."""
+        return np.array([number != fold for number in range(self.n_folds + 1)])
+
+    def only(self, fold: int) -> BoolArray:
+        """Mask over fold numbers: one."""
+        return ~self.without(fold)
+
+    @property
+    def held_out(self) -> BoolArray:
+        """Mask over fold numbers: all that are held out in turn."""
+        return self.without(0)
+
+    @property
+    def effective_held_out(self) -> FloatArray:
+        """Effective number of held-out rows of each group, (Σw)² / Σw², (2, 2): their number if weights are equal."""
+        return _effective(self.weight[1:].sum(axis=0), self.squares[1:].sum(axis=0))
+
+    @property
+    def effective_held_out_in_all(self) -> float:
+        """Effective number of all held-out rows."""
+        return float(_effective(self.weight[1:].sum(), self.squares[1:].sum()))
+
+    def weighting(self, folds: BoolArray, balance: Balance) -> Weighting:
+        """Weights, summing to one, of the rows in `folds`.
+
+        `balance` gives the classes of the concept, of the main label, or the four groups the same total weight.
+        """
+        total = self.weight[folds].sum(axis=0)  # (y, concept)
+        classes = total.sum(axis=_WITHIN[balance], keepdims=True)
+        if np.any(classes <= 0):
+            empty = np.argwhere(np.broadcast_to(classes, (2, 2)) <= 0)
+            cells = ", ".join(f"({self.names[2 * y + c]})" for y, c in empty)
+            raise GroupSizeError(
+                f"No rows with positive weight in {cells}, so these classes cannot be given equal weight. "
+                "Add such rows, hold out fewer, or use a coarser balance."
+            )
+        factor = np.zeros_like(self.weight)
+        factor[folds] = np.broadcast_to(1.0 / (classes.size * classes), (2, 2))
+        return Weighting(factor.ravel())
+
+
+def _effective(weight: FloatArray, squares: FloatArray) -> FloatArray:
+    """(Σw)² / Σw², and 0 without rows; sums of equal weights round, and a whole number of rows stays one."""
+    return np.asarray(np.round(np.divide(weight**2, squares, out=np.zeros_like(weight), where=squares > 0), 9))
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Weighted mean (d,) and centred second moment (d, d) of the rows, weights summing to one.
+
+    `noise` is the relative rounding error of the second moment.
+    """
+
+    mean: FloatArray
+    second: FloatArray
+    noise: float = 0.0
+
+    @classmethod
+    def of(cls, rows: RowSource, weighting: Weighting, *, exact: bool = True) -> Moments:
+        """Two passes: the mean first, so that the second moment of rows far from zero keeps its digits.
+
+        Products of a block are taken in float64 when `exact`, else in the type of the rows, which is faster; what they
+        leave of the rank of the rows is then only as good as `noise`.
+        """
+        kind = np.dtype(np.float64) if exact else rows.dtype
+
+        def total(block: Block) -> Array:
+            weight = weighting(block)
+            return namespace(weight).concat([weight @ cast(block.z, np.float64), weight.sum().reshape(1)])
+
+        sums = rows.sum(total)
+        mean = sums[:-1] / sums[-1]
+
+        def scatter(block: Block) -> Array:
+            scaled = block.z - place(mean.astype(kind), block.z)
+            scaled *= cast((weighting(block) ** 0.5)[:, None], kind)
+            with np.errstate(over="ignore", invalid="ignore"):  # rows too large for it are refused by `Geometry`
+                return cast(scaled.T @ scaled, np.float64)
+
+        noise = 0.0 if kind == np.float64 else 100.0 * float(np.finfo(kind).eps)
+        return cls(mean, rows.sum(scatter) / sums[-1], noise)
+
+
+def keeps_digits(squares: FloatArray, rows: RowSource) -> bool:
+    """Whether sums of products (d, d), taken in the type of the rows, stay clear of both ends of what it can hold.
+
+    Rows of the order of 1e-20 are fine in float32, their squares are not: those have few digits left, or none.
+    """
+    kind = np.finfo(rows.dtype)
+    return bool(np.isfinite(squares).all() and np.diag(squares).min() > rows.n_rows * kind.tiny / kind.eps)
+
+
+def _not_finite(block: Block) -> Array:
+    """1 for a block whose sum is not finite, else 0."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return 1.0 * ~namespace(block.z).isfinite(block.z.sum())
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnFaults:
+    """Counts of NaN and of infinity per column, shape (2, d)."""
+
+    counts: FloatArray
+
+    @classmethod
+    def of(cls, rows: RowSource) -> ColumnFaults:
+        """One pass; rows are looked at closely, in a second, only when the sum of a block is not finite."""
+        if not rows.sum(_not_finite):
+            return cls(np.zeros((2, rows.n_features)))
+
+        def faults(block: Block) -> Array:
+            xp = namespace(block.z)
+            return cast(xp.stack([xp.isnan(block.z).sum(0), xp.isinf(block.z).sum(0)]), np.float64)
+
+        return cls(rows.sum(faults))
+
+    def __bool__(self) -> bool:
+        return bool(self.counts.any())
+
+    def describe(self, names: list[str] | None = None) -> str:
+        """For instance ``3 NaN in column 7; 1 infinity in column 'age'`` (the first few columns)."""
+        parts = []
+        for kind, per_column in zip(("NaN", "infinity"), self.counts, strict=True):
+            bad = np.flatnonzero(per_column)
+            parts += [
+                f"{int(per_column[j])} {kind} in column {brief(names[j], 60)!r}"
+                if names
+                else f"{int(per_column[j])} {kind} in column {j}"
+                for j in bad[:5]
+            ]
+            if len(bad) > 5:
+                parts.append(f"{kind} in {len(bad) - 5} more columns")
+        return "; ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Covariances:
+    """Weighted means and centred second moments of rows x (d,) and targets t (k,), *not* divided by the weight.
+
+    Parameters
+    ----------
+    weight : total row weight.
+    mean_x, mean_t : shapes (d,) and (k,).
+    xx, xt : ``Σω (x − x̄)(x − x̄)ᵀ`` (d, d) and ``Σω (x − x̄)(t − t̄)ᵀ`` (d, k).
+    tt : ``Σω (t − t̄)²`` of each target, (k,).
+    noise : relative rounding error of the second moments, below which a variance cannot be told from none.
+    rounding : relative rounding error of the rows themselves.
+    """
+
+    weight: float
+    mean_x: FloatArray
+    mean_t: FloatArray
+    xx: FloatArray
+    xt: FloatArray
+    tt: FloatArray
+    noise: float
+    rounding: float
+
+    @classmethod
+    def of(cls, rows: RowSource, *, exact: bool = False) -> Covariances:
+        """Two passes, the means first, so that rows far from zero keep their digits.
+
+        Products of a block are taken in the type of its rows, in float64 when `exact`, and added up in float64.
+        """
+        kind = np.dtype(np.float64) if exact else rows.dtype
+
+        def first(block: Block) -> Array:
+            z, weight = cast(block.z, np.float64), block.weight
+            return namespace(z).concat([weight.sum().reshape(1), weight @ z, block.targets @ weight])
+
+        sums = rows.sum(first)
+        weight, d = float(sums[0]), rows.n_features
+        if not weight > 0:
+            raise InputError("No row has a positive weight, so there is nothing to estimate.")
+        mean_x, mean_t = sums[1 : d + 1] / weight, sums[d + 1 :] / weight
+
+        def second(block: Block) -> _Second:
+            root = block.weight**0.5
+            x = block.z - place(mean_x.astype(kind), block.z)
+            x *= cast(root[:, None], kind)
+            t = (block.targets - like(mean_t[:, None], root)) * root
+            with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused where it is used
+                xx, xt = x.T @ x, (cast(t, kind) @ x).T
+            return _Second(cast(xx, np.float64), cast(xt, np.float64), (t * t).sum(1))
+
+        moments = rows.sum(second)
+        noise, rounding = 100.0 * float(np.finfo(kind).eps), float(np.finfo(rows.dtype).eps)
+        return cls(weight, mean_x, mean_t, moments.xx, moments.xt, moments.tt, noise, rounding)
+
+    def merge(self, other: Covariances) -> Covariances:
+        """Moments of both sets of rows together."""
+        if self.xt.shape != other.xt.shape:
+            raise InputError(f"Moments of shapes {self.xt.shape} and {other.xt.shape} cannot be merged.")
+        weight = self.weight + other.weight
+        share = other.weight / weight
+        dx, dt = other.mean_x - self.mean_x, other.mean_t - self.mean_t
+        between = self.weight * share  # of the two means, seen from their common one
+        return Covariances(
+            weight,
+            self.mean_x + share * dx,
+            self.mean_t + share * dt,
+            self.xx + other.xx + between * np.outer(dx, dx),
+            self.xt + other.xt + between * np.outer(dx, dt),
+            self.tt + other.tt + between * dt * dt,
+            max(self.noise, other.noise),
+            max(self.rounding, other.rounding),
+        )
+
+    @property
+    def live(self) -> BoolArray:
+        """Columns that vary by more than the rounding of their mean, shape (d,); the others are constant."""
+        return np.asarray(np.sqrt(np.diag(self.xx) / self.weight) > 1e-13 * np.abs(self.mean_x))
+
+    @property
+    def grain(self) -> float:
+        """Rounding error of the rows beside the spread of their column, largest over the columns that vary."""
+        spread = np.sqrt(np.diag(self.xx)[self.live] / self.weight)
+        size = np.hypot(spread, self.mean_x[self.live])
+        return self.rounding * float(np.max(size / spread, initial=1.0))
+
+    @property
+    def covariance(self) -> FloatArray:
+        """Covariance of the rows, shape (d, d), divided by the weight; zero for columns that are constant."""
+        return np.where(np.outer(self.live, self.live), self.xx / self.weight, 0.0)
+
+    @property
+    def cross(self) -> FloatArray:
+        """Covariance of rows and targets, shape (d, k), divided by the weight; zero for columns that are constant."""
+        return np.where(self.live[:, None], self.xt / self.weight, 0.0)
+
+
+@dataclass(slots=True)
+class _Second:
+    """Second moments of a block, fresh arrays of its own; adding up in place spares a d × d copy for every block."""
+
+    xx: Array
+    xt: Array
+    tt: Array
+
+    def __add__(self, other: _Second) -> _Second:
+        self.xx += other.xx
+        self.xt += other.xt
+        self.tt += other.tt
+        return self

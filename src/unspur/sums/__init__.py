@@ -1,1 +1,0 @@
-"""What is summed over one block of rows: counts, moments, logistic losses, losses per group."""
