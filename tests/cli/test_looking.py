@@ -13,8 +13,8 @@ from unspur.cli import main
 from unspur.cli.fitting import in_names
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError
-from unspur.io.features import odd_features
-from unspur.io.tables import read_table
+from unspur.io.files import read_table
+from unspur.io.table import odd_features
 
 LABELS = ("--main", "bird", "--concept", "background")
 FEATURES = [f"f{i}" for i in range(6)]

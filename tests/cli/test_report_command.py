@@ -18,9 +18,9 @@ from unspur import INLP, JSE, load, report
 from unspur.cli import main
 from unspur.cli.shown import shown
 from unspur.datasets import make_toy
-from unspur.embed.grey import Grey
+from unspur.embed.registry import Grey
 from unspur.exceptions import InputError, OutputExistsError
-from unspur.io.tables import read_table
+from unspur.io.files import read_table
 
 BIRDS, PLACES = np.array(["land", "water"]), np.array(["forest", "sea"])
 

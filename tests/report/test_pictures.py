@@ -10,7 +10,7 @@ from tests.embed.tiny import TinyConv
 from tests.report.rows import removal
 from unspur import LEACE
 from unspur.compare import choose_head
-from unspur.embed.reduction import Reduction
+from unspur.embed.store import Reduction
 from unspur.exceptions import InputError
 from unspur.report import find
 from unspur.selection import Rows

@@ -60,7 +60,9 @@ def apply(
     from unspur import load
     from unspur.exceptions import InputError
     from unspur.io.artifact import refuse_existing
-    from unspur.io.tables import KINDS, apply_removal, clean_parquet, is_parquet, write_rows
+    from unspur.io.files import is_parquet, write_rows
+    from unspur.io.parquet import clean_parquet
+    from unspur.io.table import KINDS, apply_removal
 
     if Path(output).suffix.lower() not in KINDS and is_parquet(files):
         if where:

@@ -20,7 +20,7 @@ from unspur.cli.words import say
 
 if TYPE_CHECKING:
     from unspur._typing import Array
-    from unspur.io.tables import Table
+    from unspur.io.table import Table
     from unspur.labels import ClassLabel
 
 #: Columns and the values they must have.
@@ -125,7 +125,7 @@ def missing_values(text: str | None, table: Table, concepts: Sequence[str]) -> d
 
     A value that no row has is noted on standard error.
     """
-    from unspur.io.tables import NOT_THERE
+    from unspur.io.files import NOT_THERE
 
     if text is None:
         return dict.fromkeys(concepts)
@@ -235,7 +235,7 @@ def read_rows(
     The labels `classes` have gaps where a cell says that there is no value, with a note on standard error.
     With a Dask client as `cluster` its workers read them.
     """
-    from unspur.io.tables import read_table, with_gaps
+    from unspur.io.files import read_table, with_gaps
 
     refuse_ignored_labels(labels, ignore)
     where = _conditions_on(file, where)
@@ -252,9 +252,9 @@ def read_rows(
     if cluster is None:
         table = read_table(file, names, unwanted, memory=memory, scratch=scratch, progress=progress)
     else:
-        from unspur.io.clustered import read_clustered
+        from unspur.io.dask_tables import read_dask_table
 
-        table = read_clustered([file] if isinstance(file, str) else file, names, unwanted, cluster)
+        table = read_dask_table([file] if isinstance(file, str) else file, names, unwanted, cluster)
     table, notes = with_gaps(table, classes)
     for note in notes:
         say(f"Note: {note}", err=True)

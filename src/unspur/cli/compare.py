@@ -34,7 +34,7 @@ from unspur.cli.parts import labelled_parts, read_like, say_shared
 from unspur.cli.words import say, say_where, show
 from unspur.compare import HEADS, REMOVERS, Comparison, compare
 from unspur.io.artifact import atomic, refuse_existing
-from unspur.io.tables import Table
+from unspur.io.table import Table
 from unspur.report.tables import comparison_table
 
 

@@ -17,9 +17,8 @@ from unspur.cli.words import say, say_command, say_where
 from unspur.embed import ENCODERS, load_encoder
 from unspur.embed.base import Encoder, Precision
 from unspur.embed.embedding import BATCH, embed
-from unspur.embed.examples import Examples
-from unspur.embed.own import Own
-from unspur.embed.sources import load_source, source_names
+from unspur.embed.examples import Examples, TableExamples
+from unspur.embed.registry import load_source, source_names
 from unspur.embed.store import MANIFEST, EmbeddingStore
 from unspur.exceptions import InputError
 
@@ -94,7 +93,7 @@ def embed_command(
     if output is None:
         raise click.UsageError(f"{source} needs --output, the folder of the store.")
     if not published:
-        examples: Examples = Own.read(source, root, allow_outside=allow_outside)
+        examples: Examples = TableExamples.read(source, root, allow_outside=allow_outside)
     elif root is None:
         raise click.UsageError(f"{source} needs --root, the folder of its data.")
     else:

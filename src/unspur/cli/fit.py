@@ -88,7 +88,7 @@ def fit(
           --concept background --output background.safetensors
     """
     from unspur.io.artifact import refuse_existing
-    from unspur.io.tables import within
+    from unspur.io.table import within
     from unspur.labels import class_label
     from unspur.rows.dask_client import connected
     from unspur.selection import Rows

@@ -10,7 +10,7 @@ from unspur.cli.words import say
 
 if TYPE_CHECKING:
     from unspur._typing import Array
-    from unspur.io.tables import Table
+    from unspur.io.table import Table
     from unspur.labels import ClassLabel
 
 #: Different values up to which a column of numbers may be classes.
@@ -21,7 +21,7 @@ HEAD = 10_000
 
 def look_at(table: Table, main: str, concepts: Sequence[str]) -> list[str]:
     """Refuse labels that are no classes, and note on standard error what may be no feature; the notes are returned."""
-    from unspur.io.features import odd_features
+    from unspur.io.table import odd_features
 
     _require_classes(table.label(main), main)
     for concept in concepts:

@@ -12,7 +12,7 @@ import numpy as np
 
 from unspur.cli.common import Conditions, concept_labels, concept_values, read_rows
 from unspur.cli.words import say
-from unspur.io.tables import Table
+from unspur.io.table import Table
 
 if TYPE_CHECKING:
     from unspur._typing import Array, IntArray

@@ -40,7 +40,7 @@ from unspur.cli.words import say, say_where
 from unspur.compare import HEADS, REMOVERS
 
 if TYPE_CHECKING:
-    from unspur.io.tables import Table
+    from unspur.io.table import Table
     from unspur.report.results import Findings
     from unspur.selection import Rows
 
@@ -265,8 +265,7 @@ def _network(name: str | None, table: Table) -> dict[str, Any]:
     if name is None:
         return {}
     from unspur.embed import load_encoder
-    from unspur.embed.reduction import Reduction
-    from unspur.embed.store import REDUCTION
+    from unspur.embed.store import REDUCTION, Reduction
 
     reduced = table.path / REDUCTION
     return {"encoder": load_encoder(name), "reduction": Reduction.read(reduced) if reduced.is_file() else None}

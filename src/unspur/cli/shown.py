@@ -11,12 +11,12 @@ import click
 if TYPE_CHECKING:
     from unspur._typing import Array
     from unspur.embed.examples import Examples
-    from unspur.io.tables import Table
+    from unspur.io.table import Table
 
 
 def is_column(show: str | None) -> bool:
     """Whether --show names something that is read with the rows."""
-    from unspur.embed.sources import source_names
+    from unspur.embed.registry import source_names
 
     return show is not None and show not in source_names() and Path(show).suffix.lower() != ".csv"
 
@@ -81,12 +81,12 @@ def _of_store(show: str, table: Table, root: Path | None, *, allow_outside: bool
 
 def _examples(show: str, store: Path, root: Path | None, *, allow_outside: bool) -> Examples:
     """The dataset that a store was made of, as its manifest says it was drawn."""
-    from unspur.embed.own import Own
-    from unspur.embed.sources import load_source, source_names
+    from unspur.embed.examples import TableExamples
+    from unspur.embed.registry import load_source, source_names
     from unspur.embed.store import read_manifest
 
     if show not in source_names():
-        return Own.read(show, root, allow_outside=allow_outside)
+        return TableExamples.read(show, root, allow_outside=allow_outside)
     if root is None:
         raise click.UsageError(f"--show {show} needs --root, the folder of its data.")
     return load_source(show).read(root, read_manifest(store)["dataset"]["settings"])

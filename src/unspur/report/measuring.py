@@ -15,7 +15,7 @@ from unspur._typing import Array
 from unspur.certificate import fingerprint, row_hashes
 from unspur.compare import shared_rows
 from unspur.exceptions import InputError
-from unspur.io.features import NAMED, dominating
+from unspur.io.table import MAX_COLUMNS_NAMED, dominating
 from unspur.removers import Remover
 from unspur.report.baselines import Comparing, Judge, chosen_methods, cleaned, judge_removal
 from unspur.report.guarantees import ENOUGH, guarantees, renamed
@@ -261,7 +261,11 @@ def _about_columns(z: Array, remover: Remover) -> list[str]:
     names = getattr(remover, "feature_names_in_", range(z.shape[1]))
     found = [f"The column {names[j]!s:.60} {what}; scale the columns, or leave it out." for j, what in
              dominating(z).items()]  # fmt: skip
-    return [*found[:NAMED], f"So it is with {len(found) - NAMED} more columns."] if len(found) > NAMED else found
+    return (
+        [*found[:MAX_COLUMNS_NAMED], f"So it is with {len(found) - MAX_COLUMNS_NAMED} more columns."]
+        if len(found) > MAX_COLUMNS_NAMED
+        else found
+    )
 
 
 def _ids(

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from unspur._typing import Array, FloatArray, IntArray
-from unspur.embed.images import square
-from unspur.embed.reduction import Reduction
+from unspur.embed.base import square
+from unspur.embed.store import Reduction
 from unspur.exceptions import InputError
 from unspur.heads import Head
 from unspur.removers import Remover

@@ -10,7 +10,7 @@ import click
 
 from unspur.cli.common import LocalPath
 from unspur.cli.embed import following, list_encoders, network_options, run
-from unspur.embed.sources import load_source
+from unspur.embed.registry import load_source
 from unspur.embed.store import EmbeddingStore
 from unspur_paper.cli.options import sizes_option
 from unspur_paper.datasets.waterbirds import LabelRule

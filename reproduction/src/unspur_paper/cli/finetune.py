@@ -23,13 +23,10 @@ from unspur.cli.common import (
 from unspur.cli.completion import columns_of, one_of
 from unspur.cli.words import say, say_where
 from unspur.embed import ENCODERS, load_encoder
-from unspur.embed.base import NetworkEncoder, Precision
+from unspur.embed.base import NetworkEncoder, Precision, opacity
 from unspur.embed.embedding import embed
-from unspur.embed.examples import Examples
-from unspur.embed.images import opacity
-from unspur.embed.own import Own
-from unspur.embed.reduction import Reduction
-from unspur.embed.store import MANIFEST, PROGRESS, REDUCTION, EmbeddingStore, read_manifest
+from unspur.embed.examples import Examples, TableExamples
+from unspur.embed.store import MANIFEST, PROGRESS, REDUCTION, EmbeddingStore, Reduction, read_manifest
 from unspur.exceptions import InputError, OutputExistsError
 from unspur_paper.cli.options import sizes_option
 from unspur_paper.datasets.celeba import SIZES as FACES
@@ -209,7 +206,7 @@ def _plan(
     allow_outside: bool,
 ) -> _Plan:
     if source not in LABELS:
-        table = Own.read(source, root, allow_outside=allow_outside)
+        table = TableExamples.read(source, root, allow_outside=allow_outside)
         return _Plan(table, table, str(main), str(concept), 0)
     if root is None:
         raise click.UsageError(f"{source} needs --root, the folder of its data; unspur-paper data fetches some.")
