@@ -18,10 +18,10 @@ from unspur.cli.common import echo_json, force_option, json_option, seed_option
 from unspur.cli.words import say, say_command, say_where, show
 from unspur.datasets.photodigits import CONCEPT_NAMES, MAIN_NAMES, PhotoDigits, embed_images, make_photodigits
 from unspur.io.artifact import refuse_existing
-from unspur.report import find
-from unspur.report.building import write_page
+from unspur.report import measure
 from unspur.report.figures import DemoFigure, check_format, draw_demo, write
 from unspur.report.page import verdict
+from unspur.report.page.rendering import write_page
 from unspur.report.page.verdict import accuracy_verdict
 from unspur.report.results import Findings
 from unspur.report.tables import group_table, penalty_lines
@@ -62,7 +62,7 @@ def demo(agreement: float, seed: int, output: str, report: str | None, force: bo
     jse = JSE(verbose=not as_json and sys.stderr.isatty())
     Z, y, photo = rows["train"]
     jse.fit(Z, y, concept=photo, **dict(zip(("X_val", "y_val", "concept_val"), rows["validation"], strict=True)))
-    findings = find(
+    findings = measure(
         jse, rows["train"], rows["test"], validation=rows["validation"], main="digit", concept="photo",
         compare=("INLP", "LEACE"), pictures=sets["test"].images, command=_command(agreement, seed), seed=seed,
         source="",

@@ -62,7 +62,7 @@ def evaluate(
           --main bird --concept background
     """
     from unspur import load
-    from unspur.report.baselines import Judge, cleaned, judge_removal
+    from unspur.report.baselines import Evaluator, cleaned, evaluate_removal
     from unspur.report.page.verdict import accuracy_verdict
     from unspur.report.tables import group_table, penalty_lines, penalty_table
 
@@ -81,7 +81,7 @@ def evaluate(
               for name, (path, chosen) in others.items() if path is not None}  # fmt: skip
     rows = labelled_parts(table, tables, (main, concept), missing, seed, clusters)
     notes += say_shared(rows)
-    found = judge_removal(Judge.of(rows, main, seed), remover, cleaned(remover, rows))
+    found = evaluate_removal(Evaluator.of(rows, main, seed), remover, cleaned(remover, rows))
     names, caveat = ("as it is", "removed"), flattered(file, held_out=test_file is None)
     if as_json:
         said = {name: line.of_layer() for name, line in zip(names, found.lines, strict=True)}

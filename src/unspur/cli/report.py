@@ -132,7 +132,7 @@ def report_command(
           --concept background --removal background.safetensors
     """
     from unspur import load
-    from unspur.report.building import check_page, write_page
+    from unspur.report.page.rendering import check_page, write_page
 
     ctx = click.get_current_context()
     _refuse_contradictions(ctx, removal, save, show, encoder_name)
@@ -261,7 +261,7 @@ def _source(given: dict[str, Any]) -> str:
 
 
 def _network(name: str | None, table: Table) -> dict[str, Any]:
-    """The network and the principal components that a store's rows were reduced to, as arguments of `find`."""
+    """The network and the principal components that a store's rows were reduced to, as arguments of `measure`."""
     if name is None:
         return {}
     from unspur.embed import load_encoder
@@ -276,7 +276,7 @@ def _found(
 ) -> Findings:  # fmt: skip
     from tqdm.auto import tqdm
 
-    from unspur.report import find
+    from unspur.report import measure
     from unspur.report.measuring import STEPS
 
     with tqdm(total=STEPS + len(compared), desc="report", disable=not watched) as bar:
@@ -285,7 +285,7 @@ def _found(
             bar.set_postfix_str(name)
             bar.update()
 
-        return find(
+        return measure(
             remover, rows["train"], rows["test"], validation=rows.get("validation"), compare=compared, report=report,
             **options,
         )  # fmt: skip

@@ -22,7 +22,7 @@ def is_column(show: str | None) -> bool:
 
 
 def shown(show: str, table: Table, root: Path | None, *, allow_outside: bool = False) -> dict[str, Any]:
-    """Pictures or texts of the rows of a table, as arguments of `find`.
+    """Pictures or texts of the rows of a table, as arguments of `measure`.
 
     Pictures lie in `root`, by default the folder of the table; elsewhere only with `allow_outside`: what they show gets
     onto a page that others may be given.
