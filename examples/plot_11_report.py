@@ -18,7 +18,7 @@ from sklearn.decomposition import PCA
 
 from unspur import JSE
 from unspur.datasets import embed_images, make_photodigits
-from unspur.report import build, figures, find
+from unspur.report import build, figures, measure
 
 train = make_photodigits("train", agreement=0.9, repeats=2, random_state=0)
 test = make_photodigits("test", agreement=0.5, repeats=1, random_state=2)
@@ -46,7 +46,7 @@ print(f"{page.name}: {page.stat().st_size / 1e6:.2f} MB")
 # :func:`unspur.report.measuring` returns what the page shows, as plain values. The functions in
 # ``unspur.report.figures`` draw them, in colours that are the same everywhere.
 
-findings = find(jse, rows, judged, **options)
+findings = measure(jse, rows, judged, **options)
 plane = figures.subspaces(findings)
 
 # %%

@@ -11,7 +11,7 @@ from unspur.compare import choose_head, compare
 from unspur.datasets import make_toy
 from unspur.heads.base import fit_path
 from unspur.metrics import group_accuracy
-from unspur.report import find
+from unspur.report import measure
 from unspur.selection import (
     PAPER_PENALTIES,
     PENALTIES,
@@ -62,7 +62,7 @@ def test_a_column_of_another_scale_makes_no_headline(scale):
     assert gain([choose_layer(ERM(), PAPER, part).head for part in left]) > 35  # from penalties all too large for it
     level = [Rows(part.Z / np.r_[np.ones(8), scale], part.y, part.concept) for part in (train, test)]
     with quick_probes():
-        found, well_scaled = find(sal, train, test), find(sal, *level)
+        found, well_scaled = measure(sal, train, test), measure(sal, *level)
     for line in (found.before, found.before.weighted):
         assert abs(100 * (found.after.accuracy.worst - line.accuracy.worst)) < 3
     assert not found.after.worst_change.clear

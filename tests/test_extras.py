@@ -12,10 +12,9 @@ from unspur.cli import main
 from unspur.datasets.photodigits import make_photodigits
 from unspur.embed.examples import open_image
 from unspur.embed.huggingface import HubText, HubVision
-from unspur.embed.lite0 import Lite0
-from unspur.embed.minilm import minilm
+from unspur.embed.registry import Lite0, minilm
 from unspur.exceptions import InputError, MissingExtraError
-from unspur.io.tables import read_table, write_rows
+from unspur.io.files import read_table, write_rows
 
 Z = np.random.default_rng(0).standard_normal((40, 3))
 REMOVAL = AffineMap.removing(Subspace.spanned_by(np.eye(3)[:, :1]), np.zeros(3))
@@ -74,7 +73,7 @@ def test_a_library_that_nobody_asked_for_in_time_is_named_with_its_extra(monkeyp
     def broken(*_, **__):
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
-    monkeypatch.setattr("unspur.io.tables.read_table", broken)
+    monkeypatch.setattr("unspur.io.files.read_table", broken)
     done = CliRunner().invoke(main, ["fit", "x.npz", "--main", "y", "--concept", "c", "--output", str(tmp_path / "r")])
     assert done.exit_code == 1
     assert f"{name} is not installed, and this needs it: pip install '.[{extra}]' in a clone of unspur." in done.output

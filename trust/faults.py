@@ -22,7 +22,7 @@ from unspur_paper.experiments.records import unpack
 #: What takes long to import, and what forks may share.
 COMMANDS = (
     "sklearn.linear_model", "pyarrow.parquet", "PIL.Image", "matplotlib.figure", "matplotlib.backends.backend_agg",
-    "matplotlib.backends.backend_svg", "jinja2", "unspur.io.tables", "unspur.io.streaming", "unspur.report",
+    "matplotlib.backends.backend_svg", "jinja2", "unspur.io.files", "unspur.io.parquet", "unspur.report",
     *(f"unspur.cli.{verb}" for verb in ("fit", "apply", "embed", "report", "reproduce", "data")),
 )  # fmt: skip
 #: Nothing goes wrong.

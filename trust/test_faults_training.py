@@ -43,7 +43,7 @@ def keep_maps(folder):
     import torch
     from tests.embed.tiny import TinyConv, left_half, photographs
 
-    from unspur.embed.reduction import Reduction
+    from unspur.embed.store import Reduction
     from unspur_paper.networks.maps import write_maps
 
     torch.set_num_threads(1)

@@ -308,7 +308,7 @@ def public() -> dict[str, object]:
     """Public names of the public modules, and the public methods of classes among them."""
     homes = ("unspur", "unspur.exceptions", "unspur.heads", "unspur.metrics", "unspur.removers", "unspur.rows",
              "unspur.surgery", "unspur.subspace", "unspur.certificate", "unspur.trace", "unspur.labels",
-             "unspur.datasets", "unspur.embed", "unspur.io.tables", "unspur.report.measuring",
+             "unspur.datasets", "unspur.embed", "unspur.io.files", "unspur.report.measuring",
              "unspur.report", "unspur.report.figures", "unspur.compare")  # fmt: skip
     found = {}
     for home in homes:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 from unspur._version import __version__
 
 if TYPE_CHECKING:
-    from unspur import surgery
     from unspur.heads import DFR, ERM, JTT, SUBG, GroupDRO, GroupWeighted
     from unspur.options import SGD, PaperVariant
     from unspur.removers import INLP, JSE, LEACE, RLACE, SAL, SPLINCE, load

@@ -16,7 +16,7 @@ from tests.optional import pandas as pd
 from unspur import load
 from unspur.cli import main
 from unspur.datasets import make_toy
-from unspur.io.tables import read_table
+from unspur.io.files import read_table
 
 README = Path(__file__).parents[2] / "README.md"
 

@@ -15,7 +15,7 @@ from tests.optional import pandas as pd
 from unspur.cli import main
 from unspur.cli.completion import column_names, worth_naming
 from unspur.embed.store import LABELS
-from unspur.io.tables import read_table
+from unspur.io.files import read_table
 
 PROGRAM = Path(sys.executable).parent / "unspur"
 

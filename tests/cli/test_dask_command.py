@@ -16,8 +16,8 @@ from unspur import load, open_rows
 from unspur.cli import main
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError
-from unspur.io import clustered
-from unspur.io.clustered import read_clustered
+from unspur.io import dask_tables
+from unspur.io.dask_tables import read_dask_table
 from unspur.rows import dask_client as clusters
 from unspur.rows.dask_client import connected
 from unspur.rows.parquet_files import RowGroup, read_groups
@@ -41,7 +41,7 @@ def client(cluster):
 
 @pytest.fixture
 def small_chunks(monkeypatch):
-    monkeypatch.setattr(clustered, "SMALLEST", 10_000)
+    monkeypatch.setattr(dask_tables, "MIN_CHUNK_BYTES", 10_000)
 
 
 def run(*arguments):
@@ -80,7 +80,7 @@ def zarr_group(folder):
 @pytest.mark.parametrize("write", [npy, parquet, zarr_group])
 def test_workers_read_the_rows_that_are_in_the_files(write, tmp_path, client):
     files, labels = write(tmp_path)
-    table = read_clustered(files, tuple(map(str, labels)), (), client)
+    table = read_dask_table(files, tuple(map(str, labels)), (), client)
     assert table.Z.shape == Z.shape
     assert table.Z.numblocks[0] > 2
     np.testing.assert_array_equal(table.Z.compute(), Z)
@@ -156,9 +156,9 @@ class Workers:
 
 
 def test_files_that_workers_do_not_see_are_named():
-    clustered._require_visible(Workers([], []), [])
+    dask_tables._require_visible(Workers([], []), [])
     with pytest.raises(InputError, match=r"1 of 2 workers do not see /big/z\.npy \(the first: tcp://worker:1\)"):
-        clustered._require_visible(Workers([], ["/big/z.npy"]), [])
+        dask_tables._require_visible(Workers([], ["/big/z.npy"]), [])
 
 
 def test_workers_with_another_unspur_or_none_are_told_of(client):
@@ -171,7 +171,7 @@ def test_workers_with_another_unspur_or_none_are_told_of(client):
 
 def test_a_file_that_is_gone_when_a_worker_looks_is_an_error_and_not_zeros(tmp_path, client):
     files, labels = zarr_group(tmp_path)
-    table = read_clustered(files, tuple(labels), (), client)
+    table = read_dask_table(files, tuple(labels), (), client)
     (tmp_path / "big.zarr").rename(tmp_path / "elsewhere.zarr")
     with pytest.raises(InputError, match=r"big\.zarr cannot be read as Zarr"):
         table.Z.compute()
@@ -193,20 +193,20 @@ def ragged(folder, width=20):
 def test_files_of_another_width_are_refused_by_name_before_any_work(tmp_path, client):
     labels = ("bird", "background")
     ragged(tmp_path)
-    assert read_clustered([tmp_path], labels, (), client).Z.compute().shape == Z.shape  # control
+    assert read_dask_table([tmp_path], labels, (), client).Z.compute().shape == Z.shape  # control
     ragged(tmp_path, 15)
     with pytest.raises(InputError, match=r"2\.parquet, row group 0: column 'emb' has lists of 15 numbers; .* have 20"):
-        read_clustered([tmp_path], labels, (), client)
+        read_dask_table([tmp_path], labels, (), client)
     parquet(tmp_path)
     pq.write_table(pq.read_table(tmp_path / "1.parquet").drop(["background"]), tmp_path / "1.parquet")
     with pytest.raises(InputError, match=r"1\.parquet has no column 'background'"):
-        read_clustered([tmp_path], labels, (), client)
+        read_dask_table([tmp_path], labels, (), client)
     pq.write_table(pq.read_table(tmp_path / "0.parquet").drop(["emb"]), tmp_path / "2.parquet")
     with pytest.raises(InputError, match=r"2\.parquet has no column 'emb'"):
-        read_clustered([tmp_path], ("bird",), (), client)
+        read_dask_table([tmp_path], ("bird",), (), client)
     (tmp_path / "2.parquet").write_bytes(b"PAR1" + b"?" * 100 + b"PAR1")
     with pytest.raises(InputError, match=r"2\.parquet cannot be read as Parquet"):
-        read_clustered([tmp_path], ("bird",), (), client)
+        read_dask_table([tmp_path], ("bird",), (), client)
 
 
 @pytest.mark.usefixtures("small_chunks")
@@ -224,7 +224,7 @@ def test_files_of_another_width_are_refused_by_name_before_any_work(tmp_path, cl
 )  # fmt: skip
 def test_a_chunk_that_is_not_as_it_was_found_is_named_by_the_worker(tmp_path, client, spoil, said):
     ragged(tmp_path)
-    table = read_clustered([tmp_path], ("bird", "background"), (), client)
+    table = read_dask_table([tmp_path], ("bird", "background"), (), client)
     spoil(tmp_path)  # several chunks of the last file: whichever is read first speaks
     with pytest.raises(InputError, match=said):
         table.Z.compute()
@@ -265,15 +265,15 @@ def test_options_that_contradict_a_cluster_are_refused(tmp_path, options, said):
 
 def test_files_that_have_to_be_read_as_a_whole_are_refused(tmp_path, client):
     with pytest.raises(InputError, match=r"rows come from Zarr, Parquet or \.npy"):
-        read_clustered([tmp_path / "z.npz"], (), (), client)
+        read_dask_table([tmp_path / "z.npz"], (), (), client)
     group = zarr.open_group(str(tmp_path / "two.zarr"), mode="w")
     for name in ("a", "b"):
         create_array(group)(name, shape=(4, 2), dtype="f4")
     with pytest.raises(InputError, match="one named Z; found: a, b"):
-        read_clustered([tmp_path / "two.zarr"], (), (), client)
+        read_dask_table([tmp_path / "two.zarr"], (), (), client)
     with pytest.raises(InputError, match="no 'c' to ignore"):
-        read_clustered([tmp_path / "two.zarr"], (), ("c",), client)
-    assert read_clustered([tmp_path / "two.zarr"], (), ("b",), client).Z.shape == (4, 2)
+        read_dask_table([tmp_path / "two.zarr"], (), ("c",), client)
+    assert read_dask_table([tmp_path / "two.zarr"], (), ("b",), client).Z.shape == (4, 2)
 
 
 def test_chunks_hold_whole_row_groups():
@@ -281,12 +281,12 @@ def test_chunks_hold_whole_row_groups():
         """Rows of the groups of each chunk, if every group is a file of its own."""
         starts = np.cumsum([0, *sizes])
         groups = [RowGroup(Path(f"{k}.parquet"), 0, rows, int(starts[k])) for k, rows in enumerate(sizes)]
-        return [[group.rows for group in chunk] for chunk in clustered._together(groups, 200)]
+        return [[group.rows for group in chunk] for chunk in dask_tables._together(groups, 200)]
 
     assert together(90, 90, 90, 30) == [[90, 90], [90, 30]]
     assert together(500, 10) == [[500], [10]]
     assert len(together(*[1] * 5000)) == 25  # small files are read together
-    assert list(clustered._ranges(7, 3)) == [(0, 3), (3, 6), (6, 7)]
+    assert list(dask_tables._ranges(7, 3)) == [(0, 3), (3, 6), (6, 7)]
 
 
 @pytest.mark.parametrize(
@@ -299,4 +299,4 @@ def test_chunks_hold_whole_row_groups():
     ],
 )
 def test_chunks_are_neither_too_small_nor_too_many(rows, threads, size):
-    assert clustered._rows_per_chunk((rows, 768), 4, threads) == size
+    assert dask_tables._rows_per_chunk((rows, 768), 4, threads) == size

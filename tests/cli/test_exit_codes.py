@@ -36,7 +36,7 @@ def failing(monkeypatch, error, arguments=()):
     def fail(*_, **__):
         raise error
 
-    monkeypatch.setattr("unspur.io.tables.read_table", fail)
+    monkeypatch.setattr("unspur.io.files.read_table", fail)
     words = [*arguments, "fit", "rows.npz", "--main", "y", "--concept", "c", "--output", "r.safetensors"]
     return CliRunner().invoke(main, words)
 
@@ -54,14 +54,14 @@ def test_a_value_error_is_the_librarys_complaint_or_our_fault(monkeypatch):
     def library(*_, **__):
         np.linalg.solve(np.ones((2, 3)), np.ones(2))  # raised by a line of NumPy
 
-    monkeypatch.setattr("unspur.io.tables.read_table", library)
+    monkeypatch.setattr("unspur.io.files.read_table", library)
     words = ["fit", "rows.npz", "--main", "y", "--concept", "c", "--output", "r.safetensors"]
     done = CliRunner().invoke(main, words)
     assert (done.exit_code, done.output[:6]) == (1, "Error:")
     ours = compile("def read(*_, **__):\n    a, b = 1, 2, 3", "made_up.py", "exec")
     space = {"__name__": "unspur.made_up"}
     exec(ours, space)
-    monkeypatch.setattr("unspur.io.tables.read_table", space["read"])
+    monkeypatch.setattr("unspur.io.files.read_table", space["read"])
     assert CliRunner().invoke(main, words).exit_code == 70
 
 

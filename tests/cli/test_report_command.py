@@ -16,11 +16,11 @@ from tests.optional import pandas as pd
 from tests.probing import quick_probes
 from unspur import INLP, JSE, load, report
 from unspur.cli import main
-from unspur.cli.shown import shown
+from unspur.cli.report import row_content
 from unspur.datasets import make_toy
-from unspur.embed.grey import Grey
+from unspur.embed.registry import Grey
 from unspur.exceptions import InputError, OutputExistsError
-from unspur.io.tables import read_table
+from unspur.io.files import read_table
 
 BIRDS, PLACES = np.array(["land", "water"]), np.array(["forest", "sea"])
 
@@ -225,12 +225,12 @@ def test_a_store_of_a_dataset_shows_what_it_was_drawn_from(tmp_path):
     root = lay_scenes(lay_birds(tmp_path, each=12), each=16)
     unspur("embed", "waterbirds", "--root", root, "--encoder", "grey-50", "--output", tmp_path / "store", "--seed", 4)
     table = read_table(tmp_path / "store").where("split", "test")
-    pictures = shown("waterbirds", table, root)["pictures"]
+    pictures = row_content("waterbirds", table, root)["pictures"]
     assert len(pictures) == len(table.Z) > 20
     for i in range(0, len(table.Z), 3):
         np.testing.assert_allclose(Grey()([pictures[i]])[0], table.Z[i], atol=1e-6)
     with pytest.raises(click.UsageError, match="needs --root"):
-        shown("waterbirds", table, None)
+        row_content("waterbirds", table, None)
 
 
 def test_names_from_the_data_stay_text(table, tmp_path):

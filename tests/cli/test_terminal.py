@@ -15,7 +15,7 @@ from unspur import JSE
 from unspur._text import columns, lines_of
 from unspur._version import __version__
 from unspur.cli import SECTIONS, main
-from unspur.cli.words import colour_wanted, printable, say_command
+from unspur.cli.console import colour_wanted, printable, say_command
 from unspur.datasets import make_toy
 from unspur.metrics import group_accuracy
 from unspur.report.tables import group_table

@@ -27,7 +27,7 @@ def crops(photograph, n, *, side=150, seed=0):
 
 
 def save(network, folder):
-    from unspur.embed.hub import quietly
+    from unspur.embed.huggingface import quietly
 
     with quietly():  # writing shows bars as well
         network.save_pretrained(folder)

@@ -19,8 +19,7 @@ from unspur._locks import hold
 from unspur._temporary import whereabouts
 from unspur.embed import embedding, load_encoder
 from unspur.embed.embedding import embed
-from unspur.embed.reduction import Reduction
-from unspur.embed.store import EmbeddingStore
+from unspur.embed.store import EmbeddingStore, Reduction
 from unspur.exceptions import InputError, OutputExistsError, UnspurError
 
 REPOSITORY = Path(__file__).parents[2]

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from unspur.embed import load_encoder
-from unspur.embed.hub import kind_of, model_folder, quietly
-from unspur.embed.huggingface import HubText, HubVision
+from unspur.embed.huggingface import HubText, HubVision, kind_of, model_folder, quietly
 from unspur.exceptions import InputError
 
 

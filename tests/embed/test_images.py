@@ -6,8 +6,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from PIL import Image
 from sklearn.datasets import load_sample_image
 
-from unspur.embed.grey import Grey
-from unspur.embed.images import IMAGENET, Preparation, square, standardised
+from unspur.embed.base import IMAGENET, Preparation, square, standardised
+from unspur.embed.registry import Grey
 
 PLAIN = Preparation(resize=256, crop=224, mean=(0.0,) * 3, scale=(1.0,) * 3)
 

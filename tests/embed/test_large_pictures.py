@@ -79,7 +79,7 @@ def test_what_cannot_be_reduced_is_refused_before_it_is_decoded(read, monkeypatc
     whole = read(content)
     assert whole.size == (100, 100)
     assert np.asarray(whole).shape == (100, 100, 3)
-    monkeypatch.setattr(examples, "MEMORY", 79_999)
+    monkeypatch.setattr(examples, "MAX_PICTURE_MEMORY", 79_999)
     monkeypatch.setattr("PIL.ImageFile.ImageFile.load", lambda *_: pytest.fail("decoded"))
     with pytest.raises(InputError, match=r"100 × 100 pixels; to read it would take some 0 MB"):
         read(content)
@@ -92,18 +92,18 @@ def test_a_large_jpeg_is_decoded_smaller(read, monkeypatch, mode, options):
     whole = np.asarray(read(content), dtype=float)
     assert whole.shape == (400, 400, 3)
     coefficients = 2 * 400 * 400 * (0 if not options or mode != "RGB" else 3 if "subsampling" in options else 1.5)
-    monkeypatch.setattr(examples, "MEMORY", int(coefficients) + 8 * 110 * 110)
+    monkeypatch.setattr(examples, "MAX_PICTURE_MEMORY", int(coefficients) + 8 * 110 * 110)
     small = read(content)
     assert small.size == (100, 100)
     assert np.abs(np.asarray(small, dtype=float) - whole.reshape(100, 4, 100, 4, 3).mean(axis=(1, 3))).mean() < 3.0
-    monkeypatch.setattr(examples, "MEMORY", int(coefficients) + 8 * 49 * 49)
+    monkeypatch.setattr(examples, "MAX_PICTURE_MEMORY", int(coefficients) + 8 * 49 * 49)
     with pytest.raises(InputError, match="400 × 400 pixels"):
         read(content)
 
 
 def test_coefficients_of_several_scans_count(read, monkeypatch):
     """They are kept for the whole picture, however small it is decoded."""
-    monkeypatch.setattr(examples, "MEMORY", 200_000)
+    monkeypatch.setattr(examples, "MAX_PICTURE_MEMORY", 200_000)
     for content in (photograph(progressive=True, subsampling=0), split_scans(photograph())):
         with pytest.raises(InputError, match="400 × 400 pixels"):
             read(content)

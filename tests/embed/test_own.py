@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from unspur.embed.examples import open_image
-from unspur.embed.own import Own
+from unspur.embed.examples import TableExamples, open_image
 from unspur.exceptions import InputError
 
 Image = pytest.importorskip("PIL.Image")
@@ -24,7 +23,7 @@ def photos(tmp_path):
 
 
 def test_images_are_read_in_the_order_of_the_table_with_its_other_columns_as_labels(photos):
-    own = Own.read(photos, photos.parent / "photos")
+    own = TableExamples.read(photos, photos.parent / "photos")
     assert (len(own), own.kind, own.name) == (3, "image", "birds")
     assert own.ids == ["b.png", "sub/c ü.png", "a.png"]
     assert [own[i].getpixel((0, 0)) for i in range(3)] == [(20,) * 3, (30,) * 3, (10,) * 3]
@@ -36,7 +35,7 @@ def test_images_are_read_in_the_order_of_the_table_with_its_other_columns_as_lab
 def test_whole_numbers_become_numbers_and_paths_start_at_the_table(photos):
     table = photos.parent / "photos" / "table.csv"
     table.write_text("\ufeffimage,y\na.png,-1\nb.png,1\n", encoding="utf-8")
-    own = Own.read(table)
+    own = TableExamples.read(table)
     assert own.labels["y"].dtype == np.int64
     assert_array_equal(own.labels["y"], [-1, 1])
 
@@ -44,26 +43,26 @@ def test_whole_numbers_become_numbers_and_paths_start_at_the_table(photos):
 def test_texts_and_pairs_of_texts(tmp_path):
     table = tmp_path / "pairs.csv"
     table.write_text('text,y\n"one, and\ntwo",0\nthree,1\n', encoding="utf-8")
-    own = Own.read(table)
+    own = TableExamples.read(table)
     assert (own.kind, [own[0], own[1]], own.ids) == ("text", ["one, and\ntwo", "three"], ["1", "2"])
     table.write_text("id,text,text_pair,y\np,one,uno,0\nq,two,,1\n", encoding="utf-8")
-    own = Own.read(table)
+    own = TableExamples.read(table)
     assert ([own[0], own[1]], own.ids) == ([("one", "uno"), ("two", "")], ["p", "q"])
     assert list(own.labels) == ["y"]
 
 
 def test_the_digest_follows_table_and_files_and_not_their_place(photos, tmp_path):
     root = photos.parent / "photos"
-    before = Own.read(photos, root).digest()
+    before = TableExamples.read(photos, root).digest()
     moved = root.rename(tmp_path / "elsewhere")
-    assert Own.read(photos, moved).digest() == before
+    assert TableExamples.read(photos, moved).digest() == before
     pixel = Image.open(moved / "a.png")
     pixel.putpixel((1, 1), 99)
     pixel.save(moved / "a.png")
-    changed = Own.read(photos, moved).digest()
+    changed = TableExamples.read(photos, moved).digest()
     assert changed != before
     photos.write_text(photos.read_text("utf-8").replace("gull,1", "gull,0"), "utf-8")
-    assert Own.read(photos, moved).digest() not in (before, changed)
+    assert TableExamples.read(photos, moved).digest() not in (before, changed)
 
 
 @pytest.mark.parametrize("name", ["../secret.png", "sub/../../secret.png", "/etc/secret.png"])
@@ -71,7 +70,7 @@ def test_paths_that_lead_out_of_the_folder_are_refused(photos, name):
     Image.new("L", (6, 4)).save(photos.parent / "secret.png")
     photos.write_text(f"image,y\na.png,1\n{name},0\n")
     with pytest.raises(InputError, match=r"names .*secret\.png'.*, which is not inside of \S*photos\. Give the folder"):
-        Own.read(photos, photos.parent / "photos")
+        TableExamples.read(photos, photos.parent / "photos")
 
 
 def test_links_lead_nowhere_else_either_unless_that_is_allowed(photos):
@@ -83,17 +82,17 @@ def test_links_lead_nowhere_else_either_unless_that_is_allowed(photos):
     for name in ("link.png", "out/secret.png", "../secret.png", str(photos.parent / "secret.png")):
         photos.write_text(f"image,y\na.png,1\n{name},0\n")
         with pytest.raises(InputError, match=r"which is not inside of .* pass allow_outside=True"):
-            Own.read(photos, root)
-        assert Own.read(photos, root, allow_outside=True)[1].getpixel((0, 0)) == (9, 9, 9)
+            TableExamples.read(photos, root)
+        assert TableExamples.read(photos, root, allow_outside=True)[1].getpixel((0, 0)) == (9, 9, 9)
     photos.write_text("image,y\na.png,1\nwithin.png,0\n")  # the control: a link that stays
-    assert len(Own.read(photos, root)) == 2
+    assert len(TableExamples.read(photos, root)) == 2
 
 
 @pytest.mark.parametrize("name", ["a" * 300 + ".png", "a/" * 1500 + "b.png", "a\0.png"])
 def test_names_that_no_file_has_are_refused_in_few_words(photos, name):
     photos.write_text(f"image,y\na.png,1\n{name},0\n")
     with pytest.raises(InputError, match=r"which no file is called|line contains NUL") as error:
-        Own.read(photos, photos.parent / "photos")
+        TableExamples.read(photos, photos.parent / "photos")
     assert len(str(error.value)) < 400
 
 
@@ -101,7 +100,7 @@ def test_missing_files_are_counted_and_named(photos):
     root = photos.parent / "photos"
     photos.write_text("image,y\na.png,1\n" + "".join(f"gone{i}.png,0\n" for i in range(5)))
     with pytest.raises(InputError, match=r"5 of 6 images .*: gone0\.png, gone1\.png, gone2\.png and 2 more.*--root"):
-        Own.read(photos, root)
+        TableExamples.read(photos, root)
 
 
 @pytest.mark.parametrize(
@@ -125,20 +124,20 @@ def test_missing_files_are_counted_and_named(photos):
 def test_tables_that_cannot_be_used_say_why(photos, content, message):
     photos.write_bytes(content)
     with pytest.raises(InputError, match=message):
-        Own.read(photos, photos.parent / "photos")
+        TableExamples.read(photos, photos.parent / "photos")
 
 
 def test_other_kinds_of_file_are_no_tables(photos):
     for name in (photos.with_suffix(".txt"), photos.parent):
         with pytest.raises(InputError, match=r"is no \.csv file"):
-            Own.read(name)
+            TableExamples.read(name)
     with pytest.raises(InputError, match=r"There is no file \S*gone\.csv"):
-        Own.read(photos.parent / "gone.csv")
+        TableExamples.read(photos.parent / "gone.csv")
 
 
 def test_fields_may_be_separated_by_semicolons(tmp_path):
     (tmp_path / "texts.csv").write_text("text;y\nA man, who sleeps.;1\nA bird.;0\n")
-    own = Own.read(tmp_path / "texts.csv")
+    own = TableExamples.read(tmp_path / "texts.csv")
     assert list(own.content) == ["A man, who sleeps.", "A bird."]
     assert own.labels["y"].tolist() == [1, 0]
 

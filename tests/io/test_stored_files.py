@@ -16,7 +16,7 @@ from unspur import JSE, load, open_rows
 from unspur.datasets import make_toy
 from unspur.embed.embedding import embed
 from unspur.exceptions import InputError
-from unspur.io.tables import read_table
+from unspur.io.files import read_table
 from unspur.rows import StoredRows
 from unspur.rows.memmap import StoredNpy
 from unspur.rows.parquet import ParquetRows

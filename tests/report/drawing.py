@@ -10,7 +10,7 @@ from matplotlib.text import Text
 
 from tests.report import making
 from unspur.report import figures
-from unspur.report.results import Looks
+from unspur.report.results import SaliencyMaps
 from unspur_paper.experiments.reproduce import find_experiments
 from unspur_paper.experiments.summary import summarise
 
@@ -29,13 +29,13 @@ def pictures(number):
 
 def looks(methods=("as they are", "JSE"), rows=3):
     rng = np.random.default_rng(1)
-    return Looks(np.arange(rows), pictures(rows), {name: rng.normal(size=(rows, 7, 7)) for name in methods})
+    return SaliencyMaps(np.arange(rows), pictures(rows), {name: rng.normal(size=(rows, 7, 7)) for name in methods})
 
 
 @cache
 def findings():
     found = making.toy_findings()
-    return replace(found, looks=looks(), shown=found.shown[:150])  # fewer dots to draw
+    return replace(found, saliency=looks(), shown=found.shown[:150])  # fewer dots to draw
 
 
 @cache

@@ -10,8 +10,8 @@ from tests.probing import quick_probes
 from unspur import JSE, LEACE
 from unspur.datasets.photodigits import CONCEPT_NAMES, MAIN_NAMES, embed_images, make_photodigits
 from unspur.datasets.toy import make_toy
-from unspur.report import find
-from unspur.report.results import Change, Findings, Looks, PixelView, View
+from unspur.report import measure
+from unspur.report.results import Change, Findings, PixelView, SaliencyMaps, View
 
 #: What a hostile file might call things.
 HOSTILE = (
@@ -60,7 +60,7 @@ def toy_findings(rows: int = 600) -> Findings:
     train, test = _toys(rows)
     jse = JSE(random_state=0).fit(*train[:2], concept=train[2])
     command = "unspur report --rows train.npz --test test.npz --output report.html"
-    return find(jse, train, test, main="bird", concept="background", compare=("INLP", "LEACE"), command=command)
+    return measure(jse, train, test, main="bird", concept="background", compare=("INLP", "LEACE"), command=command)
 
 
 @cache
@@ -80,9 +80,9 @@ def photo_findings(repeats: int = 1) -> Findings:
     )
     jse = JSE(random_state=0).fit(*train[:2], concept=train[2])
     ids = [f"digit {digit}, picture {k}" for k, digit in enumerate(sets[1].digit)]
-    found = find(jse, train, test, main="digit", concept="photo", compare=("LEACE",), ids=ids)
+    found = measure(jse, train, test, main="digit", concept="photo", compare=("LEACE",), ids=ids)
     images = sets[1].images
-    return replace(found, content=Pictures(images), pixels=_pixels(images), looks=_looks(images))
+    return replace(found, content=Pictures(images), pixels=_pixels(images), saliency=_saliency(images))
 
 
 @cache
@@ -105,7 +105,7 @@ def closed_form_findings() -> Findings:
     """LEACE on Toy: no ladder, no main-task directions."""
     train, test = _toys(500)
     leace = LEACE().fit(*train[:2], concept=train[2])
-    return find(leace, train, test, main="bird", concept="background")
+    return measure(leace, train, test, main="bird", concept="background")
 
 
 @cache
@@ -124,7 +124,7 @@ def several_findings() -> Findings:
                                                              "glasses": np.array(["off", "on"])[glasses]}))  # fmt: skip
     (Z, y, concepts), test = sets
     jse = JSE(weight_decay=1e-3, random_state=0).fit(Z, y, concept=np.column_stack(list(concepts.values())))
-    return find(jse, sets[0], test, main="animal", concept=("hat", "glasses"))
+    return measure(jse, sets[0], test, main="animal", concept=("hat", "glasses"))
 
 
 def many_findings(n: int = 5000, side: int = 64) -> Findings:
@@ -230,8 +230,8 @@ def _pixels(images):
     return PixelView({0: direction / np.linalg.norm(direction)}, rows, grey[rows], after)
 
 
-def _looks(images):
+def _saliency(images):
     rng, rows = np.random.default_rng(0), np.arange(3)
     maps = {name: rng.normal(size=(3, 7, 7)) for name in ("before", "after")}
     content = Pictures(images)
-    return Looks(rows, [content[k].resize((96, 96)) for k in rows], maps)
+    return SaliencyMaps(rows, [content[k].resize((96, 96)) for k in rows], maps)

@@ -5,9 +5,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from unspur.report.colours import GROUP_COLOURS, GROUP_MARKERS, METHOD_COLOURS
+from unspur.report.colours import GROUP_COLOURS, GROUP_MARKERS, MAP_COLOURS, METHOD_COLOURS
 from unspur.report.figures.style import group_style, method_areas, method_looks
-from unspur.report.overlays import COLOURS
 
 #: What is left of linear RGB: Machado, Oliveira and Fernandes, "A Physiologically-based Model for Simulation of Color
 #: Vision Deficiency", IEEE TVCG 15(6), 2009, severity 1.0.
@@ -85,7 +84,7 @@ def test_some_methods_need_that():
 
 @pytest.mark.parametrize("reader", SEEN_BY)
 def test_the_two_ends_of_a_map_can_be_told_apart(reader):
-    ends = ["#{:02X}{:02X}{:02X}".format(*colour) for colour in COLOURS]
+    ends = ["#{:02X}{:02X}{:02X}".format(*colour) for colour in MAP_COLOURS]
     assert distance(*ends, reader) > 60
 
 

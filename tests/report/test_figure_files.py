@@ -29,8 +29,8 @@ from tests.report.drawing import (
 from unspur._disk import DiskError
 from unspur.exceptions import InputError, OutputExistsError
 from unspur.report import figures
-from unspur.report.figures.plane import MOST_VECTORS
-from unspur.report.figures.style import SMALL, literal
+from unspur.report.figures.plane import MAX_VECTOR_ROWS
+from unspur.report.figures.style import MIN_FONT_SIZE, literal
 from unspur.report.results import Axis, View
 
 # Files ----------------------------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ def test_eps_has_nothing_transparent_and_the_figure_keeps_its_own_colours(name, 
 
 def test_very_many_rows_are_pixels(tmp_path):
     sizes = {}
-    for rows in (MOST_VECTORS, MOST_VECTORS + 1):
+    for rows in (MAX_VECTOR_ROWS, MAX_VECTOR_ROWS + 1):
         rng = np.random.default_rng(0)
         scores = rng.normal(size=(rows, 2))
         view = View((Axis("a 1", "spurious"), Axis("b 1", "main")), scores, scores, np.eye(2), None, None)
@@ -167,7 +167,7 @@ def named(names):
     return replace(
         found, method=names[0], main=names[1], concepts=(names[2],), classes=names[:2], groups=names[:4],
         judged=judged, view=replace(found.view, axes=axes), traces={names[0]: trace, names[3]: trace},
-        looks=looks(names[:3]),
+        saliency=looks(names[:3]),
     )  # fmt: skip
 
 
@@ -191,7 +191,7 @@ def test_texts_are_inside_the_figure_do_not_overlap_and_can_be_read(names, width
     for figure in drawn_with(names, width):
         assert figure.get_figwidth() == {"column": 3.3, "page": 6.9}[width]
         written = shown(figure)
-        assert min(text.get_fontsize() for text in written) >= SMALL
+        assert min(text.get_fontsize() for text in written) >= MIN_FONT_SIZE
         boxes = [(text.get_text(), text.get_window_extent()) for text in written]
         for k, (words, box) in enumerate(boxes):
             assert -2 <= box.x0 <= box.x1 <= figure.bbox.x1 + 2, words
@@ -231,7 +231,7 @@ def test_width_is_a_name_or_inches():
 # All of them ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["bars", "lines", "maps", "plane", "rungs", "summaries", "writing"])
+@pytest.mark.parametrize("name", ["accuracy", "ladder", "maps", "plane", "style"])
 def test_docstring_examples_run(name):
     module = importlib.import_module(f"unspur.report.figures.{name}")
     result = doctest.testmod(module, optionflags=doctest.ELLIPSIS)

@@ -325,7 +325,7 @@ def test_the_grid_has_every_picture_plain_and_under_every_map():
     drawn = figures.gradcam_grid(findings())
     assert [len(images(axis)) for axis in drawn.axes] == [1] * 9
     plain, *under = (images(axis)[0] for axis in drawn.axes[:3])
-    assert np.array_equal(plain, np.asarray(findings().looks.pictures[0]))
+    assert np.array_equal(plain, np.asarray(findings().saliency.pictures[0]))
     assert not np.array_equal(*under)
     assert {"picture", "as they are", "JSE", "speaks for landbird", "speaks for waterbird"} < set(read(drawn))
 

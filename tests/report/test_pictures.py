@@ -10,9 +10,9 @@ from tests.embed.tiny import TinyConv
 from tests.report.rows import removal
 from unspur import LEACE
 from unspur.compare import choose_head
-from unspur.embed.reduction import Reduction
+from unspur.embed.store import Reduction
 from unspur.exceptions import InputError
-from unspur.report import find
+from unspur.report import measure
 from unspur.selection import Rows
 
 SHAPE = (4, 3)
@@ -31,7 +31,7 @@ def pixels(n, seed):
 def test_directions_of_pixels_are_pictures():
     train, test = pixels(900, 0), pixels(300, 1)
     jse = removal(train)
-    found = find(jse, train, test, image_shape=SHAPE)
+    found = measure(jse, train, test, image_shape=SHAPE)
     assert set(found.pixels.directions) == {ends.axis for ends in found.extremes}
     spurious = np.abs(found.pixels.directions[0])
     assert spurious.shape == SHAPE
@@ -48,7 +48,7 @@ def test_rows_of_components_are_brought_back_to_pixels():
     pca = PCA(8).fit(train[0] + 7.0)
     reduced = [(pca.transform(rows[0] + 7.0), *rows[1:]) for rows in (train, test)]
     jse = removal(reduced[0])
-    found = find(jse, *reduced, image_shape=SHAPE, to_pixels=pca.inverse_transform)
+    found = measure(jse, *reduced, image_shape=SHAPE, to_pixels=pca.inverse_transform)
     # The mean of the pictures, which the way back adds to each, is no part of a direction.
     assert_allclose(found.pixels.directions[0].ravel(), pca.components_.T @ jse.spurious_.basis[:, 0], atol=1e-9)
     assert found.pixels.before.mean() > 5
@@ -66,7 +66,7 @@ def test_rows_of_components_are_brought_back_to_pixels():
 def test_a_shape_that_rows_do_not_have_is_refused(shape, message):
     train = pixels(300, 0)
     with pytest.raises(InputError, match=message):
-        find(erased(train), train, pixels(100, 1), image_shape=shape)
+        measure(erased(train), train, pixels(100, 1), image_shape=shape)
 
 
 @pytest.fixture(scope="module")
@@ -97,8 +97,8 @@ def test_maps_add_up_to_the_logit(photographs, reduced):
     train, test = (rows[:90], y[:90], c[:90]), (rows[90:], y[90:], c[90:])
     leace = erased(train)
     assert not np.allclose(leace.removal_.left, leace.removal_.right)  # oblique: the harder case to fold
-    found = find(leace, train, test, pictures=pictures[90:], encoder=tiny, reduction=reduction)
-    looks = found.looks
+    found = measure(leace, train, test, pictures=pictures[90:], encoder=tiny, reduction=reduction)
+    looks = found.saliency
     assert looks.maps["before"].shape == (len(looks.rows), 7, 7)
     assert set(np.bincount(found.group[looks.rows])) <= {0, 1, 2}
     for name, clean in (("before", lambda z: z), ("after", leace.transform)):
@@ -117,10 +117,10 @@ def test_a_pca_of_scikit_learn_is_a_reduction(photographs):
     rows = pca.transform(Z)
     train, test = (rows[:90], y[:90], c[:90]), (rows[90:], y[90:], c[90:])
     leace = erased(train)
-    found = find(leace, train, test, pictures=pictures[90:], encoder=tiny, reduction=pca)
-    assert found.looks is not None
+    found = measure(leace, train, test, pictures=pictures[90:], encoder=tiny, reduction=pca)
+    assert found.saliency is not None
     with pytest.raises(InputError, match="PCA without whitening"):
-        find(leace, train, test, pictures=pictures[90:], encoder=tiny, reduction=PCA(6, whiten=True).fit(Z[:90]))
+        measure(leace, train, test, pictures=pictures[90:], encoder=tiny, reduction=PCA(6, whiten=True).fit(Z[:90]))
 
 
 def test_another_network_or_other_pictures_are_noticed(photographs):
@@ -128,20 +128,20 @@ def test_another_network_or_other_pictures_are_noticed(photographs):
     train, test = (Z[:90], y[:90], c[:90]), (Z[90:], y[90:], c[90:])
     leace = erased(train)
     with pytest.raises(InputError, match="is not what the rows are"):
-        find(leace, train, test, pictures=pictures[:90], encoder=tiny)
+        measure(leace, train, test, pictures=pictures[:90], encoder=tiny)
     narrow = [(part[0][:, :5], *part[1:]) for part in (train, test)]
     with pytest.raises(InputError, match="makes 12 numbers of a picture; rows have 5"):
-        find(erased(narrow[0]), *narrow, pictures=pictures[90:], encoder=tiny)
+        measure(erased(narrow[0]), *narrow, pictures=pictures[90:], encoder=tiny)
     with pytest.raises(InputError, match="in pictures only"):
-        find(leace, train, test, texts=["a"] * 90, encoder=tiny)
+        measure(leace, train, test, texts=["a"] * 90, encoder=tiny)
     with pytest.raises(InputError, match="no network with feature maps"):
-        find(leace, train, test, pictures=pictures[90:], encoder=object())
+        measure(leace, train, test, pictures=pictures[90:], encoder=object())
 
 
 def test_more_than_two_classes_have_no_maps_and_a_remark(photographs):
     tiny, pictures, Z, _, c = photographs
     y = np.digitize(Z[:, 3], np.quantile(Z[:, 3], [1 / 3, 2 / 3]))
     train, test = (Z[:90], y[:90], c[:90]), (Z[90:], y[90:], c[90:])
-    found = find(erased(train), train, test, pictures=pictures[90:], encoder=tiny)
-    assert found.looks is None
+    found = measure(erased(train), train, test, pictures=pictures[90:], encoder=tiny)
+    assert found.saliency is None
     assert any("two classes only" in remark for remark in found.origin.remarks)

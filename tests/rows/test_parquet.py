@@ -20,7 +20,7 @@ from tests.rows.contract import RowSourceContract
 from unspur import DFR, ERM, INLP, JSE, JTT, LEACE, RLACE, SAL, SGD, SPLINCE, SUBG, GroupDRO, GroupWeighted, open_rows
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, NotFiniteError
-from unspur.io.tables import read_table
+from unspur.io.files import read_table
 from unspur.metrics import principal_angles
 from unspur.rows import Columns, MemoryRows, Weighting
 from unspur.rows.ahead import read_ahead

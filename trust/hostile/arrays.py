@@ -17,7 +17,8 @@ import numpy as np
 from trust.hostile.bounded import CANARY
 from trust.hostile.damage import damaged
 from trust.hostile.trials import NOT_FILES, Attacks, Bad, Reader, promised
-from unspur.io.tables import Table, read_table
+from unspur.io.files import read_table
+from unspur.io.table import Table
 from unspur.rows.opening import open_rows
 
 ROWS, WIDTH = 12, 3

@@ -19,8 +19,7 @@ import numpy as np
 from trust.hostile.arrays import csv_attacks
 from trust.hostile.damage import ODD_JSON, as_json, odd_fields
 from trust.hostile.trials import NOT_FILES, Attacks, Bad, Reader, promised
-from unspur.embed.examples import MEMORY, open_image
-from unspur.embed.own import Own
+from unspur.embed.examples import MAX_PICTURE_MEMORY, TableExamples, open_image
 from unspur_paper.datasets.celeba import CelebA
 from unspur_paper.datasets.downloads.archives import Limits, unpack
 from unspur_paper.datasets.multinli import FILES, MultiNLI
@@ -335,7 +334,7 @@ def _make_own(folder: Path) -> Path:
 
 
 def _read_own(path: Path) -> None:
-    own = Own.read(path)
+    own = TableExamples.read(path)
     promised(len(own) == len(own.ids) == len(set(own.ids)), "ids are not distinct")
     promised(all(column.shape == (len(own),) for column in own.labels.values()), "labels are of another length")
     if own.kind == "image":
@@ -439,11 +438,11 @@ def faces_attacks(sound: bytes) -> Attacks:
 
 tar = Reader(_made("set.tar.gz", _tar), _unpack, tar_attacks)
 zips = Reader(_made("set.zip", _zip), _unpack, zip_attacks)
-jpeg = Reader(_made("picture.jpg", lambda: _picture("JPEG")), _open_image, image_attacks, most=MEMORY)
-png = Reader(_made("picture.png", lambda: _picture("PNG")), _open_image, most=MEMORY)
-gif = Reader(_made("picture.gif", lambda: _picture("GIF")), _open_image, most=MEMORY)
-tiff = Reader(_made("picture.tif", lambda: _picture("TIFF")), _open_image, most=MEMORY)
-deep_grey = Reader(_made("picture.png", lambda: _picture("PNG", "I;16")), _open_image, most=MEMORY)
+jpeg = Reader(_made("picture.jpg", lambda: _picture("JPEG")), _open_image, image_attacks, most=MAX_PICTURE_MEMORY)
+png = Reader(_made("picture.png", lambda: _picture("PNG")), _open_image, most=MAX_PICTURE_MEMORY)
+gif = Reader(_made("picture.gif", lambda: _picture("GIF")), _open_image, most=MAX_PICTURE_MEMORY)
+tiff = Reader(_made("picture.tif", lambda: _picture("TIFF")), _open_image, most=MAX_PICTURE_MEMORY)
+deep_grey = Reader(_made("picture.png", lambda: _picture("PNG", "I;16")), _open_image, most=MAX_PICTURE_MEMORY)
 pairs = Reader(_make_pairs, _read_pairs, pairs_attacks, text=True)
 own = Reader(_make_own, _read_own, own_attacks, text=True)
 published = Reader(_make_published, _read_published, published_attacks, text=True)

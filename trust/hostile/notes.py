@@ -13,7 +13,7 @@ from unspur._locks import hold
 from unspur._temporary import whereabouts
 from unspur.cli.completion import column_names
 from unspur.embed import embedding
-from unspur.embed.hub import kind_of
+from unspur.embed.huggingface import kind_of
 from unspur.exceptions import InputError
 from unspur.rows.dask_client import _require_address
 from unspur_paper.datasets.downloads import fetch

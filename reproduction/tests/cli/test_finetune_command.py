@@ -19,8 +19,8 @@ from reproduction.tests.datasets.birds import lay_birds, lay_scenes
 from reproduction.tests.networks.tuning import coloured
 from unspur import load
 from unspur.embed import ENCODERS, Entry, load_encoder
+from unspur.embed.base import Preparation
 from unspur.embed.huggingface import HubVision
-from unspur.embed.images import Preparation
 from unspur.embed.store import EmbeddingStore
 from unspur_paper.networks import finetuning
 from unspur_paper.networks.maps import read_maps

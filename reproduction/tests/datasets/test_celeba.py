@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from unspur.embed.grey import grey_pixels
+from unspur.embed.registry import grey_pixels
 from unspur.exceptions import GroupSizeError, InputError
 from unspur_paper.datasets.celeba import EYES, MOUTH, PRESETS, SIZES, CelebA, box_mask, draw, label
 

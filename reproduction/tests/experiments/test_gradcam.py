@@ -18,10 +18,10 @@ from PIL import Image
 from reproduction.tests.datasets.birds import lay_birds, lay_scenes
 from unspur.cli import main
 from unspur.embed import store as layout
-from unspur.embed.images import opacity
-from unspur.embed.reduction import Reduction
+from unspur.embed.base import opacity
+from unspur.embed.store import Reduction
 from unspur.exceptions import ArtifactError, InputError
-from unspur.report.overlays import COLOURS, laid_over, outlined
+from unspur.report.colours import MAP_COLOURS, outline_mask, overlay_map
 from unspur_paper.datasets.selected import birds_at
 from unspur_paper.datasets.waterbirds import Composites
 from unspur_paper.experiments.cells import data_digest
@@ -186,8 +186,8 @@ class TestCells:
 class TestDrawing:
     def test_colours_say_which_class_and_how_much(self):
         grey = Image.new("RGB", (40, 40), (128, 128, 128))
-        over = np.asarray(laid_over(grey, np.array([[-1.0, 1.0], [0.0, 5.0]]), 1.0)).astype(int)
-        towards = [np.abs(over - np.array(colour)).sum(axis=2) for colour in COLOURS]
+        over = np.asarray(overlay_map(grey, np.array([[-1.0, 1.0], [0.0, 5.0]]), 1.0)).astype(int)
+        towards = [np.abs(over - np.array(colour)).sum(axis=2) for colour in MAP_COLOURS]
         assert towards[0][0, 0] < towards[1][0, 0]
         assert towards[1][0, -1] < towards[0][0, -1]
         assert over[-1, 0].tolist() == [128, 128, 128]
@@ -196,7 +196,7 @@ class TestDrawing:
     def test_the_outline_is_where_the_mask_ends(self):
         mask = np.zeros((20, 20))
         mask[5:15, 5:15] = 1.0
-        drawn = np.asarray(outlined(Image.new("RGB", (20, 20), (128, 128, 128)), mask))
+        drawn = np.asarray(outline_mask(Image.new("RGB", (20, 20), (128, 128, 128)), mask))
         assert np.all(drawn[5, 5:15] == 255)
         assert np.all(drawn[4, 5:15] == 0)
         assert np.all(drawn[7:13, 7:13] == 128)

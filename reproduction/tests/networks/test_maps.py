@@ -21,8 +21,8 @@ from tests.embed.tiny import PREPARATION, TinyConv, left_half, photographs
 from unspur import AffineMap, Subspace
 from unspur._disk import BusyError
 from unspur._locks import hold
-from unspur.embed.images import opacity, square
-from unspur.embed.reduction import Reduction
+from unspur.embed.base import opacity, square
+from unspur.embed.store import Reduction
 from unspur.exceptions import ArtifactError, InputError
 from unspur_paper.experiments.fitting import LinearHead, Removal
 from unspur_paper.experiments.gradcam import Layer

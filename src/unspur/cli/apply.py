@@ -7,33 +7,37 @@ from pathlib import Path
 
 import click
 
-from unspur.cli.common import (
+from unspur.cli.completion import columns_of
+from unspur.cli.console import echo_json, say
+from unspur.cli.data import read_rows, refuse_ignored_labels
+from unspur.cli.options import (
     Conditions,
     LocalPath,
-    echo_json,
     force_option,
     ignore_option,
     json_option,
-    read_rows,
-    refuse_ignored_labels,
     refuse_input_as_output,
     where_option,
 )
-from unspur.cli.completion import columns_of
-from unspur.cli.words import say
 
 
 @click.command()
 @click.argument("removal", type=LocalPath())
 @click.argument("files", type=LocalPath(), nargs=-1, required=True, metavar="FILE...")
 @click.option(
-    "--output", required=True, type=LocalPath(),
+    "--output",
+    required=True,
+    type=LocalPath(),
     help="Where the rows go: .npy, .npz, .csv or .parquet, or a folder for Parquet files.",
-)  # fmt: skip
+)
 @click.option(
-    "--label", "labels", multiple=True, metavar="NAME", shell_complete=columns_of("files"),
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=columns_of("files"),
     help="A label column to carry along unchanged; may be repeated.",
-)  # fmt: skip
+)
 @ignore_option("A column to leave out; may be repeated.")
 @where_option()
 @force_option
@@ -60,7 +64,9 @@ def apply(
     from unspur import load
     from unspur.exceptions import InputError
     from unspur.io.artifact import refuse_existing
-    from unspur.io.tables import KINDS, apply_removal, clean_parquet, is_parquet, write_rows
+    from unspur.io.files import is_parquet, write_rows
+    from unspur.io.parquet import clean_parquet
+    from unspur.io.table import KINDS, apply_removal
 
     if Path(output).suffix.lower() not in KINDS and is_parquet(files):
         if where:

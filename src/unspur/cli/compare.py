@@ -7,34 +7,41 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import click
-from tqdm.auto import tqdm
 
-from unspur.cli.common import (
+from unspur.cli.console import echo_json, progress_bar, say, say_where, show
+from unspur.cli.data import (
+    check_labels,
+    concept_labels,
+    labelled_splits,
+    labels_to_read,
+    missing_values,
+    note_left_out,
+    note_shared_rows,
+    read_like,
+    read_rows,
+    with_clusters,
+)
+from unspur.cli.options import (
+    Balance,
     Conditions,
     LocalPath,
-    aside,
     cluster_option,
-    concept_labels,
-    echo_json,
     force_option,
     json_option,
     label_options,
-    missing_values,
     other_file,
-    read_rows,
     refuse_input_as_output,
     seed_option,
+    test_option,
     where_option,
-    with_clusters,
+    with_default,
 )
-from unspur.cli.looking import look_at, say_left_out
-from unspur.cli.parts import labelled_parts, read_like, say_shared
-from unspur.cli.words import say, say_where, show
 from unspur.compare import HEADS, REMOVERS, Comparison, compare
 from unspur.io.artifact import atomic, refuse_existing
-from unspur.io.tables import Table
+from unspur.io.table import Table
 from unspur.report.tables import comparison_table
 
 
@@ -45,7 +52,7 @@ from unspur.report.tables import comparison_table
 @where_option()
 @click.option("--validation", type=LocalPath(), help="File with rows to choose on; else a fifth of FILE.")
 @where_option("validation")
-@click.option("--test", "test_file", type=LocalPath(), help="File with test rows; else 30 % of each group of FILE.")
+@test_option
 @where_option("test")
 @click.option(
     "--remover", "removers", multiple=True, type=click.Choice(list(REMOVERS)), help="Only this; may be repeated (all)."
@@ -58,8 +65,12 @@ from unspur.report.tables import comparison_table
     help="May be repeated; default: ERM, GroupWeighted.",
 )
 @click.option("--csv", "csv_file", type=LocalPath(), help="Also write the table as CSV.")
-@click.option("--balance", default="group", show_default=True, type=click.Choice(["none", "concept", "main", "group"]),
-              help="Classes that get equal weight in every remover.")  # fmt: skip
+@with_default(
+    "--balance",
+    "group",
+    "Classes that get equal weight in every remover.",
+    type=click.Choice(get_args(Balance)),
+)
 @seed_option
 @force_option
 @json_option
@@ -78,7 +89,7 @@ def compare_command(
     removers: tuple[str, ...],
     heads: tuple[str, ...],
     csv_file: str | None,
-    balance: str,
+    balance: Balance,
     seed: int,
     force: bool,
     as_json: bool,
@@ -95,31 +106,24 @@ def compare_command(
     labels = with_clusters((main, *concept), clusters)
     conditions = (where, validation_where, test_where)
     table = read_rows(file, labels, ignore, where, others=conditions, classes=(main, *concept))
-    look_at(table, main, concept)
+    check_labels(table, main, concept)
     validation = other_file(file, validation, where, validation_where, "validation")
     test_file = other_file(file, test_file, where, test_where, "test")
     missing = missing_values(missing_concept, table, concept)
-    say_left_out(concept_labels(table, concept, missing), together=True, of="the fit of removers")
+    note_left_out(concept_labels(table, concept, missing), together=True, of="the fit of removers")
     others: dict[str, Table] = {}
     for name, path, chosen in (("validation", validation, validation_where), ("test", test_file, test_where)):
         if path is not None:
-            own = labels if name == "validation" else aside(labels, clusters, path)
+            own = labels if name == "validation" else labels_to_read(labels, clusters, path)
             others[name] = read_like(table, path, own, ignore, chosen, conditions, (main, *concept))
-    rows = labelled_parts(table, others, (main, concept), missing, seed, clusters)
-    say_shared(rows)
+    rows = labelled_splits(table, others, (main, concept), missing, seed, clusters)
+    note_shared_rows(rows)
     chosen_removers, chosen_heads = removers or tuple(REMOVERS), heads or ("ERM", "GroupWeighted")
     steps = len(chosen_removers) * (1 + len(chosen_heads))
-    with tqdm(total=steps, desc="compare", disable=as_json or not sys.stderr.isatty()) as bar:
-
-        def report(name: str) -> None:
-            bar.set_postfix_str(name)
-            bar.update()
-
-        given = {name: part.in_values() for name, part in rows.items()}
-        results = compare(
-            given["training"], given["test"], given.get("validation"), chosen_removers, chosen_heads, seed, balance,
-            report,
-        )  # fmt: skip
+    given = {name: part.in_values() for name, part in rows.items()}
+    splits = given["training"], given["test"], given.get("validation")
+    with progress_bar("compare", steps, shown=not as_json and sys.stderr.isatty()) as report:
+        results = compare(*splits, chosen_removers, chosen_heads, seed, balance, report)
     results = [_named(result, (main, *concept)) for result in results]
     if csv_file is not None:
         _write_csv(results, csv_file, force)
@@ -141,8 +145,18 @@ def _named(result: Comparison, names: tuple[str, ...]) -> Comparison:
 
 
 def _write_csv(results: Sequence[Comparison], path: str, force: bool) -> None:
-    names = ["remover", "head", "removed", "worst", "worst_low95", "worst_high95", "group_average", "average",
-             "validation_loss", "penalty"]  # fmt: skip
+    names = [
+        "remover",
+        "head",
+        "removed",
+        "worst",
+        "worst_low95",
+        "worst_high95",
+        "group_average",
+        "average",
+        "validation_loss",
+        "penalty",
+    ]
     with atomic(Path(path), overwrite=force) as temporary, temporary.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.DictWriter(stream, [*names, "seconds", "problem"])
         writer.writeheader()

@@ -14,14 +14,14 @@ from sklearn.decomposition import PCA
 from unspur import JSE
 from unspur._extras import require
 from unspur._typing import Array
-from unspur.cli.common import echo_json, force_option, json_option, seed_option
-from unspur.cli.words import say, say_command, say_where, show
+from unspur.cli.console import echo_json, say, say_command, say_where, show
+from unspur.cli.options import force_option, json_option, seed_option
 from unspur.datasets.photodigits import CONCEPT_NAMES, MAIN_NAMES, PhotoDigits, embed_images, make_photodigits
 from unspur.io.artifact import refuse_existing
-from unspur.report import find
-from unspur.report.building import write_page
+from unspur.report import measure
 from unspur.report.figures import DemoFigure, check_format, draw_demo, write
 from unspur.report.page import verdict
+from unspur.report.page.rendering import write_page
 from unspur.report.page.verdict import accuracy_verdict
 from unspur.report.results import Findings
 from unspur.report.tables import group_table, penalty_lines
@@ -31,8 +31,13 @@ METHODS = ("as they are", "JSE")
 
 
 @click.command()
-@click.option("--agreement", default=0.9, show_default=True, type=click.FloatRange(0.5, 0.98),
-              help="How often digit group and photograph agree in the training pictures.")  # fmt: skip
+@click.option(
+    "--agreement",
+    default=0.9,
+    show_default=True,
+    type=click.FloatRange(0.5, 0.98),
+    help="How often digit group and photograph agree in the training pictures.",
+)
 @seed_option
 @click.option("--output", default="unspur-demo.png", show_default=True, help="Where the figure goes.")
 @click.option("--report", help="Where the page goes; by default beside the figure, as .html.")
@@ -62,11 +67,19 @@ def demo(agreement: float, seed: int, output: str, report: str | None, force: bo
     jse = JSE(verbose=not as_json and sys.stderr.isatty())
     Z, y, photo = rows["train"]
     jse.fit(Z, y, concept=photo, **dict(zip(("X_val", "y_val", "concept_val"), rows["validation"], strict=True)))
-    findings = find(
-        jse, rows["train"], rows["test"], validation=rows["validation"], main="digit", concept="photo",
-        compare=("INLP", "LEACE"), pictures=sets["test"].images, command=_command(agreement, seed), seed=seed,
+    findings = measure(
+        jse,
+        rows["train"],
+        rows["test"],
+        validation=rows["validation"],
+        main="digit",
+        concept="photo",
+        compare=("INLP", "LEACE"),
+        pictures=sets["test"].images,
+        command=_command(agreement, seed),
+        seed=seed,
         source="",
-    )  # fmt: skip
+    )
     drawn = _content(jse, findings, sets["test"])
     write(draw_demo(drawn), output, overwrite=force, dpi=150)
     write_page(findings, page, title="Digits on two photographs", overwrite=force)

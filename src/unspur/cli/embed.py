@@ -6,50 +6,45 @@ import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 
 import click
 import numpy as np
 
-from unspur.cli.common import LocalPath, echo_json, force_option, json_option, outside_option, seed_option
 from unspur.cli.completion import one_of
-from unspur.cli.words import say, say_command, say_where
+from unspur.cli.console import echo_json, say, say_command, say_where
+from unspur.cli.options import LocalPath, force_option, in_order, json_option, outside_option, seed_option, with_default
 from unspur.embed import ENCODERS, load_encoder
 from unspur.embed.base import Encoder, Precision
 from unspur.embed.embedding import BATCH, embed
-from unspur.embed.examples import Examples
-from unspur.embed.own import Own
-from unspur.embed.sources import load_source, source_names
+from unspur.embed.examples import Examples, TableExamples
+from unspur.embed.registry import load_source, source_names
 from unspur.embed.store import MANIFEST, EmbeddingStore
 from unspur.exceptions import InputError
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def network_options(function: F) -> F:
-    """Options of every verb that shows examples to a frozen network."""
-    for option in reversed((
-        click.option("--encoder", "encoder_name", metavar="NAME",
-                     shell_complete=one_of(lambda: list(ENCODERS), files=True),
-                     help="One of --list, owner/model of the hub, or a folder."),
-        click.option("--list", "list_only", is_flag=True, help="List the encoders and stop."),
-        click.option("--root", type=LocalPath(path_type=Path), help="Folder of the data (a table's own folder)."),
-        seed_option,
-        click.option("--output", type=LocalPath(path_type=Path), help="Folder of the store."),
-        click.option("--pca", type=click.IntRange(1), metavar="K",
-                     help="Keep K principal components of the training rows."),
-        click.option("--device", default="auto", show_default=True, metavar="auto|cpu|cuda",
-                     help="What the network runs on."),
-        click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision)),
-                     help="Of the network's numbers."),
-        click.option("--batch", default=BATCH, show_default=True, type=click.IntRange(1), help="Examples at a time."),
-        click.option("--workers", default=2, show_default=True, type=click.IntRange(1),
-                     help="Threads that load examples."),
-        force_option,
-        json_option,
-    )):  # fmt: skip
-        function = option(function)
-    return function
+#: Options of every verb that shows examples to a frozen network.
+network_options = in_order(
+    click.option(
+        "--encoder",
+        "encoder_name",
+        metavar="NAME",
+        shell_complete=one_of(lambda: list(ENCODERS), files=True),
+        help="One of --list, owner/model of the hub, or a folder.",
+    ),
+    click.option("--list", "list_only", is_flag=True, help="List the encoders and stop."),
+    click.option("--root", type=LocalPath(path_type=Path), help="Folder of the data (a table's own folder)."),
+    seed_option,
+    click.option("--output", type=LocalPath(path_type=Path), help="Folder of the store."),
+    click.option(
+        "--pca", type=click.IntRange(1), metavar="K", help="Keep K principal components of the training rows."
+    ),
+    with_default("--device", "auto", "What the network runs on.", metavar="auto|cpu|cuda"),
+    with_default("--precision", "auto", "Of the network's numbers.", type=click.Choice(get_args(Precision))),
+    with_default("--batch", BATCH, "Examples at a time.", type=click.IntRange(1)),
+    with_default("--workers", 2, "Threads that load examples.", type=click.IntRange(1)),
+    force_option,
+    json_option,
+)
 
 
 @click.command("embed")
@@ -94,7 +89,7 @@ def embed_command(
     if output is None:
         raise click.UsageError(f"{source} needs --output, the folder of the store.")
     if not published:
-        examples: Examples = Own.read(source, root, allow_outside=allow_outside)
+        examples: Examples = TableExamples.read(source, root, allow_outside=allow_outside)
     elif root is None:
         raise click.UsageError(f"{source} needs --root, the folder of its data.")
     else:
@@ -172,11 +167,22 @@ def _tell(store: EmbeddingStore, following: str | None, *, found: bool, as_json:
     rate = len(store) / about["seconds"] if about.get("seconds") else None
     rows, width = store.rows.shape
     if as_json:
-        echo_json({
-            "folder": str(store.folder), "found": found, "rows": rows, "width": width, "digest": store.digest,
-            "dataset": about["dataset"], "encoder": about["encoder"], "pca": about["pca"], "labels": list(store.labels),
-            "rows_per_second": rate, "peak_memory_mb": about.get("peak_memory_mb"), "next": following,
-        })  # fmt: skip
+        echo_json(
+            {
+                "folder": str(store.folder),
+                "found": found,
+                "rows": rows,
+                "width": width,
+                "digest": store.digest,
+                "dataset": about["dataset"],
+                "encoder": about["encoder"],
+                "pca": about["pca"],
+                "labels": list(store.labels),
+                "rows_per_second": rate,
+                "peak_memory_mb": about.get("peak_memory_mb"),
+                "next": following,
+            }
+        )
         return
     if found:
         say("They are there already; nothing was embedded.")
@@ -193,10 +199,12 @@ def _tell(store: EmbeddingStore, following: str | None, *, found: bool, as_json:
 def list_encoders(as_json: bool) -> None:
     """Print what encoders there are."""
     if as_json:
-        echo_json([
-            {"name": name, "kind": entry.kind, "width": entry.width, "what": entry.words, "needs": entry.needs}
-            for name, entry in ENCODERS.items()
-        ])  # fmt: skip
+        echo_json(
+            [
+                {"name": name, "kind": entry.kind, "width": entry.width, "what": entry.words, "needs": entry.needs}
+                for name, entry in ENCODERS.items()
+            ]
+        )
         return
     wide = max(map(len, ENCODERS))
     for name, entry in ENCODERS.items():

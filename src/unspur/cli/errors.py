@@ -16,7 +16,7 @@ from typing import NoReturn
 import click
 from click.exceptions import Abort, Exit
 
-from unspur.cli.words import colour_wanted, printable, wrapped
+from unspur.cli.console import colour_wanted, printable, wrapped
 
 #: Exit codes, by what they mean. `docs/command-line.md` and the help have them from here.
 EXIT_CODES = {

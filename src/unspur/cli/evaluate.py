@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import click
 
-from unspur.cli.common import (
-    Conditions,
-    LocalPath,
-    aside,
-    cluster_option,
-    echo_json,
-    json_option,
-    label_options,
+from unspur.cli.console import echo_json, say, show
+from unspur.cli.data import (
+    check_labels,
+    check_removal_labels,
+    labelled_splits,
+    labels_to_read,
     missing_values,
-    other_file,
+    note_shared_rows,
+    read_like,
     read_rows,
-    seed_option,
-    where_option,
+    test_rows_caveat,
     with_clusters,
 )
-from unspur.cli.looking import look_at
-from unspur.cli.parts import flattered, labelled_parts, of_other_labels, read_like, say_shared
-from unspur.cli.words import say, show
+from unspur.cli.options import (
+    Conditions,
+    LocalPath,
+    cluster_option,
+    json_option,
+    label_options,
+    other_file,
+    seed_option,
+    test_option,
+    where_option,
+)
 
 
 @click.command()
@@ -30,7 +36,7 @@ from unspur.cli.words import say, show
 @label_options
 @cluster_option
 @where_option()
-@click.option("--test", "test_file", type=LocalPath(), help="File with test rows; else 30 % of each group of FILE.")
+@test_option
 @where_option("test")
 @click.option("--validation", type=LocalPath(), help="File with rows to choose penalties on; else a fifth of FILE.")
 @where_option("validation")
@@ -62,7 +68,7 @@ def evaluate(
           --main bird --concept background
     """
     from unspur import load
-    from unspur.report.baselines import Judge, cleaned, judge_removal
+    from unspur.report.baselines import Evaluator, cleaned, evaluate_removal
     from unspur.report.page.verdict import accuracy_verdict
     from unspur.report.tables import group_table, penalty_lines, penalty_table
 
@@ -70,25 +76,32 @@ def evaluate(
     labels = with_clusters((main, *concept), clusters)
     conditions = (where, test_where, validation_where)
     table = read_rows(file, labels, ignore, where, others=conditions, classes=(main, *concept))
-    notes = look_at(table, main, concept)
+    notes = check_labels(table, main, concept)
     table = table.like(getattr(remover, "feature_names_in_", None), remover.n_features_in_)
     missing = missing_values(missing_concept, table, concept)
-    notes += of_other_labels(remover, table, main, concept, missing)
+    notes += check_removal_labels(remover, table, main, concept, missing)
     test_file = other_file(file, test_file, where, test_where, "test")
     validation = other_file(file, validation, where, validation_where, "validation")
     others = {"test": (test_file, test_where), "validation": (validation, validation_where)}
-    tables = {name: read_like(table, path, aside(labels, clusters, path), ignore, chosen, conditions, (main, *concept))
-              for name, (path, chosen) in others.items() if path is not None}  # fmt: skip
-    rows = labelled_parts(table, tables, (main, concept), missing, seed, clusters)
-    notes += say_shared(rows)
-    found = judge_removal(Judge.of(rows, main, seed), remover, cleaned(remover, rows))
-    names, caveat = ("as it is", "removed"), flattered(file, held_out=test_file is None)
+    tables = {
+        name: read_like(
+            table, path, labels_to_read(labels, clusters, path), ignore, chosen, conditions, (main, *concept)
+        )
+        for name, (path, chosen) in others.items()
+        if path is not None
+    }
+    rows = labelled_splits(table, tables, (main, concept), missing, seed, clusters)
+    notes += note_shared_rows(rows)
+    found = evaluate_removal(Evaluator.of(rows, main, seed), remover, cleaned(remover, rows))
+    names, caveat = ("as it is", "removed"), test_rows_caveat(file, held_out=test_file is None)
     if as_json:
         said = {name: line.of_layer() for name, line in zip(names, found.lines, strict=True)}
-        said |= {f"{name}, group-weighted": line.weighted.of_layer()
-                 for name, line in zip(names, found.lines, strict=True) if line.weighted is not None}  # fmt: skip
-        echo_json({**said, "choice": found.choice, "verdict": accuracy_verdict(found.lines),
-                   "notes": [*notes, caveat]})  # fmt: skip
+        said |= {
+            f"{name}, group-weighted": line.weighted.of_layer()
+            for name, line in zip(names, found.lines, strict=True)
+            if line.weighted is not None
+        }
+        echo_json({**said, "choice": found.choice, "verdict": accuracy_verdict(found.lines), "notes": [*notes, caveat]})
         return
     results, penalties = penalty_lines(dict(zip(names, found.lines, strict=True)))
     show(group_table(results, main, penalties=penalties))

@@ -2,35 +2,45 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from typing import Any
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from unspur.cli.common import (
+from unspur.cli.console import echo_json, say, say_where, show
+from unspur.cli.data import (
+    check_labels,
+    concept_labels,
+    concept_values,
+    missing_values,
+    note_left_out,
+    read_rows,
+    with_clusters,
+)
+from unspur.cli.options import (
     Conditions,
     LocalPath,
     cluster_option,
-    concept_labels,
-    concept_values,
-    echo_json,
+    fitting_options,
     force_option,
     json_option,
     label_options,
     memory_option,
-    missing_values,
     other_file,
-    read_rows,
     refuse_input_as_output,
     require_removal_name,
     scratch_option,
     seed_option,
     where_option,
-    with_clusters,
 )
-from unspur.cli.fitting import fitted_jse, fitting_options
-from unspur.cli.looking import look_at, say_left_out
-from unspur.cli.words import say, say_where, show
+
+if TYPE_CHECKING:
+    from unspur import JSE
+    from unspur.selection import Rows
 
 
 @click.command()
@@ -41,9 +51,11 @@ from unspur.cli.words import say, say_where, show
 @memory_option
 @scratch_option
 @click.option(
-    "--dask", metavar="ADDRESS", help="Rows on a Dask cluster: tcp://HOST:PORT, a scheduler file, or local for one of "
-    "this machine's cores. FILE may be a Zarr group as well."
-)  # fmt: skip
+    "--dask",
+    metavar="ADDRESS",
+    help="Rows on a Dask cluster: tcp://HOST:PORT, a scheduler file, or local for one of "
+    "this machine's cores. FILE may be a Zarr group as well.",
+)
 @click.option("--output", required=True, type=LocalPath(), help="Where the removal goes (a .safetensors file).")
 @click.option(
     "--validation", type=LocalPath(), help="File with rows to test directions on; else folds of FILE are used."
@@ -88,7 +100,7 @@ def fit(
           --concept background --output background.safetensors
     """
     from unspur.io.artifact import refuse_existing
-    from unspur.io.tables import within
+    from unspur.io.table import within
     from unspur.labels import class_label
     from unspur.rows.dask_client import connected
     from unspur.selection import Rows
@@ -106,11 +118,17 @@ def fit(
     refuse_existing(output, overwrite=force)
     watched = not as_json and sys.stderr.isatty()
     cluster = None if dask is None else click.get_current_context().with_resource(connected(dask))
-    reading: Any = {"memory": memory, "scratch": scratch, "progress": watched, "cluster": cluster,
-                    "others": (where, validation_where), "classes": (main, *concept)}  # fmt: skip
+    reading: Any = {
+        "memory": memory,
+        "scratch": scratch,
+        "progress": watched,
+        "cluster": cluster,
+        "others": (where, validation_where),
+        "classes": (main, *concept),
+    }
     labels = with_clusters((main, *concept), clusters)
     table = read_rows(files, labels, ignore, where, **reading)
-    look_at(table, main, concept)
+    check_labels(table, main, concept)
     judged_on = None
     others = other_file(files, validation, where, validation_where, "validation")
     if others is not None:
@@ -121,7 +139,7 @@ def fit(
     class_label(table.label(main), main, len(table.Z))  # complains by the name that was given
     missing = missing_values(missing_concept, table, concept)
     known = concept_labels(table, concept, missing)
-    say_left_out(known, together=chosen == "auto")
+    note_left_out(known, together=chosen == "auto")
     together = None if clusters is None else table.label(clusters)
     train = Rows(table.Z, table.label(main), concept_values(table, known), together)
     if others is not None:
@@ -129,7 +147,7 @@ def fit(
         together = None if clusters is None else other.label(clusters)
         judged_on = Rows(other.Z, other.label(main), values, together)
     one = missing[concept[0]] if len(concept) == 1 else None
-    jse, losses = fitted_jse(train, judged_on, main, missing=one, seed=seed, watched=watched, **options)
+    jse, losses = fit_jse(train, judged_on, main, missing=one, seed=seed, watched=watched, **options)
     if table.features is not None:
         import numpy as np
 
@@ -137,10 +155,18 @@ def fit(
     jse.save(output, overwrite=force)
     if as_json:
         dims = {"spurious": jse.spurious_.dim, "main": jse.main_.dim, "ambient": jse.n_features_in_}
-        echo_json({
-            "output": output, **dims, "concepts": list(concept), "orthogonality": jse.orthogonality, "losses": losses,
-            "task_lost": bool(jse.task_lost), "complete": jse.trace_.complete, "trace": jse.trace_.to_dict(),
-        })  # fmt: skip
+        echo_json(
+            {
+                "output": output,
+                **dims,
+                "concepts": list(concept),
+                "orthogonality": jse.orthogonality,
+                "losses": losses,
+                "task_lost": bool(jse.task_lost),
+                "complete": jse.trace_.complete,
+                "trace": jse.trace_.to_dict(),
+            }
+        )
         return
     show(jse.trace_ if trace else (told := jse.trace_.summary()))
     if not trace and told != str(jse.trace_):
@@ -162,3 +188,120 @@ def fit(
 
 def _carry(directions: int) -> str:
     return "carries" if directions == 1 else "carry"
+
+
+@contextmanager
+def _errors_by_column_name(main: str, concepts: Sequence[str]) -> Iterator[None]:
+    """Complaints about y and concept, which are names of Python, use those that the user gave."""
+    from unspur.exceptions import InputError
+
+    try:
+        yield
+    except InputError as error:
+        text = with_column_names(str(error), main, concepts)
+        if text == str(error):
+            raise
+        raise type(error)(text) from error
+
+
+def with_column_names(text: str, main: str, concepts: Sequence[str]) -> str:
+    """What the library says of y, of concept and of groups, by the names of the columns.
+
+    With several concepts, or classes, it says first which one it is about: "season=winter: y=land: …".
+    """
+    about, concept = "", concepts[0] if len(concepts) == 1 else "concept"
+    for name in concepts:
+        if found := re.match(rf"{re.escape(name)}(=.*?)?: ", text):
+            about, concept, text = found[0], name, text[found.end() :]
+            break
+    if found := re.match(r"y(=.*?: )", text):
+        about, text = f"{about}{main}{found[1]}", text[found.end() :]
+    group = r"\(main=(.*?), concept=(.*?)\) (has|lies)"
+    text = re.sub(group, lambda g: f"({main}={g[1]}, {concept}={g[2]}) {g[3]}", text)
+    for word, name in (("y", main), ("concept", concept)):
+        of = {"": name, "_val": f"{name} of the validation rows"}
+        text = re.sub(f"^{word}(|_val)(?= (?:is|has) )", lambda g, of=of: of[g[1]], text)  # type: ignore[misc]
+    text = re.sub("(equal to|exact opposite of) y (?=in all)", lambda g: f"{g[1]} {main} ", text)
+    return about + text.replace("only concept may have gaps", f"only {' and '.join(concepts)} may have gaps")
+
+
+def fit_jse(
+    train: Rows,
+    validation: Rows | None,
+    main: str,
+    *,
+    cv: int,
+    orthogonality: str,
+    missing: Any,
+    seed: int,
+    watched: bool,
+    **options: Any,
+) -> tuple[JSE, dict[str, float]]:
+    """JSE by its options, fitted; and, where it was to choose what is orthogonal, the losses that it chose by.
+
+    Concepts of the rows are columns by name, None where one is not known. What warnings would say is for the caller to
+    tell.
+    """
+    from unspur import JSE
+    from unspur.exceptions import (
+        ClusterWarning,
+        NothingRemovedWarning,
+        SearchLimitWarning,
+        TaskLostWarning,
+        UsedRowsWarning,
+    )
+    from unspur.selection import select_orthogonality
+
+    jse = JSE(
+        cv=0.2 if cv == 0 else cv,
+        missing_concept=missing,
+        random_state=seed,
+        verbose=watched,
+        orthogonality="scores" if orthogonality == "scores" else "weights",
+        **options,
+    )
+    losses: dict[str, float] = {}
+    with (
+        warnings.catch_warnings(),
+        _errors_by_column_name(main, list(train.concept)),
+        _warnings_as_notes(ClusterWarning, UsedRowsWarning),
+    ):
+        for told_later in (NothingRemovedWarning, SearchLimitWarning, TaskLostWarning):
+            warnings.simplefilter("ignore", told_later)
+        if orthogonality == "auto":
+            judged_on = None if validation is None else _with_known_concepts(validation)
+            jse, losses = select_orthogonality(jse, _with_known_concepts(train), judged_on, seed)
+        else:
+            held_out = {} if validation is None else {**validation.held_out(), **validation.together("_val")}
+            jse.fit(train.Z, train.y, concept=train.concept, **train.together(), **held_out)
+    jse.trace_ = jse.trace_.renamed(main)
+    return jse, losses
+
+
+def _with_known_concepts(rows: Rows) -> Rows:
+    """Those rows whose every concept is known."""
+    from unspur.labels import class_label, joint_label
+
+    labels = [class_label(values, name, len(rows)) for name, values in rows.concept.items()]
+    return rows.select(joint_label(labels).present)
+
+
+@contextmanager
+def _warnings_as_notes(*categories: type[Warning]) -> Iterator[None]:
+    """Warnings of these categories as notes on standard error, each once; others as they are."""
+    show, said = warnings.showwarning, set[str]()
+
+    def note(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
+        if not issubclass(category, categories):
+            show(message, category, *where, **more)
+        elif str(message) not in said:
+            said.add(str(message))
+            text = str(message).replace("clusters=", "--cluster").replace("rows of X_val", "validation rows")
+            text = text.replace("rows of X ", "rows ")
+            say(f"Note: {text}", err=True)
+
+    with warnings.catch_warnings():
+        for category in categories:
+            warnings.simplefilter("always", category)
+        warnings.showwarning = note
+        yield

@@ -14,8 +14,8 @@ from typing import Any
 
 import click
 
+from unspur.cli.console import colour_wanted
 from unspur.cli.errors import errors_in_words, open_closed_streams
-from unspur.cli.words import colour_wanted
 
 #: Where a context keeps whether tracebacks are wanted; contexts of verbs share it with the program's.
 DEBUG = "unspur.debug"
@@ -31,9 +31,13 @@ def _remember_debug(ctx: click.Context, parameter: click.Parameter, given: bool)
 def debug_option() -> click.Option:
     """``--debug``, which people type before the verb or after it."""
     return click.Option(
-        ["--debug"], is_flag=True, is_eager=True, expose_value=False, callback=_remember_debug,
+        ["--debug"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_remember_debug,
         help="Show the traceback of an error.",
-    )  # fmt: skip
+    )
 
 
 class Program(click.Group):

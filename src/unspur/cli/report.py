@@ -5,57 +5,70 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from unspur.cli.common import (
+from unspur.cli.completion import column_names, columns_of
+from unspur.cli.console import echo_json, progress_bar, say, say_where
+from unspur.cli.data import (
+    check_labels,
+    check_removal_labels,
+    concept_labels,
+    labels_to_read,
+    missing_values,
+    note_left_out,
+    read_like,
+    read_rows,
+    require_other_clusters,
+    rows_of,
+    split_rows,
+    test_rows_caveat,
+    with_clusters,
+)
+from unspur.cli.fit import fit_jse
+from unspur.cli.options import (
+    FITTING_PARAMETERS,
     Conditions,
     LocalPath,
-    aside,
     cluster_option,
-    concept_labels,
-    echo_json,
+    fitting_options,
     force_option,
     json_option,
     label_options,
-    missing_values,
     other_file,
     outside_option,
-    read_rows,
     refuse_input_as_output,
     require_removal_name,
     seed_option,
+    test_option,
     where_option,
-    with_clusters,
 )
-from unspur.cli.completion import column_names, columns_of
-from unspur.cli.fitting import FITTING, fitted_jse, fitting_options
-from unspur.cli.looking import look_at, say_left_out
-from unspur.cli.parts import divided, flattered, of_other_labels, read_like, require_other_clusters, rows_of
-from unspur.cli.shown import is_column, shown
-from unspur.cli.words import say, say_where
 from unspur.compare import HEADS, REMOVERS
 
 if TYPE_CHECKING:
-    from unspur.io.tables import Table
+    from unspur._typing import Array
+    from unspur.embed.examples import Examples
+    from unspur.io.table import Table
     from unspur.report.results import Findings
     from unspur.selection import Rows
+
 
 #: What a removal can be compared with.
 METHODS = [name for name in (*REMOVERS, *HEADS) if name != "none"]
 #: Where a context keeps what was typed after the verb.
-TYPED = "unspur.typed"
+ARGUMENTS = "unspur.typed"
 
 
-class Typed(click.Command):
+class CommandWithArguments(click.Command):
     """A verb that knows the words it was given, for the page to say how it was made."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Keep the words, then take them as options."""
-        ctx.meta[TYPED] = list(args)
+        ctx.meta[ARGUMENTS] = list(args)
         return super().parse_args(ctx, args)
 
 
@@ -67,7 +80,7 @@ def _shape(ctx: click.Context, parameter: click.Parameter, given: str | None) ->
     return tuple(int(side) for side in re.split("[x×]", given))
 
 
-@click.command("report", cls=Typed)
+@click.command("report", cls=CommandWithArguments)
 @click.argument("file", type=LocalPath())
 @label_options
 @cluster_option
@@ -75,15 +88,25 @@ def _shape(ctx: click.Context, parameter: click.Parameter, given: str | None) ->
 @click.option("--output", default="report.html", show_default=True, type=LocalPath(), help="Where the page goes.")
 @click.option("--removal", type=LocalPath(), help="A removal that unspur fit saved; else one is fitted here.")
 @click.option("--save", type=LocalPath(), help="Keep the removal that is fitted here (a .safetensors file).")
-@click.option("--test", "test_file", type=LocalPath(), help="File with test rows; else 30 % of each group of FILE.")
+@test_option
 @where_option("test")
 @click.option("--validation", type=LocalPath(), help="File with rows to test directions, and choose last layers, on.")
 @where_option("validation")
-@click.option("--with", "compared", multiple=True, type=click.Choice(METHODS), metavar="NAME",
-              help=f"A method to compare with, may be repeated: {', '.join(METHODS)}.")  # fmt: skip
-@click.option("--show", metavar="NAME", shell_complete=columns_of("file"),
-              help="What rows are: a column of paths or texts, an array of pictures, or, for a store, the .csv table "
-              "or the dataset that it was made of.")  # fmt: skip
+@click.option(
+    "--with",
+    "compared",
+    multiple=True,
+    type=click.Choice(METHODS),
+    metavar="NAME",
+    help=f"A method to compare with, may be repeated: {', '.join(METHODS)}.",
+)
+@click.option(
+    "--show",
+    metavar="NAME",
+    shell_complete=columns_of("file"),
+    help="What rows are: a column of paths or texts, an array of pictures, or, for a store, the .csv table "
+    "or the dataset that it was made of.",
+)
 @click.option("--root", type=LocalPath(path_type=Path), help="Folder of the pictures (that of FILE).")
 @outside_option
 @click.option("--image-shape", metavar="HxW[x3]", callback=_shape, help="Rows are the pixels of pictures of this size.")
@@ -132,7 +155,7 @@ def report_command(
           --concept background --removal background.safetensors
     """
     from unspur import load
-    from unspur.report.building import check_page, write_page
+    from unspur.report.page.rendering import check_page, write_page
 
     ctx = click.get_current_context()
     _refuse_contradictions(ctx, removal, save, show, encoder_name)
@@ -142,56 +165,70 @@ def report_command(
     validation = other_file(file, validation, where, validation_where, "validation")
     ignore = tuple(name for name in ignore if name != show)  # which is neither feature nor label
     labels = with_clusters((main, *concept), clusters)
-    labels += _aside(show, file, needed=test_file in (None, file))
+    labels += _columns_to_show(show, file, needed=test_file in (None, file))
     conditions = (where, test_where, validation_where)
     table = read_rows(file, labels, ignore, where, others=conditions, classes=(main, *concept))
-    notes = look_at(table, main, concept)
+    notes = check_labels(table, main, concept)
     if removal is not None:  # its features, in its order
         fitted = load(removal)
         table = table.like(getattr(fitted, "feature_names_in_", None), fitted.n_features_in_)
     missing = missing_values(missing_concept, table, concept)
     if removal is None:
-        notes += say_left_out(concept_labels(table, concept, missing), together=options["orthogonality"] == "auto")
+        notes += note_left_out(concept_labels(table, concept, missing), together=options["orthogonality"] == "auto")
     else:
-        notes += of_other_labels(fitted, table, main, concept, missing)
+        notes += check_removal_labels(fitted, table, main, concept, missing)
     others: dict[str, Table | None] = {}
     for name, path, chosen in (("test", test_file, test_where), ("validation", validation, validation_where)):
         labels = with_clusters((main, *concept), clusters)
-        labels = labels if name == "validation" else aside(labels, clusters, path)
-        labels += _aside(show, path, needed=name == "test")
+        labels = labels if name == "validation" else labels_to_read(labels, clusters, path)
+        labels += _columns_to_show(show, path, needed=name == "test")
         others[name] = (
             None if path is None else read_like(table, path, labels, ignore, chosen, conditions, (main, *concept))
         )
     test = others["test"]
     if removal is not None:
-        notes = [*notes, flattered(file, held_out=test is None)]
+        notes = [*notes, test_rows_caveat(file, held_out=test is None)]
     if test is None:
-        table, test = divided(table, (main, *concept), missing, seed, clusters)
-    content = shown(show, test, root, allow_outside=allow_outside) if show is not None else {}  # before it is fitted
+        table, test = split_rows(table, (main, *concept), missing, seed, clusters)
+    # Before anything is fitted: what is wrong with pictures is known at once.
+    content = {} if show is None else row_content(show, test, root, allow_outside=allow_outside)
     watched = not as_json and sys.stderr.isatty()
-    rows = {name: rows_of(part, main, concept, missing, clusters)
-            for name, part in (("train", table), ("test", test), ("validation", others["validation"]))
-            if part is not None}  # fmt: skip
+    rows = {
+        name: rows_of(part, main, concept, missing, clusters)
+        for name, part in (("train", table), ("test", test), ("validation", others["validation"]))
+        if part is not None
+    }
     require_other_clusters(rows["train"], {name: part for name, part in rows.items() if name != "train"}, clusters)
     one = missing[concept[0]] if len(concept) == 1 else None
-    remover = _remover(removal, table, rows, (seed, one, watched), main, options)
+    remover = _load_or_fit(removal, table, rows, (seed, one, watched), main, options)
     if save is not None:
         remover.save(save, overwrite=force)
-    found = _found(
-        remover, rows, compared, watched, main=main, concept=concept, image_shape=image_shape, seed=seed,
-        saved=removal or save, command=shlex.join(["unspur", "report", *ctx.meta[TYPED]]),
-        **content, **_network(encoder_name, table), ids=test.columns.get("id"), notes=notes,
+    found = _measured(
+        remover,
+        rows,
+        compared,
+        watched,
+        main=main,
+        concept=concept,
+        image_shape=image_shape,
+        seed=seed,
+        saved=removal or save,
+        command=shlex.join(["unspur", "report", *ctx.meta[ARGUMENTS]]),
+        **content,
+        **_network(encoder_name, table),
+        ids=test.columns.get("id"),
+        notes=notes,
         numbers=(file if test_file is None else test_file, range(len(test.Z)) if test.kept is None else test.kept),
         source=_source(ctx.params),
-    )  # fmt: skip
+    )
     write_page(found, output, title=title, overwrite=force)
-    _tell(found, output, save, as_json)
+    _print_result(found, output, save, as_json)
 
 
 def _refuse_contradictions(
     ctx: click.Context, removal: str | None, save: str | None, show: str | None, encoder: str | None
 ) -> None:
-    typed = [name for name in FITTING if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    typed = [name for name in FITTING_PARAMETERS if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
     if removal is not None and (typed or save is not None):
         option = "--save" if save is not None else f"--{typed[0].replace('_', '-')}"
         raise click.UsageError(f"{option} is for a removal that is fitted here; --removal names one that is there.")
@@ -213,14 +250,14 @@ def _refuse_in_the_way(output: str, save: str | None, inputs: tuple[str | None, 
         refuse_input_as_output(save, *inputs)
 
 
-def _aside(show: str | None, path: str | None, *, needed: bool) -> tuple[str, ...]:
+def _columns_to_show(show: str | None, path: str | None, *, needed: bool) -> tuple[str, ...]:
     """The column to show, which is no feature, if it is one; of files whose rows are not shown, if they have it."""
     if show is None or path is None or not is_column(show):
         return ()
     return (show,) if needed or show in column_names(path) else ()
 
 
-def _remover(
+def _load_or_fit(
     removal: str | None,
     table: Table,
     rows: dict[str, Rows],
@@ -236,7 +273,7 @@ def _remover(
     seed, missing, watched = how
     if removal is not None:
         return load(removal)
-    jse, _ = fitted_jse(
+    jse, _ = fit_jse(
         rows["train"], rows.get("validation"), main, missing=missing, seed=seed, watched=watched, **options
     )
     if table.features is not None:
@@ -248,8 +285,18 @@ def _source(given: dict[str, Any]) -> str:
     """The options that tell other verbs, too, of these rows."""
     words = [given["file"]]
     names = {"clusters": "cluster", "test_file": "test"}
-    for option in ("main", "concept", "ignore", "missing_concept", "clusters", "where", "test_file", "test_where",
-                   "validation", "validation_where"):  # fmt: skip
+    for option in (
+        "main",
+        "concept",
+        "ignore",
+        "missing_concept",
+        "clusters",
+        "where",
+        "test_file",
+        "test_where",
+        "validation",
+        "validation_where",
+    ):
         values = given[option] if isinstance(given[option], tuple) else [given[option]]
         for value in values:
             if value is not None:
@@ -261,46 +308,51 @@ def _source(given: dict[str, Any]) -> str:
 
 
 def _network(name: str | None, table: Table) -> dict[str, Any]:
-    """The network and the principal components that a store's rows were reduced to, as arguments of `find`."""
+    """The network and the principal components that a store's rows were reduced to, as arguments of `measure`."""
     if name is None:
         return {}
     from unspur.embed import load_encoder
-    from unspur.embed.reduction import Reduction
-    from unspur.embed.store import REDUCTION
+    from unspur.embed.store import REDUCTION, Reduction
 
     reduced = table.path / REDUCTION
     return {"encoder": load_encoder(name), "reduction": Reduction.read(reduced) if reduced.is_file() else None}
 
 
-def _found(
+def _measured(
     remover: Any, rows: dict[str, Rows], compared: tuple[str, ...], watched: bool, **options: Any
-) -> Findings:  # fmt: skip
-    from tqdm.auto import tqdm
-
-    from unspur.report import find
+) -> Findings:
+    from unspur.report import measure
     from unspur.report.measuring import STEPS
 
-    with tqdm(total=STEPS + len(compared), desc="report", disable=not watched) as bar:
-
-        def report(name: str) -> None:
-            bar.set_postfix_str(name)
-            bar.update()
-
-        return find(
-            remover, rows["train"], rows["test"], validation=rows.get("validation"), compare=compared, report=report,
+    with progress_bar("report", STEPS + len(compared), shown=watched) as report:
+        return measure(
+            remover,
+            rows["train"],
+            rows["test"],
+            validation=rows.get("validation"),
+            compare=compared,
+            report=report,
             **options,
-        )  # fmt: skip
+        )
 
 
-def _tell(found: Findings, output: str, save: str | None, as_json: bool) -> None:
+def _print_result(found: Findings, output: str, save: str | None, as_json: bool) -> None:
     from unspur.report.page import verdict
 
     if as_json:
-        echo_json({
-            "report": output, "removal": save, "spurious": found.removed, "main": found.kept, "ambient": found.ambient,
-            "judged": [line.to_dict() for line in found.judged], "choice": found.choice, "verdict": verdict(found),
-            "warnings": found.warnings,
-        })  # fmt: skip
+        echo_json(
+            {
+                "report": output,
+                "removal": save,
+                "spurious": found.removed,
+                "main": found.kept,
+                "ambient": found.ambient,
+                "judged": [line.to_dict() for line in found.judged],
+                "choice": found.choice,
+                "verdict": verdict(found),
+                "warnings": found.warnings,
+            }
+        )
         return
     for sentence in verdict(found):  # warnings come first
         say(sentence)
@@ -310,3 +362,83 @@ def _tell(found: Findings, output: str, save: str | None, as_json: bool) -> None
     say()
     say_where("Report", output)
     say("Open it in a browser.")
+
+
+def is_column(show: str | None) -> bool:
+    """Whether --show names something that is read with the rows."""
+    from unspur.embed.registry import source_names
+
+    return show is not None and show not in source_names() and Path(show).suffix.lower() != ".csv"
+
+
+def row_content(show: str, table: Table, root: Path | None, *, allow_outside: bool = False) -> dict[str, Any]:
+    """Pictures or texts of the rows of a table, as arguments of `measure`.
+
+    Pictures lie in `root`, by default the folder of the table; elsewhere only with `allow_outside`: what they show gets
+    onto a page that others may be given.
+    """
+    if not is_column(show):
+        return _store_content(show, table, root, allow_outside=allow_outside)
+    values = table.label(show)
+    if values.ndim > 1:
+        return {"pictures": values}
+    _require_all(values, show, table.path)
+    words = [str(value) for value in values.tolist()]
+    if not _are_pictures(words):
+        return {"texts": words}
+    folder = (table.path if table.path.is_dir() else table.path.parent) if root is None else root
+    from unspur.embed.examples import inside_of
+
+    return {"pictures": [inside_of(folder, word, table.path, allow_outside=allow_outside) for word in words]}
+
+
+def _are_pictures(words: Sequence[str]) -> bool:
+    from unspur.report.row_content import PICTURES
+
+    return all(Path(word).suffix.lower() in PICTURES for word in words)
+
+
+def _require_all(values: Array, show: str, path: Path) -> None:
+    from unspur.exceptions import InputError
+
+    gaps = sum(value is None or value != value for value in values.tolist())
+    if gaps:
+        raise InputError(f"{show} of {path} is empty in {gaps} rows; all rows that are shown need something to show.")
+
+
+def _store_content(show: str, table: Table, root: Path | None, *, allow_outside: bool) -> dict[str, Any]:
+    """The examples of a store's rows, which are found by their ids."""
+    import numpy as np
+
+    from unspur.exceptions import InputError
+    from unspur.report.row_content import Part
+
+    if "id" not in table.columns:
+        raise click.UsageError(
+            f"--show {show} is for the rows of an embedding store, which have ids; {table.path} has "
+            "none. Name one of its columns."
+        )
+    examples = _store_examples(show, table.path, root, allow_outside=allow_outside)
+    number = {name: i for i, name in enumerate(examples.ids)}
+    ids = [str(name) for name in table.columns["id"].tolist()]
+    strange = [name for name in ids if name not in number]
+    if strange:
+        raise InputError(
+            f"{len(strange)} rows of {table.path} are not among the examples of {show}, the first {strange[0]!r}. Name "
+            "what the store was made of."
+        )
+    part = Part(examples, np.array([number[name] for name in ids]))
+    return {"pictures" if examples.kind == "image" else "texts": part}
+
+
+def _store_examples(show: str, store: Path, root: Path | None, *, allow_outside: bool) -> Examples:
+    """The dataset that a store was made of, as its manifest says it was drawn."""
+    from unspur.embed.examples import TableExamples
+    from unspur.embed.registry import load_source, source_names
+    from unspur.embed.store import read_manifest
+
+    if show not in source_names():
+        return TableExamples.read(show, root, allow_outside=allow_outside)
+    if root is None:
+        raise click.UsageError(f"--show {show} needs --root, the folder of its data.")
+    return load_source(show).read(root, read_manifest(store)["dataset"]["settings"])

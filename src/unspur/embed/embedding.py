@@ -24,6 +24,7 @@ from tqdm import tqdm
 
 from unspur._disk import BusyError, disk_error
 from unspur._locks import hold
+from unspur._memory import keep_freed_memory, peak_memory
 from unspur._reading import NUMBER, load_npy, read_json
 from unspur._temporary import take_place
 from unspur._typing import Array, BoolArray
@@ -31,10 +32,8 @@ from unspur._version import __version__
 from unspur.embed import store as layout
 from unspur.embed.base import Encoder, NetworkEncoder
 from unspur.embed.examples import Examples
-from unspur.embed.grey import Grey
-from unspur.embed.memory import keep_freed_memory, peak_memory
-from unspur.embed.reduction import Reduction
-from unspur.embed.store import EmbeddingStore, new_rows
+from unspur.embed.registry import Grey
+from unspur.embed.store import EmbeddingStore, Reduction, new_rows
 from unspur.exceptions import InputError, OutputExistsError
 from unspur.io.artifact import atomic
 
@@ -68,7 +67,7 @@ def embed(
         "dataset": {"name": examples.name, "settings": dict(examples.settings), "digest": examples.digest()},
         "encoder": {"name": encoder.name, "digest": encoder.digest, "device": encoder.device},
         "pca": pca,
-    }  # fmt: skip
+    }
     if half:
         wanted["half"] = True
     if isinstance(encoder, NetworkEncoder) and encoder.training:
@@ -225,12 +224,18 @@ class _Embedding:
         _write(
             folder / layout.MANIFEST,
             {
-                "format": layout.FORMAT, "unspur": __version__, **self.wanted, "rows": shape[0], "width": shape[1],
-                "labels": sorted(labels), "digest": digest,
+                "format": layout.FORMAT,
+                "unspur": __version__,
+                **self.wanted,
+                "rows": shape[0],
+                "width": shape[1],
+                "labels": sorted(labels),
+                "digest": digest,
                 "labels_digest": layout.file_digest(folder / layout.LABELS),
-                "seconds": round(seconds, 1), "peak_memory_mb": _megabytes(peak_memory()),
+                "seconds": round(seconds, 1),
+                "peak_memory_mb": _megabytes(peak_memory()),
             },
-        )  # fmt: skip
+        )
         (folder / layout.PROGRESS).unlink(missing_ok=True)
         part.unlink(missing_ok=True)
         return EmbeddingStore.open(folder)

@@ -2,17 +2,26 @@
 
 ::
 
-    publisher's files ──▶ Examples ──(a network)──▶ embedding store ──▶ resampling to a strength ──▶ experiments
+    publisher's files, or a table ──▶ Examples ──(a network)──▶ embedding store
 
-Labels are columns of 0 and 1 (or names, such as the split), known without loading anything.
+Labels are columns of 0 and 1 (or names, such as the split), known without loading anything. A table of one's own is a
+.csv file with a line for each example::
+
+    image,bird,background              text,text_pair,contradiction
+    gulls/001.jpg,gull,water           A man sleeps.,A man is awake.,1
+
+The column `image` holds paths inside of a folder; or `text`, and for pairs `text_pair`, holds what is to be read. A
+column `id` names the examples. Every other column is a label.
 """
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -24,12 +33,13 @@ from unspur._extras import require
 from unspur._reading import brief, require_regular
 from unspur._typing import Array
 from unspur.exceptions import InputError
+from unspur.rows.names import first_line, listed, separator, some
 
 Kind = Literal["image", "text"]
 #: Characters that file systems allow for one name, and for names in a row; and of one that a message shows.
-LONGEST_NAME, LONGEST_PATH, SHOWN = 255, 2000, 80
+MAX_NAME_CHARACTERS, MAX_PATH_CHARACTERS, MAX_NAME_SHOWN = 255, 2000, 80
 #: Bytes of memory that reading one picture may take, and bytes that its file may have.
-MEMORY, LARGEST_PICTURE = 200_000_000, 300_000_000
+MAX_PICTURE_MEMORY, MAX_PICTURE_BYTES = 200_000_000, 300_000_000
 #: Kinds of pictures that are read, and bytes that decoding and converting a pixel of them takes.
 PIXEL_BYTES = {"JPEG": 8, "MPO": 8, "PNG": 8, "BMP": 8, "DIB": 8, "GIF": 8, "TIFF": 8, "PPM": 8, "WEBP": 16}
 #: A JPEG can be decoded at one of these shares of its width and height.
@@ -95,8 +105,8 @@ def open_image(path: Path, mode: str = "RGB") -> Any:
     from PIL import Image, UnidentifiedImageError
 
     try:
-        if (size := require_regular(path)) > LARGEST_PICTURE:
-            raise InputError(f"{path} has {size:,} bytes; pictures of up to {LARGEST_PICTURE:,} are read. {_SMALLER}")
+        if (size := require_regular(path)) > MAX_PICTURE_BYTES:
+            raise InputError(f"{path} has {size:,} bytes; pictures of up to {MAX_PICTURE_BYTES:,} are read. {_SMALLER}")
         with (
             _Bounded(FileIO(path)) as file,
             Image.open(file, formats=[kind for kind in PIXEL_BYTES if kind != "MPO"]) as image,
@@ -141,13 +151,13 @@ def _bound(image: Any, path: Path) -> None:
         across, down = (int(image.tag_v2.get(tag, 0)) for tag in (322, 323))
         fixed, tiles = each * across * down, f" in tiles of {across} × {down}"
     takes = [fixed + each * -(-width // share) * -(-height // share) for share in REDUCTIONS]
-    if takes[0] <= MEMORY:
+    if takes[0] <= MAX_PICTURE_MEMORY:
         return
-    fitting = [share for share, memory in zip(REDUCTIONS, takes, strict=True) if memory <= MEMORY]
+    fitting = [share for share, memory in zip(REDUCTIONS, takes, strict=True) if memory <= MAX_PICTURE_MEMORY]
     if image.format not in ("JPEG", "MPO") or not fitting:
         raise InputError(
             f"{path} has {width} × {height} pixels{tiles}; to read it would take some {takes[0] / 1e6:,.0f} MB of "
-            f"memory, and one picture gets {MEMORY / 1e6:.0f} MB. {_SMALLER}"
+            f"memory, and one picture gets {MAX_PICTURE_MEMORY / 1e6:.0f} MB. {_SMALLER}"
         )
     image.draft(None, (width // fitting[0], height // fitting[0]))
 
@@ -173,7 +183,9 @@ def inside(name: str, listing: Path) -> str:
     """A path that a list of files names, unless it leads out of the folder it is meant to be in, or nowhere."""
     path = Path(name)
     if not path.parts or path.anchor or ".." in path.parts:
-        raise InputError(f"{listing} names {brief(name, SHOWN)!r}; it may only name files inside of its folder.")
+        raise InputError(
+            f"{listing} names {brief(name, MAX_NAME_SHOWN)!r}; it may only name files inside of its folder."
+        )
     return _possible(name, listing)
 
 
@@ -189,22 +201,23 @@ def inside_of(folder: Path, name: str, listing: Path, *, allow_outside: bool = F
         real, place = path.resolve(), folder.resolve()
     except (RuntimeError, OSError) as error:  # links in a circle
         raise InputError(
-            f"{listing} names {brief(name, SHOWN)!r}, and the links that it leads through end nowhere: "
-            f"{brief(error, 2 * SHOWN)}. Put the file there, or leave the row out."
+            f"{listing} names {brief(name, MAX_NAME_SHOWN)!r}, and the links that it leads through end nowhere: "
+            f"{brief(error, 2 * MAX_NAME_SHOWN)}. Put the file there, or leave the row out."
         ) from error
     if Path(name).anchor or ".." in Path(name).parts or not real.is_relative_to(place):
-        where = "" if path == real else f" ({brief(real, SHOWN)})"
+        where = "" if path == real else f" ({brief(real, MAX_NAME_SHOWN)})"
         raise InputError(
-            f"{listing} names {brief(name, SHOWN)!r}{where}, which is not inside of {folder}. Give the folder of the "
-            "pictures as root; or, if you trust the table with all files that you can read, pass allow_outside=True."
+            f"{listing} names {brief(name, MAX_NAME_SHOWN)!r}{where}, which is not inside of {folder}. Give the folder "
+            "of the pictures as root; or, if you trust the table with all files that you can read, pass "
+            "allow_outside=True."
         )
     return path
 
 
 def _possible(name: str, listing: Path) -> str:
     parts = Path(name).parts
-    if not parts or "\0" in name or max(map(len, parts)) > LONGEST_NAME or len(name) > LONGEST_PATH:
-        raise InputError(f"{listing} names {brief(name, SHOWN)!r}, which no file is called.")
+    if not parts or "\0" in name or max(map(len, parts)) > MAX_NAME_CHARACTERS or len(name) > MAX_PATH_CHARACTERS:
+        raise InputError(f"{listing} names {brief(name, MAX_NAME_SHOWN)!r}, which no file is called.")
     return name
 
 
@@ -241,3 +254,119 @@ def required_file(root: Path, *parts: str, what: str) -> Path:
     if not path.is_file():
         raise InputError(f"{path} is a folder; it is where {what} is expected.")
     return path
+
+
+#: Columns that are not labels.
+IMAGE, TEXT, PAIR, ID = "image", "text", "text_pair", "id"
+#: Missing files that are named; more are counted.
+MAX_FILES_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class TableExamples:
+    """Examples in the order of their table.
+
+    A label is a column of whole numbers where all its values are some, else of words.
+    """
+
+    table: Path
+    root: Path
+    #: A path relative to `root` for each image; a text, or a tuple of two, for each text.
+    content: Sequence[Any]
+    ids: Sequence[str]
+    labels: Mapping[str, Array]
+    settings: Mapping[str, Any]
+    name: str
+    kind: Kind
+
+    @classmethod
+    def read(cls, table: str | Path, root: str | Path | None = None, *, allow_outside: bool = False) -> TableExamples:
+        """From a .csv file; paths of images are relative to `root`, by default the folder of the table.
+
+        Only with `allow_outside` may they, or links among them, lead out of it.
+        """
+        table = Path(table)
+        root = table.parent if root is None else Path(root)
+        columns = _columns(table)
+        kind = _kind(columns, table)
+        rows = len(next(iter(columns.values())))
+        content: Sequence[Any] = columns.pop(kind)
+        for number, field in enumerate(content, 1):
+            if not field.strip():
+                raise InputError(f"{table}: row {number} has no {kind}. Every row needs one; drop it, or fill it in.")
+        if kind == "image":
+            _require_files(root, content, table, allow_outside=allow_outside)
+        elif PAIR in columns:
+            content = list(zip(content, columns.pop(PAIR), strict=True))
+        ids = columns.pop(ID, None) or (content if kind == "image" else [str(number + 1) for number in range(rows)])
+        _require_distinct(ids, table)
+        labels = {name: label_column(fields) for name, fields in columns.items()}
+        return cls(table, root, content, ids, labels, {f"{kind}s": rows}, table.stem, kind)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, index: int) -> Any:
+        """Load one image, or give one text."""
+        return open_image(self.root / self.content[index]) if self.kind == "image" else self.content[index]
+
+    def digest(self) -> str:
+        """Of the table and the images."""
+        images = [self.root / name for name in self.content] if self.kind == "image" else []
+        return digest_of(self.name, self.settings, self.labels, (self.table, *images))
+
+
+def _columns(table: Path) -> dict[str, list[str]]:
+    """Name -> fields, for a table with a header, lines, and as many fields in each."""
+    if table.suffix.lower() == ".csv" and not table.exists():
+        raise InputError(f"There is no file {table}.")
+    if table.suffix.lower() != ".csv" or not table.is_file():
+        raise InputError(f"{table} is no .csv file; a table of one's own is needed, or the name of a dataset.")
+    try:
+        with table.open(encoding="utf-8-sig", newline="") as file:
+            mark = separator(first_line(file))
+            file.seek(0)
+            header, *lines = [line for line in csv.reader(file, delimiter=mark) if line] or [[]]
+    except UnicodeDecodeError as error:
+        raise InputError(f"{table} is not UTF-8 text (byte {error.start}). Save it as UTF-8.") from error
+    except csv.Error as error:
+        raise InputError(f"{table} cannot be read as CSV: {brief(error)}.") from error
+    if not lines:
+        raise InputError(f"{table} has no rows below a header.")
+    if "" in header or len(set(header)) < len(header):
+        raise InputError(f"{table} needs a different name for every column; it has {some(header)}.")
+    for number, line in enumerate(lines, 1):
+        if len(line) != len(header):
+            raise InputError(f"{table}: row {number} has {len(line)} fields; the header has {len(header)}.")
+    return {name: list(fields) for name, fields in zip(header, zip(*lines, strict=True), strict=True)}
+
+
+def _kind(columns: Mapping[str, Any], table: Path) -> Kind:
+    if (IMAGE in columns) == (TEXT in columns):
+        found = "both" if IMAGE in columns else listed(columns)
+        raise InputError(f"{table} needs a column {IMAGE!r} or a column {TEXT!r}; it has {found}. Rename one.")
+    if PAIR in columns and TEXT not in columns:
+        raise InputError(f"{table} has a column {PAIR!r} without {TEXT!r}; a pair of texts needs both.")
+    return "image" if IMAGE in columns else "text"
+
+
+def _require_files(root: Path, names: Sequence[str], table: Path, *, allow_outside: bool) -> None:
+    missing = [name for name in names if not inside_of(root, name, table, allow_outside=allow_outside).is_file()]
+    if missing:
+        more = f" and {len(missing) - MAX_FILES_NAMED} more" if len(missing) > MAX_FILES_NAMED else ""
+        named = ", ".join(brief(name, MAX_NAME_SHOWN) for name in missing[:MAX_FILES_NAMED])
+        raise InputError(
+            f"{len(missing)} of {len(names)} images that {table} names are not in {root}: {named}{more}. Paths are "
+            "relative to --root."
+        )
+
+
+def _require_distinct(ids: Sequence[str], table: Path) -> None:
+    seen: dict[str, int] = {}
+    for number, name in enumerate(ids, 1):
+        if name in seen:
+            raise InputError(
+                f"{table}: rows {seen[name]} and {number} are both called {brief(name, MAX_NAME_SHOWN)!r}. Drop one, "
+                f"or give every row a name of its own in a column {ID!r}."
+            )
+        seen[name] = number

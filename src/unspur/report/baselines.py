@@ -18,11 +18,11 @@ from unspur.exceptions import InputError, UnspurError
 from unspur.metrics import GroupAccuracy, Leakage, leakage, paired_difference, worst_difference
 from unspur.removers import Remover
 from unspur.report.inputs import Labelled
-from unspur.report.results import Change, Judged
+from unspur.report.results import Change, MethodResult
 from unspur.selection import Selection, penalties_for
 
 #: What the rows as they are are called among methods.
-AS_THEY_ARE = "as they are"
+NO_REMOVAL = "as they are"
 #: Names of the plain last layer and of the one that stands beside it.
 PLAIN, WEIGHTED = "ERM", "GroupWeighted"
 
@@ -40,7 +40,7 @@ class Answers:
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
+class Evaluator:
     """Trains last layers on training rows, chooses them on held-out ones, and judges them on test rows.
 
     `rows` are "training" and "test" rows and, if there are any, "validation" rows.
@@ -52,7 +52,7 @@ class Judge:
     penalties: tuple[float, ...]
 
     @classmethod
-    def of(cls, rows: Mapping[str, Labelled], main: str, seed: int) -> Judge:
+    def of(cls, rows: Mapping[str, Labelled], main: str, seed: int) -> Evaluator:
         """With the penalties for the training rows as they are."""
         return cls(rows, main, seed, penalties_for(rows["training"].Z))
 
@@ -117,7 +117,7 @@ def accuracy_of(right: BoolArray, test: Labelled, main: str) -> GroupAccuracy:
 
 
 def changes(before: Answers, after: Answers, test: Labelled) -> tuple[Change, Change, Change]:
-    """Of the averages over rows and over groups, and of the worst group, in the order of `Judged`.
+    """Of the averages over rows and over groups, and of the worst group, in the order of `MethodResult`.
 
     That over rows is of all rows, the others of those whose group is known.
     """
@@ -132,61 +132,68 @@ def changes(before: Answers, after: Answers, test: Labelled) -> tuple[Change, Ch
 
 
 @dataclass(frozen=True, slots=True)
-class Removed:
+class RemovalResult:
     """The rows as they are and after a removal, under plain and group-weighted layers."""
 
     #: The plain layers.
     before: Answers
     after: Answers
-    lines: tuple[Judged, Judged]
+    lines: tuple[MethodResult, MethodResult]
     choice: tuple[str, ...]
 
 
-def judge_removal(judge: Judge, remover: Remover, clean: Mapping[str, Array]) -> Removed:
+def evaluate_removal(judge: Evaluator, remover: Remover, clean: Mapping[str, Array]) -> RemovalResult:
     """Plain and group-weighted layers on the rows as they are and on cleaned ones, with the worst group by penalty."""
     name, removed = type(remover).__name__, remover.spurious_.dim
     before, after = judge(PLAIN, every=True), judge(PLAIN, clean, every=True)
     lines = [
-        line_of(AS_THEY_ARE, 0, before),
-        line_of(name, removed, after, changes(before, after, judge.test)),
+        method_result(NO_REMOVAL, 0, before),
+        method_result(name, removed, after, changes(before, after, judge.test)),
     ]
     lines = [
-        replace(line, weighted=weighted_line(judge, line, of, before, after, every=True))
+        replace(line, weighted=group_weighted_result(judge, line, of, before, after, every=True))
         for line, of in zip(lines, (None, clean), strict=True)
     ]
-    return Removed(before, after, (lines[0], lines[1]), judge.how(before.chosen))
+    return RemovalResult(before, after, (lines[0], lines[1]), judge.how(before.chosen))
 
 
-def line_of(
+def method_result(
     name: str, removed: int, found: Answers, changed: tuple[Change | None, Change | None, Change | None] = (None,) * 3
-) -> Judged:
+) -> MethodResult:
     """One layer of one method, as a line."""
     average, by_group, worst = changed
-    return Judged(
-        name, removed, found.accuracy, average, by_group, worst, penalty=found.chosen.penalty, edge=found.chosen.edge,
+    return MethodResult(
+        name,
+        removed,
+        found.accuracy,
+        average,
+        by_group,
+        worst,
+        penalty=found.chosen.penalty,
+        edge=found.chosen.edge,
         worst_at=found.worst_at,
-    )  # fmt: skip
+    )
 
 
-def weighted_line(
-    judge: Judge,
-    line: Judged,
+def group_weighted_result(
+    judge: Evaluator,
+    line: MethodResult,
     clean: Mapping[str, Array] | None,
     before: Answers,
     after: Answers,
     *,
     every: bool = False,
-) -> Judged:
+) -> MethodResult:
     """The same method under a group-weighted layer; where that cannot be trained, why."""
     try:
         found = judge(WEIGHTED, clean, every=every)
     except UnspurError as error:
-        return Judged(line.name, line.removed, None, problem=str(error))
-    result = line_of(line.name, line.removed, found, changes(before, found, judge.test))
+        return MethodResult(line.name, line.removed, None, problem=str(error))
+    result = method_result(line.name, line.removed, found, changes(before, found, judge.test))
     return beside(result, found, after, judge.test)
 
 
-def beside(line: Judged, found: Answers, after: Answers, test: Labelled) -> Judged:
+def beside(line: MethodResult, found: Answers, after: Answers, test: Labelled) -> MethodResult:
     """The line with its differences from a plain layer on what the removal leaves."""
     _, average, worst = changes(after, found, test)
     return replace(line, worst_beside=worst, average_beside=average)
@@ -200,24 +207,24 @@ def cleaned(remover: Remover, rows: Mapping[str, Labelled]) -> dict[str, Array]:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparing:
+class MethodComparison:
     """Other methods, fitted on the same rows as the removal and judged as it is."""
 
-    judge: Judge
+    judge: Evaluator
     #: Plain layers on the rows as they are, and on what the removal leaves.
     before: Answers
     after: Answers
     #: Test rows that probes are measured on, by number.
     probed: IntArray
 
-    def __call__(self, name: str) -> Judged:
+    def __call__(self, name: str) -> MethodResult:
         """One method by name; one that cannot be fitted is a line with its reason."""
         try:
             return self._remover(name) if name in REMOVERS else self._head(name)
         except UnspurError as error:
-            return Judged(name, 0, None, problem=str(error))
+            return MethodResult(name, 0, None, problem=str(error))
 
-    def _remover(self, name: str) -> Judged:
+    def _remover(self, name: str) -> MethodResult:
         rows, test = self.judge.rows, self.judge.test
         remover = make_remover(name, "group", self.judge.seed)
         validation = rows["validation"].as_rows() if "validation" in rows else None
@@ -226,16 +233,16 @@ class Comparing:
             fit_remover(remover, rows["training"].as_rows(), validation)
             clean = cleaned(remover, rows)
         found = self.judge(PLAIN, clean)
-        line = line_of(name, remover.spurious_.dim, found, changes(self.before, found, test))
+        line = method_result(name, remover.spurious_.dim, found, changes(self.before, found, test))
         line = replace(
             beside(line, found, self.after, test),
             leakage=probes(clean["test"][self.probed], test.select(self.probed))[0],
         )
-        return replace(line, weighted=weighted_line(self.judge, line, clean, self.before, self.after))
+        return replace(line, weighted=group_weighted_result(self.judge, line, clean, self.before, self.after))
 
-    def _head(self, name: str) -> Judged:
+    def _head(self, name: str) -> MethodResult:
         found = self.judge(name)
-        return line_of(name, 0, found, changes(self.before, found, self.judge.test))
+        return method_result(name, 0, found, changes(self.before, found, self.judge.test))
 
 
 def chosen_methods(names: Sequence[str], remover: Any) -> list[str]:

@@ -1,4 +1,4 @@
-"""Colours and marker shapes of groups and methods, the same in every figure, table and page.
+"""Colours and marker shapes of groups and methods, the same in every figure, table and page; and maps over pictures.
 
 The colours are those of Okabe and Ito, with a few of Tol: the common kinds of colour blindness keep them apart. Shapes
 go with them, so that colour is never the only sign.
@@ -7,7 +7,11 @@ go with them, so that colour is never the only sign.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from unspur._typing import Array, FloatArray
 
 Marker: TypeAlias = Literal["circle", "square", "triangle", "diamond", "cross", "plus", "down", "hexagon"]
 
@@ -17,16 +21,36 @@ GROUP_COLOURS = ("#0072B2", "#56B4E9", "#E69F00", "#D55E00", "#009E73", "#CC79A7
 GROUP_MARKERS: tuple[Marker, ...] = ("circle", "square", "triangle", "diamond", "cross", "plus", "down", "hexagon")
 #: What matplotlib calls them.
 MATPLOTLIB_MARKERS: dict[Marker, str] = {
-    "circle": "o", "square": "s", "triangle": "^", "diamond": "D", "cross": "X", "plus": "P", "down": "v",
+    "circle": "o",
+    "square": "s",
+    "triangle": "^",
+    "diamond": "D",
+    "cross": "X",
+    "plus": "P",
+    "down": "v",
     "hexagon": "h",
-}  # fmt: skip
+}
 
 METHOD_COLOURS = {
-    "as they are": "#6E6E6E", "ERM": "#6E6E6E", "JSE": "#00795A", "INLP": "#D55E00", "LEACE": "#0072B2",
-    "RLACE": "#CC79A7", "true axis": "#000000", "GW-ERM": "#E69F00", "SUBG": "#56B4E9", "GDRO": "#882255",
-    "GDRO as released": "#CC79A7", "JTT": "#332288", "SPLINCE": "#56B4E9", "SAL": "#882255", "DFR": "#332288",
-    "JSE + GW-ERM": "#000000", "GroupWeighted": "#E69F00", "GroupDRO": "#882255",
-}  # fmt: skip
+    "as they are": "#6E6E6E",
+    "ERM": "#6E6E6E",
+    "JSE": "#00795A",
+    "INLP": "#D55E00",
+    "LEACE": "#0072B2",
+    "RLACE": "#CC79A7",
+    "true axis": "#000000",
+    "GW-ERM": "#E69F00",
+    "SUBG": "#56B4E9",
+    "GDRO": "#882255",
+    "GDRO as released": "#CC79A7",
+    "JTT": "#332288",
+    "SPLINCE": "#56B4E9",
+    "SAL": "#882255",
+    "DFR": "#332288",
+    "JSE + GW-ERM": "#000000",
+    "GroupWeighted": "#E69F00",
+    "GroupDRO": "#882255",
+}
 #: For methods without a colour of their own.
 CYCLE = ("#00795A", "#E69F00", "#0072B2", "#CC79A7", "#56B4E9", "#D55E00", "#882255", "#332288")
 
@@ -71,3 +95,49 @@ def _luminance(colour: str) -> float:
     parts = (int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5))
     linear = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+#: Towards class 0 and class 1; told apart with any of the common kinds of colour blindness.
+MAP_COLOURS = ((230, 97, 0), (0, 90, 200))
+#: Share of the values of a method that reach the full colour: a few large ones would leave the others pale.
+FULL_COLOUR_SHARE = 0.02
+#: How much of a picture the full colour covers.
+_MAP_OPACITY = 0.8
+
+
+def overlay_map(picture: Any, signed: Array, full: float) -> Any:
+    """A picture in grey under a signed map, scaled up to its size; values of ±`full` have the full colour.
+
+    Grey, for a map on water that is blue of itself could not be read.
+    """
+    from PIL import Image
+
+    large = Image.fromarray(np.asarray(signed, dtype=np.float32)).resize(picture.size, Image.Resampling.BILINEAR)
+    strength = np.clip(np.asarray(large, dtype=np.float64) / full, -1.0, 1.0)[:, :, None]
+    grey = np.asarray(picture.convert("L"), dtype=np.float64)[:, :, None]
+    colour = np.where(strength < 0, *np.array(MAP_COLOURS, dtype=np.float64))
+    opaque = _MAP_OPACITY * np.abs(strength)
+    return Image.fromarray(np.uint8(np.round((1.0 - opaque) * grey + opaque * colour)))
+
+
+def outline_mask(picture: Any, mask: Array) -> Any:
+    """A picture with the edge of its mask in white, and black around that: seen on any ground."""
+    from PIL import Image
+
+    values = np.array(picture.convert("RGB"))
+    within = np.asarray(mask) >= 0.5
+    values[_grown(within) & ~within] = 0
+    values[within & _grown(~within)] = 255
+    return Image.fromarray(values)
+
+
+def _grown(region: Array) -> Array:
+    """A region with the pixels beside it."""
+    wide = np.pad(region, 1)
+    return wide[1:-1, 1:-1] | wide[:-2, 1:-1] | wide[2:, 1:-1] | wide[1:-1, :-2] | wide[1:-1, 2:]
+
+
+def full_colour_value(maps: Array) -> float:
+    """The value that a share `FULL_COLOUR_SHARE` of a method's cells exceed."""
+    sizes: FloatArray = np.abs(np.asarray(maps, dtype=np.float64))
+    return float(np.quantile(sizes, 1.0 - FULL_COLOUR_SHARE)) or float(sizes.max()) or 1.0

@@ -1,42 +1,59 @@
-"""A fitted removal, training rows and test rows -> everything a page shows, measured."""
+"""All that a page or a figure shows of a fitted removal, measured once.
+
+Last layers and other methods are those of `baselines`, directions and pictures those of `views`.
+"""
 
 from __future__ import annotations
 
+import copy
+import inspect
+import platform
 import shlex
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy
+import sklearn
 from sklearn.utils.validation import check_is_fitted
 
 from unspur._threads import one_thread_if_narrow
-from unspur._typing import Array
-from unspur.certificate import fingerprint, row_hashes
+from unspur._typing import Array, IntArray
+from unspur._version import __version__
+from unspur.certificate import Certificate, fingerprint, row_hashes
 from unspur.compare import shared_rows
-from unspur.exceptions import InputError
-from unspur.io.features import NAMED, dominating
+from unspur.exceptions import InputError, UsedRowsWarning
+from unspur.io.table import MAX_COLUMNS_NAMED, dominating
+from unspur.metrics import Leakage
+from unspur.options import SGD, PaperVariant
 from unspur.removers import Remover
-from unspur.report.baselines import Comparing, Judge, chosen_methods, cleaned, judge_removal
-from unspur.report.guarantees import ENOUGH, guarantees, renamed
+from unspur.report.baselines import Evaluator, MethodComparison, chosen_methods, cleaned, evaluate_removal, probes
 from unspur.report.inputs import Labelled, labelled
-from unspur.report.origin import origin_of
-from unspur.report.results import Findings, Judged
+from unspur.report.results import Findings, MethodResult, Origin
 from unspur.report.row_content import content_of
-from unspur.report.saliency import ToPixels, looks_of, pixel_view
-from unspur.report.sampling import some_of_each, stratified
-from unspur.report.views import directions_of, extremes_of, in_common, read_along, view_of
+from unspur.report.views import (
+    ToPixels,
+    directions_of,
+    extremes_of,
+    in_common,
+    pixel_view,
+    read_along,
+    saliency_maps,
+    view_of,
+)
 from unspur.trace import Trace, Traces
 
 #: Rows of each group that are shown before and after, and where a network looks.
-EACH = 2
+ROWS_SHOWN_PER_GROUP = 2
 #: A group of fewer test rows is mentioned.
-SMALL = 10
+SMALL_GROUP_ROWS = 10
 #: Steps that `report` hears of, besides one for each method compared.
 STEPS = 4
 
 
-def find(
+def measure(
     remover: Remover,
     train: Any,
     test: Any,
@@ -107,15 +124,15 @@ def find(
     with one_thread_if_narrow(learnt.Z.shape[1]):
         report("last layers")
         clean = cleaned(remover, rows)
-        judge = Judge.of(rows, main, seed)
-        removal = judge_removal(judge, remover, clean)
+        judge = Evaluator.of(rows, main, seed)
+        removal = evaluate_removal(judge, remover, clean)
         before, after = removal.before, removal.after
         report("probes")
-        probed = stratified(judged.group, ENOUGH, probing)
-        certain = guarantees(remover, judged.select(probed), clean["test"][probed], main)
+        probed = stratified_sample(judged.group, MAX_CERTIFICATE_ROWS, probing)
+        certain = measure_guarantees(remover, judged.select(probed), clean["test"][probed], main)
         left = [{name: pair[i] for name, pair in certain.linear.items()} for i in range(2)]
         lines = [replace(line, leakage=of) for line, of in zip(removal.lines, left, strict=True)]
-        comparing = Comparing(judge, before, after, probed)
+        comparing = MethodComparison(judge, before, after, probed)
         for name in methods:
             report(name)
             lines.append(comparing(name))
@@ -125,32 +142,53 @@ def find(
         view = view_of(directions, remover, judged.Z, clean["test"], layers)
         angles, shared = in_common(read_along(remover), remover.main_.basis, judged.Z)
         report("pictures")
-        few = some_of_each(judged.group, before.accuracy.rows.size, EACH, showing)
+        few = sample_each_group(judged.group, before.accuracy.rows.size, ROWS_SHOWN_PER_GROUP, showing)
         pixels = None
         if image_shape is not None:
             pixels = pixel_view(directions, judged.Z, clean["test"], few, image_shape, to_pixels)
-        looks, remarks = None, certain.remarks
+        saliency, remarks = None, certain.remarks
         if encoder is not None and len(judged.y.classes) > 2:
             remarks = (*remarks, "Where the network looks is shown for two classes only.")
         elif encoder is not None:
-            looks = looks_of(encoder, content, judged.Z, remover, layers, few, reduction)
+            saliency = saliency_maps(encoder, content, judged.Z, remover, layers, few, reduction)
     return Findings(
-        main=main, concepts=tuple(judged.concepts), classes=judged.y.classes,
+        main=main,
+        concepts=tuple(judged.concepts),
+        classes=judged.y.classes,
         train_rows=_with_concept(learnt) if fitted else len(learnt),
-        judged=tuple(lines), group=judged.group, groups=tuple(before.accuracy.labels()), ids=called,
-        right_before=before.right, right_after=after.right, view=view, shown=stratified(judged.group, most, drawing),
-        angles=angles, shared=shared, certificate=certain.certificate,
+        judged=tuple(lines),
+        group=judged.group,
+        groups=tuple(before.accuracy.labels()),
+        ids=called,
+        right_before=before.right,
+        right_after=after.right,
+        view=view,
+        shown=stratified_sample(judged.group, most, drawing),
+        angles=angles,
+        shared=shared,
+        certificate=certain.certificate,
         nonlinear={name: pair[1] for name, pair in certain.nonlinear.items()},
         nonlinear_before={name: pair[0] for name, pair in certain.nonlinear.items()},
-        extremes=extremes_of(directions, view.before), content=content, pixels=pixels, looks=looks,
+        extremes=extremes_of(directions, view.before),
+        content=content,
+        pixels=pixels,
+        saliency=saliency,
         origin=origin_of(
-            remover, {name: part.Z for name, part in rows.items()}, command=command, saved=saved,
-            validated=validation is not None, remarks=remarks,
+            remover,
+            {name: part.Z for name, part in rows.items()},
+            command=command,
+            saved=saved,
+            validated=validation is not None,
+            remarks=remarks,
         ),
-        warnings=(*_warnings(remover, rows, lines, certain.used), *notes), choice=removal.choice,
-        source=_source(main, judged) if source is None else source, keep=_keep(remover, command, saved),
-        fitted_on_these=fitted, numbered=_numbered(called, numbers), **_of_the_fit(remover, judged, main),
-    )  # fmt: skip
+        warnings=(*_warnings(remover, rows, lines, certain.used), *notes),
+        choice=removal.choice,
+        source=_source(main, judged) if source is None else source,
+        keep=_keep(remover, command, saved),
+        fitted_on_these=fitted,
+        numbered=_numbered(called, numbers),
+        **_of_the_fit(remover, judged, main),
+    )
 
 
 def _fitted_on(remover: Remover, rows: Labelled) -> bool:
@@ -259,9 +297,14 @@ def _keep(remover: Remover, command: str, saved: str | None) -> str:
 def _about_columns(z: Array, remover: Remover) -> list[str]:
     """Sentences about columns that dominate the others."""
     names = getattr(remover, "feature_names_in_", range(z.shape[1]))
-    found = [f"The column {names[j]!s:.60} {what}; scale the columns, or leave it out." for j, what in
-             dominating(z).items()]  # fmt: skip
-    return [*found[:NAMED], f"So it is with {len(found) - NAMED} more columns."] if len(found) > NAMED else found
+    found = [
+        f"The column {names[j]!s:.60} {what}; scale the columns, or leave it out." for j, what in dominating(z).items()
+    ]
+    return (
+        [*found[:MAX_COLUMNS_NAMED], f"So it is with {len(found) - MAX_COLUMNS_NAMED} more columns."]
+        if len(found) > MAX_COLUMNS_NAMED
+        else found
+    )
 
 
 def _ids(
@@ -283,7 +326,9 @@ def _numbered(called: Sequence[str], numbers: tuple[str, Sequence[int]] | None) 
     return numbers[0] if numbers is not None and called[0] == f"row {numbers[1][0] + 1}" else ""
 
 
-def _warnings(remover: Remover, rows: Mapping[str, Labelled], lines: Sequence[Judged], used: str) -> tuple[str, ...]:
+def _warnings(
+    remover: Remover, rows: Mapping[str, Labelled], lines: Sequence[MethodResult], used: str
+) -> tuple[str, ...]:
     """Sentences that a reader must not miss, the gravest first."""
     found = []
     if not remover.spurious_.dim:
@@ -306,9 +351,220 @@ def _warnings(remover: Remover, rows: Mapping[str, Labelled], lines: Sequence[Ju
     small = [
         f"{label} ({count})"
         for label, count in zip(after.labels(), after.rows.ravel().tolist(), strict=True)
-        if count < SMALL
+        if count < SMALL_GROUP_ROWS
     ]
     if small:
         named = "; ".join(small[:4]) + (f"; and {len(small) - 4} more" if len(small) > 4 else "")
-        found.append(f"Groups of fewer than {SMALL} test rows, about which little can be said: {named}.")
+        found.append(f"Groups of fewer than {SMALL_GROUP_ROWS} test rows, about which little can be said: {named}.")
     return tuple(found)
+
+
+#: Test rows that a certificate is measured on: more take longer and tell little more.
+MAX_CERTIFICATE_ROWS = 5000
+_TASK_NOTE = "task: not measured. "
+
+
+@dataclass(frozen=True, slots=True)
+class Guarantees:
+    """Certificate; what a linear probe and a small network find before and after removal; what was not; used rows."""
+
+    certificate: Certificate
+    linear: Mapping[str, tuple[Leakage, Leakage]]
+    nonlinear: Mapping[str, tuple[Leakage, Leakage]]
+    remarks: tuple[str, ...]
+    used: str
+
+
+def measure_guarantees(remover: Remover, rows: Labelled, clean: Array, main: str) -> Guarantees:
+    """Measured on test rows, and on the same rows with the concept removed."""
+    judge = copy.copy(remover)  # a certificate is kept by who measured it, and the user's remover is not ours
+    judge.__dict__.pop("feature_names_in_", None)  # rows are an array here; their names were looked at before
+    if "concept_type" in judge.get_params():
+        judge.set_params(concept_type="class")  # whatever it was fitted with: these are classes
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always", UsedRowsWarning)
+        concepts, task = rows.concept_values(), np.array(rows.y.classes)[rows.y.codes]
+        try:
+            certificate = judge.certificate(rows.Z, task, concepts, clusters=rows.clusters)
+        except InputError as error:  # all test rows are of one class
+            certificate = judge.certificate(rows.Z, None, concepts, clusters=rows.clusters)
+            certificate = replace(certificate, notes=(*certificate.notes, f"{_TASK_NOTE}{error}"))
+    used = [str(warning.message) for warning in heard if issubclass(warning.category, UsedRowsWarning)]
+    remarks = tuple(
+        f"{main}: not probed. {note.removeprefix(_TASK_NOTE).replace(' y=', f' {main}=')}"
+        for note in certificate.notes
+        if note.startswith(_TASK_NOTE)
+    )
+    kept = tuple(note for note in certificate.notes if not note.startswith(_TASK_NOTE))
+    certificate = _by_concept_name(replace(certificate, notes=kept), rows)
+    (earlier, _), (left, problems) = (probes(part, rows, "mlp") for part in (rows.Z, clean))
+    nonlinear = {name: (earlier[name], left[name]) for name in left if name in earlier}
+    linear = {name: certificate.probe[name] for name in rows.concepts if name in certificate.probe}
+    return Guarantees(certificate, linear, nonlinear, remarks + problems, used[0] if used else "")
+
+
+def _by_concept_name(certificate: Certificate, rows: Labelled) -> Certificate:
+    """The certificate with concepts by their names, for which a remover knows numbers only."""
+    numbered = _concept_numbers(rows)
+
+    def named(part: Mapping[str, Any]) -> dict[str, Any]:
+        return {_renamed(key, numbered): value for key, value in part.items()}
+
+    return replace(
+        certificate,
+        covariance_left=named(certificate.covariance_left),
+        probe=named(certificate.probe),
+        notes=tuple(_renamed(note, numbered) for note in certificate.notes),
+    )
+
+
+def _concept_numbers(rows: Labelled) -> dict[str, str]:
+    """What a remover calls the concepts, and what they are called."""
+    names = list(rows.concepts)
+    return {"concept": names[0]} if len(names) == 1 else {f"concept[{i}]": name for i, name in enumerate(names)}
+
+
+def _renamed(text: str, names: Mapping[str, str]) -> str:
+    """A text that starts with what a concept is called by number."""
+    for number, name in names.items():
+        rest = text.removeprefix(number)
+        if rest != text and rest[:1] in ("", ",", ":", "="):
+            return name + rest.replace(f" {number}=", f" {name}=")
+    return text
+
+
+def renamed(trace: Trace | Traces, rows: Labelled, main: str) -> Trace | Traces:
+    """The trace of a fit with concepts ("concept[1]") and main label under the names that they have."""
+    parts, numbered = (trace.parts.values() if isinstance(trace, Traces) else (trace,)), _concept_numbers(rows)
+    return trace.renamed(main, {part.concept: _renamed(part.concept, numbered) for part in parts})
+
+
+def stratified_sample(group: Array, most: int, rng: np.random.Generator) -> IntArray:
+    """At most `most` rows, sorted: of each group its share, but a tenth of an equal share (or all of it) at least.
+
+    Without that floor a group of three rows in a thousand, often the one that matters, would hardly be seen.
+    """
+    if len(group) <= most:
+        return np.arange(len(group))
+    members = [np.flatnonzero(group == g) for g in np.unique(group)]
+    if most < len(members):  # one row each of some groups
+        some = rng.permutation(len(members))[:most]
+        return np.sort(np.array([rng.choice(members[k]) for k in some], dtype=np.intp))
+    sizes = np.array([len(part) for part in members])
+    floor = np.minimum(sizes, max(1, most // (10 * len(sizes))))
+    rest = sizes - floor
+    wanted = floor + np.floor(rest * (most - int(floor.sum())) / rest.sum()).astype(int)
+    kept = [rng.permutation(part)[:count] for part, count in zip(members, wanted, strict=True)]
+    return np.sort(np.concatenate(kept))
+
+
+def sample_each_group(group: Array, groups: int, each: int, rng: np.random.Generator) -> IntArray:
+    """`each` rows of every group (fewer where there are fewer), group by group; rows of no group are left out."""
+    found = [rng.permutation(np.flatnonzero(group == g))[:each] for g in range(groups)]
+    return np.concatenate(found) if found else np.empty(0, dtype=np.intp)
+
+
+#: Parameters that change nothing that is found.
+SILENT_PARAMETERS = ("verbose",)
+
+
+def origin_of(
+    remover: Remover,
+    rows: Mapping[str, Array],
+    *,
+    command: str,
+    saved: str | None,
+    validated: bool,
+    remarks: tuple[str, ...],
+) -> Origin:
+    """`rows` are those of each kind by name; `saved` is where the removal is, if it was kept."""
+    digests = {"rows of the fit": str(remover.training_hash_)}
+    digests |= {f"{name} rows": fingerprint(row_hashes(z)) for name, z in rows.items()}
+    return Origin(
+        parameters={name: _json_value(value) for name, value in sorted(used_parameters(remover).items())},
+        versions={
+            "unspur": __version__,
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "scipy": scipy.__version__,
+            "scikit-learn": sklearn.__version__,
+        },
+        digests=digests,
+        command=command,
+        snippet=snippet(remover, saved=saved, validated=validated),
+        remarks=remarks,
+    )
+
+
+def snippet(remover: Remover, *, saved: str | None = None, validated: bool = False) -> str:
+    """Python that loads the removal, or fits it with the same parameters, and uses it."""
+    kind = type(remover).__name__
+    name = kind.lower()
+    if saved is not None:
+        lines = ["from unspur import load", "", f"{name} = load({saved!r})"]
+    else:
+        changed = changed_parameters(remover)
+        arguments = ", ".join(f"{key}={value!r}" for key, value in changed.items())
+        names = [kind, *(type(value).__name__ for value in changed.values() if _is_option(value))]
+        rows = ", X_val=Z_val, y_val=y_val, concept_val=concept_val" if validated and _takes_validation(remover) else ""
+        lines = [
+            f"from unspur import {', '.join(names)}",
+            "",
+            "# Z, y, concept: training rows (n, d), their main label and their concept",
+            f"{name} = {kind}({arguments})",
+            f"{name}.fit(Z, y, concept=concept{rows})",
+        ]
+    return "\n".join(
+        [
+            *lines,
+            f"Z_clean = {name}.transform(Z)  # same shape, without the concept",
+            f"print({name}.trace_)",
+            f"print({name}.certificate(Z_test, y_test, concept_test))  # on rows that the fit has not seen",
+        ]
+    )
+
+
+def used_parameters(remover: Remover) -> dict[str, Any]:
+    """Parameters that had a part in what was found, without those of a solver or of a share that was not used."""
+    given = remover.get_params(deep=False)
+    idle = {*SILENT_PARAMETERS, *(["variant"] if given.get("variant") is None else [])}
+    # `max_iter` is that of the exact solver where there is a tolerance, else (RLACE) that of the schedule.
+    if given.get("solver") == "exact":
+        idle |= set() if "tol" in given else {"max_iter", "stop_below"}
+    elif "solver" in given and "tol" in given:
+        idle |= {"tol", "max_iter"}
+    return {name: value for name, value in given.items() if name not in idle}
+
+
+def changed_parameters(remover: Remover) -> dict[str, Any]:
+    """Parameters that differ from their defaults and can be written down."""
+    defaults = {name: given.default for name, given in inspect.signature(type(remover)).parameters.items()}
+    return {
+        name: value if _is_option(value) else _json_value(value)
+        for name, value in remover.get_params(deep=False).items()
+        if name not in SILENT_PARAMETERS and not _equal(value, defaults.get(name)) and _can_be_written(value)
+    }
+
+
+def _takes_validation(remover: Remover) -> bool:
+    return "X_val" in inspect.signature(remover.fit).parameters  # type: ignore[attr-defined]
+
+
+def _equal(value: Any, other: Any) -> bool:
+    return type(value) is type(other) and bool(value == other) if not isinstance(value, np.generic) else value == other
+
+
+def _is_option(value: Any) -> bool:
+    return isinstance(value, SGD | PaperVariant)
+
+
+def _can_be_written(value: Any) -> bool:
+    return _is_option(value) or isinstance(value, bool | int | float | str | np.generic | None)
+
+
+def _json_value(value: Any) -> Any:
+    """A parameter as a plain number or word; anything else by its kind, since its text may hold an address."""
+    value = value.item() if isinstance(value, np.generic) else value
+    if _is_option(value):
+        return str(value)
+    return value if isinstance(value, bool | int | float | str | None) else type(value).__name__

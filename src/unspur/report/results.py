@@ -52,7 +52,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class MethodResult:
     """One method: directions it removed, and what a last layer makes of what is left; or why that is not known."""
 
     name: str
@@ -72,7 +72,7 @@ class Judged:
     #: Accuracy of the worst group of the test rows at every penalty tried; nothing is chosen from it.
     worst_at: Mapping[float, float] = field(default_factory=dict)
     #: The same method under a layer that gives every group the same weight.
-    weighted: Judged | None = None
+    weighted: MethodResult | None = None
     #: Against a plain layer on what the removal leaves: of the worst group, and on average over groups.
     worst_beside: Change | None = None
     average_beside: Change | None = None
@@ -83,22 +83,28 @@ class Judged:
 
     def _chosen(self) -> dict[str, Any]:
         return {
-            "penalty": self.penalty, "edge_of_grid": self.edge,
+            "penalty": self.penalty,
+            "edge_of_grid": self.edge,
             "worst_by_penalty": [{"penalty": at, "worst": worst} for at, worst in self.worst_at.items()],
-        }  # fmt: skip
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and words, ready for JSON."""
-        changes = {"worst": self.worst_change, "group_average": self.group_average_change,
-                   "average": self.average_change}  # fmt: skip
+        changes = {
+            "worst": self.worst_change,
+            "group_average": self.group_average_change,
+            "average": self.average_change,
+        }
         return {
-            "name": self.name, "removed": self.removed, "problem": self.problem,
+            "name": self.name,
+            "removed": self.removed,
+            "problem": self.problem,
             "accuracy": None if self.accuracy is None else self.accuracy.to_dict(),
             **self._chosen(),
             "change": {name: change.to_dict() for name, change in changes.items() if change is not None},
             "leakage": {name: part.to_dict() for name, part in self.leakage.items()},
             "group_weighted": None if self.weighted is None else self.weighted.to_dict(),
-        }  # fmt: skip
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +160,7 @@ class PixelView:
 
 
 @dataclass(frozen=True, slots=True)
-class Looks:
+class SaliencyMaps:
     """Where a last layer looks: k pictures as the network is shown them, and signed Grad-CAM maps (k, h, w) of each.
 
     Positive where a picture speaks for the second class of the main label.
@@ -212,7 +218,7 @@ class Findings:
     kept: int
     ambient: int
     train_rows: int
-    judged: tuple[Judged, ...]
+    judged: tuple[MethodResult, ...]
     group: IntArray
     groups: tuple[str, ...]
     ids: Sequence[str]
@@ -231,7 +237,7 @@ class Findings:
     origin: Origin
     content: Content | None = None
     pixels: PixelView | None = None
-    looks: Looks | None = None
+    saliency: SaliencyMaps | None = None
     nonlinear_before: Mapping[str, Leakage] = field(default_factory=dict)
     #: Sentences a reader must not miss, such as that the task was lost.
     warnings: tuple[str, ...] = ()
@@ -242,11 +248,11 @@ class Findings:
     numbered: str = ""
 
     @property
-    def before(self) -> Judged:
+    def before(self) -> MethodResult:
         """The rows as they are."""
         return self.judged[0]
 
     @property
-    def after(self) -> Judged:
+    def after(self) -> MethodResult:
         """The removal that this is about."""
         return self.judged[1]

@@ -8,7 +8,7 @@ from unspur._text import WIDTH, columns, filled, lines_of, padded
 from unspur.compare import Comparison
 from unspur.metrics import GroupAccuracy
 from unspur.metrics.groups import NO_GROUP
-from unspur.report.results import Judged
+from unspur.report.results import MethodResult
 
 #: Columns of the names of groups at most, of the numbers of rows, and of a method.
 NAMES, COUNTS, CELL = 36, 8, 16
@@ -86,7 +86,7 @@ def _group_block(
     return "\n".join(line.rstrip() for line in lines)
 
 
-def penalty_lines(lines: Mapping[str, Judged]) -> tuple[dict[str, GroupAccuracy], dict[str, float | None]]:
+def penalty_lines(lines: Mapping[str, MethodResult]) -> tuple[dict[str, GroupAccuracy], dict[str, float | None]]:
     """Accuracies and penalties of the plain and the group-weighted layer of every method, by name."""
     results: dict[str, GroupAccuracy] = {}
     penalties: dict[str, float | None] = {}
@@ -97,14 +97,16 @@ def penalty_lines(lines: Mapping[str, Judged]) -> tuple[dict[str, GroupAccuracy]
     return results, penalties
 
 
-def penalty_table(lines: Mapping[str, Judged]) -> str:
+def penalty_table(lines: Mapping[str, MethodResult]) -> str:
     """Worst group of the test rows at every penalty that was tried, in %; those that were chosen have a star."""
     shown = {name: line for name, line in lines.items() if line.worst_at}
     layers = [(name, layer) for name, line in shown.items() for layer in (line, line.weighted)]
     cells = [name for name, layer in layers]
     kinds = ["plain", "weighted"] * len(shown)
-    head = [f"{'worst group, %':<16}" + "".join(f"{name[:15]:>16}" for name in cells),
-            f"{'at penalty':<16}" + "".join(f"{kind:>16}" for kind in kinds)]  # fmt: skip
+    head = [
+        f"{'worst group, %':<16}" + "".join(f"{name[:15]:>16}" for name in cells),
+        f"{'at penalty':<16}" + "".join(f"{kind:>16}" for kind in kinds),
+    ]
     text = [*head, "─" * len(head[0])]
     for penalty in next(iter(shown.values())).worst_at if shown else ():
         figures = []

@@ -10,7 +10,7 @@ from tests.report.making import closed_form_findings, photo_findings, several_fi
 from unspur import INLP
 from unspur.criteria import TTest
 from unspur.datasets.toy import make_toy
-from unspur.report.page.ladder import FARTHEST, ladders, t_scale
+from unspur.report.page.ladder import MAX_T, ladders, t_scale
 
 
 def within(test):
@@ -54,7 +54,7 @@ def test_a_statistic_without_variation_is_an_arrow_at_the_edge():
     assert first.informative.beyond
     assert first.informative.t == "−6.9 × 10¹¹"
     assert not second.informative.beyond
-    assert FARTHEST < 6.9e11
+    assert MAX_T < 6.9e11
     assert 0 < second.informative.at < 100
 
 

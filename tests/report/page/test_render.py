@@ -27,7 +27,7 @@ from tests.report.making import (
 )
 from unspur.exceptions import InputError
 from unspur.report.page import render
-from unspur.report.page.ladder import SHORT
+from unspur.report.page.ladder import MAX_SINGLE_TABLE_STEPS
 
 KINDS = [
     closed_form_findings, hostile_findings, lost, nothing_removed, photo_findings, several_findings, text_findings,
@@ -151,7 +151,7 @@ def test_every_test_is_there_and_closed_at_first():
     for found in (toy_findings(), photo_findings()):
         page = render(found)
         ladder = page[page.index('<section id="ladder">') : page.index('<section id="meaning">')]
-        long = [trace for trace in found.traces.values() if len(trace) > SHORT]
+        long = [trace for trace in found.traces.values() if len(trace) > MAX_SINGLE_TABLE_STEPS]
         alone = sum(step.inner == 0 for trace in long for step in trace)
         assert ladder.count("<tr class=") == sum(map(len, found.traces.values())) + alone
         assert "<details open" not in page

@@ -6,12 +6,10 @@ from dataclasses import replace
 import pytest
 
 from tests.report.making import toy_findings
-from unspur.report.page import words
-from unspur.report.page.leaks import leaks
-from unspur.report.page.naming import ends_of_paths
-from unspur.report.page.subspaces import subspaces
-from unspur.report.page.tiles import tiles
-from unspur.report.page.verdict import verdict
+from unspur.report.page import formatting as words
+from unspur.report.page.charts import leaks, tiles
+from unspur.report.page.formatting import ends_of_paths
+from unspur.report.page.verdict import subspaces, verdict
 from unspur.report.results import Change
 
 FOUND = toy_findings()

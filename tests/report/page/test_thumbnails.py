@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from tests.report.making import Pictures
-from unspur.report.page.thumbnails import sheet, shrunk, sources
+from unspur.report.page.packing import sheet, shrunk, sources
 
 
 @pytest.fixture

@@ -13,8 +13,9 @@ from tests.report.making import (
     several_findings,
     toy_findings,
 )
-from unspur.report.page import verdict, words
-from unspur.report.page.tiles import tiles
+from unspur.report.page import formatting as words
+from unspur.report.page import verdict
+from unspur.report.page.charts import tiles
 from unspur.report.results import Change
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from unspur.cli.common import LocalPath, echo_json, json_option
-from unspur.cli.words import say
+from unspur.cli.console import echo_json, say
+from unspur.cli.options import LocalPath, json_option
 from unspur_paper.datasets.downloads import SOURCES, Found, Outcome, Source, obtain
 
 

@@ -8,9 +8,9 @@ from typing import Any, get_args
 
 import click
 
-from unspur.cli.common import LocalPath
 from unspur.cli.embed import following, list_encoders, network_options, run
-from unspur.embed.sources import load_source
+from unspur.cli.options import LocalPath
+from unspur.embed.registry import load_source
 from unspur.embed.store import EmbeddingStore
 from unspur_paper.cli.options import sizes_option
 from unspur_paper.datasets.waterbirds import LabelRule

@@ -11,25 +11,14 @@ from typing import Any, TypeVar, get_args
 import click
 import numpy as np
 
-from unspur.cli.common import (
-    LocalPath,
-    echo_json,
-    force_option,
-    json_option,
-    only_one,
-    outside_option,
-    seed_option,
-)
 from unspur.cli.completion import columns_of, one_of
-from unspur.cli.words import say, say_where
+from unspur.cli.console import echo_json, say, say_where
+from unspur.cli.options import LocalPath, force_option, given_once, json_option, outside_option, seed_option
 from unspur.embed import ENCODERS, load_encoder
-from unspur.embed.base import NetworkEncoder, Precision
+from unspur.embed.base import NetworkEncoder, Precision, opacity
 from unspur.embed.embedding import embed
-from unspur.embed.examples import Examples
-from unspur.embed.images import opacity
-from unspur.embed.own import Own
-from unspur.embed.reduction import Reduction
-from unspur.embed.store import MANIFEST, PROGRESS, REDUCTION, EmbeddingStore, read_manifest
+from unspur.embed.examples import Examples, TableExamples
+from unspur.embed.store import MANIFEST, PROGRESS, REDUCTION, EmbeddingStore, Reduction, read_manifest
 from unspur.exceptions import InputError, OutputExistsError
 from unspur_paper.cli.options import sizes_option
 from unspur_paper.datasets.celeba import SIZES as FACES
@@ -79,10 +68,10 @@ def _training_options(function: F) -> F:
 @seed_option
 @sizes_option("Examples in each split (the paper's, or as near as the data allow).")
 @click.option(
-    "--main", metavar="NAME", multiple=True, callback=only_one, shell_complete=columns_of("source"),
+    "--main", metavar="NAME", multiple=True, callback=given_once, shell_complete=columns_of("source"),
     help="Main label, of celeba or a table of one's own.",
 )  # fmt: skip
-@click.option("--concept", metavar="NAME", multiple=True, callback=only_one, shell_complete=columns_of("source"),
+@click.option("--concept", metavar="NAME", multiple=True, callback=given_once, shell_complete=columns_of("source"),
               help="Concept, likewise.")  # fmt: skip
 @click.option("--unmarked", is_flag=True, help="Train on pairs without the mark only; multinli.")
 @click.option("--adversary", default=0.0, show_default=True, type=click.FloatRange(0.0),
@@ -209,7 +198,7 @@ def _plan(
     allow_outside: bool,
 ) -> _Plan:
     if source not in LABELS:
-        table = Own.read(source, root, allow_outside=allow_outside)
+        table = TableExamples.read(source, root, allow_outside=allow_outside)
         return _Plan(table, table, str(main), str(concept), 0)
     if root is None:
         raise click.UsageError(f"{source} needs --root, the folder of its data; unspur-paper data fetches some.")

@@ -8,9 +8,9 @@ import click
 import numpy as np
 
 from unspur._typing import Array
-from unspur.cli.common import force_option, seed_option
-from unspur.cli.words import say
-from unspur.embed.images import opacity, square
+from unspur.cli.console import say
+from unspur.cli.options import force_option, seed_option
+from unspur.embed.base import opacity, square
 from unspur.exceptions import InputError
 from unspur.io.artifact import refuse_existing
 from unspur_paper.datasets.waterbirds import BACKGROUNDS, Composites

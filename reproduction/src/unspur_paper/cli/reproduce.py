@@ -11,9 +11,9 @@ import click
 
 from unspur._extras import command
 from unspur._locks import hold
-from unspur.cli.common import echo_json, json_option
 from unspur.cli.completion import one_of
-from unspur.cli.words import say, say_where
+from unspur.cli.console import echo_json, say, say_where
+from unspur.cli.options import json_option
 from unspur.datasets.toy import bayes_accuracy
 from unspur.exceptions import DataMissingError, InputError, UnspurError
 from unspur_paper.experiments.presets import PRESETS, preset_words

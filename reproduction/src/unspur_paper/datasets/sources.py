@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from unspur.embed.examples import Examples
-from unspur.embed.sources import Source
+from unspur.embed.registry import Source
 from unspur_paper.datasets.celeba import CelebA
 from unspur_paper.datasets.multinli import MultiNLI
 from unspur_paper.datasets.waterbirds import Composites, read_published

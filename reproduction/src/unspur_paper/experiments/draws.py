@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from unspur._typing import Array, BoolArray, FloatArray
-from unspur.embed.reduction import Reduction
+from unspur.embed.store import Reduction
 from unspur.exceptions import GroupSizeError, InputError
 from unspur.selection import Rows
 from unspur_paper.datasets import celeba

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from unspur._typing import Array, FloatArray, IntArray
-from unspur.embed.reduction import Reduction
+from unspur.embed.store import Reduction
 from unspur.exceptions import ArtifactError
 from unspur.surgery.stages import through_removal
 from unspur_paper.experiments.fitting import LinearHead, Removal

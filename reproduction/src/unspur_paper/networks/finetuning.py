@@ -27,12 +27,12 @@ from tqdm import tqdm
 
 from unspur._disk import disk_error
 from unspur._locks import hold
+from unspur._memory import keep_freed_memory
 from unspur._typing import Array, IntArray
 from unspur._version import __version__
 from unspur.embed.base import NetworkEncoder
 from unspur.embed.embedding import FULL
 from unspur.embed.examples import Examples
-from unspur.embed.memory import keep_freed_memory
 from unspur.exceptions import ArtifactError, InputError
 from unspur.io.artifact import atomic
 from unspur_paper.networks.adversary import reverse

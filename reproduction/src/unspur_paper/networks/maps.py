@@ -34,12 +34,10 @@ from unspur._locks import hold
 from unspur._reading import NUMBER, brief, load_npy, read_json, require_kinds
 from unspur._typing import Array
 from unspur._version import __version__
-from unspur.embed.base import Where
+from unspur.embed.base import Preparation, Where
 from unspur.embed.embedding import FULL, LOCK
 from unspur.embed.examples import Examples
-from unspur.embed.images import Preparation
-from unspur.embed.reduction import Reduction
-from unspur.embed.store import MANIFEST, read_manifest
+from unspur.embed.store import MANIFEST, Reduction, read_manifest
 from unspur.exceptions import ArtifactError, InputError
 from unspur.io.artifact import atomic
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from unspur.report.figures.writing import save
+from unspur.report.figures.style import save
 from unspur_paper.experiments.summary import Summary
 from unspur_paper.report.experiment_lines import axis_name_of
 

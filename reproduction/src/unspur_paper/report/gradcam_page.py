@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from unspur._typing import Array
-from unspur.report.overlays import COLOURS, FULL, full_colour, laid_over, outlined
+from unspur.report.colours import FULL_COLOUR_SHARE, MAP_COLOURS, full_colour_value, outline_mask, overlay_map
 from unspur_paper.experiments.gradcam_pictures import LookedAt, Seen
 from unspur_paper.report.picture_page import encoded, species, write_page
 
@@ -29,7 +29,7 @@ Pictures = Callable[[str], tuple[Any, Array]]
 
 def write_maps_page(looked: LookedAt, pictures: Pictures, path: Path, title: str, *, overwrite: bool = False) -> Path:
     """Every picture plain and under the map of every method, with its outline, the prediction and the share inside."""
-    full = {name: full_colour(seen.maps) for name, seen in looked.methods.items()}
+    full = {name: full_colour_value(seen.maps) for name, seen in looked.methods.items()}
     head = "".join(f"<th scope=col>{html.escape(name)}</th>" for name in ("picture", *looked.methods))
     parts = [_legend(looked)]
     for group, words in enumerate(GROUPS):
@@ -46,25 +46,25 @@ def write_maps_page(looked: LookedAt, pictures: Pictures, path: Path, title: str
 
 
 def _legend(looked: LookedAt) -> str:
-    ends = [f"rgb{colour}" for colour in COLOURS]
+    ends = [f"rgb{colour}" for colour in MAP_COLOURS]
     return (
         f"<p>{html.escape(looked.where)}.</p><p>speaks for a {CLASSES[0]} <span class=scale style='background: "
         f"linear-gradient(to right, {ends[0]}, #bbb, {ends[1]})'></span> speaks for a {CLASSES[1]}</p>"
         "<p>Grad-CAM of the network with removal and last layer as one layer. The maps of one method share a scale, "
-        f"whose full colour {100 * FULL:.0f} % of the values reach. The outline is the bird's. “Inside” is the share "
-        "of the map, positive and negative parts alike, that lies on the bird; of a map that is the same everywhere it "
-        "is the bird's share of the picture, which stands in the first column. Maps add up to the logit but for a "
-        "constant, so the larger part of a map need not decide.</p>"
+        f"whose full colour {100 * FULL_COLOUR_SHARE:.0f} % of the values reach. The outline is the bird's. “Inside” "
+        "is the share of the map, positive and negative parts alike, that lies on the bird; of a map that is the same "
+        "everywhere it is the bird's share of the picture, which stands in the first column. Maps add up to the logit "
+        "but for a constant, so the larger part of a map need not decide.</p>"
     )
 
 
 def _plain(name: str, picture: Any, mask: Array, area: float) -> str:
     alt = html.escape(species(name))
-    return f"<td>{encoded(outlined(picture, mask), name, 'JPEG')}<p>{alt}</p><p>bird: {100 * area:.0f} %</p></td>"
+    return f"<td>{encoded(outline_mask(picture, mask), name, 'JPEG')}<p>{alt}</p><p>bird: {100 * area:.0f} %</p></td>"
 
 
 def _under(method: str, seen: Seen, i: int, picture: Any, mask: Array, full: float) -> str:
-    image = encoded(outlined(laid_over(picture, seen.maps[i], full), mask), f"map of {method}", "JPEG")
+    image = encoded(outline_mask(overlay_map(picture, seen.maps[i], full), mask), f"map of {method}", "JPEG")
     share = "no map" if np.isnan(seen.inside[i]) else f"{100 * seen.inside[i]:.0f} % inside"
     said = f"{'right' if seen.right[i] else 'wrong'}: {CLASSES[seen.predicted[i]]}"
     return f"<td>{image}<p class={'right' if seen.right[i] else 'wrong'}>{said}</p><p>{share}</p></td>"

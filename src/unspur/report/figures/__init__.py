@@ -12,13 +12,11 @@ that they have in the report page. Settings of matplotlib (a style, another font
 are not changed.
 """
 
-from unspur.report.figures.bars import group_bars
-from unspur.report.figures.demonstration import DemoFigure, draw_demo
-from unspur.report.figures.lines import curves
+from unspur.report.figures.accuracy import curves, group_bars
+from unspur.report.figures.ladder import ladder
 from unspur.report.figures.maps import gradcam_grid
-from unspur.report.figures.plane import subspaces
-from unspur.report.figures.rungs import ladder
-from unspur.report.figures.writing import check_format, write
+from unspur.report.figures.plane import DemoFigure, draw_demo, subspaces
+from unspur.report.figures.style import check_format, write
 
 __all__ = [
     "DemoFigure",

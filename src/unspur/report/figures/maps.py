@@ -10,9 +10,9 @@ import numpy as np
 
 from unspur._typing import Array
 from unspur.exceptions import InputError
-from unspur.report.figures.style import SMALL, Width, add_legend, inches, inches_of, literal, new_figure, styled
-from unspur.report.overlays import COLOURS, full_colour, laid_over, outlined
-from unspur.report.results import Findings, Looks
+from unspur.report.colours import MAP_COLOURS, full_colour_value, outline_mask, overlay_map
+from unspur.report.figures.style import MIN_FONT_SIZE, Width, add_legend, inches, inches_of, literal, new_figure, styled
+from unspur.report.results import Findings, SaliencyMaps
 
 #: Inches of the line under a picture; pictures side by side that a column has room for.
 _UNDER, _IN_A_COLUMN = 0.14, 4
@@ -32,7 +32,7 @@ class MapGrid:
 
 @styled
 def gradcam_grid(
-    looks: Looks | Findings | MapGrid,
+    looks: SaliencyMaps | Findings | MapGrid,
     *,
     names: Sequence[str] | None = None,
     classes: Sequence[Any] | None = None,
@@ -53,10 +53,10 @@ def gradcam_grid(
     --------
     >>> import numpy as np
     >>> from PIL import Image
-    >>> from unspur.report.results import Looks
+    >>> from unspur.report.results import SaliencyMaps
     >>> from unspur.report import figures
     >>> maps = {name: np.random.default_rng(k).normal(size=(2, 7, 7)) for k, name in enumerate(["as they are", "JSE"])}
-    >>> looks = Looks(np.arange(2), [Image.new("RGB", (64, 64), "grey")] * 2, maps)
+    >>> looks = SaliencyMaps(np.arange(2), [Image.new("RGB", (64, 64), "grey")] * 2, maps)
     >>> figures.gradcam_grid(looks, names=["a bird", "another"], classes=["landbird", "waterbird"])
     <Figure size ...>
     """
@@ -67,35 +67,35 @@ def gradcam_grid(
     columns = 1 + len(grid.maps)
     size = inches(width or ("column" if columns <= _IN_A_COLUMN else "page"))
     labels = [literal(name, 16) for name in rows]
-    side = (size - max(inches_of(label, SMALL) for label in labels) - 0.15) / columns - 0.06
+    side = (size - max(inches_of(label, MIN_FONT_SIZE) for label in labels) - 0.15) / columns - 0.06
     height = len(labels) * (side + 0.06 + (_UNDER if grid.under else 0.0)) + 0.2
     figure = new_figure(size, height)
     figure.get_layout_engine().set(wspace=0.0, hspace=0.0)
     axes = figure.subplots(len(labels), columns, squeeze=False)
-    full = {name: full_colour(maps) for name, maps in grid.maps.items()}
+    full = {name: full_colour_value(maps) for name, maps in grid.maps.items()}
     for k, line in enumerate(axes):
-        shown = [grid.pictures[k], *(laid_over(grid.pictures[k], maps[k], full[n]) for n, maps in grid.maps.items())]
+        shown = [grid.pictures[k], *(overlay_map(grid.pictures[k], maps[k], full[n]) for n, maps in grid.maps.items())]
         for axis, picture in zip(line, shown, strict=True):
-            _draw_picture(axis, outlined(picture, grid.masks[k]) if grid.masks else picture)
+            _draw_picture(axis, outline_mask(picture, grid.masks[k]) if grid.masks else picture)
         for axis, name in zip(line[1:], grid.maps, strict=True):
-            axis.set_xlabel(grid.under[name][k] if grid.under else "", fontsize=SMALL, labelpad=1.5)
-        line[0].set_ylabel(labels[k], rotation=0, ha="right", va="center", labelpad=4, fontsize=SMALL)
+            axis.set_xlabel(grid.under[name][k] if grid.under else "", fontsize=MIN_FONT_SIZE, labelpad=1.5)
+        line[0].set_ylabel(labels[k], rotation=0, ha="right", va="center", labelpad=4, fontsize=MIN_FONT_SIZE)
     for axis, name in zip(axes[0], ("picture", *grid.maps), strict=True):
         axis.set_title(literal(name, int(14 * side), 2), loc="center", fontsize=7.0)
     add_legend(figure, _legend(grid.classes if classes is None else tuple(classes)), size)
     return figure
 
 
-def _grid(looks: Looks | Findings | MapGrid) -> MapGrid:
+def _grid(looks: SaliencyMaps | Findings | MapGrid) -> MapGrid:
     if isinstance(looks, MapGrid):
         return looks
     classes: tuple[Any, ...] = ("the first class", "the second class")
     names: Sequence[str] = ()
     if isinstance(looks, Findings):
         findings = looks
-        if findings.looks is None:
-            raise InputError("The findings have no Grad-CAM maps; give `find` an encoder whose maps can be made.")
-        looks, classes = findings.looks, findings.classes
+        if findings.saliency is None:
+            raise InputError("The findings have no Grad-CAM maps; give `measure` an encoder whose maps can be made.")
+        looks, classes = findings.saliency, findings.classes
         group = np.asarray(findings.group)[looks.rows]
         names = [findings.groups[g] if g >= 0 else "concept not known" for g in group.tolist()]
     if not len(looks.pictures) or not looks.maps:
@@ -112,6 +112,6 @@ def _draw_picture(axis: Any, picture: Any) -> None:
 def _legend(classes: tuple[Any, ...]) -> list[Any]:
     from matplotlib.patches import Patch
 
-    colours = ["#{:02X}{:02X}{:02X}".format(*colour) for colour in COLOURS]
+    colours = ["#{:02X}{:02X}{:02X}".format(*colour) for colour in MAP_COLOURS]
     words = [f"speaks for {literal(name, 24, 2)}" for name in classes[:2]]
     return [Patch(color=colour, label=label) for colour, label in zip(colours, words, strict=True)]

@@ -1,25 +1,28 @@
-"""Rows along a spurious and a main-task direction, before and after removal."""
+"""Rows along a spurious and a main-task direction, before and after removal; and the picture of the demonstration."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from unspur._typing import FloatArray, IntArray
+from unspur._typing import Array, FloatArray, IntArray
 from unspur.exceptions import InputError
+from unspur.metrics import GroupAccuracy
+from unspur.report.figures.accuracy import draw_bars, entries, measured
 from unspur.report.figures.style import Width, add_legend, group_style, handle, inches, literal, new_figure, styled
 from unspur.report.results import Axis, Boundary, Findings, View
 
 #: More rows than this are pixels in a vector file, which would grow with each of them.
-MOST_VECTORS = 20_000
+MAX_VECTOR_ROWS = 20_000
 _ROLES = {"spurious": " (spurious)", "main": " (main task)", "layer": ""}
 #: Parts of a panel, of 13, that a scatter takes; the densities take the rest.
-_PARTS, _LARGE, _NARROW = 13, 10, 3
+_PARTS, _SCATTER_PARTS, _COLLAPSED_PARTS = 13, 10, 3
 #: A scatter whose rows lie within this share of the range is a line.
-_COLLAPSED = 0.02
-_MOST_BINS, _SLICES = 36, 6
+_COLLAPSED_SHARE = 0.02
+_MAX_BINS, _SLICES = 36, 6
 _BOUNDARY: dict[str, Any] = {"color": "black", "linestyle": (0, (4, 2)), "linewidth": 1.0}
 
 
@@ -43,11 +46,11 @@ def subspaces(
     --------
     >>> from unspur import JSE
     >>> from unspur.datasets.toy import make_toy
-    >>> from unspur.report.measuring import find
+    >>> from unspur.report.measuring import measure
     >>> from unspur.report import figures
     >>> train, test = make_toy(1000, rho=0.8, random_state=0), make_toy(1000, rho=0.0, random_state=1)
     >>> jse = JSE(random_state=0).fit(train.Z, train.y, concept=train.concept)
-    >>> found = find(jse, (train.Z, train.y, train.concept), (test.Z, test.y, test.concept), concept="background")
+    >>> found = measure(jse, (train.Z, train.y, train.concept), (test.Z, test.y, test.concept), concept="background")
     >>> figures.subspaces(found, x="background 1", y="main 1")
     <Figure size ...>
     """
@@ -56,7 +59,7 @@ def subspaces(
     points = [scores[findings.shown][:, [i, j]] for scores in (view.before, view.after)]
     group = np.asarray(findings.group)[findings.shown]
     limits = _limits(np.vstack(points))
-    parts = [_NARROW if _collapsed(part[:, 0], limits[0]) else _LARGE for part in points]
+    parts = [_COLLAPSED_PARTS if _collapsed(part[:, 0], limits[0]) else _SCATTER_PARTS for part in points]
     boundaries = (view.boundary_before, view.boundary_after)
     figure = new_figure(size, 4.2 if size < 5 else 2.3)
     for k, (scatter, densities) in enumerate(_axes(figure, parts, stacked=size < 5)):
@@ -67,9 +70,9 @@ def subspaces(
         scatter.set_xlabel(_label(view.axes[i], 4 * parts[k]))
         scatter.set_ylabel(_label(view.axes[j], 28, 2))
         scatter.set_ylim(limits[1])
-        if parts[k] == _NARROW:
+        if parts[k] == _COLLAPSED_PARTS:
             scatter.set_xticks([0])
-        densities.set_xlabel("share of\neach group" if parts[k] == _LARGE else "share of each group")
+        densities.set_xlabel("share of\neach group" if parts[k] == _SCATTER_PARTS else "share of each group")
     drawn = any(boundary is not None for boundary in boundaries)
     add_legend(figure, _legend(findings.groups, group, drawn), size)
     return figure
@@ -81,8 +84,8 @@ def _chosen(view: View, x: str | int | None, y: str | int | None) -> tuple[int, 
         names = ", ".join(repr(axis.name) for axis in view.axes) or "none"
         raise InputError(f"A plane needs two directions; the findings have {names}. Was anything removed?")
     order = {role: [k for k, axis in enumerate(view.axes) if axis.role == role] for role in _ROLES}
-    first = _number(view, x) if x is not None else None
-    second = _number(view, y) if y is not None else None
+    first = _axis_number(view, x) if x is not None else None
+    second = _axis_number(view, y) if y is not None else None
     if first is None:
         first = next(k for k in [*order["spurious"], *order["main"], *order["layer"]] if k != second)
     if second is None:
@@ -92,7 +95,7 @@ def _chosen(view: View, x: str | int | None, y: str | int | None) -> tuple[int, 
     return first, second
 
 
-def _number(view: View, wanted: str | int) -> int:
+def _axis_number(view: View, wanted: str | int) -> int:
     names = [axis.name for axis in view.axes]
     if isinstance(wanted, str) and wanted in names:
         return names.index(wanted)
@@ -110,14 +113,14 @@ def _limits(points: FloatArray) -> FloatArray:
 
 
 def _collapsed(values: FloatArray, limits: FloatArray) -> bool:
-    return bool(np.ptp(values) < _COLLAPSED * (limits[1] - limits[0]))
+    return bool(np.ptp(values) < _COLLAPSED_SHARE * (limits[1] - limits[0]))
 
 
 def _window(values: FloatArray, limits: FloatArray, parts: int) -> tuple[float, float]:
     """What a scatter shows along x: everything, or as much of it around a line as a narrow panel has room for."""
-    if parts == _LARGE:
+    if parts == _SCATTER_PARTS:
         return float(limits[0]), float(limits[1])
-    middle, reach = float(values.mean()), float(limits[1] - limits[0]) * parts / _LARGE / 2
+    middle, reach = float(values.mean()), float(limits[1] - limits[0]) * parts / _SCATTER_PARTS / 2
     return middle - reach, middle + reach
 
 
@@ -148,9 +151,15 @@ def draw_rows(
             chosen = (group == g) & (number % _SLICES == k)
             look = group_style(int(g))
             axis.scatter(
-                *points[chosen].T, s=area, color=look["color"], marker=look["marker"], alpha=0.65, linewidths=0,
-                rasterized=len(points) > MOST_VECTORS, zorder=2,
-            )  # fmt: skip
+                *points[chosen].T,
+                s=area,
+                color=look["color"],
+                marker=look["marker"],
+                alpha=0.65,
+                linewidths=0,
+                rasterized=len(points) > MAX_VECTOR_ROWS,
+                zorder=2,
+            )
     axis.axhline(0, color="0.85", linewidth=0.6, zorder=0)
     axis.axvline(0, color="0.85", linewidth=0.6, zorder=0)
     axis.set_xlim(window)
@@ -162,7 +171,7 @@ def draw_densities(
 ) -> None:
     """Share of each group along y."""
     groups, sizes = np.unique(group, return_counts=True)
-    bins = int(np.clip(3 * np.cbrt(np.median(sizes)), 8, _MOST_BINS))
+    bins = int(np.clip(3 * np.cbrt(np.median(sizes)), 8, _MAX_BINS))
     edges = np.linspace(limits[0], limits[1], bins + 1)
     for g in groups:
         look = group_style(int(g))
@@ -199,3 +208,62 @@ def _legend(names: Sequence[str], group: IntArray, boundary: bool) -> list[Any]:
         words = literal(names[g], 34) if g >= 0 else "concept not known"
         entries.append(handle(words, **group_style(g), linewidth=1.0, markersize=4.0))
     return entries + ([handle("boundary of the last layer", **_BOUNDARY)] if boundary else [])
+
+
+@dataclass(frozen=True, slots=True)
+class DemoFigure:
+    """What the picture of the demonstration shows.
+
+    `examples` holds one image per group (4, h, w, 3); `before` and `after` are scores (n, 2) along the first
+    spurious and the first main-task direction, of `found` that there are; `group` is 2·main + concept per row.
+    """
+
+    examples: Array
+    before: FloatArray
+    after: FloatArray
+    group: Array
+    group_names: tuple[str, ...]
+    found: tuple[int, int]
+    results: dict[str, GroupAccuracy]
+
+
+@styled
+def draw_demo(content: DemoFigure) -> Any:
+    """Four panels: the pictures, the rows before and after removal, and the accuracy of every group."""
+    figure = new_figure(12.8, 4.2)
+    figure.get_layout_engine().set(w_pad=0.08, h_pad=0.06)
+    columns = figure.add_gridspec(1, 4, width_ratios=[0.85, 1.1, 0.95, 1.0])
+    pictures = columns[0].subgridspec(2, 2)
+    _draw_examples([figure.add_subplot(place) for place in pictures], content)
+    reach = 1.05 * np.abs(content.before).max(axis=0)
+    before, after, bars = (figure.add_subplot(place) for place in list(columns)[1:])
+    draw_rows(before, content.before, np.asarray(content.group), (-reach[0], reach[0]), larger=2.5)
+    before.set(ylim=(-reach[1], reach[1]), xticks=[], yticks=[])
+    before.set_title("embeddings, before", loc="center")
+    before.set_xlabel(f"first of {content.found[0]} spurious directions")
+    before.set_ylabel(f"first of {content.found[1]} main-task directions")
+    along = content.after[:, 1]
+    draw_densities(after, along, np.asarray(content.group), (-reach[1], reach[1]), linewidth=1.8)
+    after.set(ylim=(-reach[1], reach[1]), yticks=[])
+    after.set_title("after JSE", loc="center")
+    after.set_xlabel("share of each group")
+    methods = {name: measured(result, averages=False) for name, result in content.results.items()}
+    draw_bars(bars, methods, content.group_names, wrap=18, size=8.5)
+    bars.set_title("accuracy, % (95 % interval)", loc="center")
+    bars.legend(
+        handles=entries(methods), loc="upper center", bbox_to_anchor=(0.5, -0.06), ncols=2, frameon=False, fontsize=9
+    )
+    for axis in (before, after, bars):
+        axis.title.set_fontsize(10)
+        axis.xaxis.label.set_fontsize(10)
+        axis.yaxis.label.set_fontsize(10)
+    bars.tick_params(labelsize=9.5)
+    return figure
+
+
+def _draw_examples(axes: Any, content: DemoFigure) -> None:
+    for g, (axis, image, name) in enumerate(zip(axes, content.examples, content.group_names, strict=True)):
+        axis.imshow(np.clip(image, 0, 1), interpolation="nearest")
+        axis.set(xticks=[], yticks=[])
+        axis.set_title(name, loc="center", fontsize=8.5)
+        axis.spines[:].set(visible=True, edgecolor=group_style(g)["color"], linewidth=3)

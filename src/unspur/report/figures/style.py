@@ -1,40 +1,67 @@
-"""What figures for papers share: sizes, a style that the user's own settings do not touch, names as they are."""
+"""What figures for papers share: sizes, a style that the user's settings do not touch, names, and files."""
 
 from __future__ import annotations
 
+import re
 import textwrap
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
+from os import PathLike
+from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypeAlias
 
+import numpy as np
+
+from unspur._disk import disk_error
 from unspur._extras import require
 from unspur.exceptions import InputError
+from unspur.io.artifact import atomic
 from unspur.report.colours import MATPLOTLIB_MARKERS, METHOD_COLOURS, group_look, method_colours
 
 #: Of a figure: one column or the whole page of a paper, or inches.
 Width: TypeAlias = Literal["column", "page"] | float
 WIDTHS = {"column": 3.3, "page": 6.9}
 #: Narrower figures have no room for text that can be read.
-NARROWEST = 2.0
+MIN_WIDTH = 2.0
 GREY = "0.4"
 #: Points. Nothing is written smaller than this.
-SMALL = 6.5
+MIN_FONT_SIZE = 6.5
 #: Of the text of legends; inches of a line of it.
 _LEGEND, LINE = 7.0, 0.117
 STYLE: dict[str, Any] = {
     # A name first: what "sans-serif" means is looked up when a figure is drawn, in settings that may be the user's.
     "font.family": ["DejaVu Sans", "sans-serif"],
-    "font.size": 7.5, "axes.titlesize": 7.5, "axes.labelsize": 7.0, "xtick.labelsize": SMALL, "ytick.labelsize": SMALL,
-    "legend.fontsize": _LEGEND, "axes.titlelocation": "left", "axes.titlepad": 4.0, "axes.labelpad": 2.5,
-    "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True, "axes.linewidth": 0.6,
-    "xtick.major.width": 0.6, "ytick.major.width": 0.6, "xtick.major.size": 2.5, "ytick.major.size": 2.5,
-    "xtick.major.pad": 2.0, "ytick.major.pad": 2.0, "lines.linewidth": 1.3, "lines.markersize": 3.5,
-    "hatch.linewidth": 0.5, "figure.dpi": 200.0,
+    "font.size": 7.5,
+    "axes.titlesize": 7.5,
+    "axes.labelsize": 7.0,
+    "xtick.labelsize": MIN_FONT_SIZE,
+    "ytick.labelsize": MIN_FONT_SIZE,
+    "legend.fontsize": _LEGEND,
+    "axes.titlelocation": "left",
+    "axes.titlepad": 4.0,
+    "axes.labelpad": 2.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.linewidth": 0.6,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "xtick.major.pad": 2.0,
+    "ytick.major.pad": 2.0,
+    "lines.linewidth": 1.3,
+    "lines.markersize": 3.5,
+    "hatch.linewidth": 0.5,
+    "figure.dpi": 200.0,
     # Text stays text, fonts are embedded, and names inside a file do not depend on chance.
-    "svg.fonttype": "none", "svg.hashsalt": "unspur", "pdf.fonttype": 42, "ps.fonttype": 42,
-}  # fmt: skip
+    "svg.fonttype": "none",
+    "svg.hashsalt": "unspur",
+    "pdf.fonttype": 42,
+    "ps.fonttype": 42,
+}
 #: Of methods, in the order of their colours, so that a method has one marker as it has one colour.
 _MARKERS = "osD^vPX<>ph*dH8"
 #: Areas in these colours are hatched: to some colour-blind readers they are the green of JSE, or each other's.
@@ -79,10 +106,10 @@ def inches(width: Width) -> float:
     """Width of a figure."""
     if isinstance(width, str) and width in WIDTHS:
         return WIDTHS[width]
-    if isinstance(width, (int, float)) and width >= NARROWEST:
+    if isinstance(width, (int, float)) and width >= MIN_WIDTH:
         return float(width)
     known = ", ".join(f"{name!r} ({size} inches)" for name, size in WIDTHS.items())
-    raise InputError(f"width is {known} or a number of inches from {NARROWEST:g} on; got {width!r}.")
+    raise InputError(f"width is {known} or a number of inches from {MIN_WIDTH:g} on; got {width!r}.")
 
 
 def new_figure(width: float, height: float) -> Any:
@@ -171,10 +198,18 @@ def add_legend(figure: Any, handles: Sequence[Any], width: float) -> None:
     figure.set_figheight(figure.get_figheight() + 0.1 + sum(LINE * number + 0.04 for number in lines))
     in_rows = [entry for column in range(columns) for entry in handles[column::columns]]
     figure.legend(
-        handles=in_rows, labels=[entry.get_label() for entry in in_rows], ncols=columns, loc="outside lower center",
-        frameon=False, borderpad=0.2, borderaxespad=0.0, columnspacing=1.2, handlelength=2.0, handletextpad=0.6,
+        handles=in_rows,
+        labels=[entry.get_label() for entry in in_rows],
+        ncols=columns,
+        loc="outside lower center",
+        frameon=False,
+        borderpad=0.2,
+        borderaxespad=0.0,
+        columnspacing=1.2,
+        handlelength=2.0,
+        handletextpad=0.6,
         labelspacing=0.35,
-    )  # fmt: skip
+    )
 
 
 def lines_of(text: str) -> int:
@@ -188,3 +223,115 @@ def inches_of(text: str, size: float) -> float:
 
     paths = [TextPath((0, 0), line, size=size) for line in text.split("\n") if line.strip()]
     return max((float(path.get_extents().width) for path in paths), default=0.0) / 72
+
+
+#: Suffix -> what is left out of a file, because it says when it was written.
+FORMATS: dict[str, dict[str, Any]] = {".eps": {}, ".pdf": {"CreationDate": None}, ".png": {}, ".svg": {"Date": None}}
+
+
+def write(figure: Any, path: str | PathLike[str], *, overwrite: bool = False, dpi: float = 300.0) -> Path:
+    """Write a figure in the format that the suffix of `path` names: .svg, .pdf, .eps or .png; return the path.
+
+    The same figure gives the same bytes. Text stays text in SVG, and fonts are embedded in PDF and EPS, where
+    publishers ask for that. `dpi` counts for PNG, and for the parts of other formats that are pixels (pictures, and
+    scatters of very many rows). EPS knows no transparency: there colours are mixed with white instead.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from unspur.report import figures
+    >>> figure = figures.curves({"JSE": ([0.5, 0.9], [92.0, 90.5])})
+    >>> figures.write(figure, tempfile.mkdtemp() + "/curve.pdf").name
+    'curve.pdf'
+    """
+    path = check_format(path)
+    with in_style():
+        save(figure, path, overwrite=overwrite, dpi=dpi)
+    return path
+
+
+def check_format(path: str | PathLike[str]) -> Path:
+    """A path whose suffix names a format, or an error that says which there are, or that matplotlib is missing."""
+    matplotlib()
+    path = Path(path)
+    if path.suffix.lower() not in FORMATS:
+        raise InputError(f"{path}: a figure is one of {', '.join(FORMATS)}; end the name of the file with one of them.")
+    return path
+
+
+def save(figure: Any, path: Path, *, overwrite: bool, dpi: float) -> None:
+    """Write a figure under the settings that matplotlib has now."""
+    kind = path.suffix.lower()
+    try:
+        with atomic(path, overwrite=overwrite) as temporary, _laid_out(figure), _opaque(figure, kind == ".eps"):
+            figure.savefig(temporary, format=kind[1:], dpi=dpi, metadata=FORMATS[kind] or None)
+            if kind == ".eps":
+                _remove_origin(temporary)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise disk_error(error, path, "Choose another place, or make room.") from error
+
+
+@contextmanager
+def _laid_out(figure: Any) -> Iterator[None]:
+    """The layout is made once, rounded, and taken back afterwards: a figure may be written again, or changed."""
+    engine = figure.get_layout_engine()
+    if engine is None:
+        yield
+        return
+    before = [(axis, axis.get_in_layout(), *_positions(axis)) for axis in figure.axes]
+    engine.execute(figure)
+    figure.set_layout_engine("none")
+    for axis in figure.axes:
+        # The layout's last digits depend on addresses in memory, and names inside an SVG on every digit.
+        axis.set_position(np.round(axis.get_position(original=True).bounds, 6))
+    try:
+        yield
+    finally:
+        for axis, in_layout, original, active in before:
+            axis.set_position(original, which="original")
+            axis.set_position(active, which="active")
+            axis.set_in_layout(in_layout)  # which a position that is set ends
+        figure.set_layout_engine(engine)
+
+
+def _positions(axis: Any) -> tuple[Any, Any]:
+    """What the layout gave an axis, and what its aspect left of that."""
+    return axis.get_position(original=True).frozen(), axis.get_position().frozen()
+
+
+@contextmanager
+def _opaque(figure: Any, needed: bool) -> Iterator[None]:
+    """Colours of transparent areas and markers mixed with white, and put back afterwards."""
+    from matplotlib.collections import Collection
+
+    changed = []
+    for part in figure.findobj(Collection) if needed else []:
+        colours = part.get_facecolor(), part.get_edgecolor()
+        if any(np.any(colour[:, 3] < 1) for colour in colours if len(colour)):
+            changed.append((part, part.get_alpha(), *colours))
+            part.set_alpha(None)
+            part.set_facecolor(_mixed(colours[0]))
+            part.set_edgecolor(_mixed(colours[1]))
+    try:
+        yield
+    finally:
+        for part, alpha, face, edge in changed:
+            part.set_facecolor(face)
+            part.set_edgecolor(edge)
+            part.set_alpha(alpha)
+
+
+def _mixed(colours: Any) -> Any:
+    """Colours (n, 4) over white; what cannot be seen at all stays so."""
+    mixed = np.array(colours, dtype=float)
+    seen = mixed[:, 3] > 0
+    share = mixed[seen, 3:]
+    mixed[seen] = np.hstack([share * mixed[seen, :3] + (1 - share), np.ones_like(share)])
+    return mixed
+
+
+def _remove_origin(path: Path) -> None:
+    """Time, and name of the temporary file, which matplotlib writes into every EPS."""
+    path.write_bytes(re.sub(rb"%%(CreationDate|Title):[^\n]*\n", b"", path.read_bytes(), count=2))

@@ -9,20 +9,24 @@ from typing import Any
 import numpy as np
 
 from unspur._typing import FloatArray
-from unspur.report.overlays import COLOURS, full_colour, laid_over
-from unspur.report.page import words
-from unspur.report.page.packing import score_digits, text_of
-from unspur.report.page.thumbnails import COARSE, lossless, sources
+from unspur.report.colours import MAP_COLOURS, full_colour_value, overlay_map
+from unspur.report.page import formatting
+from unspur.report.page.packing import MAX_COARSE_SIDE, lossless, score_digits, sources, text_of
 from unspur.report.results import Extremes, Findings, PixelView
 
 #: Characters that pictures of extreme rows, those under maps, rows as pixels, and directions as pixels may take.
-PICTURES, MAPS, PIXELS, DRAWN = 600_000, 450_000, 300_000, 150_000
+MAX_EXTREME_CHARACTERS, MAX_MAP_CHARACTERS, MAX_PIXEL_CHARACTERS, MAX_DIRECTION_CHARACTERS = (
+    600_000,
+    450_000,
+    300_000,
+    150_000,
+)
 #: Longest sides that pictures made of rows are reduced to, one after the other, until they fit.
-SIDES = (128, 96, 64, 48, 32)
+PICTURE_SIDES = (128, 96, 64, 48, 32)
 #: Longest text of an extreme row.
-LONGEST = 320
+MAX_EXAMPLE_TEXT = 320
 #: Directions of each role that are shown at once; more are shown on demand.
-FEW = 2
+DIRECTIONS_SHOWN_FIRST = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +72,17 @@ class Role:
     def counted(self) -> str:
         """How many of them the page has, where that is not all: "the first 6 of 11 spurious directions"."""
         here = len(self.first) + len(self.rest)
-        return f"the first {here} of {words.plural(self.total, self.name + ' direction')}" if here < self.total else ""
+        return (
+            f"the first {here} of {formatting.plural(self.total, self.name + ' direction')}"
+            if here < self.total
+            else ""
+        )
 
     @property
     def more(self) -> str:
         """What there is on demand: "4 more of the 11 spurious directions"."""
         if len(self.first) + len(self.rest) == self.total:
-            return words.plural(len(self.rest), f"more {self.name} direction")
+            return formatting.plural(len(self.rest), f"more {self.name} direction")
         return f"{len(self.rest)} more of the {self.total} {self.name} directions"
 
 
@@ -90,7 +98,9 @@ class Triple:
 def meanings(findings: Findings, pictures: Mapping[int, Any]) -> list[Meaning]:
     """One for each entry of `extremes`; `pictures` holds those of their rows."""
     rows = list(dict.fromkeys(row for extremes in findings.extremes for row in _rows(extremes) if row in pictures))
-    found = dict(zip(rows, sources([pictures[row] for row in rows], PICTURES), strict=True)) if rows else {}
+    found = (
+        dict(zip(rows, sources([pictures[row] for row in rows], MAX_EXTREME_CHARACTERS), strict=True)) if rows else {}
+    )
     drawn = {} if findings.pixels is None else findings.pixels.directions
     seen = dict(zip(drawn, _directions(list(drawn.values())), strict=True))
     return [
@@ -108,12 +118,14 @@ def meanings(findings: Findings, pictures: Mapping[int, Any]) -> list[Meaning]:
 
 
 def by_role(findings: Findings, found: Sequence[Meaning]) -> list[Role]:
-    """Of each role the first `FEW` directions, and the others."""
+    """Of each role the first `DIRECTIONS_SHOWN_FIRST` directions, and the others."""
     parts = []
     for role, what, total in (("spurious", "spurious", findings.removed), ("main", "main-task", findings.kept)):
         ones = tuple(one for one in found if one.role == role)
         if ones:
-            parts.append(Role(what, ones[:FEW], ones[FEW:], max(total, len(ones))))
+            parts.append(
+                Role(what, ones[:DIRECTIONS_SHOWN_FIRST], ones[DIRECTIONS_SHOWN_FIRST:], max(total, len(ones)))
+            )
     return parts
 
 
@@ -123,8 +135,8 @@ def choice_of_axes(findings: Findings, axes: Sequence[int]) -> str:
     for role, what, total in (("spurious", "spurious", findings.removed), ("main", "main-task", findings.kept)):
         here = sum(findings.view.axes[k].role == role for k in axes)
         if here < total:
-            said.append(f"the first {here} of {words.plural(total, what + ' direction')}")
-    return f"{words.capital(words.listed(said))} can be chosen, so that the page stays small." if said else ""
+            said.append(f"the first {here} of {formatting.plural(total, what + ' direction')}")
+    return f"{formatting.capital(formatting.listed(said))} can be chosen, so that the page stays small." if said else ""
 
 
 def extreme_rows(findings: Findings) -> list[int]:
@@ -139,17 +151,17 @@ def pixel_rows(findings: Findings) -> list[Triple]:
         return []
     rows = np.asarray(pixels.rows).tolist()
     texts: list[list[str]] = []
-    for side in SIDES:
+    for side in PICTURE_SIDES:
         texts = _pixel_texts(pixels, side)
-        if sum(len(text) for three in texts for text in three) <= PIXELS:
+        if sum(len(text) for three in texts for text in three) <= MAX_PIXEL_CHARACTERS:
             break
     else:  # too many rows even so: some of them, from all groups alike
-        fitting = PIXELS // max(1, max(sum(map(len, three)) for three in texts))
+        fitting = MAX_PIXEL_CHARACTERS // max(1, max(sum(map(len, three)) for three in texts))
         kept = np.unique(np.linspace(0, len(rows) - 1, max(1, fitting)).astype(int)).tolist()
         rows, texts = [rows[k] for k in kept], [texts[k] for k in kept]
     return [
         Triple(
-            words.clipped(str(findings.ids[row]), 80),
+            formatting.clipped(str(findings.ids[row]), 80),
             int(findings.group[row]),
             tuple(zip(("before", "after", "difference"), three, strict=True)),
         )
@@ -157,25 +169,28 @@ def pixel_rows(findings: Findings) -> list[Triple]:
     ]
 
 
-def look_rows(findings: Findings) -> list[Triple]:
+def saliency_rows(findings: Findings) -> list[Triple]:
     """Pictures, plain and under the map of each last layer; maps of one layer share a scale."""
-    looks = findings.looks
-    if looks is None:
+    saliency = findings.saliency
+    if saliency is None:
         return []
-    full = {name: full_colour(maps) for name, maps in looks.maps.items()}
-    columns = ["picture", *looks.maps]
+    full = {name: full_colour_value(maps) for name, maps in saliency.maps.items()}
+    columns = ["picture", *saliency.maps]
     drawn = []
-    for k in range(len(looks.rows)):
-        picture = looks.pictures[k].convert("RGB")
-        drawn += [picture, *(laid_over(picture, np.asarray(maps)[k], full[name]) for name, maps in looks.maps.items())]
-    texts = iter(sources(drawn, MAPS))
+    for k in range(len(saliency.rows)):
+        picture = saliency.pictures[k].convert("RGB")
+        drawn += [
+            picture,
+            *(overlay_map(picture, np.asarray(maps)[k], full[name]) for name, maps in saliency.maps.items()),
+        ]
+    texts = iter(sources(drawn, MAX_MAP_CHARACTERS))
     return [
         Triple(
-            words.clipped(str(findings.ids[row]), 80),
+            formatting.clipped(str(findings.ids[row]), 80),
             int(findings.group[row]),
             tuple((name, next(texts)) for name in columns),
         )
-        for row in np.asarray(looks.rows).tolist()
+        for row in np.asarray(saliency.rows).tolist()
     ]
 
 
@@ -184,7 +199,7 @@ def diverging(values: FloatArray, reach: float) -> Any:
     share = np.clip(np.asarray(values, dtype=np.float64) / reach, -1.0, 1.0)
     if share.ndim == 3:
         return np.uint8(np.round(127.5 + 127.5 * share))
-    ends = np.where(share[:, :, None] < 0, *np.array(COLOURS, dtype=np.float64))
+    ends = np.where(share[:, :, None] < 0, *np.array(MAP_COLOURS, dtype=np.float64))
     strength = np.abs(share)[:, :, None]
     return np.uint8(np.round(255.0 * (1.0 - strength) + ends * strength))
 
@@ -208,13 +223,13 @@ def _small(values: Any, side: int) -> FloatArray:
 def _directions(drawn: Sequence[FloatArray]) -> list[str]:
     """Directions as pictures on one scale; the last ones are empty where not even small ones fit."""
     texts: list[str] = []
-    for side in SIDES if drawn else ():
+    for side in PICTURE_SIDES if drawn else ():
         small = _small(np.stack(drawn), side)
         reach = float(np.abs(small).max()) or 1.0
         texts = [lossless(diverging(one, reach)) for one in small]
-        if sum(map(len, texts)) <= DRAWN:
+        if sum(map(len, texts)) <= MAX_DIRECTION_CHARACTERS:
             break
-    left = DRAWN - np.cumsum([len(text) for text in texts])
+    left = MAX_DIRECTION_CHARACTERS - np.cumsum([len(text) for text in texts])
     return [text if rest >= 0 else "" for text, rest in zip(texts, left, strict=True)]
 
 
@@ -248,12 +263,14 @@ def _examples(
     (digits,) = score_digits(findings, [axis])
     return tuple(
         Example(
-            id=words.clipped(str(findings.ids[row]), 80),
+            id=formatting.clipped(str(findings.ids[row]), 80),
             group=int(findings.group[row]),
-            score=words.score(float(findings.view.before[row, axis]), digits),
+            score=formatting.score(float(findings.view.before[row, axis]), digits),
             source=found.get(row, ""),
-            text=words.clipped(text_of(findings.content[row]), LONGEST) if texts and findings.content else "",
-            coarse=row in pictures and max(pictures[row].size) <= COARSE,
+            text=formatting.clipped(text_of(findings.content[row]), MAX_EXAMPLE_TEXT)
+            if texts and findings.content
+            else "",
+            coarse=row in pictures and max(pictures[row].size) <= MAX_COARSE_SIDE,
         )
         for row in np.asarray(rows).tolist()
     )

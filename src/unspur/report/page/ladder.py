@@ -14,15 +14,15 @@ from typing import Literal, TypeAlias
 from scipy.special import ndtri
 
 from unspur.criteria import TTest
-from unspur.report.page import words
-from unspur.report.page.bars import Tick
+from unspur.report.page import formatting
+from unspur.report.page.charts import Tick
 from unspur.report.results import Findings
 from unspur.trace import Step, Trace
 
 #: Statistics beyond are drawn at the edge, as an arrow: without any variation t is as large as rounding allows.
-FARTHEST = 2000.0
+MAX_T = 2000.0
 #: Steps up to which a ladder is one table; a longer one has another of the spurious directions alone.
-SHORT = 14
+MAX_SINGLE_TABLE_STEPS = 14
 #: Percent of the width that a character of a tick's label takes, and the gap between two labels.
 _CHARACTER, _GAP = 3.3, 5.0
 _CANDIDATES = (10.0, 100.0, 1000.0, 3.0, 30.0, 300.0)
@@ -79,7 +79,7 @@ class Ladder:
     rungs: tuple[Rung, ...]
     ticks: tuple[Tick, ...]
     zero: float
-    #: What was accepted, and why there was no more, in words.
+    #: What was accepted, and why there was no more, in formatting.
     passed: str
     stopped: str
     delta: str
@@ -106,8 +106,8 @@ def ladders(findings: Findings) -> list[Ladder]:
 
 
 def t_scale(z: float, values: Iterable[float]) -> TScale:
-    """A scale that holds all values (up to `FARTHEST`) and shows both thresholds with some room."""
-    inside = [max(-FARTHEST, min(FARTHEST, value)) for value in values if not math.isnan(value)]
+    """A scale that holds all values (up to `MAX_T`) and shows both thresholds with some room."""
+    inside = [max(-MAX_T, min(MAX_T, value)) for value in values if not math.isnan(value)]
     return TScale(z, 1.35 * min([-2.5 * z, *inside]), 1.35 * max([2.5 * z, *inside]))
 
 
@@ -115,7 +115,7 @@ def _ladder(name: str, trace: Trace, scale: TScale, method: str) -> Ladder:
     two = method != "INLP" and _two_tests(trace, scale.z)
     rungs = tuple(_rung(step, scale, two) for step in trace)
     return Ladder(
-        name=words.clipped(name, 80),
+        name=formatting.clipped(name, 80),
         rungs=rungs,
         ticks=tuple(_ticks(scale)),
         zero=scale.at(0.0),
@@ -123,7 +123,9 @@ def _ladder(name: str, trace: Trace, scale: TScale, method: str) -> Ladder:
         stopped=trace.stopped,
         delta=f"{trace.delta:.3g}".replace("-", "−"),
         weight_decay=f"{trace.weight_decay:g}",
-        short=len(rungs) <= SHORT or all(rung.outer for rung in rungs) or not any(rung.outer for rung in rungs),
+        short=len(rungs) <= MAX_SINGLE_TABLE_STEPS
+        or all(rung.outer for rung in rungs)
+        or not any(rung.outer for rung in rungs),
         two_tests=two,
         needed_first=trace.needed_first,
     )
@@ -160,8 +162,8 @@ def _test(test: TTest, level: float, scale: TScale, side: Side) -> Statistic:
     if threshold is not None:
         region = (threshold, 100.0) if side == "above" else (0.0, threshold)
     passed = {"below": t < -scale.z, "above": t > scale.z, "none": False}[side]
-    told = words.statistic(test.t), words.p_value(test.p)
-    return Statistic(*told, scale.at(t), region, threshold, passed, abs(t) > FARTHEST)
+    told = formatting.statistic(test.t), formatting.p_value(test.p)
+    return Statistic(*told, scale.at(t), region, threshold, passed, abs(t) > MAX_T)
 
 
 def _ticks(scale: TScale) -> list[Tick]:
@@ -169,7 +171,7 @@ def _ticks(scale: TScale) -> list[Tick]:
     chosen: list[Tick] = []
     values: Sequence[float] = (-scale.z, scale.z, 0.0, *(sign * c for c in _CANDIDATES for sign in (-1.0, 1.0)))
     for value in values:
-        tick = Tick(scale.at(value), words.number(value, 0 if value == int(value) else 2))
+        tick = Tick(scale.at(value), formatting.number(value, 0 if value == int(value) else 2))
         inside = scale.low < value < scale.high and 3.0 <= tick.at <= 97.0
         gap = _GAP if abs(value) != scale.z else 0.0  # the thresholds both, if that is possible at all
         if inside and all(abs(tick.at - other.at) >= _apart(tick, other) + gap for other in chosen):

@@ -12,9 +12,9 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from unspur.metrics import GroupAccuracy, Leakage
-from unspur.report.page import words
-from unspur.report.page.naming import short_groups, with_short_names
-from unspur.report.results import Change, Findings, Judged
+from unspur.report.page import formatting
+from unspur.report.page.formatting import short_groups, with_short_names
+from unspur.report.results import Change, Findings, MethodResult
 
 #: A piece of a sentence, and what it is to the eye: plain words, a figure, the interval of one, or something to type.
 Part: TypeAlias = tuple[str, Literal["words", "figure", "interval", "command"]]
@@ -45,17 +45,19 @@ def further(findings: Findings) -> list[Sentence]:
     """What puts the figures in their place: chance, the gap that remains, what does as well, and what to do next."""
     without_task = findings.method == "JSE" and not findings.kept
     task = _sentence(
-        f"No direction of {words.the(findings.main)} was found, so no test kept the task out of what was removed"
+        f"No direction of {formatting.the(findings.main)} was found, so no test kept the task out of what was removed"
         if findings.removed
-        else f"No direction of {words.the(findings.main)} was found either"
+        else f"No direction of {formatting.the(findings.main)} was found either"
     )
     return [
-        *_in_place(findings.judged, findings.groups), *([task] if without_task else ()), *_others(findings.judged),
+        *_in_place(findings.judged, findings.groups),
+        *([task] if without_task else ()),
+        *_others(findings.judged),
         _next(findings),
-    ]  # fmt: skip
+    ]
 
 
-def accuracy_verdict(lines: Sequence[Judged]) -> list[str]:
+def accuracy_verdict(lines: Sequence[MethodResult]) -> list[str]:
     """What is to be said of accuracies alone: of the rows as they are, the removal, and others, in this order."""
     accuracy = lines[0].accuracy
     groups = () if accuracy is None else short_groups(accuracy)
@@ -63,7 +65,7 @@ def accuracy_verdict(lines: Sequence[Judged]) -> list[str]:
     return [str(sentence) for sentence in found]
 
 
-def leaks_of(judged: Judged) -> dict[str, Leakage]:
+def leaks_of(judged: MethodResult) -> dict[str, Leakage]:
     """What a linear probe finds, by concept."""
     return dict(judged.leakage)
 
@@ -74,17 +76,17 @@ def worst_name(accuracy: GroupAccuracy, groups: Sequence[str]) -> str:
 
 
 def _directions(findings: Findings) -> Sentence:
-    concepts = [words.the(name) for name in findings.concepts]
+    concepts = [formatting.the(name) for name in findings.concepts]
     if not findings.removed:
         why = "no direction passed its tests" if findings.traces else f"{findings.method} found no direction to remove"
-        return _sentence(f"Nothing was removed for {words.listed(concepts)}: {why}")
-    share = f"{words.count(findings.removed)} of {words.plural(findings.ambient, 'direction')}"
+        return _sentence(f"Nothing was removed for {formatting.listed(concepts)}: {why}")
+    share = f"{formatting.count(findings.removed)} of {formatting.plural(findings.ambient, 'direction')}"
     if len(concepts) == 1 and findings.traces:
-        return _sentence(f"{words.capital(concepts[0])} used ", (share, "figure"))
-    return _sentence(f"{findings.method} removed ", (share, "figure"), f" for {words.listed(concepts)}")
+        return _sentence(f"{formatting.capital(concepts[0])} used ", (share, "figure"))
+    return _sentence(f"{findings.method} removed ", (share, "figure"), f" for {formatting.listed(concepts)}")
 
 
-def _accuracies(lines: Sequence[Judged], groups: Sequence[str]) -> Iterator[Sentence]:
+def _accuracies(lines: Sequence[MethodResult], groups: Sequence[str]) -> Iterator[Sentence]:
     (before, after), removed = (line.accuracy for line in lines[:2]), lines[1].removed
     if before is None or after is None:
         problem = lines[1].problem or lines[0].problem or "it was not measured"
@@ -113,13 +115,15 @@ def _coin(accuracy: GroupAccuracy) -> list[Sentence]:
     guess = 1.0 / len(accuracy.classes)
     coin = "a coin flip" if len(accuracy.classes) == 2 else f"guessing among {len(accuracy.classes)} classes"
     if accuracy.worst < guess:
-        return [_sentence(f"That is still below {coin}, ", (words.percent(guess, 0), "figure"), ": it is no success")]
+        return [
+            _sentence(f"That is still below {coin}, ", (formatting.percent(guess, 0), "figure"), ": it is no success")
+        ]
     if accuracy.worst_interval()[0] <= guess:
-        return [_sentence(f"That is not clearly above {coin}, ", (words.percent(guess, 0), "figure"))]
+        return [_sentence(f"That is not clearly above {coin}, ", (formatting.percent(guess, 0), "figure"))]
     return []
 
 
-def _in_place(lines: Sequence[Judged], groups: Sequence[str]) -> Iterator[Sentence]:
+def _in_place(lines: Sequence[MethodResult], groups: Sequence[str]) -> Iterator[Sentence]:
     """The gap between groups that remains, and what can be had for nothing."""
     before, after = (line.accuracy for line in lines[:2])
     if before is None or after is None:
@@ -128,35 +132,38 @@ def _in_place(lines: Sequence[Judged], groups: Sequence[str]) -> Iterator[Senten
     gap, was = (100 * float(np.nanmax(one.accuracy) - one.worst) for one in (after, before))
     earlier = f", where {was:.1f} were before" if lines[1].removed else ""
     yield _sentence(
-        f"The best group ({groups[best]}) is at ", (words.percent(float(np.nanmax(after.accuracy))), "figure"),
-        ": ", (f"{gap:.1f} {points(gap / 100)}", "figure"), f" remain between the best and the worst group{earlier}",
-    )  # fmt: skip
+        f"The best group ({groups[best]}) is at ",
+        (formatting.percent(float(np.nanmax(after.accuracy))), "figure"),
+        ": ",
+        (f"{gap:.1f} {points(gap / 100)}", "figure"),
+        f" remain between the best and the worst group{earlier}",
+    )
     yield from _penalty(lines[0], before)
     classes = after.rows.reshape(len(after.classes), -1).sum(axis=1)
     yield _sentence(
-        f"Guessing is right in {words.percent(1 / len(classes), 0)} of every group, and always answering the most "
-        f"frequent class in {words.percent(float(classes.max() / classes.sum()))} of the rows"
+        f"Guessing is right in {formatting.percent(1 / len(classes), 0)} of every group, and always answering the most "
+        f"frequent class in {formatting.percent(float(classes.max() / classes.sum()))} of the rows"
     )
 
 
-def _penalty(line: Judged, accuracy: GroupAccuracy) -> Iterator[Sentence]:
+def _penalty(line: MethodResult, accuracy: GroupAccuracy) -> Iterator[Sentence]:
     """Whether the rows as they are might do better with another penalty: one that was not tried, or not chosen."""
     if line.edge and line.penalty is not None:
         yield _sentence(
             f"The plain layer on the rows as they are has the {line.edge} penalty that was tried, ",
-            (f"{line.penalty:g}", "figure"), f"; a {'larger' if line.edge == 'largest' else 'smaller'} one may serve "
-            "it better",
-        )  # fmt: skip
+            (f"{line.penalty:g}", "figure"),
+            f"; a {'larger' if line.edge == 'largest' else 'smaller'} one may serve it better",
+        )
     penalty, worst = max(line.worst_at.items(), key=lambda pair: pair[1], default=(0.0, 0.0))
     if worst > accuracy.worst_interval()[1]:
         yield _sentence(
             f"With another penalty, {penalty:g}, the plain layer on the rows as they are would reach ",
-            (words.percent(worst), "figure"), " in the worst group; only the test rows tell, and nothing is chosen on "
-            "those",
-        )  # fmt: skip
+            (formatting.percent(worst), "figure"),
+            " in the worst group; only the test rows tell, and nothing is chosen on those",
+        )
 
 
-def _others(lines: Sequence[Judged]) -> Iterator[Sentence]:
+def _others(lines: Sequence[MethodResult]) -> Iterator[Sentence]:
     """Simpler ways that do as well: not clearly worse than a plain layer on what the removal leaves."""
     weighted, removal = lines[0].weighted, lines[1]
     if not removal.removed or removal.accuracy is None:
@@ -167,17 +174,19 @@ def _others(lines: Sequence[Judged]) -> Iterator[Sentence]:
     fewer = [line for line in lines[2:] if 0 < line.removed < removal.removed and _as_well(line)]
     if fewer:
         simplest = min(fewer, key=lambda line: line.removed)
-        instead = f"with {words.plural(simplest.removed, 'direction')} instead of {words.count(removal.removed)}"
+        instead = (
+            f"with {formatting.plural(simplest.removed, 'direction')} instead of {formatting.count(removal.removed)}"
+        )
         yield _sentence(f"{simplest.name}, {instead}, does ", *_beside(simplest))
 
 
-def _as_well(line: Judged) -> bool:
+def _as_well(line: MethodResult) -> bool:
     """Whether neither the worst group nor the average over groups is clearly worse than those of the removal."""
     beside = (line.worst_beside, line.average_beside)
     return all(change is not None and change.high >= 0.0 for change in beside)
 
 
-def _beside(line: Judged) -> list[Part | str]:
+def _beside(line: MethodResult) -> list[Part | str]:
     """How a layer does beside a plain one after the removal."""
     accuracy, worst, average = line.accuracy, line.worst_beside, line.average_beside
     assert accuracy is not None
@@ -185,16 +194,22 @@ def _beside(line: Judged) -> list[Part | str]:
     assert average is not None
     how = "less well" if not _as_well(line) else "better" if worst.low > 0.0 else "as well, as far as these rows tell"
     return [
-        f"{how}: ", *_share(accuracy.worst, accuracy.worst_interval()), " in the worst group, a difference of ",
-        *_difference(worst), ", and ", *_difference(average), " on average over groups",
-    ]  # fmt: skip
+        f"{how}: ",
+        *_share(accuracy.worst, accuracy.worst_interval()),
+        " in the worst group, a difference of ",
+        *_difference(worst),
+        ", and ",
+        *_difference(average),
+        " on average over groups",
+    ]
 
 
 def _difference(change: Change) -> list[Part | str]:
     return [
-        (f"{words.signed(change.value)} {points(change.value)}", "figure"), " ",
-        (f"({words.signed_bounds(change.low, change.high)})", "interval"),
-    ]  # fmt: skip
+        (f"{formatting.signed(change.value)} {points(change.value)}", "figure"),
+        " ",
+        (f"({formatting.signed_bounds(change.low, change.high)})", "interval"),
+    ]
 
 
 def _next(findings: Findings) -> Sentence:
@@ -221,7 +236,7 @@ def _average(change: Change | None) -> list[Part | str]:
         return ["; there is no clear change on average over rows, ", *_difference(change)]
     verb = "costs" if change.value < 0 else "gains"
     low, high = sorted((abs(change.low), abs(change.high)))
-    interval: Part = (f"({words.bounds(low, high)})", "interval")
+    interval: Part = (f"({formatting.bounds(low, high)})", "interval")
     figure: Part = (f"{100 * abs(change.value):.1f} {points(change.value)}", "figure")
     return [f", and {verb} ", figure, " ", interval, " on average over rows"]
 
@@ -233,7 +248,7 @@ def _leaks(findings: Findings) -> Iterator[Sentence]:
             f"{'It' if k else 'A linear probe'} {'still ' if leak.low > leak.chance else ''}{_finds(name, leak)}",
             *_found(leak),
             *([", where it was ", *_found(earlier[name]), " before"] if name in earlier else []),
-            f"; chance is {words.percent(leak.chance, 0)}",
+            f"; chance is {formatting.percent(leak.chance, 0)}",
         )
     for k, (name, leak) in enumerate(findings.nonlinear.items()):
         start = f"{'It' if k else 'A small network, which is not linear,'} {_finds(name, leak)}"
@@ -247,11 +262,17 @@ def _found(leak: Leakage) -> list[Part | str]:
 
 def _finds(name: str, leak: Leakage) -> str:
     found = leak.low > leak.chance
-    return f"finds {words.the(name)} at " if found else f"does not find {words.the(name)} better than chance: "
+    return (
+        f"finds {formatting.the(name)} at " if found else f"does not find {formatting.the(name)} better than chance: "
+    )
 
 
 def _share(share: float, interval: tuple[float, float], digits: int = 1) -> list[Part | str]:
-    return [(words.percent(share, digits), "figure"), " ", (f"({words.bounds(*interval, digits)})", "interval")]
+    return [
+        (formatting.percent(share, digits), "figure"),
+        " ",
+        (f"({formatting.bounds(*interval, digits)})", "interval"),
+    ]
 
 
 def points(change: float) -> str:
@@ -263,3 +284,47 @@ def _sentence(*parts: Part | str) -> Sentence:
     pieces: list[Part] = [(part, "words") if isinstance(part, str) else part for part in parts]
     end: list[Part] = [] if pieces[-1][1] == "command" else [(".", "words")]  # it is to be copied
     return Sentence((*(piece for piece in pieces if piece[0]), *end))
+
+
+#: Degrees from a right angle that are rounding.
+_RIGHT_ANGLE_DEGREES = 0.05
+
+
+def subspaces(findings: Findings) -> list[str]:
+    """Sentences about angle and shared variance, and how many rows are drawn."""
+    said = []
+    if findings.angles:
+        said.append(_angle(findings))
+    if findings.shared is not None:
+        share = formatting.percent(findings.shared, 0 if findings.shared >= 0.01 else 1)
+        why = ": directions at right angles can still go together in the data" if _at_right_angles(findings) else ""
+        said.append(f"In the test rows, scores along the two have {share} of their variance in common{why}.")
+    rows, shown = len(findings.group), len(findings.shown)
+    drawn = (
+        f"All {formatting.count(rows)} test rows are drawn."
+        if shown == rows
+        else (f"Of {formatting.count(rows)} test rows {formatting.count(shown)} are drawn.")
+    )
+    unknown = int((findings.group < 0).sum())
+    if unknown:
+        drawn += f" In {formatting.count(unknown)} test rows the concept is not known; they are in no group."
+    return [*said, drawn]
+
+
+def _at_right_angles(findings: Findings) -> bool:
+    return abs(min(findings.angles, default=0.0) - 90.0) < _RIGHT_ANGLE_DEGREES
+
+
+def _angle(findings: Findings) -> str:
+    smallest = min(findings.angles)
+    concept, task = (
+        formatting.listed([formatting.named(name) for name in findings.concepts]),
+        formatting.named(findings.main),
+    )
+    counted = ["direction" if n == 1 else formatting.plural(n, "direction") for n in (findings.removed, findings.kept)]
+    pair = f"The {counted[0]} of {concept} and the {counted[1]} of {task}"
+    if _at_right_angles(findings):
+        return f"{pair} are at right angles (90°)."
+    if len(findings.angles) == 1:
+        return f"{pair} are at an angle of {smallest:.1f}°."
+    return f"{pair} are at angles of {smallest:.1f}° to {max(findings.angles):.1f}° (principal angles)."

@@ -10,7 +10,17 @@ import numpy as np
 from scipy.special import ndtri
 
 from unspur.exceptions import InputError
-from unspur.report.figures.style import GREY, SMALL, Width, add_legend, handle, inches, literal, new_figure, styled
+from unspur.report.figures.style import (
+    GREY,
+    MIN_FONT_SIZE,
+    Width,
+    add_legend,
+    handle,
+    inches,
+    literal,
+    new_figure,
+    styled,
+)
 from unspur.report.results import Findings
 from unspur.trace import Step, Trace, Traces
 
@@ -166,10 +176,10 @@ def _write_heading(axis: Any, y: int, words: str) -> None:
     """On a line of its own, from the left end of the panel."""
     box = {"facecolor": "white", "linewidth": 0, "pad": 1.0}
     at: Any = {"transform": axis.get_yaxis_transform(), "va": "center", "bbox": box, "zorder": 4}
-    axis.text(0.0, y, words, **at, fontsize=SMALL, fontweight="bold").set_in_layout(False)
+    axis.text(0.0, y, words, **at, fontsize=MIN_FONT_SIZE, fontweight="bold").set_in_layout(False)
 
 
 def _write_beside(axis: Any, y: int, points: float, words: str, colour: str) -> None:
     """So many points to the right of the panel, level with a rung."""
     at: Any = {"xycoords": axis.get_yaxis_transform(), "xytext": (points, 0), "textcoords": "offset points"}
-    axis.annotate(words, (1.0, y), **at, va="center", fontsize=SMALL, color=colour)
+    axis.annotate(words, (1.0, y), **at, va="center", fontsize=MIN_FONT_SIZE, color=colour)

@@ -18,26 +18,28 @@ import numpy as np
 from unspur._extras import require
 from unspur._typing import Array
 from unspur.exceptions import InputError
-from unspur.io.reading import read_table
+from unspur.io.files import read_table
 from unspur.io.table import Table, require_known
 from unspur.rows.memmap import StoredNpy, open_npy
 from unspur.rows.parquet_files import RowGroup, read_groups
 
 #: Bytes of rows in a chunk: so many that a task is worth its journey, so few that some fit into a worker.
-SMALLEST, LARGEST = 4 * 2**20, 128 * 2**20
+MIN_CHUNK_BYTES, MAX_CHUNK_BYTES = 4 * 2**20, 128 * 2**20
 #: Chunks there may be, however large they get: a scheduler takes up to a millisecond for each, every time.
-MOST = 2000
+MAX_CHUNKS = 2000
 #: Chunks for each thread of the cluster, where the rows are few: the last ones then finish at about the same time.
-PER_THREAD = 2
+CHUNKS_PER_THREAD = 2
 #: No bound on memory: a chunk is held as a whole anyway.
-PLENTY = 2**60
+NO_MEMORY_LIMIT = 2**60
 
 
 #: What reads a range of rows, its arguments, and the range.
 Reading: TypeAlias = tuple[Callable[..., Array], tuple[Any, ...], tuple[int, int]]
 
 
-def read_clustered(paths: Sequence[str | Path], labels: tuple[str, ...], ignore: tuple[str, ...], client: Any) -> Table:
+def read_dask_table(
+    paths: Sequence[str | Path], labels: tuple[str, ...], ignore: tuple[str, ...], client: Any
+) -> Table:
     """Rows as a Dask array that the workers of `client` read, and labels as arrays.
 
     `paths` is one Zarr group, one ``.npy`` file or embedding store, or Parquet files, a folder of them or a pattern.
@@ -52,7 +54,7 @@ def read_clustered(paths: Sequence[str | Path], labels: tuple[str, ...], ignore:
             f"{paths[0]} has to be read as a whole; on a cluster rows come from Zarr, Parquet or .npy. Write one of "
             "these."
         )
-    table = read_table(paths, labels, ignore, memory=str(PLENTY))
+    table = read_table(paths, labels, ignore, memory=str(NO_MEMORY_LIMIT))
     stored, tasks = table.Z, list[Reading]()
     if isinstance(stored, StoredNpy):
         path = Path(stored.name)
@@ -88,8 +90,8 @@ def _array(tasks: Sequence[Reading], d: int, dtype: Any) -> Array:
 def _rows_per_chunk(shape: tuple[int, int], itemsize: int, threads: int) -> int:
     row = shape[1] * itemsize
     total = shape[0] * row
-    size = min(LARGEST, max(SMALLEST, total // (PER_THREAD * threads)))
-    return max(1, max(size, total // MOST) // row)
+    size = min(MAX_CHUNK_BYTES, max(MIN_CHUNK_BYTES, total // (CHUNKS_PER_THREAD * threads)))
+    return max(1, max(size, total // MAX_CHUNKS) // row)
 
 
 def _ranges(n: int, size: int) -> Iterator[tuple[int, int]]:

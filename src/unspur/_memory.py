@@ -1,4 +1,4 @@
-"""Memory: kept for a network on a CPU that frees and asks for it thousands of times a second, and measured."""
+"""Memory of this process: kept for a network on a CPU, measured, and what is still free."""
 
 from __future__ import annotations
 

@@ -17,10 +17,8 @@ from unspur.compare import choose_head, compare
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, LabelError, NothingRemovedWarning, TaskLostWarning
 from unspur.metrics import leakage, shared_variance
-from unspur.report import find
-from unspur.report.measuring import STEPS
-from unspur.report.origin import used_parameters
-from unspur.report.sampling import stratified
+from unspur.report import measure
+from unspur.report.measuring import STEPS, stratified_sample, used_parameters
 from unspur.selection import Rows
 
 TRAIN, TEST = toy(), toy(700, rho=0.0, seed=1)
@@ -29,7 +27,7 @@ JSE_TOY = removal(TRAIN)
 
 @pytest.fixture(scope="module")
 def found():
-    return find(JSE_TOY, TRAIN, TEST, main="bird", concept="background", compare=["LEACE", "GroupWeighted", "JSE"])
+    return measure(JSE_TOY, TRAIN, TEST, main="bird", concept="background", compare=["LEACE", "GroupWeighted", "JSE"])
 
 
 def test_scores_are_those_along_the_directions_of_the_removal(found):
@@ -51,7 +49,7 @@ def test_a_boundary_is_where_the_answers_of_the_last_layer_change(orthogonality)
     train, test = ((rows[0][chosen] + 4.0, rows[1][chosen], rows[2][chosen])
                    for rows, chosen in ((TRAIN, keep), (TEST, slice(None))))  # fmt: skip
     jse = removal(train, orthogonality=orthogonality)
-    view = find(jse, train, test).view
+    view = measure(jse, train, test).view
     Z, y, _ = train
     layers = [choose_head("ERM", Rows(rows, y, train[2]), None, 0).head for rows in (Z, jse.transform(Z))]
     weights = layers[0].coef_[0]
@@ -76,7 +74,7 @@ def test_a_boundary_is_where_the_answers_of_the_last_layer_change(orthogonality)
 def test_accuracies_and_penalties_are_those_of_compare(validation):
     """One rule for all: the same layers on the same rows, with and without validation rows."""
     jse = removal(TRAIN)
-    found = find(jse, TRAIN, TEST, validation=validation, compare=["LEACE", "SAL"])
+    found = measure(jse, TRAIN, TEST, validation=validation, compare=["LEACE", "SAL"])
     chosen_on = None if validation is None else Rows(*validation)
     told = compare(Rows(*TRAIN), Rows(*TEST), chosen_on, ["none", "LEACE", "SAL"], ["ERM", "GroupWeighted"])
     lines = [layer for line in (found.before, *found.judged[2:]) for layer in (line, line.weighted)]
@@ -132,7 +130,7 @@ def test_other_methods_are_judged_alike_and_the_removal_is_not_compared_with_its
     assert found.judged[2].leakage["background"].accuracy < found.before.leakage["background"].accuracy
     assert not found.judged[3].leakage  # it removes nothing
     assert all(judged.average_change is not None for judged in found.judged[1:])
-    again = find(
+    again = measure(
         removal(TRAIN, orthogonality="scores"), TRAIN, TEST, compare=["JSE", "JSE-s", "none", "LEACE", "LEACE"]
     )
     assert [judged.name for judged in again.judged] == ["as they are", "JSE", "JSE", "LEACE"]
@@ -141,15 +139,17 @@ def test_other_methods_are_judged_alike_and_the_removal_is_not_compared_with_its
 def test_rows_that_were_used_twice_are_told_of():
     train, test, other = toy(seed=1), toy(seed=2), toy(seed=3)
     leace = LEACE(balance="group").fit(train[0], train[1], concept=train[2])
-    assert "validation rows are test rows as well" in " ".join(find(leace, train, test, validation=test).warnings)
-    assert "validation rows are training rows as well" in " ".join(find(leace, train, test, validation=train).warnings)
-    assert not find(leace, train, test, validation=other).warnings
+    assert "validation rows are test rows as well" in " ".join(measure(leace, train, test, validation=test).warnings)
+    assert "validation rows are training rows as well" in " ".join(
+        measure(leace, train, test, validation=train).warnings
+    )
+    assert not measure(leace, train, test, validation=other).warnings
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         jse = JSE(random_state=0).fit(
             train[0], train[1], concept=train[2], X_val=train[0], y_val=train[1], concept_val=train[2]
         )
-    said = find(jse, train, test).warnings
+    said = measure(jse, train, test).warnings
     assert any(note.endswith("what is judged on them looks better than it is.") for note in said)
 
 
@@ -158,7 +158,7 @@ def test_groups_that_clusters_keep_from_the_choice_of_penalties_are_named():
     rare = (y == "water") & (concept == "forest")
     code = np.where(rare, 0, 1 + np.arange(len(y)) % 40)
     train = Rows(Z, y, concept, code)
-    said = " ".join(find(LEACE().fit(Z, y, concept=concept), train, toy(seed=1)).choice)
+    said = " ".join(measure(LEACE().fit(Z, y, concept=concept), train, toy(seed=1)).choice)
     assert "about a fifth of the clusters of each group" in said
     assert "every group that has rows there has the same weight" in said
     assert f"too few clusters to hold one of them out: water, forest ({rare.sum()} rows)" in said
@@ -166,7 +166,7 @@ def test_groups_that_clusters_keep_from_the_choice_of_penalties_are_named():
 
 def test_a_method_that_does_not_exist_is_an_error_that_says_what_there_is():
     with pytest.raises(InputError, match=r"Unknown: NOPE.*LEACE.*GroupDRO"):
-        find(JSE_TOY, TRAIN, TEST, compare=["LEACE", "NOPE"])
+        measure(JSE_TOY, TRAIN, TEST, compare=["LEACE", "NOPE"])
 
 
 def test_a_method_that_cannot_be_fitted_is_a_line_with_its_reason():
@@ -174,7 +174,7 @@ def test_a_method_that_cannot_be_fitted_is_a_line_with_its_reason():
     # Two rows of a group are not enough for the folds of INLP's tests; the removal was fitted before.
     few = (y == "land") & (concept == "sea")
     keep = ~few | (np.cumsum(few) <= 1)
-    rows = find(JSE_TOY, (Z[keep], y[keep], concept[keep]), TEST, compare=["INLP", "LEACE"])
+    rows = measure(JSE_TOY, (Z[keep], y[keep], concept[keep]), TEST, compare=["INLP", "LEACE"])
     inlp, leace = rows.judged[2:]
     assert inlp.accuracy is None
     assert "row" in inlp.problem
@@ -184,10 +184,10 @@ def test_a_method_that_cannot_be_fitted_is_a_line_with_its_reason():
 
 def test_the_same_arguments_give_the_same_findings():
     options = {"compare": ["RLACE"], "most": 100, "texts": [f"row {i}" for i in range(700)]}
-    one, two = (find(JSE_TOY, TRAIN, TEST, **options) for _ in range(2))
+    one, two = (measure(JSE_TOY, TRAIN, TEST, **options) for _ in range(2))
     for part in fields(one):
         assert _same(getattr(one, part.name), getattr(two, part.name)), part.name
-    assert not np.array_equal(one.shown, find(JSE_TOY, TRAIN, TEST, **options, seed=1).shown)
+    assert not np.array_equal(one.shown, measure(JSE_TOY, TRAIN, TEST, **options, seed=1).shown)
 
 
 def _same(a, b):
@@ -206,7 +206,7 @@ def test_what_was_passed_is_left_alone():
     jse = removal(TRAIN)
     before = dict(vars(jse))
     state = np.random.get_state()[1].copy()  # noqa: NPY002 — the one that others may rely on
-    find(jse, TRAIN, TEST)
+    measure(jse, TRAIN, TEST)
     assert vars(jse).keys() == before.keys()  # no certificate_ either
     assert_array_equal(np.random.get_state()[1], state)  # noqa: NPY002
 
@@ -220,7 +220,7 @@ def test_rows_come_in_many_forms(found):
         "tensors": tuple((torch.from_numpy(rows[0]), rows[1].tolist(), rows[2].tolist()) for rows in (TRAIN, TEST)),
     }  # fmt: skip
     for name, (train, test) in forms.items():
-        again = find(JSE_TOY, train, test)
+        again = measure(JSE_TOY, train, test)
         assert_array_equal(again.after.accuracy.correct, found.after.accuracy.correct, err_msg=name)
 
 
@@ -228,16 +228,16 @@ def test_columns_in_another_order_are_refused():
     names = [f"f{i}" for i in range(8)]
     train, test = (pd.DataFrame(rows[0], columns=names) for rows in (TRAIN, TEST))
     jse = JSE(random_state=0).fit(train, TRAIN[1], concept=TRAIN[2])
-    find(jse, (train, *TRAIN[1:]), (test, *TEST[1:]))
-    find(jse, TRAIN, TEST)  # without names there is nothing to compare
+    measure(jse, (train, *TRAIN[1:]), (test, *TEST[1:]))
+    measure(jse, TRAIN, TEST)  # without names there is nothing to compare
     with pytest.raises(InputError, match="test rows are not those of the fit"):
-        find(jse, (train, *TRAIN[1:]), (test[names[::-1]], *TEST[1:]))
+        measure(jse, (train, *TRAIN[1:]), (test[names[::-1]], *TEST[1:]))
 
 
 def test_rows_without_a_known_concept_are_drawn_but_in_no_group():
     concept = TEST[2].astype(object)
     concept[:60] = None
-    found = find(JSE_TOY, TRAIN, (TEST[0], TEST[1], concept))
+    found = measure(JSE_TOY, TRAIN, (TEST[0], TEST[1], concept))
     assert_array_equal(found.group[:60], -1)
     assert found.group[60:].min() == 0
     assert found.after.accuracy.rows.sum() == 640
@@ -252,7 +252,7 @@ def test_a_value_that_stands_for_not_known_is_the_removals():
     jse = JSE(missing_concept=-1, random_state=0).fit(TRAIN[0], TRAIN[1], concept=codes)
     test = (TEST[2] == "sea").astype(int)
     test[:50] = -1
-    found = find(jse, (TRAIN[0], TRAIN[1], codes), (TEST[0], TEST[1], test), compare=["LEACE", "GroupWeighted"])
+    found = measure(jse, (TRAIN[0], TRAIN[1], codes), (TEST[0], TEST[1], test), compare=["LEACE", "GroupWeighted"])
     assert (found.group == -1).sum() == 50
     assert len(found.groups) == 4
     assert not any(judged.problem for judged in found.judged)
@@ -276,7 +276,7 @@ def several(n, seed):
 def test_several_concepts_and_more_than_two_classes():
     train, test = several(600, 0), several(400, 1)
     jse = JSE(weight_decay=1e-3, random_state=0).fit(train[0], train[1], concept=train[2])
-    found = find(jse, train, test, main="animal", compare=["LEACE", "GroupWeighted"])
+    found = measure(jse, train, test, main="animal", compare=["LEACE", "GroupWeighted"])
     assert found.concepts == ("light", "size")
     assert len(found.groups) == 3 * 2 * 3
     assert found.groups[0] == "animal=ant, light=day, size=0"
@@ -296,10 +296,10 @@ def test_several_concepts_and_more_than_two_classes():
     assert not any(judged.problem for judged in found.judged)
     assert any(axis.name == "last layer, before" for axis in found.view.axes)
     mapping = {name: test[2][name].to_numpy() for name in ("size", "light")}  # in any order
-    again = find(jse, train, (test[0], test[1], mapping), main="animal")
+    again = measure(jse, train, (test[0], test[1], mapping), main="animal")
     assert_array_equal(again.group, found.group)
     with pytest.raises(InputError, match="called light, those of the training"):
-        find(jse, train, (test[0], test[1], test[2][["light"]]))
+        measure(jse, train, (test[0], test[1], test[2][["light"]]))
 
 
 def test_directions_of_later_classes_of_a_multi_class_layer_lie_higher():
@@ -310,7 +310,7 @@ def test_directions_of_later_classes_of_a_multi_class_layer_lie_higher():
     concept = rng.integers(2, size=600)
     Z[:, 0] += 3 * concept
     jse = JSE(random_state=0).fit(Z, y, concept=concept)
-    found = find(jse, (Z[:300], y[:300], concept[:300]), (Z[300:], y[300:], concept[300:]))
+    found = measure(jse, (Z[:300], y[:300], concept[:300]), (Z[300:], y[300:], concept[300:]))
     at = [axis.name for axis in found.view.axes].index("last layer, before")
     means = [found.view.before[y[300:] == k, at].mean() for k in range(3)]
     assert means[0] < means[1] < means[2]
@@ -320,7 +320,7 @@ def test_where_nothing_was_removed_there_is_still_something_to_see():
     train, test = nothing_to_find(), nothing_to_find(500, seed=3)
     with pytest.warns(NothingRemovedWarning):
         jse = removal(train)
-    found = find(jse, train, test)
+    found = measure(jse, train, test)
     assert found.removed == 0
     assert "Nothing was removed" in found.warnings[0]
     assert not any(axis.role == "spurious" for axis in found.view.axes)
@@ -335,7 +335,7 @@ def test_where_nothing_was_removed_there_is_still_something_to_see():
 def test_a_second_axis_where_one_direction_is_all_there_is():
     train, test = nothing_to_find(), nothing_to_find(500, seed=3)
     jse = JSE(random_state=0, max_spurious=0, max_main=0).fit(train[0], train[1], concept=train[2])
-    found = find(jse, train, test)
+    found = measure(jse, train, test)
     assert [axis.name for axis in found.view.axes] == ["last layer, before", "largest variance"]
     assert abs(found.view.gram[0, 1]) < 1e-9
 
@@ -343,7 +343,7 @@ def test_a_second_axis_where_one_direction_is_all_there_is():
 @pytest.mark.parametrize("method", [LEACE, RLACE, INLP])
 def test_methods_without_a_main_task_subspace(method):
     remover = method().fit(TRAIN[0], TRAIN[1], concept=TRAIN[2])
-    found = find(remover, TRAIN, TEST, main="bird", concept="background")
+    found = measure(remover, TRAIN, TEST, main="bird", concept="background")
     assert found.method == method.__name__
     assert found.kept == 0
     assert found.angles == ()
@@ -374,34 +374,34 @@ def test_rows_at_the_ends_of_an_axis_are_those_farthest_out(found):
 def test_drawn_rows_keep_shares_and_every_group():
     group = np.repeat([0, 1, 2, -1], [8000, 2000, 30, 500])
     rng = np.random.default_rng(0)
-    chosen = stratified(group, 1000, rng)
+    chosen = stratified_sample(group, 1000, rng)
     assert len(chosen) <= 1000
     assert_array_equal(chosen, np.unique(chosen))
     counts = {g: int(np.sum(group[chosen] == g)) for g in (0, 1, 2, -1)}
     assert counts[2] >= 25  # of thirty: proportionally it would be three
     assert 3 < counts[0] / counts[1] < 5
     assert counts[-1] > 25
-    assert_array_equal(stratified(group, 20_000, rng), np.arange(len(group)))
+    assert_array_equal(stratified_sample(group, 20_000, rng), np.arange(len(group)))
     for most in (1, 3, 7, 50):
-        assert 1 <= len(stratified(group, most, rng)) <= most
-    assert len(stratified(np.arange(9), 4, rng)) == 4  # groups of one row
+        assert 1 <= len(stratified_sample(group, most, rng)) <= most
+    assert len(stratified_sample(np.arange(9), 4, rng)) == 4  # groups of one row
 
 
 def test_at_least_one_row_is_drawn():
     with pytest.raises(InputError, match="1 at least; got 0"):
-        find(JSE_TOY, TRAIN, TEST, most=0)
-    assert len(find(JSE_TOY, TRAIN, TEST, most=1).shown) == 1
+        measure(JSE_TOY, TRAIN, TEST, most=0)
+    assert len(measure(JSE_TOY, TRAIN, TEST, most=1).shown) == 1
 
 
 def test_test_rows_that_share_their_concept_are_refused_by_name():
     at_sea = TEST[2] == "sea"
     with pytest.raises(InputError, match=r"All test rows have the same background \(sea\)"):
-        find(JSE_TOY, TRAIN, tuple(part[at_sea] for part in TEST), concept="background")
+        measure(JSE_TOY, TRAIN, tuple(part[at_sea] for part in TEST), concept="background")
 
 
 def test_the_angle_is_that_of_the_directions_drawn():
     """An oblique removal subtracts other directions than it reads; axes, angle and variance are of the latter."""
-    found = find(SPLINCE().fit(TRAIN[0], TRAIN[1], concept=TRAIN[2]), TRAIN, TEST)
+    found = measure(SPLINCE().fit(TRAIN[0], TRAIN[1], concept=TRAIN[2]), TRAIN, TEST)
     (spurious,), (main,) = ([k for k, axis in enumerate(found.view.axes) if axis.role == role]
                             for role in ("spurious", "main"))  # fmt: skip
     drawn = np.degrees(np.arccos(abs(found.view.gram[spurious, main])))
@@ -411,32 +411,32 @@ def test_the_angle_is_that_of_the_directions_drawn():
 
 
 def test_rows_of_the_fit_are_noticed():
-    found = find(JSE_TOY, TRAIN, TRAIN)
+    found = measure(JSE_TOY, TRAIN, TRAIN)
     assert any("used in the fit" in warning for warning in found.warnings)
     half = tuple(np.concatenate([a[:300], b[:300]]) for a, b in zip(TRAIN, TEST, strict=True))
     other = removal(toy(800, seed=9))
-    mixed = find(other, TRAIN, half)  # the removal has seen neither, the last layer has
+    mixed = measure(other, TRAIN, half)  # the removal has seen neither, the last layer has
     assert any("300 of 600 test rows are training rows" in warning for warning in mixed.warnings)
-    assert not find(other, TRAIN, TEST).warnings
+    assert not measure(other, TRAIN, TEST).warnings
 
 
 def test_a_worst_group_that_fell_and_a_lost_task_are_said():
     train, test = entangled_rows(), entangled_rows(1500, seed=1)
     with pytest.warns(TaskLostWarning):
         jse = removal(train, cv=0.2)
-    found = find(jse, train, test)
+    found = measure(jse, train, test)
     assert any("may remove the task" in warning for warning in found.warnings)
     # Erasing the task itself: what is left is worse for somebody.
     Z, y, concept = TRAIN
     wrong = JSE(random_state=0).fit(Z, concept, concept=y)
-    assert any("worst group fell" in warning for warning in find(wrong, TRAIN, TEST).warnings)
+    assert any("worst group fell" in warning for warning in measure(wrong, TRAIN, TEST).warnings)
 
 
 def test_small_and_empty_groups_are_named_and_do_no_harm():
     keep = ~((TEST[1] == "land") & (TEST[2] == "sea"))
     few = np.flatnonzero((TEST[1] == "water") & (TEST[2] == "forest"))
     keep[few[4:]] = False
-    found = find(JSE_TOY, TRAIN, tuple(part[keep] for part in TEST), main="bird", concept="background")
+    found = measure(JSE_TOY, TRAIN, tuple(part[keep] for part in TEST), main="bird", concept="background")
     (warning,) = found.warnings
     assert "bird=land, background=sea (0)" in warning
     assert "bird=water, background=forest (4)" in warning
@@ -448,12 +448,12 @@ def test_a_class_too_rare_to_be_probed_is_a_remark():
     y = TEST[1].copy()
     rare = np.flatnonzero(y == "water")
     y[rare[2:]] = "land"
-    found = find(JSE_TOY, TRAIN, (TEST[0], y, TEST[2]), main="bird")
+    found = measure(JSE_TOY, TRAIN, (TEST[0], y, TEST[2]), main="bird")
     assert found.certificate.task is None
     assert any(remark.startswith("bird: not probed") for remark in found.origin.remarks)
     concept = TEST[2].copy()
     concept[np.flatnonzero(concept == "sea")[2:]] = "forest"
-    found = find(JSE_TOY, TRAIN, (TEST[0], TEST[1], concept), concept="background", compare=["LEACE"])
+    found = measure(JSE_TOY, TRAIN, (TEST[0], TEST[1], concept), concept="background", compare=["LEACE"])
     assert "background" not in found.after.leakage
     assert any(remark.startswith("background: not probed") for remark in found.origin.remarks)
     assert found.judged[2].accuracy is not None
@@ -471,14 +471,14 @@ def test_the_certificate_is_that_of_the_removal(found):
 
 def test_every_step_is_reported():
     heard = []
-    find(JSE_TOY, TRAIN, TEST, compare=["LEACE"], report=heard.append)
+    measure(JSE_TOY, TRAIN, TEST, compare=["LEACE"], report=heard.append)
     assert len(heard) == STEPS + 1
     assert "LEACE" in heard
 
 
 def test_origin_says_how_to_get_the_same_again():
     jse = removal(TRAIN, significance_level=0.01)
-    found = find(jse, TRAIN, TEST, command="unspur report x.npz")
+    found = measure(jse, TRAIN, TEST, command="unspur report x.npz")
     origin = found.origin
     assert origin.parameters["significance_level"] == 0.01
     assert {"tol", "max_iter", "cv"} <= set(origin.parameters)
@@ -500,7 +500,7 @@ def test_origin_says_how_to_get_the_same_again():
 
 def test_a_saved_removal_is_loaded_by_the_snippet(tmp_path):
     JSE_TOY.save(tmp_path / "it's.safetensors")
-    found = find(JSE_TOY, TRAIN, TEST, saved=str(tmp_path / "it's.safetensors"))
+    found = measure(JSE_TOY, TRAIN, TEST, saved=str(tmp_path / "it's.safetensors"))
     names = dict(zip(("Z", "y", "concept", "Z_test", "y_test", "concept_test"), (*TRAIN, *TEST), strict=True))
     exec(found.origin.snippet, names)
     assert_allclose(names["Z_clean"], JSE_TOY.transform(TRAIN[0]))
@@ -508,7 +508,7 @@ def test_a_saved_removal_is_loaded_by_the_snippet(tmp_path):
 
 def test_validation_rows_are_in_the_snippet():
     validation = toy(400, seed=5)
-    found = find(JSE_TOY, TRAIN, TEST, validation=validation, compare=["SUBG"])
+    found = measure(JSE_TOY, TRAIN, TEST, validation=validation, compare=["SUBG"])
     assert "X_val=Z_val" in found.origin.snippet
     assert found.origin.digests["validation rows"].startswith("400-")
 
@@ -531,21 +531,21 @@ def test_validation_rows_are_in_the_snippet():
 def test_what_cannot_be_used_is_refused_in_words(change, message):
     arguments = {"remover": JSE_TOY, "train": TRAIN, "test": TEST, **change()}
     with pytest.raises(InputError, match=message):
-        find(**arguments)
+        measure(**arguments)
 
 
 def test_a_main_label_that_is_missing_is_an_error():
     y = TEST[1].astype(object)
     y[3] = None
     with pytest.raises(LabelError, match="bird is missing in 1 test rows"):
-        find(JSE_TOY, TRAIN, (TEST[0], y, TEST[2]), main="bird")
+        measure(JSE_TOY, TRAIN, (TEST[0], y, TEST[2]), main="bird")
 
 
 def test_names_that_are_nobodys_business_are_kept_as_they_are():
     hostile = "<img src=x onerror=alert(1)>"
     concept = np.where(TEST[2] == "sea", hostile, TEST[2].astype(object))
     train = np.where(TRAIN[2] == "sea", hostile, TRAIN[2].astype(object))
-    found = find(JSE_TOY, (TRAIN[0], TRAIN[1], train), (TEST[0], TEST[1], concept), concept=hostile)
+    found = measure(JSE_TOY, (TRAIN[0], TRAIN[1], train), (TEST[0], TEST[1], concept), concept=hostile)
     assert f"{hostile}={hostile}" in found.groups[0] + found.groups[1]
     assert found.view.axes[0].name == f"{hostile} 1"
 
@@ -553,7 +553,7 @@ def test_names_that_are_nobodys_business_are_kept_as_they_are():
 def test_no_warning_escapes():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        find(JSE_TOY, TRAIN, TEST, compare=["INLP", "SAL", "SPLINCE"])
+        measure(JSE_TOY, TRAIN, TEST, compare=["INLP", "SAL", "SPLINCE"])
 
 
 def test_toy_rows_are_as_described():

@@ -1,19 +1,26 @@
-"""How the command line speaks: lines that fit, colour where it is welcome, nothing that a terminal would obey."""
+"""How the command line speaks: lines that fit, colour where it is welcome, nothing that a terminal would obey, JSON."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from unspur._text import WIDTH
 
+if TYPE_CHECKING:
+    pass
+
+
 #: Characters that move a cursor or hide text: all controls but the end of a line, and marks that turn the direction.
-CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+CONTROL_CHARACTERS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def colour_wanted(environment: Mapping[str, str] = os.environ) -> bool | None:
@@ -27,7 +34,7 @@ def colour_wanted(environment: Mapping[str, str] = os.environ) -> bool | None:
 
 def printable(text: str) -> str:
     """Text with control characters written out; names of labels and files are the user's, and may hold any."""
-    return CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
+    return CONTROL_CHARACTERS.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
 def wrapped(text: str, indent: str = "", further: str | None = None) -> str:
@@ -65,6 +72,20 @@ def say_command(label: str, words: Iterable[str]) -> None:
     click.echo(printable("\n".join(lines)))
 
 
+@contextmanager
+def progress_bar(title: str, total: int, *, shown: bool) -> Iterator[Callable[[str], None]]:
+    """What is to be called with the name of each step; a bar on standard error where it is `shown`."""
+    from tqdm.auto import tqdm
+
+    with tqdm(total=total, desc=title, disable=not shown) as bar:
+
+        def step(name: str) -> None:
+            bar.set_postfix_str(name)
+            bar.update()
+
+        yield step
+
+
 def show(table: object) -> None:
     """Print a table or a trace: what is above a rule is bold, what was accepted has a green mark, the rest is dim."""
     lines = printable(str(table)).split("\n")
@@ -78,3 +99,16 @@ def show(table: object) -> None:
         else:
             shown.append(click.style(line, dim=True) if rejected else line)
     click.echo("\n".join(shown))
+
+
+def echo_json(value: Any) -> None:
+    """Print one JSON document."""
+    click.echo(json.dumps(value, indent=2, default=_json_default))
+
+
+def _json_default(value: Any) -> Any:
+    import numpy as np
+
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} has no JSON form")

@@ -10,11 +10,11 @@ from click.testing import CliRunner
 from tests.optional import pandas as pd
 from unspur import load
 from unspur.cli import main
-from unspur.cli.fitting import in_names
+from unspur.cli.fit import with_column_names
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError
-from unspur.io.features import odd_features
-from unspur.io.tables import read_table
+from unspur.io.files import read_table
+from unspur.io.table import odd_features
 
 LABELS = ("--main", "bird", "--concept", "background")
 FEATURES = [f"f{i}" for i in range(6)]
@@ -238,9 +238,9 @@ def test_labels_are_called_by_their_columns(birds, change, message):
 
 
 def test_names_are_put_in_as_they_are():
-    said = in_names("concept_val has the value 'x'. Group (main=a, concept=b) has 1.", r"\\1", ["g[0]"])
+    said = with_column_names("concept_val has the value 'x'. Group (main=a, concept=b) has 1.", r"\\1", ["g[0]"])
     assert said == r"g[0] of the validation rows has the value 'x'. Group (\\1=a, g[0]=b) has 1."
-    said = in_names("g[0]=b: y=a: too few: group (main=a, concept=rest) has 1.", r"\\1", ["h", "g[0]"])
+    said = with_column_names("g[0]=b: y=a: too few: group (main=a, concept=rest) has 1.", r"\\1", ["h", "g[0]"])
     assert said == r"g[0]=b: \\1=a: too few: group (\\1=a, g[0]=rest) has 1."
 
 

@@ -1,31 +1,39 @@
-"""Tables from files (``.npy``, ``.npz``, ``.csv``, ``.parquet``), folders of them, and from embedding stores."""
+"""Tables read from files, folders of them and embedding stores, and written to files.
+
+::
+
+    .npy .npz .csv .parquet ─┐
+                             ├─ read_table ──▶ Table ── write_rows ──▶ .npy .npz .csv .parquet
+    embedding store ─────────┘
+"""
 
 from __future__ import annotations
 
 import csv
 import glob
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
+from lzma import LZMAError
 from pathlib import Path
 from typing import Any, NoReturn
+from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 import numpy as np
 
+from unspur._extras import require
+from unspur._memory import available_memory
+from unspur._reading import brief, require_npy
 from unspur._typing import Array, FloatArray
 from unspur.embed.examples import label_column
 from unspur.embed.store import MANIFEST, PROGRESS, ROWS, EmbeddingStore
 from unspur.exceptions import InputError, NotFiniteError
-from unspur.io.npz import read_arrays
+from unspur.io.artifact import atomic
 from unspur.io.parquet import read_parquet, stored_parquet
-from unspur.io.table import (
-    KINDS,
-    Table,
-    load_npy,
-    no_features,
-    require_known,
-)
+from unspur.io.table import KINDS, Table, load_npy, no_features, require_known, words_of
 from unspur.rows import Columns, MemoryRows, StoredRows
+from unspur.rows.budget import in_words
 from unspur.rows.memmap import StoredNpy
 from unspur.rows.names import PARQUET, first_line, listed, require_distinct, require_labels, separator, some
 from unspur.rows.opening import find_files, parquet_below
@@ -34,7 +42,7 @@ from unspur.solvers.statistics import ColumnFaults
 #: How programs write that a value is not there, besides leaving the cell empty; those of pandas, R and spreadsheets.
 NOT_THERE = frozenset(("NA", "<NA>", "#NA", "N/A", "n/a", "#N/A", "NaN", "nan", "-NaN", "-nan", "NULL", "null", "None"))
 #: Characters of a field that a message shows.
-LONGEST = 40
+MAX_VALUE_SHOWN = 40
 
 
 def read_table(
@@ -120,7 +128,7 @@ def with_gaps(table: Table, names: Sequence[str]) -> tuple[Table, list[str]]:
         for word in sorted(words - gaps):
             bare.setdefault("".join(word.split()), []).append(word)
         if alike := next((group for group in bare.values() if len(group) > 1), None):
-            said = [repr(word[:LONGEST]) for word in alike[:5]]
+            said = [repr(word[:MAX_VALUE_SHOWN]) for word in alike[:5]]
             notes.append(f"{name} in {table.path} has {' and '.join(said)}, classes that differ by white space alone.")
     return replace(table, columns=columns), notes
 
@@ -258,7 +266,7 @@ def _refuse_text(path: Path, names: dict[int, str], row: int, lines: Iterable[li
             if name not in found and i < len(line) and _number(line[i]) is None:
                 found[name] = line[i]
     (first, value), *others = found.items()
-    shown = value if len(value) <= LONGEST else f"{value[: LONGEST - 1]}…"
+    shown = value if len(value) <= MAX_VALUE_SHOWN else f"{value[: MAX_VALUE_SHOWN - 1]}…"
     decimal = _number(value.replace(",", ".")) is not None
     also = f" (nor is all of {some([name for name, _ in others])})" if others else ""
     raise InputError(
@@ -275,3 +283,125 @@ def _with_gaps(fields: list[str]) -> Array:
     column = np.full(len(fields), None, dtype=object)
     column[[field != "" for field in fields]] = known.tolist()
     return column
+
+
+#: How many times smaller the usual ways to pack can make something: more is a lie about its size.
+MOST_PACKED = {ZIP_STORED: 1, ZIP_DEFLATED: 1100}
+#: What unpacking something damaged raises; an encrypted member is a RuntimeError.
+_DAMAGE = (ValueError, EOFError, OSError, RuntimeError, NotImplementedError, BadZipFile, zlib.error, LZMAError)
+
+
+def read_arrays(path: Path, ignore: tuple[str, ...]) -> dict[str, Array]:
+    """All arrays by name but those to ignore."""
+    try:
+        with ZipFile(path) as archive:
+            members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+            if len(members) < len(archive.infolist()):
+                raise ValueError("it has several arrays of the same name")
+            require_known(path, list(members), ignore)
+            wanted = {name: info for name, info in members.items() if name not in ignore}
+            _require_memory(path, wanted.values())
+            return {name: _unpacked(archive, info) for name, info in wanted.items()}
+    except InputError:
+        raise
+    except MemoryError as error:
+        raise InputError(f"{path} does not fit into memory. Write its rows as .npy, and pass --memory 1GB.") from error
+    except _DAMAGE as error:
+        raise InputError(f"{path} cannot be read as a .npz file: {brief(error) or type(error).__name__}.") from error
+
+
+def _unpacked(archive: ZipFile, info: ZipInfo) -> Array:
+    size = info.file_size
+    if size > MOST_PACKED.get(info.compress_type, size) * max(1, info.compress_size):
+        raise ValueError(f"{info.filename!r} claims {size:,} bytes, more than {info.compress_size:,} packed ones hold")
+    try:
+        with archive.open(info) as file:
+            require_npy(file, size)
+        with archive.open(info) as file:
+            return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
+    except ValueError as error:
+        raise ValueError(f"{info.filename!r}: {error}") from error
+
+
+def _require_memory(path: Path, members: Iterable[ZipInfo]) -> None:
+    """Refuse what would take more than half of the memory there is, before it is unpacked."""
+    size, free = sum(info.file_size for info in members), available_memory()
+    if free is not None and size > free / 2:
+        largest = [info.filename for info in sorted(members, key=lambda info: -info.file_size)]
+        raise InputError(
+            f"{path} would take {in_words(size)} of the {in_words(free)} of memory that are free (largest: "
+            f"{some(largest[:2])}). Write its rows as .npy, and pass --memory 1GB to leave them there."
+        )
+
+
+def write_rows(table: Table, output: str | Path, *, overwrite: bool = False) -> None:
+    """Write rows and labels to a file of the kind its name says."""
+    output = Path(output)
+    kind = output.suffix.lower()
+    if kind not in KINDS:
+        raise InputError(f"{output}: unknown kind of file; known are {', '.join(KINDS)}.")
+    written = replace(table, features=table.features or [f"z{i}" for i in range(table.Z.shape[1])])
+    if kind in (".csv", *PARQUET):
+        assert written.features is not None
+        odd = [name for name, column in table.columns.items() if column.shape != (len(table.Z),)]
+        if odd:
+            raise InputError(f"{output}: {some(odd)} has not one value per row. Use --ignore, or write .npz.")
+        clash = [name for name in table.columns if name in written.features]
+        if clash:
+            raise InputError(f"{output}: {some(clash)} is the name of a label and of a feature. Rename one.")
+    if kind == ".npz" and table.array in table.columns:
+        raise InputError(
+            f"{output}: {table.array!r} is the name of a label and, in a .npz, of the rows. Rename the label, or write "
+            ".csv or .parquet."
+        )
+    writers = {".npy": _write_npy, ".npz": _write_npz, ".csv": _write_csv, **dict.fromkeys(PARQUET, _write_parquet)}
+    with atomic(output, overwrite=overwrite) as temporary:
+        writers[kind](written, temporary)
+
+
+def _write_npy(table: Table, path: Path) -> None:
+    with path.open("wb") as file:  # a name would get .npy appended
+        np.save(file, table.Z, allow_pickle=False)
+
+
+def _write_npz(table: Table, path: Path) -> None:
+    arrays = {table.array: table.Z, **{name: _without_objects(column) for name, column in table.columns.items()}}
+    with ZipFile(path, "w") as archive:  # numpy.savez has names of its own that arrays cannot have
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, np.asanyarray(array), allow_pickle=False)
+
+
+def _without_objects(column: Array) -> Array:
+    """A label column as .npz can hold it: numbers with gaps as NaN, others with gaps as texts, empty ones for gaps.
+
+    Others are also whole numbers that floating-point ones cannot tell from their neighbours.
+    """
+    if column.dtype != object:
+        return column
+    gaps = [value is None or value != value for value in column]
+    known = [value for value, gap in zip(column, gaps, strict=True) if not gap]
+    if all(isinstance(value, int | float | np.number) and float(value) == value for value in known):
+        return np.array([np.nan if gap else value for value, gap in zip(column, gaps, strict=True)], dtype=np.float64)
+    return np.array(["" if gap else str(value) for value, gap in zip(column, gaps, strict=True)])
+
+
+def _write_csv(table: Table, path: Path) -> None:
+    assert table.features is not None
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow([*table.columns, *table.features])
+        labels = [words_of(column) for column in table.columns.values()]
+        for i, row in enumerate(table.Z):
+            writer.writerow([*(label[i] for label in labels), *row.tolist()])
+
+
+def _write_parquet(table: Table, path: Path) -> None:
+    require("Parquet files need", "pyarrow")
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    assert table.features is not None
+    columns = {name: pa.array(column, from_pandas=True) for name, column in table.columns.items()}
+    columns |= {name: pa.array(np.ascontiguousarray(table.Z[:, i])) for i, name in enumerate(table.features)}
+    parquet.write_table(pa.table(columns), path)

@@ -1,0 +1,35 @@
+"""Old names that still work for one release, with a warning that says the new one."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def renamed_attributes(module: str, names: Mapping[str, str], removed_in: str) -> Callable[[str], Any]:
+    """The ``__getattr__`` of a module, which answers to old names of what it holds.
+
+    Parameters
+    ----------
+    module : its name, ``__name__``.
+    names : old name -> new name.
+    removed_in : the version without the old names.
+
+    Examples
+    --------
+    >>> __getattr__ = renamed_attributes(__name__, {"find": "measure"}, removed_in="0.3")
+    """
+
+    def __getattr__(name: str) -> Any:  # noqa: N807 — it is assigned under this name
+        if name not in names:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        warnings.warn(
+            f"{module}.{name} is now {module}.{names[name]}; the old name goes with version {removed_in}.",
+            FutureWarning,
+            stacklevel=2,
+        )
+        return getattr(sys.modules[module], names[name])
+
+    return __getattr__

@@ -1,0 +1,291 @@
+"""Options that verbs share, and what is refused of them before anything is read.
+
+Nothing heavy is imported before it is used: a shell that completes options imports this module too.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
+
+import click
+
+from unspur.cli.completion import columns_of
+
+#: Columns and the values they must have.
+Conditions: TypeAlias = tuple[tuple[str, str], ...]
+F = TypeVar("F", bound=Callable[..., Any])
+Correction: TypeAlias = Literal["none", "looks"]
+Balance: TypeAlias = Literal["none", "concept", "main", "group"]
+#: "auto" compares the other two.
+Orthogonality: TypeAlias = Literal["weights", "scores", "auto"]
+Solver: TypeAlias = Literal["exact", "sgd"]
+#: One file, or several.
+Named = TypeVar("Named", str, tuple[str, ...])
+
+
+def in_order(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Several options as one, in this order in the help."""
+
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def with_default(name: str, default: Any, text: str, **more: Any) -> Callable[[F], F]:
+    """An option whose help shows its default."""
+    return click.option(name, default=default, show_default=True, help=text, **more)
+
+
+class LocalPath(click.Path):
+    """A file or folder of this machine; a URL, which would be taken for one, is refused."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path as click gives it."""
+        if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", str(value)):
+            self.fail(
+                f"{value} is a URL; the command line reads and writes local paths. Copy or mount it, or use Python, "
+                "where rows may come from URLs: JSE().fit(da.from_zarr(url), …) with import dask.array as da.",
+                param,
+                ctx,
+            )
+        return super().convert(value, param, ctx)
+
+
+def ignore_option(text: str) -> Callable[[F], F]:
+    """The option that says which columns are left out."""
+    return click.option(
+        "--ignore", multiple=True, metavar="NAME", shell_complete=columns_of("file", "files"), help=text
+    )
+
+
+def _require_two_labels(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> None:
+    """The value of --main or --concept must not be that of the other as well."""
+    other = ctx.params.get("concept" if parameter.name == "main" else "main")
+    if both := set(given) & set(other if isinstance(other, tuple) else (other,)):
+        raise click.UsageError(
+            f"--main and --concept both name {min(both)!r}; what is kept cannot be what is removed. Name two labels.",
+            ctx=ctx,
+        )
+
+
+def given_once(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> str | None:  # noqa: ARG001
+    """A callback for options of which the last would win in silence if there were two."""
+    if len(given) > 1:
+        raise click.BadParameter(f"it is given {len(given)} times ({', '.join(given)}); give one.")
+    return given[0] if given else None
+
+
+#: The option that says which rows belong together.
+cluster_option = click.option(
+    "--cluster",
+    "clusters",
+    multiple=True,
+    callback=given_once,
+    metavar="NAME",
+    shell_complete=columns_of("file", "files"),
+    help="Rows with the same value belong together (one film, one person): held out together, counted once.",
+)
+
+
+def _distinct_concepts(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    """Names that may be several, each of them once."""
+    if twice := [name for name in given if given.count(name) > 1]:
+        raise click.BadParameter(f"{twice[0]} is given twice.")
+    _require_two_labels(ctx, parameter, given)
+    return given
+
+
+def _one_main_label(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> str | None:
+    """One name."""
+    name = given_once(ctx, parameter, given)
+    _require_two_labels(ctx, parameter, given)
+    return name
+
+
+#: Options that say which columns or arrays are the labels.
+label_options = in_order(
+    click.option(
+        "--main",
+        "main",
+        required=True,
+        multiple=True,
+        metavar="NAME",
+        callback=_one_main_label,
+        shell_complete=columns_of("file", "files"),
+        help="Main-task label: a column, an array of the .npz, or a .npy file.",
+    ),
+    click.option(
+        "--concept",
+        required=True,
+        multiple=True,
+        metavar="NAME",
+        callback=_distinct_concepts,
+        shell_complete=columns_of("file", "files"),
+        help="Concept to remove, given the same way; may be repeated.",
+    ),
+    ignore_option("A column that is neither feature nor label; may be repeated."),
+    click.option(
+        "--missing-concept",
+        help="Value of a concept that means not known, besides empty cells and NaN, NA, None or null.",
+    ),
+)
+
+
+def _conditions(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> Conditions:  # noqa: ARG001
+    for text in given:
+        if "=" not in text.lstrip("="):
+            raise click.BadParameter(f"{text!r} is not of the form COLUMN=VALUE, such as split=train.")
+    return tuple((name, value) for name, _, value in (text.partition("=") for text in given))
+
+
+def where_option(of: str | None = None) -> Callable[[F], F]:
+    """The option that chooses rows of FILE; with `of` ("test"), rows of the file that option names."""
+    text = f"Only rows of the --{of} file (of FILE, if none is given)" if of else "Only rows of FILE"
+    return click.option(
+        f"--{of}-where" if of else "--where",
+        multiple=True,
+        metavar="COLUMN=VALUE",
+        callback=_conditions,
+        help=f"{text} that have this value; may be repeated.",
+    )
+
+
+def other_file(
+    file: Named, other: str | None, where: Conditions, other_where: Conditions, option: str
+) -> Named | str | None:
+    """Where test or validation rows come from: the file that was named, or other rows of FILE."""
+    if other is not None or not other_where:
+        return other
+    if not where:
+        raise click.UsageError(f"--{option}-where takes rows of FILE; say with --where which rows are the others.")
+    return file
+
+
+def refuse_input_as_output(output: str, *inputs: str | None) -> None:
+    """Results never replace what they were made from, nor get among it."""
+    from unspur.embed.store import MANIFEST
+    from unspur.exceptions import InputError
+    from unspur.rows.names import PARQUET
+
+    for name in inputs:
+        if name is not None and Path(name).exists() and Path(output).exists() and Path(output).samefile(name):
+            raise InputError(f"--output {output} is an input file; choose another name.")
+        above = Path(output).resolve().parents
+        # Parquet files are found at any depth, others only where they lie.
+        above = above if Path(output).suffix.lower() in PARQUET else above[:1]
+        if name is not None and Path(name).is_dir() and Path(name).resolve() in above:
+            kind = "embedding store" if (Path(name) / MANIFEST).exists() else "folder of the rows,"
+            raise InputError(f"--output {output} lies in the {kind} {name}; choose another place.")
+
+
+def require_removal_name(path: str, option: str) -> None:
+    """Raise unless a file for a removal is called like one, or has no ending: other endings promise other contents."""
+    ending = Path(path).suffix
+    if ending.lower() not in ("", ".safetensors"):
+        raise click.UsageError(
+            f"{option} {path}: a removal is written as a .safetensors file, and not as {ending}. Name it "
+            f"{Path(path).with_suffix('.safetensors')}."
+        )
+
+
+def _memory_size(ctx: click.Context, parameter: click.Parameter, given: str | None) -> str | None:  # noqa: ARG001
+    if given is not None:
+        from unspur.exceptions import InputError
+        from unspur.rows.budget import as_bytes
+
+        try:
+            as_bytes(given)
+        except InputError as error:
+            raise click.BadParameter(str(error)) from None
+    return given
+
+
+memory_option = click.option(
+    "--memory",
+    metavar="SIZE",
+    callback=_memory_size,
+    help="Leave rows in their files (.npy, Parquet, stores) and use this much memory for them, such as 1GB.",
+)
+scratch_option = click.option(
+    "--scratch",
+    type=LocalPath(),
+    metavar="FOLDER",
+    help="With --memory: where temporary files go, and a decoded copy of Parquet rows, which makes passes faster.",
+)
+outside_option = click.option(
+    "--allow-outside", is_flag=True, help="Let a table name pictures outside of their folder (.., /, or links out)."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
+force_option = click.option("--force", is_flag=True, help="Replace the output if it exists.")
+seed_option = with_default("--seed", 0, "Random seed.", type=click.IntRange(0, 2**32 - 1))
+test_option = click.option(
+    "--test", "test_file", type=LocalPath(), help="File with test rows; else 30 % of each group of FILE."
+)
+
+
+def _number_or_auto(ctx: click.Context, parameter: click.Parameter, value: str) -> Any:  # noqa: ARG001
+    if value == "auto":
+        return value
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise click.BadParameter(f"{value!r} is neither a number nor 'auto'.")
+    return number
+
+
+def _folds(ctx: click.Context, parameter: click.Parameter, value: int) -> int:  # noqa: ARG001
+    if value == 1:
+        raise click.BadParameter("one fold cannot be cross-fitted; use 0 or at least 2.")
+    return value
+
+
+#: Options of a fit by the parameters that they set.
+_FITTING_OPTIONS = {
+    "cv": with_default("--cv", 5, "Folds to cross-fit in; 0 holds out 20 %.", type=click.IntRange(0), callback=_folds),
+    "smallest_group": with_default(
+        "--smallest-group",
+        10,
+        "Fewest held-out rows of each group (main, concept) for it to be tested.",
+        type=click.IntRange(2),
+    ),
+    "significance_level": with_default(
+        "--significance-level",
+        0.05,
+        "Chance at which a test may accept a useless direction.",
+        type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    ),
+    "correction": with_default(
+        "--correction",
+        "none",
+        "What that is for: each test, or all of a fit together.",
+        type=click.Choice(get_args(Correction)),
+    ),
+    "delta": with_default("--delta", "0", "Shift of the second test, or auto.", callback=_number_or_auto),
+    "weight_decay": with_default("--weight-decay", "auto", "Penalty, or auto.", callback=_number_or_auto),
+    "balance": with_default(
+        "--balance", "group", "Classes that get equal weight.", type=click.Choice(get_args(Balance))
+    ),
+    "orthogonality": with_default(
+        "--orthogonality",
+        "weights",
+        "What of the two labels is orthogonal; auto: the lower loss on rows held out.",
+        type=click.Choice(get_args(Orthogonality)),
+    ),
+    "solver": with_default(
+        "--solver", "exact", "How a pair is estimated; sgd is the paper's.", type=click.Choice(get_args(Solver))
+    ),
+    "max_spurious": click.option("--max-spurious", type=click.IntRange(0), help="Most directions to remove."),
+    "max_pairs": with_default("--max-pairs", 500, "Most pairs of directions to estimate.", type=click.IntRange(1)),
+}
+FITTING_PARAMETERS = tuple(_FITTING_OPTIONS)
+#: The options of a fit.
+fitting_options = in_order(*_FITTING_OPTIONS.values())

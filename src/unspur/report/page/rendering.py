@@ -1,0 +1,218 @@
+"""One HTML file from findings: words, tables and pictures, and a scatter to look around in. It loads nothing."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from importlib.resources import files
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from unspur._extras import require
+from unspur._version import __version__
+from unspur.io.artifact import atomic, refuse_existing
+from unspur.report.page import formatting
+from unspur.report.page.charts import (
+    accuracy_table,
+    concept_name,
+    group_path,
+    leaks,
+    palette,
+    penalty_table,
+    series_path,
+    tiles,
+)
+from unspur.report.page.examples import by_role, choice_of_axes, extreme_rows, meanings, pixel_rows, saliency_rows
+from unspur.report.page.formatting import with_short_names
+from unspur.report.page.ladder import ladders
+from unspur.report.page.packing import (
+    axes_that_fit,
+    first_pair,
+    group_means,
+    packed,
+    require_pillow,
+    safe_json,
+    score_digits,
+    sheet,
+    shrunk,
+)
+from unspur.report.page.verdict import further, sentences, subspaces
+from unspur.report.results import Findings
+
+#: Characters a page may have, and what thumbnails get of what the rest leaves: no more, and no less.
+MAX_PAGE_BYTES, MAX_THUMBNAIL_BYTES, MIN_THUMBNAIL_BYTES = 2_900_000, 1_400_000, 300_000
+_STYLE = "page.css"
+#: Read one after the other into one function.
+_SCRIPTS = ("data.js", "plane.js", "drawing.js", "picking.js", "controls.js", "copying.js")
+
+
+def render(findings: Findings, *, title: str | None = None) -> str:
+    """The page as text; the same findings give the same text."""
+    environment, findings = _environment(), with_short_names(findings)
+    style = _read(_STYLE) + palette(len(findings.groups), [judged.name for judged in findings.judged])
+    script = "(() => {\n'use strict';\n" + "\n".join(_read(name) for name in _SCRIPTS) + "\n})();"
+    pictures = _pictures(findings)
+    axes = axes_that_fit(findings)
+    x, y = first_pair(findings, axes)
+    parts: dict[str, Any] = {
+        "findings": findings,
+        "title": title or _title(findings),
+        "policy": _policy(style, script),
+        "style": style,
+        "script": script,
+        "sentences": sentences(findings),
+        "further": further(findings),
+        "tiles": tiles(findings),
+        "accuracy": accuracy_table(findings),
+        "penalties": penalty_table(findings),
+        "ladders": ladders(findings),
+        "level": f"{100 * findings.significance_level:g}",
+        "leaks": leaks(findings),
+        "subspaces": subspaces(findings),
+        "axes": [(place, findings.view.axes[k]) for place, k in enumerate(axes)],
+        "first": (x, y),
+        "means": group_means(findings, axes),
+        "digits": score_digits(findings, axes),
+        "axis_choice": choice_of_axes(findings, axes),
+        "meanings": by_role(findings, meanings(findings, pictures)),
+        "pixels": pixel_rows(findings),
+        "saliency": saliency_rows(findings),
+        "covariance": [
+            (formatting.clipped(concept_name(findings, n), 80), left)
+            for n, left in findings.certificate.covariance_left.items()
+        ],
+        "version": __version__,
+    }
+    template = environment.get_template("page.html.jinja")
+    rest = len(template.render(**parts, sheet=None, data=safe_json(packed(findings, axes, None))).encode())
+    budget = min(MAX_THUMBNAIL_BYTES, max(MIN_THUMBNAIL_BYTES, MAX_PAGE_BYTES - rest))
+    thumbnails = sheet([pictures[row] for row in findings.shown.tolist() if row in pictures], budget)
+    page: str = template.render(**parts, sheet=thumbnails, data=safe_json(packed(findings, axes, thumbnails)))
+    return page.lstrip()
+
+
+def _title(findings: Findings) -> str:
+    concepts = formatting.listed([formatting.named(name) for name in findings.concepts])
+    return f"Removing {concepts}, keeping {formatting.named(findings.main)}"
+
+
+def _pictures(findings: Findings) -> dict[int, Any]:
+    """Small pictures of all rows that are shown, by number."""
+    if any(part is not None for part in (findings.content, findings.pixels, findings.saliency)):
+        require_pillow()
+    if findings.content is None or findings.content.kind != "image":
+        return {}
+    return shrunk(findings.content, findings.shown.tolist(), extreme_rows(findings))
+
+
+def _environment() -> Any:
+    """Templates that escape whatever they are given."""
+    require("The report needs", "jinja2")
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_read),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_without_controls,
+    )
+    environment.filters |= {
+        "count": formatting.count,
+        "percent": formatting.percent,
+        "plural": formatting.plural,
+        "score": formatting.score,
+        "capital": formatting.capital,
+        "named": formatting.named,
+    }
+    environment.globals |= {"group_path": group_path, "series_path": series_path, "listed": formatting.listed}
+    return environment
+
+
+def _without_controls(value: Any) -> Any:
+    """Names and texts without what no page should hold; what was rendered before stays."""
+    return formatting.fit(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
+
+
+def _read(name: str) -> str:
+    return files(__package__).joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def _policy(style: str, script: str) -> str:
+    """A content security policy that allows this very style and script, and pictures inside of the page."""
+    style_hash, script_hash = (
+        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)
+    )
+    return (
+        f"default-src 'none'; img-src data:; style-src 'sha256-{style_hash}'; script-src 'sha256-{script_hash}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def build(
+    remover: Any,
+    train: Any,
+    test: Any,
+    path: str | PathLike[str],
+    *,
+    title: str | None = None,
+    overwrite: bool = False,
+    **options: Any,
+) -> Path:
+    """Measure what a fitted removal does, and write it down as a page that opens in a browser, without a network.
+
+    Parameters
+    ----------
+    remover : a fitted remover of this package.
+    train, test : rows with their labels, tuples (Z, y, concept); last layers are trained on the first, and all is
+        measured on the second, which the removal should not have seen.
+    path : where the page goes; a file that is there is kept unless `overwrite`.
+    title : of the page.
+    **options : of `unspur.report.measuring`: names of the labels (`main`, `concept`), `validation` rows, other methods
+        to `compare` with, `pictures` or `texts` of the test rows, an `encoder` to show where it looks, and more.
+
+    Returns
+    -------
+    The path.
+
+    Examples
+    --------
+    >>> from unspur import JSE
+    >>> from unspur.datasets import make_toy
+    >>> from unspur.report import build
+    >>> train = make_toy(2000, rho=0.8, random_state=0)
+    >>> test = make_toy(2000, rho=0.0, random_state=1)
+    >>> jse = JSE(random_state=0).fit(train.Z, train.y, concept=train.concept)
+    >>> build(
+    ...     jse,
+    ...     (train.Z, train.y, train.concept),
+    ...     (test.Z, test.y, test.concept),
+    ...     "report.html",
+    ...     main="bird",
+    ...     concept="background",
+    ...     compare=["LEACE", "GroupWeighted"],
+    ... )  # doctest: +SKIP
+    PosixPath('report.html')
+    """
+    check_page(path, overwrite=overwrite)
+    from unspur.report import measure
+
+    return write_page(measure(remover, train, test, **options), path, title=title, overwrite=overwrite)
+
+
+def check_page(path: str | PathLike[str], *, overwrite: bool = False) -> None:
+    """Whether a page can be written there, before anything is computed: minutes of work must not end in an error."""
+    refuse_existing(path, overwrite=overwrite)
+    require("The report needs", "jinja2")
+
+
+def write_page(findings: Any, path: str | PathLike[str], *, title: str | None = None, overwrite: bool = False) -> Path:
+    """Write the page of findings; a process that is killed leaves none, or the one that was there."""
+    from unspur.report.page import render
+
+    page = render(findings, title=title)
+    with atomic(path, overwrite=overwrite) as temporary:
+        temporary.write_text(page, encoding="utf-8")
+    return Path(path)
