@@ -60,7 +60,7 @@ def main() -> None:
     while (waiting or running) and time.monotonic() < end:
         while waiting and len(running) < given.jobs:
             arguments = waiting.pop()
-            command = [sys.executable, "-m", "unspur", "finetune", *arguments, "--root", str(given.root), "--embeddings",
+            command = [sys.executable, "-m", "unspur_paper", "finetune", *arguments, "--root", str(given.root), "--embeddings",
                        str(given.embeddings), "--workers", str(given.workers), "--json"]  # fmt: skip
             running[" ".join(arguments)] = (
                 subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True), time.monotonic()

@@ -16,12 +16,12 @@ pytest.importorskip("PIL")
 from PIL import Image
 
 from reproduction.tests.datasets.birds import lay_birds, lay_scenes
-from unspur.cli import main
 from unspur.embed import store as layout
 from unspur.embed.images import opacity
 from unspur.embed.reduction import Reduction
 from unspur.exceptions import ArtifactError, InputError
 from unspur.report.overlays import COLOURS, laid_over, outlined
+from unspur_paper.cli import main
 from unspur_paper.datasets.selected import birds_at
 from unspur_paper.datasets.waterbirds import Composites
 from unspur_paper.experiments.cells import data_digest

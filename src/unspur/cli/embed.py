@@ -11,6 +11,7 @@ from typing import Any, TypeVar, get_args
 import click
 import numpy as np
 
+from unspur._extras import REPRODUCTION
 from unspur.cli.common import LocalPath, echo_json, force_option, json_option, outside_option, seed_option
 from unspur.cli.completion import one_of
 from unspur.cli.words import say, say_command, say_where
@@ -87,7 +88,7 @@ def embed_command(
         raise click.UsageError("Name a SOURCE and an --encoder, or --list the encoders.")
     published = source in source_names()
     if not published and Path(source).suffix.lower() != ".csv":
-        known = ", ".join(source_names()) or "none: published datasets come with the reproduction"
+        known = ", ".join(source_names()) or f"none is installed; those of the paper: {REPRODUCTION}"
         raise click.UsageError(f"There is no source {source!r}. Give a .csv file, or a published dataset ({known}).")
     if not published and not Path(source).exists():
         raise InputError(f"There is no file {source}.")

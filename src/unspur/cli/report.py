@@ -35,7 +35,7 @@ from unspur.cli.completion import column_names, columns_of
 from unspur.cli.fitting import FITTING, fitted_jse, fitting_options
 from unspur.cli.looking import look_at, say_left_out
 from unspur.cli.parts import divided, flattered, of_other_labels, read_like, require_other_clusters, rows_of
-from unspur.cli.shown import is_column, shown
+from unspur.cli.shown import is_column, refuse_unread_dataset, shown
 from unspur.cli.words import say, say_where
 from unspur.compare import HEADS, REMOVERS
 
@@ -217,6 +217,8 @@ def _aside(show: str | None, path: str | None, *, needed: bool) -> tuple[str, ..
     """The column to show, which is no feature, if it is one; of files whose rows are not shown, if they have it."""
     if show is None or path is None or not is_column(show):
         return ()
+    if needed:
+        refuse_unread_dataset(show, Path(path))
     return (show,) if needed or show in column_names(path) else ()
 
 

@@ -21,6 +21,18 @@ def is_column(show: str | None) -> bool:
     return show is not None and show not in source_names() and Path(show).suffix.lower() != ".csv"
 
 
+def refuse_unread_dataset(show: str, rows: Path) -> None:
+    """Refuse the name of the dataset that a store was made of, where no installed package can read it."""
+    from unspur._extras import REPRODUCTION
+    from unspur.embed.store import MANIFEST, read_manifest
+
+    if (rows / MANIFEST).exists() and read_manifest(rows)["dataset"]["name"] == show:
+        raise click.UsageError(
+            f"{rows} was made of {show}, which no installed package can read. Datasets of the paper come with the "
+            f"reproduction: {REPRODUCTION}."
+        )
+
+
 def shown(show: str, table: Table, root: Path | None, *, allow_outside: bool = False) -> dict[str, Any]:
     """Pictures or texts of the rows of a table, as arguments of `find`.
 
