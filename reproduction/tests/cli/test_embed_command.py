@@ -28,7 +28,8 @@ def test_waterbirds_go_where_experiments_look_for_them(birds, tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     command = ["embed", "waterbirds", "--root", birds, "--encoder", "grey-50"]
     said = paper(*command)
-    assert "Next: unspur-paper reproduce waterbirds-ood --runs 1 --embeddings unspur-embeddings" in said
+    following = "Next: unspur-paper reproduce waterbirds-ood --runs 1 --embeddings unspur-embeddings"
+    assert following in " ".join(said.replace("\\\n", "").split())
     paper(*command, "--seed", 1)
     folder = tmp_path / "unspur-embeddings" / "waterbirds" / "grey-50"
     first, other = (EmbeddingStore.open(folder / f"seed-{seed}") for seed in (0, 1))

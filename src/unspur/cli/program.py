@@ -103,9 +103,7 @@ class Program(click.Group):
             if name in self.moved:
                 from unspur._extras import REPRODUCTION
 
-                ctx.fail(
-                    f"{name!r} went to the reproduction: {self.moved[name]} {name}. To install it: {REPRODUCTION}."
-                )
+                ctx.fail(f"{name!r} went to the reproduction: {self.moved[name]} {name}. Install it: {REPRODUCTION}.")
             near = get_close_matches(name.lower(), self.list_commands(ctx), n=1)
             ctx.fail(f"There is no verb {name!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
         return super().resolve_command(ctx, args)
