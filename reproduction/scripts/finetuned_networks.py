@@ -1,6 +1,6 @@
 """Train every network that the experiments on fine-tuned networks read, several at a time.
 
-    python benchmarks/finetuned_networks.py --root DATA --embeddings unspur-embeddings --jobs 8
+    python reproduction/scripts/finetuned_networks.py --root DATA --embeddings unspur-embeddings --jobs 8
 
 DATA holds CUB_200_2011, scenes and multinli_1.0. Finished networks are skipped, and those that were stopped go on, so the
 command can be given again. On one GPU several at a time pay off: batches of 32 leave most of it idle.

@@ -1,6 +1,6 @@
 """The report of real birds: every bird pasted on land or water, at the strength of Waterbirds, by a frozen network.
 
-    python benchmarks/report_birds.py --root data --embeddings unspur-embeddings --output report-birds.html
+    python reproduction/scripts/report_birds.py --root data --embeddings unspur-embeddings --output report-birds.html
 
 Needs the birds and scenes of docs/datasets.md in --root, and the store that `unspur-paper embed waterbirds --root data
 --encoder efficientnet-lite0` makes. Training birds are on their own background in 95 % of pictures, test birds in half

@@ -128,7 +128,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     assert drawn.get_layout_engine() is engine
 
 
-@pytest.mark.parametrize("name", ["subspaces", "ladder", "bars", "ood"])
+@pytest.mark.parametrize("name", ["subspaces", "ladder", "bars", "curves"])
 def test_eps_has_nothing_transparent_and_the_figure_keeps_its_own_colours(name, tmp_path, caplog):
     drawn = EVERY[name]()
     for text in drawn.findobj(Text):
@@ -231,7 +231,7 @@ def test_width_is_a_name_or_inches():
 # All of them ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["bars", "lines", "maps", "plane", "rungs", "summaries", "writing"])
+@pytest.mark.parametrize("name", ["bars", "lines", "maps", "plane", "rungs", "writing"])
 def test_docstring_examples_run(name):
     module = importlib.import_module(f"unspur.report.figures.{name}")
     result = doctest.testmod(module, optionflags=doctest.ELLIPSIS)
