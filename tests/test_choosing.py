@@ -11,7 +11,7 @@ from unspur.compare import choose_head, compare
 from unspur.datasets import make_toy
 from unspur.heads.base import fit_path
 from unspur.metrics import group_accuracy
-from unspur.report import measure
+from unspur.report.measuring import measure
 from unspur.selection import (
     PAPER_PENALTIES,
     PENALTIES,

@@ -3,7 +3,7 @@
 import pytest
 
 import unspur.report
-from unspur.report import measure
+from unspur.report.measuring import measure
 
 
 def test_the_old_name_of_measure_works_and_warns():

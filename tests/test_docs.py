@@ -5,6 +5,7 @@ import re
 import shlex
 import sys
 import warnings
+from contextlib import chdir
 from pathlib import Path
 
 import click
@@ -17,7 +18,6 @@ from tests.probing import quick_probes
 from unspur.cli import main
 from unspur.datasets import make_toy
 from unspur.exceptions import NothingRemovedWarning, TaskLostWarning
-from unspur_paper.cli import main as paper
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -28,8 +28,6 @@ PAGES = [
     for page in sorted(DOCS.rglob("*.md"))
     if not any(page.relative_to(DOCS).as_posix().startswith(written) for written in WRITTEN)
 ]
-#: Run by tests of their own, in test_readme.py.
-ELSEWHERE = {"experiments.md"}
 #: Blocks of Python that need what a test has not; a page that is not named here has none.
 NOT_RUN = {"big-data.md": 4, "guides/huggingface.md": 2, "guides/timm.md": 2}
 #: Pages whose commands are run as well, after the Python above them.
@@ -65,21 +63,18 @@ def prepared(page: str, folder: Path) -> dict[str, object]:
     return {"Z": toy.Z, "y": toy.y, "background": toy.concept}
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if name_of(page) not in ELSEWHERE], ids=name_of)
-def test_code_of_a_page_runs(page, tmp_path, monkeypatch):
-    name, names = name_of(page), {"__name__": "page"}
-    if not any(language == "python" for _, language, _ in blocks(page)):
-        return
-    monkeypatch.chdir(tmp_path)
-    names |= prepared(name, tmp_path)
-    skipped = 0
+def run_code(page: Path, folder: Path, *, reproduction: bool = False) -> int:
+    """Run the blocks of a page, those that import the reproduction only if asked; return how many are not to be run."""
+    name, skipped = name_of(page), 0
+    names = {"__name__": "page", **prepared(name, folder)}
     try:
-        with warnings.catch_warnings(), quick_probes():
+        with chdir(folder), warnings.catch_warnings(), quick_probes():
             for kind in (NothingRemovedWarning, TaskLostWarning):  # pages speak of them, and show them
                 warnings.simplefilter("ignore", kind)
             for to_run, language, text in blocks(page):
                 if language == "python" and to_run:
-                    exec(compile(text, name, "exec"), names)
+                    if reproduction or "unspur_paper" not in text:
+                        exec(compile(text, name, "exec"), names)
                 elif language == "python":
                     skipped += 1
                 elif name in COMMANDS_RUN:
@@ -88,7 +83,12 @@ def test_code_of_a_page_runs(page, tmp_path, monkeypatch):
                         assert result.exit_code == 0, (arguments, result.output)
     finally:
         sklearn.set_config(enable_metadata_routing=False)
-    assert skipped == NOT_RUN.get(name, 0)
+    return skipped
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if "```python" in page.read_text("utf-8")], ids=name_of)
+def test_code_of_a_page_runs(page, tmp_path):
+    assert run_code(page, tmp_path) == NOT_RUN.get(name_of(page), 0)
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.relative_to(ROOT).as_posix())
@@ -96,8 +96,6 @@ def test_commands_of_a_page_exist(page):
     for _, language, text in blocks(page):
         for arguments in commands(text) if language == "console" else []:
             require_valid(arguments)
-        for arguments in commands(text, "unspur-paper") if language == "console" else []:
-            require_valid(arguments, paper)
 
 
 def require_valid(arguments: list[str], program: click.Group = main) -> None:
@@ -126,11 +124,7 @@ def test_a_wrong_command_would_be_noticed(wrong):
 
 
 def test_pages_with_commands_were_found():
-    programs = ("unspur", "unspur-paper")
-    texts = [text for page in PAGES for _, _, text in blocks(page)]
-    found = [arguments for text in texts for program in programs for arguments in commands(text, program)]
-    assert len(found) > 60
-    assert ["embed", "waterbirds"] in [arguments[:2] for arguments in found]  # inside a loop
+    assert sum(len(commands(text)) for page in PAGES for _, _, text in blocks(page)) > 30
 
 
 def reference() -> set[str]:

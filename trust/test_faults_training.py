@@ -25,7 +25,8 @@ from trust.faults import (
 from trust.nursery import Fault
 
 PART = "faults"
-MODULES = ("trust.test_faults_training", "tests.embed.tiny", "reproduction.tests.networks.tuning")
+NETWORKS = "reproduction.tests.networks"
+MODULES = ("trust.test_faults_training", "tests.embed.tiny", f"{NETWORKS}.mapping", f"{NETWORKS}.tuning")
 EVERY_STEP = {"unspur_paper.networks.finetuning:NOTE_SECONDS": -1.0}
 
 
@@ -41,7 +42,8 @@ def train(model, folder):
 def keep_maps(folder):
     """Maps of 15 pictures."""
     import torch
-    from tests.embed.tiny import TinyConv, left_half, photographs
+    from reproduction.tests.networks.mapping import left_half, photographs
+    from tests.embed.tiny import TinyConv
 
     from unspur.embed.store import Reduction
     from unspur_paper.networks.maps import write_maps

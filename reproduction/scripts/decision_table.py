@@ -1,8 +1,8 @@
 """The tables inside docs/which-method.md, docs/limits.md and the guides, from the records in reproduction/results/; no number is typed in.
 
-    python benchmarks/decision_table.py        # write every table again
+    python reproduction/scripts/decision_table.py        # write every table again
 
-On a page a table stands between ``<!-- table NAME: python benchmarks/decision_table.py -->`` and ``<!-- end of table -->``; prose around
+On a page a table stands between ``<!-- table NAME: python reproduction/scripts/decision_table.py -->`` and ``<!-- end of table -->``; prose around
 it is left alone. Means over runs with standard errors in brackets; differences are run by run, on the same rows, with 95 % intervals by
 Student's t.
 """
@@ -28,7 +28,8 @@ from unspur_paper.experiments.reproduce import find_experiments
 ROOT = Path(__file__).parents[2]
 RESULTS, DOCS = ROOT / "reproduction" / "results", ROOT / "docs"
 MARKED = re.compile(
-    r"(<!-- table (?P<name>[\w-]+): python benchmarks/decision_table\.py -->\n).*?(\n<!-- end of table -->)", re.S
+    r"(<!-- table (?P<name>[\w-]+): python reproduction/scripts/decision_table\.py -->\n).*?(\n<!-- end of table -->)",
+    re.S,
 )
 WEIGHTS = {"none": "rows", "concept": "concept", "main": "task", "group": "groups"}
 #: Lines of a table of methods: (name on the page, experiment, method there); the first is what others are compared with.

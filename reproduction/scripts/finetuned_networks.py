@@ -1,6 +1,6 @@
 """Train every network that the experiments on fine-tuned networks read, several at a time.
 
-    python benchmarks/finetuned_networks.py --root DATA --embeddings unspur-embeddings --jobs 8
+    python reproduction/scripts/finetuned_networks.py --root DATA --embeddings unspur-embeddings --jobs 8
 
 DATA holds CUB_200_2011, scenes and multinli_1.0. Finished networks are skipped, and those that were stopped go on, so the
 command can be given again. On one GPU several at a time pay off: batches of 32 leave most of it idle.
@@ -60,7 +60,7 @@ def main() -> None:
     while (waiting or running) and time.monotonic() < end:
         while waiting and len(running) < given.jobs:
             arguments = waiting.pop()
-            command = [sys.executable, "-m", "unspur", "finetune", *arguments, "--root", str(given.root), "--embeddings",
+            command = [sys.executable, "-m", "unspur_paper", "finetune", *arguments, "--root", str(given.root), "--embeddings",
                        str(given.embeddings), "--workers", str(given.workers), "--json"]  # fmt: skip
             running[" ".join(arguments)] = (
                 subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True), time.monotonic()

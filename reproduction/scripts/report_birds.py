@@ -1,6 +1,6 @@
 """The report of real birds: every bird pasted on land or water, at the strength of Waterbirds, by a frozen network.
 
-    python benchmarks/report_birds.py --root data --embeddings unspur-embeddings --output report-birds.html
+    python reproduction/scripts/report_birds.py --root data --embeddings unspur-embeddings --output report-birds.html
 
 Needs the birds and scenes of docs/datasets.md in --root, and the store that `unspur-paper embed waterbirds --root data
 --encoder efficientnet-lite0` makes. Training birds are on their own background in 95 % of pictures, test birds in half
@@ -17,11 +17,11 @@ import numpy as np
 from tqdm import tqdm
 
 from unspur import JSE
-from unspur.embed import load_encoder
+from unspur.embed.registry import load_encoder
 from unspur.embed.store import read_manifest
 from unspur.exceptions import UnspurError
-from unspur.report import build
 from unspur.report.measuring import STEPS
+from unspur.report.page.rendering import build
 from unspur.report.row_content import Part
 from unspur.selection import Rows
 from unspur_paper.datasets.waterbirds import Composites

@@ -1,8 +1,8 @@
 """The pages on frozen and on fine-tuned networks: prose from templates, every number from the records in results/.
 
-    python benchmarks/result_pages.py                         # write docs/frozen-networks.md, docs/finetuned-networks.md
-    python benchmarks/result_pages.py --frozen DIR            # first note what embedding cost, from the stores in DIR
-    python benchmarks/result_pages.py --finetuned DIR         # first note how networks were trained, likewise
+    python reproduction/scripts/result_pages.py                         # write docs/frozen-networks.md, docs/finetuned-networks.md
+    python reproduction/scripts/result_pages.py --frozen DIR            # first note what embedding cost, from the stores in DIR
+    python reproduction/scripts/result_pages.py --finetuned DIR         # first note how networks were trained, likewise
 
 In a template, ``{{value EXPERIMENT | METHOD | METRIC | STRENGTH}}`` is a mean with its standard error,
 ``{{difference EXPERIMENT | METHOD | OTHER | METRIC | STRENGTH}}`` a paired difference with its 95 % interval, and

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from unspur.cli import main
 from unspur.datasets.toy import bayes_accuracy
+from unspur_paper.cli import main
 from unspur_paper.experiments.records import unpack
 from unspur_paper.experiments.reproduce import find_experiments, reproduce
 

@@ -1,27 +1,57 @@
-"""The tables of options in docs/command-line.md, from the program itself: ``python -m tests.cli.command_page``."""
+"""Pages that describe a program, with tables of its options: ``python -m tests.cli.command_page`` writes them."""
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from unspur.cli import SECTIONS, main
+from unspur.cli import main
 
-PAGE = Path(__file__).parents[2] / "docs" / "command-line.md"
-VERBS = [verb for verbs in SECTIONS.values() for verb in verbs]
-#: A verb's part of the page: what is written by hand, and its table.
-PART = r"(?ms)^### `unspur {verb}`\n(.*?)(?=^#|\Z)"
+DOCS = Path(__file__).parents[2] / "docs"
 TABLE = re.compile(r"(?m)^\| Option \|.*\n(?:\|.*\n)+")
 
 
-def command(verb):
-    return main.get_command(click.Context(main), verb)
+@dataclass(frozen=True)
+class CommandPage:
+    """A page with a section for every verb of a program: what is written by hand, and a table of options."""
 
+    name: str
+    program: click.Group
+    path: Path
 
-def table_of(verb):
-    """Options as the help has them; without --debug and --help, which all verbs have."""
-    options = [one for one in command(verb).params if isinstance(one, click.Option) and one.name != "debug"]
-    return "\n".join(["| Option | What it does |", "| --- | --- |", *map(_row, options)]) + "\n"
+    @property
+    def text(self):
+        return self.path.read_text(encoding="utf-8")
+
+    @property
+    def verbs(self):
+        return list(self.program.summaries)
+
+    def command(self, verb):
+        return self.program.get_command(click.Context(self.program), verb)
+
+    def options_of(self, verb):
+        return {name for parameter in self.command(verb).params for name in parameter.opts if name.startswith("--")}
+
+    def table_of(self, verb):
+        """Options as the help has them; without --debug and --help, which all verbs have."""
+        options = [one for one in self.command(verb).params if isinstance(one, click.Option) and one.name != "debug"]
+        return "\n".join(["| Option | What it does |", "| --- | --- |", *map(_row, options)]) + "\n"
+
+    def parts(self):
+        """What the page says of each verb, in its order."""
+        return dict(re.findall(rf"(?ms)^### `{self.name} (\w+)`\n(.*?)(?=^#|\Z)", self.text))
+
+    def commands(self):
+        """Verb and the rest of every line that is a command."""
+        return re.findall(rf"(?m)^{self.name} (\w+)\b(.*)", self.text)
+
+    def write_tables(self):
+        text = self.text
+        for verb, part in self.parts().items():
+            text = text.replace(part, TABLE.sub(lambda _, verb=verb: self.table_of(verb), part))
+        self.path.write_text(text, encoding="utf-8")
 
 
 def _row(option):
@@ -39,13 +69,7 @@ def _kind(kind):
     return "|".join(kind.choices) if isinstance(kind, click.Choice) else kind.name.upper().removesuffix(" RANGE")
 
 
-def parts(page):
-    """What the page says of each verb, in its order."""
-    return dict(re.findall(PART.format(verb=r"(\w+)"), page))
-
+PAGE = CommandPage("unspur", main, DOCS / "command-line.md")
 
 if __name__ == "__main__":
-    text = PAGE.read_text(encoding="utf-8")
-    for name, part in parts(text).items():
-        text = text.replace(part, TABLE.sub(lambda _, verb=name: table_of(verb), part))
-    PAGE.write_text(text, encoding="utf-8")
+    PAGE.write_tables()

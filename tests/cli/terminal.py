@@ -26,16 +26,15 @@ ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def with_rows(folder):
-    """A folder with rows in files, with short and long names of labels, and a removal."""
+    """A folder with rows in files, with short and long names of labels, and a removal of each."""
     toy = make_toy(800, d=6, rho=0.6, random_state=0)
     bird = np.array(["a bird that lives on land mostly", "a bird that lives on water"])[toy.y]
     where = np.array(["land without any water", "water"])[toy.concept]
     np.savez(folder / "rows.npz", Z=toy.Z, bird=toy.y, background=toy.concept)
     np.savez(folder / "long.npz", Z=toy.Z, **dict(zip(LONG, (bird, where), strict=True)))
-    done = CliRunner().invoke(
-        main, ["fit", str(folder / "rows.npz"), *SHORT, "--output", str(folder / "r.safetensors")]
-    )
-    assert done.exit_code == 0, done.output
+    for rows, labels, removal in (("rows.npz", SHORT, "r.safetensors"), ("long.npz", NAMED, "long.safetensors")):
+        done = CliRunner().invoke(main, ["fit", str(folder / rows), *labels, "--output", str(folder / removal)])
+        assert done.exit_code == 0, done.output
     return folder
 
 

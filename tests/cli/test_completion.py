@@ -64,9 +64,7 @@ def completed(line, folder, shell="bash"):
         ("unspur fit gone.csv --main ", []),
         ("unspur fit broken.npz --main ", []),
         ("unspur fit --main ", []),
-        ("unspur-paper embed waterbirds-", ["waterbirds-published"]),
         ("unspur embed x.csv --encoder grey", ["grey-50"]),
-        ("unspur-paper reproduce toy-re", ["toy-reconstruction", "toy-reweighting"]),
         ("unspur completion ", ["bash", "zsh", "fish"]),
     ],
 )

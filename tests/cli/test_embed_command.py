@@ -12,12 +12,10 @@ from tests.optional import pandas as pd
 
 pytest.importorskip("PIL")
 
-from reproduction.tests.datasets.birds import SPECIES, lay_birds, lay_published, lay_scenes
-
 from tests.embed.conftest import tiny_bert  # noqa: F401 — a fixture
 from unspur import load
 from unspur.cli import main
-from unspur.embed import ENCODERS, load_encoder
+from unspur.embed.registry import ENCODERS, load_encoder
 from unspur.embed.store import EmbeddingStore
 
 PICTURES = 240
@@ -192,70 +190,26 @@ def test_tables_of_texts_and_of_pairs(tiny_bert, tmp_path):  # noqa: F811
     )
 
 
-@pytest.fixture(scope="module")
-def birds(tmp_path_factory):
-    return lay_scenes(lay_birds(tmp_path_factory.mktemp("birds")))
-
-
-def test_waterbirds_go_where_experiments_look_for_them(birds, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    command = ["embed", "waterbirds", "--root", birds, "--encoder", "grey-50"]
-    said = unspur(*command)
-    assert "Next: unspur-paper reproduce waterbirds-ood --runs 1 --embeddings unspur-embeddings" in said
-    unspur(*command, "--seed", 1)
-    folder = tmp_path / "unspur-embeddings" / "waterbirds" / "grey-50"
-    first, other = (EmbeddingStore.open(folder / f"seed-{seed}") for seed in (0, 1))
-    assert first.digest != other.digest
-    assert first.manifest["dataset"]["settings"]["rule"] == "species"
-
-
-def test_some_of_the_birds_go_where_they_are_told(birds, tmp_path):
-    command = ["embed", "waterbirds", "--root", birds, "--encoder", "grey-50", "--sizes", "26,5,8", "--pca", 9]
-    unspur(*command, "--output", tmp_path / "first")
-    unspur(*command, "--rule", "circulated", "--output", tmp_path / "circulated", "--scenes", birds / "scenes")
-    first, circulated = (EmbeddingStore.open(tmp_path / name) for name in ("first", "circulated"))
-    assert first.manifest["dataset"]["settings"]["sizes"] == {"train": 26, "validation": 5, "test": 8}
-    assert first.rows.shape == (78, 9)
-    assert circulated.labels["y"].sum() > first.labels["y"].sum()
-    assert_array_equal(circulated.rows, first.rows)
-    for option in (["--pca", 9], ["--sizes", "26,5,8"]):
-        said = unspur("embed", "waterbirds", "--root", birds, "--encoder", "grey-50", *option, code=2)
-        assert f"{option[0]} needs --output" in said
-
-
-def test_published_waterbirds_faces_and_sentences(tmp_path):
-    names = [f"{species}/x.jpg" for species in SPECIES]
-    published = lay_published(tmp_path / "w", names, [1] * 7, [0, 1] * 3 + [0], [0, 0, 0, 1, 1, 2, 2])
-    out = ["--embeddings", tmp_path / "all", "--json"]
-    made = json.loads(
-        unspur("embed", "waterbirds-published", "--root", published, "--encoder", "grey-50", "--rule", "species", *out)
-    )
-    store = EmbeddingStore.open(tmp_path / "all" / "waterbirds-published" / "grey-50")
-    assert (made["rows"], store.labels["y"].sum()) == (7, 2)
-    said = unspur("embed", "celeba", "--root", tmp_path, "--encoder", "grey-50", *out, code=1)
-    assert "img_align_celeba does not exist" in said
-    said = unspur("embed", "multinli", "--root", tmp_path, "--encoder", "grey-50", *out, code=1)
-    assert "multinli_1.0_train.jsonl does not exist" in said
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ([], "Name a SOURCE and an --encoder"),
-        (["celeba"], "Name a SOURCE and an --encoder"),
-        (["celeb", "--encoder", "grey-50"], "There is no source 'celeb'. Known are waterbirds"),
-        (["celeba", "--encoder", "grey-50"], "celeba needs --root"),
+        (["mine.csv"], "Name a SOURCE and an --encoder"),
+        (["mine", "--encoder", "grey-50"], "There is no source 'mine'. Give a .csv file, or a published dataset ("),
         (["mine.csv", "--encoder", "grey-50"], "mine.csv needs --output"),
-        (["celeba", "--encoder", "grey-50", "--root", ".", "--sizes", "1,2,3"], "--sizes is for waterbirds only"),
-        (["celeba", "--encoder", "grey-50", "--rule", "species"], "--rule is for waterbirds and waterbirds-published"),
-        (["waterbirds", "--encoder", "grey-50", "--limit", "3"], "--limit is for celeba only"),
-        (["waterbirds", "--encoder", "grey-50", "--root", ".", "--sizes", "1,2"], "three whole numbers"),
     ],
 )
 def test_misuse_is_explained(tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.csv").write_text("image,y\n")
     assert message in unspur("embed", *arguments, code=2)
+
+
+def test_without_packages_that_bring_datasets_it_says_where_they_are(tmp_path, monkeypatch):
+    monkeypatch.setattr("unspur.embed.sources._points", lambda _: {})
+    said = unspur("embed", "celeba", "--encoder", "grey-50", "--output", tmp_path / "store", code=2)
+    assert "There is no source 'celeba'. Give a .csv file, or a published dataset (none is installed" in said
+    assert "pip install -e reproduction" in said
 
 
 def test_a_mistyped_encoder_and_missing_pictures_are_said_before_anything_is_made(photos, tmp_path):

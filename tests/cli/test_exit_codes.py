@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from tests.cli.command_page import PAGE
 from tests.cli.terminal import FIT, SHORT, environment, with_rows
-from unspur.cli import main
+from unspur.cli import MOVED, main
 from unspur.cli.errors import EXIT_CODES
 
 
@@ -28,6 +28,14 @@ def test_mistyped_words_get_the_nearest():
         assert done.exit_code == 2
         assert meant in done.output.splitlines()[-1]
     assert "mean" not in CliRunner().invoke(main, ["xyzzy"]).output
+
+
+@pytest.mark.parametrize("verb", MOVED)
+def test_verbs_of_the_reproduction_say_where_they_went(verb):
+    done = CliRunner().invoke(main, [verb, "--list"])
+    assert done.exit_code == 2
+    assert f"'{verb}' went to the reproduction: unspur-paper {verb}." in done.output
+    assert "pip install -e reproduction" in done.output
 
 
 def failing(monkeypatch, error, arguments=()):
@@ -126,7 +134,7 @@ import os, signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
 import safetensors.numpy as m
 m.save_file = lambda _, path, **__: (path.write_text("half"), os.kill(os.getpid(), signal.SIGINT))
-from unspur.cli import main
+from unspur.cli import MOVED, main
 main()
 """
     words = ["fit", str(folder / "rows.npz"), *SHORT, "--output", "r.safetensors"]
@@ -162,7 +170,7 @@ def test_a_full_disk_under_the_output_is_said(folder):
 
 
 def test_the_page_and_the_help_have_every_exit_code():
-    page, shown = PAGE.read_text(encoding="utf-8"), CliRunner().invoke(main, ["--help"]).output
+    page, shown = PAGE.text, CliRunner().invoke(main, ["--help"]).output
     assert set(map(int, re.findall(r"(?m)^\| (\d+) \|", page))) == set(EXIT_CODES)
     assert all(re.search(rf"\b{code}\b", shown) for code in EXIT_CODES)
     assert EXIT_CODES[signal.SIGINT + 128]

@@ -5,20 +5,16 @@ import json
 import re
 from pathlib import Path
 
-import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from reproduction.tests.datasets.birds import lay_birds, lay_scenes
 
 from tests.optional import Image
 from tests.optional import pandas as pd
 from tests.probing import quick_probes
 from unspur import INLP, JSE, load, report
 from unspur.cli import main
-from unspur.cli.report import row_content
 from unspur.datasets import make_toy
-from unspur.embed.registry import Grey
 from unspur.exceptions import InputError, OutputExistsError
 from unspur.io.files import read_table
 
@@ -218,19 +214,6 @@ def test_a_store_shows_the_table_it_was_made_of(table, tmp_path):
     assert "data:image" in (tmp_path / "report.html").read_text()
     frame.iloc[:50].to_csv("mine.csv", index=False)
     assert "rows of store are not among the examples of mine.csv" in unspur(*options, "--force", code=1)
-
-
-def test_a_store_of_a_dataset_shows_what_it_was_drawn_from(tmp_path):
-    """Splits and scenes are drawn; the manifest, whose settings are sorted, says how."""
-    root = lay_scenes(lay_birds(tmp_path, each=12), each=16)
-    unspur("embed", "waterbirds", "--root", root, "--encoder", "grey-50", "--output", tmp_path / "store", "--seed", 4)
-    table = read_table(tmp_path / "store").where("split", "test")
-    pictures = row_content("waterbirds", table, root)["pictures"]
-    assert len(pictures) == len(table.Z) > 20
-    for i in range(0, len(table.Z), 3):
-        np.testing.assert_allclose(Grey()([pictures[i]])[0], table.Z[i], atol=1e-6)
-    with pytest.raises(click.UsageError, match="needs --root"):
-        row_content("waterbirds", table, None)
 
 
 def test_names_from_the_data_stay_text(table, tmp_path):

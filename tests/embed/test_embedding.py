@@ -17,8 +17,9 @@ pytest.importorskip("resource")
 from tests.embed.strips import N, Pictures, Strips, long_labels
 from unspur._locks import hold
 from unspur._temporary import whereabouts
-from unspur.embed import embedding, load_encoder
+from unspur.embed import embedding
 from unspur.embed.embedding import embed
+from unspur.embed.registry import load_encoder
 from unspur.embed.store import EmbeddingStore, Reduction
 from unspur.exceptions import InputError, OutputExistsError, UnspurError
 

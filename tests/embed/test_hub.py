@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from unspur.embed import load_encoder
 from unspur.embed.huggingface import HubText, HubVision, kind_of, model_folder, quietly
+from unspur.embed.registry import load_encoder
 from unspur.exceptions import InputError
 
 

@@ -8,9 +8,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from tests.embed.conftest import tiny_vision
-from unspur.embed import load_encoder
 from unspur.embed.base import IMAGENET
 from unspur.embed.huggingface import HubText, HubVision
+from unspur.embed.registry import load_encoder
 from unspur.exceptions import InputError
 
 TEXTS = ["a bird", "the big green bird sees fish on water", "not a fish", "land " * 30]

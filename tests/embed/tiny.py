@@ -1,21 +1,11 @@
-"""An untrained network that averages over positions, and photographs for it.
+"""An untrained network that averages over positions."""
 
-Run as a program it writes their maps in a process of its own, which dies on the way: FOLDER WHEN.
-"""
-
-import json
-import sys
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from PIL import Image
 
-from tests.embed.conftest import crops
-from tests.embed.strips import Pictures, die
-from unspur.embed.base import Preparation, Where, opacity, square
-from unspur.embed.store import Reduction
-from unspur_paper.networks.maps import write_maps
+from unspur.embed.base import Preparation, Where, square
 
 PREPARATION = Preparation(resize=32, crop=28, mean=(127.0,) * 3, scale=(64.0,) * 3)
 
@@ -49,30 +39,3 @@ class TinyConv:
         with torch.inference_mode():
             maps = self.feature_maps(self.batch([self.prepare(example) for example in examples]))
         return maps.mean(dim=(2, 3)).numpy()
-
-
-def photographs(n=20):
-    return Pictures(images=crops("china.jpg", n // 2) + crops("flower.jpg", n // 2))
-
-
-def left_half(_):
-    """A mask whose left half is inside, cut like a picture."""
-    mask = Image.new("L", (40, 30), 0)
-    mask.paste(255, (0, 0, 20, 30))
-    return opacity(mask, PREPARATION)
-
-
-def main(folder, at):
-    """Write the maps of the tests, and die on the way."""
-    tiny, shown = TinyConv(), photographs()
-    reduction = Reduction.fit(tiny.rows(shown.images), 6)
-    if at == "features":
-        real, calls = tiny.feature_maps, []
-        tiny.feature_maps = lambda inputs: die() if len(calls) == 2 else (calls.append(1), real(inputs))[1]
-    else:
-        json.dumps = lambda *_, **__: die()
-    write_maps(shown, range(5, 20), tiny, reduction, left_half, folder, batch=4, progress=False)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -298,8 +298,6 @@ def test_names_that_end_in_pq_are_parquet_everywhere(toy, here):
         ["compare", "s3://bucket/big", *LABELS],
         ["compare", "big", "--test", "s3://bucket/big", *LABELS],
         ["embed", "s3://bucket/table.csv"],
-        ["finetune", "s3://bucket/table.csv"],
-        ["data", "waterbirds", "--root", "s3://bucket/data"],
     ],
     ids=lambda arguments: " ".join(arguments[:2]),
 )

@@ -11,8 +11,6 @@ from matplotlib.text import Text
 from tests.report import making
 from unspur.report import figures
 from unspur.report.results import SaliencyMaps
-from unspur_paper.experiments.reproduce import find_experiments
-from unspur_paper.experiments.summary import summarise
 
 HOSTILE = (
     "$x_1$", "a & b <c>", "_hidden", r"\$5 of 10 % {or} $\frac{1}{2}$", "Übergröße, λ ≥ ½", "a very long name " * 12,
@@ -38,20 +36,6 @@ def findings():
     return replace(found, saliency=looks(), shown=found.shown[:150])  # fewer dots to draw
 
 
-@cache
-def summary(name="toy-ood", preset="exact"):
-    experiment = find_experiments([name])[0]
-    cells, rng = experiment.cells(preset, runs=3), np.random.default_rng(0)
-    results = [
-        {
-            "right": rng.integers(60, 90, 4).tolist(), "rows": [100] * 4, "mse_main": rng.random() / 10,
-            "mse_spurious": rng.random(), "d_spurious": 1, "d_main": 1,
-        }
-        for _ in cells
-    ]  # fmt: skip
-    return summarise(experiment, preset, "0", cells, results)
-
-
 def numbers():
     return {"JSE": (X, [90, 89, 87], [88, 87, 85], [92, 91, 89]), "ERM": (X, [91, 80, 60], [90, 78, 55], [92, 82, 65])}
 
@@ -63,15 +47,12 @@ EVERY = {
     "bars": lambda width="page": figures.group_bars(findings(), width=width),
     "curves": lambda width="page": figures.curves(numbers(), x_name="p", y_name="worst group, %", width=width),
     "one point": lambda width="page": figures.curves({"JSE": ([1], [2]), "ERM": ([1], [1])}, width=width),
-    "ood": lambda width="page": figures.ood_curves(summary(), width=width),
-    "reconstruction": lambda width="page": figures.reconstruction_curves(summary("toy-reconstruction"), width=width),
     "gradcam": lambda width="page": figures.gradcam_grid(findings(), width=width),
 }
 #: Something that must be written in it.
 WORDS = {
     "subspaces": "boundary of the last layer", "ladder": "✓ accepted", "bars": "average over rows", "curves": "JSE",
-    "one point": "ERM", "ood": "accuracy of the worst group, %", "reconstruction": "nothing left: 1",
-    "gradcam": "as they are",
+    "one point": "ERM", "gradcam": "as they are",
 }  # fmt: skip
 
 

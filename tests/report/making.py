@@ -10,7 +10,7 @@ from tests.probing import quick_probes
 from unspur import JSE, LEACE
 from unspur.datasets.photodigits import CONCEPT_NAMES, MAIN_NAMES, embed_images, make_photodigits
 from unspur.datasets.toy import make_toy
-from unspur.report import measure
+from unspur.report.measuring import measure
 from unspur.report.results import Change, Findings, PixelView, SaliencyMaps, View
 
 #: What a hostile file might call things.

@@ -128,7 +128,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     assert drawn.get_layout_engine() is engine
 
 
-@pytest.mark.parametrize("name", ["subspaces", "ladder", "bars", "ood"])
+@pytest.mark.parametrize("name", ["subspaces", "ladder", "bars", "curves"])
 def test_eps_has_nothing_transparent_and_the_figure_keeps_its_own_colours(name, tmp_path, caplog):
     drawn = EVERY[name]()
     for text in drawn.findobj(Text):

@@ -10,7 +10,7 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from tests.report import making
-from tests.report.drawing import X, findings, looks, numbers, pictures, read, summary
+from tests.report.drawing import X, findings, looks, numbers, read
 from unspur import INLP, LEACE
 from unspur.datasets.toy import make_toy
 from unspur.exceptions import InputError
@@ -19,7 +19,6 @@ from unspur.report import figures
 from unspur.report.colours import METHOD_COLOURS
 from unspur.report.results import Axis, Boundary, View
 from unspur.trace import Traces
-from unspur_paper.experiments.gradcam_pictures import LookedAt, Seen
 
 # Subspaces ------------------------------------------------------------------------------------------------------------
 
@@ -281,39 +280,6 @@ def test_series_that_are_none_are_refused(series, words):
         figures.curves(series)
 
 
-def test_ood_curves_show_accuracies_alone_beside_what_was_published():
-    drawn = figures.ood_curves(summary(), reference={"average": 84.0})
-    assert [axis.get_title(loc="left") for axis in drawn.axes] == [
-        "average accuracy, %", "accuracy of the worst group, %",
-    ]  # fmt: skip
-    ours = [line for line in summary().lines if line.method == "JSE" and line.metric == "worst_group"]
-    assert line_of(drawn.axes[1], "JSE").get_ydata() == pytest.approx([line.mean for line in ours])
-    published = [line.published.mean for line in ours]
-    assert line_of(drawn.axes[1], "JSE", dashed=True).get_ydata() == pytest.approx(published)
-    assert {"published", "Bayes accuracy: 84"} < set(read(drawn))
-    assert "published" not in read(figures.ood_curves(summary(), published=False))
-
-
-def test_reconstruction_curves_show_errors_alone():
-    drawn = figures.reconstruction_curves(summary("toy-reconstruction"))
-    assert len(drawn.axes) == 2
-    ours = [line for line in summary("toy-reconstruction").lines if (line.method, line.metric) == ("JSE", "mse_main")]
-    assert line_of(drawn.axes[0], "JSE").get_ydata() == pytest.approx([line.mean for line in ours])
-
-
-def test_summaries_without_the_metric_or_with_another_axis_are_refused():
-    with pytest.raises(InputError, match=r"toy-ood has no errors of reconstruction: it measured .*average"):
-        figures.reconstruction_curves(summary())
-    sizes = summary("toy-sample-size")
-    with pytest.raises(InputError, match="vary rho only; toy-sample-size also varies n"):
-        figures.ood_curves(sizes)
-    n = max(sizes.experiment.dataset["n"])
-    at = [line.mean for line in sizes.lines if (line.method, line.metric, line.at["n"]) == ("JSE", "average", n)]
-    assert line_of(figures.ood_curves(sizes, at={"n": n}).axes[0], "JSE").get_ydata() == pytest.approx(at)
-    with pytest.raises(InputError, match=r"no accuracies at \{'n': 7\}"):
-        figures.ood_curves(sizes, at={"n": 7})
-
-
 # Grad-CAM -------------------------------------------------------------------------------------------------------------
 
 
@@ -328,22 +294,6 @@ def test_the_grid_has_every_picture_plain_and_under_every_map():
     assert np.array_equal(plain, np.asarray(findings().saliency.pictures[0]))
     assert not np.array_equal(*under)
     assert {"picture", "as they are", "JSE", "speaks for landbird", "speaks for waterbird"} < set(read(drawn))
-
-
-def test_maps_of_an_experiment_come_with_predictions_and_outlines():
-    rng = np.random.default_rng(0)
-    seen = Seen(rng.normal(size=(2, 7, 7)), np.array([0, 1]), np.array([True, False]), np.array([0.4, np.nan]))
-    looked = LookedAt(("a", "b"), np.array([0, 2]), np.full(2, 0.2), None, "here", {"ERM": seen})
-    mask = np.zeros((48, 48))
-    mask[10:20, 10:20] = 1
-    by_name = dict(zip("ab", pictures(2), strict=True))
-    drawn = figures.gradcam_grid(looked, lambda name: (by_name[name], mask))
-    assert {"✓ 40 % inside", "✗", "landbirds on land", "waterbirds on land"} < set(read(drawn))
-    outlined = images(drawn.axes[0])[0]
-    assert not np.array_equal(outlined, np.asarray(by_name["a"]))
-    assert np.array_equal(outlined[30:], np.asarray(by_name["a"])[30:])
-    with pytest.raises(InputError, match="without pictures"):
-        figures.gradcam_grid(looked)
 
 
 def test_findings_without_maps_and_names_that_do_not_fit_are_refused():

@@ -17,8 +17,7 @@ from unspur.compare import choose_head, compare
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, LabelError, NothingRemovedWarning, TaskLostWarning
 from unspur.metrics import leakage, shared_variance
-from unspur.report import measure
-from unspur.report.measuring import STEPS, stratified_sample, used_parameters
+from unspur.report.measuring import STEPS, measure, stratified_sample, used_parameters
 from unspur.selection import Rows
 
 TRAIN, TEST = toy(), toy(700, rho=0.0, seed=1)

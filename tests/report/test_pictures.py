@@ -12,7 +12,7 @@ from unspur import LEACE
 from unspur.compare import choose_head
 from unspur.embed.store import Reduction
 from unspur.exceptions import InputError
-from unspur.report import measure
+from unspur.report.measuring import measure
 from unspur.selection import Rows
 
 SHAPE = (4, 3)

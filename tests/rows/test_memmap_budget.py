@@ -13,9 +13,9 @@ from tests.rows.contract import RowSourceContract
 from unspur import JSE, LEACE, open_rows
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, NotFiniteError
-from unspur.rows import Columns, MemmapRows
+from unspur.rows import Columns
 from unspur.rows.budget import Budget, as_bytes, divide, in_words
-from unspur.rows.memmap import StoredNpy, ask_for
+from unspur.rows.memmap import MemmapRows, StoredNpy, ask_for
 
 
 def saved(z, folder, name="z.npy"):

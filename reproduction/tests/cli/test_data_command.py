@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from reproduction.tests.datasets.serving import serving
-from unspur.cli import main
+from unspur_paper.cli import main
 
 FOLDER = "waterbird_complete95_forest2water2"
 FILES = {f"{FOLDER}/metadata.csv": b"img_id\n", f"{FOLDER}/001.Albatross/1.jpg": random.Random(1).randbytes(400_000)}
@@ -51,7 +51,7 @@ def data(*arguments, code=0):
 
 def process(*arguments, before=""):
     """Start the program in a process of its own, after running some code in it."""
-    code = f"{before}\nfrom unspur.cli import main\nmain()"
+    code = f"{before}\nfrom unspur_paper.cli import main\nmain()"
     command = [sys.executable, "-W", "error", "-c", code, "data", *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

@@ -12,15 +12,15 @@ pytest.importorskip("PIL")
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from tests.cli.test_embed_command import unspur
 from tests.embed.conftest import tiny_bert, tiny_resnet  # noqa: F401 — fixtures
 
+from reproduction.tests.cli.programs import paper, unspur
 from reproduction.tests.datasets.birds import lay_birds, lay_scenes
 from reproduction.tests.networks.tuning import coloured
 from unspur import load
-from unspur.embed import ENCODERS, Entry, load_encoder
 from unspur.embed.base import Preparation
 from unspur.embed.huggingface import HubVision
+from unspur.embed.registry import ENCODERS, Entry, load_encoder
 from unspur.embed.store import EmbeddingStore
 from unspur_paper.networks import finetuning
 from unspur_paper.networks.maps import read_maps
@@ -76,7 +76,7 @@ def without_column(table, folder, name):
 def test_a_table_of_pictures_becomes_a_network_a_store_and_a_removal(table, tiny_resnet, tmp_path, monkeypatch):  # noqa: F811
     folder = tmp_path / "store"
     command = ["finetune", table, "--encoder", tiny_resnet, *LABELS, *QUICK, "--output", folder, "--pca", 0]
-    said = unspur(*command)
+    said = paper(*command)
     assert "tiny-resnet on cpu, float32; 60 to train on, 20 to judge by" in said
     assert "1 epoch in" in said
     assert f"Network: {folder}-network" in said
@@ -92,15 +92,15 @@ def test_a_table_of_pictures_becomes_a_network_a_store_and_a_removal(table, tiny
     assert load(tmp_path / "r.safetensors").n_features_in_ == 16
     # The same command finds it, from wherever it is given, as a document too.
     monkeypatch.chdir(tiny_resnet.parent)
-    found = json.loads(unspur(*(x if x is not tiny_resnet else tiny_resnet.name for x in command), "--json"))
+    found = json.loads(paper(*(x if x is not tiny_resnet else tiny_resnet.name for x in command), "--json"))
     assert (found["digest"], found["rows"], found["width"]) == (store.digest, 90, 16)
     assert found["history"] == about["training"]["history"]
     assert found["network"] == f"{folder}-network"
     # Another training needs a word.
     again = [*command[: command.index("--epochs")], "--epochs", 2, *command[command.index("--epochs") + 2 :]]
-    said = unspur(*again, code=1)
+    said = paper(*again, code=1)
     assert "it differs in settings: epochs 1 instead of 2. Choose another folder, or pass --force" in said
-    assert "2 epochs in" in unspur(*again, "--force")
+    assert "2 epochs in" in paper(*again, "--force")
     assert EmbeddingStore.open(folder).digest != store.digest
 
 
@@ -109,7 +109,7 @@ def test_labels_may_be_words_from_the_table_to_the_comparison(table, tiny_resnet
     made = {}
     for name, labels in (("numbers", LABELS), ("words", WORDS)):
         command = ["finetune", table, "--encoder", tiny_resnet, *labels, *QUICK, "--output", tmp_path / name]
-        made[name] = json.loads(unspur(*command, "--adversary", 0.5, "--json"))
+        made[name] = json.loads(paper(*command, "--adversary", 0.5, "--json"))
     assert made["words"]["digest"] == made["numbers"]["digest"]  # in both columns the smaller value is the same class
     rows = ["--where", "split=train", "--validation-where", "split=validation", "--test-where", "split=test"]
     found = json.loads(unspur("compare", tmp_path / "words", *rows, *WORDS, "--json"))
@@ -126,7 +126,7 @@ def test_labels_may_be_words_from_the_table_to_the_comparison(table, tiny_resnet
 def test_birds_are_trained_on_at_a_strength_and_mapped(birds, tiny, tmp_path):
     command = ["finetune", "waterbirds", "--root", birds, "--encoder", tiny, *QUICK, "--embeddings", tmp_path]
     maps = [*command, "--maps", 2, "--pca", 4, "--sizes", "24,8,8", "--p", 0.75]
-    said = unspur(*maps, "--adversary", 0.5, "--workers", 1)
+    said = paper(*maps, "--adversary", 0.5, "--workers", 1)
     told = " ".join(said.split())
     assert "but learning_rate 0.05 (paper: 0.001), batch 8 (paper: 32), epochs 1 (paper: 100)" in told
     assert "adversary" in said.split("kept is epoch 1")[1]
@@ -144,7 +144,7 @@ def test_birds_are_trained_on_at_a_strength_and_mapped(birds, tiny, tmp_path):
 
 
 def test_a_folder_is_named_by_its_last_part_where_experiments_look(birds, tiny_resnet, tmp_path):  # noqa: F811
-    unspur(
+    paper(
         "finetune", "waterbirds", "--root", birds, "--encoder", tiny_resnet, *QUICK, "--embeddings", tmp_path,
         "--pca", 0, "--sizes", "24,8,8",
     )  # fmt: skip
@@ -164,13 +164,13 @@ def test_texts_are_trained_on_without_a_mark(tiny_bert, tmp_path):  # noqa: F811
         (data / f"multinli_1.0_{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     command = ["finetune", "multinli", "--root", tmp_path, "--encoder", tiny_bert, "--device", "cpu", "--epochs", 1]
     command += ["--sizes", "40,8,8", "--embeddings", tmp_path / "all", "--pca", 5]
-    made = json.loads(unspur(*command, "--unmarked", "--json"))
+    made = json.loads(paper(*command, "--unmarked", "--json"))
     store = EmbeddingStore.open(tmp_path / "all" / "multinli-finetuned" / "tiny-bert" / "unmarked" / "seed-0")
     assert made["rows"] == len(store) == 2 * 56
     assert store.labels["concept"].tolist() == [0, 1] * 56
-    said = unspur(*command, "--unmarked", "--adversary", 1, code=2)
+    said = paper(*command, "--unmarked", "--adversary", 1, code=2)
     assert "it would have no concept to find" in said
-    assert "with --unmarked there is none to train on" in unspur(*command, "--unmarked", "--p", 0.9, code=2)
+    assert "with --unmarked there is none to train on" in paper(*command, "--unmarked", "--p", 0.9, code=2)
 
 
 @pytest.mark.parametrize(
@@ -194,12 +194,12 @@ def test_texts_are_trained_on_without_a_mark(tiny_bert, tmp_path):  # noqa: F811
     ],
 )
 def test_misuse_is_explained(arguments, message):
-    assert message in unspur("finetune", *arguments, code=2)
+    assert message in paper("finetune", *arguments, code=2)
 
 
 def one_line(*arguments):
     """What is said instead of a result: one line, and no traceback."""
-    said = unspur("finetune", *arguments, "--json", code=1)
+    said = paper("finetune", *arguments, "--json", code=1)
     assert said.startswith("Error: ")
     assert "\n" not in said.strip()
     assert "Traceback" not in said
@@ -226,7 +226,7 @@ def test_what_cannot_be_trained_is_said_in_a_line_before_anything_is_made(table,
     assert "pictures has no label split" in one_line(cut, *own[1:], *LABELS)
     mapped = ["waterbirds", "--root", birds, "--sizes", "24,8,8", *out, "--maps", 2]
     assert "prepares pictures in its own way" in one_line(*mapped, "--encoder", tiny_resnet, "--pca", 4)
-    assert "leave out --pca 0" in unspur("finetune", *mapped, "--encoder", tiny, "--pca", 0, code=2)
+    assert "leave out --pca 0" in paper("finetune", *mapped, "--encoder", tiny, "--pca", 0, code=2)
     assert not [path for path in tmp_path.iterdir() if path.is_dir()]
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "thesis.txt").touch()
@@ -269,7 +269,7 @@ def test_a_place_that_cannot_be_written_to_is_found_before_training(table, tiny_
 def trained(table, tiny_resnet, tmp_path_factory):  # noqa: F811
     """A store and, beside it, its network."""
     folder = tmp_path_factory.mktemp("trained") / "store"
-    unspur("finetune", table, "--encoder", tiny_resnet, *LABELS, *QUICK, "--output", folder)
+    paper("finetune", table, "--encoder", tiny_resnet, *LABELS, *QUICK, "--output", folder)
     return folder
 
 
@@ -304,7 +304,7 @@ def test_rows_of_another_network_are_told_from_those_of_the_one_that_is_there(
 ):  # fmt: skip
     folder = copied(trained, tmp_path)
     own = [table, "--encoder", tiny_resnet, *LABELS, *QUICK, "--output", folder]
-    assert json.loads(unspur("finetune", *own, "--json"))["rows"] == 90
+    assert json.loads(paper("finetune", *own, "--json"))["rows"] == 90
     manifest = json.loads((folder / "manifest.json").read_text())
     digest, manifest["encoder"]["digest"] = manifest["encoder"]["digest"], "0123456789abcdef"
     (folder / "manifest.json").write_text(json.dumps(manifest))
@@ -315,7 +315,7 @@ def test_rows_of_another_network_are_told_from_those_of_the_one_that_is_there(
 
 def test_rows_without_their_network_are_replaced_if_told(trained, table, tiny_resnet, tmp_path):  # noqa: F811
     folder = copied(trained, tmp_path, network=False)
-    unspur("finetune", table, "--encoder", tiny_resnet, *LABELS, *QUICK, "--output", folder, "--force")
+    paper("finetune", table, "--encoder", tiny_resnet, *LABELS, *QUICK, "--output", folder, "--force")
     assert (
         load_encoder(f"{folder}-network", device="cpu").digest
         == EmbeddingStore.open(folder).manifest["encoder"]["digest"]
@@ -329,13 +329,13 @@ def test_the_network_lies_beside_the_store_whatever_that_is_called(
     (tmp_path / "here" / "below").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "here" / "below" if output == ".." else tmp_path / "here")
     (tmp_path / "here" / "below").rename(tmp_path / "here" / ".below")  # is no file in the way
-    unspur("finetune", table, "--encoder", tiny_resnet, *LABELS, *QUICK, "--output", output)
+    paper("finetune", table, "--encoder", tiny_resnet, *LABELS, *QUICK, "--output", output)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["here", "here-network"]
     assert EmbeddingStore.open(tmp_path / "here").rows.shape == (90, 16)
     assert load_encoder(str(tmp_path / "here-network"), device="cpu").width == 16
 
 
 def test_the_help_speaks_of_epochs_and_shows_the_strength():
-    said = " ".join(unspur("finetune", "--help").split())
+    said = " ".join(paper("finetune", "--help").split())
     assert "Strength of the correlation (0.9)." in said
     assert not re.search(r"\brounds?\b", said, re.IGNORECASE)

@@ -10,9 +10,9 @@ from click.testing import CliRunner
 from numpy.testing import assert_array_equal
 
 from reproduction.tests.experiments.test_embedded import cell, experiment, smoke, write_store
-from unspur.cli import main
 from unspur.embed import store as layout
 from unspur.exceptions import DataMissingError, InputError
+from unspur_paper.cli import main
 from unspur_paper.experiments.cells import data_digest, run_cell
 from unspur_paper.experiments.draws import draw
 from unspur_paper.experiments.embedded import fitted_cell

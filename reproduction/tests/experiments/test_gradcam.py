@@ -16,12 +16,12 @@ pytest.importorskip("PIL")
 from PIL import Image
 
 from reproduction.tests.datasets.birds import lay_birds, lay_scenes
-from unspur.cli import main
 from unspur.embed import store as layout
 from unspur.embed.base import opacity
 from unspur.embed.store import Reduction
 from unspur.exceptions import ArtifactError, InputError
 from unspur.report.colours import MAP_COLOURS, outline_mask, overlay_map
+from unspur_paper.cli import main
 from unspur_paper.datasets.selected import birds_at
 from unspur_paper.datasets.waterbirds import Composites
 from unspur_paper.experiments.cells import data_digest

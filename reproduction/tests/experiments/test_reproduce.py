@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from numpy.testing import assert_allclose
 
 from unspur._version import __version__
-from unspur.cli import main
+from unspur_paper.cli import main
 from unspur_paper.experiments.metrics import METRICS
 from unspur_paper.experiments.records import unpack
 from unspur_paper.experiments.reproduce import experiment_names, find_experiments, reproduce
@@ -202,7 +202,8 @@ class TestRuns:
 
 def test_a_killed_run_goes_on_where_it_was(mine, tmp_path):
     """kill -9 in the middle; then the same command finds what was stored, and ends as an undisturbed run does."""
-    command = [sys.executable, "-m", "unspur", "reproduce", str(mine), "--jobs", "2", "--output", str(tmp_path / "r")]
+    arguments = ["reproduce", str(mine), "--jobs", "2", "--output", str(tmp_path / "r")]
+    command = [sys.executable, "-m", "unspur_paper", *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
         command, env=environment, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

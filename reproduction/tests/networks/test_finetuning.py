@@ -28,8 +28,8 @@ from tests.embed.strips import Strips
 from reproduction.tests.networks.tuning import TRAININGS, N, coloured, labels, sentences, tune
 from unspur._disk import DiskError
 from unspur._temporary import whereabouts
-from unspur.embed import load_encoder
 from unspur.embed.embedding import embed
+from unspur.embed.registry import load_encoder
 from unspur.exceptions import ArtifactError, InputError, OutputExistsError
 from unspur_paper.networks import finetuning
 from unspur_paper.networks.adversary import reverse

@@ -16,8 +16,9 @@ pytest.importorskip("torch")
 import torch
 from PIL import Image
 from safetensors.numpy import save
-from tests.embed.tiny import PREPARATION, TinyConv, left_half, photographs
+from tests.embed.tiny import PREPARATION, TinyConv
 
+from reproduction.tests.networks.mapping import left_half, photographs
 from unspur import AffineMap, Subspace
 from unspur._disk import BusyError
 from unspur._locks import hold
@@ -213,7 +214,7 @@ class TestDamage:
         self, tiny, shown, reduction, tmp_path, at
     ):
         before = json.loads((tmp_path / layout.DESCRIPTION).read_text())
-        command = [sys.executable, "-m", "tests.embed.tiny", str(tmp_path), at]
+        command = [sys.executable, "-m", "reproduction.tests.networks.mapping", str(tmp_path), at]
         done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120)
         assert done.returncode == -signal.SIGKILL, done.stderr
         assert read_maps(tmp_path) is None

@@ -18,8 +18,9 @@ from unspur.cli.console import echo_json, say, say_command, say_where, show
 from unspur.cli.options import force_option, json_option, seed_option
 from unspur.datasets.photodigits import CONCEPT_NAMES, MAIN_NAMES, PhotoDigits, embed_images, make_photodigits
 from unspur.io.artifact import refuse_existing
-from unspur.report import measure
-from unspur.report.figures import DemoFigure, check_format, draw_demo, write
+from unspur.report.figures.plane import DemoFigure, draw_demo
+from unspur.report.figures.style import check_format, write
+from unspur.report.measuring import measure
 from unspur.report.page import verdict
 from unspur.report.page.rendering import write_page
 from unspur.report.page.verdict import accuracy_verdict

@@ -11,14 +11,14 @@ from typing import Any, get_args
 import click
 import numpy as np
 
+from unspur._extras import REPRODUCTION
 from unspur.cli.completion import one_of
 from unspur.cli.console import echo_json, say, say_command, say_where
 from unspur.cli.options import LocalPath, force_option, in_order, json_option, outside_option, seed_option, with_default
-from unspur.embed import ENCODERS, load_encoder
 from unspur.embed.base import Encoder, Precision
 from unspur.embed.embedding import BATCH, embed
 from unspur.embed.examples import Examples, TableExamples
-from unspur.embed.registry import load_source, source_names
+from unspur.embed.registry import ENCODERS, load_encoder, load_source, source_names
 from unspur.embed.store import MANIFEST, EmbeddingStore
 from unspur.exceptions import InputError
 
@@ -82,7 +82,7 @@ def embed_command(
         raise click.UsageError("Name a SOURCE and an --encoder, or --list the encoders.")
     published = source in source_names()
     if not published and Path(source).suffix.lower() != ".csv":
-        known = ", ".join(source_names()) or "none: published datasets come with the reproduction"
+        known = ", ".join(source_names()) or f"none is installed; those of the paper: {REPRODUCTION}"
         raise click.UsageError(f"There is no source {source!r}. Give a .csv file, or a published dataset ({known}).")
     if not published and not Path(source).exists():
         raise InputError(f"There is no file {source}.")

@@ -105,10 +105,9 @@ class Program(click.Group):
         name = args[0]
         if not ctx.resilient_parsing and not name.startswith("-") and name not in self.list_commands(ctx):
             if name in self.moved:
-                ctx.fail(
-                    f"{name!r} went to the reproduction: {self.moved[name]} {name}. Install it from a clone of unspur: "
-                    "pip install -e reproduction"
-                )
+                from unspur._extras import REPRODUCTION
+
+                ctx.fail(f"{name!r} went to the reproduction: {self.moved[name]} {name}. Install it: {REPRODUCTION}.")
             near = get_close_matches(name.lower(), self.list_commands(ctx), n=1)
             ctx.fail(f"There is no verb {name!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
         return super().resolve_command(ctx, args)

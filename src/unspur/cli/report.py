@@ -254,6 +254,8 @@ def _columns_to_show(show: str | None, path: str | None, *, needed: bool) -> tup
     """The column to show, which is no feature, if it is one; of files whose rows are not shown, if they have it."""
     if show is None or path is None or not is_column(show):
         return ()
+    if needed:
+        refuse_unread_dataset(show, Path(path))
     return (show,) if needed or show in column_names(path) else ()
 
 
@@ -311,7 +313,7 @@ def _network(name: str | None, table: Table) -> dict[str, Any]:
     """The network and the principal components that a store's rows were reduced to, as arguments of `measure`."""
     if name is None:
         return {}
-    from unspur.embed import load_encoder
+    from unspur.embed.registry import load_encoder
     from unspur.embed.store import REDUCTION, Reduction
 
     reduced = table.path / REDUCTION
@@ -321,8 +323,7 @@ def _network(name: str | None, table: Table) -> dict[str, Any]:
 def _measured(
     remover: Any, rows: dict[str, Rows], compared: tuple[str, ...], watched: bool, **options: Any
 ) -> Findings:
-    from unspur.report import measure
-    from unspur.report.measuring import STEPS
+    from unspur.report.measuring import STEPS, measure
 
     with progress_bar("report", STEPS + len(compared), shown=watched) as report:
         return measure(
@@ -362,6 +363,18 @@ def _print_result(found: Findings, output: str, save: str | None, as_json: bool)
     say()
     say_where("Report", output)
     say("Open it in a browser.")
+
+
+def refuse_unread_dataset(show: str, rows: Path) -> None:
+    """Refuse the name of the dataset that a store was made of, where no installed package can read it."""
+    from unspur._extras import REPRODUCTION
+    from unspur.embed.store import MANIFEST, read_manifest
+
+    if (rows / MANIFEST).exists() and read_manifest(rows)["dataset"]["name"] == show:
+        raise click.UsageError(
+            f"{rows} was made of {show}, which no installed package can read. Datasets of the paper come with the "
+            f"reproduction: {REPRODUCTION}."
+        )
 
 
 def is_column(show: str | None) -> bool:

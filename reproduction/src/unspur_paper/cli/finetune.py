@@ -14,10 +14,10 @@ import numpy as np
 from unspur.cli.completion import columns_of, one_of
 from unspur.cli.console import echo_json, say, say_where
 from unspur.cli.options import LocalPath, force_option, given_once, json_option, outside_option, seed_option
-from unspur.embed import ENCODERS, load_encoder
 from unspur.embed.base import NetworkEncoder, Precision, opacity
 from unspur.embed.embedding import embed
 from unspur.embed.examples import Examples, TableExamples
+from unspur.embed.registry import ENCODERS, load_encoder
 from unspur.embed.store import MANIFEST, PROGRESS, REDUCTION, EmbeddingStore, Reduction, read_manifest
 from unspur.exceptions import InputError, OutputExistsError
 from unspur_paper.cli.options import sizes_option

@@ -197,7 +197,7 @@ def build(
     PosixPath('report.html')
     """
     check_page(path, overwrite=overwrite)
-    from unspur.report import measure
+    from unspur.report.measuring import measure
 
     return write_page(measure(remover, train, test, **options), path, title=title, overwrite=overwrite)
 
@@ -210,7 +210,7 @@ def check_page(path: str | PathLike[str], *, overwrite: bool = False) -> None:
 
 def write_page(findings: Any, path: str | PathLike[str], *, title: str | None = None, overwrite: bool = False) -> Path:
     """Write the page of findings; a process that is killed leaves none, or the one that was there."""
-    from unspur.report.page import render
+    from unspur.report.page.rendering import render
 
     page = render(findings, title=title)
     with atomic(path, overwrite=overwrite) as temporary:

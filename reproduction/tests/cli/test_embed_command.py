@@ -1,0 +1,116 @@
+"""Published datasets as stores: where experiments look for them, and by name from `unspur` itself."""
+
+import json
+
+import click
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+pytest.importorskip("PIL")
+
+from reproduction.tests.cli.programs import paper, unspur
+from reproduction.tests.datasets.birds import SPECIES, lay_birds, lay_published, lay_scenes
+from unspur.cli.report import row_content as shown
+from unspur.embed.registry import Grey, load_source, source_names
+from unspur.embed.store import EmbeddingStore
+from unspur.io.files import read_table
+from unspur_paper.cli.embed import SOURCES
+
+
+@pytest.fixture(scope="module")
+def birds(tmp_path_factory):
+    return lay_scenes(lay_birds(tmp_path_factory.mktemp("birds")))
+
+
+def test_waterbirds_go_where_experiments_look_for_them(birds, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command = ["embed", "waterbirds", "--root", birds, "--encoder", "grey-50"]
+    said = paper(*command)
+    following = "Next: unspur-paper reproduce waterbirds-ood --runs 1 --embeddings unspur-embeddings"
+    assert following in " ".join(said.replace("\\\n", "").split())
+    paper(*command, "--seed", 1)
+    folder = tmp_path / "unspur-embeddings" / "waterbirds" / "grey-50"
+    first, other = (EmbeddingStore.open(folder / f"seed-{seed}") for seed in (0, 1))
+    assert first.digest != other.digest
+    assert first.manifest["dataset"]["settings"]["rule"] == "species"
+
+
+def test_some_of_the_birds_go_where_they_are_told(birds, tmp_path):
+    command = ["embed", "waterbirds", "--root", birds, "--encoder", "grey-50", "--sizes", "26,5,8", "--pca", 9]
+    paper(*command, "--output", tmp_path / "first")
+    paper(*command, "--rule", "circulated", "--output", tmp_path / "circulated", "--scenes", birds / "scenes")
+    first, circulated = (EmbeddingStore.open(tmp_path / name) for name in ("first", "circulated"))
+    assert first.manifest["dataset"]["settings"]["sizes"] == {"train": 26, "validation": 5, "test": 8}
+    assert first.rows.shape == (78, 9)
+    assert circulated.labels["y"].sum() > first.labels["y"].sum()
+    assert_array_equal(circulated.rows, first.rows)
+    for option in (["--pca", 9], ["--sizes", "26,5,8"]):
+        said = paper("embed", "waterbirds", "--root", birds, "--encoder", "grey-50", *option, code=2)
+        assert f"{option[0]} needs --output" in said
+
+
+def test_published_waterbirds_faces_and_sentences(tmp_path):
+    names = [f"{species}/x.jpg" for species in SPECIES]
+    published = lay_published(tmp_path / "w", names, [1] * 7, [0, 1] * 3 + [0], [0, 0, 0, 1, 1, 2, 2])
+    out = ["--embeddings", tmp_path / "all", "--json"]
+    made = json.loads(
+        paper("embed", "waterbirds-published", "--root", published, "--encoder", "grey-50", "--rule", "species", *out)
+    )
+    store = EmbeddingStore.open(tmp_path / "all" / "waterbirds-published" / "grey-50")
+    assert (made["rows"], store.labels["y"].sum()) == (7, 2)
+    said = paper("embed", "celeba", "--root", tmp_path, "--encoder", "grey-50", *out, code=1)
+    assert "img_align_celeba does not exist" in said
+    said = paper("embed", "multinli", "--root", tmp_path, "--encoder", "grey-50", *out, code=1)
+    assert "multinli_1.0_train.jsonl does not exist" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Name a SOURCE and an --encoder"),
+        (["celeba"], "Name a SOURCE and an --encoder"),
+        (["celeb", "--encoder", "grey-50"], "'celeb' is not one of 'waterbirds', 'waterbirds-published', 'celeba'"),
+        (["mine.csv", "--encoder", "grey-50"], "'mine.csv' is not one of 'waterbirds'"),
+        (["celeba", "--encoder", "grey-50"], "celeba needs --root"),
+        (["celeba", "--encoder", "grey-50", "--root", ".", "--sizes", "1,2,3"], "--sizes is for waterbirds only"),
+        (["celeba", "--encoder", "grey-50", "--rule", "species"], "--rule is for waterbirds and waterbirds-published"),
+        (["waterbirds", "--encoder", "grey-50", "--limit", "3"], "--limit is for celeba only"),
+        (["waterbirds", "--encoder", "grey-50", "--root", ".", "--sizes", "1,2"], "three whole numbers"),
+    ],
+)
+def test_misuse_is_explained(arguments, message):
+    assert message in paper("embed", *arguments, code=2)
+
+
+def test_unspur_finds_every_source_by_its_entry_point():
+    assert set(SOURCES) == set(source_names())
+    for name in SOURCES:
+        assert len(load_source(name).labels) == 2
+
+
+def test_a_store_of_a_dataset_shows_what_it_was_drawn_from(tmp_path):
+    """Splits and scenes are drawn; the manifest, whose settings are sorted, says how."""
+    root = lay_scenes(lay_birds(tmp_path, each=12), each=16)
+    unspur("embed", "waterbirds", "--root", root, "--encoder", "grey-50", "--output", tmp_path / "store", "--seed", 4)
+    table = read_table(tmp_path / "store").where("split", "test")
+    pictures = shown("waterbirds", table, root)["pictures"]
+    assert len(pictures) == len(table.Z) > 20
+    for i in range(0, len(table.Z), 3):
+        np.testing.assert_allclose(Grey()([pictures[i]])[0], table.Z[i], atol=1e-6)
+    with pytest.raises(click.UsageError, match="needs --root"):
+        shown("waterbirds", table, None)
+
+
+def test_a_report_of_a_dataset_says_what_to_install_where_nothing_can_read_it(birds, tmp_path, monkeypatch):
+    store = tmp_path / "store"
+    unspur("embed", "waterbirds", "--root", birds, "--encoder", "grey-50", "--output", store)
+    command = ["report", store, "--main", "y", "--concept", "background", "--show", "waterbirds"]
+    assert "--show waterbirds needs --root" in unspur(*command, code=2)
+    monkeypatch.setattr("unspur.embed.sources._points", lambda _: {})
+    said = " ".join(unspur(*command, code=2).split())
+    assert f"{store} was made of waterbirds, which no installed package can read" in said
+    assert "pip install -e reproduction" in said
+    said = unspur("embed", "waterbirds", "--root", birds, "--encoder", "grey-50", "--output", store, code=2)
+    assert "There is no source 'waterbirds'" in said
+    assert "pip install -e reproduction" in said
