@@ -18,7 +18,7 @@ from trust.hostile.bounded import CANARY
 from trust.hostile.damage import damaged
 from trust.hostile.trials import NOT_FILES, Attacks, Bad, Reader, promised
 from unspur.io.tables import Table, read_table
-from unspur.rows.opening import open_rows
+from unspur.rows.backends import open_rows
 
 ROWS, WIDTH = 12, 3
 

@@ -17,7 +17,7 @@ from unspur.exceptions import InputError, LabelError
 from unspur.labels import ClassLabel, class_label
 from unspur.removers.concepts import concept_columns, read_concepts
 from unspur.removers.inputs import Sample, checked_weights, checked_z, require_finite
-from unspur.rows import Columns, RowSource, Weighting, at_hand, home_of, rows_of
+from unspur.rows import Columns, RowSource, Weighting, backend_of, persisted, rows_of
 from unspur.solvers.statistics import Moments
 from unspur.solvers.whitening import Geometry
 
@@ -99,7 +99,7 @@ class LabelledRows:
         """The rows as a source whose cells are the groups."""
         live = np.flatnonzero(self.weight > 0)
         # Copied only when less than half of them count: a few subsampled rows are cheaper to copy than all to visit.
-        copied = home_of(self.z) in ("memory", "torch") and 2 * len(live) < len(self.y)
+        copied = backend_of(self.z) in ("memory", "torch") and 2 * len(live) < len(self.y)
         rows: Any = live if copied else slice(None)
         targets = np.stack([self.concept[rows], self.y[rows]]).astype(np.float64)
         z = rows_at(self.z, rows) if copied else self.z
@@ -195,7 +195,7 @@ def head_data(
 
 
 def _rows(estimator: BaseEstimator, sample: Sample, *, reset: bool) -> Array:
-    z = at_hand(checked_z(estimator, sample.X, reset=reset))
+    z = persisted(checked_z(estimator, sample.X, reset=reset))
     require_finite(estimator, z)
     return z
 

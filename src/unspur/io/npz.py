@@ -15,8 +15,8 @@ from unspur._typing import Array
 from unspur.embed.memory import available_memory
 from unspur.exceptions import InputError
 from unspur.io.table import require_known
-from unspur.rows.budget import in_words
 from unspur.rows.names import some
+from unspur.rows.stored import in_words
 
 #: How many times smaller the usual ways to pack can make something: more is a lie about its size.
 MOST_PACKED = {ZIP_STORED: 1, ZIP_DEFLATED: 1100}

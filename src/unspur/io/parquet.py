@@ -13,10 +13,9 @@ from unspur._typing import Array
 from unspur.embed.memory import available_memory
 from unspur.exceptions import InputError
 from unspur.io.table import Table, no_features, require_known
-from unspur.rows.budget import in_words
 from unspur.rows.names import index_columns, listed, require_distinct, require_labels, some
-from unspur.rows.parquet import ParquetRows
-from unspur.rows.parquet_files import said, unreadable
+from unspur.rows.parquet import ParquetRows, said, unreadable
+from unspur.rows.stored import in_words
 
 
 def read_parquet(files: Sequence[Path], labels: tuple[str, ...], ignore: tuple[str, ...]) -> Table:

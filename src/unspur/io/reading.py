@@ -26,9 +26,9 @@ from unspur.io.table import (
     require_known,
 )
 from unspur.rows import Columns, MemoryRows, StoredRows
+from unspur.rows.backends import find_files, parquet_below
 from unspur.rows.memmap import StoredNpy
 from unspur.rows.names import PARQUET, first_line, listed, require_distinct, require_labels, separator, some
-from unspur.rows.opening import find_files, parquet_below
 from unspur.solvers.statistics import ColumnFaults
 
 #: How programs write that a value is not there, besides leaving the cell empty; those of pandas, R and spreadsheets.

@@ -10,16 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from unspur._temporary import workshop
+from unspur._temporary import staging_dir
 from unspur._typing import Array
 from unspur.exceptions import InputError, NotFiniteError, OutputExistsError
 from unspur.io.parquet import feature_columns, parquet_schema
 from unspur.io.table import require_known
 from unspur.removers import Remover
+from unspur.rows.backends import find_files
 from unspur.rows.names import require_labels, some
-from unspur.rows.opening import find_files
-from unspur.rows.parquet import ParquetRows
-from unspur.rows.parquet_files import Layout, RowGroup, batches, opened, values_of
+from unspur.rows.parquet import Layout, ParquetRows, RowGroup, batches, opened, values_of
 
 #: Bytes of rows that are cleaned at a time, and of the row groups they become.
 PIECE = 2**26
@@ -111,7 +110,7 @@ def _folder(output: Path, inputs: list[Path], overwrite: bool) -> Iterator[Path]
         raise OutputExistsError(f"{output} exists and is kept. Choose another name, or pass overwrite=True.")
     if not output.resolve().parent.is_dir():
         raise FileNotFoundError(f"The folder {output.resolve().parent} does not exist; create it first.")
-    with workshop(output.resolve()) as temporary:
+    with staging_dir(output.resolve()) as temporary:
         (new := temporary / "new").mkdir()
         mode = new.stat().st_mode & 0o777  # of new folders; the umask could only be read by changing it
         new.rmdir()

@@ -20,7 +20,7 @@ from unspur.clusters import cluster_codes, clusters_in_two, folds_by_cluster
 from unspur.criteria import require_clusters, require_testable
 from unspur.exceptions import ClusterWarning, InputError, LabelError, NotFiniteError
 from unspur.labels import BinaryLabel, binary_label, require_values
-from unspur.rows import Columns, FileRows, RowSource, StackedRows, fetched, home_of, rows_of
+from unspur.rows import Columns, FileRows, RowSource, StackedRows, backend_of, rows_of, to_host
 from unspur.solvers.held_out_losses import HeldOutClusters
 from unspur.solvers.statistics import CellCounts, ColumnFaults, group_names
 
@@ -54,7 +54,7 @@ class Sample:
         for name in ("y", "concept"):
             require_values(getattr(self, name), f"{name}{self.suffix}")
         names = ("y", "concept", "sample_weight", "clusters")
-        for name, value in zip(names, fetched(*(getattr(self, name) for name in names)), strict=True):
+        for name, value in zip(names, to_host(*(getattr(self, name) for name in names)), strict=True):
             object.__setattr__(self, name, value)
 
     @property
@@ -201,7 +201,7 @@ def checked_z(estimator: BaseEstimator, X: Array, *, reset: bool) -> Array:
     CUDA arrays of other libraries than torch become tensors that share their memory.
     """
     X = as_tensor(X)
-    if home_of(X) != "memory":
+    if backend_of(X) != "memory":
         return _checked_elsewhere(estimator, X, reset=reset)
     if isinstance(X, str | PathLike):
         raise InputError(f"Z is a path, {str(X)!r}; pass its rows: numpy.load({str(X)!r}, mmap_mode='r').")
@@ -248,14 +248,14 @@ def _is_number(text: str) -> bool:
 
 def _checked_elsewhere(estimator: BaseEstimator, X: Array, *, reset: bool) -> Array:
     """Rows on a device, a cluster or in files: what scikit-learn would check of an array, without a look at them."""
-    if home_of(X) == "dask" and not is_of("dask", X, "Array"):
+    if backend_of(X) == "dask" and not is_of("dask", X, "Array"):
         raise InputError(
             f"Z is a {type(X).__name__} of Dask; pass an array, of a DataFrame Z.to_dask_array(lengths=True)."
         )
     # Integers and booleans become float64, as scikit-learn makes them.
-    if home_of(X) == "torch" and not X.is_floating_point() and not X.is_complex():
+    if backend_of(X) == "torch" and not X.is_floating_point() and not X.is_complex():
         X = X.double()
-    if home_of(X) == "dask" and X.dtype.kind in "biu":
+    if backend_of(X) == "dask" and X.dtype.kind in "biu":
         X = X.astype(np.float64)
     shape, kind = tuple(X.shape), str(X.dtype).removeprefix("torch.")
     if len(shape) != 2 or kind not in ("float64", "float32", "float16", "bfloat16"):

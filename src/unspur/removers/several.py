@@ -19,7 +19,7 @@ from unspur.removers.concepts import concept_columns, numbered
 from unspur.removers.inputs import LabelledRows, Sample, checked_z
 from unspur.removers.joint import Subspaces
 from unspur.removers.memory import Memory, remembered
-from unspur.rows import StoredRows, at_hand, fetched, home_of
+from unspur.rows import StoredRows, backend_of, persisted, to_host
 from unspur.subspace import Subspace
 from unspur.trace import Step, Trace, Traces
 
@@ -52,10 +52,10 @@ def one_after_the_other(
     Each concept, or class against the rest, is fitted away from what was found before; `spurious_` is the span of all,
     and `main_` that of the last fit, which is orthogonal to it.
     """
-    z = at_hand(checked_z(estimator, train.X, reset=True))
+    z = persisted(checked_z(estimator, train.X, reset=True))
     n_rows = len(z)
-    if validation is not None and home_of(validation.X) == "dask":  # checked first: its length may not be known
-        validation = replace(validation, X=at_hand(checked_z(estimator, validation.X, reset=False)))
+    if validation is not None and backend_of(validation.X) == "dask":  # checked first: its length may not be known
+        validation = replace(validation, X=persisted(checked_z(estimator, validation.X, reset=False)))
     memory = remembered(z)
     hashes = memory[0]
     used, of_validation = 0, None
@@ -172,7 +172,7 @@ def _first_rows(z: Array, number: int = 2000) -> Array:
         with closing(z.blocks()) as blocks:
             return next(iter(blocks))[1][:number]
     first = z[:number]
-    return fetched(first.float() if is_tensor(first) else first)[0]
+    return to_host(first.float() if is_tensor(first) else first)[0]
 
 
 def _fit_one(
