@@ -63,12 +63,12 @@ def test_texts_that_are_no_json_are_a_value_error(text):
 
 
 def test_json_has_so_many_values_and_goes_so_deep(monkeypatch):
-    deep = "[" * _reading.DEEPEST + "]" * _reading.DEEPEST
+    deep = "[" * _reading.MAX_JSON_DEPTH + "]" * _reading.MAX_JSON_DEPTH
     assert parse_json(deep) == parse_json(deep.encode())
     for nest in (f"[{deep}]", f'{{"a": {deep}}}'):
         with pytest.raises(ValueError, match="nested too deeply"):
             parse_json(nest)
-    monkeypatch.setattr(_reading, "MOST_VALUES", 4)
+    monkeypatch.setattr(_reading, "MAX_JSON_VALUES", 4)
     assert parse_json("[1, 2, 3, 4]") == [1, 2, 3, 4]
     for text in ("[1, 2, 3, 4, 5]", b"[[], [], {}]"):
         with pytest.raises(ValueError, match="more than the 4 that are read"):

@@ -10,12 +10,12 @@ import time
 import numpy as np
 import pytest
 
-from unspur._temporary import remove_abandoned, take_place, temporary_name, whereabouts, workshop
+from unspur._temporary import host_id, remove_abandoned, staging_dir, take_place, temporary_name
 from unspur.exceptions import InputError
 from unspur.io.artifact import atomic, write_artifact
-from unspur.rows.spool import Spool
+from unspur.rows.stored import Spool
 
-HERE = whereabouts()
+HERE = host_id()
 KILLED = """
 import os, signal, sys
 from pathlib import Path
@@ -55,15 +55,15 @@ def test_what_a_killed_process_wrote_is_gone_after_the_next_write(tmp_path, when
 def test_processes_of_a_container_are_not_those_of_its_host(tmp_path, dead, monkeypatch):
     """A container may be called like its host, or like another one, and sees no processes but its own."""
     monkeypatch.setattr(os, "readlink", lambda _: "pid:[4026532999]")
-    whereabouts.cache_clear()
+    host_id.cache_clear()
     try:
-        names = [f".unspur-{dead}-00-{HERE}.tmp", f".unspur-{dead}-00-{whereabouts()}.tmp"]
+        names = [f".unspur-{dead}-00-{HERE}.tmp", f".unspur-{dead}-00-{host_id()}.tmp"]
         for name in names:
             (tmp_path / name).touch()
         remove_abandoned(tmp_path)
         assert [path.name for path in tmp_path.iterdir()] == names[:1]
     finally:
-        whereabouts.cache_clear()
+        host_id.cache_clear()
 
 
 def test_age_does_not_tell_the_living_from_the_dead(tmp_path, dead):
@@ -89,7 +89,7 @@ def test_age_does_not_tell_the_living_from_the_dead(tmp_path, dead):
 
 def test_a_folder_that_cannot_be_written_is_told_by_the_name_of_the_result(tmp_path):
     missing = tmp_path / "not there" / "rows.npy"
-    with pytest.raises(FileNotFoundError) as told, workshop(missing):
+    with pytest.raises(FileNotFoundError) as told, staging_dir(missing):
         pass
     assert told.value.filename == str(missing)
 

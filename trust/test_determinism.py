@@ -76,8 +76,8 @@ def test_blocks_of_rows(monkeypatch: pytest.MonkeyPatch, tally: Any, effort: Any
                 whole = fit(name, *table)
                 for size in (64, 500):
                     with monkeypatch.context() as patched:
-                        patched.setattr(memory, "FEWEST_ROWS", size)
-                        patched.setattr(memory, "MOST_ROWS", size)
+                        patched.setattr(memory, "MIN_BLOCK_ROWS", size)
+                        patched.setattr(memory, "MAX_BLOCK_ROWS", size)
                         compared.add(f"{name}, {size} rows", kind, whole, fit(name, *table), promised(name, kind))
     assert compared.line.all_survived, compared.wrong
 

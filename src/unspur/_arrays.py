@@ -87,7 +87,7 @@ def as_tensor(x: Any) -> Any:
     return from_dlpack(x)
 
 
-def as_it_came(result: Any, x: Any) -> Any:
+def to_original_type(result: Any, x: Any) -> Any:
     """A tensor as an array of the library that `x` is of, if `as_tensor` made one of `x`; the rest as it is."""
     if not is_tensor(result) or is_tensor(x):
         return result
@@ -232,7 +232,7 @@ def exact_products(x: Array) -> Iterator[None]:
             setattr(backend, name, setting)
 
 
-def on_host(value: Any) -> Any:
+def result_to_host(value: Any) -> Any:
     """What a statistic returned, on the host: floating-point tensors as float64 arrays, in one transfer for all.
 
     Takes tensors, numbers, NumPy arrays, and lists, tuples and dataclasses of them; integers and booleans keep their

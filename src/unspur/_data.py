@@ -29,7 +29,7 @@ from unspur._validation import checked_weights, checked_z, require_finite
 from unspur.clusters import cluster_codes, copies, folds_by_cluster, measured_on_a_scale
 from unspur.exceptions import InputError, LabelError
 from unspur.labels import ClassLabel, class_label, joint_label, label_columns, numbered, require_values
-from unspur.rows import Columns, RowSource, StoredRows, Weighting, at_hand, fetched, home_of, rows_of
+from unspur.rows import Columns, RowSource, StoredRows, Weighting, backend_of, persisted, rows_of, to_host
 from unspur.solvers.statistics import Moments
 from unspur.solvers.whitening import Geometry
 
@@ -129,7 +129,7 @@ class LabelledData:
         """The rows as a source whose cells are the groups."""
         live = np.flatnonzero(self.weight > 0)
         # Copied only when less than half of them count: a few subsampled rows are cheaper to copy than all to visit.
-        copied = home_of(self.X) in ("memory", "torch") and 2 * len(live) < len(self)
+        copied = backend_of(self.X) in ("memory", "torch") and 2 * len(live) < len(self)
         rows: Any = live if copied else slice(None)
         targets = np.stack([self.concept.codes[rows], self.main.codes[rows]]).astype(np.float64)
         z = rows_at(self.X, rows) if copied else self.X
@@ -237,8 +237,8 @@ def read_data(
     suffix = "" if like is None else "_val"
     require_values(y, f"y{suffix}")
     require_values(concept, f"concept{suffix}")
-    y, concept, sample_weight, clusters = fetched(y, concept, sample_weight, clusters)
-    X = at_hand(checked_z(estimator, X, reset=like is None))
+    y, concept, sample_weight, clusters = to_host(y, concept, sample_weight, clusters)
+    X = persisted(checked_z(estimator, X, reset=like is None))
     n_rows = len(X)
     if y is None and needs_y:
         raise LabelError(f"{type(estimator).__name__} requires y to be passed, but the target y is None.")
@@ -297,4 +297,4 @@ def first_rows(X: Array, number: int = 2000) -> Array:
         with closing(X.blocks()) as blocks:
             return next(iter(blocks))[1][:number]
     first = X[:number]
-    return fetched(first.float() if is_tensor(first) else first)[0]
+    return to_host(first.float() if is_tensor(first) else first)[0]

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from unspur._disk import BusyError
-from unspur._temporary import remove_abandoned, temporary_name, whereabouts
+from unspur._temporary import host_id, remove_abandoned, temporary_name
 
 #: What this process holds: its own number in a lock of somebody else is a number that was used again.
 _held: set[str] = set()
@@ -23,7 +23,7 @@ def hold(path: Path, *, patience: float = 0.0) -> Iterator[None]:
 
     What processes that were killed left unfinished beside it is removed.
     """
-    mine = f"{os.getpid()} {whereabouts()} {secrets.token_hex(8)}"
+    mine = f"{os.getpid()} {host_id()} {secrets.token_hex(8)}"
     end = time.monotonic() + patience
     while not _create(path, mine):
         theirs = _read(path)
@@ -90,7 +90,7 @@ def _dead(content: str) -> bool:
     number, host, _ = content.split()
     if not re.fullmatch("[0-9]{1,18}", number) or number == "0":  # no process has such a number
         return True
-    if host != whereabouts() or os.name == "nt":  # Windows has no signal that only asks
+    if host != host_id() or os.name == "nt":  # Windows has no signal that only asks
         return False
     if int(number) == os.getpid():
         return content not in _held

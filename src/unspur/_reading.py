@@ -21,22 +21,22 @@ import numpy as np
 from unspur._typing import Array
 
 #: Bytes of a text that is read as a whole; those that are written here have a few thousand.
-LARGEST_TEXT = 64 * 2**20
+MAX_TEXT_BYTES = 64 * 2**20
 #: Values in a JSON text, and how deep they are nested: each takes up to 200 bytes, and repr goes down by recursion.
-MOST_VALUES, DEEPEST = 500_000, 50
+MAX_JSON_VALUES, MAX_JSON_DEPTH = 500_000, 50
 #: Bytes of the header of a .npy file; NumPy writes a hundred. Some thousand signs are too many for Python's parser.
-LARGEST_HEADER = 4_000
+MAX_NPY_HEADER_BYTES = 4_000
 #: Axes of an array; NumPy has no more.
-MOST_AXES = 64
+MAX_AXES = 64
 #: Characters of what another library says, or a file holds, that a message repeats.
-SAID = 200
+MAX_QUOTED_CHARACTERS = 200
 #: Kinds of values for `require_kinds`.
 NUMBER, MAYBE_NUMBER, MAYBE_TEXT = (int, float), (int, float, type(None)), (str, type(None))
 #: What NumPy raises for a header that is none.
 _NO_HEADER = (ValueError, TypeError, OverflowError, SyntaxError, RecursionError, MemoryError, tokenize.TokenError)
 
 
-def brief(what: object, most: int = SAID) -> str:
+def brief(what: object, most: int = MAX_QUOTED_CHARACTERS) -> str:
     """What was said or found, on one line that is not too long."""
     text = " ".join(str(what).split()).rstrip(".")
     return text if len(text) <= most else f"{text[: most - 1]}…"
@@ -50,7 +50,7 @@ def require_regular(path: str | PathLike[str]) -> int:
     return found.st_size
 
 
-def read_text(path: str | PathLike[str], most: int = LARGEST_TEXT) -> str:
+def read_text(path: str | PathLike[str], most: int = MAX_TEXT_BYTES) -> str:
     """A text in UTF-8."""
     if (size := require_regular(path)) > most:
         raise ValueError(f"it has {size:,} bytes, more than the {most:,} that are read")
@@ -65,8 +65,8 @@ def read_text(path: str | PathLike[str], most: int = LARGEST_TEXT) -> str:
 def parse_json(text: str | bytes) -> Any:
     """What a JSON text holds."""
     marks: tuple[Any, ...] = (",", "[", "{") if isinstance(text, str) else (b",", b"[", b"{")
-    if (count := sum(text.count(mark) for mark in marks)) > MOST_VALUES:
-        raise ValueError(f"it has some {count:,} values, more than the {MOST_VALUES:,} that are read")
+    if (count := sum(text.count(mark) for mark in marks)) > MAX_JSON_VALUES:
+        raise ValueError(f"it has some {count:,} values, more than the {MAX_JSON_VALUES:,} that are read")
     try:
         value = json.loads(text)
     except RecursionError:
@@ -79,7 +79,7 @@ def parse_json(text: str | bytes) -> Any:
 
 def _require_shallow(value: Any) -> None:
     level = [value]
-    for _ in range(DEEPEST):
+    for _ in range(MAX_JSON_DEPTH):
         holders = [one for one in level if isinstance(one, dict | list)]
         level = [inner for one in holders for inner in (one.values() if isinstance(one, dict) else one)]
         if not level:
@@ -138,7 +138,7 @@ def require_npy(file: IO[bytes], size: int) -> None:
         raise ValueError("it is no .npy file, as numpy.save writes them" if magic else "it is empty")
     measure = file.read(2 if magic[6] == 1 else 4)
     length = int.from_bytes(measure, "little")
-    if magic[6] not in (1, 2, 3) or length > min(LARGEST_HEADER, size):
+    if magic[6] not in (1, 2, 3) or length > min(MAX_NPY_HEADER_BYTES, size):
         raise ValueError(f"its header, of version {magic[6]}, would have {length:,} bytes")
     header = magic + measure + file.read(length)
     shape, dtype = _promised(header)
@@ -157,6 +157,6 @@ def _promised(header: bytes) -> tuple[tuple[int, ...], Any]:
         shape, _, dtype = read(file)
     except _NO_HEADER as error:
         raise ValueError(f"its header is damaged ({brief(error) or type(error).__name__})") from error
-    if not all(type(length) is int and 0 <= length < 2**63 for length in shape) or len(shape) > MOST_AXES:
+    if not all(type(length) is int and 0 <= length < 2**63 for length in shape) or len(shape) > MAX_AXES:
         raise ValueError(f"its shape is {brief(shape, 60)}")
     return shape, dtype

@@ -29,11 +29,11 @@ _OURS = secrets.token_hex(4)
 
 def temporary_name() -> str:
     """A new name, hidden, for something that is unfinished."""
-    return f".unspur-{os.getpid()}-{_OURS}{secrets.token_hex(4)}-{whereabouts()}.tmp"
+    return f".unspur-{os.getpid()}-{_OURS}{secrets.token_hex(4)}-{host_id()}.tmp"
 
 
 @cache
-def whereabouts() -> str:
+def host_id() -> str:
     """Where a process goes by its number: this host, or this container of it, which may be called like others."""
     with suppress(OSError):
         container = re.sub(r"\D", "", os.readlink("/proc/self/ns/pid"))
@@ -43,7 +43,7 @@ def whereabouts() -> str:
 
 
 @contextmanager
-def workshop(path: Path) -> Iterator[Path]:
+def staging_dir(path: Path) -> Iterator[Path]:
     """A new folder beside `path`, to make it in; after the block it is gone, with all that is still in it.
 
     An error is told by the name of `path`, not by one that nobody has heard of. What processes that were killed left
@@ -76,7 +76,7 @@ def _abandoned(path: Path) -> bool:
     if whose is None:
         return False
     try:
-        if whose["host"] != whereabouts() or os.name != "posix":  # os.kill(pid, 0) is no question on Windows
+        if whose["host"] != host_id() or os.name != "posix":  # os.kill(pid, 0) is no question on Windows
             return time.time() - path.stat().st_mtime > _DAY
         if int(whose["pid"]) == os.getpid():
             return not whose["mark"].startswith(_OURS)

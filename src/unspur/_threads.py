@@ -19,7 +19,7 @@ import scipy.optimize  # noqa: F401 — loads the library that is to be limited
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 #: Features up to which one thread is quicker than several.
-NARROW = 512
+MAX_ONE_THREAD_FEATURES = 512
 
 _lock = threading.Lock()
 _users = 0
@@ -53,4 +53,4 @@ def one_scipy_thread() -> Iterator[None]:
 
 def one_thread_if_narrow(features: int) -> Any:
     """A context of one BLAS thread for rows of few features; of as many as there are for others."""
-    return threadpool_limits(1 if features <= NARROW else None, user_api="blas")
+    return threadpool_limits(1 if features <= MAX_ONE_THREAD_FEATURES else None, user_api="blas")

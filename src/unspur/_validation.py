@@ -13,7 +13,7 @@ from unspur._arrays import as_tensor, is_of, on_numpy
 from unspur._reading import brief
 from unspur._typing import Array, FloatArray
 from unspur.exceptions import InputError, NotFiniteError
-from unspur.rows import Columns, FileRows, home_of, rows_of
+from unspur.rows import Columns, FileRows, backend_of, rows_of
 from unspur.solvers.statistics import ColumnFaults
 
 
@@ -23,7 +23,7 @@ def checked_z(estimator: BaseEstimator, X: Array, *, reset: bool) -> Array:
     CUDA arrays of other libraries than torch become tensors that share their memory.
     """
     X = as_tensor(X)
-    if home_of(X) != "memory":
+    if backend_of(X) != "memory":
         return _checked_elsewhere(estimator, X, reset=reset)
     if isinstance(X, str | PathLike):
         raise InputError(f"Z is a path, {str(X)!r}; pass its rows: numpy.load({str(X)!r}, mmap_mode='r').")
@@ -70,14 +70,14 @@ def _is_number(text: str) -> bool:
 
 def _checked_elsewhere(estimator: BaseEstimator, X: Array, *, reset: bool) -> Array:
     """Rows on a device, a cluster or in files: what scikit-learn would check of an array, without a look at them."""
-    if home_of(X) == "dask" and not is_of("dask", X, "Array"):
+    if backend_of(X) == "dask" and not is_of("dask", X, "Array"):
         raise InputError(
             f"Z is a {type(X).__name__} of Dask; pass an array, of a DataFrame Z.to_dask_array(lengths=True)."
         )
     # Integers and booleans become float64, as scikit-learn makes them.
-    if home_of(X) == "torch" and not X.is_floating_point() and not X.is_complex():
+    if backend_of(X) == "torch" and not X.is_floating_point() and not X.is_complex():
         X = X.double()
-    if home_of(X) == "dask" and X.dtype.kind in "biu":
+    if backend_of(X) == "dask" and X.dtype.kind in "biu":
         X = X.astype(np.float64)
     shape, kind = tuple(X.shape), str(X.dtype).removeprefix("torch.")
     if len(shape) != 2 or kind not in ("float64", "float32", "float16", "bfloat16"):

@@ -20,7 +20,7 @@ from unspur.io import dask_tables
 from unspur.io.dask_tables import read_dask_table
 from unspur.rows import dask_client as clusters
 from unspur.rows.dask_client import connected
-from unspur.rows.parquet_files import RowGroup, read_groups
+from unspur.rows.parquet import RowGroup, read_groups
 
 TOY = make_toy(900, rho=0.8, random_state=0)
 Z = TOY.Z.astype(np.float32)
@@ -130,7 +130,7 @@ def test_a_cluster_of_this_machine_lives_as_long_as_the_run(tmp_path, monkeypatc
 
 
 def test_a_scheduler_that_is_not_there_is_an_error_within_seconds(tmp_path, monkeypatch):
-    monkeypatch.setattr(clusters, "PATIENCE", 1.0)
+    monkeypatch.setattr(clusters, "CONNECT_SECONDS", 1.0)
     files, (bird, background) = npy(tmp_path)
     start = time.monotonic()
     with pytest.raises(InputError, match=r"No Dask scheduler answers at tcp://127\.0\.0\.1:9 "), \

@@ -16,7 +16,7 @@ pytest.importorskip("resource")
 
 from tests.embed.strips import N, Pictures, Strips, long_labels
 from unspur._locks import hold
-from unspur._temporary import whereabouts
+from unspur._temporary import host_id
 from unspur.embed import embedding
 from unspur.embed.embedding import embed
 from unspur.embed.registry import load_encoder
@@ -118,7 +118,7 @@ def test_what_a_process_left_that_died_after_the_manifest_is_removed(tmp_path, u
     with hold(folder / ".lock"):
         embed(Pictures(), Strips(), folder, batch=4, progress=False)
         assert (folder / "progress.json").exists()  # control: somebody is still at work
-    (folder / ".lock").write_text(f"{dead.pid} {whereabouts()} x")
+    (folder / ".lock").write_text(f"{dead.pid} {host_id()} x")
     embed(Pictures(), Strips(), folder, batch=4, progress=False)
     assert sorted(path.name for path in folder.iterdir()) == ["labels.csv", "manifest.json", "rows.npy"]
 

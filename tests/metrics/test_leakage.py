@@ -57,7 +57,7 @@ def test_size_and_power(setting, options, monkeypatch):
     assert 0.3 < np.mean(null < 0.5) < 0.7
     assert np.mean(p_values(3.0, 10) < 0.05) >= 0.9
     if setting == {"n": 120, "d": 10}:
-        monkeypatch.setattr(import_module("unspur.metrics.leakage"), "MEETINGS", 1.0)
+        monkeypatch.setattr(import_module("unspur.metrics.leakage"), "CROSS_FIT_VARIANCE_RATIO", 1.0)
         assert np.mean(p_values(0.0, 120) < 0.05) > np.mean(null < 0.05)
 
 

@@ -101,9 +101,7 @@ def test_intervals_cover_the_truth(rows, shares):
     truth = np.mean([better - worse for _, better, worse in shares])
     hit = 0
     for _ in range(repeats):
-        kind = np.concatenate(
-            [rng.choice(4, size=n, p=[*p, 1 - sum(p)]) for n, p in zip(rows, shares, strict=True)]
-        )  # fmt: skip
+        kind = np.concatenate([rng.choice(4, size=n, p=[*p, 1 - sum(p)]) for n, p in zip(rows, shares, strict=True)])
         found = paired_difference(np.isin(kind, (0, 2)), np.isin(kind, (0, 1)), group)
         hit += found.low <= truth <= found.high
     assert hit / repeats >= 0.932
@@ -169,11 +167,8 @@ def test_the_interval_of_the_group_average_covers(rows, truth):
     rng, rows, truth = np.random.default_rng(1), np.array(rows), np.array(truth)
     levels = tuple(tuple(range(k)) for k in rows.shape)
     bounds = np.array(
-        [
-            GroupAccuracy(rows, rng.binomial(rows, truth), levels).group_average_interval()
-            for _ in range(1000)
-        ]
-    )  # fmt: skip
+        [GroupAccuracy(rows, rng.binomial(rows, truth), levels).group_average_interval() for _ in range(1000)]
+    )
     assert np.mean((bounds[:, 0] <= truth.mean()) & (truth.mean() <= bounds[:, 1])) >= 0.935
     usual = 2 * 1.96 * np.sqrt(np.sum(truth * (1 - truth) / rows)) / rows.size
     assert usual < np.mean(bounds[:, 1] - bounds[:, 0]) < 1.5 * usual  # not bought with width

@@ -73,7 +73,7 @@ class TestInThisProcess(RowSourceContract):
 class TestProjectionsThatStay(RowSourceContract):
     @pytest.fixture(autouse=True)
     def none_is_small(self, monkeypatch):
-        monkeypatch.setattr(on_dask, "HERE", 0)
+        monkeypatch.setattr(on_dask, "MAX_LOCAL_PROJECTION_BYTES", 0)
 
     def make(self, z, columns, tmp_path):
         return DaskRows(da.from_array(z, chunks=((1, 0, 9, 30, 7), -1)), columns)
@@ -86,7 +86,7 @@ class TestProjectionsThatStay(RowSourceContract):
 class TestOnACluster(RowSourceContract):
     @pytest.fixture(autouse=True)
     def none_is_small(self, monkeypatch):
-        monkeypatch.setattr(on_dask, "HERE", 0)
+        monkeypatch.setattr(on_dask, "MAX_LOCAL_PROJECTION_BYTES", 0)
 
     @pytest.fixture
     def z(self):
@@ -422,7 +422,7 @@ def test_without_its_scheduler_a_fit_ends_with_an_error(tmp_path, monkeypatch):
 
 
 def test_only_small_results_come_to_the_client(client, monkeypatch):
-    monkeypatch.setattr(on_dask, "HERE", 0)
+    monkeypatch.setattr(on_dask, "MAX_LOCAL_PROJECTION_BYTES", 0)
     came, plain = [], on_dask._computed
 
     def computed(tasks):

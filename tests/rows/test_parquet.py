@@ -23,8 +23,8 @@ from unspur.exceptions import InputError, NotFiniteError
 from unspur.io.files import read_table
 from unspur.metrics import principal_angles
 from unspur.rows import Columns, MemoryRows, Weighting
-from unspur.rows.ahead import read_ahead
 from unspur.rows.parquet import ParquetRows
+from unspur.rows.stored import read_ahead
 
 
 def lists(z, *, fixed=True):
@@ -665,8 +665,10 @@ def test_random_rows_of_files_are_those_of_memory(toy, folder, memory):
     columns = Columns.of(toy.y, toy.concept)
     stored = open_rows(folder, memory=memory)
     weighting = Weighting(np.ones(4))
-    drawn = [list(rows.minibatches(64, np.random.default_rng(3), weighting))
-             for rows in (stored.source(columns), MemoryRows(toy.Z, columns))]  # fmt: skip
+    drawn = [
+        list(rows.minibatches(64, np.random.default_rng(3), weighting))
+        for rows in (stored.source(columns), MemoryRows(toy.Z, columns))
+    ]
     for here, there in zip(*drawn, strict=True):
         np.testing.assert_array_equal(here.z, there.z)
 
@@ -720,7 +722,7 @@ def test_a_footer_that_contradicts_itself_does_not_end_the_process(toy, tmp_path
 import sys
 from pathlib import Path
 from unspur.exceptions import InputError
-from unspur.rows.opening import open_rows
+from unspur.rows.backends import open_rows
 path = Path(sys.argv[1])
 whole = path.read_bytes()
 size = int.from_bytes(whole[-8:-4], "little")

@@ -28,11 +28,11 @@ from unspur import (
     GroupWeighted,
     _arrays,
 )
-from unspur._arrays import by_rows, exact_products, is_tensor, on_host, on_numpy
+from unspur._arrays import by_rows, exact_products, is_tensor, on_numpy, result_to_host
 from unspur.certificate import row_hashes
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, NotFiniteError
-from unspur.rows import Columns, MemoryRows, Weighting, choose, rows_of
+from unspur.rows import Columns, MemoryRows, Weighting, backends, rows_of
 from unspur.rows.torch import TorchRows
 from unspur.solvers import fused
 from unspur.solvers.held_out_losses import GroupDerivatives, HeldOutLosses, LeaveOneOut, RowLosses, ScalarModel, Scores
@@ -112,9 +112,13 @@ DERIVATIVES = np.array([1.0, -1.0, 300.0, 20.0, 250.0])[:, None] * rng.uniform(1
 def lines(t: int = 2, *, centred: bool = False, width: int = WIDTH) -> LogisticLosses:
     draw = np.random.default_rng(2)
     return LogisticLosses(
-        draw.standard_normal((t, 2, width)), draw.standard_normal((t, 2)), BOTH,
-        draw.uniform(0, 1, (t, 4 * (FOLDS + 1))), 0.1 * draw.standard_normal(width), centred,
-    )  # fmt: skip
+        draw.standard_normal((t, 2, width)),
+        draw.standard_normal((t, 2)),
+        BOTH,
+        draw.uniform(0, 1, (t, 4 * (FOLDS + 1))),
+        0.1 * draw.standard_normal(width),
+        centred,
+    )
 
 
 def logits(k: int, **options: bool) -> LinearLogits:
@@ -142,11 +146,17 @@ STATISTICS = {
     "held out": HeldOutLosses(MODEL, rng.uniform(size=(2, 2))),
     "one fold": HeldOutLosses(MODEL, rng.uniform(size=(2, 2)), 2),
     "leave one out": HeldOutLosses(
-        ScalarModel(BOTH + 1.0, BOTH - 0.5, FoldScore(0, FOLDS), MODEL.standardise, BOTH,
-                    LeaveOneOut(WEIGHTING, np.full(4, 300.0), DERIVATIVES, DERIVATIVES.sum(axis=0))),
+        ScalarModel(
+            BOTH + 1.0,
+            BOTH - 0.5,
+            FoldScore(0, FOLDS),
+            MODEL.standardise,
+            BOTH,
+            LeaveOneOut(WEIGHTING, np.full(4, 300.0), DERIVATIVES, DERIVATIVES.sum(axis=0)),
+        ),
         np.full((2, 2), 0.7),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -262,7 +272,7 @@ def test_minibatches_are_those_of_rows_in_memory():
 def test_results_of_any_shape_come_to_the_host_in_one_piece():
     value = ([torch.arange(3), torch.tensor([True, False])], torch.tensor(2.5), 7, np.ones(2), torch.ones(2, 2).half())
     with Travels() as mode:
-        found = on_host(value)
+        found = result_to_host(value)
     assert mode.seen.count("cpu") == 1
     assert [part.dtype for part in found[0]] == [np.int64, bool]
     assert found[0][0].tolist() == [0, 1, 2]
@@ -363,7 +373,7 @@ def kind(request):
 @pytest.fixture(params=DEVICES)
 def device(request, monkeypatch):
     """A device; float32 rows of the host are served as those of a device would be."""
-    monkeypatch.setattr(choose, "_numpy_sees", lambda _: False)
+    monkeypatch.setattr(backends, "_numpy_sees", lambda _: False)
     return request.param
 
 
@@ -525,8 +535,8 @@ class TestOtherClasses:
         assert is_tensor(torch.tensor(Z).as_subclass(Wrapped))
         assert is_tensor(torch.nn.Parameter(torch.tensor(Z)))
         assert not is_tensor(torch.nn.Linear(2, 2))
-        assert choose.home_of(torch.tensor(Z).as_subclass(Wrapped)) == "torch"
-        assert choose.home_of(torch.nn.Linear(2, 2)) == "memory"
+        assert backends.backend_of(torch.tensor(Z).as_subclass(Wrapped)) == "torch"
+        assert backends.backend_of(torch.nn.Linear(2, 2)) == "memory"
 
     @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
     def test_it_is_fitted_and_cleaned_as_any_other(self, dtype):
@@ -644,9 +654,12 @@ class TestFusedKernel:
         z = torch.tensor(draw.standard_normal((n, d)), device=place).to(kind)
         for t, q in ((1, 2), (3, 1)):
             statistic = LogisticLosses(
-                draw.standard_normal((t, q, d)), draw.standard_normal((t, q)), BOTH[-q:], draw.uniform(0, 1, (t, 12)),
+                draw.standard_normal((t, q, d)),
+                draw.standard_normal((t, q)),
+                BOTH[-q:],
+                draw.uniform(0, 1, (t, 12)),
                 draw.standard_normal(d),
-            )  # fmt: skip
+            )
             for setting in (fused.Setting.of(d), fused.Setting(2, 4, 1, 1, False)):
                 found, exact = self.both(statistic, z, columns, setting)
                 assert found.shape == (t, q, 2 + d)

@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from unspur._products import THIN
+from unspur._products import MIN_MATVEC_SIZE
 from unspur.exceptions import GroupSizeError
 from unspur.rows import CONCEPT, MAIN, Block, Columns, MemoryRows, StackedRows, Weighting
 from unspur.solvers.logistic import LogisticLosses, loss_and_probability
@@ -297,7 +297,7 @@ class TestLogisticLosses:
     @pytest.mark.parametrize("dtype", [np.float32, np.float64])
     def test_one_large_block_equals_many_small_ones(self, setting, centred, dtype):
         large = Sample(4, n=900, d=150)
-        assert large.z.size > THIN > 100 * 150  # the two ways of multiplying
+        assert large.z.size > MIN_MATVEC_SIZE > 100 * 150  # the two ways of multiplying
         rng = np.random.default_rng(5)
         parameters, centre = 0.05 * rng.standard_normal(302), rng.standard_normal(150)
         statistic = pair_loss(parameters, centre, setting[2], centred)

@@ -193,12 +193,17 @@ class TestScikitLearn:
     @pytest.mark.parametrize(
         "step",
         [
-            PCA(6), PCA(6, whiten=True), IncrementalPCA(6, whiten=True), TruncatedSVD(6), StandardScaler(),
-            StandardScaler(with_mean=False), StandardScaler(with_std=False),
+            PCA(6),
+            PCA(6, whiten=True),
+            IncrementalPCA(6, whiten=True),
+            TruncatedSVD(6),
+            StandardScaler(),
+            StandardScaler(with_mean=False),
+            StandardScaler(with_std=False),
             PCA(svd_solver="covariance_eigh", whiten=True),
         ],
         ids=str,
-    )  # fmt: skip
+    )
     def test_every_step_before_the_removal_folds(self, step):
         x = rows(300, D) * np.linspace(0.5, 3.0, D)
         step = sklearn.clone(step).fit(x)

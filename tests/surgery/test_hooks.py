@@ -489,8 +489,9 @@ class TestModule:
     @pytest.mark.parametrize("assign", [False, True])
     def test_a_state_dict_in_a_half_type_is_loaded_with_a_warning(self, assign):
         model = nn.Sequential(nn.Linear(D, D), surgery.as_module(make("remove")))
-        saved = {name: value.bfloat16() if value.is_floating_point() else value
-                 for name, value in model.state_dict().items()}  # fmt: skip
+        saved = {
+            name: value.bfloat16() if value.is_floating_point() else value for name, value in model.state_dict().items()
+        }
         with pytest.warns(IllConditionedWarning, match=r"has 1\.centre, 1\.right, .* digits of the removal are lost"):
             model.load_state_dict(saved, assign=assign)
         assert model[1].right.dtype == torch.float32

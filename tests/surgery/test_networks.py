@@ -17,9 +17,14 @@ REMOVAL = make("oblique remove")
 def classifier():
     torch.manual_seed(0)
     config = transformers.BertConfig(
-        vocab_size=30, hidden_size=D, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16,
-        max_position_embeddings=12, num_labels=3,
-    )  # fmt: skip
+        vocab_size=30,
+        hidden_size=D,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=12,
+        num_labels=3,
+    )
     return transformers.BertForSequenceClassification(config).eval()
 
 

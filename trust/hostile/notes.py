@@ -10,7 +10,7 @@ from trust.hostile.arrays import csv, npz, parquet
 from trust.hostile.saved import forged_json, json_attacks
 from trust.hostile.trials import NOT_FILES, Attacks, Reader, promised
 from unspur._locks import hold
-from unspur._temporary import whereabouts
+from unspur._temporary import host_id
 from unspur.cli.completion import column_names
 from unspur.embed import embedding
 from unspur.embed.huggingface import kind_of
@@ -68,7 +68,7 @@ def _hold(path: Path) -> None:
 
 def lock_attacks(_: bytes) -> Attacks:
     """Processes that cannot be."""
-    here = whereabouts().encode()
+    here = host_id().encode()
     for number in (b"9" * 30, b"9" * 5000, "²".encode(), b"-1", b"1", b"4194304"):
         yield f"process {number[:20]!r} of this machine", number + b" " + here + b" x"
     for text in (

@@ -16,7 +16,7 @@ from reproduction.tests.datasets.making import everything, lay, make_zip, tar
 from reproduction.tests.datasets.serving import serving
 from unspur._disk import BusyError
 from unspur._locks import hold
-from unspur._temporary import whereabouts
+from unspur._temporary import host_id
 from unspur.exceptions import InputError, OutputExistsError
 from unspur_paper.datasets.downloads import (
     SOURCES,
@@ -228,7 +228,7 @@ def test_a_lock_is_held_once_and_taken_over_from_the_dead(tmp_path):
 @pytest.mark.parametrize("number", ["²", "9" * 30, "9" * 5000, "-1", "x"])
 def test_a_lock_of_a_process_that_cannot_be_is_taken_over(tmp_path, number):
     lock = tmp_path / "x.lock"
-    for host in (whereabouts(), "elsewhere"):
+    for host in (host_id(), "elsewhere"):
         lock.write_text(f"{number} {host} mark", encoding="utf-8")
         with hold(lock):
             assert str(os.getpid()) in lock.read_text()

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from unspur._temporary import whereabouts
+from unspur._temporary import host_id
 from unspur.exceptions import ArtifactError, InputError, OutputExistsError
 from unspur_paper.experiments import records
 from unspur_paper.experiments.records import Record, RecordStore, pack, record_key, unpack
@@ -161,7 +161,7 @@ def test_keys_that_would_leave_the_folder_are_refused(tmp_path):
 def test_temporary_files_go_only_when_nobody_writes_to_them(tmp_path):
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
-    here, alive = whereabouts(), os.getppid()
+    here, alive = host_id(), os.getppid()
     gone = [f".unspur-{dead.pid}-00-{here}.tmp", ".unspur-1-01-elsewhere.tmp"]
     kept = [f".unspur-{alive}-02-{here}.tmp", f".unspur-{dead.pid}-03-elsewhere.tmp", ".mine.tmp", "notes.json"]
     for name in (*gone, *kept):

@@ -27,7 +27,7 @@ from tests.embed.strips import Strips
 
 from reproduction.tests.networks.tuning import TRAININGS, N, coloured, labels, sentences, tune
 from unspur._disk import DiskError
-from unspur._temporary import whereabouts
+from unspur._temporary import host_id
 from unspur.embed.embedding import embed
 from unspur.embed.registry import load_encoder
 from unspur.exceptions import ArtifactError, InputError, OutputExistsError
@@ -442,7 +442,7 @@ def test_a_finished_network_is_found_and_not_trained_again(models, undisturbed, 
     (folder / CHECKPOINT).write_bytes(b"left by a process that was killed at the very end")
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
-    unfinished = folder / f".unspur-{dead.pid}-1a2b-{whereabouts()}.tmp"
+    unfinished = folder / f".unspur-{dead.pid}-1a2b-{host_id()}.tmp"
     unfinished.mkdir()
     (unfinished / NETWORK).write_bytes(b"half a file")
     before = (folder / NETWORK).stat().st_mtime_ns

@@ -198,7 +198,7 @@ def require_removal_name(path: str, option: str) -> None:
 def _memory_size(ctx: click.Context, parameter: click.Parameter, given: str | None) -> str | None:  # noqa: ARG001
     if given is not None:
         from unspur.exceptions import InputError
-        from unspur.rows.budget import as_bytes
+        from unspur.rows.stored import as_bytes
 
         try:
             as_bytes(given)

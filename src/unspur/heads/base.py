@@ -19,14 +19,14 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, Options
 from sklearn.utils.validation import check_is_fitted
 
-from unspur._arrays import as_it_came, by_rows, exact_products, is_tensor, like, on_numpy
+from unspur._arrays import by_rows, exact_products, is_tensor, like, on_numpy, to_original_type
 from unspur._data import LabelledData
 from unspur._parameters import named_after_y, sgd_settings
 from unspur._typing import Array, FloatArray
 from unspur._validation import checked_z, require_finite
 from unspur.heads.inputs import HeadData, head_data
 from unspur.options import SGD, SOLVER
-from unspur.rows import StoredRows, fetched, home_of
+from unspur.rows import StoredRows, backend_of, to_host
 from unspur.solvers.sgd import BatchWeights, Watch, alike, solve_softmax_by_sgd
 from unspur.solvers.softmax import FitOutcome, LinearLogits, LinearModel, cell_losses, n_logits, solve_softmax
 from unspur.solvers.statistics import Moments
@@ -159,12 +159,12 @@ class Head(ClassifierMixin, BaseEstimator):
     def _answer(self, X: Array, of_logits: Callable[[Array], Array], width: int | None, kind: Any = float) -> Array:
         """What becomes of the logits of each row, shape (n, width), or (n,) for None; `kind` is its type for Dask."""
         z = checked_z(self._fitted(), X, reset=False)
-        if home_of(z) == "dask":
+        if backend_of(z) == "dask":
             from unspur.rows.dask import answered
 
             # A copy, since this head may have been fitted again by the time that the answer is computed.
             return answered(z, partial(_answer_of, copy.copy(self), of_logits), width, np.dtype(kind))
-        return as_it_came(of_logits(self._logits(z)), X)
+        return to_original_type(of_logits(self._logits(z)), X)
 
     def _logits(self, z: Array) -> Array:
         """Logits of rows that are here or on a device, shape (n,) or (n, n_classes)."""
@@ -188,7 +188,7 @@ class Head(ClassifierMixin, BaseEstimator):
 
     def score(self, X: Array, y: Array, sample_weight: Array | None = None) -> float:
         """Share of rows whose class is predicted right."""
-        guess, truth, weight = fetched(self.predict(X), y, sample_weight)
+        guess, truth, weight = to_host(self.predict(X), y, sample_weight)
         return float(accuracy_score(truth, guess, sample_weight=weight))
 
     def predict(self, X: Array) -> Array:

@@ -12,7 +12,7 @@ from sklearn.utils.validation import assert_all_finite, column_or_1d
 from unspur._data import LabelledData, read_data
 from unspur._typing import Array
 from unspur.exceptions import InputError
-from unspur.rows import fetched
+from unspur.rows import to_host
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def head_data(
 
 def _one_column(y: Any, name: str) -> Any:
     """The main label on the host, as one column; infinity is no class."""
-    y = fetched(y)[0]
+    y = to_host(y)[0]
     if getattr(y, "ndim", 1) != 1:
         y = column_or_1d(y, warn=True)
     if getattr(y, "dtype", np.dtype(object)).kind == "f":

@@ -16,7 +16,7 @@ import safetensors
 import safetensors.numpy
 
 from unspur._reading import brief, parse_json, require_kinds
-from unspur._temporary import workshop
+from unspur._temporary import staging_dir
 from unspur._typing import Array
 from unspur.exceptions import ArtifactError, OutputExistsError
 
@@ -50,7 +50,7 @@ def atomic(path: str | PathLike[str], *, overwrite: bool = False) -> Iterator[Pa
     if path.exists() and not path.is_file():
         raise OutputExistsError(f"{path} is not a regular file and cannot be replaced by one.")
     path = path.resolve()  # what a link points to is replaced, not the link
-    with workshop(path) as folder:
+    with staging_dir(path) as folder:
         temporary = folder / path.name
         temporary.touch()
         new = temporary.stat()  # of the mode that new files get; the umask could only be read by changing it

@@ -21,7 +21,7 @@ from unspur.exceptions import InputError
 from unspur.io.files import read_table
 from unspur.io.table import Table, require_known
 from unspur.rows.memmap import StoredNpy, open_npy
-from unspur.rows.parquet_files import RowGroup, read_groups
+from unspur.rows.parquet import RowGroup, read_groups
 
 #: Bytes of rows in a chunk: so many that a task is worth its journey, so few that some fit into a worker.
 MIN_CHUNK_BYTES, MAX_CHUNK_BYTES = 4 * 2**20, 128 * 2**20

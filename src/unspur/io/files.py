@@ -33,10 +33,10 @@ from unspur.io.artifact import atomic
 from unspur.io.parquet import read_parquet, stored_parquet
 from unspur.io.table import KINDS, Table, load_npy, no_features, require_known, words_of
 from unspur.rows import Columns, MemoryRows, StoredRows
-from unspur.rows.budget import in_words
+from unspur.rows.backends import find_files, parquet_below
 from unspur.rows.memmap import StoredNpy
 from unspur.rows.names import PARQUET, first_line, listed, require_distinct, require_labels, separator, some
-from unspur.rows.opening import find_files, parquet_below
+from unspur.rows.stored import in_words
 from unspur.solvers.statistics import ColumnFaults
 
 #: How programs write that a value is not there, besides leaving the cell empty; those of pandas, R and spreadsheets.

@@ -12,16 +12,15 @@ import numpy as np
 
 from unspur._extras import require
 from unspur._memory import available_memory
-from unspur._temporary import workshop
+from unspur._temporary import staging_dir
 from unspur._typing import Array
 from unspur.exceptions import InputError, NotFiniteError, OutputExistsError
 from unspur.io.table import Table, no_features, require_known
 from unspur.removers import Remover
-from unspur.rows.budget import in_words
+from unspur.rows.backends import find_files
 from unspur.rows.names import index_columns, listed, require_distinct, require_labels, some
-from unspur.rows.opening import find_files
-from unspur.rows.parquet import ParquetRows
-from unspur.rows.parquet_files import Layout, RowGroup, batches, opened, said, unreadable, values_of
+from unspur.rows.parquet import Layout, ParquetRows, RowGroup, batches, opened, said, unreadable, values_of
+from unspur.rows.stored import in_words
 
 
 def read_parquet(files: Sequence[Path], labels: tuple[str, ...], ignore: tuple[str, ...]) -> Table:
@@ -272,7 +271,7 @@ def _folder(output: Path, inputs: list[Path], overwrite: bool) -> Iterator[Path]
         raise OutputExistsError(f"{output} exists and is kept. Choose another name, or pass overwrite=True.")
     if not output.resolve().parent.is_dir():
         raise FileNotFoundError(f"The folder {output.resolve().parent} does not exist; create it first.")
-    with workshop(output.resolve()) as temporary:
+    with staging_dir(output.resolve()) as temporary:
         (new := temporary / "new").mkdir()
         mode = new.stat().st_mode & 0o777  # of new folders; the umask could only be read by changing it
         new.rmdir()

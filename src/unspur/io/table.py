@@ -16,8 +16,8 @@ from unspur._typing import Array, BoolArray, IntArray
 from unspur.exceptions import InputError
 from unspur.removers import Remover
 from unspur.rows import StoredRows
-from unspur.rows.budget import as_bytes, divide
 from unspur.rows.names import PARQUET, listed, nearest, some
+from unspur.rows.stored import as_bytes, divide
 from unspur.selection import column_variances
 
 KINDS = (".npy", ".npz", ".csv", *PARQUET)

@@ -26,7 +26,7 @@ from unspur.solvers.held_out_losses import HeldOutClusters, average_error
 #: Cross-fitted rows tell as much as half as many independent ones: any two folds meet twice, each judged by a probe
 #: that learnt from the other, and where the concept is independent of Z both meetings err the same way. So the variance
 #: is up to twice the binomial one (1 + 2/π for a linear probe); ignoring it, a test at 5 % rejects in 8 to 11 %.
-MEETINGS = 2.0
+CROSS_FIT_VARIANCE_RATIO = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,10 +181,21 @@ def leakage(
     if concept_type != "class":
         raise InputError(f"concept_type is 'class' or 'continuous'; got {concept_type!r}.")
     return class_leakage(
-        Z, concept, probe=probe, cv=cv, Z_test=Z_test, concept_test=concept_test, sample_weight=sample_weight,
-        sample_weight_test=sample_weight_test, penalty=penalty, clusters=clusters, clusters_test=clusters_test,
-        missing_concept=missing_concept, level=level, random_state=random_state,
-    )  # fmt: skip
+        Z,
+        concept,
+        probe=probe,
+        cv=cv,
+        Z_test=Z_test,
+        concept_test=concept_test,
+        sample_weight=sample_weight,
+        sample_weight_test=sample_weight_test,
+        penalty=penalty,
+        clusters=clusters,
+        clusters_test=clusters_test,
+        missing_concept=missing_concept,
+        level=level,
+        random_state=random_state,
+    )
 
 
 def class_leakage(
@@ -217,7 +228,7 @@ def class_leakage(
         own = None if taught is None else taught[train]
         fitted = fit_probe(
             probe, rows[train], codes[train], k, balanced(weight[train], codes[train]), rng, penalty, own
-        )  # fmt: skip
+        )
         return fitted.log_proba(judged)
 
     if Z_test is not None:
@@ -234,7 +245,7 @@ def class_leakage(
             folds += 1
         log_p, truth, importance = log_p[seen], codes[seen], weight[seen]
         together = None if together is None else together[seen]
-        meetings = MEETINGS if folds > 1 else 1.0
+        meetings = CROSS_FIT_VARIANCE_RATIO if folds > 1 else 1.0
     found = _summary(log_p, truth, importance, meetings, (classes, probe, level, name), together)
     return replace(found, notes=scale_notes(rows))
 
@@ -259,7 +270,7 @@ def _of_a_number(
         predicted, means = predict(judged), np.full(len(judged), mean)
     else:
         predicted, means, which, folds = numeric.cross_fitted(rows, numbers, weight, cv, penalty, rng)
-        truth, importance, meetings = numbers[which], weight[which], MEETINGS if folds > 1 else 1.0
+        truth, importance, meetings = numbers[which], weight[which], CROSS_FIT_VARIANCE_RATIO if folds > 1 else 1.0
     r2, low, high, p = numeric.summary(truth, predicted, means, importance, meetings, level)
     return NumericLeakage(r2, low, high, p, len(truth), level, (*filter(None, said), *scale_notes(rows)))
 

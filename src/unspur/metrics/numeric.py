@@ -20,10 +20,10 @@ PENALTIES = (1e4, 1e3, 1e2, 10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-5, 1e-8, 0.0)
 #: Folds of the training rows to choose on.
 FOLDS = 3
 #: Fewest rows to train on, and fewest to judge on.
-FEWEST, FEWEST_JUDGED = 6, 10
+MIN_TRAINING_ROWS, MIN_TEST_ROWS = 6, 10
 #: Share of the values (one at least) that are few, share of the squared deviations from which they decide alone, and
 #: how many times as far out as the next they are. Of 500 lognormal numbers, 2 % of samples have such values.
-FEW, MOST, APART = 0.01, 0.5, 3.0
+EXTREME_SHARE, EXTREME_DEVIATION_SHARE, EXTREME_DISTANCE_RATIO = 0.01, 0.5, 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +92,17 @@ def held_by_few(numbers: FloatArray, name: str, weight: FloatArray | None = None
     weight = np.ones(len(numbers)) if weight is None else weight
     known = np.isfinite(numbers) & (weight > 0)
     values, weight = numbers[known], weight[known]
-    few = max(1, int(FEW * len(values)))
+    few = max(1, int(EXTREME_SHARE * len(values)))
     if len(values) < 3:
         return ""
     order = np.argsort(-np.abs(values - np.median(values)), kind="stable")
     away = np.abs(values - np.median(values))[order]
     held = np.cumsum(weight[order] * (away / away[0]) ** 2) if away[0] > 0 else np.zeros(len(away))
-    apart = (away[:few] > APART * away[1 : few + 1]) & (away[1 : few + 1] > 0) & (held[:few] > MOST * held[-1])
+    apart = (
+        (away[:few] > EXTREME_DISTANCE_RATIO * away[1 : few + 1])
+        & (away[1 : few + 1] > 0)
+        & (held[:few] > EXTREME_DEVIATION_SHARE * held[-1])
+    )
     if not apart.any():
         return ""
     k = int(np.flatnonzero(apart)[-1]) + 1
@@ -134,8 +138,8 @@ def ridge(
 
     Without a penalty folds of the rows choose it, with the units of the columns in which it counts, by squared error.
     """
-    if len(Z) < FEWEST:
-        raise GroupSizeError(f"There are {len(Z)} rows to train a probe on; at least {FEWEST} are needed.")
+    if len(Z) < MIN_TRAINING_ROWS:
+        raise GroupSizeError(f"There are {len(Z)} rows to train a probe on; at least {MIN_TRAINING_ROWS} are needed.")
     if penalty is not None and not penalty > 0:
         raise InputError(f"penalty must be positive, in units of the mean variance of Z; got {penalty}.")
     mean = float(np.average(numbers, weights=weight))
@@ -185,9 +189,9 @@ def summary(
         raise LabelError("concept is the same number in all rows that are judged; there is nothing to predict.")
     r2 = 1.0 - float(share @ left) / scale
     n = 1.0 / float(np.sum(share**2))
-    if n < FEWEST_JUDGED * (1 - 1e-9):
+    if n < MIN_TEST_ROWS * (1 - 1e-9):
         raise GroupSizeError(
-            f"There are {len(share)} rows to judge the probe on, {n:.3g} by their weights; at least {FEWEST_JUDGED} "
+            f"There are {len(share)} rows to judge the probe on, {n:.3g} by their weights; at least {MIN_TEST_ROWS} "
             "are needed. Pass more rows."
         )
 
@@ -215,8 +219,7 @@ def _folds(cv: Any, rows: Array, numbers: FloatArray, rng: np.random.Generator) 
         return iter(cv.split(rows, numbers) if hasattr(cv, "split") else cv)
     if cv < 2:
         raise InputError(f"cv must be 2 or more folds; got {cv}.")
-    if len(rows) < max(2 * FEWEST, int(cv)):
-        raise GroupSizeError(
-            f"There are {len(rows)} rows with a concept in {cv} folds; at least {max(2 * FEWEST, int(cv))} are needed."
-        )
+    needed = max(2 * MIN_TRAINING_ROWS, int(cv))
+    if len(rows) < needed:
+        raise GroupSizeError(f"There are {len(rows)} rows with a concept in {cv} folds; at least {needed} are needed.")
     return iter(KFold(int(cv), shuffle=True, random_state=int(rng.integers(2**31))).split(rows))

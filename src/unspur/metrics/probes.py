@@ -24,7 +24,7 @@ from unspur.exceptions import InputError, NotFiniteError
 
 Kind: TypeAlias = Literal["linear", "mlp"]
 #: Units of the columns in which a penalty counts: as they are, standard deviations, or spreads that outliers do not
-#: change, with training values beyond `CLIP` of them cut off.
+#: change, with training values beyond `CLIP_SPREADS` of them cut off.
 Units: TypeAlias = Literal["raw", "unit", "robust"]
 
 #: Units to choose from; the first only where columns differ in width, the last only where there are outliers.
@@ -34,28 +34,28 @@ PENALTIES = (1e2, 1.0, 1e-1, 1e-2, 1e-4, 1e-6)
 #: The same of discriminant analysis. Zero is for directions that are shorter than any penalty.
 SHRINKAGES = (1e2, 10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-6, 0.0)
 #: The shrinkage that is right in most rows; one of those above.
-USUAL = 1e-2
+USUAL_SHRINKAGE = 1e-2
 #: Folds of the training rows to choose on, and the rows held out, in all and of each class, that are enough.
-FOLDS, ENOUGH, ENOUGH_OF_A_CLASS = 3, 1200, 100
+FOLDS, ENOUGH_HELD_OUT_ROWS, ENOUGH_HELD_OUT_PER_CLASS = 3, 1200, 100
 #: What logits are multiplied with, to choose from.
-FACTORS = np.geomspace(1e-4, 30.0, 32)
+LOGIT_FACTORS = np.geomspace(1e-4, 30.0, 32)
 #: A row held out counts for at most this many times the loss of a guess where a path of penalties is given up.
-MOST = 2.0
+MAX_ROW_LOSS = 2.0
 #: Rows by which outliers are noticed.
-SOME = 2000
+OUTLIER_SAMPLE_ROWS = 2000
 #: Directions whose variance is below this share of the largest are rounding errors, not information.
-NOISE = {4: 1e-10, 8: 1e-13}
+MIN_VARIANCE_SHARE = {4: 1e-10, 8: 1e-13}
 #: The same for the standard deviation of a column.
-SHORT = {4: 1e-7, 8: 1e-12}
+MIN_DEVIATION_SHARE = {4: 1e-7, 8: 1e-12}
 #: How many times as wide as most a column is, and how many spreads away from the median a value, for a note to say so.
-HUGE, FAR = 1000.0, 100.0
+WIDE_COLUMN_RATIO, OUTLIER_SPREADS = 1000.0, 100.0
 #: Spreads beyond which a training value is cut off, how much outliers must widen a column for that to be tried, and how
 #: much wider than another a column must be for its own units to be tried.
-CLIP, WIDENED, ALIKE = 4.0, 2.0, 1.5
+CLIP_SPREADS, MIN_WIDENING, MAX_WIDTH_RATIO = 4.0, 2.0, 1.5
 #: The small network: one hidden layer, at most this many passes over the rows, stopped after so many without gain.
-HIDDEN, EPOCHS, PATIENCE = 64, 100, 10
+HIDDEN_UNITS, EPOCHS, EPOCHS_WITHOUT_GAIN = 64, 100, 10
 #: Spreads at which its inputs are cut off.
-FARTHEST = 30.0
+MAX_INPUT_SPREADS = 30.0
 
 
 class Probe(Protocol):
@@ -234,13 +234,15 @@ class _Judged:
             families.setdefault((one.method, one.units), []).append(one)
         finalists = [self.best(family) for family in families.values()]
         winner = self.best(finalists)
-        usual = _Candidate("discriminant", "robust" if ("discriminant", "robust") in families else "unit", USUAL)
+        units: Units = "robust" if ("discriminant", "robust") in families else "unit"
+        usual = _Candidate("discriminant", units, USUAL_SHRINKAGE)
         finalists += [usual] if usual in self.log_p and usual not in finalists else []
         chosen = [
-            one for one in finalists
+            one
+            for one in finalists
             if self._not_worse(self.right[winner] - self.right[one])
             and self._not_worse(self.losses(one) - self.losses(winner))
-        ]  # fmt: skip
+        ]
         factors = {one: self._sharpness(_within_reach(self._lead(self.log_p[one]))) / len(chosen) for one in chosen}
         total = np.sum([factor * self.log_p[one] for one, factor in factors.items()], axis=0)
         again = self._sharpness(self._lead(total))
@@ -276,7 +278,7 @@ class _Judged:
 
         Discriminant analysis is too sure of itself in wide rows, and a strong penalty not sure enough.
         """
-        return float(FACTORS[np.argmin(self._loss(FACTORS, lead) @ self.share)])
+        return float(LOGIT_FACTORS[np.argmin(self._loss(LOGIT_FACTORS, lead) @ self.share)])
 
 
 def _within_reach(lead: FloatArray) -> FloatArray:
@@ -305,7 +307,7 @@ def _inner_folds(
         test = fold == k
         held_out |= test
         yield np.flatnonzero(~test), np.flatnonzero(test)
-        if held_out.sum() >= ENOUGH and np.bincount(codes[held_out]).min() >= ENOUGH_OF_A_CLASS:
+        if held_out.sum() >= ENOUGH_HELD_OUT_ROWS and np.bincount(codes[held_out]).min() >= ENOUGH_HELD_OUT_PER_CLASS:
             return
 
 
@@ -323,42 +325,42 @@ def spreads(Z: Array) -> tuple[FloatArray, FloatArray, FloatArray]:
 def units_to_try(Z: Array) -> list[Units]:
     """Those of `UNITS` that differ on these rows, by some thousand of them."""
     deviation = np.std(Z, axis=0, dtype=np.float64)
-    spread = spreads(Z[:: max(1, len(Z) // SOME)])[1]
+    spread = spreads(Z[:: max(1, len(Z) // OUTLIER_SAMPLE_ROWS)])[1]
     real = deviation[deviation > 0]
-    alike = len(real) == 0 or real.max() < ALIKE * real.min()
+    alike = len(real) == 0 or real.max() < MAX_WIDTH_RATIO * real.min()
     skipped = {"raw"} if alike and "unit" in UNITS else set()
-    if not np.any(deviation > WIDENED * spread):
+    if not np.any(deviation > MIN_WIDENING * spread):
         skipped.add("robust")
     return [name for name in UNITS if name not in skipped]
 
 
 def scale_notes(Z: Array) -> tuple[str, ...]:
     """What a reader should know about the scales of columns: one far wider than the rest, or values far out."""
-    few = Z[:: max(1, len(Z) // SOME)]
+    few = Z[:: max(1, len(Z) // OUTLIER_SAMPLE_ROWS)]
     middle, spread, _ = spreads(few)
     notes = []
     known = spread[spread > 0]
     usual = float(np.median(known)) if len(known) else 0.0
-    wide = np.flatnonzero(spread > HUGE * usual) if usual > 0 else np.array([], dtype=np.intp)
+    wide = np.flatnonzero(spread > WIDE_COLUMN_RATIO * usual) if usual > 0 else np.array([], dtype=np.intp)
     if len(wide):
         column = int(wide[np.argmax(spread[wide])])
-        more = f" ({len(wide)} columns are more than {HUGE:g} times as wide)" if len(wide) > 1 else ""
+        more = f" ({len(wide)} columns are more than {WIDE_COLUMN_RATIO:g} times as wide)" if len(wide) > 1 else ""
         notes.append(
             f"column {column} is {spread[column] / usual:,.0f} times as wide as most columns{more}; is it in other "
             "units?"
         )
     far = np.zeros(len(Z), dtype=bool)
-    reach = np.where(spread > 0, FAR * spread, np.inf)
+    reach = np.where(spread > 0, OUTLIER_SPREADS * spread, np.inf)
     worst, most = 0, 0.0
-    for start in range(0, len(Z), SOME):
-        out = np.abs(Z[start : start + SOME] - middle) / reach
-        far[start : start + SOME] = np.any(out > 1, axis=1)
+    for start in range(0, len(Z), OUTLIER_SAMPLE_ROWS):
+        out = np.abs(Z[start : start + OUTLIER_SAMPLE_ROWS] - middle) / reach
+        far[start : start + OUTLIER_SAMPLE_ROWS] = np.any(out > 1, axis=1)
         if out.size and float(out.max()) > most:
             worst, most = int(np.argmax(out.max(axis=0))), float(out.max())
     if far.any():
         notes.append(
-            f"{far.sum():,} of {len(Z):,} rows are outliers, farther than {FAR:g} spreads from the median in some "
-            f"column (column {worst}: {FAR * most:,.0f} spreads)"
+            f"{far.sum():,} of {len(Z):,} rows are outliers, farther than {OUTLIER_SPREADS:g} spreads from the median "
+            f"in some column (column {worst}: {OUTLIER_SPREADS * most:,.0f} spreads)"
         )
     return tuple(notes)
 
@@ -376,11 +378,12 @@ class ScaledRows:
             self.centre, unit = np.mean(Z, axis=0, dtype=np.float64), np.std(Z, axis=0, dtype=np.float64)
         self.kind = Z.dtype.itemsize
         largest = np.abs(Z).max(axis=0, initial=0.0)
-        real = unit > np.maximum(SHORT[self.kind] * unit.max(initial=0.0), 4 * np.finfo(Z.dtype).eps * largest)
+        shortest = MIN_DEVIATION_SHARE[self.kind] * unit.max(initial=0.0)
+        real = unit > np.maximum(shortest, 4 * np.finfo(Z.dtype).eps * largest)
         self.unit = np.where(real, unit, np.inf)
         self.rows = (Z - self.centre) / self.unit  # float64: a line search in float32 has no digits left to descend on
         if robust:
-            np.clip(self.rows, -CLIP, CLIP, out=self.rows)
+            np.clip(self.rows, -CLIP_SPREADS, CLIP_SPREADS, out=self.rows)
         self.share = share / share.sum()
         middle = self.share @ self.rows
         self.rows -= middle
@@ -401,7 +404,7 @@ class ScaledRows:
                 half = self.rows * np.sqrt(self.share)[:, None]
                 self._covariance = half.T @ half
             variance, axes = np.linalg.eigh(self._covariance * factor * factor[:, None])
-        real = variance > NOISE[self.kind] * variance.max(initial=0.0)
+        real = variance > MIN_VARIANCE_SHARE[self.kind] * variance.max(initial=0.0)
         return PrincipalAxes(variance[real], factor[:, None] * axes[:, real])
 
 
@@ -465,7 +468,7 @@ class _Problem:
             weights, bias = problem.solve(one.penalty, tolerance=1e-3, steps=100)
             log_p = _log_softmax(rows @ weights + bias)
             yield one, log_p
-            loss = float(np.average(np.minimum(-log_p[at], MOST * np.log(self.k)), weights=weight))
+            loss = float(np.average(np.minimum(-log_p[at], MAX_ROW_LOSS * np.log(self.k)), weights=weight))
             if loss > lowest + np.log(self.k) / 2:
                 return  # sure and wrong: weaker penalties will be worse, and take longest
             lowest = min(lowest, loss)
@@ -533,9 +536,12 @@ class _Logistic:
             start = np.concatenate([(self.solution[0] / unit[:, None]).ravel(), self.solution[1]])
         with one_scipy_thread():
             found = minimize(
-                objective, start, jac=True, method="L-BFGS-B",
+                objective,
+                start,
+                jac=True,
+                method="L-BFGS-B",
                 options={"maxiter": steps, "maxfun": 2 * steps, "gtol": tolerance * small, "ftol": 0.0, "maxcor": 20},
-            )  # fmt: skip
+            )
         w, b = unit[:, None] * found.x[:size].reshape(-1, width), found.x[size:]
         self.solution = w, b
         if binary:
@@ -562,7 +568,7 @@ class SmallNetwork:
         # Columns far shorter than the rest stay short: what a removal leaves of its axis is rounding.
         self.unit = np.maximum(unit, 1e-3 * np.median(unit[unit > 0])) if unit.any() else 1.0
         seed = int(rng.integers(2**31))
-        self.model = MLPClassifier((HIDDEN,), alpha=1.0, learning_rate_init=3e-3, random_state=seed)
+        self.model = MLPClassifier((HIDDEN_UNITS,), alpha=1.0, learning_rate_init=3e-3, random_state=seed)
         aside = set_aside(codes, rng)
         held = Z[aside], codes[aside], weight[aside]
         rows, labels = self._scaled(Z[~aside]), codes[~aside]
@@ -576,7 +582,7 @@ class SmallNetwork:
             if loss < best:
                 best, waited = loss, 0
                 kept = [w.copy() for w in self.model.coefs_], [b.copy() for b in self.model.intercepts_]
-            if waited >= PATIENCE:
+            if waited >= EPOCHS_WITHOUT_GAIN:
                 break
         if kept is not None:
             self.model.coefs_, self.model.intercepts_ = kept
@@ -587,7 +593,7 @@ class SmallNetwork:
         return np.log(np.maximum(p, 1e-7))
 
     def _scaled(self, Z: Array) -> Any:
-        return np.clip((Z - self.centre) / self.unit, -FARTHEST, FARTHEST).astype(np.float32)
+        return np.clip((Z - self.centre) / self.unit, -MAX_INPUT_SPREADS, MAX_INPUT_SPREADS).astype(np.float32)
 
 
 def set_aside(codes: IntArray, rng: np.random.Generator, share: float = 0.2) -> BoolArray:

@@ -10,7 +10,7 @@ from scipy.stats import binom, norm
 from unspur._typing import Array, FloatArray
 
 #: No p-value is computed beyond this many standard errors: 1e-299 is small enough.
-FARTHEST = 37.0
+MAX_STANDARD_ERRORS = 37.0
 
 
 def exact_bounds(correct: Array, rows: Array, tail: float) -> FloatArray:
@@ -75,7 +75,7 @@ def p_above(share: FloatArray, rows: FloatArray, value: float) -> float:
     def gap(z: float) -> float:
         return mean_interval(share, rows, z)[side] - value
 
-    z = FARTHEST if gap(0.0) * gap(FARTHEST) > 0 else float(brentq(gap, 0.0, FARTHEST))
+    z = MAX_STANDARD_ERRORS if gap(0.0) * gap(MAX_STANDARD_ERRORS) > 0 else float(brentq(gap, 0.0, MAX_STANDARD_ERRORS))
     return float(norm.sf(z) if side == 0 else norm.cdf(z))
 
 

@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted
 
-from unspur._arrays import as_it_came, on_numpy
+from unspur._arrays import on_numpy, to_original_type
 from unspur._parameters import named_after_y
 from unspur._reading import require_kinds
 from unspur._threads import one_thread_if_narrow
@@ -31,7 +31,7 @@ from unspur.options import to_plain
 from unspur.removers.concepts import read_concepts
 from unspur.removers.memory import Memory, Sketch, equal_but_for_rounding, united
 from unspur.removers.saved import require_numbers, require_sound
-from unspur.rows import StoredRows, fetched, home_of
+from unspur.rows import StoredRows, backend_of, to_host
 from unspur.solvers.outcome import one_warning
 from unspur.subspace import AffineMap, Subspace
 
@@ -118,7 +118,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self, "removal_")
         _require_array(X, "some thousand rows are enough: pass those of a block, or of X.select(…)")
-        X, y, concept, clusters = fetched(self._small_enough(X), y, concept, clusters)
+        X, y, concept, clusters = to_host(self._small_enough(X), y, concept, clusters)
         z = in_numbers(self, X, reset=False, dtype=[np.float64, np.float32])
         require_finite(self, z)
         kind: Any = getattr(self, "concept_type", "class")
@@ -162,7 +162,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def _small_enough(self, X: Array) -> Array:
         """The rows, unless they are a Dask array too large to bring here."""
-        if home_of(X) != "dask":
+        if backend_of(X) != "dask":
             return X
         X = checked_z(self, X, reset=False)
         size = 8 * X.shape[0] * X.shape[1]
@@ -255,14 +255,14 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         check_is_fitted(self, "removal_")
         _require_array(X, _IN_PARTS)
         z = checked_z(self, X, reset=False)
-        if home_of(z) == "dask":
+        if backend_of(z) == "dask":
             from unspur.rows.dask import applied
 
             return applied(z, self.removal_)
         require_finite(self, z)
         clean = self.removal_(z)
         framed = _get_output_config("transform", self)["dense"] != "default"
-        return on_numpy(clean) if framed else as_it_came(clean, X)
+        return on_numpy(clean) if framed else to_original_type(clean, X)
 
     def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
         """Write the fitted remover to one safetensors file (no pickle); `unspur.load` reads it back."""

@@ -42,7 +42,7 @@ from unspur.removers.concepts import (
     require_another_label,
 )
 from unspur.removers.memory import remembered
-from unspur.rows import Columns, RowSource, at_hand, fetched, home_of, rows_of
+from unspur.rows import Columns, RowSource, backend_of, persisted, rows_of, to_host
 from unspur.solvers.statistics import Covariances, keeps_digits
 
 #: Share of the directions in which rows vary from which a removal leaves too little to go unsaid.
@@ -129,12 +129,12 @@ class ClosedFormRemover(Remover):
 
         Of rows that are not the `whole` of the fit, nothing is concluded about concept and task.
         """
-        z = at_hand(checked_z(self, X, reset=reset))
+        z = persisted(checked_z(self, X, reset=reset))
         if self._form == "splince" and z.shape[1] < 2:
             raise InputError(f"Z has {z.shape[1]} feature(s); to remove one and keep another at least 2 are needed.")
         # Of a label that nothing depends on, nothing is computed: one of Dask is not compared with the concept.
-        task = y if self._needs_y or home_of(y) != "dask" else None
-        task, concept, sample_weight = fetched(task, concept, sample_weight)
+        task = y if self._needs_y or backend_of(y) != "dask" else None
+        task, concept, sample_weight = to_host(task, concept, sample_weight)
         known = None if reset else self.concept_classes_
         if known and not isinstance(known[0], tuple):
             known = (known,)  # of one concept the classes are kept without the nest

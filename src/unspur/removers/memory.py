@@ -14,7 +14,7 @@ from scipy.spatial import cKDTree
 from unspur._arrays import on_numpy
 from unspur._typing import Array, BoolArray, FloatArray
 from unspur.certificate import fingerprint, row_hashes
-from unspur.rows import StoredRows, home_of
+from unspur.rows import StoredRows, backend_of
 
 #: Projections kept of a row, four bytes each, and the number of rows up to which every row is kept.
 PROJECTIONS, KEPT_ROWS = 8, 100_000
@@ -96,7 +96,7 @@ def remembered(z: Array) -> Memory:
         with closing(z.blocks()) as blocks:
             sketch = Sketch.of((_noted(block, hashed) for _, block in blocks), len(z))
         hashes = np.concatenate(hashed)
-    elif home_of(z) != "dask":
+    elif backend_of(z) != "dask":
         hashes, sketch = row_hashes(z), Sketch.of([z], len(z))
     else:
         from unspur.rows.dask import per_chunk

@@ -1,32 +1,41 @@
 """Where numbers come from: rows in memory, in files, on a device or on a cluster."""
 
-from unspur.rows.choose import Home, at_hand, fetched, home_of, rows_of
+from unspur.rows.backends import Backend, backend_of, open_rows, persisted, rows_of, to_host
 from unspur.rows.memmap import MemmapRows
 from unspur.rows.memory import MemoryRows
-from unspur.rows.opening import open_rows
-from unspur.rows.source import CONCEPT, FAR, MAIN, Block, Columns, RowSource, Weighting
-from unspur.rows.stacked import StackedRows, held_out, trained_on
+from unspur.rows.source import (
+    CONCEPT,
+    MAIN,
+    MAX_UNCENTRED_DISTANCE,
+    Block,
+    Columns,
+    RowSource,
+    StackedRows,
+    Weighting,
+    held_out,
+    trained_on,
+)
 from unspur.rows.stored import FileRows, StoredRows
 
 __all__ = [
     "CONCEPT",
-    "FAR",
     "MAIN",
+    "MAX_UNCENTRED_DISTANCE",
+    "Backend",
     "Block",
     "Columns",
     "FileRows",
-    "Home",
     "MemmapRows",
     "MemoryRows",
     "RowSource",
     "StackedRows",
     "StoredRows",
     "Weighting",
-    "at_hand",
-    "fetched",
+    "backend_of",
     "held_out",
-    "home_of",
     "open_rows",
+    "persisted",
     "rows_of",
+    "to_host",
     "trained_on",
 ]

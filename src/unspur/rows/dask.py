@@ -38,10 +38,10 @@ from unspur.rows.source import Block, Columns, RowSource, S, Weighting
 #: Results that are added up in one task: few levels, and no worker has to hold many results.
 FAN_IN = 8
 #: Bytes of drawn rows that are fetched at once, so that a minibatch does not cost a journey each.
-AHEAD = 32 * 2**20
+MINIBATCH_FETCH_BYTES = 32 * 2**20
 
 #: Bytes of projected rows up to which they are brought here: visiting them on a cluster would take longer, every time.
-HERE = 4 * 2**20
+MAX_LOCAL_PROJECTION_BYTES = 4 * 2**20
 
 Delayed: TypeAlias = Any
 #: Arrays whose chunks are being kept, by name and cluster, for as long as somebody uses them.
@@ -107,7 +107,7 @@ class DaskRows(RowSource):
         """Rows ``(z − centre) @ directions`` in float64, each chunk where it is; small ones are brought here."""
         sent = _parcel((directions, centre))
         projected = [_task(_projected)(chunk, columns, sent) for chunk, columns in self._parts]
-        if 8 * self.n_rows * max(1, directions.shape[1]) <= HERE:
+        if 8 * self.n_rows * max(1, directions.shape[1]) <= MAX_LOCAL_PROJECTION_BYTES:
             z = np.concatenate([chunk.T for chunk in _computed(projected)], axis=1)
             return MemoryRows(z.T, self._columns)
         return self._with(_persisted(projected), directions.shape[1])
@@ -123,7 +123,7 @@ class DaskRows(RowSource):
         """One epoch of random blocks (see :class:`RowSource`): drawn here, fetched from the chunks, many at a time."""
         numbers = MemoryRows(np.arange(self.n_rows, dtype=np.float64)[:, None], self._columns)
         drawn = numbers.minibatches(size, rng, weighting)
-        at_once = max(1, AHEAD // max(1, size * self.n_features * self.dtype.itemsize))
+        at_once = max(1, MINIBATCH_FETCH_BYTES // max(1, size * self.n_features * self.dtype.itemsize))
         while blocks := list(islice(drawn, at_once)):
             rows = [block.z[:, 0].astype(np.intp) for block in blocks]
             z = self._fetched(np.concatenate(rows))

@@ -14,11 +14,11 @@ from unspur._version import __version__
 from unspur.exceptions import InputError
 
 #: Seconds to wait for a scheduler, and for its first worker.
-PATIENCE = 10.0
+CONNECT_SECONDS = 10.0
 
 
 @contextmanager
-def connected(where: str, *, patience: float = PATIENCE, default: bool = True) -> Iterator[Any]:
+def connected(where: str, *, patience: float = CONNECT_SECONDS, default: bool = True) -> Iterator[Any]:
     """A client of a cluster whose workers are there and have this version of unspur.
 
     Parameters

@@ -14,11 +14,9 @@ import numpy as np
 from unspur._reading import load_npy
 from unspur._typing import Array
 from unspur.exceptions import InputError
-from unspur.rows.budget import LARGEST_PIECE, Budget, as_bytes
 from unspur.rows.memory import MemoryRows
 from unspur.rows.source import Columns
-from unspur.rows.spool import Spool
-from unspur.rows.stored import StoredRows, Stretches
+from unspur.rows.stored import MAX_PIECE_BYTES, Budget, Spool, StoredRows, Stretches, as_bytes
 
 
 def open_npy(path: str | PathLike[str]) -> np.memmap[Any, Any]:
@@ -51,10 +49,10 @@ class MemmapRows(MemoryRows):
         super().__init__(open_npy(path) if mapped is None else mapped, columns, block_rows=block_rows)
 
     def _slices(self) -> Iterator[slice]:
-        turn, asked = 0, ask_for(self._z, 0, LARGEST_PIECE)
+        turn, asked = 0, ask_for(self._z, 0, MAX_PIECE_BYTES)
         for rows in super()._slices():
             if rows.start >= turn:
-                turn, asked = asked, ask_for(self._z, asked, LARGEST_PIECE)
+                turn, asked = asked, ask_for(self._z, asked, MAX_PIECE_BYTES)
             yield rows
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -112,7 +110,7 @@ class StoredNpy(StoredRows):
         if self._block_rows is not None:
             return self._block_rows
         copied = self.budget.row_bytes > 0
-        return self.budget.piece_rows if copied else max(1, LARGEST_PIECE // (self.shape[1] * self.dtype.itemsize))
+        return self.budget.piece_rows if copied else max(1, MAX_PIECE_BYTES // (self.shape[1] * self.dtype.itemsize))
 
     def _arriving(self) -> Stretches:
         return self._pieces()  # the system reads ahead

@@ -12,15 +12,15 @@ import numpy as np
 from unspur._products import forward
 from unspur._typing import Array
 from unspur.exceptions import InputError
-from unspur.rows.source import FAR, Block, Columns, RowSource, S, Weighting
+from unspur.rows.source import MAX_UNCENTRED_DISTANCE, Block, Columns, RowSource, S, Weighting
 
 #: A block is read twice per evaluation (forward, then transposed product), so it should stay in the
 #: cache in between; smaller ones cost more in overhead than they save.
 BLOCK_BYTES = 6 * 2**20
 #: What is summed over a block may be as large as d × d, and should not cost more than the block itself.
-FEWEST_ROWS = 1024
+MIN_BLOCK_ROWS = 1024
 #: Narrow rows would make blocks of 100,000 rows and temporaries to match.
-MOST_ROWS = 8192
+MAX_BLOCK_ROWS = 8192
 
 
 class ArrayRows(RowSource):
@@ -59,7 +59,7 @@ class MemoryRows(ArrayRows):
         if block_rows is None:
             copied = z.dtype != self.dtype  # what has a copy of its own should be the smaller
             row_bytes = max(1, z.shape[1] * self.dtype.itemsize) * (2 if copied else 1)
-            block_rows = min(MOST_ROWS, max(FEWEST_ROWS, BLOCK_BYTES // row_bytes))
+            block_rows = min(MAX_BLOCK_ROWS, max(MIN_BLOCK_ROWS, BLOCK_BYTES // row_bytes))
         self._block_rows = block_rows
 
     @property
@@ -92,7 +92,7 @@ class MemoryRows(ArrayRows):
                     forward(z, vectors, out)
                     out -= offset
                 if far is None:
-                    far = bool(np.any(np.abs(directions.T) @ np.abs(centre) > FAR * out.std(axis=1)))
+                    far = bool(np.any(np.abs(directions.T) @ np.abs(centre) > MAX_UNCENTRED_DISTANCE * out.std(axis=1)))
                 if far:  # a large common offset has taken digits of the product with it: centre the rows first
                     forward(z - shift, vectors, out)
         return MemoryRows(projected.T, self._columns)

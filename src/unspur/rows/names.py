@@ -16,41 +16,41 @@ from unspur.exceptions import InputError
 #: How names of Parquet files end.
 PARQUET = (".parquet", ".pq")
 #: Columns that a message lists; more are counted.
-LISTED = 20
+MAX_COLUMNS_LISTED = 20
 #: Characters of a name that a message shows.
-LONGEST = 60
+MAX_NAME_CHARACTERS = 60
 #: Characters of the first line of a table.
-LONGEST_LINE = 2 * 2**20
+MAX_HEADER_CHARACTERS = 2 * 2**20
 #: Names up to which the one that was meant is looked for: of a million it takes seconds.
-COMPARED = 10_000
+MAX_NAMES_COMPARED = 10_000
 
 
 def some(names: Sequence[str]) -> str:
     """The first few of many names."""
-    first = ", ".join(repr(brief(name, LONGEST)) for name in names[:5])
+    first = ", ".join(repr(brief(name, MAX_NAME_CHARACTERS)) for name in names[:5])
     return first + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def listed(names: Collection[str]) -> str:
     """The columns that there are, as a message lists them."""
-    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return ", ".join(brief(name, LONGEST) for name in list(names)[:LISTED]) + more
+    more = f" and {len(names) - MAX_COLUMNS_LISTED} more" if len(names) > MAX_COLUMNS_LISTED else ""
+    return ", ".join(brief(name, MAX_NAME_CHARACTERS) for name in list(names)[:MAX_COLUMNS_LISTED]) + more
 
 
 def nearest(name: str, names: Collection[str]) -> str:
     """A question after the name that was meant, if one is near; it starts with a space."""
-    if len(names) > COMPARED:
+    if len(names) > MAX_NAMES_COMPARED:
         return ""
-    by_small = {known.lower(): known for known in names if len(known) <= LONGEST}
+    by_small = {known.lower(): known for known in names if len(known) <= MAX_NAME_CHARACTERS}
     near = get_close_matches(name.lower(), by_small, n=1, cutoff=0.7)
     return f" Did you mean {by_small[near[0]]!r}?" if near else ""
 
 
 def first_line(file: TextIO) -> str:
     """The first line of a table, which has its columns; `csv.Error` if it is longer than they are, or has none."""
-    line = file.readline(LONGEST_LINE + 1)
-    if len(line) > LONGEST_LINE:
-        raise csv.Error(f"its first line has more than the {LONGEST_LINE:,} characters that are read")
+    line = file.readline(MAX_HEADER_CHARACTERS + 1)
+    if len(line) > MAX_HEADER_CHARACTERS:
+        raise csv.Error(f"its first line has more than the {MAX_HEADER_CHARACTERS:,} characters that are read")
     if re.fullmatch(r"\s*\"?sep=.?\"?\s*", line, re.IGNORECASE):
         raise csv.Error(f"its first line, {line.strip()}, is for Excel and has no names of columns; delete that line")
     return line

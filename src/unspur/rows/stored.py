@@ -1,36 +1,224 @@
-"""Rows in files that are read piece by piece and never held as a whole."""
+"""Rows in files that are read piece by piece and never held as a whole.
+
+`StoredRows` is what a user passes as Z, and `FileRows` what the algorithms see of it. A `Budget` says how much is read
+at a time, `read_ahead` has the next piece read meanwhile, and a `Spool` is a temporary file for what does not fit.
+"""
 
 from __future__ import annotations
 
 import functools
 import operator
+import os
+import re
+import shutil
+import tempfile
+import weakref
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, NoReturn, Self, TypeAlias
+from queue import Empty, Full, Queue
+from threading import Event, Thread
+from typing import Any, NoReturn, Self, TypeAlias, TypeVar
 
 import numpy as np
 from tqdm import tqdm
 
+from unspur._temporary import remove_abandoned, take_place, temporary_name
 from unspur._typing import Array, BoolArray, FloatArray
 from unspur.exceptions import InputError, NotFiniteError
-from unspur.rows.ahead import read_ahead
-from unspur.rows.budget import Budget, as_bytes
 from unspur.rows.memory import MemoryRows
 from unspur.rows.source import Block, Columns, RowSource, S, Weighting
-from unspur.rows.spool import Spool
 
+#: Bytes that a fit keeps for each row besides its features: two labels as given, as codes and as targets, which rows
+#: have them, weight, group, cell and fold, and the hash a certificate needs.
+BYTES_KEPT_PER_ROW = 128
+#: Larger pieces of a file are read no faster, and what a piece is worked on in has to fit the cache anyway.
+MAX_PIECE_BYTES = 64 * 2**20
+#: Pieces that exist at once: one is summed, one waits, and one is decoded, which takes its values, their levels (as
+#: large again for float32) and room to grow.
+PIECES_AT_ONCE = 8
+#: Fewer rows at a time are not worth a read.
+MIN_PIECE_ROWS = 16
+#: How long a thread waits before it looks whether anybody still wants what it has, in seconds.
+HANDOVER_SECONDS = 0.05
 #: Bytes of projected rows that are computed at a time, besides where they go.
-PROJECTED = 4 * 2**20
+MAX_PROJECTED_BYTES = 4 * 2**20
 #: Stretches of rows in order: which rows, and their values (m, d). To be closed where one stops early.
 Stretches: TypeAlias = Generator[tuple[slice, Array], None, None]
-
 #: Why an index may be refused, and what to do.
 _ORDERED = "rows of files come in their order, each once. Sort the index with numpy.unique, and the labels with it."
+
+T = TypeVar("T")
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+
+
+def as_bytes(size: int | str) -> int:
+    """Bytes of a size such as ``2_000_000``, "512MB", "1.5 GiB" or "1g"; decimal unless an i says otherwise."""
+    if isinstance(size, int) and not isinstance(size, bool) and size > 0:
+        return size
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?\s*", size.lower()) if isinstance(size, str) else None
+    if found is None or found[2] not in _UNITS or int(float(found[1]) * _UNITS[found[2]]) < 1:
+        raise InputError(f"{size!r} is not an amount of memory; write a number of bytes, or '500MB', '1GB', '2GiB'.")
+    return int(float(found[1]) * _UNITS[found[2]])
+
+
+def in_words(size: float) -> str:
+    """A size for people, such as ``1.2 GB``; rounded up, so that it is enough where it says what is needed."""
+    for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
+        if size >= unit:
+            return f"{-(-size * 10 // unit) / 10:g} {name}"
+    return f"{size:g} bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A number of bytes, divided among n-long columns, reading, and columns computed from the rows.
+
+    ``total = BYTES_KEPT_PER_ROW · rows + overhead + PIECES_AT_ONCE · piece + 2 room``. `overhead` is what a reader
+    holds besides its pieces (pages of every column it reads at once), `piece` a stretch of rows, and `room` what a copy
+    or a projection of the rows may take before it goes to a temporary file. The d × d matrices of an algorithm come on
+    top.
+    """
+
+    total: int
+    rows: int
+    row_bytes: int
+    overhead: int = 0
+
+    @property
+    def needed(self) -> int:
+        """The smallest total that would do."""
+        return BYTES_KEPT_PER_ROW * self.rows + self.overhead + PIECES_AT_ONCE * MIN_PIECE_ROWS * self.row_bytes
+
+    @property
+    def piece_rows(self) -> int:
+        """Rows to read at a time."""
+        share = (self.total - BYTES_KEPT_PER_ROW * self.rows - self.overhead) // (2 * PIECES_AT_ONCE)
+        return max(MIN_PIECE_ROWS, min(share, MAX_PIECE_BYTES) // max(1, self.row_bytes))
+
+    @property
+    def reading(self) -> int:
+        """Bytes that reading may take."""
+        return self.overhead + PIECES_AT_ONCE * self.piece_rows * self.row_bytes
+
+    @property
+    def room(self) -> int:
+        """Bytes for a copy of the rows, or for columns that are computed from them; twice that is free."""
+        return max(0, self.total - BYTES_KEPT_PER_ROW * self.rows - self.reading) // 2
+
+    def require_enough(self, what: str) -> None:
+        """Raise InputError with the sum that was done, unless the total suffices."""
+        if self.total >= self.needed:
+            return
+        raise InputError(
+            f"memory={in_words(self.total)} is too little for {what}: {self.rows:,} rows × {BYTES_KEPT_PER_ROW} bytes "
+            f"for labels, weights and hashes are {in_words(BYTES_KEPT_PER_ROW * self.rows)}, and reading takes at "
+            f"least {in_words(self.needed - BYTES_KEPT_PER_ROW * self.rows)}"
+            + (f" ({in_words(self.overhead)} for the pages of one row group)" if self.overhead else "")
+            + f". Pass memory='{-(-self.needed // 10**6)}MB' or more"
+            + (", or write the file with smaller row groups." if self.overhead > self.needed / 2 else ".")
+        )
+
+
+def divide(total: int, budgets: Sequence[Budget]) -> list[int]:
+    """Shares of a total for rows that are used together: what each needs, and of the rest in proportion to its rows."""
+    needed = [budget.needed for budget in budgets]
+    rest = total - sum(needed)
+    if rest < 0:
+        raise InputError(
+            f"memory={in_words(total)} is too little for training and validation rows together, which need "
+            f"{' and '.join(map(in_words, needed))}. Pass memory='{-(-sum(needed) // 10**6)}MB' or more."
+        )
+    rows = sum(budget.rows for budget in budgets)
+    return [least + rest * budget.rows // rows for least, budget in zip(needed, budgets, strict=True)]
+
+
+def read_ahead(make: Callable[[], Generator[T, None, None]], depth: int = 1) -> Generator[T, None, None]:
+    """The items of ``make()``, of which up to `depth` wait, made by a thread of their own.
+
+    An error in the thread is raised where the items are asked for. The thread has ended when the iterator has: after
+    the last item, an error on either side, or `close`.
+    """
+    waiting: Queue[tuple[T | None, BaseException | None]] = Queue(depth)
+    unwanted = Event()
+
+    def hand_over(item: tuple[T | None, BaseException | None]) -> bool:
+        while not unwanted.is_set():
+            try:
+                waiting.put(item, timeout=HANDOVER_SECONDS)
+            except Full:
+                continue
+            return True
+        return False
+
+    def work() -> None:
+        try:
+            with closing(make()) as items:
+                for item in items:
+                    if not hand_over((item, None)):
+                        return
+                    del item  # while the next one is made, this one belongs to whoever took it
+            hand_over((None, StopIteration()))
+        except BaseException as error:
+            hand_over((None, error))
+
+    thread = Thread(target=work, name="unspur read-ahead", daemon=True)
+    thread.start()
+    try:
+        while True:
+            item, error = waiting.get()
+            if isinstance(error, StopIteration):
+                return
+            if error is not None:
+                raise error
+            yield item  # type: ignore[misc]
+            del item
+    finally:
+        unwanted.set()
+        while thread.is_alive():
+            try:
+                waiting.get(timeout=HANDOVER_SECONDS)
+            except Empty:
+                continue
+        thread.join()
+
+
+class Spool:
+    """A new ``.npy`` file of shape (n, k), open for writing as `array`; gone when nobody holds the spool any more."""
+
+    def __init__(self, shape: tuple[int, int], dtype: Any, what: str, folder: Path | None = None):
+        size = shape[0] * shape[1] * np.dtype(dtype).itemsize
+        folder = Path(tempfile.gettempdir()) if folder is None else folder
+        if not folder.is_dir():
+            raise InputError(f"There is no folder {folder} for temporary files; create it, or name another.")
+        free = shutil.disk_usage(folder).free
+        if size > free:
+            raise _no_room(what, size, folder, f"has {in_words(free)} left")
+        remove_abandoned(folder)
+        self.path = folder / temporary_name()
+        os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        self._finalizer = weakref.finalize(self, _remove, str(self.path))
+        try:
+            self.array = np.lib.format.open_memmap(self.path, mode="w+", dtype=dtype, shape=shape)
+            take_place(self.path)
+        except OSError as error:  # others take room as well; a quota, a limit of this process
+            self._finalizer()
+            raise _no_room(what, size, folder, f"refuses it ({error.strerror})") from error
+
+
+def _no_room(what: str, size: int, folder: Path, but: str) -> InputError:
+    return InputError(
+        f"{what} takes a temporary file of {in_words(size)}; {folder} {but}. Name a folder on a larger disk (scratch, "
+        "or TMPDIR), or pass more memory."
+    )
+
+
+def _remove(name: str) -> None:
+    Path(name).unlink(missing_ok=True)
 
 
 class StoredRows(ABC):
@@ -309,7 +497,7 @@ class FileRows(RowSource):
         if k:
             with closing(self._stored.blocks()) as blocks:
                 for rows, z in blocks:
-                    for start in range(0, len(z), step := max(1, PROJECTED // (8 * k))):
+                    for start in range(0, len(z), step := max(1, MAX_PROJECTED_BYTES // (8 * k))):
                         here = slice(rows.start + start, min(rows.start + start + step, rows.stop))
                         part = MemoryRows(z[start : start + step], _part(self._columns, here))
                         out[here] = part.project(directions, centre)._z

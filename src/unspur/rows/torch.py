@@ -12,21 +12,21 @@ from typing import Any
 import numpy as np
 import torch
 
-from unspur._arrays import exact_products, like, on_host
+from unspur._arrays import exact_products, like, result_to_host
 from unspur._typing import Array
 from unspur.exceptions import InputError
-from unspur.rows.memory import BLOCK_BYTES, FEWEST_ROWS, MOST_ROWS, ArrayRows, MemoryRows
-from unspur.rows.source import FAR, Block, Columns, S, Weighting
+from unspur.rows.memory import BLOCK_BYTES, MAX_BLOCK_ROWS, MIN_BLOCK_ROWS, ArrayRows, MemoryRows
+from unspur.rows.source import MAX_UNCENTRED_DISTANCE, Block, Columns, S, Weighting
 
 #: Bytes of a block in float64 on a device: large enough that starting kernels is no cost beside running them, and its
 #: temporaries are no cost beside Z.
-DEVICE_BYTES = 2**27
+DEVICE_BLOCK_BYTES = 2**27
 #: Rows of a block on a device. Temporaries of narrow rows are longer than the rows themselves.
-DEVICE_ROWS = 2**20
+MAX_DEVICE_BLOCK_ROWS = 2**20
 #: Rows of a block that is only multiplied with (see `TorchRows.sum`).
-THIN_ROWS = 2**22
+THIN_BLOCK_ROWS = 2**22
 #: Bytes of drawn rows that come to the host at once.
-AHEAD = 32 * 2**20
+MINIBATCH_FETCH_BYTES = 32 * 2**20
 
 
 class TorchRows(ArrayRows):
@@ -50,10 +50,10 @@ class TorchRows(ArrayRows):
             self._block_rows = self._thin_rows = block_rows
         elif z.device.type == "cpu":
             fitting = BLOCK_BYTES // (width * self.dtype.itemsize)
-            self._block_rows = self._thin_rows = min(MOST_ROWS, max(FEWEST_ROWS, fitting))
+            self._block_rows = self._thin_rows = min(MAX_BLOCK_ROWS, max(MIN_BLOCK_ROWS, fitting))
         else:
-            self._block_rows = min(DEVICE_ROWS, max(FEWEST_ROWS, DEVICE_BYTES // (8 * width)))
-            self._thin_rows = THIN_ROWS if z.dtype.itemsize >= 4 else self._block_rows
+            self._block_rows = min(MAX_DEVICE_BLOCK_ROWS, max(MIN_BLOCK_ROWS, DEVICE_BLOCK_BYTES // (8 * width)))
+            self._thin_rows = THIN_BLOCK_ROWS if z.dtype.itemsize >= 4 else self._block_rows
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuilt, (self._z, self._columns, self._block_rows, self._thin_rows)
@@ -98,7 +98,7 @@ class TorchRows(ArrayRows):
                 size = self._thin_rows if getattr(statistic, "thin", False) else self._block_rows
                 blocks = (self._beside.block(self._read(rows), rows) for rows in self._slices(size))
                 value = functools.reduce(operator.add, map(statistic, blocks))
-            result: S = on_host(value)
+            result: S = result_to_host(value)
         return result
 
     def project(self, directions: Array, centre: Array) -> TorchRows:
@@ -122,7 +122,7 @@ class TorchRows(ArrayRows):
         first = plain(slice(0, min(self._block_rows, self.n_rows)))
         reach = directions.abs().T @ centre.abs()
         # Decided once, on the first block, so that there is one wait for the device and not one for every block.
-        far = bool((reach > FAR * first.std(1, correction=0)).any())
+        far = bool((reach > MAX_UNCENTRED_DISTANCE * first.std(1, correction=0)).any())
         size = self._block_rows if far else self._thin_rows
         for rows in self._slices(size):
             # A large common offset takes digits of the product with it: centre the rows first.
@@ -135,7 +135,7 @@ class TorchRows(ArrayRows):
         """
         numbers = MemoryRows(np.arange(self.n_rows, dtype=np.float64)[:, None], self._columns)
         drawn = numbers.minibatches(size, rng, weighting)
-        at_once = max(1, AHEAD // max(1, size * self.n_features * self.dtype.itemsize))
+        at_once = max(1, MINIBATCH_FETCH_BYTES // max(1, size * self.n_features * self.dtype.itemsize))
         while blocks := list(islice(drawn, at_once)):
             rows = [block.z[:, 0].astype(np.int64) for block in blocks]
             z = self._read(torch.as_tensor(np.concatenate(rows), device=self._z.device)).cpu().numpy()

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from unspur.solvers.logistic import LogisticLosses
 
 #: Widest rows that fit the registers of a program.
-WIDEST = 4096
+MAX_FEATURES = 4096
 #: Registers of a thread for rows, weights and gradients.
-REGISTERS = 192
+REGISTERS_PER_THREAD = 192
 #: Rows that one program adds up in float32; more rows get more programs.
-ROWS_OF_A_PROGRAM = 4096
+MAX_PROGRAM_ROWS = 4096
 #: Passes over rows of 4 and of 2 bytes, of two lines each, up to which this is quicker than separate products. (Those
 #: of half precision need a copy in float32 first.)
-MOST_PASSES = {4: 1, 2: 8}
+MAX_PASSES = {4: 1, 2: 8}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Setting:
         """
         warps = max(1, _power_above(width) // 1024)
         columns = sum(cls(1, warps, 1, 1).pieces(width)) / (32 * warps)  # of each thread
-        rows = min(16.0, max(1.0, REGISTERS / columns - 4.0))
+        rows = min(16.0, max(1.0, REGISTERS_PER_THREAD / columns - 4.0))
         return cls(1 << int(np.log2(rows)), warps, max(1, 8 // warps), 2)
 
     def pieces(self, width: int) -> tuple[int, int]:
@@ -87,12 +87,12 @@ def fused_losses(statistic: LogisticLosses, block: Block, setting: Setting | Non
         _failed is not None
         or statistic.centred
         or statistic.precise
-        or z.shape[1] > WIDEST
+        or z.shape[1] > MAX_FEATURES
         or z.stride(1) != 1
         or not lines * len(z)
     ):
         return None
-    if size not in MOST_PASSES or (setting is None and passes > MOST_PASSES[size]):
+    if size not in MAX_PASSES or (setting is None and passes > MAX_PASSES[size]):
         return None
     try:
         sums: FloatArray = launched(statistic, block, setting or Setting.of(z.shape[1])).cpu().numpy()
@@ -134,7 +134,7 @@ def launched(statistic: LogisticLosses, block: Block, setting: Setting) -> Array
     head, tail = setting.pieces(d)
     tiles = -(-n // setting.rows)
     programs = _multiprocessors(z) * setting.programs
-    programs = min(tiles, programs * -(-n // (programs * ROWS_OF_A_PROGRAM)))
+    programs = min(tiles, programs * -(-n // (programs * MAX_PROGRAM_ROWS)))
     constants = np.concatenate([statistic.weights.ravel(), statistic.shift.ravel(), statistic.factors.ravel()])
     placed = torch.from_numpy(constants.astype(np.float32)).to(z.device, non_blocking=True)  # one small transfer
     weights, shifts = placed[: lines * d], placed[lines * d : lines * (d + 1)]
@@ -146,12 +146,28 @@ def launched(statistic: LogisticLosses, block: Block, setting: Setting) -> Array
             last = first + both - 1
             partial = torch.empty((programs, both, 2 + d), dtype=torch.float64, device=z.device)
             logistic_losses[(programs,)](
-                z, block.targets[int(statistic.labels[first % q])], block.targets[int(statistic.labels[last % q])],
-                block.cell, block.weight, weights[first * d :], shifts[first:],
-                factors[first // q], factors[last // q], partial, n, tiles, programs,
-                WIDTH=d, STRIDE=z.stride(0), LINES=both, ROWS=setting.rows, HEAD=head, TAIL=tail,
-                STAGES=setting.stages, num_warps=setting.warps,
-            )  # fmt: skip
+                z,
+                block.targets[int(statistic.labels[first % q])],
+                block.targets[int(statistic.labels[last % q])],
+                block.cell,
+                block.weight,
+                weights[first * d :],
+                shifts[first:],
+                factors[first // q],
+                factors[last // q],
+                partial,
+                n,
+                tiles,
+                programs,
+                WIDTH=d,
+                STRIDE=z.stride(0),
+                LINES=both,
+                ROWS=setting.rows,
+                HEAD=head,
+                TAIL=tail,
+                STAGES=setting.stages,
+                num_warps=setting.warps,
+            )
             parts.append(partial.sum(0))
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 

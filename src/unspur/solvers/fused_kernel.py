@@ -28,10 +28,27 @@ def _two_products(x, w_0, w_1):  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
 def logistic_losses(  # type: ignore[no-untyped-def]
-    z, target_0, target_1, cell, weight, weights, shifts, factor_0, factor_1, partial, n, tiles, programs,
-    WIDTH: tl.constexpr, STRIDE: tl.constexpr, LINES: tl.constexpr, ROWS: tl.constexpr,
-    HEAD: tl.constexpr, TAIL: tl.constexpr, STAGES: tl.constexpr,
-):  # fmt: skip
+    z,
+    target_0,
+    target_1,
+    cell,
+    weight,
+    weights,
+    shifts,
+    factor_0,
+    factor_1,
+    partial,
+    n,
+    tiles,
+    programs,
+    WIDTH: tl.constexpr,
+    STRIDE: tl.constexpr,
+    LINES: tl.constexpr,
+    ROWS: tl.constexpr,
+    HEAD: tl.constexpr,
+    TAIL: tl.constexpr,
+    STAGES: tl.constexpr,
+):
     """Losses and gradients of one or two lines over every `programs`-th tile of ROWS rows.
 
     z (n, WIDTH) with rows STRIDE apart; targets, cell and weight (n,); weights (LINES, WIDTH), shifts (LINES,) and the
@@ -68,18 +85,22 @@ def logistic_losses(  # type: ignore[no-untyped-def]
         live = rows < n
         start = rows.to(tl.int64) * STRIDE  # more than 2³¹ numbers in all
         x = tl.load(
-            z + start[:, None] + head[None, :], mask=live[:, None] & in_head[None, :], other=0.0,
+            z + start[:, None] + head[None, :],
+            mask=live[:, None] & in_head[None, :],
+            other=0.0,
             eviction_policy="evict_first",
-        ).to(tl.float32)  # fmt: skip
+        ).to(tl.float32)
         if LINES == 2:
             logit_0, logit_1 = _two_products(x, w_0, w_1)
         else:
             logit_0 = tl.sum(x * w_0[None, :], axis=1)
         if TAIL > 0:
             y = tl.load(
-                z + start[:, None] + tail[None, :], mask=live[:, None] & in_tail[None, :], other=0.0,
+                z + start[:, None] + tail[None, :],
+                mask=live[:, None] & in_tail[None, :],
+                other=0.0,
                 eviction_policy="evict_first",
-            ).to(tl.float32)  # fmt: skip
+            ).to(tl.float32)
             if LINES == 2:
                 rest_0, rest_1 = _two_products(y, v_0, v_1)
                 logit_0 += rest_0

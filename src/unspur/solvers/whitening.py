@@ -15,7 +15,7 @@ import scipy.linalg.lapack
 from unspur._threads import one_scipy_thread
 from unspur._typing import FloatArray
 from unspur.exceptions import InputError
-from unspur.rows import FAR, RowSource, Weighting
+from unspur.rows import MAX_UNCENTRED_DISTANCE, RowSource, Weighting
 from unspur.solvers.statistics import Moments, keeps_digits
 from unspur.subspace import Subspace
 
@@ -67,7 +67,7 @@ class Geometry:
         if not 1e-280 < variance.max() < 1e280:
             size = deviation.max() if np.isfinite(deviation.max()) else np.abs(moments.mean).max()
             raise InputError(f"Z has values of the order of {size:.0e}, whose squares do not fit a float64. Rescale Z.")
-        far = bool(np.max(np.abs(moments.mean)) > FAR * deviation.max())
+        far = bool(np.max(np.abs(moments.mean)) > MAX_UNCENTRED_DISTANCE * deviation.max())
         if variance.min() > 0:
             correlation = second / np.outer(deviation, deviation)
             level = deviation.min() > MIN_COLUMN_SHARE[itemsize] * deviation.max()

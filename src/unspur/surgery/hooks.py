@@ -153,9 +153,11 @@ class Attachment:
             self._handles.pop().remove()
         if kind is not None or self._runs["module"]:
             return
-        ran = f"The model ran and its module {self.path!r} did not" if self._runs["model"] else (
-            f"{repr(self.path) if self.path else 'The model'} did not run in the block, as far as hooks can tell"
-        )  # fmt: skip
+        ran = (
+            f"The model ran and its module {self.path!r} did not"
+            if self._runs["model"]
+            else (f"{repr(self.path) if self.path else 'The model'} did not run in the block, as far as hooks can tell")
+        )
         told = (
             f"{ran}, so the removal changed nothing. Attach to a module that the forward pass goes through. A model "
             "that was compiled and called before takes no notice of the removal: attach before the first call of the "
@@ -204,9 +206,10 @@ class Attachment:
             return next(iter(tensors))
         width, axis = self.removal.ambient, -1 if self.axis is None else self.axis
         fits = {
-            place: tensor for place, tensor in tensors.items()
+            place: tensor
+            for place, tensor in tensors.items()
             if tensor.is_floating_point() and -tensor.ndim <= axis < tensor.ndim and tensor.shape[axis] == width
-        }  # fmt: skip
+        }
         if len(fits) == 1:
             return next(iter(fits))
         keyword = "output" if self.where == "output" else "argument"

@@ -70,8 +70,9 @@ def as_stage(step: Any) -> Stage:
     if isinstance(step, (PCA, IncrementalPCA, TruncatedSVD)):
         components = np.asarray(step.components_, dtype=np.float64)
         mean, scale = getattr(step, "mean_", None), _whitening_scale(step)
-        return Stage(name, components.shape[1], len(components),
-                     lambda w, b: _uncentred(w / scale @ components, b, mean))  # fmt: skip
+        return Stage(
+            name, components.shape[1], len(components), lambda w, b: _uncentred(w / scale @ components, b, mean)
+        )
     if isinstance(step, StandardScaler):
         width = int(step.n_features_in_)
         centre = step.mean_ if step.with_mean else None

@@ -19,7 +19,7 @@ from unspur.io.artifact import atomic
 from unspur_paper.datasets.downloads.archives import unpack
 from unspur_paper.datasets.downloads.checksums import checked
 from unspur_paper.datasets.downloads.errors import ArchiveError
-from unspur_paper.datasets.downloads.fetch import fetch, fetched, forget
+from unspur_paper.datasets.downloads.fetch import fetch, forget, to_host
 from unspur_paper.datasets.downloads.layout import Found, look, missing
 from unspur_paper.datasets.downloads.place import move_into, private
 from unspur_paper.datasets.downloads.sources import Archive, Part, Source
@@ -72,19 +72,19 @@ def obtain(
     lock = f"{source.name}.lock"
     if not missing(source, root):
         if (root / WORKSHOP).exists():
-            with suppress(BusyError, OSError), _workshop(root) as workshop:  # gone afterwards, if it is empty
-                if (workshop / lock).exists():
-                    with hold(workshop / lock):
-                        _finish(source, root, plan, workshop, keep_archive, unverified)
+            with suppress(BusyError, OSError), _workshop(root) as staging_dir:  # gone afterwards, if it is empty
+                if (staging_dir / lock).exists():
+                    with hold(staging_dir / lock):
+                        _finish(source, root, plan, staging_dir, keep_archive, unverified)
         return Outcome(source.name, root, "found", look(root, source), [])
     if not plan:
         raise InputError(_by_hand(source, root))
-    with _workshop(root) as workshop, hold(workshop / lock):
+    with _workshop(root) as staging_dir, hold(staging_dir / lock):
         if not missing(source, root):  # another process has just finished
             return Outcome(source.name, root, "found", look(root, source), [])
         say(f"{source.name} is not complete under {root}: no {_and(part.pattern for part in missing(source, root))}.")
-        got = [_get(archive, origin, workshop, unverified, say) for archive, origin in plan]
-        with private(workshop / f"{source.name}.unpacking") as folder:
+        got = [_get(archive, origin, staging_dir, unverified, say) for archive, origin in plan]
+        with private(staging_dir / f"{source.name}.unpacking") as folder:
             for one in got:
                 _stage(one, folder, say)
             if lacking := missing(source, folder, root):
@@ -102,20 +102,20 @@ def _finish(
     source: Source,
     root: Path,
     plan: Sequence[tuple[Archive, Path | str]],
-    workshop: Path,
+    staging_dir: Path,
     keep_archive: bool,
     unverified: bool,
 ) -> None:
     """What a process left to do that was killed when all was in its place: the record, and to clear up."""
-    shutil.rmtree(workshop / f"{source.name}.unpacking", ignore_errors=True)
+    shutil.rmtree(staging_dir / f"{source.name}.unpacking", ignore_errors=True)
     remove_abandoned(root)
-    if all(isinstance(origin, Path) or fetched(origin, workshop / archive.file) for archive, origin in plan):
-        got = [_get(archive, origin, workshop, unverified, lambda _: None) for archive, origin in plan]
+    if all(isinstance(origin, Path) or to_host(origin, staging_dir / archive.file) for archive, origin in plan):
+        got = [_get(archive, origin, staging_dir, unverified, lambda _: None) for archive, origin in plan]
         _record(source, root, [one.receipt for one in got])
     if not keep_archive:  # some of it may be gone already
         for archive, origin in plan:
             if isinstance(origin, str):
-                forget(workshop / archive.file)
+                forget(staging_dir / archive.file)
 
 
 def _plan(source: Source, archives: Sequence[Path], urls: Sequence[str]) -> list[tuple[Archive, Path | str]]:
@@ -181,7 +181,7 @@ class _Got:
     downloaded: bool  # and so ours to remove
 
 
-def _get(archive: Archive, origin: Path | str, workshop: Path, unverified: bool, say: Callable[[str], None]) -> _Got:
+def _get(archive: Archive, origin: Path | str, staging_dir: Path, unverified: bool, say: Callable[[str], None]) -> _Got:
     """A published file on this machine, compared with what is stated about it."""
     checksum = None if unverified else archive.checksum
     if isinstance(origin, Path):
@@ -189,7 +189,7 @@ def _get(archive: Archive, origin: Path | str, workshop: Path, unverified: bool,
         say(f"Using {origin}.")
         digest = checked(path, checksum, archive.stated_by)
     else:
-        path, shown = workshop / archive.file, origin
+        path, shown = staging_dir / archive.file, origin
         size = None if unverified else archive.size
         say(f"Downloading {origin}" + (f" ({size / 1e6:,.0f} MB)." if size else "."))
         digest = fetch(origin, path, size=size, checksum=checksum, stated_by=archive.stated_by)

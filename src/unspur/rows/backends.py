@@ -1,17 +1,81 @@
-"""`open_rows`: from names of files to rows that are read when they are needed."""
+"""Which row source serves what a user passed: `rows_of` an array by where it lives, `open_rows` of files by name."""
 
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, Literal, TypeAlias
 
+from unspur._arrays import is_of, is_tensor, on_numpy
+from unspur._typing import Array
 from unspur.exceptions import InputError
-from unspur.rows.memmap import StoredNpy
+from unspur.rows.memmap import MemmapRows, StoredNpy, file_behind
+from unspur.rows.memory import MemoryRows
 from unspur.rows.names import PARQUET
+from unspur.rows.source import Columns, RowSource
 from unspur.rows.stored import StoredRows
+
+#: Where rows live: anything NumPy can see, a tensor and its device, a cluster, or files read block by block.
+Backend: TypeAlias = Literal["memory", "torch", "dask", "files"]
+
+
+def backend_of(z: Any) -> Backend:
+    """Where the rows of an array live; looks at its type alone, so that no library is imported for it."""
+    if isinstance(z, StoredRows):
+        return "files"
+    return "torch" if is_tensor(z) else "dask" if is_of("dask", z) else "memory"
+
+
+def persisted(z: Array) -> Array:
+    """The same rows, ready to be visited often while the result is kept: chunks of a Dask array stay computed."""
+    if backend_of(z) != "dask":
+        return z
+    from unspur.rows.dask import kept
+
+    return kept(z)
+
+
+def to_host(*given: Any) -> tuple[Any, ...]:
+    """Labels, weights or answers on the host: those of Dask computed once and together; the rest as `on_numpy` has it.
+
+    What is not known of a Dask array before, such as its length, is known of the result.
+    """
+    given = tuple(
+        dict(zip(value, to_host(*value.values()), strict=True)) if isinstance(value, Mapping) else value
+        for value in given
+    )
+    if any(backend_of(value) == "dask" for value in given):
+        from unspur.rows.dask import computed
+
+        given = computed(given)
+    return tuple(map(on_numpy, given))
+
+
+def rows_of(z: Array, columns: Columns) -> RowSource:
+    """Row source for an array: the file it maps where it maps one, else where its rows are."""
+    home = backend_of(z)
+    if home == "torch" and _numpy_sees(z):
+        return MemoryRows(on_numpy(z), columns)
+    if home == "torch":
+        from unspur.rows.torch import TorchRows
+
+        return TorchRows(z, columns)
+    if home == "dask":
+        from unspur.rows.dask import DaskRows
+
+        return DaskRows(z, columns)
+    if isinstance(z, StoredRows):
+        return z.source(columns)
+    path = file_behind(z)
+    return MemoryRows(z, columns) if path is None else MemmapRows(path, columns, mapped=z)
+
+
+def _numpy_sees(z: Any) -> bool:
+    """Whether a tensor's memory can be an array's: then NumPy is quicker, and there is one pool of threads less."""
+    return bool(z.device.type == "cpu" and str(z.dtype) != "torch.bfloat16")
+
 
 Paths: TypeAlias = str | PathLike[str] | Sequence[str | PathLike[str]]
 
