@@ -23,9 +23,9 @@ def test_python_examples_of_the_readme_run(tmp_path, monkeypatch, capsys):
             exec(compile(block, "README.md", "exec"), names)
     finally:
         sklearn.set_config(enable_metadata_routing=False)
-    assert len(blocks) == 2
+    assert len(blocks) == 1
     assert names["layer"].coef_.shape == (1, 20)
-    assert names["Z_clean"].shape == names["Z"].shape
+    assert names["Z_clean"].shape == names["train"].Z.shape
     assert (tmp_path / "background.safetensors").exists()
     assert (tmp_path / "report.html").exists()
     assert "predicts the concept label" in capsys.readouterr().out

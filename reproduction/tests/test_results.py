@@ -95,10 +95,12 @@ def test_exact_solutions_keep_what_the_paper_promises():
     assert mean(rebuilt, "INLP", "mse_main", "0.9") > 0.5
 
 
-def test_the_picture_of_the_readme_is_there():
-    pictures = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", (ROOT / "README.md").read_text(encoding="utf-8"))
-    assert "reproduction/results/toy-ood/released.svg" in pictures
-    assert all((ROOT / name).stat().st_size > 1000 for name in pictures)
+@pytest.mark.parametrize("page", ["README.md", "docs/experiments.md"])
+def test_pictures_of_pages_are_there(page):
+    path = ROOT / page
+    pictures = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", path.read_text(encoding="utf-8"))
+    assert pictures
+    assert all((path.parent / name).stat().st_size > 1000 for name in pictures)
 
 
 def test_the_page_of_benchmarks_says_what_was_measured():
