@@ -28,7 +28,8 @@ from unspur_paper.experiments.reproduce import find_experiments
 ROOT = Path(__file__).parents[2]
 RESULTS, DOCS = ROOT / "reproduction" / "results", ROOT / "docs"
 MARKED = re.compile(
-    r"(<!-- table (?P<name>[\w-]+): python reproduction/scripts/decision_table\.py -->\n).*?(\n<!-- end of table -->)", re.S
+    r"(<!-- table (?P<name>[\w-]+): python reproduction/scripts/decision_table\.py -->\n).*?(\n<!-- end of table -->)",
+    re.S,
 )
 WEIGHTS = {"none": "rows", "concept": "concept", "main": "task", "group": "groups"}
 #: Lines of a table of methods: (name on the page, experiment, method there); the first is what others are compared with.
