@@ -38,7 +38,7 @@ trust-full: $(READY)  ## the long form, whose figures docs/trust.md shows
 # Jobs in environments of their own, made anew each time; installing needs the network.
 WHEEL = $(BIN)/python -m trust.wheel build/dist
 FRESH = rm -rf build/venv-$(1) && $(PYTHON) -m venv build/venv-$(1) && build/venv-$(1)/bin/python -m pip install --quiet --disable-pip-version-check
-SUITE = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 build/venv-$(1)/bin/python -m pytest -q -n logical --dist loadfile -p no:cacheprovider
+SUITE = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 build/venv-$(1)/bin/python -m pytest tests -q -n logical --dist loadfile -p no:cacheprovider
 
 test-minimal: $(READY)  ## the suite with the wheel and nothing but the core installed: what needs an extra is skipped, and says so
 	$(WHEEL)

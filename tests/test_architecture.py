@@ -70,6 +70,14 @@ def test_imports_point_down(name, path):
     assert not above, f"{name} imports {above}, which stand above it"
 
 
+def test_the_reproduction_is_never_imported():
+    """It is found by entry points, where it is installed."""
+    for name, path in modules():
+        tree = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        found = [ast.unparse(node) for node in tree if isinstance(node, ast.Import | ast.ImportFrom)]
+        assert not [line for line in found if "unspur_paper" in line], name
+
+
 def test_the_check_sees_imports_and_would_complain():
     assert "unspur.removers.joint" in set(imported(SOURCE / "removers" / "jse.py"))
     assert level("unspur.cli.fit") > level("unspur.removers.jse") > level("unspur.solvers.logistic")

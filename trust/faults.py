@@ -23,7 +23,8 @@ from unspur_paper.experiments.records import unpack
 COMMANDS = (
     "sklearn.linear_model", "pyarrow.parquet", "PIL.Image", "matplotlib.figure", "matplotlib.backends.backend_agg",
     "matplotlib.backends.backend_svg", "jinja2", "unspur.io.files", "unspur.io.parquet", "unspur.report",
-    *(f"unspur.cli.{verb}" for verb in ("fit", "apply", "embed", "report", "reproduce", "data")),
+    *(f"unspur.cli.{verb}" for verb in ("fit", "apply", "embed", "report")),
+    *(f"unspur_paper.cli.{verb}" for verb in ("reproduce", "data")),
 )  # fmt: skip
 #: Nothing goes wrong.
 PEACE = Fault()

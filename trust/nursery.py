@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import reduce
 from importlib import import_module
@@ -55,7 +56,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Job:
-    """A command line of unspur, or "module:function" and its arguments, run below a folder whose files are watched."""
+    """A command line of either program, or "module:function" and its arguments, run below a folder that is watched."""
 
     command: tuple[str, ...]
     folder: Path
@@ -167,13 +168,19 @@ def work(command: tuple[str, ...]) -> int:
         module, _, name = command[0].partition(":")
         getattr(import_module(module), name)(*command[1:])
         return 0
-    from unspur.cli import main
-
     try:
-        main(list(command))
+        program_of(command[0])(list(command))
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     return 0
+
+
+def program_of(verb: str) -> Callable[[list[str]], object]:
+    """`unspur`, or `unspur-paper` for the verbs that are there."""
+    from unspur.cli import MOVED, main
+    from unspur_paper.cli import main as paper
+
+    return paper if verb in MOVED else main
 
 
 def suffer(fault: Fault, folder: Path, log: int) -> None:

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from trust.hostile import arrays, datasets, experiments, saved
 from trust.hostile.trials import Attacks, Reader, promised
-from unspur.cli import main
+from trust.nursery import program_of
 from unspur.exceptions import InputError
 
 LABELS = ("--main", "y", "--concept", "place")
@@ -18,7 +18,7 @@ LABELS = ("--main", "y", "--concept", "place")
 
 def _run(path: Path, *arguments: object) -> None:
     """Run a verb on `path` and other things. Exit codes 1 and 2 are refusals; 0 is done; anything else a fault."""
-    done = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    done = CliRunner().invoke(program_of(str(arguments[0])), [str(argument) for argument in arguments])
     said = done.output if done.exit_code else ""
     promised("Traceback" not in done.output, f"a traceback: {done.output[-300:]}")
     promised("not enough memory" not in done.output, f"too much memory: {done.output[-300:]}")
@@ -34,11 +34,11 @@ def _run(path: Path, *arguments: object) -> None:
         raise InputError(f"{path.name}: {last}")
 
 
-def _table(folder: Path) -> Path:
+def _table(folder: Path, places: tuple[str, str] = ("water", "land")) -> Path:
     """Rows with two labels, as the verbs need them."""
     z, y, concept = saved._rows()
     lines = [
-        ",".join([*(f"{value:.6g}" for value in row), str(a), "land" if b else "water"])
+        ",".join([*(f"{value:.6g}" for value in row), str(a), places[b]])
         for row, a, b in zip(z, y, concept, strict=True)
     ]
     (folder / "rows.csv").write_text("\n".join(["f0,f1,f2,f3,y,place", *lines]) + "\n")
@@ -54,7 +54,7 @@ def _archive(folder: Path) -> Path:
 
 def _with_rows(make: Callable[[Path], Path]) -> Callable[[Path], Path]:
     def both(folder: Path) -> Path:
-        _table(folder)
+        _table(folder, ("0", "1"))  # as the concept of the removal is written
         return make(folder)
 
     return both
