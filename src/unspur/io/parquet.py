@@ -23,6 +23,9 @@ from unspur.rows.opening import find_files
 from unspur.rows.parquet import ParquetRows
 from unspur.rows.parquet_files import Layout, RowGroup, batches, opened, said, unreadable, values_of
 
+#: Bytes of rows that are cleaned at a time, and of the row groups they become.
+PIECE_BYTES = 2**26
+
 
 def read_parquet(files: Sequence[Path], labels: tuple[str, ...], ignore: tuple[str, ...]) -> Table:
     """All rows of some files in memory.
@@ -180,10 +183,6 @@ def _module() -> Any:
     from pyarrow import parquet
 
     return parquet
-
-
-#: Bytes of rows that are cleaned at a time, and of the row groups they become.
-PIECE_BYTES = 2**26
 
 
 def clean_parquet(
