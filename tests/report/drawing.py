@@ -15,8 +15,13 @@ from unspur_paper.experiments.reproduce import find_experiments
 from unspur_paper.experiments.summary import summarise
 
 HOSTILE = (
-    "$x_1$", "a & b <c>", "_hidden", r"\$5 of 10 % {or} $\frac{1}{2}$", "Übergröße, λ ≥ ½", "a very long name " * 12,
-)  # fmt: skip
+    "$x_1$",
+    "a & b <c>",
+    "_hidden",
+    r"\$5 of 10 % {or} $\frac{1}{2}$",
+    "Übergröße, λ ≥ ½",
+    "a very long name " * 12,
+)
 X = np.array([0.5, 0.7, 0.9])
 
 
@@ -44,11 +49,15 @@ def summary(name="toy-ood", preset="exact"):
     cells, rng = experiment.cells(preset, runs=3), np.random.default_rng(0)
     results = [
         {
-            "right": rng.integers(60, 90, 4).tolist(), "rows": [100] * 4, "mse_main": rng.random() / 10,
-            "mse_spurious": rng.random(), "d_spurious": 1, "d_main": 1,
+            "right": rng.integers(60, 90, 4).tolist(),
+            "rows": [100] * 4,
+            "mse_main": rng.random() / 10,
+            "mse_spurious": rng.random(),
+            "d_spurious": 1,
+            "d_main": 1,
         }
         for _ in cells
-    ]  # fmt: skip
+    ]
     return summarise(experiment, preset, "0", cells, results)
 
 
@@ -69,10 +78,15 @@ EVERY = {
 }
 #: Something that must be written in it.
 WORDS = {
-    "subspaces": "boundary of the last layer", "ladder": "✓ accepted", "bars": "average over rows", "curves": "JSE",
-    "one point": "ERM", "ood": "accuracy of the worst group, %", "reconstruction": "nothing left: 1",
+    "subspaces": "boundary of the last layer",
+    "ladder": "✓ accepted",
+    "bars": "average over rows",
+    "curves": "JSE",
+    "one point": "ERM",
+    "ood": "accuracy of the worst group, %",
+    "reconstruction": "nothing left: 1",
     "gradcam": "as they are",
-}  # fmt: skip
+}
 
 
 def texts(path):

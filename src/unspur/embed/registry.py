@@ -205,11 +205,7 @@ ENCODERS: dict[str, Entry] = {
         Lite0,
     ),
     "minilm": Entry(
-        "text",
-        384,
-        "MiniLM with 6 layers, its [CLS] token; 88 MB from PyPI",
-        (*HUB, _MINILM_MODULE),
-        minilm,
+        "text", 384, "MiniLM with 6 layers, its [CLS] token; 88 MB from PyPI", (*HUB, _MINILM_MODULE), minilm
     ),
     "grey-50": Entry("image", 2500, "50 × 50 grey pixels, no network", ("PIL",), lambda *_: Grey()),
 }
