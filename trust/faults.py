@@ -243,7 +243,7 @@ def _works(files: dict[str, Path]) -> dict[str, Work]:
              before=lambda folder: (folder / "there").mkdir()),
         Work("report", ("report", table, *labels, "--output", "page.html", "--save", "r.safetensors", "--force")),
         Work("embed", ("embed", str(files["pictures.csv"]), "--encoder", "grey-50", "--output", "store", "--batch", "4",
-                       "--pca", "3"), {"unspur.embed.embedding:NOTE_EVERY": 8}, seal="store/manifest.json"),
+                       "--pca", "3"), {"unspur.embed.embedding:ROWS_BETWEEN_NOTES": 8}, seal="store/manifest.json"),
         Work("reproduce", ("reproduce", str(files["mine.toml"]), "--jobs", "1", "--output", "r")),
     ]  # fmt: skip
     return {work.name: work for work in found}

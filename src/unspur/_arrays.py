@@ -117,6 +117,11 @@ def like(host: Array, x: Array) -> Array:
     return namespace(x).asarray(_plain(host), dtype=x.dtype, device=x.device)
 
 
+def to_python(value: Any) -> Any:
+    """A NumPy scalar as the Python number, word or truth value that it is; anything else stays."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
 def _plain(host: Array) -> Array:
     """An array that torch takes without a word: strides it knows, and not read-only, though nobody writes to it."""
     return host if host.flags.c_contiguous and host.flags.writeable else host.copy(order="C")

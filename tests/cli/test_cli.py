@@ -257,8 +257,20 @@ def test_columns_that_choose_rows_are_features_of_none(toy, fitted, kind):
             invoke(*verb, *labels, *first, option, "site=1", code=0)
     # A file that lacks a column which another is chosen by.
     frame.drop(columns="site").to_csv(folder / "others.csv", index=False)
-    invoke("compare", rows, *labels, "--where", "site=1", "--remover", "none", "--test", folder / "others.csv",
-           "--test-where", "split=1", code=0)  # fmt: skip
+    invoke(
+        "compare",
+        rows,
+        *labels,
+        "--where",
+        "site=1",
+        "--remover",
+        "none",
+        "--test",
+        folder / "others.csv",
+        "--test-where",
+        "split=1",
+        code=0,
+    )
 
 
 def test_gaps_in_labels_survive_every_kind_of_file(toy, fitted):
@@ -412,13 +424,36 @@ def test_rows_are_chosen_by_a_column_with_an_equals_sign_in_its_name(toy, fitted
     monkeypatch.chdir(fitted[0])
     frame = pd.read_csv("rows.csv").assign(**{"split=a": ["x", "y=z"] * 400, "split": "a=x"})
     frame.to_csv("rows.csv", index=False)
-    apply = ["apply", "r.safetensors", "rows.csv", "--ignore", "bird", "--ignore", "background", "--force", "--output",
-             "c.npy", "--json"]  # fmt: skip
+    apply = [
+        "apply",
+        "r.safetensors",
+        "rows.csv",
+        "--ignore",
+        "bird",
+        "--ignore",
+        "background",
+        "--force",
+        "--output",
+        "c.npy",
+        "--json",
+    ]
     for where, rows in (("split=a=x", 400), ("split=a=y=z", 400)):
         options = ["--where", where, "--ignore", "split", "--ignore", "split=a"]
         assert json.loads(invoke(*apply, *options, code=0))["rows"] == rows
-    invoke("fit", "rows.csv", *fitted[1], "--where", "split=a=x", "--validation-where", "split=a=y=z", "--ignore",
-           "split", "--output", "new.safetensors", code=0)  # fmt: skip
+    invoke(
+        "fit",
+        "rows.csv",
+        *fitted[1],
+        "--where",
+        "split=a=x",
+        "--validation-where",
+        "split=a=y=z",
+        "--ignore",
+        "split",
+        "--output",
+        "new.safetensors",
+        code=0,
+    )
     frame.drop(columns="split=a").to_csv("rows.csv", index=False)
     options = ["--where", "split=a=x", "--ignore", "split"]
     assert json.loads(invoke(*apply, *options, code=0))["rows"] == 800  # control: the shorter name, where it is the one

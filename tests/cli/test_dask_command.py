@@ -133,8 +133,10 @@ def test_a_scheduler_that_is_not_there_is_an_error_within_seconds(tmp_path, monk
     monkeypatch.setattr(clusters, "CONNECT_SECONDS", 1.0)
     files, (bird, background) = npy(tmp_path)
     start = time.monotonic()
-    with pytest.raises(InputError, match=r"No Dask scheduler answers at tcp://127\.0\.0\.1:9 "), \
-            connected("tcp://127.0.0.1:9", patience=1.0):  # fmt: skip
+    with (
+        pytest.raises(InputError, match=r"No Dask scheduler answers at tcp://127\.0\.0\.1:9 "),
+        connected("tcp://127.0.0.1:9", patience=1.0),
+    ):
         pass
     assert time.monotonic() - start < 8
     done = run(*files, "--main", bird, "--concept", background, "--dask", "nonsense", "--output", tmp_path / "r")
@@ -182,10 +184,13 @@ def ragged(folder, width=20):
     for part, rows in enumerate(np.array_split(np.arange(len(Z)), 3)):
         z = Z[rows, : width if part == 2 else 20]
         offsets = pa.array(np.arange(len(z) + 1, dtype=np.int32) * z.shape[1])
-        table = pa.table({
-            "emb": pa.ListArray.from_arrays(offsets, pa.array(z.ravel())),
-            "bird": TOY.y[rows], "background": TOY.concept[rows],
-        })  # fmt: skip
+        table = pa.table(
+            {
+                "emb": pa.ListArray.from_arrays(offsets, pa.array(z.ravel())),
+                "bird": TOY.y[rows],
+                "background": TOY.concept[rows],
+            }
+        )
         pq.write_table(table, folder / f"{part}.parquet", row_group_size=90, use_dictionary=False)
 
 
@@ -214,14 +219,18 @@ def test_files_of_another_width_are_refused_by_name_before_any_work(tmp_path, cl
     ("spoil", "said"),
     [
         (lambda folder: ragged(folder, 15), r"2\.parquet, row group \d: .* a list of 15 numbers; the first row has 20"),
-        (lambda folder: pq.write_table(pa.table({"emb": [[1.0] * 20]}), folder / "2.parquet"),
-         r"2\.parquet, row group \d has other features than when it was found: 20 of type float"),
-        (lambda folder: pq.write_table(pq.read_table(folder / "2.parquet")[:95], folder / "2.parquet"),
-         r"2\.parquet, row group \d has (95|0) rows; it had (90|30)"),
+        (
+            lambda folder: pq.write_table(pa.table({"emb": [[1.0] * 20]}), folder / "2.parquet"),
+            r"2\.parquet, row group \d has other features than when it was found: 20 of type float",
+        ),
+        (
+            lambda folder: pq.write_table(pq.read_table(folder / "2.parquet")[:95], folder / "2.parquet"),
+            r"2\.parquet, row group \d has (95|0) rows; it had (90|30)",
+        ),
         (lambda folder: (folder / "2.parquet").unlink(), r"2\.parquet cannot be read as Parquet"),
     ],
     ids=["width", "type", "rows", "gone"],
-)  # fmt: skip
+)
 def test_a_chunk_that_is_not_as_it_was_found_is_named_by_the_worker(tmp_path, client, spoil, said):
     ragged(tmp_path)
     table = read_dask_table([tmp_path], ("bird", "background"), (), client)
@@ -235,8 +244,9 @@ def test_a_list_of_another_length_inside_a_file_is_named_by_file_and_row_group(t
     table = pq.read_table(tmp_path / "1.parquet")
     emb = table["emb"].to_pylist()
     emb[200] = emb[200][:7]
-    pq.write_table(table.set_column(0, "emb", pa.array(emb, pa.list_(pa.float32()))), tmp_path / "1.parquet",
-                   row_group_size=90)  # fmt: skip
+    pq.write_table(
+        table.set_column(0, "emb", pa.array(emb, pa.list_(pa.float32()))), tmp_path / "1.parquet", row_group_size=90
+    )
     labels, output = ["--main", "bird", "--concept", "background"], f"{tmp_path}.safetensors"
     done = run(tmp_path, *labels, *OPTIONS, "--dask", cluster.scheduler_address, "--output", output)
     assert done.exit_code == 1

@@ -150,9 +150,13 @@ def test_a_reader_that_stops_reading_is_no_error(folder, arguments, unbuffered):
     reading, writing = os.pipe()
     os.close(reading)
     done = subprocess.run(
-        [sys.executable, "-m", "unspur", *arguments], cwd=folder, stdout=writing, stderr=subprocess.PIPE, text=True,
+        [sys.executable, "-m", "unspur", *arguments],
+        cwd=folder,
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
         env=environment(PYTHONUNBUFFERED=unbuffered),
-    )  # fmt: skip
+    )
     os.close(writing)
     assert (done.returncode, done.stderr) == (141, "")
 

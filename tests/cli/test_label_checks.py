@@ -67,8 +67,9 @@ def test_what_is_taken_for_a_row_number_and_what_is_not(birds):
     counting = {"shuffled": 1 + rng.permutation(600), "the id": np.arange(1, 601)}
     notes = odd_features(table_of(birds, **counting))
     assert [note.split("; ")[0] for note in notes] == [
-        "the column 'shuffled' counts the rows", "the column 'the id' counts the rows",
-    ]  # fmt: skip
+        "the column 'shuffled' counts the rows",
+        "the column 'the id' counts the rows",
+    ]
     assert notes[1].endswith("--ignore 'the id'.")
     assert "rises from row to row" in odd_features(table_of(birds, day=np.arange(600) * 2))[0]
     ordinary = {"pixel": rng.integers(0, 256, 600), "sorted": np.sort(rng.standard_normal(600)), "flag": [0, 1] * 300}
@@ -130,8 +131,19 @@ def test_a_label_of_many_numbers_is_refused_before_anything_is_computed(birds, k
         said = unspur(*verb, f"rows.{kind}", "--main", "bird", "--concept", "f3", "--ignore", "background", code=1)[1]
         assert f"f3 has 600 different values, such as {birds['f3'][0]:.4g}, " in said
         assert "concept_type='continuous'" in said
-    said = unspur("fit", f"rows.{kind}", "--main", "f3", "--concept", "background", "--ignore", "bird", "--output",
-                  "r.safetensors", code=1)[1]  # fmt: skip
+    said = unspur(
+        "fit",
+        f"rows.{kind}",
+        "--main",
+        "f3",
+        "--concept",
+        "background",
+        "--ignore",
+        "bird",
+        "--output",
+        "r.safetensors",
+        code=1,
+    )[1]
     assert "a label has a few classes." in said
     assert "continuous" not in said  # which is for concepts
     fit(f"rows.{kind}")  # control
@@ -145,8 +157,12 @@ def test_rows_without_a_concept_are_counted(birds):
     said = unspur("report", "rows.csv", *LABELS, "--missing-concept", "?", "--json", "--save", "s.safetensors")
     assert "100 of 600 rows have no background" in said[1]
     json.loads(said[0])
-    assert "left out" not in unspur("report", "rows.csv", *LABELS, "--missing-concept", "?", "--removal",
-                                    "s.safetensors", "--force")[1]  # fmt: skip
+    assert (
+        "left out"
+        not in unspur("report", "rows.csv", *LABELS, "--missing-concept", "?", "--removal", "s.safetensors", "--force")[
+            1
+        ]
+    )
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
@@ -163,8 +179,10 @@ def test_a_number_means_not_known_also_where_other_cells_are_empty(birds, kind):
     assert load("r.safetensors").concept_classes_ == (0, 1)
 
 
-@pytest.mark.parametrize(("word", "numbers"), [("NaN", False), ("nan", True), ("NA", False), ("N/A", True),
-                                               ("null", False), ("None", True), ("  ", True)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("word", "numbers"),
+    [("NaN", False), ("nan", True), ("NA", False), ("N/A", True), ("null", False), ("None", True), ("  ", True)],
+)
 def test_words_for_a_value_that_is_not_there_are_gaps_of_a_label(birds, word, numbers):
     if numbers:
         birds["background"] = (birds["background"] == "sea").astype(int)
@@ -179,8 +197,21 @@ def test_words_for_a_value_that_is_not_there_are_gaps_of_a_label(birds, word, nu
     assert load("r.safetensors").concept_classes_ == ((0, 1) if numbers else ("forest", "sea"))
     assert "no row" not in fit("rows.csv", "--ignore", "old", "--missing-concept", word)[1]
     # What is carried along, and what rows are chosen by, is as it was written.
-    unspur("apply", "r.safetensors", "rows.csv", "--ignore", "bird", "--ignore", "background", "--label", "old",
-           "--where", f"old={word}", "--output", "c.csv")  # fmt: skip
+    unspur(
+        "apply",
+        "r.safetensors",
+        "rows.csv",
+        "--ignore",
+        "bird",
+        "--ignore",
+        "background",
+        "--label",
+        "old",
+        "--where",
+        f"old={word}",
+        "--output",
+        "c.csv",
+    )
     with open("c.csv", newline="", encoding="utf-8") as file:
         assert [line["old"] for line in csv.DictReader(file)] == 90 * [word]
 

@@ -102,8 +102,10 @@ def test_figures_are_those_of_evaluate(toy, tmp_path, monkeypatch, own_test_file
             assert {key: ours[key] for key in ("main", "concept", "rows", "correct")} == {
                 key: theirs[key] for key in ("main", "concept", "rows", "correct")
             }
-    for words, said in (("rows that the removal was fitted on flatter it", not own_test_file),
-                        ("The removal was read from a file", own_test_file)):  # fmt: skip
+    for words, said in (
+        ("rows that the removal was fitted on flatter it", not own_test_file),
+        ("The removal was read from a file", own_test_file),
+    ):
         assert [words in warning for warning in told["warnings"]].count(True) == said
         assert [words in note for note in evaluated["notes"]].count(True) == said
         page = " ".join(html.unescape(Path("report.html").read_text("utf-8")).split())
@@ -117,10 +119,26 @@ def test_figures_are_those_of_evaluate(toy, tmp_path, monkeypatch, own_test_file
 def test_rows_may_be_chosen_by_a_column(table):
     table["split"] = np.resize(["train", "train", "test", "val"], len(table))
     table.to_csv("rows.csv", index=False)
-    told = json.loads(unspur(
-        "report", "rows.csv", *LABELS, "--show", "shot", "--ignore", "split", "--where", "split=train", "--test-where",
-        "split=test", "--validation-where", "split=val", "--with", "SUBG", "--json",
-    ))  # fmt: skip
+    told = json.loads(
+        unspur(
+            "report",
+            "rows.csv",
+            *LABELS,
+            "--show",
+            "shot",
+            "--ignore",
+            "split",
+            "--where",
+            "split=train",
+            "--test-where",
+            "split=test",
+            "--validation-where",
+            "split=val",
+            "--with",
+            "SUBG",
+            "--json",
+        )
+    )
     assert sum(group["rows"] for group in told["judged"][0]["accuracy"]["groups"]) == 175
     assert [judged["name"] for judged in told["judged"]] == ["as they are", "JSE", "SUBG"]
 
@@ -223,8 +241,20 @@ def test_names_from_the_data_stay_text(table, tmp_path):
     table["words"] = "</script><b>bold</b>"
     table = table.rename(columns={"place": "<i>place</i>"})
     table.to_csv("rows.csv", index=False)
-    unspur("report", "rows.csv", "--main", "bird", "--concept", "<i>place</i>", "--show", "words", "--ignore", "shot",
-           "--title", "<b>title</b>")  # fmt: skip
+    unspur(
+        "report",
+        "rows.csv",
+        "--main",
+        "bird",
+        "--concept",
+        "<i>place</i>",
+        "--show",
+        "words",
+        "--ignore",
+        "shot",
+        "--title",
+        "<b>title</b>",
+    )
     page = (tmp_path / "report.html").read_text()
     for raw in (hostile, "<script>alert(2)", '" onmouseover="alert(3)', "<b>bold</b>", "<i>place</i>", "<b>title</b>"):
         assert raw not in page
@@ -321,8 +351,10 @@ def test_a_removal_of_another_concept_is_refused_or_noted(table):
 
     def judged(*options, code=0):
         removal = ("--removal", "r.safetensors", "--output", "p.html", "--force")
-        done = [CliRunner().invoke(main, [*verb, "--json", *options]) for verb in
-                (("evaluate", "r.safetensors", "rows.csv"), ("report", "rows.csv", *removal))]  # fmt: skip
+        done = [
+            CliRunner().invoke(main, [*verb, "--json", *options])
+            for verb in (("evaluate", "r.safetensors", "rows.csv"), ("report", "rows.csv", *removal))
+        ]
         assert [one.exit_code for one in done] == [code, code], done
         return [" ".join(one.stderr.split()) if code else json.loads(one.stdout) for one in done]
 
@@ -330,8 +362,9 @@ def test_a_removal_of_another_concept_is_refused_or_noted(table):
     unspur("fit", "rows.csv", *LABELS, *others, "--output", "r.safetensors")
     for said in judged("--main", "bird", "--concept", "race", *others[2:], "--ignore", "place", code=1):
         assert "race has the value 'a', and the removal was fitted for a concept of the classes forest, sea" in said
-    evaluated, reported = judged("--main", "task", "--concept", "side", *others[:2], "--ignore", "place", "--ignore",
-                                 "bird")  # fmt: skip
+    evaluated, reported = judged(
+        "--main", "task", "--concept", "side", *others[:2], "--ignore", "place", "--ignore", "bird"
+    )
     for notes in (evaluated["notes"], reported["warnings"]):
         assert any("fitted for the concept 'place', and 'side' is named here" in note for note in notes)
         assert any("fitted for the main label 'bird', and 'task' is named here" in note for note in notes)
@@ -348,9 +381,11 @@ def test_a_removal_of_another_concept_is_refused_or_noted(table):
 def test_concepts_that_are_not_known_are_in_no_group(table):
     table.loc[:99, "place"] = "unknown"
     table.to_csv("rows.csv", index=False)
-    told = json.loads(unspur(
-        "report", "rows.csv", *LABELS, "--show", "shot", "--missing-concept", "unknown", "--with", "INLP", "--json"
-    ))  # fmt: skip
+    told = json.loads(
+        unspur(
+            "report", "rows.csv", *LABELS, "--show", "shot", "--missing-concept", "unknown", "--with", "INLP", "--json"
+        )
+    )
     assert len(told["judged"][0]["accuracy"]["groups"]) == 4
     assert not any(judged["problem"] for judged in told["judged"])
     note = "100 of 700 rows have no place; they are left out of the fit."
@@ -401,7 +436,11 @@ def test_columns_in_another_order_are_those_of_the_removal(table):
     labels = ["--main", "bird", "--concept", "place", "--ignore", "shot"]
     unspur("fit", "rows.csv", *labels, "--cv", "0", "--output", "r.safetensors")
     table[list(table.columns[::-1])].to_csv("turned.csv", index=False)
-    told = [json.loads(unspur("report", f"{name}.csv", *labels, "--removal", "r.safetensors", "--json", "--output",
-                              f"{name}.html"))["judged"] for name in ("rows", "turned")]  # fmt: skip
+    told = [
+        json.loads(
+            unspur("report", f"{name}.csv", *labels, "--removal", "r.safetensors", "--json", "--output", f"{name}.html")
+        )["judged"]
+        for name in ("rows", "turned")
+    ]
     assert told[0][1]["accuracy"] == told[1][1]["accuracy"]
     assert told[0][1]["leakage"] == told[1][1]["leakage"]

@@ -57,8 +57,9 @@ def write(birds, kind):
         return [f"rows.{kind}", *SEVERAL]
     z = birds[FEATURES].to_numpy()
     if kind == "npz":
-        labels = {name: birds[name].to_numpy().astype(str if name != "water" else int)
-                  for name in ("bird", "water", "season")}  # fmt: skip
+        labels = {
+            name: birds[name].to_numpy().astype(str if name != "water" else int) for name in ("bird", "water", "season")
+        }
         np.savez("rows.npz", Z=z, **labels)
         return ["rows.npz", *SEVERAL]
     np.save("rows.npy", z)
@@ -122,8 +123,20 @@ def test_gaps_of_one_concept_are_left_out_of_its_own_fit(birds):
     removal = load("r.safetensors")
     assert removal.concept_classes_ == ((0, 1), ("spring", "summer", "winter"))
     unspur("fit", "rows.csv", *SEVERAL, *FAST, code=1)  # control: a class of its own, with too few rows
-    said = unspur("fit", "rows.csv", "--main", "bird", "--concept", "water", "--ignore", "season", *FAST,
-                  "--missing-concept", "?", code=2)[1]  # fmt: skip
+    said = unspur(
+        "fit",
+        "rows.csv",
+        "--main",
+        "bird",
+        "--concept",
+        "water",
+        "--ignore",
+        "season",
+        *FAST,
+        "--missing-concept",
+        "?",
+        code=2,
+    )[1]
     assert "the concept is a number, '?' is not" in said
 
 
@@ -131,15 +144,21 @@ def test_gaps_of_one_concept_are_left_out_of_its_own_fit(birds):
     ("options", "message", "code"),
     [
         (["--main", "bird", "--concept", "water", "--concept", "water"], "'--concept': water is given twice", 2),
-        (["--main", "bird", "--main", "season", "--concept", "water"],
-         "'--main': it is given 2 times (bird, season); give one", 2),
+        (
+            ["--main", "bird", "--main", "season", "--concept", "water"],
+            "'--main': it is given 2 times (bird, season); give one",
+            2,
+        ),
         ([*SEVERAL, "--ignore", "season"], "season is named as a label and with --ignore", 2),
         ([*SEVERAL, "--where", "season=winter"], "season has one class only (winter)", 1),
         (["--main", "bird", "--concept", "water", "--concept", "seasons"], "no column 'seasons'", 1),
-        (["--main", "bird", "--concept", "water", "--concept", "f1", "--ignore", "season"],
-         "f1 has 900 different values", 1),
+        (
+            ["--main", "bird", "--concept", "water", "--concept", "f1", "--ignore", "season"],
+            "f1 has 900 different values",
+            1,
+        ),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("verb", ["fit", "evaluate", "compare", "report"])
 def test_labels_that_cannot_be_meant_are_refused(birds, verb, options, message, code):
     write(birds, "csv")
@@ -185,8 +204,11 @@ def test_rows_may_be_chosen_by_a_label(birds):
     write(birds, "csv")
     one = ["--main", "season", "--concept", "water", "--ignore", "bird", "--where", "season=winter"]
     assert "season has one class only (winter)" in unspur("fit", "rows.csv", *one, *FAST, code=1)[1]
-    told = json.loads(unspur("fit", "rows.csv", "--main", "bird", "--concept", "water", "--where", "season=winter",
-                             *FAST, "--json")[0])  # fmt: skip
+    told = json.loads(
+        unspur("fit", "rows.csv", "--main", "bird", "--concept", "water", "--where", "season=winter", *FAST, "--json")[
+            0
+        ]
+    )
     assert told["ambient"] == 5
 
 

@@ -5,15 +5,40 @@ import json
 import numpy as np
 import pytest
 
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "bird", "on", "land", "water", "the", "is", "not", "green",
-         "big", "fish", "sees", "over", "##s"]  # fmt: skip
+WORDS = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    "a",
+    "bird",
+    "on",
+    "land",
+    "water",
+    "the",
+    "is",
+    "not",
+    "green",
+    "big",
+    "fish",
+    "sees",
+    "over",
+    "##s",
+]
 
 #: Squeezed to 32 × 32, then from [0, 255] to [-1, 1].
 PROCESSOR = {
-    "image_processor_type": "ViTImageProcessor", "do_resize": True, "size": {"height": 32, "width": 32}, "resample": 2,
-    "do_rescale": True, "rescale_factor": 1 / 255, "do_normalize": True,
-    "image_mean": [0.5] * 3, "image_std": [0.5] * 3,
-}  # fmt: skip
+    "image_processor_type": "ViTImageProcessor",
+    "do_resize": True,
+    "size": {"height": 32, "width": 32},
+    "resample": 2,
+    "do_rescale": True,
+    "rescale_factor": 1 / 255,
+    "do_normalize": True,
+    "image_mean": [0.5] * 3,
+    "image_std": [0.5] * 3,
+}
 
 
 def crops(photograph, n, *, side=150, seed=0):
@@ -77,7 +102,12 @@ def tiny_bert(tmp_path_factory):
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer", "model_max_length": 48}')
     torch.manual_seed(0)
     config = BertConfig(
-        vocab_size=len(WORDS), hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
-        max_position_embeddings=48, initializer_range=0.5,
-    )  # fmt: skip
+        vocab_size=len(WORDS),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=48,
+        initializer_range=0.5,
+    )
     return save(BertForMaskedLM(config), folder)  # as published: with a head, without the pooler

@@ -98,7 +98,7 @@ def main(folder, log, when):
     import resource  # not on Windows
 
     last, pictures = None, Pictures()
-    embedding.NOTE_EVERY = 8
+    embedding.ROWS_BETWEEN_NOTES = 8
     if when.isdigit():
         last = int(when)
     elif when == "rows too large":  # for the disk, as it were

@@ -41,7 +41,7 @@ def calls(log):
 @pytest.fixture
 def noting_often(monkeypatch):
     """Notes of progress after every second batch of four."""
-    monkeypatch.setattr(embedding, "NOTE_EVERY", 8)
+    monkeypatch.setattr(embedding, "ROWS_BETWEEN_NOTES", 8)
 
 
 @pytest.fixture(scope="module")

@@ -148,9 +148,13 @@ def test_folders_that_hold_no_model(tiny_resnet, tiny_bert, tmp_path):
 
 @pytest.mark.parametrize(
     ("settings", "kind"),
-    [({"image_size": 32}, "image"), ({"num_channels": 3}, "image"), ({"vision_config": {}, "vocab_size": 3}, "image"),
-     ({"vocab_size": 3}, "text")],
-)  # fmt: skip
+    [
+        ({"image_size": 32}, "image"),
+        ({"num_channels": 3}, "image"),
+        ({"vision_config": {}, "vocab_size": 3}, "image"),
+        ({"vocab_size": 3}, "text"),
+    ],
+)
 def test_settings_tell_pictures_from_texts(settings, kind, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(settings))
     assert kind_of(tmp_path, "model") == kind

@@ -30,8 +30,11 @@ def photograph(kind="JPEG", side=400, mode="RGB", **options):
     """Smooth, so that one that was reduced looks like the whole."""
     ramp = np.linspace(0, 255, side).astype(np.uint8)
     file = io.BytesIO()
-    Image.fromarray(np.stack([np.tile(ramp, (side, 1)), np.tile(ramp[:, None], (1, side)), np.full((side, side), 90)],
-                             axis=2).astype(np.uint8)).convert(mode).save(file, kind, **options)  # fmt: skip
+    Image.fromarray(
+        np.stack(
+            [np.tile(ramp, (side, 1)), np.tile(ramp[:, None], (1, side)), np.full((side, side), 90)], axis=2
+        ).astype(np.uint8)
+    ).convert(mode).save(file, kind, **options)
     return file.getvalue()
 
 
@@ -45,8 +48,18 @@ def split_scans(jpeg):
 def tiled(side):
     """A TIFF of 10 × 10 pixels in one tile of side × side."""
     pixels = zlib.compress(bytes(1000))
-    tags = [(256, 10), (257, 10), (258, 8), (259, 8), (262, 1), (277, 1), (322, side), (323, side), (324, 134),
-            (325, len(pixels))]  # fmt: skip
+    tags = [
+        (256, 10),
+        (257, 10),
+        (258, 8),
+        (259, 8),
+        (262, 1),
+        (277, 1),
+        (322, side),
+        (323, side),
+        (324, 134),
+        (325, len(pixels)),
+    ]
     entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags)
     return b"II*\0" + struct.pack("<IH", 8, len(tags)) + entries + struct.pack("<I", 0) + pixels
 

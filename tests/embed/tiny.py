@@ -22,9 +22,11 @@ class TinyConv:
     def __post_init__(self):
         torch.manual_seed(0)
         self.network = torch.nn.Sequential(
-            torch.nn.Conv2d(3, 8, 3, stride=2, padding=1), torch.nn.ReLU(),
-            torch.nn.Conv2d(8, self.width, 3, stride=2, padding=1), torch.nn.ReLU(),
-        )  # fmt: skip
+            torch.nn.Conv2d(3, 8, 3, stride=2, padding=1),
+            torch.nn.ReLU(),
+            torch.nn.Conv2d(8, self.width, 3, stride=2, padding=1),
+            torch.nn.ReLU(),
+        )
 
     def prepare(self, example):
         return square(example, self.preparation)

@@ -75,12 +75,16 @@ def test_numbers_gaps_and_yes_or_no_are_chosen_as_they_are_written(tmp_path):
 
 def test_labels_of_a_parquet_file_are_carried_along_as_they_are(tmp_path):
     large = 2**53 + 1  # which float64 cannot hold
-    frame = pd.DataFrame({
-        "f0": Z[:, 0], "code": pd.array([large, None, 3, 4, 5, 6], dtype="Int64"),
-        "day": pd.to_datetime(["2020-01-01", None, *4 * ["2021-06-01"]]).astype("datetime64[ns]"),
-        "time": pd.to_datetime(6 * ["2020-01-01 12:30:00.5"]).astype("datetime64[ns]"),
-        "kind": pd.Categorical([1, None, 2, 2, 1, 1]), "sure": pd.array([True, None, *4 * [False]], dtype="boolean"),
-    })  # fmt: skip
+    frame = pd.DataFrame(
+        {
+            "f0": Z[:, 0],
+            "code": pd.array([large, None, 3, 4, 5, 6], dtype="Int64"),
+            "day": pd.to_datetime(["2020-01-01", None, *4 * ["2021-06-01"]]).astype("datetime64[ns]"),
+            "time": pd.to_datetime(6 * ["2020-01-01 12:30:00.5"]).astype("datetime64[ns]"),
+            "kind": pd.Categorical([1, None, 2, 2, 1, 1]),
+            "sure": pd.array([True, None, *4 * [False]], dtype="boolean"),
+        }
+    )
     frame.to_parquet(tmp_path / "rows.parquet")
     names = ("code", "day", "time", "kind", "sure")
     table = read_table(tmp_path / "rows.parquet", names)

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from unspur import INLP, JSE, LEACE, RLACE, SAL, SPLINCE, PaperVariant, load
 from unspur.cli import main
 from unspur.exceptions import ArtifactError
-from unspur.io.artifact import LARGEST_HEADER, write_artifact
+from unspur.io.artifact import MAX_HEADER_BYTES, write_artifact
 
 D = 4
 RNG = np.random.default_rng(0)
@@ -147,11 +147,11 @@ def test_metadata_that_cannot_be_meant_are_refused(sound, tmp_path, keys, value,
 def test_a_header_that_is_too_long_is_refused_before_it_is_parsed(sound, tmp_path):
     arrays, metadata, _ = sound
     path = tmp_path / "long.safetensors"
-    written(path, arrays, {**metadata, "version": "x" * LARGEST_HEADER})
+    written(path, arrays, {**metadata, "version": "x" * MAX_HEADER_BYTES})
     with pytest.raises(ArtifactError, match=r"its header has 8,\d\d\d,\d\d\d bytes"):
         load(path)
     with pytest.raises(ArtifactError, match="Use joblib to keep it"):  # nobody writes what nobody reads
-        write_artifact(tmp_path / "new.safetensors", arrays, {**metadata, "version": "x" * LARGEST_HEADER})
+        write_artifact(tmp_path / "new.safetensors", arrays, {**metadata, "version": "x" * MAX_HEADER_BYTES})
     assert not (tmp_path / "new.safetensors").exists()
 
 

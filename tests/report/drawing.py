@@ -13,8 +13,13 @@ from unspur.report import figures
 from unspur.report.results import SaliencyMaps
 
 HOSTILE = (
-    "$x_1$", "a & b <c>", "_hidden", r"\$5 of 10 % {or} $\frac{1}{2}$", "Übergröße, λ ≥ ½", "a very long name " * 12,
-)  # fmt: skip
+    "$x_1$",
+    "a & b <c>",
+    "_hidden",
+    r"\$5 of 10 % {or} $\frac{1}{2}$",
+    "Übergröße, λ ≥ ½",
+    "a very long name " * 12,
+)
 X = np.array([0.5, 0.7, 0.9])
 
 

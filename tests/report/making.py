@@ -15,9 +15,13 @@ from unspur.report.results import Change, Findings, PixelView, SaliencyMaps, Vie
 
 #: What a hostile file might call things.
 HOSTILE = (
-    "<img src=x onerror=alert(1)>", "</script><script>alert(2)</script>", "\"quotes\" & 'more' <b>",
-    "\u202eright to left \u05e9\u05dc\u05d5\u05dd 🦆", "{{ 7 * 7 }}{% raw %}", "long " * 60,
-)  # fmt: skip
+    "<img src=x onerror=alert(1)>",
+    "</script><script>alert(2)</script>",
+    "\"quotes\" & 'more' <b>",
+    "\u202eright to left \u05e9\u05dc\u05d5\u05dd 🦆",
+    "{{ 7 * 7 }}{% raw %}",
+    "long " * 60,
+)
 
 
 class Pictures:
@@ -120,8 +124,13 @@ def several_findings() -> Findings:
         Z[:, :3] += 2.5 * np.eye(3)[y]
         Z[:, 3:6] += 2.5 * np.eye(3)[hat]
         Z[:, 6] += 2.5 * glasses
-        sets.append((Z, np.array(["cat", "dog", "fox"])[y], {"hat": np.array(["red", "blue", "none"])[hat],
-                                                             "glasses": np.array(["off", "on"])[glasses]}))  # fmt: skip
+        sets.append(
+            (
+                Z,
+                np.array(["cat", "dog", "fox"])[y],
+                {"hat": np.array(["red", "blue", "none"])[hat], "glasses": np.array(["off", "on"])[glasses]},
+            )
+        )
     (Z, y, concepts), test = sets
     jse = JSE(weight_decay=1e-3, random_state=0).fit(Z, y, concept=np.column_stack(list(concepts.values())))
     return measure(jse, sets[0], test, main="animal", concept=("hat", "glasses"))
@@ -139,10 +148,15 @@ def many_findings(n: int = 5000, side: int = 64) -> Findings:
     at = rng.integers(len(found.group), size=n)
     view = replace(found.view, before=found.view.before[at], after=found.view.after[at])
     return replace(
-        found, group=found.group[at], ids=[f"images/part-{i % 7}/a_picture_with_a_name_{i:06d}.jpg" for i in range(n)],
-        right_before=found.right_before[at], right_after=found.right_after[at], view=view, shown=np.arange(n),
+        found,
+        group=found.group[at],
+        ids=[f"images/part-{i % 7}/a_picture_with_a_name_{i:06d}.jpg" for i in range(n)],
+        right_before=found.right_before[at],
+        right_after=found.right_after[at],
+        view=view,
+        shown=np.arange(n),
         content=Pictures(images),
-    )  # fmt: skip
+    )
 
 
 def nothing_removed() -> Findings:
@@ -154,9 +168,17 @@ def nothing_removed() -> Findings:
     keep = [k for k, axis in enumerate(found.view.axes) if axis.role == "layer"]
     stopped = replace(found.traces[""], steps=found.traces[""].steps[-1:], stopped="no direction is proper")
     return replace(
-        found, removed=0, kept=0, judged=(before, after, *found.judged[2:]), view=_some_axes(found.view, keep),
-        angles=(), shared=None, extremes=(), right_after=found.right_before, traces={"": stopped},
-    )  # fmt: skip
+        found,
+        removed=0,
+        kept=0,
+        judged=(before, after, *found.judged[2:]),
+        view=_some_axes(found.view, keep),
+        angles=(),
+        shared=None,
+        extremes=(),
+        right_after=found.right_before,
+        traces={"": stopped},
+    )
 
 
 def hostile_findings() -> Findings:
@@ -169,10 +191,17 @@ def hostile_findings() -> Findings:
         replace(j, leakage={rename.get(name, name): leak for name, leak in j.leakage.items()}) for j in found.judged
     )
     return replace(
-        found, main=HOSTILE[1], concepts=tuple(rename.values()), groups=HOSTILE[:4], judged=judged, origin=origin,
-        view=replace(found.view, axes=axes), ids=[f"{HOSTILE[k % 6]}{k}" for k in range(len(found.ids))],
-        warnings=(HOSTILE[2],), nonlinear={rename[name]: leak for name, leak in found.nonlinear.items()},
-    )  # fmt: skip
+        found,
+        main=HOSTILE[1],
+        concepts=tuple(rename.values()),
+        groups=HOSTILE[:4],
+        judged=judged,
+        origin=origin,
+        view=replace(found.view, axes=axes),
+        ids=[f"{HOSTILE[k % 6]}{k}" for k in range(len(found.ids))],
+        warnings=(HOSTILE[2],),
+        nonlinear={rename[name]: leak for name, leak in found.nonlinear.items()},
+    )
 
 
 def file_findings() -> Findings:
@@ -190,9 +219,13 @@ def long_findings() -> Findings:
     groups = tuple(judged[0].accuracy.labels())
     probe = {f"{'k' * 9000} {k}": pair for k, pair in enumerate(found.certificate.probe.values())}
     return replace(
-        found, main="m" * 9000, judged=judged, groups=groups, view=replace(found.view, axes=axes),
+        found,
+        main="m" * 9000,
+        judged=judged,
+        groups=groups,
+        view=replace(found.view, axes=axes),
         certificate=replace(found.certificate, probe=probe),
-    )  # fmt: skip
+    )
 
 
 def lost() -> Findings:

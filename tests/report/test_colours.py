@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 from unspur.report.colours import (
-    CYCLE,
+    COLOUR_CYCLE,
     GROUP_COLOURS,
     METHOD_COLOURS,
     contrast_of,
@@ -24,7 +24,7 @@ def test_sixty_four_groups_look_different():
 def test_colours_stand_out_from_a_dark_page():
     dark = "#121518"
     assert contrast_of("#000000", dark) < 1.2  # the control: black would not
-    for colour in {*GROUP_COLOURS, *METHOD_COLOURS.values(), *CYCLE}:
+    for colour in {*GROUP_COLOURS, *METHOD_COLOURS.values(), *COLOUR_CYCLE}:
         assert contrast_of(in_the_dark(colour), dark) >= 4.5
     assert in_the_dark("#56B4E9") == "#56B4E9"  # bright enough as it is
     assert len({in_the_dark(colour) for colour in GROUP_COLOURS}) == len(GROUP_COLOURS)

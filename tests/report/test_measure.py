@@ -45,8 +45,10 @@ def test_a_boundary_is_where_the_answers_of_the_last_layer_change(orthogonality)
     """At points of a plane, reconstructed from their scores, the layer itself says what the boundary says."""
     # Off the origin and with one class rarer than the other, so that neither centre nor bias is near zero.
     keep = (TRAIN[1] == "land") | (np.arange(len(TRAIN[0])) % 3 == 0)
-    train, test = ((rows[0][chosen] + 4.0, rows[1][chosen], rows[2][chosen])
-                   for rows, chosen in ((TRAIN, keep), (TEST, slice(None))))  # fmt: skip
+    train, test = (
+        (rows[0][chosen] + 4.0, rows[1][chosen], rows[2][chosen])
+        for rows, chosen in ((TRAIN, keep), (TEST, slice(None)))
+    )
     jse = removal(train, orthogonality=orthogonality)
     view = measure(jse, train, test).view
     Z, y, _ = train
@@ -54,8 +56,10 @@ def test_a_boundary_is_where_the_answers_of_the_last_layer_change(orthogonality)
     weights = layers[0].coef_[0]
     last = [axis.name for axis in view.axes].index("last layer, before")
     columns = {
-        0: jse.spurious_.basis[:, 0], jse.spurious_.dim: jse.main_.basis[:, 0], last: weights / np.linalg.norm(weights)
-    }  # fmt: skip
+        0: jse.spurious_.basis[:, 0],
+        jse.spurious_.dim: jse.main_.basis[:, 0],
+        last: weights / np.linalg.norm(weights),
+    }
     centre, points = jse.removal_.centre, 3 * np.random.default_rng(0).standard_normal((200, 2))
     for layer, boundary in zip(layers, (view.boundary_before, view.boundary_after), strict=True):
         for pair in ((0, jse.spurious_.dim), (jse.spurious_.dim, last)):
@@ -217,7 +221,7 @@ def test_rows_come_in_many_forms(found):
         "Rows": (Rows(*TRAIN), Rows(*TEST)),
         "frames": tuple((pd.DataFrame(Z), pd.Series(y), pd.Series(c)) for Z, y, c in (TRAIN, TEST)),
         "tensors": tuple((torch.from_numpy(rows[0]), rows[1].tolist(), rows[2].tolist()) for rows in (TRAIN, TEST)),
-    }  # fmt: skip
+    }
     for name, (train, test) in forms.items():
         again = measure(JSE_TOY, train, test)
         assert_array_equal(again.after.accuracy.correct, found.after.accuracy.correct, err_msg=name)
@@ -401,8 +405,9 @@ def test_test_rows_that_share_their_concept_are_refused_by_name():
 def test_the_angle_is_that_of_the_directions_drawn():
     """An oblique removal subtracts other directions than it reads; axes, angle and variance are of the latter."""
     found = measure(SPLINCE().fit(TRAIN[0], TRAIN[1], concept=TRAIN[2]), TRAIN, TEST)
-    (spurious,), (main,) = ([k for k, axis in enumerate(found.view.axes) if axis.role == role]
-                            for role in ("spurious", "main"))  # fmt: skip
+    (spurious,), (main,) = (
+        [k for k, axis in enumerate(found.view.axes) if axis.role == role] for role in ("spurious", "main")
+    )
     drawn = np.degrees(np.arccos(abs(found.view.gram[spurious, main])))
     assert_allclose(found.angles, [drawn], atol=1e-6)
     scores = found.view.before
@@ -526,7 +531,7 @@ def test_validation_rows_are_in_the_snippet():
         (lambda: {"pictures": np.zeros((3, 4, 4)), "texts": ["a"]}, "got both"),
         (lambda: {"test": (pd.DataFrame({"a": ["x"] * 700}), *TEST[1:])}, "not numbers"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_used_is_refused_in_words(change, message):
     arguments = {"remover": JSE_TOY, "train": TRAIN, "test": TEST, **change()}
     with pytest.raises(InputError, match=message):

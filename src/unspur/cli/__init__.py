@@ -21,12 +21,8 @@ SECTIONS = {
         "evaluate": "Compare last layers with and without the REMOVAL, by group.",
         "compare": "Compare all removers, with last layers on top, on FILE.",
     },
-    "Get embeddings": {
-        "embed": "Turn images or texts into embeddings by a frozen network.",
-    },
-    "Set up": {
-        "completion": "Print the script that lets a shell complete unspur's words.",
-    },
+    "Get embeddings": {"embed": "Turn images or texts into embeddings by a frozen network."},
+    "Set up": {"completion": "Print the script that lets a shell complete unspur's words."},
 }
 #: Verbs that went to the reproduction, whose command has them.
 MOVED = ("data", "finetune", "reproduce", "pictures")

@@ -66,9 +66,9 @@ def apply(
     from unspur.io.artifact import refuse_existing
     from unspur.io.files import is_parquet, write_rows
     from unspur.io.parquet import clean_parquet
-    from unspur.io.table import KINDS, apply_removal
+    from unspur.io.table import FILE_SUFFIXES, apply_removal
 
-    if Path(output).suffix.lower() not in KINDS and is_parquet(files):
+    if Path(output).suffix.lower() not in FILE_SUFFIXES and is_parquet(files):
         if where:
             raise click.UsageError("--where chooses rows for one file; a folder gets all rows of its files.")
         refuse_ignored_labels(labels, ignore)

@@ -66,10 +66,7 @@ from unspur.report.tables import comparison_table
 )
 @click.option("--csv", "csv_file", type=LocalPath(), help="Also write the table as CSV.")
 @with_default(
-    "--balance",
-    "group",
-    "Classes that get equal weight in every remover.",
-    type=click.Choice(get_args(Balance)),
+    "--balance", "group", "Classes that get equal weight in every remover.", type=click.Choice(get_args(Balance))
 )
 @seed_option
 @force_option

@@ -21,6 +21,7 @@ PLACES = {
     "zsh": "a folder of $fpath, as _unspur",
     "fish": "~/.config/fish/completions/unspur.fish",
 }
+Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
 @click.command("completion")
@@ -46,9 +47,6 @@ def completion(shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None
     click.echo(kind(program, {}, "unspur", "_UNSPUR_COMPLETE").source())
-
-
-Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
 def columns_of(*parameters: str) -> Completer:

@@ -107,8 +107,10 @@ def echo_json(value: Any) -> None:
 
 
 def _json_default(value: Any) -> Any:
-    import numpy as np
+    """NumPy's numbers as Python's; anything else has no form in JSON."""
+    from unspur._arrays import to_python
 
-    if isinstance(value, np.generic):
-        return value.item()
-    raise TypeError(f"{type(value).__name__} has no JSON form")
+    plain = to_python(value)
+    if plain is value:
+        raise TypeError(f"{type(value).__name__} has no JSON form")
+    return plain

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from unspur.removers import Remover
     from unspur.report.inputs import Labelled
     from unspur.selection import Rows
+#: Different values up to which a column of numbers may be classes.
+MAX_LABEL_CLASSES = 10
+#: Rows that tell whether a column is a label.
+PREVIEW_ROWS = 10_000
 
 
 def labels_to_read(labels: tuple[str, ...], clusters: str | None, path: Any) -> tuple[str, ...]:
@@ -43,13 +47,13 @@ def missing_values(text: str | None, table: Table, concepts: Sequence[str]) -> d
 
     A value that no row has is noted on standard error.
     """
-    from unspur.io.files import NOT_THERE
+    from unspur.io.files import MISSING_VALUE_WORDS
 
     if text is None:
         return dict.fromkeys(concepts)
     known = {name: [value for value in table.label(name).ravel().tolist() if value is not None] for name in concepts}
     found = {name: _value_of_type(text, values) for name, values in known.items()}
-    if text in NOT_THERE or not text.strip():  # of a column of a file these are gaps already
+    if text in MISSING_VALUE_WORDS or not text.strip():  # of a column of a file these are gaps already
         return found
     if all(value is None for value in found.values()):
         are = "the concept is a number" if len(found) == 1 else "the concepts are numbers"
@@ -167,12 +171,6 @@ def read_rows(
         table = table.where(name, value)
     dropped = [name for name in deciding if name in ignore]
     return replace(table, columns={name: column for name, column in table.columns.items() if name not in dropped})
-
-
-#: Different values up to which a column of numbers may be classes.
-MAX_LABEL_CLASSES = 10
-#: Rows that tell whether a column is a label.
-PREVIEW_ROWS = 10_000
 
 
 def check_labels(table: Table, main: str, concepts: Sequence[str]) -> list[str]:

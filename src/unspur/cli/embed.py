@@ -16,7 +16,7 @@ from unspur.cli.completion import one_of
 from unspur.cli.console import echo_json, say, say_command, say_where
 from unspur.cli.options import LocalPath, force_option, in_order, json_option, outside_option, seed_option, with_default
 from unspur.embed.base import Encoder, Precision
-from unspur.embed.embedding import BATCH, embed
+from unspur.embed.embedding import DEFAULT_BATCH, embed
 from unspur.embed.examples import Examples, TableExamples
 from unspur.embed.registry import ENCODERS, load_encoder, load_source, source_names
 from unspur.embed.store import MANIFEST, EmbeddingStore
@@ -40,7 +40,7 @@ network_options = in_order(
     ),
     with_default("--device", "auto", "What the network runs on.", metavar="auto|cpu|cuda"),
     with_default("--precision", "auto", "Of the network's numbers.", type=click.Choice(get_args(Precision))),
-    with_default("--batch", BATCH, "Examples at a time.", type=click.IntRange(1)),
+    with_default("--batch", DEFAULT_BATCH, "Examples at a time.", type=click.IntRange(1)),
     with_default("--workers", 2, "Threads that load examples.", type=click.IntRange(1)),
     force_option,
     json_option,

@@ -29,7 +29,7 @@ EXIT_CODES = {
 }
 FAILED, MISUSED, FAULT, INTERRUPTED, READER_GONE = 1, 2, 70, 130, 141
 #: What errors of the library advise in Python, and what that is here.
-AS_OPTIONS = (
+ADVICE_AS_OPTIONS = (
     ("pass overwrite=True", "pass --force"),
     ("pass limit=", "pass --limit "),
     ("Give the folder of the pictures as root;", "Give the folder of the pictures with --root;"),
@@ -39,7 +39,7 @@ AS_OPTIONS = (
     ("or a validation set (X_val, y_val, concept_val)", "or other rows with --validation"),
     ("Pass a larger X_val, or none and cv=5", "Give more rows with --validation, or none and --cv 5"),
 )
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+CANNOT_WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
 @contextmanager
@@ -90,7 +90,7 @@ def _leave(code: int, text: str, debug: bool) -> NoReturn:
     if debug:
         click.echo(traceback.format_exc(), err=True, nl=False)
     text = printable(text)
-    for old, new in AS_OPTIONS:
+    for old, new in ADVICE_AS_OPTIONS:
         text = text.replace(old, new)
     if sys.stderr.isatty():
         text = wrapped(text)
@@ -153,7 +153,7 @@ def _raised_here(error: Exception) -> bool:
 
 def _of_system(error: OSError) -> str:
     """An error of the operating system without its number."""
-    if error.errno in FULL:
+    if error.errno in CANNOT_WRITE_ERRORS:
         from unspur._disk import disk_error
 
         told = str(disk_error(error, error.filename or "", "Make room, or write to another place."))

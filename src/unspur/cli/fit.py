@@ -129,7 +129,7 @@ def fit(
     labels = with_clusters((main, *concept), clusters)
     table = read_rows(files, labels, ignore, where, **reading)
     check_labels(table, main, concept)
-    judged_on = None
+    validation_rows = None
     others = other_file(files, validation, where, validation_where, "validation")
     if others is not None:
         other = read_rows(others, labels, ignore, validation_where, **reading)
@@ -145,9 +145,9 @@ def fit(
     if others is not None:
         values = concept_values(other, concept_labels(other, concept, missing, known))
         together = None if clusters is None else other.label(clusters)
-        judged_on = Rows(other.Z, other.label(main), values, together)
+        validation_rows = Rows(other.Z, other.label(main), values, together)
     one = missing[concept[0]] if len(concept) == 1 else None
-    jse, losses = fit_jse(train, judged_on, main, missing=one, seed=seed, watched=watched, **options)
+    jse, losses = fit_jse(train, validation_rows, main, missing=one, seed=seed, watched=watched, **options)
     if table.features is not None:
         import numpy as np
 
@@ -269,8 +269,8 @@ def fit_jse(
         for told_later in (NothingRemovedWarning, SearchLimitWarning, TaskLostWarning):
             warnings.simplefilter("ignore", told_later)
         if orthogonality == "auto":
-            judged_on = None if validation is None else _with_known_concepts(validation)
-            jse, losses = select_orthogonality(jse, _with_known_concepts(train), judged_on, seed)
+            validation_rows = None if validation is None else _with_known_concepts(validation)
+            jse, losses = select_orthogonality(jse, _with_known_concepts(train), validation_rows, seed)
         else:
             held_out = {} if validation is None else {**validation.held_out(), **validation.together("_val")}
             jse.fit(train.Z, train.y, concept=train.concept, **train.together(), **held_out)

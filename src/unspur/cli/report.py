@@ -406,9 +406,9 @@ def row_content(show: str, table: Table, root: Path | None, *, allow_outside: bo
 
 
 def _are_pictures(words: Sequence[str]) -> bool:
-    from unspur.report.row_content import PICTURES
+    from unspur.report.row_content import PICTURE_SUFFIXES
 
-    return all(Path(word).suffix.lower() in PICTURES for word in words)
+    return all(Path(word).suffix.lower() in PICTURE_SUFFIXES for word in words)
 
 
 def _require_all(values: Array, show: str, path: Path) -> None:

@@ -37,11 +37,11 @@ from unspur.embed.store import EmbeddingStore, Reduction, new_rows
 from unspur.exceptions import InputError, OutputExistsError
 from unspur.io.artifact import atomic
 
-BATCH = 16
+DEFAULT_BATCH = 16
 #: Rows, and seconds, after which it is noted how far we are, whichever comes first.
-NOTE_EVERY, NOTE_SECONDS = 512, 10.0
+ROWS_BETWEEN_NOTES, SECONDS_BETWEEN_NOTES = 512, 10.0
 LOCK = ".lock"
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def embed(
@@ -51,7 +51,7 @@ def embed(
     *,
     pca: int | None = None,
     half: bool = False,
-    batch: int = BATCH,
+    batch: int = DEFAULT_BATCH,
     workers: int = 2,
     overwrite: bool = False,
     progress: bool = True,
@@ -88,7 +88,7 @@ def embed(
             seconds = work.fill(done, spent, batch, workers, progress=progress)
             return work.finish(seconds)
     except OSError as error:
-        if error.errno not in FULL:
+        if error.errno not in DISK_FULL_ERRORS:
             raise
         advice = "Make room and give the same command again: what is finished is kept."
         raise disk_error(error, folder, advice) from error
@@ -193,7 +193,7 @@ class _Embedding:
                 rows[at:done] = made
                 bar.update(len(loaded))
                 now = time.perf_counter()
-                if done - noted >= NOTE_EVERY or now - last >= NOTE_SECONDS or done == len(examples):
+                if done - noted >= ROWS_BETWEEN_NOTES or now - last >= SECONDS_BETWEEN_NOTES or done == len(examples):
                     _require_finite(rows, noted, done, examples)
                     rows.flush()
                     self._note(done, spent + now - start)

@@ -44,6 +44,11 @@ MAX_PICTURE_MEMORY, MAX_PICTURE_BYTES = 200_000_000, 300_000_000
 PIXEL_BYTES = {"JPEG": 8, "MPO": 8, "PNG": 8, "BMP": 8, "DIB": 8, "GIF": 8, "TIFF": 8, "PPM": 8, "WEBP": 16}
 #: A JPEG can be decoded at one of these shares of its width and height.
 REDUCTIONS = (1, 2, 4, 8)
+_SMALLER = "Save a smaller copy and name that: 2,000 pixels a side are more than a network or a page shows."
+#: Columns that are not labels.
+IMAGE, TEXT, PAIR, ID = "image", "text", "text_pair", "id"
+#: Missing files that are named; more are counted.
+MAX_FILES_NAMED = 3
 
 
 class Examples(Protocol):
@@ -128,9 +133,6 @@ def open_image(path: Path, mode: str = "RGB") -> Any:
         raise
     except (OSError, SyntaxError, ValueError, TypeError) as error:
         raise InputError(f"{path} cannot be read as an image: {brief(error)}.") from error
-
-
-_SMALLER = "Save a smaller copy and name that: 2,000 pixels a side are more than a network or a page shows."
 
 
 class _Bounded(BufferedReader):
@@ -254,12 +256,6 @@ def required_file(root: Path, *parts: str, what: str) -> Path:
     if not path.is_file():
         raise InputError(f"{path} is a folder; it is where {what} is expected.")
     return path
-
-
-#: Columns that are not labels.
-IMAGE, TEXT, PAIR, ID = "image", "text", "text_pair", "id"
-#: Missing files that are named; more are counted.
-MAX_FILES_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)

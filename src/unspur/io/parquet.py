@@ -22,6 +22,9 @@ from unspur.rows.names import index_columns, listed, require_distinct, require_l
 from unspur.rows.parquet import Layout, ParquetRows, RowGroup, batches, opened, said, unreadable, values_of
 from unspur.rows.stored import in_words
 
+#: Bytes of rows that are cleaned at a time, and of the row groups they become.
+PIECE_BYTES = 2**26
+
 
 def read_parquet(files: Sequence[Path], labels: tuple[str, ...], ignore: tuple[str, ...]) -> Table:
     """All rows of some files in memory.
@@ -179,10 +182,6 @@ def _module() -> Any:
     from pyarrow import parquet
 
     return parquet
-
-
-#: Bytes of rows that are cleaned at a time, and of the row groups they become.
-PIECE_BYTES = 2**26
 
 
 def clean_parquet(

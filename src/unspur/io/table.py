@@ -20,7 +20,14 @@ from unspur.rows.names import PARQUET, listed, nearest, some
 from unspur.rows.stored import as_bytes, divide
 from unspur.selection import column_variances
 
-KINDS = (".npy", ".npz", ".csv", *PARQUET)
+FILE_SUFFIXES = (".npy", ".npz", ".csv", *PARQUET)
+#: Fewest rows of which order says something.
+MIN_ROWS = 10
+#: Times the median variance from which on a column hides the others.
+DOMINANT_VARIANCE = 1e4
+#: Columns that are named one by one.
+MAX_COLUMNS_NAMED = 3
+_SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,15 +170,6 @@ def no_features(names: Sequence[str]) -> str:
     options = " ".join(f"--ignore {shlex.quote(name)}" for name in names[:5]) + (" …" if len(names) > 5 else "")
     seen = "they are no features" if len(names) > 1 else "it is no feature"
     return f"If {seen}: {options}. Columns named as labels, or with --show or --where, are no features either."
-
-
-#: Fewest rows of which order says something.
-MIN_ROWS = 10
-#: Times the median variance from which on a column hides the others.
-DOMINANT_VARIANCE = 1e4
-#: Columns that are named one by one.
-MAX_COLUMNS_NAMED = 3
-_SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def odd_features(table: Table) -> list[str]:

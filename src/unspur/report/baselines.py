@@ -142,19 +142,19 @@ class RemovalResult:
     choice: tuple[str, ...]
 
 
-def evaluate_removal(judge: Evaluator, remover: Remover, clean: Mapping[str, Array]) -> RemovalResult:
+def evaluate_removal(evaluate: Evaluator, remover: Remover, clean: Mapping[str, Array]) -> RemovalResult:
     """Plain and group-weighted layers on the rows as they are and on cleaned ones, with the worst group by penalty."""
     name, removed = type(remover).__name__, remover.spurious_.dim
-    before, after = judge(PLAIN, every=True), judge(PLAIN, clean, every=True)
+    before, after = evaluate(PLAIN, every=True), evaluate(PLAIN, clean, every=True)
     lines = [
         method_result(NO_REMOVAL, 0, before),
-        method_result(name, removed, after, changes(before, after, judge.test)),
+        method_result(name, removed, after, changes(before, after, evaluate.test)),
     ]
     lines = [
-        replace(line, weighted=group_weighted_result(judge, line, of, before, after, every=True))
+        replace(line, weighted=group_weighted_result(evaluate, line, of, before, after, every=True))
         for line, of in zip(lines, (None, clean), strict=True)
     ]
-    return RemovalResult(before, after, (lines[0], lines[1]), judge.how(before.chosen))
+    return RemovalResult(before, after, (lines[0], lines[1]), evaluate.how(before.chosen))
 
 
 def method_result(
@@ -176,7 +176,7 @@ def method_result(
 
 
 def group_weighted_result(
-    judge: Evaluator,
+    evaluate: Evaluator,
     line: MethodResult,
     clean: Mapping[str, Array] | None,
     before: Answers,
@@ -186,11 +186,11 @@ def group_weighted_result(
 ) -> MethodResult:
     """The same method under a group-weighted layer; where that cannot be trained, why."""
     try:
-        found = judge(WEIGHTED, clean, every=every)
+        found = evaluate(WEIGHTED, clean, every=every)
     except UnspurError as error:
         return MethodResult(line.name, line.removed, None, problem=str(error))
-    result = method_result(line.name, line.removed, found, changes(before, found, judge.test))
-    return beside(result, found, after, judge.test)
+    result = method_result(line.name, line.removed, found, changes(before, found, evaluate.test))
+    return beside(result, found, after, evaluate.test)
 
 
 def beside(line: MethodResult, found: Answers, after: Answers, test: Labelled) -> MethodResult:
@@ -210,7 +210,7 @@ def cleaned(remover: Remover, rows: Mapping[str, Labelled]) -> dict[str, Array]:
 class MethodComparison:
     """Other methods, fitted on the same rows as the removal and judged as it is."""
 
-    judge: Evaluator
+    evaluate: Evaluator
     #: Plain layers on the rows as they are, and on what the removal leaves.
     before: Answers
     after: Answers
@@ -225,24 +225,24 @@ class MethodComparison:
             return MethodResult(name, 0, None, problem=str(error))
 
     def _remover(self, name: str) -> MethodResult:
-        rows, test = self.judge.rows, self.judge.test
-        remover = make_remover(name, "group", self.judge.seed)
+        rows, test = self.evaluate.rows, self.evaluate.test
+        remover = make_remover(name, "group", self.evaluate.seed)
         validation = rows["validation"].as_rows() if "validation" in rows else None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what they say is in the line: directions removed, and accuracy
             fit_remover(remover, rows["training"].as_rows(), validation)
             clean = cleaned(remover, rows)
-        found = self.judge(PLAIN, clean)
+        found = self.evaluate(PLAIN, clean)
         line = method_result(name, remover.spurious_.dim, found, changes(self.before, found, test))
         line = replace(
             beside(line, found, self.after, test),
             leakage=probes(clean["test"][self.probed], test.select(self.probed))[0],
         )
-        return replace(line, weighted=group_weighted_result(self.judge, line, clean, self.before, self.after))
+        return replace(line, weighted=group_weighted_result(self.evaluate, line, clean, self.before, self.after))
 
     def _head(self, name: str) -> MethodResult:
-        found = self.judge(name)
-        return method_result(name, 0, found, changes(self.before, found, self.judge.test))
+        found = self.evaluate(name)
+        return method_result(name, 0, found, changes(self.before, found, self.evaluate.test))
 
 
 def chosen_methods(names: Sequence[str], remover: Any) -> list[str]:

@@ -52,7 +52,13 @@ METHOD_COLOURS = {
     "GroupDRO": "#882255",
 }
 #: For methods without a colour of their own.
-CYCLE = ("#00795A", "#E69F00", "#0072B2", "#CC79A7", "#56B4E9", "#D55E00", "#882255", "#332288")
+COLOUR_CYCLE = ("#00795A", "#E69F00", "#0072B2", "#CC79A7", "#56B4E9", "#D55E00", "#882255", "#332288")
+#: Towards class 0 and class 1; told apart with any of the common kinds of colour blindness.
+MAP_COLOURS = ((230, 97, 0), (0, 90, 200))
+#: Share of the values of a method that reach the full colour: a few large ones would leave the others pale.
+FULL_COLOUR_SHARE = 0.02
+#: How much of a picture the full colour covers.
+_MAP_OPACITY = 0.8
 
 
 def group_look(number: int) -> tuple[str, Marker]:
@@ -68,7 +74,7 @@ def method_colours(names: Iterable[str]) -> dict[str, str]:
     """A colour for each method: its own in every figure, or else the next that no other method here has."""
     names = list(dict.fromkeys(names))
     taken = {METHOD_COLOURS[name] for name in names if name in METHOD_COLOURS}
-    free = [colour for colour in CYCLE if colour not in taken] or list(CYCLE)
+    free = [colour for colour in COLOUR_CYCLE if colour not in taken] or list(COLOUR_CYCLE)
     variants = [name for name in names if name not in METHOD_COLOURS]
     given = {name: free[k % len(free)] for k, name in enumerate(variants)}
     return {name: METHOD_COLOURS.get(name) or given[name] for name in names}
@@ -95,14 +101,6 @@ def _luminance(colour: str) -> float:
     parts = (int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5))
     linear = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
-
-
-#: Towards class 0 and class 1; told apart with any of the common kinds of colour blindness.
-MAP_COLOURS = ((230, 97, 0), (0, 90, 200))
-#: Share of the values of a method that reach the full colour: a few large ones would leave the others pale.
-FULL_COLOUR_SHARE = 0.02
-#: How much of a picture the full colour covers.
-_MAP_OPACITY = 0.8
 
 
 def overlay_map(picture: Any, signed: Array, full: float) -> Any:

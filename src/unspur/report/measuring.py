@@ -19,6 +19,7 @@ import scipy
 import sklearn
 from sklearn.utils.validation import check_is_fitted
 
+from unspur._arrays import to_python
 from unspur._threads import one_thread_if_narrow
 from unspur._typing import Array, IntArray
 from unspur._version import __version__
@@ -51,6 +52,13 @@ ROWS_SHOWN_PER_GROUP = 2
 SMALL_GROUP_ROWS = 10
 #: Steps that `report` hears of, besides one for each method compared.
 STEPS = 4
+#: Test rows that a certificate is measured on: more take longer and tell little more.
+MAX_CERTIFICATE_ROWS = 5000
+_TASK_NOTE = "task: not measured. "
+#: Parameters that change nothing that is found.
+SILENT_PARAMETERS = ("verbose",)
+#: Settings of the paper's solver, which the exact one does not use.
+SGD_PARAMETERS = ("learning_rate", "momentum", "batch_size", "max_epochs", "patience", "stop_below")
 
 
 def measure(
@@ -114,61 +122,61 @@ def measure(
         raise InputError(f"most is the number of test rows that are drawn, 1 at least; got {most}.")
     methods = chosen_methods(compare, remover)
     rows = _rows(remover, train, test, validation, (main, concept))
-    learnt, judged = rows["training"], rows["test"]
-    fitted = _fitted_on(remover, learnt)
-    notes = _about_columns(learnt.Z, remover) if notes is None else [note[:1].upper() + note[1:] for note in notes]
-    content = content_of(pictures, texts, len(judged))
-    called = _ids(ids, content, len(judged), numbers)
+    training, testing = rows["training"], rows["test"]
+    fitted = _fitted_on(remover, training)
+    notes = _about_columns(training.Z, remover) if notes is None else [note[:1].upper() + note[1:] for note in notes]
+    content = content_of(pictures, texts, len(testing))
+    names = _ids(ids, content, len(testing), numbers)
     # One generator each: a number of rows more or less leaves the other choices alone.
     drawing, probing, showing = np.random.default_rng(seed).spawn(3)
-    with one_thread_if_narrow(learnt.Z.shape[1]):
+    with one_thread_if_narrow(training.Z.shape[1]):
         report("last layers")
         clean = cleaned(remover, rows)
-        judge = Evaluator.of(rows, main, seed)
-        removal = evaluate_removal(judge, remover, clean)
+        evaluate = Evaluator.of(rows, main, seed)
+        removal = evaluate_removal(evaluate, remover, clean)
         before, after = removal.before, removal.after
         report("probes")
-        probed = stratified_sample(judged.group, MAX_CERTIFICATE_ROWS, probing)
-        certain = measure_guarantees(remover, judged.select(probed), clean["test"][probed], main)
-        left = [{name: pair[i] for name, pair in certain.linear.items()} for i in range(2)]
-        lines = [replace(line, leakage=of) for line, of in zip(removal.lines, left, strict=True)]
-        comparing = MethodComparison(judge, before, after, probed)
+        probed = stratified_sample(testing.group, MAX_CERTIFICATE_ROWS, probing)
+        guarantees = measure_guarantees(remover, testing.select(probed), clean["test"][probed], main)
+        left = [{name: pair[i] for name, pair in guarantees.linear.items()} for i in range(2)]
+        results = [replace(line, leakage=of) for line, of in zip(removal.lines, left, strict=True)]
+        compare_method = MethodComparison(evaluate, before, after, probed)
         for name in methods:
             report(name)
-            lines.append(comparing(name))
+            results.append(compare_method(name))
         report("directions")
         layers = before.layer, after.layer
-        directions = directions_of(remover, (_spurious_names(remover, judged), main), layers, judged.Z)
-        view = view_of(directions, remover, judged.Z, clean["test"], layers)
-        angles, shared = in_common(read_along(remover), remover.main_.basis, judged.Z)
+        directions = directions_of(remover, (_spurious_names(remover, testing), main), layers, testing.Z)
+        view = view_of(directions, remover, testing.Z, clean["test"], layers)
+        angles, shared = in_common(read_along(remover), remover.main_.basis, testing.Z)
         report("pictures")
-        few = sample_each_group(judged.group, before.accuracy.rows.size, ROWS_SHOWN_PER_GROUP, showing)
+        chosen = sample_each_group(testing.group, before.accuracy.rows.size, ROWS_SHOWN_PER_GROUP, showing)
         pixels = None
         if image_shape is not None:
-            pixels = pixel_view(directions, judged.Z, clean["test"], few, image_shape, to_pixels)
-        saliency, remarks = None, certain.remarks
-        if encoder is not None and len(judged.y.classes) > 2:
+            pixels = pixel_view(directions, testing.Z, clean["test"], chosen, image_shape, to_pixels)
+        saliency, remarks = None, guarantees.remarks
+        if encoder is not None and len(testing.y.classes) > 2:
             remarks = (*remarks, "Where the network looks is shown for two classes only.")
         elif encoder is not None:
-            saliency = saliency_maps(encoder, content, judged.Z, remover, layers, few, reduction)
+            saliency = saliency_maps(encoder, content, testing.Z, remover, layers, chosen, reduction)
     return Findings(
         main=main,
-        concepts=tuple(judged.concepts),
-        classes=judged.y.classes,
-        train_rows=_with_concept(learnt) if fitted else len(learnt),
-        judged=tuple(lines),
-        group=judged.group,
+        concepts=tuple(testing.concepts),
+        classes=testing.y.classes,
+        train_rows=_with_concept(training) if fitted else len(training),
+        judged=tuple(results),
+        group=testing.group,
         groups=tuple(before.accuracy.labels()),
-        ids=called,
+        ids=names,
         right_before=before.right,
         right_after=after.right,
         view=view,
-        shown=stratified_sample(judged.group, most, drawing),
+        shown=stratified_sample(testing.group, most, drawing),
         angles=angles,
         shared=shared,
-        certificate=certain.certificate,
-        nonlinear={name: pair[1] for name, pair in certain.nonlinear.items()},
-        nonlinear_before={name: pair[0] for name, pair in certain.nonlinear.items()},
+        certificate=guarantees.certificate,
+        nonlinear={name: pair[1] for name, pair in guarantees.nonlinear.items()},
+        nonlinear_before={name: pair[0] for name, pair in guarantees.nonlinear.items()},
         extremes=extremes_of(directions, view.before),
         content=content,
         pixels=pixels,
@@ -181,13 +189,13 @@ def measure(
             validated=validation is not None,
             remarks=remarks,
         ),
-        warnings=(*_warnings(remover, rows, lines, certain.used), *notes),
+        warnings=(*_warnings(remover, rows, results, guarantees.used), *notes),
         choice=removal.choice,
-        source=_source(main, judged) if source is None else source,
+        source=_source(main, testing) if source is None else source,
         keep=_keep(remover, command, saved),
         fitted_on_these=fitted,
-        numbered=_numbered(called, numbers),
-        **_of_the_fit(remover, judged, main),
+        numbered=_numbered(names, numbers),
+        **_of_the_fit(remover, testing, main),
     )
 
 
@@ -359,11 +367,6 @@ def _warnings(
     return tuple(found)
 
 
-#: Test rows that a certificate is measured on: more take longer and tell little more.
-MAX_CERTIFICATE_ROWS = 5000
-_TASK_NOTE = "task: not measured. "
-
-
 @dataclass(frozen=True, slots=True)
 class Guarantees:
     """Certificate; what a linear probe and a small network find before and after removal; what was not; used rows."""
@@ -464,10 +467,6 @@ def sample_each_group(group: Array, groups: int, each: int, rng: np.random.Gener
     return np.concatenate(found) if found else np.empty(0, dtype=np.intp)
 
 
-#: Parameters that change nothing that is found.
-SILENT_PARAMETERS = ("verbose",)
-
-
 def origin_of(
     remover: Remover,
     rows: Mapping[str, Array],
@@ -564,7 +563,7 @@ def _can_be_written(value: Any) -> bool:
 
 def _json_value(value: Any) -> Any:
     """A parameter as a plain number or word; anything else by its kind, since its text may hold an address."""
-    value = value.item() if isinstance(value, np.generic) else value
+    value = to_python(value)
     if _is_option(value):
         return str(value)
     return value if isinstance(value, bool | int | float | str | None) else type(value).__name__

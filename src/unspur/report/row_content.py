@@ -17,9 +17,9 @@ from unspur.exceptions import InputError
 from unspur.report.results import Content
 
 #: Endings of files that are taken for pictures.
-PICTURES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+PICTURE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 #: Missing files that are named; more are counted.
-NAMED = 3
+MAX_FILES_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +141,10 @@ def _pictures(given: Any) -> Content:
             _checked(item[None])
     gone = found.missing()
     if gone:
-        more = f" and {len(gone) - NAMED} more" if len(gone) > NAMED else ""
-        raise InputError(f"{len(gone)} of {len(found)} pictures do not exist: {', '.join(gone[:NAMED])}{more}.")
+        more = f" and {len(gone) - MAX_FILES_NAMED} more" if len(gone) > MAX_FILES_NAMED else ""
+        raise InputError(
+            f"{len(gone)} of {len(found)} pictures do not exist: {', '.join(gone[:MAX_FILES_NAMED])}{more}."
+        )
     return found
 
 

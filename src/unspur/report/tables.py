@@ -11,7 +11,7 @@ from unspur.metrics.groups import NO_GROUP
 from unspur.report.results import MethodResult
 
 #: Columns of the names of groups at most, of the numbers of rows, and of a method.
-NAMES, COUNTS, CELL = 36, 8, 16
+NAME_COLUMNS, COUNT_COLUMNS, METHOD_COLUMNS = 36, 8, 16
 
 
 def group_table(
@@ -34,14 +34,14 @@ def group_table(
     if len(names) == 2:
         names[1] = concept or names[1]
     labels, above = first.labels(tuple(names)), ""
-    if sum(map(columns, names)) > NAMES:
+    if sum(map(columns, names)) > NAME_COLUMNS:
         labels = [", ".join(map(str, classes)) for _, classes in first.groups()]
         above = filled(f"groups: {' × '.join(names)}", further="  ") + "\n\n"
-    width = min(max(columns(label) for label in [*labels, "average over groups", NO_GROUP]), NAMES)
+    width = min(max(columns(label) for label in [*labels, "average over groups", NO_GROUP]), NAME_COLUMNS)
     shown = [[label] if columns(label) <= width else lines_of(label, width - 2) for label in labels]
     if len(set(map(tuple, shown))) < len(labels):  # cut short, two groups would look alike
         shown = [lines_of(label, width - 2, most=len(label)) for label in labels]
-    at_once = (WIDTH - width - COUNTS) // CELL
+    at_once = (WIDTH - width - COUNT_COLUMNS) // METHOD_COLUMNS
     methods = list(results)
     at_once = -(-len(methods) // -(-len(methods) // at_once))  # blocks of about the same width
     blocks = [methods[start : start + at_once] for start in range(0, len(methods), at_once)]
@@ -58,7 +58,7 @@ def _group_block(
     """The table of methods that fit beside each other."""
     first = next(iter(results.values()))
     lines = _heads(list(results), width)
-    rule = "─" * (width + COUNTS + CELL * len(results))
+    rule = "─" * (width + COUNT_COLUMNS + METHOD_COLUMNS * len(results))
     lines.append(rule)
     for (start, *others), (index, _) in zip(labels, first.groups(), strict=True):
         cells = []
@@ -66,11 +66,11 @@ def _group_block(
             low, high = result.interval()[index]
             known = f"{100 * result.accuracy[index]:>9.1f} ± {50 * (high - low):>4.1f}"
             cells.append(known if result.rows[index] else f"{'–':>9}{'':>7}")
-        lines.append(f"{padded(start, width)}{first.rows[index]:>{COUNTS}}" + "".join(cells))
+        lines.append(f"{padded(start, width)}{first.rows[index]:>{COUNT_COLUMNS}}" + "".join(cells))
         lines += [f"  {other}" for other in others]
     if first.ungrouped_rows:
         shares = [_single(result.ungrouped_correct / result.ungrouped_rows) for result in results.values()]
-        lines.append(f"{NO_GROUP:<{width}}{first.ungrouped_rows:>{COUNTS}}" + "".join(shares))
+        lines.append(f"{NO_GROUP:<{width}}{first.ungrouped_rows:>{COUNT_COLUMNS}}" + "".join(shares))
     lines.append(rule)
     bounds = [result.worst_interval() for result in results.values()]
     for label, cells in (
@@ -79,10 +79,12 @@ def _group_block(
         ("average over groups", [_single(result.group_average) for result in results.values()]),
         ("average over rows", [_single(result.average) for result in results.values()]),
     ):
-        lines.append(f"{label:<{width}}{'':>{COUNTS}}" + "".join(cells))
+        lines.append(f"{label:<{width}}{'':>{COUNT_COLUMNS}}" + "".join(cells))
     if any(name in penalties for name in results):
         chosen = ("–" if (penalty := penalties.get(name)) is None else f"{penalty:g}" for name in results)
-        lines.append(f"{'penalty chosen':<{width}}{'':>{COUNTS}}" + "".join(f"{text:>9}{'':>7}" for text in chosen))
+        lines.append(
+            f"{'penalty chosen':<{width}}{'':>{COUNT_COLUMNS}}" + "".join(f"{text:>9}{'':>7}" for text in chosen)
+        )
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -120,14 +122,14 @@ def penalty_table(lines: Mapping[str, MethodResult]) -> str:
 
 def _heads(methods: Sequence[str], width: int) -> list[str]:
     """The lines above a rule, in which names of methods end at the bottom."""
-    names = [lines_of(name, CELL - 1) for name in methods]
+    names = [lines_of(name, METHOD_COLUMNS - 1) for name in methods]
     height = max(map(len, names))
     names = [[""] * (height - len(name)) + name for name in names]
-    starts = [""] * (height - 1) + [f"{'accuracy, %':<{width}}{'rows':>{COUNTS}}"]
+    starts = [""] * (height - 1) + [f"{'accuracy, %':<{width}}{'rows':>{COUNT_COLUMNS}}"]
     lines = []
     for start, parts in zip(starts, zip(*names, strict=True), strict=True):
-        cells = "".join(" " * (CELL - columns(part)) + part for part in parts)
-        lines.append(f"{start:<{width + COUNTS}}{cells}".rstrip())
+        cells = "".join(" " * (METHOD_COLUMNS - columns(part)) + part for part in parts)
+        lines.append(f"{start:<{width + COUNT_COLUMNS}}{cells}".rstrip())
     return lines
 
 

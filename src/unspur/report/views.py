@@ -25,6 +25,13 @@ MAX_AXES = 6
 EXTREME_ROWS = 6
 #: Axes closer to each other than this cosine are one.
 SAME_DIRECTION_COSINE = 1.0 - 1e-9
+#: Largest difference between an embedding and its row, in standard deviations of a row's numbers, that is rounding:
+#: rows kept in half precision, or made in bfloat16 on another device, differ by a few hundredths.
+MAX_ROUNDING = 0.1
+#: Longest side of a picture that is shown whole, in pixels.
+MAX_PICTURE_SIDE = 1024
+#: Rows (n, d) -> pixels (n, h · w · colours); affine.
+ToPixels = Callable[[Array], Array]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,16 +168,6 @@ def _largest_variance(rows: Array, besides: list[FloatArray]) -> FloatArray:
         centred = centred - np.outer(centred @ direction, direction)
     direction = np.linalg.svd(centred, full_matrices=False)[2][0]
     return np.asarray(direction * np.sign(direction[np.argmax(np.abs(direction))]))
-
-
-#: Largest difference between an embedding and its row, in standard deviations of a row's numbers, that is rounding:
-#: rows kept in half precision, or made in bfloat16 on another device, differ by a few hundredths.
-MAX_ROUNDING = 0.1
-#: Longest side of a picture that is shown whole, in pixels.
-MAX_PICTURE_SIDE = 1024
-
-#: Rows (n, d) -> pixels (n, h · w · colours); affine.
-ToPixels = Callable[[Array], Array]
 
 
 def pixel_view(

@@ -30,9 +30,15 @@ from unspur.report.page.ladder import MAX_SINGLE_TABLE_STEPS
 from unspur.report.page.rendering import render
 
 KINDS = [
-    closed_form_findings, hostile_findings, lost, nothing_removed, photo_findings, several_findings, text_findings,
+    closed_form_findings,
+    hostile_findings,
+    lost,
+    nothing_removed,
+    photo_findings,
+    several_findings,
+    text_findings,
     toy_findings,
-]  # fmt: skip
+]
 SECTIONS = ["verdict", "groups", "subspaces", "ladder", "meaning", "leakage", "reproduce"]
 VOID = {"meta", "img", "br", "input", "link", "hr", "col"}
 
@@ -220,9 +226,13 @@ def test_names_that_are_not_unicode_or_turn_the_text_do_no_harm():
     found = toy_findings()
     name = "caf\udce9 \u202eabc\x00"  # a name of a file in Latin-1, an override of direction, a control
     odd = replace(
-        found, main=name, groups=(name, *found.groups[1:]), ids=[name] * len(found.ids), content=None,
+        found,
+        main=name,
+        groups=(name, *found.groups[1:]),
+        ids=[name] * len(found.ids),
+        content=None,
         origin=replace(found.origin, command=f"unspur report {name}.csv"),
-    )  # fmt: skip
+    )
     page = render(odd)
     page.encode()  # as UTF-8, which the name itself is not
     assert "caf\ufffd abc\ufffd.csv" in page

@@ -43,10 +43,16 @@ def test_right_angles_are_spoken_of_only_where_there_are_some():
 @pytest.mark.parametrize(
     ("value", "reach", "said"),
     [
-        (0.5, 3.0, "0.50"), (-0.0421, 0.09, "−0.0421"), (1234.5, 5000.0, "1234"), (2.34e-12, 5e-12, "2.3 × 10⁻¹²"),
-        (-9.96e7, 2e8, "−1.0 × 10⁸"), (0.0, 5e-12, "0.00"), (0.0, 0.0, "0.00"), (None, 3.0, "–"),
+        (0.5, 3.0, "0.50"),
+        (-0.0421, 0.09, "−0.0421"),
+        (1234.5, 5000.0, "1234"),
+        (2.34e-12, 5e-12, "2.3 × 10⁻¹²"),
+        (-9.96e7, 2e8, "−1.0 × 10⁸"),
+        (0.0, 5e-12, "0.00"),
+        (0.0, 0.0, "0.00"),
+        (None, 3.0, "–"),
     ],
-)  # fmt: skip
+)
 def test_a_score_has_three_figures_of_the_largest(value, reach, said):
     assert words.score(value, words.digits_for(reach)) == said
 

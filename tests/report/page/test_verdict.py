@@ -171,8 +171,9 @@ def test_simpler_methods_that_do_as_well_are_named_by_their_intervals():
 
 def test_a_group_weighted_layer_without_removal_is_told_either_way():
     found = toy_findings()
-    weighted = replace(found.before.weighted, worst_beside=Change(0.01, -0.02, 0.04),
-                       average_beside=Change(0.0, -0.01, 0.01))  # fmt: skip
+    weighted = replace(
+        found.before.weighted, worst_beside=Change(0.01, -0.02, 0.04), average_beside=Change(0.0, -0.01, 0.01)
+    )
 
     def told(layer):
         return said(replace(found, judged=(replace(found.before, weighted=layer), *found.judged[1:])))
@@ -227,9 +228,14 @@ def test_tiles_are_four_and_their_marks_lie_inside():
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("background", "the background"), ("hair colour", "the hair colour"), ("Male", "the concept “Male”"),
-     ("a=1", "the concept “a=1”"), ("x" * 60, f"the concept “{'x' * 39}…”")],
-)  # fmt: skip
+    [
+        ("background", "the background"),
+        ("hair colour", "the hair colour"),
+        ("Male", "the concept “Male”"),
+        ("a=1", "the concept “a=1”"),
+        ("x" * 60, f"the concept “{'x' * 39}…”"),
+    ],
+)
 def test_names_that_do_not_read_like_words_are_quoted(name, text):
     assert words.the(name) == text
 

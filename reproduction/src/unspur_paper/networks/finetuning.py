@@ -31,7 +31,7 @@ from unspur._memory import keep_freed_memory
 from unspur._typing import Array, IntArray
 from unspur._version import __version__
 from unspur.embed.base import NetworkEncoder
-from unspur.embed.embedding import FULL
+from unspur.embed.embedding import DISK_FULL_ERRORS
 from unspur.embed.examples import Examples
 from unspur.exceptions import ArtifactError, InputError
 from unspur.io.artifact import atomic
@@ -107,7 +107,7 @@ def finetune(
                 run = _Run(place, wanted, encoder, data, training)
                 run.train(examples, workers, progress=progress)
     except OSError as error:
-        if error.errno not in FULL:
+        if error.errno not in DISK_FULL_ERRORS:
             raise
         raise disk_error(error, place, "Make room and give the same command again.") from error
     return tuned(place, encoder)

@@ -35,7 +35,7 @@ from unspur._reading import NUMBER, brief, load_npy, read_json, require_kinds
 from unspur._typing import Array
 from unspur._version import __version__
 from unspur.embed.base import Preparation, Where
-from unspur.embed.embedding import FULL, LOCK
+from unspur.embed.embedding import DISK_FULL_ERRORS, LOCK
 from unspur.embed.examples import Examples
 from unspur.embed.store import MANIFEST, Reduction, read_manifest
 from unspur.exceptions import ArtifactError, InputError
@@ -157,7 +157,7 @@ def write_maps(
         with hold(folder / LOCK):
             _write(work, folder, ids, batch, workers, progress)
     except OSError as error:
-        if error.errno not in FULL:  # a picture that cannot be read, for one
+        if error.errno not in DISK_FULL_ERRORS:  # a picture that cannot be read, for one
             raise
         raise disk_error(error, folder, "Make room and give the same command again.") from error
     return _opened(folder)

@@ -32,6 +32,23 @@ from unspur.report.results import Findings
 #: Height of a bar with its share of the gaps, and of a gap between groups.
 _BAR, _GAP = 0.125, 0.085
 _AVERAGES = ("average over groups", "average over rows")
+#: (x, mean) or (x, mean, low, high), each of shape (k,).
+Series: TypeAlias = Sequence[Array]
+#: Inches a panel needs from left to right, and its height.
+_MIN_PANEL_WIDTH, _HEIGHT = 2.1, 1.65
+#: Inches of a method that has a line of its own.
+_METHOD_LINE = 0.22
+_DOTTED: dict[str, Any] = {"color": "0.25", "linestyle": (0, (1, 1.6)), "linewidth": 1.0}
+#: More points than this are not marked one by one.
+_MAX_MARKED_POINTS = 25
+_EDGE = {"markeredgecolor": "white", "markeredgewidth": 0.3}
+_BESIDE: dict[str, Any] = {
+    "linestyle": (0, (4, 2)),
+    "linewidth": 0.8,
+    "markerfacecolor": "white",
+    "markeredgewidth": 0.7,
+    "markersize": 3.2,
+}
 
 
 @styled
@@ -164,17 +181,6 @@ def _group_names(results: Mapping[str, GroupAccuracy], groups: Sequence[str] | N
     if len(groups) != first.rows.size:
         raise InputError(f"There are {first.rows.size} groups, and {len(groups)} names for them. Name each.")
     return list(groups)
-
-
-#: (x, mean) or (x, mean, low, high), each of shape (k,).
-Series: TypeAlias = Sequence[Array]
-#: Inches a panel needs from left to right, and its height.
-_MIN_PANEL_WIDTH, _HEIGHT = 2.1, 1.65
-#: Inches of a method that has a line of its own.
-_METHOD_LINE = 0.22
-_DOTTED: dict[str, Any] = {"color": "0.25", "linestyle": (0, (1, 1.6)), "linewidth": 1.0}
-#: More points than this are not marked one by one.
-_MAX_MARKED_POINTS = 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,16 +331,6 @@ def _finish(axis: Any, panel: Panel, which: Literal["x", "y"]) -> None:
     low, high = getattr(axis, f"get_{which}lim")()
     short = max(0.0, panel.least - (high - low)) / 2
     getattr(axis, f"set_{which}lim")(low - short, high + short)
-
-
-_EDGE = {"markeredgecolor": "white", "markeredgewidth": 0.3}
-_BESIDE: dict[str, Any] = {
-    "linestyle": (0, (4, 2)),
-    "linewidth": 0.8,
-    "markerfacecolor": "white",
-    "markeredgewidth": 0.7,
-    "markersize": 3.2,
-}
 
 
 def _legend(panels: Sequence[Panel], looks: Mapping[str, Any]) -> list[Any]:

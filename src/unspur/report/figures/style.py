@@ -69,6 +69,8 @@ _HATCHES = {"#6E6E6E": "//////", "#0072B2": "......", "#882255": "\\\\\\\\\\\\"}
 _DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
 
 Arguments = ParamSpec("Arguments")
+#: Suffix -> what is left out of a file, because it says when it was written.
+FORMATS: dict[str, dict[str, Any]] = {".eps": {}, ".pdf": {"CreationDate": None}, ".png": {}, ".svg": {"Date": None}}
 
 
 def styled(draw: Callable[Arguments, Any]) -> Callable[Arguments, Any]:
@@ -223,10 +225,6 @@ def inches_of(text: str, size: float) -> float:
 
     paths = [TextPath((0, 0), line, size=size) for line in text.split("\n") if line.strip()]
     return max((float(path.get_extents().width) for path in paths), default=0.0) / 72
-
-
-#: Suffix -> what is left out of a file, because it says when it was written.
-FORMATS: dict[str, dict[str, Any]] = {".eps": {}, ".pdf": {"CreationDate": None}, ".png": {}, ".svg": {"Date": None}}
 
 
 def write(figure: Any, path: str | PathLike[str], *, overwrite: bool = False, dpi: float = 300.0) -> Path:

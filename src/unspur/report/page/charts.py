@@ -15,6 +15,22 @@ from unspur.report.page import formatting
 from unspur.report.page.verdict import leaks_of, points
 from unspur.report.results import Change, Findings, MethodResult
 
+#: All of about the same area.
+MARKER_PATHS: dict[Marker, str] = {
+    "circle": "M4 0A4 4 0 1 1-4 0A4 4 0 1 1 4 0Z",
+    "square": "M-3.5-3.5H3.5V3.5H-3.5Z",
+    "triangle": "M0-4.8L4.5 3.2H-4.5Z",
+    "diamond": "M0-5L5 0L0 5L-5 0Z",
+    "cross": "M-4.4-2.6L-2.6-4.4L0-1.8L2.6-4.4L4.4-2.6L1.8 0L4.4 2.6L2.6 4.4L0 1.8L-2.6 4.4L-4.4 2.6L-1.8 0Z",
+    "plus": "M-1.5-4.8H1.5V-1.5H4.8V1.5H1.5V4.8H-1.5V1.5H-4.8V-1.5H-1.5Z",
+    "down": "M0 4.8L4.5-3.2H-4.5Z",
+    "hexagon": "M2.2-3.9L4.5 0L2.2 3.9H-2.2L-4.5 0L-2.2-3.9Z",
+}
+#: Reaches of a change in points that a scale may have.
+_REACHES = (5, 10, 20, 30, 50, 100)
+#: Pixels between the whiskers of two methods in one line.
+METHOD_STEP = 13.0
+
 
 @dataclass(frozen=True, slots=True)
 class Scale:
@@ -65,27 +81,14 @@ def share_ticks(scale: Scale) -> list[Tick]:
     return [Tick(scale.at(value / 100), f"{value}") for value in values]
 
 
-#: All of about the same area.
-PATHS: dict[Marker, str] = {
-    "circle": "M4 0A4 4 0 1 1-4 0A4 4 0 1 1 4 0Z",
-    "square": "M-3.5-3.5H3.5V3.5H-3.5Z",
-    "triangle": "M0-4.8L4.5 3.2H-4.5Z",
-    "diamond": "M0-5L5 0L0 5L-5 0Z",
-    "cross": "M-4.4-2.6L-2.6-4.4L0-1.8L2.6-4.4L4.4-2.6L1.8 0L4.4 2.6L2.6 4.4L0 1.8L-2.6 4.4L-4.4 2.6L-1.8 0Z",
-    "plus": "M-1.5-4.8H1.5V-1.5H4.8V1.5H1.5V4.8H-1.5V1.5H-4.8V-1.5H-1.5Z",
-    "down": "M0 4.8L4.5-3.2H-4.5Z",
-    "hexagon": "M2.2-3.9L4.5 0L2.2 3.9H-2.2L-4.5 0L-2.2-3.9Z",
-}
-
-
 def group_path(number: int) -> str:
     """Shape of a group."""
-    return PATHS[group_look(number)[1]]
+    return MARKER_PATHS[group_look(number)[1]]
 
 
 def series_path(number: int) -> str:
     """Shape of a method, by its place in the comparison."""
-    return PATHS[GROUP_MARKERS[number % len(GROUP_MARKERS)]]
+    return MARKER_PATHS[GROUP_MARKERS[number % len(GROUP_MARKERS)]]
 
 
 def palette(groups: int, methods: Sequence[str]) -> str:
@@ -108,8 +111,6 @@ def _properties(colours: dict[str, str]) -> str:
 
 _SHARES = Scale(0.0, 1.0)
 _PERCENT = (Tick(0.0, "0"), Tick(50.0, "50"), Tick(100.0, "100 %"))
-#: Reaches of a change in points that a scale may have.
-_REACHES = (5, 10, 20, 30, 50, 100)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,10 +208,6 @@ def _of_leak(leak: Leakage, *, before: bool) -> Mark:
 
 def _mark(scale: Scale, value: float, low: float, high: float, *, before: bool) -> Mark:
     return Mark(scale.at(value), scale.at(low), scale.at(high), before)
-
-
-#: Pixels between the whiskers of two methods in one line.
-METHOD_STEP = 13.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,8 @@ _MAX_NAME_IN_SENTENCE = 40
 #: turn the direction of all that follows a name.
 _UNFIT = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]|([\u202a-\u202e\u2066-\u2069])")
 _DIGITS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
+#: Longest name of a class or a label inside of the name of a group, and of an axis.
+MAX_CLASS_NAME, MAX_AXIS_NAME = 48, 80
 
 
 def percent(share: float, digits: int = 1) -> str:
@@ -135,10 +137,6 @@ def fit(text: str) -> str:
 def capital(text: str) -> str:
     """A sentence with its first letter in capitals; the rest stays."""
     return text[:1].upper() + text[1:]
-
-
-#: Longest name of a class or a label inside of the name of a group, and of an axis.
-MAX_CLASS_NAME, MAX_AXIS_NAME = 48, 80
 
 
 def with_short_names(findings: Findings) -> Findings:

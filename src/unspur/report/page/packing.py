@@ -25,11 +25,23 @@ from unspur.report.results import Boundary, Content, Findings
 #: Characters that scores, ids and texts may take.
 MAX_SCORE_CHARACTERS, MAX_ID_CHARACTERS, MAX_TEXT_CHARACTERS = 600_000, 300_000, 1_000_000
 #: Where scores in 16 bits end.
-_STEPS = 65_535
+_MAX_SCORE_CODE = 65_535
 #: Stands for a group that is not known.
-UNKNOWN = 65_535
+UNKNOWN_GROUP = 65_535
 #: Would end the element that holds it, or a line of a script; or cannot be written in UTF-8 (half a character).
 _UNSAFE = {code: f"\\u{code:04x}" for code in (*map(ord, "<>&\u2028\u2029"), *range(0xD800, 0xE000))}
+#: Sides in pixels and qualities that are tried for the sheet, best first.
+SHEET_SIZES = ((64, 70), (64, 50), (48, 60), (48, 45), (40, 45), (40, 30), (32, 35), (32, 22), (24, 25), (24, 12))
+#: The same for single pictures.
+PICTURE_SIZES = ((192, 75), (160, 70), (128, 65), (96, 60), (96, 40), (72, 40), (48, 40))
+#: Sides in pixels up to which a picture is enlarged without smoothing.
+MAX_COARSE_SIDE = 48
+#: Rows of which the size of a sheet is foretold.
+_SAMPLED_PICTURES = 300
+#: Longest side of a picture that is copied as it is.
+_MAX_COPIED_SIDE = 1024
+#: Longest side of a sheet, in pixels: one of 100 MB while it is made.
+_MAX_SHEET_SIDE = 5_000
 
 
 def safe_json(value: Any) -> str:
@@ -65,7 +77,7 @@ def packed(findings: Findings, axes: Sequence[int], sheet: Sheet | None) -> dict
     view, shown = findings.view, np.asarray(findings.shown)
     before, after = (scores[shown][:, list(axes)] for scores in (view.before, view.after))
     low, high = (bound(np.vstack([before, after]), axis=0, initial=0.0) for bound in (np.min, np.max))
-    group = np.where(findings.group[shown] < 0, UNKNOWN, findings.group[shown])
+    group = np.where(findings.group[shown] < 0, UNKNOWN_GROUP, findings.group[shown])
     flags = findings.right_before[shown] + 2 * findings.right_after[shown]
     x, y = first_pair(findings, axes)
     return {
@@ -146,7 +158,7 @@ def _boundary(boundary: Boundary | None, axes: Sequence[int]) -> dict[str, Any] 
 def _sixteen_bits(scores: FloatArray, low: FloatArray, high: FloatArray) -> str:
     """Scores (n, m) as whole numbers from 0 (`low`) to 65,535 (`high`), axis by axis."""
     width = np.where(high > low, high - low, 1.0)
-    return _bytes(np.round((scores - low) / width * _STEPS).T, "<u2")
+    return _bytes(np.round((scores - low) / width * _MAX_SCORE_CODE).T, "<u2")
 
 
 def _bytes(values: Array, kind: str) -> str:
@@ -156,20 +168,6 @@ def _bytes(values: Array, kind: str) -> str:
 def _seven_figures(values: Any) -> list[float | None]:
     """Numbers for JSON, to seven figures; None where one is not finite."""
     return [float(f"{value:.7g}") if math.isfinite(value) else None for value in np.asarray(values).tolist()]
-
-
-#: Sides in pixels and qualities that are tried for the sheet, best first.
-SHEET_SIZES = ((64, 70), (64, 50), (48, 60), (48, 45), (40, 45), (40, 30), (32, 35), (32, 22), (24, 25), (24, 12))
-#: The same for single pictures.
-PICTURE_SIZES = ((192, 75), (160, 70), (128, 65), (96, 60), (96, 40), (72, 40), (48, 40))
-#: Sides in pixels up to which a picture is enlarged without smoothing.
-MAX_COARSE_SIDE = 48
-#: Rows of which the size of a sheet is foretold.
-_SAMPLED_PICTURES = 300
-#: Longest side of a picture that is copied as it is.
-_MAX_COPIED_SIDE = 1024
-#: Longest side of a sheet, in pixels: one of 100 MB while it is made.
-_MAX_SHEET_SIDE = 5_000
 
 
 @dataclass(frozen=True, slots=True)

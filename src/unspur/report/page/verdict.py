@@ -18,6 +18,8 @@ from unspur.report.results import Change, Findings, MethodResult
 
 #: A piece of a sentence, and what it is to the eye: plain words, a figure, the interval of one, or something to type.
 Part: TypeAlias = tuple[str, Literal["words", "figure", "interval", "command"]]
+#: Degrees from a right angle that are rounding.
+_RIGHT_ANGLE_DEGREES = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,10 +286,6 @@ def _sentence(*parts: Part | str) -> Sentence:
     pieces: list[Part] = [(part, "words") if isinstance(part, str) else part for part in parts]
     end: list[Part] = [] if pieces[-1][1] == "command" else [(".", "words")]  # it is to be copied
     return Sentence((*(piece for piece in pieces if piece[0]), *end))
-
-
-#: Degrees from a right angle that are rounding.
-_RIGHT_ANGLE_DEGREES = 0.05
 
 
 def subspaces(findings: Findings) -> list[str]:
