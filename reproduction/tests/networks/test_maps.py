@@ -19,11 +19,10 @@ from safetensors.numpy import save
 from tests.embed.tiny import PREPARATION, TinyConv, left_half, photographs
 
 from unspur import AffineMap, Subspace
-from unspur._disk import BusyError
-from unspur._locks import hold
+from unspur._files import hold
 from unspur.embed.images import opacity, square
 from unspur.embed.reduction import Reduction
-from unspur.exceptions import ArtifactError, InputError
+from unspur.exceptions import ArtifactError, BusyError, InputError
 from unspur_paper.experiments.fitting import LinearHead, Removal
 from unspur_paper.experiments.gradcam import Layer
 from unspur_paper.networks import maps as layout

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from unspur._files import take_place
 from unspur._reading import brief, load_npy, read_json, require_kinds, require_regular
-from unspur._temporary import take_place
 from unspur._typing import Array
 from unspur.embed.examples import label_column
 from unspur.exceptions import ArtifactError, InputError

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from unspur._temporary import staging_dir
+from unspur._files import staging_dir
 from unspur._typing import Array
 from unspur.exceptions import InputError, NotFiniteError, OutputExistsError
 from unspur.io.parquet import feature_columns, parquet_schema

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from unspur._disk import disk_error
+from unspur._files import disk_error
 from unspur.exceptions import InputError
 from unspur.io.artifact import atomic
 from unspur.report.figures.style import in_style, matplotlib
