@@ -18,6 +18,15 @@ import numpy as np
 from unspur._typing import Array, FloatArray
 from unspur.exceptions import InputError
 
+#: From this many numbers on, matrix-vector products one by one beat one product with a thin matrix (OpenBLAS packs
+#: the large operand first, which costs as much as the product itself).
+MIN_MATVEC_SIZE = 2**17
+#: ... as long as there are few of them.
+MAX_MATVECS = 6
+#: Rows of a tensor whose products are added up in their own type; sums of chunks are added in that of the result.
+CHUNK_ROWS = 2048
+#: What DLPack calls memory of a CUDA device.
+DLPACK_CUDA = 2
 #: Looked up once for each type of array: asking takes some microseconds, and a sum asks often.
 _namespaces: dict[type, Any] = {np.ndarray: array_api_compat.numpy}
 
@@ -41,10 +50,6 @@ def is_of(library: str, x: Any, name: str | None = None) -> bool:
         if base.__module__.partition(".")[0] == library and name in (None, base.__name__):
             return True
     return False
-
-
-#: What DLPack calls memory of a CUDA device.
-CUDA = 2
 
 
 def require_dense(x: Any) -> None:
@@ -78,7 +83,7 @@ def as_tensor(x: Any) -> Any:
     """
     require_dense(x)
     device = None if is_tensor(x) else getattr(x, "__dlpack_device__", None)
-    if device is None or device()[0] != CUDA:
+    if device is None or device()[0] != DLPACK_CUDA:
         return x
     try:
         from torch.utils.dlpack import from_dlpack
@@ -305,3 +310,38 @@ def by_rows(function: Any, x: Array, out: Array, numbers: int = 2**25) -> Array:
         rows = slice(start, start + step)
         out[rows] = function(x[rows].to(work))
     return out
+
+
+def forward(z: Array, vectors: Array, out: Array) -> None:
+    """``vectors @ z.T`` into `out` of shape (k, m), for `vectors` (k, d) in the dtype of `z` (m, d)."""
+    if not isinstance(z, np.ndarray):
+        out[:] = vectors @ z.T
+    elif len(vectors) > MAX_MATVECS or z.size < MIN_MATVEC_SIZE:
+        out[:] = (z @ vectors.T).T  # a third faster than vectors @ z.T for a dozen of them
+    else:
+        for line, vector in zip(out, vectors, strict=True):
+            line[:] = z @ vector
+
+
+def backward(z: Array, vectors: Array, out: Array) -> None:
+    """``vectors @ z`` into `out` of shape (k, d), for `vectors` (k, m) in the dtype of `z` (m, d)."""
+    if not isinstance(z, np.ndarray):
+        _backward_in_chunks(z, vectors, out)
+    elif len(vectors) > MAX_MATVECS or z.size < MIN_MATVEC_SIZE:
+        out[:] = vectors @ z
+    else:
+        for line, vector in zip(out, vectors, strict=True):
+            line[:] = vector @ z
+
+
+def _backward_in_chunks(z: Array, vectors: Array, out: Array) -> None:
+    """The same for tensors, whose blocks may have a million rows: so many products are not added up in float32."""
+    k, m = vectors.shape
+    chunks = m // CHUNK_ROWS
+    whole = chunks * CHUNK_ROWS
+    out[:] = vectors[:, whole:] @ z[whole:]
+    if chunks:
+        parts = vectors[:, :whole].reshape(k, chunks, CHUNK_ROWS).transpose(0, 1) @ z[:whole].reshape(
+            chunks, CHUNK_ROWS, -1
+        )
+        out += parts.sum(0, dtype=out.dtype)

@@ -13,9 +13,11 @@
     ├── ArtifactError (ValueError)       a saved removal is damaged, foreign or too new
     ├── OutputExistsError (FileExistsError)   a result would overwrite a file
     ├── ClusterLostError (ConnectionError)    the Dask cluster that holds the rows did not finish
+    ├── BusyError                        another process is at work in the same place
+    ├── DiskError                        the disk refuses to take what is written
     └── RunStoppedError                  experiments ended early; what was finished is stored
 
-    Files and downloads have more of their own, in `_disk` and `unspur_paper.datasets.downloads.errors`.
+    Downloads have more of their own, in `unspur_paper.datasets.downloads.errors`.
 
     NotConvergedWarning (sklearn's ConvergenceWarning)   a solver stopped early; the message says why
     SearchLimitWarning (UserWarning)                     a search ended at its limit; more of the concept may be left
@@ -83,6 +85,14 @@ class DataMissingError(InputError):
 
 class ClusterLostError(UnspurError, ConnectionError):
     """The Dask cluster that holds the rows did not finish what it was asked."""
+
+
+class BusyError(UnspurError):
+    """Another process is at work in the same place."""
+
+
+class DiskError(UnspurError):
+    """The disk refuses to take what is written."""
 
 
 class RunStoppedError(UnspurError):

@@ -15,8 +15,7 @@ pytest.importorskip("PIL")
 pytest.importorskip("resource")
 
 from tests.embed.strips import N, Pictures, Strips, long_labels
-from unspur._locks import hold
-from unspur._temporary import host_id
+from unspur._files import hold, host_id
 from unspur.embed import embedding
 from unspur.embed.embedding import embed
 from unspur.embed.registry import load_encoder

@@ -26,8 +26,7 @@ from tests.report.drawing import (
     squeezed,
     texts,
 )
-from unspur._disk import DiskError
-from unspur.exceptions import InputError, OutputExistsError
+from unspur.exceptions import DiskError, InputError, OutputExistsError
 from unspur.report import figures
 from unspur.report.figures.plane import MAX_VECTOR_ROWS
 from unspur.report.figures.style import MIN_FONT_SIZE, literal

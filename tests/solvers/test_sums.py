@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from unspur._products import MIN_MATVEC_SIZE
+from unspur._arrays import MIN_MATVEC_SIZE
 from unspur.exceptions import GroupSizeError
 from unspur.rows import CONCEPT, MAIN, Block, Columns, MemoryRows, StackedRows, Weighting
 from unspur.solvers.logistic import LogisticLosses, loss_and_probability

@@ -9,8 +9,7 @@ from pathlib import Path
 from trust.hostile.arrays import csv, npz, parquet
 from trust.hostile.saved import forged_json, json_attacks
 from trust.hostile.trials import NOT_FILES, Attacks, Reader, promised
-from unspur._locks import hold
-from unspur._temporary import host_id
+from unspur._files import hold, host_id
 from unspur.cli.completion import column_names
 from unspur.embed import embedding
 from unspur.embed.huggingface import kind_of

@@ -14,10 +14,8 @@ import pytest
 
 from reproduction.tests.datasets.making import everything, lay, make_zip, tar
 from reproduction.tests.datasets.serving import serving
-from unspur._disk import BusyError
-from unspur._locks import hold
-from unspur._temporary import host_id
-from unspur.exceptions import InputError, OutputExistsError
+from unspur._files import hold, host_id
+from unspur.exceptions import BusyError, InputError, OutputExistsError
 from unspur_paper.datasets.downloads import (
     SOURCES,
     Archive,
@@ -257,7 +255,7 @@ def test_a_lock_can_be_waited_for(tmp_path):
 CREATOR = """
 import os, sys, time
 from pathlib import Path
-from unspur import _locks as locks
+from unspur import _files as locks
 link, write = os.link, os.write
 os.link = lambda *a: (link(*a), time.sleep(1))
 os.write = lambda *a: (time.sleep(1), write(*a))[1]  # a process that is suspended in between

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from unspur._temporary import host_id
+from unspur._files import host_id
 from unspur.exceptions import ArtifactError, InputError, OutputExistsError
 from unspur_paper.experiments import records
 from unspur_paper.experiments.records import Record, RecordStore, pack, record_key, unpack

@@ -26,11 +26,10 @@ from tests.embed.conftest import tiny_vision
 from tests.embed.strips import Strips
 
 from reproduction.tests.networks.tuning import TRAININGS, N, coloured, labels, sentences, tune
-from unspur._disk import DiskError
-from unspur._temporary import host_id
+from unspur._files import host_id
 from unspur.embed.embedding import embed
 from unspur.embed.registry import load_encoder
-from unspur.exceptions import ArtifactError, InputError, OutputExistsError
+from unspur.exceptions import ArtifactError, DiskError, InputError, OutputExistsError
 from unspur_paper.networks import finetuning
 from unspur_paper.networks.adversary import reverse
 from unspur_paper.networks.checkpoint import load_checkpoint, save_checkpoint

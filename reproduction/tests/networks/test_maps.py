@@ -20,11 +20,10 @@ from tests.embed.tiny import PREPARATION, TinyConv
 
 from reproduction.tests.networks.mapping import left_half, photographs
 from unspur import AffineMap, Subspace
-from unspur._disk import BusyError
-from unspur._locks import hold
+from unspur._files import hold
 from unspur.embed.base import opacity, square
 from unspur.embed.store import Reduction
-from unspur.exceptions import ArtifactError, InputError
+from unspur.exceptions import ArtifactError, BusyError, InputError
 from unspur_paper.experiments.fitting import LinearHead, Removal
 from unspur_paper.experiments.gradcam import Layer
 from unspur_paper.networks import maps as layout

@@ -154,7 +154,7 @@ def _raised_here(error: Exception) -> bool:
 def _of_system(error: OSError) -> str:
     """An error of the operating system without its number."""
     if error.errno in CANNOT_WRITE_ERRORS:
-        from unspur._disk import disk_error
+        from unspur._files import disk_error
 
         told = str(disk_error(error, error.filename or "", "Make room, or write to another place."))
         return told.replace("'' cannot", "The output cannot")

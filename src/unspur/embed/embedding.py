@@ -22,11 +22,9 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from unspur._disk import BusyError, disk_error
-from unspur._locks import hold
+from unspur._files import disk_error, hold, take_place
 from unspur._memory import keep_freed_memory, peak_memory
 from unspur._reading import NUMBER, load_npy, read_json
-from unspur._temporary import take_place
 from unspur._typing import Array, BoolArray
 from unspur._version import __version__
 from unspur.embed import store as layout
@@ -34,7 +32,7 @@ from unspur.embed.base import Encoder, NetworkEncoder
 from unspur.embed.examples import Examples
 from unspur.embed.registry import Grey
 from unspur.embed.store import EmbeddingStore, Reduction, new_rows
-from unspur.exceptions import InputError, OutputExistsError
+from unspur.exceptions import BusyError, InputError, OutputExistsError
 from unspur.io.artifact import atomic
 
 DEFAULT_BATCH = 16

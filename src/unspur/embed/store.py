@@ -24,8 +24,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 from sklearn.decomposition import PCA
 
+from unspur._files import take_place
 from unspur._reading import brief, load_npy, read_json, require_kinds, require_regular
-from unspur._temporary import take_place
 from unspur._typing import Array, FloatArray
 from unspur.embed.examples import label_column
 from unspur.exceptions import ArtifactError, InputError

@@ -15,8 +15,8 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
+from unspur._files import staging_dir
 from unspur._reading import brief, parse_json, require_kinds
-from unspur._temporary import staging_dir
 from unspur._typing import Array
 from unspur.exceptions import ArtifactError, OutputExistsError
 

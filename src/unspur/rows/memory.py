@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from unspur._products import forward
+from unspur._arrays import forward
 from unspur._typing import Array
 from unspur.exceptions import InputError
 from unspur.rows.source import MAX_UNCENTRED_DISTANCE, Block, Columns, RowSource, S, Weighting

@@ -27,7 +27,7 @@ from typing import Any, NoReturn, Self, TypeAlias, TypeVar
 import numpy as np
 from tqdm import tqdm
 
-from unspur._temporary import remove_abandoned, take_place, temporary_name
+from unspur._files import remove_abandoned, take_place, temporary_name
 from unspur._typing import Array, BoolArray, FloatArray
 from unspur.exceptions import InputError, NotFiniteError
 from unspur.rows.memory import MemoryRows

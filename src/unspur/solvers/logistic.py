@@ -15,8 +15,7 @@ from typing import Self
 
 import numpy as np
 
-from unspur._arrays import empty, empty64, like, lines, matching, namespace, place, total
-from unspur._products import backward, forward
+from unspur._arrays import backward, empty, empty64, forward, like, lines, matching, namespace, place, total
 from unspur._threads import one_scipy_thread
 from unspur._typing import Array, FloatArray, IntArray
 from unspur.rows import CONCEPT, MAIN, Block, RowSource, Weighting

@@ -25,8 +25,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from unspur._arrays import cast, counting, empty64, like, matching, namespace, sum_by
-from unspur._products import backward, forward
+from unspur._arrays import backward, cast, counting, empty64, forward, like, matching, namespace, sum_by
 from unspur._threads import one_scipy_thread
 from unspur._typing import Array, FloatArray
 from unspur.rows import MAIN, Block, RowSource, Weighting

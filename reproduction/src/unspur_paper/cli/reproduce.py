@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from unspur._extras import command
-from unspur._locks import hold
+from unspur._files import hold
 from unspur.cli.completion import one_of
 from unspur.cli.console import echo_json, say, say_where
 from unspur.cli.options import json_option

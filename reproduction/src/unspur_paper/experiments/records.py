@@ -19,8 +19,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from unspur._files import remove_abandoned, temporary_name
 from unspur._reading import NUMBER, brief, require_kinds, require_regular
-from unspur._temporary import remove_abandoned, temporary_name
 from unspur.exceptions import ArtifactError, InputError
 from unspur.io.artifact import atomic
 

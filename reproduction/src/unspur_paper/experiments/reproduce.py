@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from unspur._locks import hold
+from unspur._files import hold
 from unspur._version import __version__
 from unspur.exceptions import ArtifactError, DataMissingError, InputError
 from unspur_paper.experiments.cells import data_digest, run_cell

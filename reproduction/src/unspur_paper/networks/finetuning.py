@@ -25,8 +25,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from unspur._disk import disk_error
-from unspur._locks import hold
+from unspur._files import disk_error, hold
 from unspur._memory import keep_freed_memory
 from unspur._typing import Array, IntArray
 from unspur._version import __version__

@@ -29,8 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from unspur._disk import disk_error
-from unspur._locks import hold
+from unspur._files import disk_error, hold
 from unspur._reading import NUMBER, brief, load_npy, read_json, require_kinds
 from unspur._typing import Array
 from unspur._version import __version__

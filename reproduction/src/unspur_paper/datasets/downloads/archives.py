@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unspur._disk import disk_error
+from unspur._files import disk_error
 from unspur._reading import brief, require_regular
 from unspur_paper.datasets.downloads.errors import ArchiveError
 from unspur_paper.datasets.downloads.names import parts_of, refused

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from unspur._disk import disk_error
+from unspur._files import disk_error
 from unspur._reading import MAYBE_TEXT, read_json
 from unspur_paper.datasets.downloads.checksums import checked
 from unspur_paper.datasets.downloads.errors import ChecksumError, DownloadError

@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
-from unspur._disk import BusyError, disk_error
-from unspur._locks import hold
-from unspur._temporary import remove_abandoned
+from unspur._files import disk_error, hold, remove_abandoned
 from unspur._version import __version__
-from unspur.exceptions import InputError
+from unspur.exceptions import BusyError, InputError
 from unspur.io.artifact import atomic
 from unspur_paper.datasets.downloads.archives import unpack
 from unspur_paper.datasets.downloads.checksums import checked

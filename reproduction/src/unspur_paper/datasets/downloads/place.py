@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from unspur._disk import disk_error
+from unspur._files import disk_error
 from unspur.exceptions import OutputExistsError
 
 

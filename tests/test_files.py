@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from unspur._temporary import host_id, remove_abandoned, staging_dir, take_place, temporary_name
+from unspur._files import host_id, remove_abandoned, staging_dir, take_place, temporary_name
 from unspur.exceptions import InputError
 from unspur.io.artifact import atomic, write_artifact
 from unspur.rows.stored import Spool
