@@ -15,7 +15,7 @@ from unspur.heads import Head
 from unspur.removers import Remover
 from unspur.report.results import Content, Looks, PixelView
 from unspur.report.views import Directions
-from unspur.surgery.stages import through_removal
+from unspur.surgery.folding import through_removal
 
 #: Largest difference between an embedding and its row, in standard deviations of a row's numbers, that is rounding:
 #: rows kept in half precision, or made in bfloat16 on another device, differ by a few hundredths.
