@@ -396,8 +396,8 @@ class StoredRows(ABC):
             at = first if self._wanted is None else int(np.flatnonzero(self._wanted)[first])
             faults = column_faults(counts, self.feature_names)
             raise NotFiniteError(
-                f"Z must be finite; found {faults}, the first in {self.place_of(at)}. Drop those rows or fill the values "
-                "in."
+                f"Z must be finite; found {faults}, the first in {self.place_of(at)}. Drop those rows or fill the "
+                "values in."
             )
         self._checked = True
 
