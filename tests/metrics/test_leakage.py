@@ -14,8 +14,8 @@ from threadpoolctl import threadpool_limits
 from unspur import AffineMap, Subspace
 from unspur.exceptions import GroupSizeError, InputError, LabelError, NotFiniteError
 from unspur.metrics import leakage
+from unspur.metrics.intervals import mean_interval, p_above
 from unspur.metrics.probes import LinearProbe, balanced
-from unspur.metrics.proportions import mean_interval, p_above
 
 
 @pytest.fixture(autouse=True)

@@ -2,11 +2,10 @@
 
 from unspur.metrics.description import DescriptionLength, description_length
 from unspur.metrics.groups import GroupAccuracy, group_accuracy
+from unspur.metrics.intervals import PairedDifference, paired_difference, worst_difference
 from unspur.metrics.leakage import Leakage, leakage
 from unspur.metrics.numeric import NumericLeakage
-from unspur.metrics.paired import PairedDifference, paired_difference, worst_difference
-from unspur.metrics.reconstruction import explained_variance, reconstruction_error
-from unspur.metrics.subspaces import principal_angles, shared_variance
+from unspur.metrics.recovery import explained_variance, principal_angles, reconstruction_error, shared_variance
 
 __all__ = [
     "DescriptionLength",

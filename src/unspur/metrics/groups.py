@@ -13,7 +13,7 @@ from unspur._arrays import on_numpy
 from unspur._typing import Array, FloatArray, IntArray
 from unspur.exceptions import InputError, LabelError
 from unspur.labels import ClassLabel, class_label, concept_names
-from unspur.metrics.proportions import exact_bounds, expected_minimum, mean_interval, simultaneous_bounds
+from unspur.metrics.intervals import exact_bounds, expected_minimum, mean_interval, simultaneous_bounds
 
 #: What a group without rows means: an error, or an accuracy that is NaN and left out of the worst and the averages.
 Empty: TypeAlias = Literal["error", "nan"]

@@ -18,9 +18,9 @@ from unspur.clusters import cluster_codes, clusters_in_two, folds_by_cluster, sh
 from unspur.exceptions import GroupSizeError, InputError
 from unspur.labels import class_label
 from unspur.metrics import numeric
+from unspur.metrics.intervals import mean_interval, p_above
 from unspur.metrics.numeric import NumericLeakage
 from unspur.metrics.probes import Kind, balanced, checked_rows, fit_probe, scale_notes
-from unspur.metrics.proportions import mean_interval, p_above
 from unspur.solvers.held_out_losses import HeldOutClusters, average_error
 
 #: Cross-fitted rows tell as much as half as many independent ones: any two folds meet twice, each judged by a probe

@@ -10,7 +10,10 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TextIO
 
+import numpy as np
+
 from unspur._reading import brief, parse_json, require_kinds
+from unspur._typing import FloatArray
 from unspur.exceptions import InputError
 
 #: How names of Parquet files end.
@@ -35,6 +38,19 @@ def listed(names: Collection[str]) -> str:
     """The columns that there are, as a message lists them."""
     more = f" and {len(names) - MAX_COLUMNS_LISTED} more" if len(names) > MAX_COLUMNS_LISTED else ""
     return ", ".join(brief(name, MAX_NAME_CHARACTERS) for name in list(names)[:MAX_COLUMNS_LISTED]) + more
+
+
+def column_faults(counts: FloatArray, names: Sequence[str] | None = None) -> str:
+    """Counts (2, d) of NaN and of infinity by column, as ``3 NaN in column 7; 1 infinity in column 'age'``."""
+    parts = []
+    for kind, per_column in zip(("NaN", "infinity"), counts, strict=True):
+        bad = np.flatnonzero(per_column)
+        for j in bad[:5]:
+            name = repr(brief(names[j], MAX_NAME_CHARACTERS)) if names else j
+            parts.append(f"{int(per_column[j])} {kind} in column {name}")
+        if len(bad) > 5:
+            parts.append(f"{kind} in {len(bad) - 5} more columns")
+    return "; ".join(parts)
 
 
 def nearest(name: str, names: Collection[str]) -> str:

@@ -28,9 +28,10 @@ import numpy as np
 from tqdm import tqdm
 
 from unspur._files import remove_abandoned, take_place, temporary_name
-from unspur._typing import Array, BoolArray, FloatArray
+from unspur._typing import Array, BoolArray
 from unspur.exceptions import InputError, NotFiniteError
 from unspur.rows.memory import MemoryRows
+from unspur.rows.names import column_faults
 from unspur.rows.source import Block, Columns, RowSource, S, Weighting
 
 #: Bytes that a fit keeps for each row besides its features: two labels as given, as codes and as targets, which rows
@@ -393,21 +394,12 @@ class StoredRows(ABC):
                 counts += np.stack([np.isnan(z).sum(axis=0), np.isinf(z).sum(axis=0)])
         if first is not None:
             at = first if self._wanted is None else int(np.flatnonzero(self._wanted)[first])
+            faults = column_faults(counts, self.feature_names)
             raise NotFiniteError(
-                f"Z must be finite; found {self._faults(counts)}, the first in {self.place_of(at)}. Drop those rows or "
-                "fill the values in."
+                f"Z must be finite; found {faults}, the first in {self.place_of(at)}. Drop those rows or fill the "
+                "values in."
             )
         self._checked = True
-
-    def _faults(self, counts: FloatArray) -> str:
-        parts = []
-        for kind, per_column in zip(("NaN", "infinity"), counts, strict=True):
-            bad = np.flatnonzero(per_column)
-            names = [j if self.feature_names is None else repr(self.feature_names[j]) for j in bad[:5]]
-            parts += [f"{int(per_column[j])} {kind} in column {name}" for j, name in zip(bad[:5], names, strict=True)]
-            if len(bad) > 5:
-                parts.append(f"{kind} in {len(bad) - 5} more columns")
-        return "; ".join(parts)
 
     def at_random(self) -> Array:
         """The rows as an array that can be indexed: a copy, in memory where it fits into the budget, else in a file."""

@@ -16,10 +16,10 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from unspur._arrays import cast, like, namespace, place, sum_by
-from unspur._reading import brief
 from unspur._typing import Array, BoolArray, FloatArray
 from unspur.exceptions import GroupSizeError, InputError
 from unspur.rows import Block, RowSource, Weighting
+from unspur.rows.names import column_faults
 
 #: Which classes get the same total weight.
 Balance: TypeAlias = Literal["none", "concept", "main", "group"]
@@ -189,18 +189,7 @@ class ColumnFaults:
 
     def describe(self, names: list[str] | None = None) -> str:
         """For instance ``3 NaN in column 7; 1 infinity in column 'age'`` (the first few columns)."""
-        parts = []
-        for kind, per_column in zip(("NaN", "infinity"), self.counts, strict=True):
-            bad = np.flatnonzero(per_column)
-            parts += [
-                f"{int(per_column[j])} {kind} in column {brief(names[j], 60)!r}"
-                if names
-                else f"{int(per_column[j])} {kind} in column {j}"
-                for j in bad[:5]
-            ]
-            if len(bad) > 5:
-                parts.append(f"{kind} in {len(bad) - 5} more columns")
-        return "; ".join(parts)
+        return column_faults(self.counts, names)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,7 @@ from unspur._typing import Array
 from unspur._version import __version__
 from unspur.io import artifact
 from unspur.subspace import AffineMap
-from unspur.surgery.folding import folded_weights
-from unspur.surgery.stages import as_removal
+from unspur.surgery.folding import as_removal, folded_weights
 
 if TYPE_CHECKING:
     import onnx

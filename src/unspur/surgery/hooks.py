@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from unspur._extras import require
 from unspur.exceptions import InputError, NothingRemovedWarning
 from unspur.subspace import AffineMap
-from unspur.surgery.stages import as_removal
+from unspur.surgery.folding import as_removal
 
 if TYPE_CHECKING:
     import torch

@@ -16,7 +16,7 @@ import numpy as np
 from unspur._typing import Array, FloatArray, IntArray
 from unspur.embed.store import Reduction
 from unspur.exceptions import ArtifactError
-from unspur.surgery.stages import through_removal
+from unspur.surgery.folding import through_removal
 from unspur_paper.experiments.fitting import LinearHead, Removal
 from unspur_paper.experiments.made_up_maps import made_up_maps
 from unspur_paper.experiments.registry import MADE_UP
