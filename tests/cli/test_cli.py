@@ -491,3 +491,10 @@ def test_fit_says_in_its_own_words_when_the_task_is_lost_and_how_to_keep_it(tmp_
     chosen = CliRunner().invoke(main, [*command, str(tmp_path / "auto.safetensors"), "--orthogonality", "auto"])
     assert "Orthogonal scores; loss of a last layer on rows held out: weights " in chosen.output
     assert load(tmp_path / "auto.safetensors").orthogonality == "scores"
+
+
+def test_options_can_be_completed_without_loading_numpy():
+    verbs = ", ".join(f"unspur.cli.{name}" for name in ("fit", "apply", "evaluate"))
+    code = f"import sys, {verbs}; print('numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -225,7 +225,7 @@ def test_a_main_label_that_is_not_there_is_no_class(birds):
 def test_classes_that_differ_by_white_space_are_noted(birds):
     birds.loc[(birds.index < 200) & (birds["background"] == "sea"), "background"] = "sea "
     birds.to_csv("rows.csv", index=False)
-    said = fit("rows.csv", "--smallest-group", "1")[1]
+    said = fit("rows.csv", "--smallest-group", "2")[1]
     assert "rows.csv has 'sea' and 'sea ', classes that differ by white space alone." in said
     assert len(load("r.safetensors").concept_classes_) == 3  # nothing is stripped
 

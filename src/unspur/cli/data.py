@@ -1,4 +1,7 @@
-"""Rows that verbs read, with their labels: checked, divided into splits, and like those of another file."""
+"""Rows that verbs read, with their labels: checked, divided into splits, and like those of another file.
+
+Nothing heavy is imported before it is used: a shell that completes options imports this module too.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import numpy as np
 
 from unspur.cli.completion import column_names
 from unspur.cli.console import say
 from unspur.cli.options import Conditions
-from unspur.io.table import Table
 
 if TYPE_CHECKING:
     from unspur._typing import Array, IntArray
+    from unspur.io.table import Table
     from unspur.labels import ClassLabel
     from unspur.removers import Remover
     from unspur.report.inputs import Labelled
@@ -273,6 +275,8 @@ def split_rows(
     `clusters` names the column that says which rows belong together, and go to the same side; without it exact copies
     of a row do.
     """
+    import numpy as np
+
     from unspur.labels import class_label, joint_label
     from unspur.selection import held_out
 
@@ -290,6 +294,8 @@ def _first_copies(z: Array, group: IntArray) -> IntArray | None:
 
     Copies are of the same group. Rows that are equal by chance, as those of a few small numbers are, are none.
     """
+    import numpy as np
+
     from unspur.certificate import row_hashes
     from unspur.clusters import copies, measured_on_a_scale
     from unspur.compare import FIRST
@@ -316,7 +322,7 @@ def note_shared_rows(rows: Mapping[str, Labelled]) -> list[str]:
     return notes
 
 
-def test_rows_caveat(file: str, *, held_out: bool) -> str:
+def caveat_about_test_rows(file: str, *, held_out: bool) -> str:
     """What is to be said of test rows, those of a file or some of `file`, and a removal that was saved."""
     if held_out:
         return f"Test rows are 30 % of each group of {file}; rows that the removal was fitted on flatter it."
@@ -380,6 +386,8 @@ def _stem(name: str) -> str:
 
 def _selected(table: Table, labels: tuple[str, ...], mask: Any) -> Table:
     """Some of the rows; labels that are files of their own become columns."""
+    import numpy as np
+
     n = len(table.Z)
     columns = {**table.columns, **{name: table.label(name) for name in labels}}
     columns = {name: column[mask] if column.shape[:1] == (n,) else column for name, column in columns.items()}
@@ -394,6 +402,8 @@ def rows_of(
 
     With clusters, if the table has them.
     """
+    import numpy as np
+
     from unspur.selection import Rows
 
     labels = concept_labels(table, concepts, missing)

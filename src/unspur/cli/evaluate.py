@@ -6,6 +6,7 @@ import click
 
 from unspur.cli.console import echo_json, say, show
 from unspur.cli.data import (
+    caveat_about_test_rows,
     check_labels,
     check_removal_labels,
     labelled_splits,
@@ -14,7 +15,6 @@ from unspur.cli.data import (
     note_shared_rows,
     read_like,
     read_rows,
-    test_rows_caveat,
     with_clusters,
 )
 from unspur.cli.options import (
@@ -93,7 +93,7 @@ def evaluate(
     rows = labelled_splits(table, tables, (main, concept), missing, seed, clusters)
     notes += note_shared_rows(rows)
     found = evaluate_removal(Evaluator.of(rows, main, seed), remover, cleaned(remover, rows))
-    names, caveat = ("as it is", "removed"), test_rows_caveat(file, held_out=test_file is None)
+    names, caveat = ("as it is", "removed"), caveat_about_test_rows(file, held_out=test_file is None)
     if as_json:
         said = {name: line.of_layer() for name, line in zip(names, found.lines, strict=True)}
         said |= {

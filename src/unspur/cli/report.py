@@ -15,6 +15,7 @@ from click.core import ParameterSource
 from unspur.cli.completion import column_names, columns_of
 from unspur.cli.console import echo_json, progress_bar, say, say_where
 from unspur.cli.data import (
+    caveat_about_test_rows,
     check_labels,
     check_removal_labels,
     concept_labels,
@@ -26,7 +27,6 @@ from unspur.cli.data import (
     require_other_clusters,
     rows_of,
     split_rows,
-    test_rows_caveat,
     with_clusters,
 )
 from unspur.cli.fit import fit_jse
@@ -187,7 +187,7 @@ def report_command(
         )
     test = others["test"]
     if removal is not None:
-        notes = [*notes, test_rows_caveat(file, held_out=test is None)]
+        notes = [*notes, caveat_about_test_rows(file, held_out=test is None)]
     if test is None:
         table, test = split_rows(table, (main, *concept), missing, seed, clusters)
     # Before anything is fitted: what is wrong with pictures is known at once.
