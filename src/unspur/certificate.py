@@ -13,9 +13,9 @@ from unspur._reading import NUMBER, require_kinds
 from unspur._text import filled, lines_of, padded
 from unspur._typing import Array, FloatArray, IntArray
 from unspur.exceptions import InputError
-from unspur.metrics import Leakage, NumericLeakage, leakage
-from unspur.metrics.leakage import class_leakage
-from unspur.metrics.numeric import held_by_few
+from unspur.metrics import leakage
+from unspur.metrics.leakage import Leakage, class_leakage
+from unspur.metrics.numeric import NumericLeakage, held_by_few
 from unspur.metrics.probes import scale_notes
 from unspur.subspace import AffineMap
 

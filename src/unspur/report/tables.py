@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from unspur._text import WIDTH, columns, filled, lines_of, padded
 from unspur.compare import Comparison
-from unspur.metrics import GroupAccuracy
-from unspur.metrics.groups import NO_GROUP
+from unspur.metrics.groups import NO_GROUP, GroupAccuracy
 from unspur.report.results import MethodResult
 
 #: Columns of the names of groups at most, of the numbers of rows, and of a method.

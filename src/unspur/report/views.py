@@ -13,11 +13,11 @@ from unspur.embed.base import square
 from unspur.embed.store import Reduction
 from unspur.exceptions import InputError
 from unspur.heads import Head
-from unspur.metrics import principal_angles, shared_variance
+from unspur.metrics.recovery import principal_angles, shared_variance
 from unspur.removers import Remover
 from unspur.report.results import Axis, Boundary, Content, Extremes, PixelView, Role, SaliencyMaps, View
 from unspur.subspace import Subspace
-from unspur.surgery.stages import through_removal
+from unspur.surgery.folding import through_removal
 
 #: Directions of each subspace that are looked along.
 MAX_AXES = 6
