@@ -21,8 +21,7 @@ from unspur import JSE, AffineMap, PaperVariant, Subspace, __version__
 from unspur.compare import choose_head
 from unspur.datasets import embed_images, make_photodigits, make_toy
 from unspur.exceptions import NotConvergedWarning, NothingRemovedWarning
-from unspur.metrics.groups import group_accuracy
-from unspur.metrics.recovery import explained_variance
+from unspur.metrics import explained_variance, group_accuracy
 from unspur.selection import Rows
 
 VARIANTS = {

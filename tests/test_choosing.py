@@ -10,7 +10,7 @@ from unspur import ERM, LEACE, SAL, GroupWeighted
 from unspur.compare import choose_head, compare
 from unspur.datasets import make_toy
 from unspur.heads.base import fit_path
-from unspur.metrics.groups import group_accuracy
+from unspur.metrics import group_accuracy
 from unspur.report.measuring import measure
 from unspur.selection import (
     PAPER_PENALTIES,

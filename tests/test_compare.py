@@ -11,7 +11,7 @@ from unspur import ERM, JSE, LEACE, GroupWeighted
 from unspur.cli import main
 from unspur.compare import REMOVERS, _cleaned, compare
 from unspur.datasets import make_toy
-from unspur.metrics.groups import group_accuracy
+from unspur.metrics import group_accuracy
 from unspur.selection import GRIDS, PENALTIES, Rows, choose_layer, group_loss, select_first_pair, select_head
 
 

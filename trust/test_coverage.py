@@ -18,9 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from trust.covering import Cells, least, most
 from unspur import LEACE
-from unspur.metrics import leakage
-from unspur.metrics.groups import GroupAccuracy
-from unspur.metrics.intervals import paired_difference, worst_difference
+from unspur.metrics import GroupAccuracy, leakage, paired_difference, worst_difference
 from unspur_paper.experiments.summary import Difference
 
 PART = "intervals"

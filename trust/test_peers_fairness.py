@@ -27,8 +27,7 @@ from sklearn.metrics import accuracy_score
 
 from unspur import LEACE
 from unspur.exceptions import InputError, LabelError
-from unspur.metrics import leakage
-from unspur.metrics.groups import group_accuracy
+from unspur.metrics import group_accuracy, leakage
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -16,7 +16,7 @@ from unspur._typing import Array
 from unspur.certificate import row_hashes
 from unspur.clusters import measured_on_a_scale
 from unspur.exceptions import InputError, UnspurError
-from unspur.metrics.groups import GroupAccuracy, group_accuracy
+from unspur.metrics import GroupAccuracy, group_accuracy
 from unspur.selection import GRIDS, PENALTIES, Rows, Selection, choose_layer, penalties_for
 
 #: Rows that tell whether equal ones are copies.

@@ -17,7 +17,7 @@ from unspur._version import __version__
 from unspur.cli import main
 from unspur.cli.console import colour_wanted, printable, say_command
 from unspur.datasets import make_toy
-from unspur.metrics.groups import group_accuracy
+from unspur.metrics import group_accuracy
 from unspur.report.tables import group_table
 
 

@@ -33,11 +33,15 @@ from unspur import (
     PaperVariant,
     open_rows,
 )
-from unspur.metrics import leakage
-from unspur.metrics.description import description_length
-from unspur.metrics.groups import group_accuracy
-from unspur.metrics.intervals import paired_difference
-from unspur.metrics.recovery import principal_angles, reconstruction_error, shared_variance
+from unspur.metrics import (
+    description_length,
+    group_accuracy,
+    leakage,
+    paired_difference,
+    principal_angles,
+    reconstruction_error,
+    shared_variance,
+)
 
 Answer = dict[str, Any]
 CASES: dict[str, Callable[[], Answer]] = {}

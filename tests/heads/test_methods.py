@@ -13,7 +13,7 @@ from unspur.datasets import make_toy
 from unspur.exceptions import InputError, LabelError, NotConvergedWarning
 from unspur.heads import DFR, ERM, JTT, SUBG, GroupDRO, GroupWeighted
 from unspur.heads.jtt import NoErrorsWarning
-from unspur.metrics.groups import GroupAccuracy
+from unspur.metrics import GroupAccuracy
 
 
 @pytest.fixture(scope="module")

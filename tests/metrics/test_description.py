@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from unspur.exceptions import InputError
-from unspur.metrics.description import DescriptionLength, description_length
+from unspur.metrics import DescriptionLength, description_length
 
 
 def sample(n=1500, shift=3.0, prevalence=(0.5, 0.5), seed=0):

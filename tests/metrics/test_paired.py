@@ -7,8 +7,7 @@ from scipy.optimize import minimize_scalar
 from scipy.stats import multinomial, norm
 
 from unspur.exceptions import InputError
-from unspur.metrics.groups import GroupAccuracy
-from unspur.metrics.intervals import paired_difference, worst_difference
+from unspur.metrics import GroupAccuracy, paired_difference, worst_difference
 
 
 def answers(both, better, worse, neither):

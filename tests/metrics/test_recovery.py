@@ -7,7 +7,7 @@ from sklearn.linear_model import LinearRegression
 from unspur import AffineMap, Subspace
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError
-from unspur.metrics.recovery import explained_variance, reconstruction_error
+from unspur.metrics import explained_variance, reconstruction_error
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 
 from unspur import Subspace
 from unspur.exceptions import EmptySubspaceError, InputError
-from unspur.metrics.recovery import principal_angles, shared_variance
+from unspur.metrics import principal_angles, shared_variance
 
 E = np.eye(4)
 

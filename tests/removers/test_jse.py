@@ -24,8 +24,7 @@ from unspur.exceptions import (
     TaskLostWarning,
     UsedRowsWarning,
 )
-from unspur.metrics.groups import group_accuracy
-from unspur.metrics.recovery import explained_variance
+from unspur.metrics import explained_variance, group_accuracy
 from unspur.removers.joint import Tracks
 from unspur.removers.weight_decay import WEIGHT_DECAYS, choose_weight_decay
 from unspur.solvers.outcome import Outcome

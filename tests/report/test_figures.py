@@ -14,7 +14,7 @@ from tests.report.drawing import X, findings, looks, numbers, read
 from unspur import INLP, LEACE
 from unspur.datasets.toy import make_toy
 from unspur.exceptions import InputError
-from unspur.metrics.groups import GroupAccuracy
+from unspur.metrics import GroupAccuracy
 from unspur.report import figures
 from unspur.report.colours import METHOD_COLOURS
 from unspur.report.results import Axis, Boundary, View

@@ -16,8 +16,7 @@ from unspur import INLP, JSE, LEACE, RLACE, SPLINCE
 from unspur.compare import choose_head, compare
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, LabelError, NothingRemovedWarning, TaskLostWarning
-from unspur.metrics import leakage
-from unspur.metrics.recovery import shared_variance
+from unspur.metrics import leakage, shared_variance
 from unspur.report.measuring import STEPS, measure, stratified_sample, used_parameters
 from unspur.selection import Rows
 

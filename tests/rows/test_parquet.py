@@ -21,7 +21,7 @@ from unspur import DFR, ERM, INLP, JSE, JTT, LEACE, RLACE, SAL, SGD, SPLINCE, SU
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, NotFiniteError
 from unspur.io.files import read_table
-from unspur.metrics.recovery import principal_angles
+from unspur.metrics import principal_angles
 from unspur.rows import Columns, MemoryRows, Weighting
 from unspur.rows.parquet import ParquetRows
 from unspur.rows.stored import read_ahead

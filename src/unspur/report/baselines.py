@@ -15,10 +15,7 @@ import numpy as np
 from unspur._typing import Array, BoolArray, IntArray
 from unspur.compare import HEADS, REMOVERS, choose_head, fit_remover, make_remover, require_known
 from unspur.exceptions import InputError, UnspurError
-from unspur.metrics import leakage
-from unspur.metrics.groups import GroupAccuracy
-from unspur.metrics.intervals import paired_difference, worst_difference
-from unspur.metrics.leakage import Leakage
+from unspur.metrics import GroupAccuracy, Leakage, leakage, paired_difference, worst_difference
 from unspur.removers import Remover
 from unspur.report.inputs import Labelled
 from unspur.report.results import Change, MethodResult

@@ -27,7 +27,7 @@ from unspur.certificate import Certificate, fingerprint, row_hashes
 from unspur.compare import shared_rows
 from unspur.exceptions import InputError, UsedRowsWarning
 from unspur.io.table import MAX_COLUMNS_NAMED, dominating
-from unspur.metrics.leakage import Leakage
+from unspur.metrics import Leakage
 from unspur.options import SGD, PaperVariant
 from unspur.removers import Remover
 from unspur.report.baselines import Evaluator, MethodComparison, chosen_methods, cleaned, evaluate_removal, probes

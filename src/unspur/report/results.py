@@ -12,8 +12,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.certificate import Certificate
 from unspur.embed.examples import Kind
-from unspur.metrics.groups import GroupAccuracy
-from unspur.metrics.leakage import Leakage
+from unspur.metrics import GroupAccuracy, Leakage
 from unspur.trace import Trace
 
 #: What a direction is about; "layer" is the direction of a last layer.

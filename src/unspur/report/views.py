@@ -13,7 +13,7 @@ from unspur.embed.base import square
 from unspur.embed.store import Reduction
 from unspur.exceptions import InputError
 from unspur.heads import Head
-from unspur.metrics.recovery import principal_angles, shared_variance
+from unspur.metrics import principal_angles, shared_variance
 from unspur.removers import Remover
 from unspur.report.results import Axis, Boundary, Content, Extremes, PixelView, Role, SaliencyMaps, View
 from unspur.subspace import Subspace

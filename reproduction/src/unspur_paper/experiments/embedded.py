@@ -17,8 +17,7 @@ from sklearn.base import clone
 from unspur._typing import Array, BoolArray
 from unspur.compare import HEADS
 from unspur.exceptions import InputError
-from unspur.metrics import leakage
-from unspur.metrics.groups import GroupAccuracy
+from unspur.metrics import GroupAccuracy, leakage
 from unspur.selection import GRIDS, Rows, group_loss, select_head
 from unspur_paper.experiments.draws import Draw, draw, entropy
 from unspur_paper.experiments.fitting import LinearHead, Removal, estimator, fit_last_layer, fit_removal

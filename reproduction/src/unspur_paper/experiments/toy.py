@@ -16,8 +16,7 @@ import numpy as np
 
 from unspur import Subspace
 from unspur.datasets.toy import label_axes, make_toy
-from unspur.metrics.groups import GroupAccuracy
-from unspur.metrics.recovery import reconstruction_error
+from unspur.metrics import GroupAccuracy, reconstruction_error
 from unspur.selection import Rows
 from unspur_paper.experiments.draws import entropy
 from unspur_paper.experiments.fitting import LinearHead, Removal, fit_last_layer, fit_removal, seed

@@ -10,7 +10,7 @@ import numpy as np
 
 from unspur._typing import Array, FloatArray
 from unspur.exceptions import InputError
-from unspur.metrics.groups import GroupAccuracy
+from unspur.metrics import GroupAccuracy
 from unspur.report.colours import contrast_of
 from unspur.report.figures.style import (
     GREY,

@@ -10,7 +10,7 @@ import numpy as np
 
 from unspur._typing import Array, FloatArray, IntArray
 from unspur.exceptions import InputError
-from unspur.metrics.groups import GroupAccuracy
+from unspur.metrics import GroupAccuracy
 from unspur.report.figures.accuracy import draw_bars, entries, measured
 from unspur.report.figures.style import Width, add_legend, group_style, handle, inches, literal, new_figure, styled
 from unspur.report.results import Axis, Boundary, Findings, View

@@ -9,8 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from unspur.metrics.groups import GroupAccuracy
-from unspur.metrics.leakage import Leakage
+from unspur.metrics import GroupAccuracy, Leakage
 from unspur.report.colours import GROUP_MARKERS, Marker, group_look, in_the_dark, method_colours
 from unspur.report.page import formatting
 from unspur.report.page.verdict import leaks_of, points

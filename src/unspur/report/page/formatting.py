@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from unspur.metrics.groups import GroupAccuracy
+from unspur.metrics import GroupAccuracy
 from unspur.report.results import Findings
 
 #: Names that read well in a sentence without quotation marks: a word or three, in small letters.

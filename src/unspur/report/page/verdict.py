@@ -11,8 +11,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from unspur.metrics.groups import GroupAccuracy
-from unspur.metrics.leakage import Leakage
+from unspur.metrics import GroupAccuracy, Leakage
 from unspur.report.page import formatting
 from unspur.report.page.formatting import short_groups, with_short_names
 from unspur.report.results import Change, Findings, MethodResult
