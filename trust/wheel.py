@@ -21,7 +21,7 @@ ABOUT = {"METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE"}
 #: What a sdist holds besides what a wheel is made of: folders, and files at the top.
 FOLDERS = ("src", "tests", "trust", "benchmarks", "docs", "examples")
 FILES = {
-    "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "Makefile", "PKG-INFO", "README.md", ".gitignore",
+    "CHANGELOG.md", "SECURITY.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "Makefile", "PKG-INFO", "README.md", ".gitignore",
     "constraints-oldest.txt", "constraints.txt", "pyproject.toml",
 }  # fmt: skip
 #: What is made, and nobody's to pass on.
