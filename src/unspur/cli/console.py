@@ -9,15 +9,11 @@ import shutil
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from unspur._text import WIDTH
-
-if TYPE_CHECKING:
-    pass
-
 
 #: Characters that move a cursor or hide text: all controls but the end of a line, and marks that turn the direction.
 CONTROL_CHARACTERS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
