@@ -21,9 +21,19 @@ ABOUT = {"METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE"}
 #: What a sdist holds besides what a wheel is made of: folders, and files at the top.
 FOLDERS = ("src", "tests", "trust", "benchmarks", "docs", "examples")
 FILES = {
-    "CHANGELOG.md", "SECURITY.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "Makefile", "PKG-INFO", "README.md", ".gitignore",
-    "constraints-oldest.txt", "constraints.txt", "pyproject.toml",
-}  # fmt: skip
+    "CHANGELOG.md",
+    "CITATION.cff",
+    "CONTRIBUTING.md",
+    "LICENSE",
+    "Makefile",
+    "PKG-INFO",
+    "README.md",
+    "SECURITY.md",
+    ".gitignore",
+    "constraints-oldest.txt",
+    "constraints.txt",
+    "pyproject.toml",
+}
 #: What is made, and nobody's to pass on.
 MADE = re.compile(
     r"(^|/)(__pycache__|\.[a-z_]+_cache|\.hypothesis|build|dist|results)/|\.(pyc|npy|npz|parquet)$|(?<!tests/golden/artifacts)/[^/]*\.safetensors$"

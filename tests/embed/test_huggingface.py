@@ -11,12 +11,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from tests.embed.conftest import tiny_vision
 from unspur.embed.base import IMAGENET
-<<<<<<< HEAD
-from unspur.embed.huggingface import HubText, HubVision
-from unspur.embed.registry import load_encoder
-=======
 from unspur.embed.huggingface import HubText, HubVision, kind_of, model_folder, quietly
->>>>>>> w-rep
+from unspur.embed.registry import load_encoder
 from unspur.exceptions import InputError
 
 TEXTS = ["a bird", "the big green bird sees fish on water", "not a fish", "land " * 30]
