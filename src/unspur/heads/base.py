@@ -36,6 +36,33 @@ from unspur.solvers.whitening import Whitening
 WEIGHT_DECAY = 0.01
 
 
+#: What stands in the place of {shared_parameters} and {shared_attributes} in the docstring of a head.
+_SHARED_DOCS = {
+    "{shared_parameters}": """weight_decay : float, default=0.01
+        Penalty λ in units of the mean variance of the rows that are trained on (absolute for SGD).
+    solver : "exact", "sgd" or SGD, default="exact"
+        Solve to `tol`, or train by the paper's minibatch SGD with early stopping on held-out rows.
+    missing_concept : scalar or None, default=None
+        Value of `concept` that means "not known", besides NaN and None.
+    validation_fraction : float, default=0.2
+        Share of every group that SGD holds out for early stopping when no X_val is passed.
+    tol : float, default=1e-6
+        Relative gradient norm at which the exact solver stops.
+    max_iter : int, default=1000
+        Most iterations of the exact solver.
+    random_state : int, RandomState or None, default=None
+        Draws rows, where the method does, what SGD holds out, and its minibatches.""",
+    "{shared_attributes}": """coef_, intercept_ : arrays of shape (k, d) and (k,)
+        k = 1 for two classes, else one line per class.
+    classes_ : array
+        Classes of y, in their order.
+    outcome_ : FitOutcome
+        Whether the solver converged, why it stopped, and what it cost.
+    n_iter_ : int
+        Evaluations of the objective, or epochs of SGD.""",
+}
+
+
 class Head(ClassifierMixin, BaseEstimator):
     """Base of the last layers: linear logits ``x coefᵀ + intercept`` for a main label of two or more classes."""
 
@@ -71,6 +98,12 @@ class Head(ClassifierMixin, BaseEstimator):
     intercept_: FloatArray
     outcome_: FitOutcome
     n_iter_: int
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Fill in what docstrings of heads share."""
+        super().__init_subclass__(**options)
+        for placeholder, text in _SHARED_DOCS.items():
+            cls.__doc__ = cls.__doc__ and cls.__doc__.replace(placeholder, text)
 
     @named_after_y
     def fit(

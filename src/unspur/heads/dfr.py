@@ -40,14 +40,7 @@ class DFR(Head):
 
     Attributes
     ----------
-    coef_, intercept_ : arrays of shape (k, d) and (k,)
-        k = 1 for two classes, else one line per class.
-    classes_ : array
-        Classes of y, in their order.
-    outcome_ : FitOutcome
-        Whether the solver converged, why it stopped, and what it cost.
-    n_iter_ : int
-        Evaluations of the objective, or epochs of SGD.
+    {shared_attributes}
     concept_classes_ : tuple
         Classes of the concept, in their order.
     group_counts_ : array of shape (n_classes, n_concepts)

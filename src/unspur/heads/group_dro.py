@@ -37,20 +37,7 @@ class GroupDRO(TrainedHead):
         Learning rate of the ERM that SGD starts from; None for its own.
     step_size : float, default=0.1
         η of ``solver="sgd"``: after every batch ``q_g ← q_g exp(η (loss_g + C / sqrt(n_g)))``.
-    weight_decay : float, default=0.01
-        Penalty λ in units of the mean variance of the rows that are trained on (absolute for SGD).
-    solver : "exact", "sgd" or SGD, default="exact"
-        Solve to `tol`, or train by the paper's minibatch SGD with early stopping on held-out rows.
-    missing_concept : scalar or None, default=None
-        Value of `concept` that means "not known", besides NaN and None.
-    validation_fraction : float, default=0.2
-        Share of every group that SGD holds out for early stopping when no X_val is passed.
-    tol : float, default=1e-6
-        Relative gradient norm at which the exact solver stops.
-    max_iter : int, default=1000
-        Most iterations of the exact solver.
-    random_state : int, RandomState or None, default=None
-        Draws what SGD holds out, and its minibatches.
+    {shared_parameters}
 
     The exact `weight_decay` is in units of the mean variance when all groups weigh the same, as for `GroupWeighted`;
     `tol` also bounds the duality gap, in units of the loss of chance. SGD starts from ERM, draws groups alike, and
@@ -58,14 +45,7 @@ class GroupDRO(TrainedHead):
 
     Attributes
     ----------
-    coef_, intercept_ : arrays of shape (k, d) and (k,)
-        k = 1 for two classes, else one line per class.
-    classes_ : array
-        Classes of y, in their order.
-    outcome_ : FitOutcome
-        Whether the solver converged, why it stopped, and what it cost.
-    n_iter_ : int
-        Evaluations of the objective, or epochs of SGD.
+    {shared_attributes}
     concept_classes_ : tuple
         Classes of the concept, in their order.
     group_weights_ : array of shape (n_classes, n_concepts)

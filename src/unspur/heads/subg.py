@@ -18,31 +18,11 @@ class SUBG(TrainedHead):
 
     Parameters
     ----------
-    weight_decay : float, default=0.01
-        Penalty λ in units of the mean variance of the rows that are trained on (absolute for SGD).
-    solver : "exact", "sgd" or SGD, default="exact"
-        Solve to `tol`, or train by the paper's minibatch SGD with early stopping on held-out rows.
-    missing_concept : scalar or None, default=None
-        Value of `concept` that means "not known", besides NaN and None.
-    validation_fraction : float, default=0.2
-        Share of every group that SGD holds out for early stopping when no X_val is passed.
-    tol : float, default=1e-6
-        Relative gradient norm at which the exact solver stops.
-    max_iter : int, default=1000
-        Most iterations of the exact solver.
-    random_state : int, RandomState or None, default=None
-        Draws the rows, what SGD holds out, and its minibatches.
+    {shared_parameters}
 
     Attributes
     ----------
-    coef_, intercept_ : arrays of shape (k, d) and (k,)
-        k = 1 for two classes, else one line per class.
-    classes_ : array
-        Classes of y, in their order.
-    outcome_ : FitOutcome
-        Whether the solver converged, why it stopped, and what it cost.
-    n_iter_ : int
-        Evaluations of the objective, or epochs of SGD.
+    {shared_attributes}
     concept_classes_ : tuple
         Classes of the concept, in their order.
     drawn_ : integer array

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from scipy.stats import norm
 
-from unspur._arrays import on_numpy
+from unspur._arrays import on_numpy, to_python
 from unspur._typing import Array, FloatArray, IntArray
 from unspur.exceptions import InputError, LabelError
 from unspur.labels import ClassLabel, class_label, concept_names
@@ -294,7 +294,7 @@ class GroupAccuracy:
         }
 
     def _at(self, index: Any) -> tuple[Any, ...]:
-        return tuple(_plain(level[i]) for level, i in zip(self.levels, index, strict=True))
+        return tuple(to_python(level[i]) for level, i in zip(self.levels, index, strict=True))
 
     def _name(self, mask: Array) -> str:
         return f"Group ({self.labels()[int(np.flatnonzero(mask)[0])]})"
@@ -396,10 +396,6 @@ def _per_concept(classes: tuple[Any, ...] | None, ndim: int, concepts: int) -> l
     if classes is None:
         return [None] * concepts
     return list(classes) if ndim == 2 else [classes]
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def _number(value: float) -> float | None:

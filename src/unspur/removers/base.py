@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted
 
-from unspur._arrays import on_numpy, to_original_type
+from unspur._arrays import on_numpy, to_original_type, to_python
 from unspur._parameters import named_after_y
 from unspur._reading import require_kinds
 from unspur._threads import one_thread_if_narrow
@@ -267,7 +267,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
         """Write the fitted remover to one safetensors file (no pickle); `unspur.load` reads it back."""
         check_is_fitted(self, "removal_")
-        parameters = {name: to_plain(_plain(value)) for name, value in self.get_params(deep=False).items()}
+        parameters = {name: to_plain(to_python(value)) for name, value in self.get_params(deep=False).items()}
         names = getattr(self, "feature_names_in_", None)
         metadata = {
             "method": type(self).__name__,
@@ -332,16 +332,11 @@ def _require_array(X: Array, how: str) -> None:
         raise InputError(f"X is {X!r}, which are not held in memory as a whole; {how}.")
 
 
-def _plain(value: Any) -> Any:
-    """Numpy scalars as the Python numbers they are."""
-    return value.item() if isinstance(value, np.generic) else value
-
-
 def _storable(value: Any) -> Any:
     """A class, or a nest of tuples of them, as JSON can hold it; dates, decimals and the like by their text."""
     if isinstance(value, tuple | list):
         return [_storable(item) for item in value]
-    value = _plain(value)
+    value = to_python(value)
     return value if _is_plain(value) else str(value)
 
 
