@@ -43,7 +43,7 @@ SHOWN = 3
 @click.option("--output", default="unspur-results", show_default=True, type=click.Path(file_okay=False),
               help="Folder for records, tables and figures.")  # fmt: skip
 @click.option("--embeddings", default=str(EMBEDDINGS), show_default=True, type=click.Path(file_okay=False),
-              help="Folder of embedding stores (unspur embed).")  # fmt: skip
+              help="Folder of embedding stores (unspur-paper embed).")  # fmt: skip
 @click.option("--set", "changes", multiple=True, metavar="KEY=VALUE",
               help="Another setting of the dataset, such as encoder=resnet50 or 'p=[0.9]'.")  # fmt: skip
 @click.option("--fresh", is_flag=True, help="Compute cells again that have a record.")

@@ -113,7 +113,7 @@ def found_folder(data: Mapping[str, Any], run: int, embeddings: Path) -> Path:
     folder, command = (_of_tuned if data["name"] in FINETUNED else _of_frozen)(data, run, embeddings)
     if not (folder / MANIFEST).exists():
         begun = "The embeddings are not finished" if (folder / PROGRESS).exists() else "There are no embeddings"
-        raise DataMissingError(f"{begun} in {folder}. Make them with: unspur {command} --embeddings {embeddings}")
+        raise DataMissingError(f"{begun} in {folder}. Make them with: unspur-paper {command} --embeddings {embeddings}")
     return folder
 
 
