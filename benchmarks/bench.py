@@ -24,8 +24,7 @@ from unspur import JSE, LEACE, RLACE
 from unspur._threads import one_scipy_thread
 from unspur._typing import FloatArray
 from unspur.datasets import make_toy
-from unspur.rows.memory import MemoryRows
-from unspur.rows.source import Columns
+from unspur.rows import Columns, MemoryRows
 from unspur.solvers.orthogonal_pair import (
     CURVATURE_AT_ZERO,
     Pair,

@@ -30,10 +30,8 @@ from distributed import Client, LocalCluster
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from unspur import JSE, LEACE
-from unspur.rows import CONCEPT, MAIN
+from unspur.rows import CONCEPT, MAIN, Block, Columns, MemoryRows
 from unspur.rows.dask import DaskRows
-from unspur.rows.memory import MemoryRows
-from unspur.rows.source import Block, Columns
 from unspur.solvers.logistic import LogisticLosses
 
 

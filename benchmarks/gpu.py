@@ -26,7 +26,7 @@ import torch
 
 from unspur import JSE
 from unspur._arrays import exact_products
-from unspur.rows.source import Block, Columns
+from unspur.rows import Block, Columns
 from unspur.rows.torch import TorchRows
 from unspur.solvers import fused
 from unspur.solvers.fused import Setting, fused_losses, launched, runs_on

@@ -27,8 +27,7 @@ from sklearn.linear_model import LogisticRegression
 from bench import correlated_rows, seconds
 from unspur import JSE
 from unspur.datasets import make_toy
-from unspur.rows.memory import MemoryRows
-from unspur.rows.source import Columns
+from unspur.rows import Columns, MemoryRows
 from unspur.solvers.logistic import LogisticLosses
 from unspur_paper.experiments.draws import draw
 from unspur_paper.experiments.registry import DATASETS

@@ -15,8 +15,7 @@ import pytest
 from trust.simulating import LEVEL, at_most, cell, compatible, percent
 from trust.worlds import World
 from unspur.criteria import DirectionTests
-from unspur.rows.memory import MemoryRows
-from unspur.rows.source import Columns
+from unspur.rows import Columns, MemoryRows
 from unspur.solvers.statistics import CellCounts
 
 PART = "size"

@@ -17,9 +17,9 @@ from unspur.datasets import make_toy
 from unspur.embed.embedding import embed
 from unspur.exceptions import InputError
 from unspur.io.files import read_table
+from unspur.rows import StoredRows
 from unspur.rows.memmap import StoredNpy
 from unspur.rows.parquet import ParquetRows
-from unspur.rows.stored import StoredRows
 
 LABELS = ("--main", "bird", "--concept", "background")
 

@@ -13,8 +13,7 @@ from unspur import INLP, JSE, load
 from unspur.clusters import cluster_codes, clusters_in_two, copies, folds_by_cluster
 from unspur.criteria import DirectionTests
 from unspur.exceptions import ClusterWarning, GroupSizeError, InputError, NothingRemovedWarning, UsedRowsWarning
-from unspur.rows.memory import MemoryRows
-from unspur.rows.source import Columns
+from unspur.rows import Columns, MemoryRows
 from unspur.solvers.held_out_losses import HeldOutClusters, average_error
 from unspur.solvers.statistics import CellCounts
 

@@ -9,8 +9,7 @@ from unspur import JSE, SAL, PaperVariant, load, surgery
 from unspur.datasets import make_toy
 from unspur.exceptions import EmptySubspaceError
 from unspur.removers.frame import Frame
-from unspur.rows.memory import MemoryRows
-from unspur.rows.source import Columns
+from unspur.rows import Columns, MemoryRows
 from unspur.solvers.statistics import CellCounts
 from unspur.subspace import Subspace
 

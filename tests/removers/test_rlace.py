@@ -8,8 +8,7 @@ from unspur import RLACE, SAL
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, NotConvergedWarning
 from unspur.removers.rlace import _BestResponse
-from unspur.rows.memory import MemoryRows
-from unspur.rows.source import Columns, Weighting
+from unspur.rows import Columns, MemoryRows, Weighting
 from unspur.solvers.minimax import onto_fantope
 from unspur.subspace import Subspace
 

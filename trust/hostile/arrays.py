@@ -19,7 +19,7 @@ from trust.hostile.damage import damaged
 from trust.hostile.trials import NOT_FILES, Attacks, Bad, Reader, promised
 from unspur.io.files import read_table
 from unspur.io.table import Table
-from unspur.rows.backends import open_rows
+from unspur.rows import open_rows
 
 ROWS, WIDTH = 12, 3
 
