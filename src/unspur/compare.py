@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -11,24 +12,24 @@ from typing import Any
 
 import numpy as np
 
-from unspur import DFR, ERM, INLP, JSE, JTT, LEACE, RLACE, SAL, SPLINCE, SUBG, GroupDRO, GroupWeighted
+from unspur import JSE, removers
 from unspur._typing import Array
 from unspur.certificate import row_hashes
 from unspur.clusters import measured_on_a_scale
 from unspur.exceptions import InputError, UnspurError
+from unspur.heads import HEADS
 from unspur.metrics import GroupAccuracy, group_accuracy
-from unspur.selection import GRIDS, PENALTIES, Rows, Selection, choose_layer, penalties_for
+from unspur.selection import GRIDS, PAPER_PENALTIES, PENALTIES, Rows, Selection, choose_layer, penalties_for
 
 #: Rows that tell whether equal ones are copies.
 FIRST = 2000
 #: What can be compared, by name. "none" leaves the rows as they are; "JSE-s" has orthogonal scores.
 REMOVERS: dict[str, Callable[..., Any] | None] = {
-    "none": None, "JSE": JSE, "JSE-s": partial(JSE, orthogonality="scores"), "INLP": INLP, "RLACE": RLACE,
-    "LEACE": LEACE, "SAL": SAL, "SPLINCE": SPLINCE,
-}  # fmt: skip
-HEADS: dict[str, type[Any]] = {
-    "ERM": ERM, "GroupWeighted": GroupWeighted, "SUBG": SUBG, "GroupDRO": GroupDRO, "JTT": JTT, "DFR": DFR,
-}  # fmt: skip
+    "none": None,
+    "JSE": JSE,
+    "JSE-s": partial(JSE, orthogonality="scores"),
+    **{name: kind for name, kind in removers.REMOVERS.items() if kind is not JSE},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,7 @@ def choose_head(
     every: bool = False,
 ) -> Selection:
     """A last layer by name, its parameters chosen by `selection.choose_layer` with these penalties among them."""
-    grid = dict(GRIDS[name])
+    grid = dict(GRIDS.get(name, {"weight_decay": PAPER_PENALTIES}))
     smaller = (penalty for penalty in penalties if penalty < min(grid["weight_decay"]))
     grid["weight_decay"] = (*grid["weight_decay"], *smaller)
     with warnings.catch_warnings():
@@ -179,8 +180,9 @@ def make_remover(name: str, balance: str, seed: int) -> Any:
 
 def fit_remover(remover: Any, train: Rows, validation: Rows | None) -> None:
     """Fit a remover; validation rows go to those that judge directions on them."""
-    more = train.together() if isinstance(remover, JSE | INLP) else {}
-    if validation is not None and isinstance(remover, JSE | INLP):
+    judges_directions = "X_val" in inspect.signature(remover.fit).parameters
+    more = train.together() if judges_directions else {}
+    if validation is not None and judges_directions:
         more |= {**validation.held_out(), **validation.together("_val")}
     remover.fit(train.Z, train.y, concept=train.concept, **more)
 

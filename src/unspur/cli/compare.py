@@ -39,7 +39,8 @@ from unspur.cli.options import (
     where_option,
     with_default,
 )
-from unspur.compare import HEADS, REMOVERS, Comparison, compare
+from unspur.compare import REMOVERS, Comparison, compare
+from unspur.heads import HEADS
 from unspur.io.artifact import atomic, refuse_existing
 from unspur.io.table import Table
 from unspur.report.tables import comparison_table

@@ -47,7 +47,8 @@ from unspur.cli.options import (
     test_option,
     where_option,
 )
-from unspur.compare import HEADS, REMOVERS
+from unspur.compare import REMOVERS
+from unspur.heads import HEADS
 
 if TYPE_CHECKING:
     from unspur._typing import Array

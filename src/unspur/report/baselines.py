@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from unspur._typing import Array, BoolArray, IntArray
-from unspur.compare import HEADS, REMOVERS, choose_head, fit_remover, make_remover, require_known
+from unspur.compare import REMOVERS, choose_head, fit_remover, make_remover, require_known
 from unspur.exceptions import InputError, UnspurError
+from unspur.heads import HEADS
 from unspur.metrics import GroupAccuracy, Leakage, leakage, paired_difference, worst_difference
 from unspur.removers import Remover
 from unspur.report.inputs import Labelled

@@ -15,8 +15,8 @@ import numpy as np
 from sklearn.base import clone
 
 from unspur._typing import Array, BoolArray
-from unspur.compare import HEADS
 from unspur.exceptions import InputError
+from unspur.heads import HEADS
 from unspur.metrics import GroupAccuracy, leakage
 from unspur.selection import GRIDS, Rows, group_loss, select_head
 from unspur_paper.experiments.draws import Draw, draw, entropy

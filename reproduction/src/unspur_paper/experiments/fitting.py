@@ -13,8 +13,9 @@ from sklearn.utils._param_validation import InvalidParameterError
 
 from unspur import AffineMap, Subspace, compare
 from unspur._typing import FloatArray, IntArray
-from unspur.compare import HEADS, fit_remover
+from unspur.compare import fit_remover
 from unspur.exceptions import InputError, TaskLostWarning
+from unspur.heads import HEADS
 from unspur.options import nested
 from unspur.selection import Rows
 

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from unspur import SGD, PaperVariant
-from unspur.compare import HEADS
+from unspur.heads import HEADS
 from unspur_paper.experiments.fitting import REMOVERS
 from unspur_paper.experiments.folder import experiments_folder
 from unspur_paper.experiments.registry import EMBEDDED, FINETUNED

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from unspur._reading import brief, read_text
-from unspur.compare import HEADS
 from unspur.exceptions import InputError
+from unspur.heads import HEADS
 from unspur_paper.experiments.fitting import REMOVERS
 from unspur_paper.experiments.metrics import BUNDLES, METRICS, OF_TRAINED
 from unspur_paper.experiments.presets import ON_EMBEDDINGS, PRESETS, has_method, known_options
