@@ -74,7 +74,7 @@ class SGD(_Options):
 
 @dataclass(frozen=True)
 class PaperVariant(_Options):
-    """Variants of JSE that the paper describes or compares with, and that nobody needs to use.
+    """Variants of JSE that the paper describes or compares with; use them only to reproduce its results.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
 """Hyper-parameters by group-weighted loss on held-out rows, with the table it was decided from.
 
-Every last layer that a verb, a page or a table speaks of has a penalty that `choose_layer` chose: by that loss with the
-logits times the factor that serves it best, `tempered_loss`. The paper's rule, which its experiments are repeated by,
+`choose_layer` chooses the penalty of every last layer in commands, reports and tables, by that loss with the
+logits scaled by the best temperature, `tempered_loss`. The paper's rule, used to repeat its experiments,
 takes logits as they are, `group_loss`. It makes plain layers on correlated rows too weak, and so flatters removals:
-such a layer is sure and wrong in small groups, and a larger penalty is rewarded for making it less sure, not right.
+such a layer is confident and wrong in small groups, and a larger penalty only makes it less confident.
 """
 
 from __future__ import annotations

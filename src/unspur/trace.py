@@ -24,10 +24,10 @@ SHORT = 8
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One tested direction with its verdict and the solver's word.
+    """One tested direction with its verdict and the solver's message.
 
     `outer` is the round of the outer loop, `inner` the step of the inner loop, 0 for the outer direction itself.
-    Round 0 comes before the outer loop: what a class of a main label of more than two needs.
+    Round 0 comes before the outer loop: main-task directions of one class, where y has more than two.
     """
 
     outer: int
@@ -44,7 +44,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class TaskLoss:
-    """How well all rows alike, held out, predict the main label before and after a removal.
+    """How well held-out rows of equal weight predict the main label before and after a removal.
 
     `before`, `after` and `chance` are mean log losses in nats; `p_before` and `p_after` test each against chance.
     `fixed_before` and `fixed_after` are losses with the concept held fixed (groups of equal weight, chance is log 2):

@@ -29,8 +29,8 @@ MOVED = ("data", "finetune", "reproduce", "pictures")
 EPILOG = """\
 `unspur VERB --help` shows the options of a verb and an example.
 
-Exit codes: 0 done, 1 it could not be done, 2 misused, 70 a fault of unspur,
-130 interrupted, 141 nobody reads the output. docs/command-line.md has more."""
+Exit codes: 0 success, 1 error, 2 wrong usage, 70 internal error of unspur,
+130 interrupted, 141 output pipe closed. See docs/command-line.md."""
 
 
 @click.group(

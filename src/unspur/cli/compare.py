@@ -56,14 +56,14 @@ from unspur.report.tables import comparison_table
 @test_option
 @where_option("test")
 @click.option(
-    "--remover", "removers", multiple=True, type=click.Choice(list(REMOVERS)), help="Only this; may be repeated (all)."
+    "--remover", "removers", multiple=True, type=click.Choice(list(REMOVERS)), help="Remover to try, repeatable (all)."
 )
 @click.option(
     "--head",
     "heads",
     multiple=True,
     type=click.Choice(list(HEADS)),
-    help="May be repeated; default: ERM, GroupWeighted.",
+    help="Last layer to try; may be repeated. Default: ERM, GroupWeighted.",
 )
 @click.option("--csv", "csv_file", type=LocalPath(), help="Also write the table as CSV.")
 @with_default(

@@ -39,7 +39,7 @@ network_options = in_order(
         "--pca", type=click.IntRange(1), metavar="K", help="Keep K principal components of the training rows."
     ),
     with_default("--device", "auto", "What the network runs on.", metavar="auto|cpu|cuda"),
-    with_default("--precision", "auto", "Of the network's numbers.", type=click.Choice(get_args(Precision))),
+    with_default("--precision", "auto", "Precision of the network.", type=click.Choice(get_args(Precision))),
     with_default("--batch", DEFAULT_BATCH, "Examples at a time.", type=click.IntRange(1)),
     with_default("--workers", 2, "Threads that load examples.", type=click.IntRange(1)),
     force_option,
@@ -64,7 +64,7 @@ def embed_command(
 ) -> None:
     """Turn images or texts into embeddings by a frozen network.
 
-    Every example of SOURCE is shown to it, and what it says is kept in a store, which other verbs read.
+    The embeddings of all examples of SOURCE are written to a store, which other verbs read.
 
     SOURCE is a table: a .csv file with a column image (paths inside of --root) or text (and text_pair); its other
     columns are labels. It may also be the name of a published dataset that an installed package brings, such as

@@ -133,7 +133,7 @@ label_options = in_order(
     ignore_option("A column that is neither feature nor label; may be repeated."),
     click.option(
         "--missing-concept",
-        help="Value of a concept that means not known, besides empty cells and NaN, NA, None or null.",
+        help="Value that marks an unknown concept, in addition to empty cells, NaN, NA, None and null.",
     ),
 )
 
@@ -254,19 +254,19 @@ _FITTING_OPTIONS = {
     "smallest_group": with_default(
         "--smallest-group",
         10,
-        "Fewest held-out rows of each group (main, concept) for it to be tested.",
+        "Minimum number of held-out rows in each group (main, concept).",
         type=click.IntRange(2),
     ),
     "significance_level": with_default(
         "--significance-level",
         0.05,
-        "Chance at which a test may accept a useless direction.",
+        "Significance level of the tests.",
         type=click.FloatRange(0, 1, min_open=True, max_open=True),
     ),
     "correction": with_default(
         "--correction",
         "none",
-        "What that is for: each test, or all of a fit together.",
+        "Whether the level applies to each test (none) or to all tests of a concept (looks).",
         type=click.Choice(get_args(Correction)),
     ),
     "delta": with_default("--delta", "0", "Shift of the second test, or auto.", callback=_number_or_auto),
@@ -277,7 +277,7 @@ _FITTING_OPTIONS = {
     "orthogonality": with_default(
         "--orthogonality",
         "weights",
-        "What of the two labels is orthogonal; auto: the lower loss on rows held out.",
+        "Whether weights or scores of the two labels are orthogonal; auto: by held-out loss.",
         type=click.Choice(get_args(Orthogonality)),
     ),
     "solver": with_default(

@@ -91,7 +91,7 @@ def _shape(ctx: click.Context, parameter: click.Parameter, given: str | None) ->
 @click.option("--save", type=LocalPath(), help="Keep the removal that is fitted here (a .safetensors file).")
 @test_option
 @where_option("test")
-@click.option("--validation", type=LocalPath(), help="File with rows to test directions, and choose last layers, on.")
+@click.option("--validation", type=LocalPath(), help="File with rows for testing directions and tuning last layers.")
 @where_option("validation")
 @click.option(
     "--with",
@@ -105,14 +105,14 @@ def _shape(ctx: click.Context, parameter: click.Parameter, given: str | None) ->
     "--show",
     metavar="NAME",
     shell_complete=columns_of("file"),
-    help="What rows are: a column of paths or texts, an array of pictures, or, for a store, the .csv table "
-    "or the dataset that it was made of.",
+    help="What to show for each row: a column of paths or texts, an array of pictures or, for a store, the .csv "
+    "table or the dataset it was made from.",
 )
-@click.option("--root", type=LocalPath(path_type=Path), help="Folder of the pictures (that of FILE).")
+@click.option("--root", type=LocalPath(path_type=Path), help="Folder of the pictures. Default: folder of FILE.")
 @outside_option
 @click.option("--image-shape", metavar="HxW[x3]", callback=_shape, help="Rows are the pixels of pictures of this size.")
 @click.option("--encoder", "encoder_name", metavar="NAME", help="Network that made the rows: show where it looks.")
-@click.option("--title", help="Of the page.")
+@click.option("--title", help="Title of the page.")
 @fitting_options
 @seed_option
 @force_option

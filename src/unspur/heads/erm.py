@@ -1,4 +1,4 @@
-"""Empirical risk minimisation: the last layer that knows of no concept."""
+"""Empirical risk minimisation: the last layer that ignores the concept."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ERM(TrainedHead):
 
         minimise    Σ ω_i ℓ(z_i · w + b, y_i)  +  λ/2 ‖w‖²
 
-    `fit` takes a concept, so that it can stand wherever the other last layers do, and does not look at it.
+    `fit` accepts `concept` for compatibility with the other last layers, and ignores it.
 
     Parameters
     ----------

@@ -38,7 +38,7 @@ class JTT(TrainedHead):
     Parameters
     ----------
     upweight : float, default=5.0
-        How often a row counts that the identification model gets wrong.
+        Weight of a row that the identification model gets wrong; other rows have weight 1.
     identification_weight_decay : float, default=0.1
         Penalty of the identification model, in the units of `weight_decay`, for the exact solver.
     identification_epochs : int, default=1

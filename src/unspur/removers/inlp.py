@@ -33,8 +33,8 @@ from unspur.trace import Step, Trace, Traces
 class INLP(Remover):
     """Iterative null-space projection (Ravfogel et al., 2020), stopped by a test as in the JSE paper.
 
-    A logistic regression predicts the concept inside what is left of the rows; its direction is removed; again, until
-    held-out rows are not predicted better than chance. It knows no task, and removes what the two share.
+    A logistic regression predicts the concept inside what is left of the rows; its direction is removed; repeat until
+    held-out rows are predicted no better than chance. It ignores the task, and removes what the two share.
 
     Parameters
     ----------

@@ -84,8 +84,8 @@ class JSE(Remover):
         error.
     orthogonality : {"weights", "scores"}, default="weights"
         What is orthogonal: the weights of the two labels, ``w_sp · w_mt = 0``, as in the paper; or their scores over
-        the training rows, ``w_spᵀ Σ w_mt = 0``, which is the method on whitened rows. Then one oblique direction takes
-        what would take many, and a concept that is far easier than the task does not swallow it: better after an
+        the training rows, ``w_spᵀ Σ w_mt = 0``, which is JSE on whitened rows. One oblique direction then removes
+        what would otherwise take many, and a far easier concept does not absorb the task: better after an
         encoder that was fine-tuned on the correlation, worse where features of concept and task are correlated but
         separate. Takes a copy of the rows in memory.
     solver : "exact", "sgd" or SGD, default="exact"
@@ -108,7 +108,7 @@ class JSE(Remover):
     missing_concept : scalar or None, default=None
         Value of `concept` that means "not known", besides NaN and None.
     tol : float, default=1e-4
-        Relative gradient norm at which a pair counts as solved. The tests cannot feel less (docs/benchmarks.md).
+        Relative gradient norm at which a pair counts as solved. The tests need no less (docs/benchmarks.md).
     max_iter : int, default=1000
         Most iterations for one pair.
     random_state : int, RandomState or None, default=None

@@ -85,7 +85,7 @@ def _training_options(function: F) -> F:
 @click.option("--output", type=LocalPath(path_type=Path), help="Folder of this store instead.")
 @click.option("--device", default="auto", show_default=True, metavar="auto|cpu|cuda", help="What the network runs on.")
 @click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision)),
-              help="Of the network's numbers.")  # fmt: skip
+              help="Precision of the network.")  # fmt: skip
 @click.option("--workers", default=2, show_default=True, type=click.IntRange(1), help="Threads that load examples.")
 @force_option
 @json_option
