@@ -21,7 +21,7 @@ from unspur.selection import (
     held_out,
     penalties_for,
     select_head,
-    tempered_loss,
+    temperature_scaled_loss,
 )
 
 GRID = {"weight_decay": PENALTIES}
@@ -90,7 +90,7 @@ def test_without_validation_rows_a_fifth_chooses_and_all_train(head):
     losses = {}
     for penalty in PENALTIES:
         one = head(weight_decay=penalty).fit(rest.Z, rest.y, concept=rest.concept)
-        losses[penalty] = tempered_loss(one, chosen_on)
+        losses[penalty] = temperature_scaled_loss(one, chosen_on)
     assert found.penalty == min(losses, key=losses.get)
     assert {tried["weight_decay"]: loss for tried, loss in found.table} == pytest.approx(losses)
     again = head(weight_decay=found.penalty).fit(train.Z, train.y, concept=train.concept)
@@ -105,7 +105,7 @@ def test_every_group_has_one_say_however_small():
     found = choose_layer(ERM(), GRID, train, many)
     fits = fit_path(ERM(), PENALTIES, train.Z, train.y)
     by_rows = [-np.mean(np.log(one.predict_proba(many.Z)[np.arange(1500), many.y])) for one in fits]
-    assert [tempered_loss(one, many) for one in fits] == pytest.approx([loss for _, loss in found.table])
+    assert [temperature_scaled_loss(one, many) for one in fits] == pytest.approx([loss for _, loss in found.table])
     assert found.penalty == PENALTIES[int(np.argmin([loss for _, loss in found.table]))]
     assert np.std(np.array(by_rows) - [loss for _, loss in found.table]) > 1e-3  # they are not the same rule
 
@@ -161,17 +161,17 @@ def test_after_a_removal_the_choice_is_as_good():
 def test_the_factor_on_the_logits_is_the_best_one(classes):
     train, chosen_on = shifted(0, 600, 0.8, d=8, classes=classes), shifted(1, 600, 0.8, d=8, classes=classes)
     head = ERM(weight_decay=0.01).fit(train.Z, train.y)
-    loss, coef, intercept = tempered_loss(head, chosen_on), head.coef_, head.intercept_
+    loss, coef, intercept = temperature_scaled_loss(head, chosen_on), head.coef_, head.intercept_
 
     def at(factor):
         head.coef_, head.intercept_ = factor * coef, factor * intercept
-        return group_loss(head, chosen_on), tempered_loss(head, chosen_on)
+        return group_loss(head, chosen_on), temperature_scaled_loss(head, chosen_on)
 
     plain, tempered = np.array([at(factor) for factor in np.geomspace(0.05, 20, 1000)]).T
     assert loss == pytest.approx(plain.min(), abs=1e-5)
     assert loss <= plain.min()
     np.testing.assert_allclose(tempered, loss, rtol=1e-9)  # how sure the layer is does not count
-    assert tempered_loss(head, replace(chosen_on, y=(chosen_on.y + 1) % classes)) < np.log(classes) + 1e-12
+    assert temperature_scaled_loss(head, replace(chosen_on, y=(chosen_on.y + 1) % classes)) < np.log(classes) + 1e-12
 
 
 def test_layers_that_a_factor_makes_equal_are_chosen_by_accuracy_and_loss():

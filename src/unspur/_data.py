@@ -3,7 +3,7 @@
 ::
 
     X, y, concept, sample_weight, clusters  ──read_data──▶  LabelledData
-                                                               │ .counted(y, concept): with other labels
+                                                               │ .with_labels(y, concept): with other labels
                                                                ▼
                                           the same rows with one binary concept and one binary main label
 
@@ -26,7 +26,7 @@ from sklearn.base import BaseEstimator
 from unspur._arrays import is_tensor, rows_at
 from unspur._typing import Array, FloatArray, IntArray
 from unspur._validation import checked_weights, checked_z, require_finite
-from unspur.clusters import cluster_codes, copies, folds_by_cluster, measured_on_a_scale
+from unspur.clusters import cluster_codes, copies, folds_by_cluster, has_continuous_columns
 from unspur.exceptions import InputError, LabelError
 from unspur.labels import ClassLabel, class_label, joint_label, label_columns, numbered, require_values
 from unspur.rows import Columns, RowSource, StoredRows, Weighting, backend_of, persisted, rows_of, to_host
@@ -145,7 +145,7 @@ class LabelledData:
         chosen[rows] = True
         return self.reweighted(np.where(chosen, self.weight, 0.0))
 
-    def counted(self, y: ClassLabel | None = None, concept: ClassLabel | None = None) -> Self:
+    def with_labels(self, y: ClassLabel | None = None, concept: ClassLabel | None = None) -> Self:
         """The rows with these labels in the place of theirs; those whose concept is missing do not count."""
         data = replace(self, y=y or self.y, concepts=self.concepts if concept is None else (concept,))
         data = data.reweighted(np.where(data.concept.present, data.weight, 0.0))
@@ -181,7 +181,7 @@ class LabelledData:
             )
         return self.only(kept), self.only(there)
 
-    def equal_groups(self, rng: np.random.Generator) -> IntArray:
+    def subsample_groups(self, rng: np.random.Generator) -> IntArray:
         """Rows, as many of every group that has any as the smallest has, drawn without replacement and sorted."""
         counts = self.counts
         size = counts[counts > 0].min()
@@ -201,7 +201,7 @@ class LabelledData:
                 "leave the class out."
             )
 
-    def with_copies(self, hashes: Any) -> Self:
+    def with_duplicate_clusters(self, hashes: Any) -> Self:
         """The rows with copies of a row as one cluster, where no clusters were given.
 
         A copy on the other side of a split makes noise look like a finding. Rows of a few small numbers are equal by
@@ -211,7 +211,7 @@ class LabelledData:
             return self
         labels = self.concepts if self.y is None else (self.y, *self.concepts)
         found = copies(hashes, [np.where(label.present, label.codes, -1) for label in labels])
-        if found is None or not measured_on_a_scale(first_rows(self.X)):
+        if found is None or not has_continuous_columns(first_rows(self.X)):
             return self
         return replace(self, clusters=found, copies=True)
 

@@ -95,7 +95,7 @@ def copies(hashes: Array, labels: Iterable[Array] = ()) -> IntArray | None:
     return np.unique(apart, return_inverse=True)[1].reshape(-1).astype(np.intp)
 
 
-def measured_on_a_scale(rows: Array) -> bool:
+def has_continuous_columns(rows: Array) -> bool:
     """Whether equal rows must be copies: some column has many different values among the rows that differ.
 
     Rows of a few small integers, such as binary features, are equal by chance.

@@ -15,7 +15,7 @@ import numpy as np
 from unspur import JSE, removers
 from unspur._typing import Array
 from unspur.certificate import row_hashes
-from unspur.clusters import measured_on_a_scale
+from unspur.clusters import has_continuous_columns
 from unspur.exceptions import InputError, UnspurError
 from unspur.heads import HEADS
 from unspur.metrics import GroupAccuracy, group_accuracy
@@ -43,7 +43,7 @@ class Comparison:
     parameters: dict[str, Any]
     seconds: float
     problem: str = ""
-    #: Of the head on held-out rows, `selection.tempered_loss`: what a choice between methods may go by.
+    #: Of the head on held-out rows, `selection.temperature_scaled_loss`: what a choice between methods may go by.
     validation_loss: float | None = None
     #: "largest" or "smallest", where the penalty is the last on that side of those tried.
     edge: str = ""
@@ -154,7 +154,7 @@ def shared_rows(train: Array, test: Array, validation: Array | None = None) -> d
         ("validation", "training", "penalties that were chosen on them are those that fit the training rows best"),
     ):
         shared = int(np.isin(hashes[one], hashes[other]).sum()) if one in sets else 0
-        if shared and measured_on_a_scale(sets[one][:FIRST]):
+        if shared and has_continuous_columns(sets[one][:FIRST]):
             said[one, other] = (
                 f"{shared:,} of {len(sets[one]):,} {one} rows are {other} rows as well; {what}. Hold rows out."
             )
@@ -181,9 +181,9 @@ def make_remover(name: str, balance: str, seed: int) -> Any:
 def fit_remover(remover: Any, train: Rows, validation: Rows | None) -> None:
     """Fit a remover; validation rows go to those that judge directions on them."""
     judges_directions = "X_val" in inspect.signature(remover.fit).parameters
-    more = train.together() if judges_directions else {}
+    more = train.cluster_kwargs() if judges_directions else {}
     if validation is not None and judges_directions:
-        more |= {**validation.held_out(), **validation.together("_val")}
+        more |= {**validation.held_out(), **validation.cluster_kwargs("_val")}
     remover.fit(train.Z, train.y, concept=train.concept, **more)
 
 

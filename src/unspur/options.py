@@ -112,13 +112,13 @@ SOLVER: list[Any] = [StrOptions({"exact", "sgd"}), SGD]
 _KINDS = {"SGD": SGD, "PaperVariant": PaperVariant}
 
 
-def to_plain(value: Any) -> Any:
+def to_json(value: Any) -> Any:
     """A parameter as JSON can hold it, where it is a value of this module; anything else as it is."""
     return {"options": type(value).__name__, **asdict(value)} if isinstance(value, _Options) else value
 
 
-def from_plain(value: Any) -> Any:
-    """Inverse of `to_plain`."""
+def from_json(value: Any) -> Any:
+    """Inverse of `to_json`."""
     if not isinstance(value, Mapping):
         return value
     given = dict(value)
@@ -128,13 +128,13 @@ def from_plain(value: Any) -> Any:
     return _KINDS[kind](**given)
 
 
-def nested(method: str, flat: Mapping[str, Any]) -> dict[str, Any]:
+def from_flat_parameters(method: str, flat: Mapping[str, Any]) -> dict[str, Any]:
     """Parameters of a method from a flat table of them, as versions before 0.1 had and experiments' files have.
 
     Settings of SGD and variants of JSE are gathered into their objects; `validation_fraction` of removers becomes a
     share in `cv`. Settings of SGD are left out where the solver is exact.
     """
-    given = {name: from_plain(value) for name, value in flat.items()}
+    given = {name: from_json(value) for name, value in flat.items()}
     sgd = {field.name: given.pop(field.name) for field in fields(SGD) if field.name in given}
     if sgd and given.get("solver") == "sgd":
         given["solver"] = SGD(**sgd)

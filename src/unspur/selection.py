@@ -1,7 +1,7 @@
 """Hyper-parameters by group-weighted loss on held-out rows, with the table it was decided from.
 
 `choose_layer` chooses the penalty of every last layer in commands, reports and tables, by that loss with the
-logits scaled by the best temperature, `tempered_loss`. The paper's rule, used to repeat its experiments,
+logits scaled by the best temperature, `temperature_scaled_loss`. The paper's rule, used to repeat its experiments,
 takes logits as they are, `group_loss`. It makes plain layers on correlated rows too weak, and so flatters removals:
 such a layer is confident and wrong in small groups, and a larger penalty only makes it less confident.
 """
@@ -110,7 +110,7 @@ class Rows:
         """These rows as those to judge on: the arguments of `fit` that say so."""
         return {"X_val": self.Z, "y_val": self.y, "concept_val": self.concept}
 
-    def together(self, suffix: str = "") -> dict[str, Array]:
+    def cluster_kwargs(self, suffix: str = "") -> dict[str, Array]:
         """Which rows belong together, as an argument of `fit`: `clusters`, or `clusters_val`."""
         return {} if self.clusters is None else {f"clusters{suffix}": self.clusters}
 
@@ -210,7 +210,7 @@ def choose_layer(
     seed: int = 0,
     every: bool = False,
 ) -> Selection:
-    """The one rule by which last layers are chosen: the least `tempered_loss` on held-out rows.
+    """The one rule by which last layers are chosen: the least `temperature_scaled_loss` on held-out rows.
 
     It counts groups alike, and how sure a layer is does not count. Layers that are equal by it are chosen by their
     accuracy, averaged over groups, and then by `group_loss`. Groups are the combinations of main label and concepts
@@ -223,15 +223,15 @@ def choose_layer(
     every : also fit the heads that did not win on all training rows (`Selection.fitted`).
     """
     if validation is not None and np.any(validation.group >= 0):
-        return select_head(head, grid, train, validation, rank=_rank)
+        return select_head(head, grid, train, validation, rank=_ranking_key)
     group = train.group
     aside = held_out(group, CHOOSING, np.random.default_rng(seed), train.clusters)
-    notes = _without_say(train, group, aside)
+    notes = _notes_on_missing_groups(train, group, aside)
     if not aside.any():
         few = "No group has two rows" if train.clusters is None else "No group has clusters to hold out"
         note = f"{few}, so no penalty could be chosen; it is {head.weight_decay:g}, the default."
         return Selection(_fitted(head, train), {}, (), notes=(*notes, note))
-    found = select_head(head, grid, train.select(~aside), train.select(aside), rank=_rank)
+    found = select_head(head, grid, train.select(~aside), train.select(aside), rank=_ranking_key)
     if every and found.fitted:
         again = _path(head, tuple(found.fitted), train)
         return replace(found, head=again[found.penalty], fitted=again, notes=notes)
@@ -304,7 +304,7 @@ def select_head(
 def _fitted(head: Any, rows: Rows, **more: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)  # a value that cannot be solved loses on its own
-        return head.fit(rows.Z, rows.y, concept=rows.concept, **rows.together(), **more)
+        return head.fit(rows.Z, rows.y, concept=rows.concept, **rows.cluster_kwargs(), **more)
 
 
 def _path(head: Any, penalties: Sequence[float], rows: Rows) -> dict[float, Any]:
@@ -314,7 +314,7 @@ def _path(head: Any, penalties: Sequence[float], rows: Rows) -> dict[float, Any]
     return dict(zip(penalties, fitted, strict=True))
 
 
-def _without_say(train: Rows, group: IntArray, aside: BoolArray) -> tuple[str, ...]:
+def _notes_on_missing_groups(train: Rows, group: IntArray, aside: BoolArray) -> tuple[str, ...]:
     """Sentences about groups of the training rows that have no rows among those set aside."""
     unheard = np.setdiff1d(group[group >= 0], group[aside])
     rows, notes = np.bincount(group[group >= 0], minlength=1), []
@@ -410,8 +410,8 @@ def select_orthogonality(
 
 
 def _fit(jse: JSE, train: Rows, validation: Rows | None) -> None:
-    held_out = {} if validation is None else {**validation.held_out(), **validation.together("_val")}
-    jse.fit(train.Z, train.y, concept=train.concept, **train.together(), **held_out)
+    held_out = {} if validation is None else {**validation.held_out(), **validation.cluster_kwargs("_val")}
+    jse.fit(train.Z, train.y, concept=train.concept, **train.cluster_kwargs(), **held_out)
 
 
 def group_loss(head: Any, rows: Rows) -> float:
@@ -424,13 +424,13 @@ def group_loss(head: Any, rows: Rows) -> float:
     return _mean_over_groups(losses, group[known])
 
 
-def tempered_loss(head: Any, rows: Rows) -> float:
+def temperature_scaled_loss(head: Any, rows: Rows) -> float:
     """`group_loss` with the logits times a factor t ≥ 0, the one for which it is least on these rows.
 
     That loss is convex in t. It is log K for K classes where no factor is better than 0, and 0 where every row is
     right by a margin.
     """
-    behind, group = _behind(head, rows)
+    behind, group = _logit_differences(head, rows)
     share = (1.0 / np.bincount(group))[group] / (group.max() + 1)
 
     def slope(t: float) -> float:
@@ -447,14 +447,14 @@ def tempered_loss(head: Any, rows: Rows) -> float:
     return _mean_over_groups(logsumexp(factor * behind, axis=1), group)
 
 
-def _rank(head: Any, rows: Rows) -> tuple[float, float, float]:
+def _ranking_key(head: Any, rows: Rows) -> tuple[float, float, float]:
     """What `choose_layer` keeps the least of."""
-    behind, group = _behind(head, rows)
+    behind, group = _logit_differences(head, rows)
     wrong = _mean_over_groups((behind.max(axis=1) > 0).astype(np.float64), group)
-    return round(tempered_loss(head, rows), DECIMALS), round(wrong, DECIMALS), group_loss(head, rows)
+    return round(temperature_scaled_loss(head, rows), DECIMALS), round(wrong, DECIMALS), group_loss(head, rows)
 
 
-def _behind(head: Any, rows: Rows) -> tuple[FloatArray, IntArray]:
+def _logit_differences(head: Any, rows: Rows) -> tuple[FloatArray, IntArray]:
     """By how much the logit of each row's own class lies behind those of all, (n, K), and groups, of rows in one."""
     group = rows.group
     known = group >= 0

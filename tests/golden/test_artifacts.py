@@ -9,7 +9,7 @@ from sklearn.base import clone
 
 from tests.golden.master import differences, plain
 from unspur import load
-from unspur.options import nested
+from unspur.options import from_flat_parameters
 
 HERE = Path(__file__).parent / "artifacts"
 EXPECTED = json.loads((HERE / "expected.json").read_text())
@@ -37,7 +37,9 @@ def test_it_transforms_and_tells_as_it_did(name):
 def test_its_parameters_are_those_it_had(name, tmp_path):
     remover = load(HERE / f"{name}.safetensors")
     found = remover.get_params()
-    wanted = nested(type(remover).__name__, EXPECTED[name]["parameters"])  # names of then, in the objects of now
+    wanted = from_flat_parameters(
+        type(remover).__name__, EXPECTED[name]["parameters"]
+    )  # names of then, in the objects of now
     assert {key: found[key] for key in wanted} == wanted
     assert clone(remover).get_params() == found
     remover.save(tmp_path / "again.safetensors")

@@ -20,7 +20,7 @@ from tests.rows.contract import D, N, RowSourceContract
 from unspur import DFR, ERM, INLP, JSE, JTT, LEACE, RLACE, SAL, SGD, SPLINCE, SUBG, GroupDRO, GroupWeighted
 from unspur.datasets import make_toy
 from unspur.exceptions import ClusterLostError, InputError, LabelError, NotFiniteError
-from unspur.removers import base, memory
+from unspur.removers import base, seen_rows
 from unspur.rows import Columns, MemoryRows, rows_of
 from unspur.rows import dask as on_dask
 from unspur.rows.dask import DaskRows
@@ -505,7 +505,7 @@ def test_columns_travel_at_two_bytes_a_row():
 @pytest.mark.usefixtures("here")
 def test_of_too_many_rows_only_the_fingerprint_is_kept(monkeypatch):
     whole = LEACE().fit(TOY.Z, concept=TOY.concept)
-    monkeypatch.setattr(memory, "MOST_HASHES", 100)
+    monkeypatch.setattr(seen_rows, "MOST_HASHES", 100)
     many = LEACE().fit(chunked(TOY.Z), concept=TOY.concept)
     assert many._training_rows is None
     assert many.training_hash_ == whole.training_hash_

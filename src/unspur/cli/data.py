@@ -297,11 +297,11 @@ def _first_copies(z: Array, group: IntArray) -> IntArray | None:
     import numpy as np
 
     from unspur.certificate import row_hashes
-    from unspur.clusters import copies, measured_on_a_scale
+    from unspur.clusters import copies, has_continuous_columns
     from unspur.compare import FIRST
 
     code = copies(row_hashes(z), [group])
-    if code is None or not measured_on_a_scale(z[:FIRST]):
+    if code is None or not has_continuous_columns(z[:FIRST]):
         return None
     first = np.unique(code, return_index=True)[1]
     say(

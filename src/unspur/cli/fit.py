@@ -272,8 +272,8 @@ def fit_jse(
             validation_rows = None if validation is None else _with_known_concepts(validation)
             jse, losses = select_orthogonality(jse, _with_known_concepts(train), validation_rows, seed)
         else:
-            held_out = {} if validation is None else {**validation.held_out(), **validation.together("_val")}
-            jse.fit(train.Z, train.y, concept=train.concept, **train.together(), **held_out)
+            held_out = {} if validation is None else {**validation.held_out(), **validation.cluster_kwargs("_val")}
+            jse.fit(train.Z, train.y, concept=train.concept, **train.cluster_kwargs(), **held_out)
     jse.trace_ = jse.trace_.renamed(main)
     return jse, losses
 

@@ -81,7 +81,7 @@ class DFR(Head):
         whitening = whitening_of(held_out.source(), held_out.weighting(balanced=True), self.weight_decay)
         draws: list[LinearModel] = []
         for _ in range(self.n_draws):
-            draw = held_out.only(held_out.equal_groups(rng))
+            draw = held_out.only(held_out.subsample_groups(rng))
             source, weighting = draw.source(), draw.weighting(balanced=False)
             start = draws[-1] if draws else None
             draws.append(

@@ -39,7 +39,7 @@ def head_data(
     validation set is, where it is passed.
     """
     train = {**train, "y": _one_column(train["y"], "y")}
-    rows = read_data(estimator, **train, missing=missing, needs_concept=needs_concept).counted()
+    rows = read_data(estimator, **train, missing=missing, needs_concept=needs_concept).with_labels()
     rows.require_classes("with a positive weight" + (" and a known concept" if needs_concept else ""))
     given = np.asarray(train["y"]).dtype
     classes = np.array(rows.main.classes, dtype=given if given.kind in "biufUO" else None)
@@ -50,7 +50,7 @@ def head_data(
         raise InputError("A validation set needs X_val, y_val and concept_val together.")
     validation = {**validation, "y": _one_column(validation["y"], "y_val")}
     held_out = read_data(estimator, **validation, missing=missing, like=rows, needs_concept=needs_concept)
-    return HeadData(rows, held_out.counted(), classes, known)
+    return HeadData(rows, held_out.with_labels(), classes, known)
 
 
 def _one_column(y: Any, name: str) -> Any:

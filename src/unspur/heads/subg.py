@@ -31,7 +31,7 @@ class SUBG(TrainedHead):
 
     def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
         train, held_out = (data.train, None) if SGD.of(self.solver) is None else self._held_out(data, rng)
-        self.drawn_ = train.equal_groups(rng)
+        self.drawn_ = train.subsample_groups(rng)
         subsample = train.only(self.drawn_)
         if held_out is None:
             return self._exact(subsample)

@@ -10,7 +10,7 @@ from typing import Any
 from unspur._reading import brief
 from unspur.exceptions import ArtifactError
 from unspur.io.artifact import Shapes, read_artifact
-from unspur.options import nested
+from unspur.options import from_flat_parameters
 from unspur.removers.base import Remover
 from unspur.removers.inlp import INLP
 from unspur.removers.jse import JSE
@@ -37,7 +37,7 @@ def load(path: str | PathLike[str]) -> Remover:
     arrays, metadata = read_artifact(path, check)
     method = _method(path, metadata)
     with _refused_in_words(path, method):
-        return REMOVERS[method](**nested(method, metadata["parameters"]))._restore(arrays, metadata)
+        return REMOVERS[method](**from_flat_parameters(method, metadata["parameters"]))._restore(arrays, metadata)
 
 
 def _method(path: str | PathLike[str], metadata: dict[str, Any]) -> str:

@@ -23,14 +23,14 @@ from unspur._typing import Array
 from unspur._validation import checked_z, in_numbers, require_finite
 from unspur._version import __version__
 from unspur.certificate import Certificate, certify, fingerprint, row_hashes
-from unspur.clusters import cluster_codes, copies, measured_on_a_scale
+from unspur.clusters import cluster_codes, copies, has_continuous_columns
 from unspur.exceptions import InputError, LabelError, NothingRemovedWarning, UsedRowsWarning
 from unspur.io import artifact
 from unspur.labels import class_label, label_columns
-from unspur.options import to_plain
+from unspur.options import to_json
 from unspur.removers.concepts import read_concepts
-from unspur.removers.memory import Memory, Sketch, equal_but_for_rounding, united
 from unspur.removers.saved import require_numbers, require_sound
+from unspur.removers.seen_rows import Memory, Sketch, equal_but_for_rounding, merged_fingerprints
 from unspur.rows import StoredRows, backend_of, to_host
 from unspur.solvers.outcome import one_warning
 from unspur.subspace import AffineMap, Subspace
@@ -46,12 +46,12 @@ ENOUGH = 10_000
 class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """Base of the removers: a fitted one holds `removal_` (AffineMap), `spurious_`, `main_` (Subspace) and `trace_`.
 
-    A subclass says with `story` what kind of `trace_` it leaves, and sets `classes_` and `concept_classes_`.
+    A subclass says with `trace_type` what kind of `trace_` it leaves, and sets `classes_` and `concept_classes_`.
     """
 
     # Arguments of `fit` are routed through pipelines and searches without asking the user to request each.
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"concept": True, "sample_weight": True}
-    story: ClassVar[type[Any]]
+    trace_type: ClassVar[type[Any]]
 
     removal_: AffineMap
     spurious_: Subspace
@@ -76,7 +76,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def _add_to_memory(self, hashes: Any, mark: str, sketches: tuple[Sketch, ...]) -> None:
         """Rows by their hashes (None: too many to keep), fingerprint and sketches, beside those kept before."""
         if hasattr(self, "_training_rows"):
-            mark, earlier = united(self.training_hash_, mark), self._training_rows
+            mark, earlier = merged_fingerprints(self.training_hash_, mark), self._training_rows
             hashes = None if earlier is None or hashes is None else np.concatenate([earlier, hashes])
             sketches = (*self.__dict__.get("_training_sketches", ()), *sketches)
         self._training_rows, self.training_hash_, self._training_sketches = hashes, mark, sketches
@@ -129,7 +129,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         together = None if clusters is None else cluster_codes(clusters, "clusters", len(z))
         columns = label_columns(concept, len(z), "concept")
         told = columns.values() if y is None else [y, *columns.values()]
-        if clusters is None and (found := copies(row_hashes(z), told)) is not None and measured_on_a_scale(z[:2000]):
+        if clusters is None and (found := copies(row_hashes(z), told)) is not None and has_continuous_columns(z[:2000]):
             together = found
             more = len(found) - int(found.max()) - 1
             notes = (
@@ -179,7 +179,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """In words, which of these rows the fit has seen, for certain or to within rounding; empty if none."""
         hashes, said = row_hashes(z), []
         known = self.__dict__.get("_training_rows")
-        by_chance = not measured_on_a_scale(z[:2000])  # rows of a few small numbers are equal without being the same
+        by_chance = not has_continuous_columns(z[:2000])  # rows of a few small numbers are equal without being the same
         if (known is None or by_chance) and fingerprint(hashes) == getattr(self, "training_hash_", None):
             return [f"{len(z):,} of the {len(z):,} rows measured were used in the fit"]
         for kept, of_fit, of_rows in (
@@ -267,7 +267,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
         """Write the fitted remover to one safetensors file (no pickle); `unspur.load` reads it back."""
         check_is_fitted(self, "removal_")
-        parameters = {name: to_plain(to_python(value)) for name, value in self.get_params(deep=False).items()}
+        parameters = {name: to_json(to_python(value)) for name, value in self.get_params(deep=False).items()}
         names = getattr(self, "feature_names_in_", None)
         metadata = {
             "method": type(self).__name__,
@@ -297,7 +297,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         require_numbers(arrays)
         self.removal_ = AffineMap(arrays["centre"], arrays["right"], arrays["left"], metadata["form"], arrays["offset"])
         self.spurious_, self.main_ = Subspace(arrays["spurious"]), Subspace(arrays["main"])
-        self.trace_ = self.story.from_dict(metadata["trace"])
+        self.trace_ = self.trace_type.from_dict(metadata["trace"])
         self.classes_, self.concept_classes_ = (_tuples(metadata[name]) for name in ("classes", "concept_classes"))
         self.n_features_in_ = self.removal_.ambient
         self.training_hash_ = str(metadata["training_hash"])

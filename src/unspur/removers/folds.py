@@ -47,7 +47,7 @@ class FoldedRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Splitting:
+class HeldOutSplitter:
     """How rows are held out without a validation set: `cv` folds in turn, a splitter's or given ones, or one share."""
 
     cv: Any
@@ -64,7 +64,7 @@ class Splitting:
         return not isinstance(self.cv, Real)
 
     @staticmethod
-    def lasting(cv: Any) -> Any:
+    def reusable_cv(cv: Any) -> Any:
         """`cv` so that it can be used for several concepts and classes: the splits of a generator are a list.
 
         None is five folds, as in scikit-learn.
@@ -126,8 +126,8 @@ class Splitting:
             raise InputError(f"cv: {type(self.cv).__name__} cannot split these rows: {error}{how}") from None
 
 
-def lay_out(
-    problem: Problem, splitting: Splitting, *, by_group: bool, smallest_group: int, needs_y: bool = True
+def assign_folds(
+    problem: Problem, splitting: HeldOutSplitter, *, by_group: bool, smallest_group: int, needs_y: bool = True
 ) -> FoldedRows:
     """Hold rows out, and check that every group can be estimated and tested.
 
@@ -173,7 +173,7 @@ def lay_out(
 
 
 def _folds(
-    splitting: Splitting, group: IntArray, present: BoolArray, clusters: IntArray | None, copies: bool
+    splitting: HeldOutSplitter, group: IntArray, present: BoolArray, clusters: IntArray | None, copies: bool
 ) -> IntArray:
     """Fold of each row; folds that were given and put rows of a cluster on both sides of a split are refused.
 

@@ -16,7 +16,7 @@ from unspur._typing import Array, FloatArray
 from unspur.criteria import SMALLEST_GROUP, DirectionTests
 from unspur.options import SGD
 from unspur.removers.base import Remover
-from unspur.removers.folds import FoldedRows, Problem, Splitting, lay_out
+from unspur.removers.folds import FoldedRows, HeldOutSplitter, Problem, assign_folds
 from unspur.removers.joint import EstimatedPair, Subspaces, Tracks
 from unspur.removers.multiclass import BinaryFit, FitData, fit_each_concept
 from unspur.removers.weight_decay import choose_weight_decay
@@ -68,7 +68,7 @@ class INLP(Remover):
     """
 
     __metadata_request__fit: ClassVar[dict[str, bool]] = REQUESTED
-    story = Trace
+    trace_type = Trace
     trace_: Trace | Traces
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012 — scikit-learn's protocol
@@ -136,7 +136,7 @@ class INLP(Remover):
             if not needs_y:  # nothing depends on the task
                 train["y"] = validation["y"] = None
             data = FitData.read(self, train, validation, needs_y=needs_y)
-            found = fit_each_concept(data, partial(self._fit_binary, Splitting.lasting(self.cv)))
+            found = fit_each_concept(data, partial(self._fit_binary, HeldOutSplitter.reusable_cv(self.cv)))
             self.spurious_, self.main_ = found.spurious, found.main
             self.removal_ = AffineMap.removing(found.spurious, found.centre)
             self.trace_ = found.traces[0] if len(found.traces) == 1 else Traces.of(found.traces)
@@ -154,9 +154,9 @@ class INLP(Remover):
         if main_only:
             return BinaryFit(Subspaces(nothing, nothing, (), ""), Trace((), "", 0.0, 0.0), np.zeros(nothing.ambient))
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1, size=4))
-        data = lay_out(
+        data = assign_folds(
             problem,
-            Splitting(cv, rng),
+            HeldOutSplitter(cv, rng),
             by_group=self.tests == "group",
             smallest_group=self.smallest_group,
             needs_y=problem.train.y is not None,

@@ -24,7 +24,7 @@ from unspur.criteria import SMALLEST_GROUP, DirectionTests, Role
 from unspur.exceptions import EmptySubspaceError, SearchLimitWarning, SlowFitWarning, TaskLostWarning
 from unspur.options import SGD, PaperVariant
 from unspur.removers.base import Remover
-from unspur.removers.folds import FoldedRows, Problem, Splitting, lay_out
+from unspur.removers.folds import FoldedRows, HeldOutSplitter, Problem, assign_folds
 from unspur.removers.frame import Frame
 from unspur.removers.joint import (
     EstimatedPair,
@@ -143,7 +143,7 @@ class JSE(Remover):
     """
 
     __metadata_request__fit: ClassVar[dict[str, bool]] = REQUESTED
-    story = Trace
+    trace_type = Trace
     trace_: Trace | Traces
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012 — scikit-learn's protocol
@@ -248,7 +248,7 @@ class JSE(Remover):
         with self._restore_on_failure():
             self._validate_params()
             data = FitData.read(self, train, validation, needs_y=True)
-            cv = Splitting.lasting(self.cv)
+            cv = HeldOutSplitter.reusable_cv(self.cv)
             frame = self._frame(data, cv) if self.orthogonality == "scores" else None
             found = fit_each_concept(data, partial(self._fit_binary, cv, frame))
             self.spurious_, self.main_, self.removal_ = self._removal(found, frame)
@@ -316,7 +316,7 @@ class JSE(Remover):
 
     def _lay_out(self, problem: Problem, cv: Any, rng: np.random.Generator) -> FoldedRows:
         by_group = self._variant.tests == "group"
-        return lay_out(problem, Splitting(cv, rng), by_group=by_group, smallest_group=self.smallest_group)
+        return assign_folds(problem, HeldOutSplitter(cv, rng), by_group=by_group, smallest_group=self.smallest_group)
 
     def _fit_binary(
         self, cv: Any, frame: Frame | None, problem: Problem, excluded: Subspace, main_only: bool

@@ -41,7 +41,7 @@ from unspur.removers.concepts import (
     read_concepts,
     require_another_label,
 )
-from unspur.removers.memory import remembered
+from unspur.removers.seen_rows import remember_rows
 from unspur.rows import Columns, RowSource, backend_of, persisted, rows_of, to_host
 from unspur.solvers.statistics import Covariances, keeps_digits
 
@@ -80,7 +80,7 @@ def _readable(y: Array | None, n_rows: int) -> ClassLabel | None:
 class ClosedFormRemover(Remover):
     """What the closed forms share; see :class:`LEACE`, :class:`SAL` and :class:`SPLINCE`."""
 
-    story = ClosedFormTrace
+    trace_type = ClosedFormTrace
     trace_: ClosedFormTrace
     _said: tuple[str, ...] = ()  # what the fit had to say of the labels
     _form: ClassVar[Form]
@@ -154,7 +154,7 @@ class ClosedFormRemover(Remover):
         self.classes_ = () if main is None else main.classes
         self.concept_classes_ = concepts.classes[0] if len(concepts.classes) == 1 else concepts.classes
         require_finite(self, z)
-        self._add_to_memory(*remembered(z))
+        self._add_to_memory(*remember_rows(z))
         return rows_of(z, columns), len(concepts.columns)
 
     @property

@@ -11,12 +11,12 @@ import numpy as np
 
 from unspur._data import LabelledData, first_rows, read_data
 from unspur._typing import FloatArray
-from unspur.clusters import measured_on_a_scale, shared_clusters
+from unspur.clusters import has_continuous_columns, shared_clusters
 from unspur.exceptions import ClusterWarning, InputError, UsedRowsWarning
 from unspur.labels import ClassLabel
 from unspur.removers.folds import Problem
 from unspur.removers.joint import Subspaces
-from unspur.removers.memory import Memory, remembered
+from unspur.removers.seen_rows import Memory, remember_rows
 from unspur.subspace import Subspace
 from unspur.trace import Step, Trace
 
@@ -40,22 +40,22 @@ class FitData:
         """
         missing = estimator.missing_concept
         data = read_data(estimator, **train, missing=missing, needs_y=needs_y)
-        memory = remembered(data.X)
+        memory = remember_rows(data.X)
         hashes = memory[0]
         if all(given is None for given in validation.values()):
-            return cls(data.with_copies(hashes), None, memory)
+            return cls(data.with_duplicate_clusters(hashes), None, memory)
         _require_other_clusters(train["clusters"], validation["clusters"])
         if any(validation[name] is None for name in (("X", "y", "concept") if needs_y else ("X", "concept"))):
             raise InputError("A validation set needs X_val, y_val and concept_val together.")
         if data.y is None:
             validation = {**validation, "y": None}
         held_out = read_data(estimator, **validation, missing=missing, like=data, needs_y=needs_y)
-        kept = remembered(held_out.X)
+        kept = remember_rows(held_out.X)
         used = 0
         if hashes is not None and kept[0] is not None:
             used = int(np.isin(kept[0], hashes).sum())
-            used = used if used and measured_on_a_scale(first_rows(held_out.X)) else 0
-            held_out = held_out.with_copies(kept[0])
+            used = used if used and has_continuous_columns(first_rows(held_out.X)) else 0
+            held_out = held_out.with_duplicate_clusters(kept[0])
         return cls(data, held_out, memory, kept, used)
 
     @property
@@ -130,8 +130,8 @@ def problems(data: FitData) -> list[tuple[ClassLabel, Problem]]:
     labels = [one for label in data.train.concepts for one in label.binary()]
     found = []
     for k, label in enumerate(labels):
-        train = data.train.counted(concept=label)
-        validation = None if data.validation is None else data.validation.counted(concept=held_out[k])
+        train = data.train.with_labels(concept=label)
+        validation = None if data.validation is None else data.validation.with_labels(concept=held_out[k])
         found.append((label, Problem(train, validation, label.full_name if len(labels) > 1 else "")))
     return found
 
@@ -146,9 +146,9 @@ def _of_class(problem: Problem, k: int) -> Problem:
     """The problem with one class of the main label against the rest."""
     label, validation = problem.train.main.binary()[k], problem.validation
     if validation is not None:
-        validation = validation.counted(y=validation.main.binary()[k])
+        validation = validation.with_labels(y=validation.main.binary()[k])
     title = f"{problem.title}: {label.full_name}" if problem.title else label.full_name
-    return Problem(problem.train.counted(y=label), validation, title)
+    return Problem(problem.train.with_labels(y=label), validation, title)
 
 
 def fit_each_concept(data: FitData, fit_binary: FitBinary) -> ConceptFits:

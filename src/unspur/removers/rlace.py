@@ -108,7 +108,7 @@ class RLACE(ClosedFormRemover):
     """
 
     _form = "sal"
-    story = MinimaxTrace  # type: ignore[assignment]
+    trace_type = MinimaxTrace  # type: ignore[assignment]
     trace_: MinimaxTrace  # type: ignore[assignment]
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012 — scikit-learn's protocol

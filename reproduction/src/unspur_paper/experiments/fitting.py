@@ -16,7 +16,7 @@ from unspur._typing import FloatArray, IntArray
 from unspur.compare import fit_remover
 from unspur.exceptions import InputError, TaskLostWarning
 from unspur.heads import HEADS
-from unspur.options import nested
+from unspur.options import from_flat_parameters
 from unspur.selection import Rows
 
 #: Classes only: variants are options in a spec.
@@ -101,7 +101,7 @@ def estimator(kinds: Mapping[str, Any], named: Mapping[str, Any], rng: np.random
     # TOML has no null.
     options = {key: None if value == "null" else value for key, value in named.items() if key != "name"}
     try:
-        made = kinds[named["name"]](**nested(named["name"], options))
+        made = kinds[named["name"]](**from_flat_parameters(named["name"], options))
     except (TypeError, InvalidParameterError) as error:
         raise InputError(f"{named['name']} cannot be made from the options {options}: {error}.") from error
     parameters = made.get_params()

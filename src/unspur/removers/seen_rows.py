@@ -86,7 +86,7 @@ class Sketch:
 Memory: TypeAlias = tuple[Any, str, tuple[Sketch, ...]]
 
 
-def remembered(z: Array) -> Memory:
+def remember_rows(z: Array) -> Memory:
     """Hash of each row, the fingerprint of all, and their sketch.
 
     Of a Dask array there is no sketch, and no hashes if it is too long to bring them here.
@@ -102,7 +102,7 @@ def remembered(z: Array) -> Memory:
         from unspur.rows.dask import per_chunk
 
         if len(z) > MOST_HASHES:
-            return None, functools.reduce(united, per_chunk(z, _fingerprint)), ()
+            return None, functools.reduce(merged_fingerprints, per_chunk(z, _fingerprint)), ()
         hashes, sketch = np.concatenate(per_chunk(z, row_hashes)), None
     return hashes, fingerprint(hashes), () if sketch is None else (sketch,)
 
@@ -117,7 +117,7 @@ def _fingerprint(z: Array) -> str:
     return fingerprint(row_hashes(z))
 
 
-def united(one: str, other: str) -> str:
+def merged_fingerprints(one: str, other: str) -> str:
     """The fingerprint of two sets of rows together, from theirs."""
     counts, sums = zip(*(mark.split("-") for mark in (one, other)), strict=True)
     return f"{sum(map(int, counts))}-{sum(int(text, 16) for text in sums) % 2**64:016x}"
