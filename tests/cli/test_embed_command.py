@@ -206,7 +206,7 @@ def test_misuse_is_explained(tmp_path, monkeypatch, arguments, message):
 
 
 def test_without_packages_that_bring_datasets_it_says_where_they_are(tmp_path, monkeypatch):
-    monkeypatch.setattr("unspur.embed.sources._points", lambda _: {})
+    monkeypatch.setattr("unspur.embed.registry._points", lambda _: {})
     said = unspur("embed", "celeba", "--encoder", "grey-50", "--output", tmp_path / "store", code=2)
     assert "There is no source 'celeba'. Give a .csv file, or a published dataset (none is installed" in said
     assert "pip install -e reproduction" in said

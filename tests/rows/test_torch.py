@@ -592,7 +592,7 @@ class TestArraysOfOtherLibraries:
     @pytest.fixture(params=DEVICES)
     def foreign(self, request, monkeypatch):
         """Makes them, on a GPU or on the host, which then passes for one."""
-        monkeypatch.setattr(_arrays, "CUDA", int(torch.zeros(1, device=request.param).__dlpack_device__()[0]))
+        monkeypatch.setattr(_arrays, "DLPACK_CUDA", int(torch.zeros(1, device=request.param).__dlpack_device__()[0]))
         return lambda values: Foreign(torch.tensor(values, device=request.param))
 
     def test_rows_labels_and_results_stay_with_their_library(self, foreign):

@@ -107,7 +107,7 @@ def test_a_report_of_a_dataset_says_what_to_install_where_nothing_can_read_it(bi
     unspur("embed", "waterbirds", "--root", birds, "--encoder", "grey-50", "--output", store)
     command = ["report", store, "--main", "y", "--concept", "background", "--show", "waterbirds"]
     assert "--show waterbirds needs --root" in unspur(*command, code=2)
-    monkeypatch.setattr("unspur.embed.sources._points", lambda _: {})
+    monkeypatch.setattr("unspur.embed.registry._points", lambda _: {})
     said = " ".join(unspur(*command, code=2).split())
     assert f"{store} was made of waterbirds, which no installed package can read" in said
     assert "pip install -e reproduction" in said

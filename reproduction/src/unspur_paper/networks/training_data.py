@@ -62,8 +62,9 @@ def _binary(examples: Examples, name: str) -> Array:
     column = np.asarray(label_of(examples, name))
     label = class_label(column, name, len(examples), missing="" if column.dtype.kind == "U" else None)
     if len(label.classes) > 2:
+        shown = ", ".join(str(value) for value in label.classes[:6]) + (", …" if len(label.classes) > 6 else "")
         raise InputError(
-            f"{name} has {len(label.classes)} classes; a network is trained for two. Merge or select classes "
+            f"{name} has {len(label.classes)} classes ({shown}); a network is trained for two. Merge or select classes "
             "so that two are left."
         )
     if not label.present.all():

@@ -69,7 +69,7 @@ class Role:
     total: int
 
     @property
-    def with_labels(self) -> str:
+    def counted(self) -> str:
         """How many of them the page has, where that is not all: "the first 6 of 11 spurious directions"."""
         here = len(self.first) + len(self.rest)
         return (
