@@ -194,4 +194,4 @@ def test_stopping_early_warns(exact, toy):
 
 
 def test_there_is_no_method_outside_this_suite():
-    assert {type(head).__name__ for head in HEADS} == set(heads.__all__) - {"Head"}
+    assert {type(head).__name__ for head in HEADS} == set(heads.HEADS) == set(heads.__all__) - {"HEADS", "Head"}

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -185,7 +186,7 @@ for round in range(15):
 
 
 def test_two_processes_may_write_the_same_records(tmp_path):
-    root = os.path.dirname(__file__).removesuffix("/tests/lab/experiments")
+    root = Path(__file__).parents[3]
     command = [sys.executable, "-c", WRITER, str(tmp_path)]
     writers = [subprocess.Popen(command, cwd=root, stderr=subprocess.PIPE) for _ in range(2)]
     store, seen = RecordStore(tmp_path), 0
