@@ -64,7 +64,12 @@ _SHARED_DOCS = {
 
 
 class Head(ClassifierMixin, BaseEstimator):
-    """Base of the last layers: linear logits ``x coefᵀ + intercept`` for a main label of two or more classes."""
+    """Base of the last layers: linear logits ``x coefᵀ + intercept`` for a main label of two or more classes.
+
+    A subclass implements `_train`. Its `__init__` sets the parameters of `_parameter_constraints`; `TrainedHead` has one,
+    and SGD. A head that can be compared needs no more than its line in ``heads/__init__.py``; a grid of its own goes to
+    `unspur.selection.GRIDS`.
+    """
 
     # Arguments of `fit` are routed through pipelines and searches without asking the user to request each.
     # Validation rows are not requested: a pipeline passes them on as they are, past the remover before the head, and a
@@ -74,6 +79,8 @@ class Head(ClassifierMixin, BaseEstimator):
         "concept": True, "sample_weight": True, "clusters": True,
         "X_val": False, "y_val": False, "concept_val": False, "sample_weight_val": False,
     }  # fmt: skip
+    #: Whether training rows need a concept. If not, their groups are the classes of y. A concept of validation rows is
+    #: read where it is passed.
     _needs_concept: ClassVar[bool] = True
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -165,7 +172,11 @@ class Head(ClassifierMixin, BaseEstimator):
 
     @abstractmethod
     def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
-        """The method itself."""
+        """Train on `data.train` (and `data.validation`, if rows were passed) and return the model.
+
+        `LabelledData` has what methods need: groups and their weights (`group`, `totals`, `weighting`), a held-out
+        share (`split`), groups of equal size (`subsample_groups`). `_exact` solves a weighted logistic regression.
+        """
 
     def _exact(self, rows: LabelledData, *, balanced: bool = False) -> LinearModel:
         """Weighted logistic regression, solved."""

@@ -44,9 +44,21 @@ ENOUGH = 10_000
 
 
 class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    """Base of the removers: a fitted one holds `removal_` (AffineMap), `spurious_`, `main_` (Subspace) and `trace_`.
+    """Base of the removers, with `transform`, `certificate`, `save` and what they need.
 
-    A subclass says with `trace_type` what kind of `trace_` it leaves, and sets `classes_` and `concept_classes_`.
+    A subclass implements ``fit(X, y=None, *, concept, sample_weight=None)``, inside of ``self._restore_on_failure()``:
+
+    - check parameters (`_validate_params`) and rows (`unspur._data.read_data`, or `checked_z` and `require_finite`);
+    - set `removal_` (AffineMap), `spurious_` and `main_` (Subspace). The basis of `spurious_` spans a factor of the
+      map, which loading a saved remover checks;
+    - set `trace_`, an instance of the class attribute `trace_type`, which has `stopped`, `to_dict`, `from_dict` and
+      prints as a table;
+    - set `classes_` (of y, or empty) and `concept_classes_` (of one concept, or a tuple for each of several);
+    - call ``self._remember(remember_rows(X))``, so that certificates notice rows of the fit;
+    - call `warn_if_nothing_removed`.
+
+    Closed forms derive from `ClosedFormRemover` (leace.py), and methods that test directions use `FitData` and
+    `fit_each_concept` (multiclass.py), as `JSE` and `INLP` do.
     """
 
     # Arguments of `fit` are routed through pipelines and searches without asking the user to request each.

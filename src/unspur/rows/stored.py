@@ -232,6 +232,9 @@ class StoredRows(ABC):
     feature_names : one name per feature where the files have them, else None.
     column_names : what :meth:`column` can read.
     budget : how memory is divided.
+
+    A subclass sets these attributes, asks ``budget.require_enough``, then calls ``super().__init__``; open files are
+    dropped in ``__getstate__``, so that rows can be pickled.
     """
 
     ndim = 2
