@@ -66,8 +66,8 @@ _SHARED_DOCS = {
 class Head(ClassifierMixin, BaseEstimator):
     """Base of the last layers: linear logits ``x coefᵀ + intercept`` for a main label of two or more classes.
 
-    A subclass implements `_train`. Its `__init__` sets the parameters of `_parameter_constraints`; that of `TrainedHead`
-    does, with SGD. To be compared, a head needs its line in ``heads/__init__.py``. A grid of its own goes to
+    A subclass implements `_train`. Its `__init__` sets the parameters of `_parameter_constraints`, as that of
+    `TrainedHead` does. To be compared, a head needs its line in ``heads/__init__.py``. A grid of its own goes to
     `unspur.selection.GRIDS`.
     """
 
