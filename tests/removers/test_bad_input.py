@@ -302,3 +302,9 @@ def test_unfitted_and_wrong_width_transforms_are_refused(toy):
         JSE().transform(toy.Z)
     with pytest.raises(ValueError, match="6 features"):
         fit(toy).transform(toy.Z[:, :4])
+
+
+def test_no_folds_at_all_are_refused_with_what_to_pass():
+    toy = make_toy(200, random_state=0)
+    with pytest.raises(InputError, match=r"Pass cv=0\.2 for that, or cv=5"):
+        JSE(cv=None).fit(toy.Z, toy.y, concept=toy.concept)

@@ -65,11 +65,12 @@ class HeldOutSplitter:
 
     @staticmethod
     def reusable_cv(cv: Any) -> Any:
-        """`cv` so that it can be used for several concepts and classes: the splits of a generator are a list.
-
-        None is five folds, as in scikit-learn.
-        """
-        cv = 5 if cv is None else cv
+        """`cv` so that it can be used for several concepts and classes: the splits of a generator are a list."""
+        if cv is None:
+            raise InputError(
+                "cv=None held out one fifth of each group, and is not taken any more. Pass cv=0.2 for that, or cv=5 "
+                "for five folds."
+            )
         return cv if isinstance(cv, Real) or hasattr(cv, "split") else list(cv)
 
     def folds(self, group: IntArray, present: BoolArray, clusters: IntArray | None = None) -> IntArray:
