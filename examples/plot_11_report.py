@@ -43,7 +43,7 @@ print(f"{page.name}: {page.stat().st_size / 1e6:.2f} MB")
 # %%
 # The same findings as figures for a paper
 # ----------------------------------------
-# :func:`unspur.report.find` returns what the page shows, as plain values. The functions in
+# :func:`unspur.report.measure` returns what the page shows, as plain values. The functions in
 # ``unspur.report.figures`` draw them, in colours that are the same everywhere.
 
 findings = measure(jse, rows, judged, **options)

@@ -14,7 +14,7 @@ from sphinx.roles import XRefRole
 
 FIELDS = {"Parameters", "Attributes", "Other Parameters"}
 #: What removers and their base class say to each other.
-NOT_FOR_USERS = {"story", "warn_if_nothing_removed"}
+NOT_FOR_USERS = {"trace_type", "warn_if_nothing_removed"}
 FIELD = re.compile(r"^(?P<name>[\w*][\w*, ]*?) : (?P<text>.+)$")
 
 
