@@ -122,9 +122,12 @@ def main() -> None:
     rng = np.random.default_rng(1)
     columns = Columns.of(y, concept, None, rng.integers(1, 6, n))
     loss = LogisticLosses(
-        rng.standard_normal((t, 2, d)) / d**0.5, np.zeros((t, 2)), np.array([CONCEPT, MAIN]),
-        rng.uniform(0.5, 1.0, (t, 24)) / n, np.zeros(d),
-    )  # fmt: skip
+        rng.standard_normal((t, 2, d)) / d**0.5,
+        np.zeros((t, 2)),
+        np.array([CONCEPT, MAIN]),
+        rng.uniform(0.5, 1.0, (t, 24)) / n,
+        np.zeros(d),
+    )
     here = MemoryRows(z, columns)
     expected = here.sum(loss)
     memory = best_ms(lambda: here.sum(loss), given.repeats)
@@ -150,20 +153,22 @@ def main() -> None:
             took = time.perf_counter() - start
             by_workers = sum(sum(end.values()) - sum(before[1][who].values()) for who, end in after[1].items())
             held = [len(who) for key, who in client.who_has().items() if who and "_unpacked" not in str(key)]
-            lines.append({
-                "chunks": chunks,
-                "chunk_mb": z.nbytes / chunks / 1e6,
-                "tasks": tasks / given.repeats,
-                "client_kb": (after[0]["client"] - before[0]["client"]) / given.repeats / 1e3,
-                "scheduler_kb": (after[0]["other"] - before[0]["other"]) / given.repeats / 1e3,
-                "workers_kb": by_workers / given.repeats / 1e3,
-                "ms": best_ms(lambda rows=rows: rows.sum(loss), given.repeats),
-                "mean_ms": 1e3 * took / given.repeats,
-                "empty_ms": empty,
-                "memory_ms": memory,
-                "difference": float(np.abs(found - expected).max() / np.abs(expected).max()),
-                "copies": float(np.mean(held)),
-            })  # fmt: skip
+            lines.append(
+                {
+                    "chunks": chunks,
+                    "chunk_mb": z.nbytes / chunks / 1e6,
+                    "tasks": tasks / given.repeats,
+                    "client_kb": (after[0]["client"] - before[0]["client"]) / given.repeats / 1e3,
+                    "scheduler_kb": (after[0]["other"] - before[0]["other"]) / given.repeats / 1e3,
+                    "workers_kb": by_workers / given.repeats / 1e3,
+                    "ms": best_ms(lambda rows=rows: rows.sum(loss), given.repeats),
+                    "mean_ms": 1e3 * took / given.repeats,
+                    "empty_ms": empty,
+                    "memory_ms": memory,
+                    "difference": float(np.abs(found - expected).max() / np.abs(expected).max()),
+                    "copies": float(np.mean(held)),
+                }
+            )
             del rows
         fits = whole_fits(path, z, y, concept, given.chunks[len(given.chunks) // 2]) if given.fit else []
     report(given, lines, fits)
@@ -206,8 +211,10 @@ def report(given: argparse.Namespace, lines: list[dict[str, Any]], fits: list[di
         f"{given.rows:,} × {given.features} {given.dtype}, {given.weightings} weightings × 2 labels, {given.workers} workers "
         f"of one thread; in memory {lines[0]['memory_ms']:.0f} ms an evaluation\n"
     )
-    print("| chunks | MB each | tasks | client sends | scheduler sends | workers send | ms | of it Dask | difference "
-          "| copies |")  # fmt: skip
+    print(
+        "| chunks | MB each | tasks | client sends | scheduler sends | workers send | ms | of it Dask | difference "
+        "| copies |"
+    )
     print("| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     for line in lines:
         print(
@@ -216,8 +223,10 @@ def report(given: argparse.Namespace, lines: list[dict[str, Any]], fits: list[di
             f"| {line['difference']:.1e} | {line['copies']:.2f} |"
         )
     for fit in fits:
-        print(f"\n{fit['method']}, {fit['chunks']} chunks: {fit['memory_s']:.1f} s in memory, {fit['dask_s']:.1f} s on "
-              f"the cluster, difference {fit['difference']:.1e}; visits {fit['dask_visits']}")  # fmt: skip
+        print(
+            f"\n{fit['method']}, {fit['chunks']} chunks: {fit['memory_s']:.1f} s in memory, {fit['dask_s']:.1f} s on "
+            f"the cluster, difference {fit['difference']:.1e}; visits {fit['dask_visits']}"
+        )
     if given.output:
         settings = {name: value for name, value in vars(given).items() if name != "output"}
         given.output.write_text(json.dumps({"settings": settings, "evaluations": lines, "fits": fits}, indent=2) + "\n")

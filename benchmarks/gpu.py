@@ -108,9 +108,12 @@ def made_up(n: int, d: int, device: torch.device, dtype: torch.dtype, seed: int 
 def losses(d: int, t: int, cells: int, n: int) -> LogisticLosses:
     rng = np.random.default_rng(0)
     return LogisticLosses(
-        rng.standard_normal((t, 2, d)) / np.sqrt(d), rng.standard_normal((t, 2)), np.array([0, 1]),
-        rng.uniform(0.5, 1.5, (t, cells)) / n, 0.1 * rng.standard_normal(d),
-    )  # fmt: skip
+        rng.standard_normal((t, 2, d)) / np.sqrt(d),
+        rng.standard_normal((t, 2)),
+        np.array([0, 1]),
+        rng.uniform(0.5, 1.5, (t, cells)) / n,
+        0.1 * rng.standard_normal(d),
+    )
 
 
 def rows_and_block(z: torch.Tensor, y: torch.Tensor, concept: torch.Tensor) -> tuple[TorchRows, Block]:

@@ -99,9 +99,12 @@ def write_parquet(folder: Path, n: int, d: int) -> None:
         lists = pa.FixedSizeListArray.from_arrays(pa.array(z.reshape(-1)), d)
         table = pa.table({"y": y[rows], "concept": concept[rows], "embedding": lists})
         parquet.write_table(
-            table, folder / f"part-{number:04}.parquet", row_group_size=per_file, use_dictionary=["y", "concept"],
+            table,
+            folder / f"part-{number:04}.parquet",
+            row_group_size=per_file,
+            use_dictionary=["y", "concept"],
             write_page_checksum=True,
-        )  # fmt: skip
+        )
         waiting.clear()
 
     number = 0
@@ -129,11 +132,19 @@ def fit_files(kind: str, path: str, memory: str) -> dict[str, Any]:
         jse = JSE(max_spurious=1, max_main=1, cv=0.2, random_state=0).fit(z, y, concept=concept)
     n, d = z.shape
     return {
-        "rows": kind, "n": n, "d": d, "size_of_Z": n * d * 4, "budget": None if kind == "memmap" else memory,
-        "anonymous_before": peak.before, "anonymous_peak": peak.most, "seconds": time.perf_counter() - start,
-        "seconds_to_open_and_check": opened, "passes": getattr(z, "_passes", None),
-        "spurious": jse.spurious_.dim, "main": jse.main_.dim,
-    }  # fmt: skip
+        "rows": kind,
+        "n": n,
+        "d": d,
+        "size_of_Z": n * d * 4,
+        "budget": None if kind == "memmap" else memory,
+        "anonymous_before": peak.before,
+        "anonymous_peak": peak.most,
+        "seconds": time.perf_counter() - start,
+        "seconds_to_open_and_check": opened,
+        "passes": getattr(z, "_passes", None),
+        "spurious": jse.spurious_.dim,
+        "main": jse.main_.dim,
+    }
 
 
 def fit_memory(n: int, d: int) -> dict[str, Any]:
@@ -155,11 +166,19 @@ def fit_memory(n: int, d: int) -> dict[str, Any]:
     allocated = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return {
-        "rows": "array", "n": n, "d": d, "size_of_Z": z.nbytes, "allocated_peak": allocated,
-        "share_of_Z": allocated / z.nbytes, "anonymous_before": peak.before, "anonymous_peak": peak.most,
-        "anonymous_share_of_Z": (peak.most - peak.before) / z.nbytes, "seconds": spent,
-        "spurious": jse.spurious_.dim, "main": jse.main_.dim,
-    }  # fmt: skip
+        "rows": "array",
+        "n": n,
+        "d": d,
+        "size_of_Z": z.nbytes,
+        "allocated_peak": allocated,
+        "share_of_Z": allocated / z.nbytes,
+        "anonymous_before": peak.before,
+        "anonymous_peak": peak.most,
+        "anonymous_share_of_Z": (peak.most - peak.before) / z.nbytes,
+        "seconds": spent,
+        "spurious": jse.spurious_.dim,
+        "main": jse.main_.dim,
+    }
 
 
 def in_new_process(*arguments: str) -> dict[str, Any]:

@@ -21,8 +21,10 @@ def main() -> None:
     shot = f"--screenshot={options.picture.resolve()}"
     subprocess.run(
         [browser, *OPTIONS, shot, f"--window-size={options.size}", options.page.resolve().as_uri()],
-        check=True, capture_output=True, timeout=120,
-    )  # fmt: skip
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
     print(options.picture)
 
 

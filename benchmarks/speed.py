@@ -129,12 +129,22 @@ def birds(given: argparse.Namespace) -> dict[str, Any]:
                     lambda jse=jse, s=sample, b=beside: jse.fit(s.Z, s.y, concept=s.concept, **b), given.repeats
                 )
                 pairs = sum(step.inner > 0 for step in jse.trace_)
-                fits.append({
-                    "draw": run, "balance": balance, "judged": judged, "seconds": spent, "pairs": pairs,
-                    "evaluations": sum(step.evaluations for step in jse.trace_ if step.inner > 0),
-                    "tried": len(jse.trace_.weight_decay_scores), "weight_decay": jse.trace_.weight_decay,
-                    "n": len(sample.Z), "d": sample.Z.shape[1], "spurious": jse.spurious_.dim, "main": jse.main_.dim,
-                })  # fmt: skip
+                fits.append(
+                    {
+                        "draw": run,
+                        "balance": balance,
+                        "judged": judged,
+                        "seconds": spent,
+                        "pairs": pairs,
+                        "evaluations": sum(step.evaluations for step in jse.trace_ if step.inner > 0),
+                        "tried": len(jse.trace_.weight_decay_scores),
+                        "weight_decay": jse.trace_.weight_decay,
+                        "n": len(sample.Z),
+                        "d": sample.Z.shape[1],
+                        "spurious": jse.spurious_.dim,
+                        "main": jse.main_.dim,
+                    }
+                )
                 print(fits[-1], flush=True)
     return {"fits": fits}
 

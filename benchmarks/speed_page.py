@@ -46,8 +46,11 @@ def table(header: str, lines: list[list[str]]) -> list[str]:
     """A table of numbers; the first column, and those whose name begins with "<", are words."""
     names = [name.strip() for name in header.split("|")]
     rule = "|".join(" --- " if not k or name.startswith("<") else " ---: " for k, name in enumerate(names))
-    return ["| " + " | ".join(name.removeprefix("<") for name in names) + " |", f"|{rule}|",
-            *("| " + " | ".join(line) + " |" for line in lines)]  # fmt: skip
+    return [
+        "| " + " | ".join(name.removeprefix("<") for name in names) + " |",
+        f"|{rule}|",
+        *("| " + " | ".join(line) + " |" for line in lines),
+    ]
 
 
 def page(measured: dict[str, Any]) -> str:
@@ -134,11 +137,18 @@ def birds(measured: dict[str, Any]) -> list[str]:
         pairs = [
             f["pairs"] + f["tried"] - 1 for f in own
         ]  # the first pair of the decay that was chosen is not solved again
-        lines.append([
-            balance, judged, _span([f["seconds"] for f in own], ".2f", " s"), _span(pairs, "d"),
-            _span([1e3 * f["seconds"] / p for f, p in zip(own, pairs, strict=True)], ".1f", " ms"),
-            _span([f["evaluations"] / f["pairs"] for f in own], ".1f"), _span([f["spurious"] for f in own], "d"), _span([f["main"] for f in own], "d"),
-        ])  # fmt: skip
+        lines.append(
+            [
+                balance,
+                judged,
+                _span([f["seconds"] for f in own], ".2f", " s"),
+                _span(pairs, "d"),
+                _span([1e3 * f["seconds"] / p for f, p in zip(own, pairs, strict=True)], ".1f", " ms"),
+                _span([f["evaluations"] / f["pairs"] for f in own], ".1f"),
+                _span([f["spurious"] for f in own], "d"),
+                _span([f["main"] for f in own], "d"),
+            ]
+        )
     n, d = fits[0]["n"], fits[0]["d"]
     return [
         f"n = {n:,}, d = {d}, agreement 0.9, default parameters but for `balance`; {len({f['draw'] for f in fits})} draws (smallest to largest), "
@@ -157,10 +167,18 @@ def _span(values: list[Any], form: str, unit: str = "") -> str:
 def tolerance(measured: dict[str, Any]) -> list[str]:
     given = measured["tolerance"]
     lines = [
-        [line["data"], f"{line['tol']:g}", f"{line['fits']}", f"{line['verdicts']}", f"{line['paths_that_differ']}",
-         f"{line['median_angle']:.0e}", f"{line['largest_angle']:.0e}", f"{line['evaluations'] / line['fits']:.0f}"]
+        [
+            line["data"],
+            f"{line['tol']:g}",
+            f"{line['fits']}",
+            f"{line['verdicts']}",
+            f"{line['paths_that_differ']}",
+            f"{line['median_angle']:.0e}",
+            f"{line['largest_angle']:.0e}",
+            f"{line['evaluations'] / line['fits']:.0f}",
+        ]
         for line in given["table"]
-    ]  # fmt: skip
+    ]
     return [
         f"Fits at looser tolerances against the same at {given['reference']:g}, all in float64: in how many of them any verdict differs, and the largest angle (radians) "
         f"between what is removed, where all verdicts agree. {_loosest(given['table'])}",
@@ -207,16 +225,24 @@ def goals(measured: dict[str, Any]) -> list[str]:
             0.2,
             unit=" s",
         )
-        line(f"the same, a pair: slowest draw{' (each solved six times)' if judged == 'five folds' else ''}",
-             max(1e3 * f["seconds"] / (f["pairs"] + f["tried"]) for f in own), 5, ".1f", " ms")  # fmt: skip
+        line(
+            f"the same, a pair: slowest draw{' (each solved six times)' if judged == 'five folds' else ''}",
+            max(1e3 * f["seconds"] / (f["pairs"] + f["tried"]) for f in own),
+            5,
+            ".1f",
+            " ms",
+        )
     kernel, called = (
         measured["gpu"]["evaluation"]["float32"][name]["best_of_a_copy"]
         for name in ("fused, 2 lines", "sum, 2 lines, result on the host")
     )
     line("GPU, evaluation of one track / copy, on the device", kernel, 0.6)
     line("the same, from the host and back", called, 1)
-    line("GPU, six tracks at once, from the host and back / copy",
-         measured["gpu"]["evaluation"]["float32"]["sum, 12 lines, result on the host"]["best_of_a_copy"], 1)  # fmt: skip
+    line(
+        "GPU, six tracks at once, from the host and back / copy",
+        measured["gpu"]["evaluation"]["float32"]["sum, 12 lines, result on the host"]["best_of_a_copy"],
+        1,
+    )
     for name, words in (("cv=0.2", "rows held out once"), ("default", "defaults")):
         line(f"GPU, whole fit, {words}, n = 1,000,000, d = 768", measured["gpu"]["fit"][name]["seconds"], 1, unit=" s")
     for kind, bound in (("float32", 1e-5), ("bfloat16", 1e-2)):
@@ -225,8 +251,12 @@ def goals(measured: dict[str, Any]) -> list[str]:
     results = {r["rows"]: r for r in measured["memory"]["results"]}
     line("most anonymous memory, memory map of 10 GB", results["memmap"]["anonymous_peak"] / 1e9, 1.5, unit=" GB")
     line("allocated by a fit in memory / Z, n = 100,000, d = 768", results["array"]["share_of_Z"], 0.1, ".3f")
-    line("Dask, JSE on float64 rows: difference of the matrix applied to that in memory",
-         max(f["difference"] for f in measured["dask64"]["fits"]), 1e-9, ".0e")  # fmt: skip
+    line(
+        "Dask, JSE on float64 rows: difference of the matrix applied to that in memory",
+        max(f["difference"] for f in measured["dask64"]["fits"]),
+        1e-9,
+        ".0e",
+    )
     return table("what | measured | goal | met", lines)
 
 
@@ -263,10 +293,16 @@ def gpu(measured: dict[str, Any]) -> list[str]:
         (None, f"bfloat16, {given['huge']['GB']:.0f} GB", given["huge"]),
     ):
         fits += [
-            [f"{kind}, {name}" + (f", n = {n:,}" if n else ", n = 10,000,000"), f"{f['seconds']:.2f} s", f"{f['spurious']} + {f['main']}",
-             f"{f['evaluations']}", f"{f['peak_GB_beside_Z']:.2f} GB"]
-            for name, f in part.items() if isinstance(f, dict)
-        ]  # fmt: skip
+            [
+                f"{kind}, {name}" + (f", n = {n:,}" if n else ", n = 10,000,000"),
+                f"{f['seconds']:.2f} s",
+                f"{f['spurious']} + {f['main']}",
+                f"{f['evaluations']}",
+                f"{f['peak_GB_beside_Z']:.2f} GB",
+            ]
+            for name, f in part.items()
+            if isinstance(f, dict)
+        ]
     out += ["Whole fits:", "", *table("fit | time | directions | evaluations | memory beside Z", fits), ""]
     angles = [
         [name, f"{a['spurious']:.0e}", f"{a['main']:.0e}"] for name, a in given["angles"].items() if isinstance(a, dict)
@@ -281,18 +317,28 @@ def gpu(measured: dict[str, Any]) -> list[str]:
 
 def memory(measured: dict[str, Any]) -> list[str]:
     words = {
-        "array": "array in memory", "memmap": "memory-mapped .npy", "npy": "`open_rows` of the .npy",
-        "parquet": "`open_rows` of Parquet files", "parquet-scratch": "the same, with a decoded copy in a scratch folder",
-    }  # fmt: skip
+        "array": "array in memory",
+        "memmap": "memory-mapped .npy",
+        "npy": "`open_rows` of the .npy",
+        "parquet": "`open_rows` of Parquet files",
+        "parquet-scratch": "the same, with a decoded copy in a scratch folder",
+    }
     lines = []
     for r in measured["memory"]["results"]:
         beside = (
             f"{r['allocated_peak'] / 1e6:.0f} MB allocated = {r['share_of_Z']:.3f} of Z" if "share_of_Z" in r else ""
         )
-        lines.append([
-            words[r["rows"]], f"{r['n']:,} × {r['d']}", f"{r['size_of_Z'] / 1e9:.2f} GB", f"{r.get('budget') or ''}",
-            f"{r['anonymous_peak'] / 1e9:.2f} GB", f"{r['seconds']:.0f} s", beside,
-        ])  # fmt: skip
+        lines.append(
+            [
+                words[r["rows"]],
+                f"{r['n']:,} × {r['d']}",
+                f"{r['size_of_Z'] / 1e9:.2f} GB",
+                f"{r.get('budget') or ''}",
+                f"{r['anonymous_peak'] / 1e9:.2f} GB",
+                f"{r['seconds']:.0f} s",
+                beside,
+            ]
+        )
     return [
         "`JSE(max_spurious=1, max_main=1, cv=0.2)`, each in a process of its own. Anonymous memory is what a process cannot give back, unlike pages of files it has mapped; of the "
         "array in memory it includes the array.",
@@ -309,10 +355,20 @@ def dask(measured: dict[str, Any]) -> list[str]:
         given = measured[name]
         settings = given["settings"]
         lines = [
-            [f"{line['chunks']}", f"{line['chunk_mb']:.1f} MB", f"{line['tasks']:.0f}", f"{line['client_kb']:.0f} kB", f"{line['scheduler_kb']:.0f} kB",
-             f"{line['workers_kb']:.0f} kB", f"{line['ms']:.0f} ms", f"{line['empty_ms']:.0f} ms", f"{line['memory_ms']:.0f} ms", f"{line['difference']:.0e}"]
+            [
+                f"{line['chunks']}",
+                f"{line['chunk_mb']:.1f} MB",
+                f"{line['tasks']:.0f}",
+                f"{line['client_kb']:.0f} kB",
+                f"{line['scheduler_kb']:.0f} kB",
+                f"{line['workers_kb']:.0f} kB",
+                f"{line['ms']:.0f} ms",
+                f"{line['empty_ms']:.0f} ms",
+                f"{line['memory_ms']:.0f} ms",
+                f"{line['difference']:.0e}",
+            ]
             for line in given["evaluations"]
-        ]  # fmt: skip
+        ]
         out += [
             f"{settings['rows']:,} × {settings['features']} {settings['dtype']}, {settings['weightings']} weightings × 2 labels, {settings['workers']} workers of one thread on "
             "this machine; for each evaluation:",
@@ -328,8 +384,12 @@ def dask(measured: dict[str, Any]) -> list[str]:
             for f in given["fits"]
         ]
         if fits:
-            out += ["Whole fits (difference: of the matrix that is applied):", "",
-                    *table("method | chunks | in memory | on the cluster | difference", fits), ""]  # fmt: skip
+            out += [
+                "Whole fits (difference: of the matrix that is applied):",
+                "",
+                *table("method | chunks | in memory | on the cluster | difference", fits),
+                "",
+            ]
     return [*out, "[big-data.md](big-data.md) has the guide, and the arithmetic for a billion rows."]
 
 

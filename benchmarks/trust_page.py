@@ -41,8 +41,11 @@ ORDER = (
     "supply chain",
 )
 GROUPS = {
-    "balanced": "even", "rare": "95/5, a rare concept", "correlated": "95/5, labels agree", "slightly correlated": "75/25, labels agree",
-}  # fmt: skip
+    "balanced": "even",
+    "rare": "95/5, a rare concept",
+    "correlated": "95/5, labels agree",
+    "slightly correlated": "75/25, labels agree",
+}
 
 Line = dict[str, Any]
 
@@ -58,16 +61,26 @@ def page(lines: Sequence[Line]) -> str:
         "Written by `python benchmarks/trust_page.py` from [trust/full.json](../trust/full.json), which `make trust-full` writes; `make trust` tries most "
         "of it with fewer trials in three minutes, and is part of every change's tests. "
         f"{len(lines)} claims, {tried:,} trials; {len(lost) or 'none'} did not hold."
-        + (" Lines marked *quick* have the counts of the short form." if any(not line["full"] for line in lines) else ""),
+        + (
+            " Lines marked *quick* have the counts of the short form."
+            if any(not line["full"] for line in lines)
+            else ""
+        ),
         "",
         "## What was tried, how often, what survived",
         "",
         *table(
             "part | claims | tried | survived | did not hold",
             [
-                [part, f"{len(own)}", f"{sum(line['tried'] for line in own):,}", f"{sum(line['survived'] for line in own):,}",
-                 f"{sum(not line['held'] for line in own) or 'none'}"]
-                for part in parts for own in [_of(lines, part)]
+                [
+                    part,
+                    f"{len(own)}",
+                    f"{sum(line['tried'] for line in own):,}",
+                    f"{sum(line['survived'] for line in own):,}",
+                    f"{sum(not line['held'] for line in own) or 'none'}",
+                ]
+                for part in parts
+                for own in [_of(lines, part)]
             ],
         ),
         "",
@@ -83,7 +96,7 @@ def page(lines: Sequence[Line]) -> str:
         *harm(lines),
         *coverage(lines),
         "## Every claim",
-    ]  # fmt: skip
+    ]
     for part in parts:
         own = sorted(_of(lines, part), key=lambda line: line["what"])
         out += [
@@ -228,10 +241,16 @@ def boundary(lines: Sequence[Line]) -> list[str]:
     if not cells:
         return []
     shown = [
-        [GROUPS[c["groups"]], c["rows"], f"{c['n']:,}", f"{c['smallest']:,}", f"{c['sets']:,}",
-         *(_rate(c[name], c["sets"]) for name in ("spurious", "main", "informative"))]
+        [
+            GROUPS[c["groups"]],
+            c["rows"],
+            f"{c['n']:,}",
+            f"{c['smallest']:,}",
+            f"{c['sets']:,}",
+            *(_rate(c[name], c["sets"]) for name in ("spurious", "main", "informative")),
+        ]
         for c in sorted(cells, key=lambda c: (c["groups"], c["rows"], c["n"]))
-    ]  # fmt: skip
+    ]
     rates = [100 * c[name] / c["sets"] for c in cells if c["smallest"] >= 100 for name in ("spurious", "main")]
     large = f"{min(rates):.1f} to {max(rates):.1f} %" if rates else "not tried"
     return [
@@ -292,10 +311,17 @@ def power(lines: Sequence[Line]) -> list[str]:
     )
     found = {(c["n"], c["groups"], c["design"], c["strength"]): c for c in cells}
     shown = [
-        [f"{n:,}", GROUPS[groups], design,
-         *(f"{100 * found[n, groups, design, s]['found'] / found[n, groups, design, s]['sets']:.0f}" for s in strengths)]
+        [
+            f"{n:,}",
+            GROUPS[groups],
+            design,
+            *(
+                f"{100 * found[n, groups, design, s]['found'] / found[n, groups, design, s]['sets']:.0f}"
+                for s in strengths
+            ),
+        ]
         for n, groups, design in keys
-    ]  # fmt: skip
+    ]
     return [
         "## Is it found when it is there?",
         "",
@@ -314,10 +340,16 @@ def harm(lines: Sequence[Line]) -> list[str]:
     if not cells:
         return []
     shown = [
-        [GROUPS[c["groups"]], c["design"], f"{c['sets']:,}", _rate(c["removed"], c["sets"]),
-         f"{sum(c['lost']) / len(c['lost']):.1f}" if c["lost"] else "—", f"{max(c['lost']):.1f}" if c["lost"] else "—"]
+        [
+            GROUPS[c["groups"]],
+            c["design"],
+            f"{c['sets']:,}",
+            _rate(c["removed"], c["sets"]),
+            f"{sum(c['lost']) / len(c['lost']):.1f}" if c["lost"] else "—",
+            f"{max(c['lost']):.1f}" if c["lost"] else "—",
+        ]
         for c in sorted(cells, key=lambda c: (c["groups"], c["design"]))
-    ]  # fmt: skip
+    ]
     return [
         "## Does it harm where there is nothing to remove?",
         "",
@@ -382,8 +414,14 @@ def picture(lines: Sequence[Line]) -> None:
                     if (c["groups"], c["n"], c["design"]) == (kind, n, design)
                 )
                 if own:
-                    axis.plot(*zip(*own, strict=True), color=colour, linestyle=style, marker="o" if design == "cross-fitted" else "s",
-                              markersize=3.5, label=f"n = {n:,}, {design}")  # fmt: skip
+                    axis.plot(
+                        *zip(*own, strict=True),
+                        color=colour,
+                        linestyle=style,
+                        marker="o" if design == "cross-fitted" else "s",
+                        markersize=3.5,
+                        label=f"n = {n:,}, {design}",
+                    )
         axis.axhline(5, color="0.6", linewidth=0.8)
         axis.set_title(f"groups: {GROUPS[kind]}", fontsize=10)
         axis.set_xlabel("strength of the concept")

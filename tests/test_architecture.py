@@ -92,8 +92,25 @@ def test_importing_the_package_loads_nothing_heavy():
 
 def test_public_names_are_written_out_and_exist():
     assert set(unspur.__all__) == {
-        "INLP", "JSE", "LEACE", "RLACE", "SAL", "SPLINCE", "load", "open_rows",
-        "DFR", "ERM", "JTT", "SUBG", "GroupDRO", "GroupWeighted",
-        "AffineMap", "Subspace", "__version__", "surgery", "SGD", "PaperVariant",
-    }  # fmt: skip
+        "INLP",
+        "JSE",
+        "LEACE",
+        "RLACE",
+        "SAL",
+        "SPLINCE",
+        "load",
+        "open_rows",
+        "DFR",
+        "ERM",
+        "JTT",
+        "SUBG",
+        "GroupDRO",
+        "GroupWeighted",
+        "AffineMap",
+        "Subspace",
+        "__version__",
+        "surgery",
+        "SGD",
+        "PaperVariant",
+    }
     assert all(hasattr(unspur, name) for name in unspur.__all__)

@@ -90,8 +90,11 @@ def test_rows_of_the_fit_are_recognised_after_rounding(sets):
     leace = LEACE().fit(train.Z.astype(np.float64) * np.pi, concept=train.concept)
     rows, others = train.Z.astype(np.float64) * np.pi, test.Z.astype(np.float64) * np.pi
     text = np.array([[float(f"{value:.6g}") for value in row] for row in rows[:100]])
-    for rounded, how in ((rows.astype(np.float32), "six digits"), (text, "six digits"),
-                         (rows.astype(np.float16).astype(np.float64), "half precision")):  # fmt: skip
+    for rounded, how in (
+        (rows.astype(np.float32), "six digits"),
+        (text, "six digits"),
+        (rows.astype(np.float16).astype(np.float64), "half precision"),
+    ):
         n = len(rounded)
         assert f"{n:,} of the {n:,} rows measured equal rows of the fit up to rounding ({how})" in _used(leace, rounded)
     assert _used(leace, others) == ""

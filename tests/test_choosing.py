@@ -189,8 +189,9 @@ def test_layers_that_a_factor_makes_equal_are_chosen_by_accuracy_and_loss():
 
 def test_a_path_of_penalties_is_one_fit_each():
     train = rows()
-    for one, penalty in zip(fit_path(GroupWeighted(), PENALTIES, train.Z, train.y, concept=train.concept), PENALTIES,
-                            strict=True):  # fmt: skip
+    for one, penalty in zip(
+        fit_path(GroupWeighted(), PENALTIES, train.Z, train.y, concept=train.concept), PENALTIES, strict=True
+    ):
         alone = GroupWeighted(weight_decay=penalty).fit(train.Z, train.y, concept=train.concept)
         np.testing.assert_array_equal(one.coef_, alone.coef_)
         assert vars(one).keys() == vars(alone).keys()

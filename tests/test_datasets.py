@@ -51,10 +51,12 @@ def test_photodigits_agree_as_often_as_asked_and_never_share_a_digit_between_spl
     assert abs(np.mean(half.y == half.concept) - 0.5) < 0.05
     # The strokes of a digit are white wherever it lies: compare the brightest pixels of single digits.
     ink = {
-        name: {tuple((make_photodigits(name, repeats=1, random_state=0).images[i] > 0.99).all(axis=2).nonzero()[0][:20])
-               for i in range(100)}
+        name: {
+            tuple((make_photodigits(name, repeats=1, random_state=0).images[i] > 0.99).all(axis=2).nonzero()[0][:20])
+            for i in range(100)
+        }
         for name in ("train", "test")
-    }  # fmt: skip
+    }
     assert len(ink["train"] & ink["test"]) < 10
     with pytest.raises(InputError, match="train, validation, test"):
         make_photodigits("holdout")

@@ -163,12 +163,33 @@ def test_docstrings_whose_fields_are_sentences_are_read_as_such(monkeypatch):
     monkeypatch.syspath_prepend(str(DOCS / "_ext"))
     as_napoleon_reads = importlib.import_module("docstrings").as_napoleon_reads
     lines = [
-        "Promise.", "", "Parameters", "----------", "Z : rows (n, d).", "cv : int, default=5", "    Number of folds.",
-        "low, high : bounds of what is", "    measured.", "", "Afterwards nothing is as it was.",
-    ]  # fmt: skip
+        "Promise.",
+        "",
+        "Parameters",
+        "----------",
+        "Z : rows (n, d).",
+        "cv : int, default=5",
+        "    Number of folds.",
+        "low, high : bounds of what is",
+        "    measured.",
+        "",
+        "Afterwards nothing is as it was.",
+    ]
     as_napoleon_reads(None, "function", "f", None, None, lines)
     assert lines == [
-        "Promise.", "", "Parameters", "----------", "Z", "    rows (n, d).", "cv : int, default=5",
-        "    Number of folds.", "low, high", "    bounds of what is", "    measured.", "",
-        "Notes", "-----", "Afterwards nothing is as it was.",
-    ]  # fmt: skip
+        "Promise.",
+        "",
+        "Parameters",
+        "----------",
+        "Z",
+        "    rows (n, d).",
+        "cv : int, default=5",
+        "    Number of folds.",
+        "low, high",
+        "    bounds of what is",
+        "    measured.",
+        "",
+        "Notes",
+        "-----",
+        "Afterwards nothing is as it was.",
+    ]

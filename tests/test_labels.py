@@ -26,9 +26,20 @@ def made(values):
         (lambda: pd.Series([1, 0, 1, 1], index=[9, 7, 5, 3]), (0, 1)),
         (lambda: pd.Categorical(["b", "a", "b", "b"], categories=["b", "a"]), ("a", "b")),
     ],
-    ids=["integers", "small unsigned", "booleans", "strings", "two floats", "float32", "objects", "list",
-         "list of strings", "series", "categorical"],
-)  # fmt: skip
+    ids=[
+        "integers",
+        "small unsigned",
+        "booleans",
+        "strings",
+        "two floats",
+        "float32",
+        "objects",
+        "list",
+        "list of strings",
+        "series",
+        "categorical",
+    ],
+)
 def test_the_smaller_value_is_coded_zero(values, classes):
     label = class_label(made(values), "y", 4)
     np.testing.assert_array_equal(label.codes, [1, 0, 1, 1])
@@ -53,9 +64,21 @@ def test_the_smaller_value_is_coded_zero(values, classes):
         (lambda: pd.Series(pd.Categorical(["b", "a", None, "b"])), ("a", "b")),
         (lambda: pd.Series(["b", "a", pd.NA, "b"], dtype=object), ("a", "b")),
     ],
-    ids=["NaN", "None", "NaN among objects", "None in a list", "None in a list of strings", "series of floats",
-         "nullable integers", "nullable booleans", "series of strings", "nullable strings", "categorical", "NA object"],
-)  # fmt: skip
+    ids=[
+        "NaN",
+        "None",
+        "NaN among objects",
+        "None in a list",
+        "None in a list of strings",
+        "series of floats",
+        "nullable integers",
+        "nullable booleans",
+        "series of strings",
+        "nullable strings",
+        "categorical",
+        "NA object",
+    ],
+)
 def test_a_gap_is_marked_and_coded_zero(values, classes):
     label = class_label(made(values), "concept", 4)
     np.testing.assert_array_equal(label.present, [True, True, False, True])

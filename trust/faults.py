@@ -21,11 +21,19 @@ from unspur_paper.experiments.records import unpack
 
 #: What takes long to import, and what forks may share.
 COMMANDS = (
-    "sklearn.linear_model", "pyarrow.parquet", "PIL.Image", "matplotlib.figure", "matplotlib.backends.backend_agg",
-    "matplotlib.backends.backend_svg", "jinja2", "unspur.io.files", "unspur.io.parquet", "unspur.report",
+    "sklearn.linear_model",
+    "pyarrow.parquet",
+    "PIL.Image",
+    "matplotlib.figure",
+    "matplotlib.backends.backend_agg",
+    "matplotlib.backends.backend_svg",
+    "jinja2",
+    "unspur.io.files",
+    "unspur.io.parquet",
+    "unspur.report",
     *(f"unspur.cli.{verb}" for verb in ("fit", "apply", "embed", "report")),
     *(f"unspur_paper.cli.{verb}" for verb in ("reproduce", "data")),
-)  # fmt: skip
+)
 #: Nothing goes wrong.
 PEACE = Fault()
 #: What files say of time and memory, which differ from run to run.
@@ -239,13 +247,31 @@ def _works(files: dict[str, Path]) -> dict[str, Work]:
     ]
     found += [
         Work("apply folder", ("apply", removal, many, "--output", "clean", "--force")),
-        Work("apply into empty folder", ("apply", removal, many, "--output", "there", "--force"),
-             before=lambda folder: (folder / "there").mkdir()),
+        Work(
+            "apply into empty folder",
+            ("apply", removal, many, "--output", "there", "--force"),
+            before=lambda folder: (folder / "there").mkdir(),
+        ),
         Work("report", ("report", table, *labels, "--output", "page.html", "--save", "r.safetensors", "--force")),
-        Work("embed", ("embed", str(files["pictures.csv"]), "--encoder", "grey-50", "--output", "store", "--batch", "4",
-                       "--pca", "3"), {"unspur.embed.embedding:ROWS_BETWEEN_NOTES": 8}, seal="store/manifest.json"),
+        Work(
+            "embed",
+            (
+                "embed",
+                str(files["pictures.csv"]),
+                "--encoder",
+                "grey-50",
+                "--output",
+                "store",
+                "--batch",
+                "4",
+                "--pca",
+                "3",
+            ),
+            {"unspur.embed.embedding:ROWS_BETWEEN_NOTES": 8},
+            seal="store/manifest.json",
+        ),
         Work("reproduce", ("reproduce", str(files["mine.toml"]), "--jobs", "1", "--output", "r")),
-    ]  # fmt: skip
+    ]
     return {work.name: work for work in found}
 
 

@@ -28,9 +28,22 @@ SHORT = {
 }
 #: Licences that ask for little more than to be passed on themselves.
 PERMISSIVE = {
-    "0BSD", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "CC0-1.0",
-    "CNRI-Python", "ISC", "MIT", "MIT-CMU", "PSF-2.0", "Unlicense", "Zlib",
-}  # fmt: skip
+    "0BSD",
+    "Apache-2.0",
+    "Apache-2.0 WITH LLVM-exception",
+    "BSD",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "BSL-1.0",
+    "CC0-1.0",
+    "CNRI-Python",
+    "ISC",
+    "MIT",
+    "MIT-CMU",
+    "PSF-2.0",
+    "Unlicense",
+    "Zlib",
+}
 UNKNOWN = "not stated"
 
 #: Packages that are not simply permissive, and what that means.
@@ -155,9 +168,12 @@ def page() -> str:
     everything = {one.name for one in brought([one.requirement for one in declared()])}
     notes = [f"- `{name}` ({one.licence}) {NOTED[name]}" for name, one in not_permissive().items()]
     return TOP + TABLES.format(
-        asked="\n".join(rows_declared()), brought="\n".join(rows_brought()), number=len(everything), odd=len(notes),
+        asked="\n".join(rows_declared()),
+        brought="\n".join(rows_brought()),
+        number=len(everything),
+        odd=len(notes),
         notes="\n".join(notes),
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

@@ -25,8 +25,15 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[1]
 #: What changes files: audit event -> where its path is among the arguments, and the folder it is relative to.
-CHANGES = {"os.rename": (0, 2), "os.remove": (0, 1), "os.mkdir": (0, 2), "os.rmdir": (0, 1), "os.chmod": (0, 2),
-           "os.link": (1, 3), "os.truncate": (0, None)}  # fmt: skip
+CHANGES = {
+    "os.rename": (0, 2),
+    "os.remove": (0, 1),
+    "os.mkdir": (0, 2),
+    "os.rmdir": (0, 1),
+    "os.chmod": (0, 2),
+    "os.link": (1, 3),
+    "os.truncate": (0, None),
+}
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 #: Seconds that a job may take before it counts as hanging.
 PATIENCE = 120.0

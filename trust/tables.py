@@ -16,14 +16,37 @@ from hypothesis import strategies as st
 
 #: What is done to the columns, by name; several may be done to one table, in this order.
 HARDSHIPS = (
-    "low rank", "heavy tails", "concept separable", "task separable", "duplicate rows", "mixed scales", "one large",
-    "one small", "offset", "constant", "large constant", "duplicate", "near duplicate",
-)  # fmt: skip
+    "low rank",
+    "heavy tails",
+    "concept separable",
+    "task separable",
+    "duplicate rows",
+    "mixed scales",
+    "one large",
+    "one small",
+    "offset",
+    "constant",
+    "large constant",
+    "duplicate",
+    "near duplicate",
+)
 #: How rows are held. The first shrinks best.
 HELD = (
-    "float64", "float32", "float16", "integers", "booleans", "fortran", "every second", "reversed", "read-only",
-    "frame", "tensor", "tensor float32", "tensor bfloat16", "list",
-)  # fmt: skip
+    "float64",
+    "float32",
+    "float16",
+    "integers",
+    "booleans",
+    "fortran",
+    "every second",
+    "reversed",
+    "read-only",
+    "frame",
+    "tensor",
+    "tensor float32",
+    "tensor bfloat16",
+    "list",
+)
 #: How labels are held.
 LABELS = ("integers", "strings", "booleans", "floats", "objects", "codes -1 and 1")
 WEIGHTS = ("none", "uneven", "zeros", "a few", "huge ratio", "tiny", "huge", "one class")

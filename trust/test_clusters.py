@@ -69,10 +69,14 @@ def measured(world, sets, design, **options):
     fits = [fit(*world.draw(seed), seed, cv=DESIGNS[design], **options) for seed in range(sets)]
     done = [one for one in fits if not one.refused]
     return {
-        "clusters": world.number, "correlation": world.correlation, "design": design, "sets": len(done),
-        "refused": len(fits) - len(done), "spurious": sum(one.spurious > 0 for one in done),
+        "clusters": world.number,
+        "correlation": world.correlation,
+        "design": design,
+        "sets": len(done),
+        "refused": len(fits) - len(done),
+        "spurious": sum(one.spurious > 0 for one in done),
         "main": sum(one.main > 0 for one in done) if world.shared else 0,
-    }  # fmt: skip
+    }
 
 
 def kept(line, cells):

@@ -41,7 +41,7 @@ GROUPS = {
     "2×2 groups of 600, 10, 10, 600, worst rare": (UNEQUAL, np.array([[0.97, 0.6], [0.7, 0.97]])),
     "2×2 groups of 600, 10, 10, 600, rare 99 %": (UNEQUAL, np.array([[0.6, 0.99], [0.99, 0.6]])),
     "3×4 groups of 5 to 500, all 90 %": (np.geomspace(5, 500, 12).astype(int).reshape(3, 4), np.full((3, 4), 0.9)),
-}  # fmt: skip
+}
 
 
 def drawn(rng, rows, truth, sets):
@@ -222,8 +222,10 @@ def test_leakage_on_weighted_rows(tally, effort):
     sets = effort.times(30, 500)
     for n in (30, 100, 500):
         for name, (heavy, light) in {
-            "any rows heavy": (0.8, 0.8), "heavy rows harder": (0.6, 1.0), "heavy rows easier": (0.95, 0.5),
-        }.items():  # fmt: skip
+            "any rows heavy": (0.8, 0.8),
+            "heavy rows harder": (0.6, 1.0),
+            "heavy rows easier": (0.95, 0.5),
+        }.items():
             bounds, truths = [], []
             for _ in range(sets):
                 weight = np.exp(rng.standard_normal(2 * n))

@@ -16,11 +16,15 @@ FOLDER = "waterbird_complete95_forest2water2"
 #: Short pauses between attempts, and little patience with a server that says nothing.
 QUICK = {
     "unspur_paper.datasets.downloads.fetch:fetch.__kwdefaults__": {
-        "size": None, "checksum": None, "stated_by": "", "tries": 3, "pause": 0.01,
+        "size": None,
+        "checksum": None,
+        "stated_by": "",
+        "tries": 3,
+        "pause": 0.01,
     },
     "unspur_paper.datasets.downloads.fetch:_BLOCK": 4096,
     "unspur_paper.datasets.downloads.web:_TIMEOUT": 0.5,
-}  # fmt: skip
+}
 
 
 def archive() -> bytes:

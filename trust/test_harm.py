@@ -35,8 +35,10 @@ NEARLY_THE_TASK = World("both", "nearly the same", 2000)
 def accuracy(world, seed, fit, drawn):
     """Accuracy of a last layer on balanced rows, in percent, trained on the rows as they are and as they became."""
     judges = world.draw(np.random.default_rng([seed, 1]), JUDGES)
-    layers = {rows: choose_head("ERM", Rows(rows(drawn.Z), drawn.y, drawn.concept), None, seed).head
-              for rows in (np.asarray, fit.transform)}  # fmt: skip
+    layers = {
+        rows: choose_head("ERM", Rows(rows(drawn.Z), drawn.y, drawn.concept), None, seed).head
+        for rows in (np.asarray, fit.transform)
+    }
     before, after = (100 * np.mean(layer.predict(rows(judges.Z)) == judges.y) for rows, layer in layers.items())
     return before, after
 

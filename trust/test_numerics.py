@@ -57,9 +57,13 @@ ROUNDINGS = 100.0
 def tried(count: int, drawn: st.SearchStrategy[Any], judge: Callable[..., Any]) -> None:
     """Judge so many examples, the same for the same modules; failures are told by the account, not searched for."""
     one_by_one = settings(
-        max_examples=count, derandomize=True, deadline=None, database=None, phases=[Phase.generate],
+        max_examples=count,
+        derandomize=True,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
+    )
     one_by_one(given(drawn)(judge))()
 
 

@@ -239,9 +239,12 @@ def test_ways_to_write_rows_and_labels_down(tally, effort):
         numbers = LEACE(concept_type="continuous").fit(z, concept=indicators[:, 1:]).transform(z)
         labels.trial(digits(numbers, whole) > 9)
         for same, least in (
-            (torch.tensor(z), 9.0), (np.asfortranarray(z), 9.0), (pd.DataFrame(z), 9.0), (z.astype(np.float32), 3.0),
+            (torch.tensor(z), 9.0),
+            (np.asfortranarray(z), 9.0),
+            (pd.DataFrame(z), 9.0),
+            (z.astype(np.float32), 3.0),
             (torch.tensor(z, dtype=torch.float32), 3.0),
-        ):  # fmt: skip
+        ):
             clean = LEACE().fit(same, concept=concept).transform(same)
             kept = type(clean) is torch.Tensor if isinstance(same, torch.Tensor) else True
             rows.trial(kept and digits(np.asarray(clean, dtype=np.float64), whole) > least)

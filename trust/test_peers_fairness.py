@@ -205,7 +205,7 @@ def test_weighted_shares(tally, effort):
         answers, weight = np.where(rng.random(n) < 0.7, concept, 1 - concept), np.exp(rng.standard_normal(n))
         found = leakage(
             *train, Z_test=2.0 * answers[:, None] - 1, concept_test=concept, sample_weight_test=weight, penalty=0.1
-        )  # fmt: skip
+        )
         theirs = frame_of(concept, answers, concept, sample_params={"sample_weight": weight})
         line.trial(np.allclose(found.recall, theirs.by_group.to_numpy(), rtol=1e-12))
         line.trial(np.isclose(found.accuracy, theirs.by_group.mean(), rtol=1e-12))

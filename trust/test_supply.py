@@ -44,8 +44,12 @@ HEAVY = (
     "zarr",
 )
 #: Modules that are written for a library of an extra; nobody imports them before the library is needed.
-ADAPTERS = {"rows/torch.py": {"torch"}, "rows/dask.py": {"cloudpickle", "dask"}, "surgery/modules.py": {"torch"},
-            "solvers/fused_kernel.py": {"triton"}}  # fmt: skip
+ADAPTERS = {
+    "rows/torch.py": {"torch"},
+    "rows/dask.py": {"cloudpickle", "dask"},
+    "surgery/modules.py": {"torch"},
+    "solvers/fused_kernel.py": {"triton"},
+}
 #: Libraries that are not declared, and where they come from.
 BROUGHT = {"triton": "torch, where there is a GPU; without it sums take the plain path"}
 #: Declared without an import: what needs it, and where.
@@ -122,8 +126,12 @@ def test_importing_brings_in_nothing_heavy(tally):
 # What a day of use asks of the system
 
 STEPS = ("import", "import everything", "make rows", "fit", "transform", "save", "load", "report", "demo")
-KINDS = {"network": "using the network", "write": "writing a file unasked",
-         "process": "starting a process", "pickle": "reading a pickle"}  # fmt: skip
+KINDS = {
+    "network": "using the network",
+    "write": "writing a file unasked",
+    "process": "starting a process",
+    "pickle": "reading a pickle",
+}
 
 
 def day(folder: Path) -> tuple[list[tuple[str, str, str]], bool]:
@@ -306,10 +314,26 @@ def test_licences_are_listed_and_known(tally):
 
 def public() -> dict[str, object]:
     """Public names of the public modules, and the public methods of classes among them."""
-    homes = ("unspur", "unspur.exceptions", "unspur.heads", "unspur.metrics", "unspur.removers", "unspur.rows",
-             "unspur.surgery", "unspur.subspace", "unspur.certificate", "unspur.trace", "unspur.labels",
-             "unspur.datasets", "unspur.embed", "unspur.io.files", "unspur.report.measuring",
-             "unspur.report", "unspur.report.figures", "unspur.compare")  # fmt: skip
+    homes = (
+        "unspur",
+        "unspur.exceptions",
+        "unspur.heads",
+        "unspur.metrics",
+        "unspur.removers",
+        "unspur.rows",
+        "unspur.surgery",
+        "unspur.subspace",
+        "unspur.certificate",
+        "unspur.trace",
+        "unspur.labels",
+        "unspur.datasets",
+        "unspur.embed",
+        "unspur.io.files",
+        "unspur.report.measuring",
+        "unspur.report",
+        "unspur.report.figures",
+        "unspur.compare",
+    )
     found = {}
     for home in homes:
         module = import_module(home)

@@ -88,9 +88,9 @@ def lead_links_there(app: Sphinx, docname: str, source: list[str]) -> None:
         return f"](repo:{target.relative_to(ROOT).as_posix()})"
 
     prose_and_code = re.split(r"(^```.*?^```$)", source[0], flags=re.DOTALL | re.MULTILINE)
-    source[0] = "".join(
-        part if part.startswith("```") else LINK.sub(rewritten, part) for part in prose_and_code
-    ) + (results_toctree() if page == DOCS / "results" / "README.md" else "")  # fmt: skip
+    source[0] = "".join(part if part.startswith("```") else LINK.sub(rewritten, part) for part in prose_and_code) + (
+        results_toctree() if page == DOCS / "results" / "README.md" else ""
+    )
 
 
 def resolve_sources(app: Sphinx, doctree: nodes.document, docname: str) -> None:

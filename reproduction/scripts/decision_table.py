@@ -131,31 +131,41 @@ def _named(experiment: str, *names: str) -> Lines:
 
 
 TOY = (
-    *_named("toy-ood", "ERM", "JSE"), *_named("toy-orthogonality", "JSE, scores"), *_named("toy-ood", "INLP", "LEACE", "RLACE"),
+    *_named("toy-ood", "ERM", "JSE"),
+    *_named("toy-orthogonality", "JSE, scores"),
+    *_named("toy-ood", "INLP", "LEACE", "RLACE"),
     *_named("toy-reweighting", "GW-ERM", "SUBG", "GDRO", "JTT"),
-)  # fmt: skip
+)
 _REMOVERS = ("INLP", "LEACE", "RLACE", "SAL", "SPLINCE")
 BIRDS = (
-    *_named("waterbirds-ood", "ERM", "JSE"), *_named("waterbirds-variants", "JSE, Δ auto", "JSE, scores"),
-    *_named("waterbirds-ood", *_REMOVERS), *_named("waterbirds-ood-group", "JSE", "JSE, scores", *_REMOVERS),
-    *_named("waterbirds-ood", "GW-ERM", "DFR"), *_named("waterbirds-reweighting", "SUBG", "GDRO", "JTT"),
+    *_named("waterbirds-ood", "ERM", "JSE"),
+    *_named("waterbirds-variants", "JSE, Δ auto", "JSE, scores"),
+    *_named("waterbirds-ood", *_REMOVERS),
+    *_named("waterbirds-ood-group", "JSE", "JSE, scores", *_REMOVERS),
+    *_named("waterbirds-ood", "GW-ERM", "DFR"),
+    *_named("waterbirds-reweighting", "SUBG", "GDRO", "JTT"),
     *_named("waterbirds-ood-group", "JSE + GW-ERM"),
-)  # fmt: skip
+)
 FACES = (
-    *_named("celeba-ood", "ERM", "JSE", *_REMOVERS), *_named("celeba-ood-group", "JSE", *_REMOVERS),
-    *_named("celeba-ood", "GW-ERM", "DFR"), *_named("celeba-reweighting", "SUBG", "GDRO", "JTT"),
+    *_named("celeba-ood", "ERM", "JSE", *_REMOVERS),
+    *_named("celeba-ood-group", "JSE", *_REMOVERS),
+    *_named("celeba-ood", "GW-ERM", "DFR"),
+    *_named("celeba-reweighting", "SUBG", "GDRO", "JTT"),
     *_named("celeba-ood-group", "JSE + GW-ERM"),
-)  # fmt: skip
+)
 TUNED_BIRDS = (
     *_named("waterbirds-finetuned", "ERM", "JSE", "JSE, Δ auto", "JSE, scores", *_REMOVERS),
     *_named("waterbirds-finetuned-group", "JSE", "JSE, Δ auto", "JSE, scores", *_REMOVERS),
-    *_named("waterbirds-finetuned", "GW-ERM", "DFR"), *_named("waterbirds-finetuned-group", "JSE, scores + GW-ERM"),
-)  # fmt: skip
+    *_named("waterbirds-finetuned", "GW-ERM", "DFR"),
+    *_named("waterbirds-finetuned-group", "JSE, scores + GW-ERM"),
+)
 PAIRS = (
     *_named("multinli-ood", "ERM", "JSE", "JSE, Δ auto", "JSE, scores", "INLP", "LEACE"),
-    ("LEACE", "multinli-ood", "LEACE, groups"), *_named("multinli-ood", "RLACE", "SAL", "SPLINCE", "GW-ERM", "DFR"),
-    *_named("multinli-reweighting", "SUBG", "GDRO", "JTT"), *_named("multinli-ood", "JSE, scores + GW-ERM"),
-)  # fmt: skip
+    ("LEACE", "multinli-ood", "LEACE, groups"),
+    *_named("multinli-ood", "RLACE", "SAL", "SPLINCE", "GW-ERM", "DFR"),
+    *_named("multinli-reweighting", "SUBG", "GDRO", "JTT"),
+    *_named("multinli-ood", "JSE, scores + GW-ERM"),
+)
 
 
 @dataclass(frozen=True)
@@ -262,8 +272,12 @@ def _share(runs: dict[str, Record]) -> str:
 
 def two_concepts() -> str:
     """Faces: sex and glasses, one, the other or both removed."""
-    metrics = {"worst_group(sex)": "worst group, by sex", "worst_group(glasses)": "by glasses", "average": "average over rows",
-               "d_spurious": "removed"}  # fmt: skip
+    metrics = {
+        "worst_group(sex)": "worst group, by sex",
+        "worst_group(glasses)": "by glasses",
+        "average": "average over rows",
+        "d_spurious": "removed",
+    }
     names = ("ERM", "JSE sex", "JSE glasses", "JSE both", "GW-ERM")
     found = {name: runs_of("celeba-two-concepts", name, p=0.8) for name in names}
     return table(["method", *metrics.values()], [[name, *(mean(found[name], m) for m in metrics)] for name in names])

@@ -60,11 +60,24 @@ def main() -> None:
     while (waiting or running) and time.monotonic() < end:
         while waiting and len(running) < given.jobs:
             arguments = waiting.pop()
-            command = [sys.executable, "-m", "unspur_paper", "finetune", *arguments, "--root", str(given.root), "--embeddings",
-                       str(given.embeddings), "--workers", str(given.workers), "--json"]  # fmt: skip
+            command = [
+                sys.executable,
+                "-m",
+                "unspur_paper",
+                "finetune",
+                *arguments,
+                "--root",
+                str(given.root),
+                "--embeddings",
+                str(given.embeddings),
+                "--workers",
+                str(given.workers),
+                "--json",
+            ]
             running[" ".join(arguments)] = (
-                subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True), time.monotonic()
-            )  # fmt: skip
+                subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True),
+                time.monotonic(),
+            )
         for name, (process, began) in list(running.items()):
             if process.poll() is not None:
                 del running[name]

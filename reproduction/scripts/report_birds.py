@@ -67,11 +67,22 @@ def page(data: dict, birds: Composites, seed: int, embeddings: Path, output: Pat
             bar.update()
 
         path = build(
-            jse, train, test, output, overwrite=True, main="bird", concept="background",
-            compare=compared, pictures=Part(birds, rows.members["test"]), encoder=encoder,
-            reduction=rows.reduction, title="Birds on land and water", seed=seed, report=report,
+            jse,
+            train,
+            test,
+            output,
+            overwrite=True,
+            main="bird",
+            concept="background",
+            compare=compared,
+            pictures=Part(birds, rows.members["test"]),
+            encoder=encoder,
+            reduction=rows.reduction,
+            title="Birds on land and water",
+            seed=seed,
+            report=report,
             command=f"make report-birds  # p = {data['p']:g}, {data['encoder']}",
-        )  # fmt: skip
+        )
     print(f"Report: {path} ({path.stat().st_size / 1e6:.1f} MB; open it in a browser)")
 
 

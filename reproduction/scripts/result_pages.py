@@ -92,8 +92,14 @@ def difference(name: str, method: str, other: str, metric: str, at: str) -> str:
 
 def table(name: str, metrics: str, at: str) -> str:
     wanted = [metric.strip() for metric in metrics.split(",")]
-    lines = ["| method | " + " | ".join(TITLES.get(m, m) for m in wanted) + " | first minus it, " +
-             TITLES.get(wanted[0], wanted[0]) + " | published |", "| --- |" + " ---: |" * (len(wanted) + 2)]  # fmt: skip
+    lines = [
+        "| method | "
+        + " | ".join(TITLES.get(m, m) for m in wanted)
+        + " | first minus it, "
+        + TITLES.get(wanted[0], wanted[0])
+        + " | published |",
+        "| --- |" + " ---: |" * (len(wanted) + 2),
+    ]
     first, here = summary(name).experiment.methods[0].name, place(name, at)
     measured = {li.method for li in summary(name).lines if (li.metric, li.at) == (wanted[0], here)}
     for method in (m.name for m in summary(name).experiment.methods if m.name in measured):
@@ -105,8 +111,10 @@ def table(name: str, metrics: str, at: str) -> str:
 
 def reweighting(pairs: str) -> str:
     """Remove, then reweight, against reweighting alone: one line an experiment and strength."""
-    lines = ["| experiment | strength | JSE + GW-ERM | GW-ERM | difference of the worst group |",
-             "| --- | ---: | ---: | ---: | ---: |"]  # fmt: skip
+    lines = [
+        "| experiment | strength | JSE + GW-ERM | GW-ERM | difference of the worst group |",
+        "| --- | ---: | ---: | ---: | ---: |",
+    ]
     for pair in pairs.split(","):
         name, at = pair.split()
         both, alone = (value(name, method, "worst_group", at) for method in ("JSE + GW-ERM", "GW-ERM"))
@@ -121,14 +129,18 @@ def networks(source: str) -> str:
     for network in json.loads(NETWORKS.read_text(encoding="utf-8")):
         if network["store"].startswith(f"{source}-finetuned/"):
             found.setdefault(network["store"].split("/")[2], []).append(network)
-    lines = ["| networks | how many | trained on | epochs kept | accuracy on validation rows, % | adversary, % | seconds each |",
-             "| --- | ---: | --- | ---: | ---: | ---: | ---: |"]  # fmt: skip
+    lines = [
+        "| networks | how many | trained on | epochs kept | accuracy on validation rows, % | adversary, % | seconds each |",
+        "| --- | ---: | --- | ---: | ---: | ---: | ---: |",
+    ]
     for name, group in found.items():
         kept = [network["history"][network["kept_epoch"] - 1] for network in group]
         adversary = _range([100 * k["adversary_balanced_accuracy"] for k in kept if "adversary_loss" in k])
-        lines.append(f"| {name} | {len(group)} | {group[0]['device']} | {_range([n['kept_epoch'] for n in group], 0)} | "
-                     f"{_range([100 * k['validation_accuracy'] for k in kept])} | {adversary} | "
-                     f"{_range([n['seconds'] for n in group], 0)} |")  # fmt: skip
+        lines.append(
+            f"| {name} | {len(group)} | {group[0]['device']} | {_range([n['kept_epoch'] for n in group], 0)} | "
+            f"{_range([100 * k['validation_accuracy'] for k in kept])} | {adversary} | "
+            f"{_range([n['seconds'] for n in group], 0)} |"
+        )
     return "\n".join(lines)
 
 
@@ -144,9 +156,12 @@ def adversaries() -> str:
     lines = ["| network | epoch | main label, % | adversary, % | its loss |", "| --- | ---: | ---: | ---: | ---: |"]
     for network in json.loads(NETWORKS.read_text(encoding="utf-8")):
         store = network["store"].replace("-finetuned", "")
-        lines += [f"| {store} | {k['epoch']:.0f} | {100 * k['validation_accuracy']:.1f} | "
-                  f"{100 * k['adversary_balanced_accuracy']:.1f} | {k['adversary_loss']:.2f} |"
-                  for k in network["history"] if "adversary_loss" in k]  # fmt: skip
+        lines += [
+            f"| {store} | {k['epoch']:.0f} | {100 * k['validation_accuracy']:.1f} | "
+            f"{100 * k['adversary_balanced_accuracy']:.1f} | {k['adversary_loss']:.2f} |"
+            for k in network["history"]
+            if "adversary_loss" in k
+        ]
     return "\n".join(lines)
 
 
@@ -195,15 +210,19 @@ def lost(rows: str) -> str:
 
     A line for each "EXPERIMENT / METHOD / OTHER" between semicolons: OTHER minus METHOD.
     """
-    lines = ["| experiment | instead of it | task | runs | worst group | average |",
-             "| --- | --- | --- | ---: | ---: | ---: |"]  # fmt: skip
+    lines = [
+        "| experiment | instead of it | task | runs | worst group | average |",
+        "| --- | --- | --- | ---: | ---: | ---: |",
+    ]
     for row in rows.split(";"):
         name, method, other = (part.strip() for part in row.split("/"))
         mine, theirs = runs_of(name, method), runs_of(name, other)
         for word, is_lost in (("lost", True), ("kept", False)):
             keys = [k for k in mine if k in theirs and (not mine[k]["d_main"] and mine[k]["d_spurious"] > 0) == is_lost]
-            apart = [f"{sum(METRICS[m](theirs[k]) - METRICS[m](mine[k]) for k in keys) / len(keys):+.1f}" if keys else "–"
-                     for m in ("worst_group", "average")]  # fmt: skip
+            apart = [
+                f"{sum(METRICS[m](theirs[k]) - METRICS[m](mine[k]) for k in keys) / len(keys):+.1f}" if keys else "–"
+                for m in ("worst_group", "average")
+            ]
             lines.append(f"| `{name}` | {other} | {word} | {len(keys)} | {' | '.join(apart)} |")
     return "\n".join(lines)
 
@@ -214,14 +233,20 @@ def cost(what: str) -> str:
         lines = ["| store | rows | seconds | rows a second | peak memory, MB |", "| --- | ---: | ---: | ---: | ---: |"]
         for store in noted["stores"]:
             rate = store["rows"] / store["seconds"]
-            lines.append(f"| {store['store']} ({store['device']}) | {store['rows']:,} | {store['seconds']:.0f} | "
-                         f"{rate:.0f} | {store['peak_memory_mb']:,} |")  # fmt: skip
+            lines.append(
+                f"| {store['store']} ({store['device']}) | {store['rows']:,} | {store['seconds']:.0f} | "
+                f"{rate:.0f} | {store['peak_memory_mb']:,} |"
+            )
         return "\n".join(lines)
     if what == "memory":
         return f"{noted['cell_peak_bytes'] / 2**20:.0f} MB"
     lines = ["| experiment | cells | seconds of one core |", "| --- | ---: | ---: |"]
-    packs = sorted(path for kind in GRID for path in RESULTS.glob(f"{kind}-*/exact.jsonl.xz")
-                   if not any(word in path.parent.name for word in TRAINED))  # fmt: skip
+    packs = sorted(
+        path
+        for kind in GRID
+        for path in RESULTS.glob(f"{kind}-*/exact.jsonl.xz")
+        if not any(word in path.parent.name for word in TRAINED)
+    )
     seen, total = set(), 0.0
     for path in packs:
         records = {r.key: r for r in unpack(path) if r.key not in seen and r.version == __version__}
@@ -232,8 +257,24 @@ def cost(what: str) -> str:
     return "\n".join([*lines, f"| all, cells in two experiments counted once | {len(seen)} | {total:.0f} |"])
 
 
-_FILLERS = {f.__name__: f for f in (value, mean, published, difference, differences, table, reweighting, cost, networks, lost, inside, of_run,
-                                    adversaries)}  # fmt: skip
+_FILLERS = {
+    f.__name__: f
+    for f in (
+        value,
+        mean,
+        published,
+        difference,
+        differences,
+        table,
+        reweighting,
+        cost,
+        networks,
+        lost,
+        inside,
+        of_run,
+        adversaries,
+    )
+}
 
 
 def rendered(page: str) -> str:

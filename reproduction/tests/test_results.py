@@ -129,9 +129,12 @@ def test_a_page_says_what_the_records_say(page):
 
 def difference(experiment, method, other, metric, at, runs=5):
     found = reproduce(
-        next(e for e in find_experiments([experiment]) if e.name == experiment), "exact", RESULTS, compute=False,
+        next(e for e in find_experiments([experiment]) if e.name == experiment),
+        "exact",
+        RESULTS,
+        compute=False,
         embeddings=Path("not-there"),
-    ).summary.differences  # fmt: skip
+    ).summary.differences
     (apart,) = [d for d in found if (d.method, d.other, d.metric, d.at["p"]) == (method, other, metric, at)]
     assert apart.runs >= runs
     return apart

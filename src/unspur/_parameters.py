@@ -36,10 +36,15 @@ TESTED: dict[str, list[Any]] = {
 }
 #: Arguments of `fit` of these methods, routed through pipelines and searches without being requested one by one.
 REQUESTED = {
-    "concept": True, "sample_weight": True,
-    "X_val": True, "y_val": True, "concept_val": True, "sample_weight_val": True,
-    "clusters": True, "clusters_val": True,
-}  # fmt: skip
+    "concept": True,
+    "sample_weight": True,
+    "X_val": True,
+    "y_val": True,
+    "concept_val": True,
+    "sample_weight_val": True,
+    "clusters": True,
+    "clusters_val": True,
+}
 
 
 def sgd_settings(sgd: SGD, weight_decay: float, learning_rate: float = 1e-2) -> SGDSettings:

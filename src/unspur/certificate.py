@@ -373,13 +373,23 @@ def _plain(part: Leakage) -> dict[str, Any]:
 
 _SAVED_LEAKAGE = {
     **dict.fromkeys(("accuracy", "chance", "low", "high", "p", "loss", "chance_loss", "level"), NUMBER),
-    "recall": [NUMBER], "classes": [str], "rows": int, "probe": str,
-}  # fmt: skip
+    "recall": [NUMBER],
+    "classes": [str],
+    "rows": int,
+    "probe": str,
+}
 _SAVED_NUMERIC = {**dict.fromkeys(("r2", "low", "high", "p", "level"), NUMBER), "rows": int, "notes": [str]}
 _SAVED = {
-    "method": str, "rows": int, "removed": int, "rank": int, "covariance_left": {...: NUMBER}, "distortion": NUMBER,
-    "probe": {...: list}, "task": (list, type(None)), "notes": [str],
-}  # fmt: skip
+    "method": str,
+    "rows": int,
+    "removed": int,
+    "rank": int,
+    "covariance_left": {...: NUMBER},
+    "distortion": NUMBER,
+    "probe": {...: list},
+    "task": (list, type(None)),
+    "notes": [str],
+}
 
 
 def _before_and_after(saved: Any) -> tuple[Leakage, Leakage]:

@@ -56,11 +56,18 @@ class Comparison:
             low, high = self.accuracy.worst_interval()
             measured = {**self.accuracy.to_dict(), "worst_low95": low, "worst_high95": high}
         return {
-            "remover": self.remover, "head": self.head, "removed": self.removed, "parameters": self.parameters,
-            "seconds": self.seconds, "accuracy": measured, "problem": self.problem,
-            "validation_loss": self.validation_loss, "penalty": self.parameters.get("weight_decay"),
-            "edge_of_grid": self.edge, "notes": list(self.notes),
-        }  # fmt: skip
+            "remover": self.remover,
+            "head": self.head,
+            "removed": self.removed,
+            "parameters": self.parameters,
+            "seconds": self.seconds,
+            "accuracy": measured,
+            "problem": self.problem,
+            "validation_loss": self.validation_loss,
+            "penalty": self.parameters.get("weight_decay"),
+            "edge_of_grid": self.edge,
+            "notes": list(self.notes),
+        }
 
 
 def compare(
@@ -119,10 +126,14 @@ def _with_head(line: Comparison, clean: Sequence[Any], seed: int, penalties: Seq
     except UnspurError as error:
         return replace(line, removed=0, problem=str(error), seconds=line.seconds + time.perf_counter() - start)
     return replace(
-        line, accuracy=accuracy, parameters={"weight_decay": chosen.penalty, **chosen.parameters},
-        seconds=line.seconds + time.perf_counter() - start, validation_loss=chosen.loss, edge=chosen.edge,
+        line,
+        accuracy=accuracy,
+        parameters={"weight_decay": chosen.penalty, **chosen.parameters},
+        seconds=line.seconds + time.perf_counter() - start,
+        validation_loss=chosen.loss,
+        edge=chosen.edge,
         notes=(*line.notes, *chosen.notes),
-    )  # fmt: skip
+    )
 
 
 def choose_head(

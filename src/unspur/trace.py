@@ -366,19 +366,31 @@ _SAVED_TASK = dict.fromkeys(
     ("before", "after", "chance", "p_before", "p_after", "fixed_before", "fixed_after", "level"), NUMBER
 )
 _SAVED_STEP = {
-    "outer": int, "inner": int, "role": str, "proper": bool, "informative": {...: NUMBER}, "own": {...: NUMBER},
-    "delta": NUMBER, "loss_concept": {...: MAYBE_NUMBER}, "loss_main": {...: MAYBE_NUMBER}, "reason": str,
-    "evaluations": int, "solver": str,
-}  # fmt: skip
+    "outer": int,
+    "inner": int,
+    "role": str,
+    "proper": bool,
+    "informative": {...: NUMBER},
+    "own": {...: NUMBER},
+    "delta": NUMBER,
+    "loss_concept": {...: MAYBE_NUMBER},
+    "loss_main": {...: MAYBE_NUMBER},
+    "reason": str,
+    "evaluations": int,
+    "solver": str,
+}
 #: Level of tests that do not say theirs, as in files of the first versions.
 _FIRST_LEVEL = 0.05
 #: What says which labels a trace is about; files of the first versions do not have it.
 _CLASS = (str, *MAYBE_NUMBER)
 _ABOUT = {"concept": str, "concept_class": _CLASS, "main": str, "main_class": _CLASS}
 _SAVED = {
-    "steps": [_SAVED_STEP], "stopped": str, "delta": NUMBER, "weight_decay": NUMBER,
+    "steps": [_SAVED_STEP],
+    "stopped": str,
+    "delta": NUMBER,
+    "weight_decay": NUMBER,
     "weight_decay_scores": [{"weight_decay": NUMBER, "loss": NUMBER, "standard_error": NUMBER}],
-}  # fmt: skip
+}
 
 
 def _test_from_dict(saved: dict[str, Any]) -> TTest:

@@ -33,10 +33,17 @@ def browser():
     options = webdriver.ChromeOptions()
     options.binary_location = binary
     for argument in (
-        "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking",
-        "--disable-component-update", "--no-first-run", "--hide-scrollbars", "--window-size=1200,900",
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--no-first-run",
+        "--hide-scrollbars",
+        "--window-size=1200,900",
         "--force-device-scale-factor=1",
-    ):  # fmt: skip
+    ):
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     found = webdriver.Chrome(options=options, service=Service(driver))

@@ -151,8 +151,10 @@ def judged():
     rng = np.random.default_rng(0)
     y, concept = rng.integers(2, size=(2, 400))
     names = np.array(["a class whose name is long enough, 1", "a class whose name is long enough, 2"])
-    return [group_accuracy(names[y], names[np.where(rng.random(400) < p, y, 1 - y)], concept) for p in (0.6, 0.7, 0.8,
-            0.9, 0.95, 0.99)]  # fmt: skip
+    return [
+        group_accuracy(names[y], names[np.where(rng.random(400) < p, y, 1 - y)], concept)
+        for p in (0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+    ]
 
 
 def test_many_methods_stand_below_each_other_and_no_number_is_lost(judged):
@@ -184,9 +186,13 @@ def test_trace_and_certificate_fit():
     jse = JSE().fit(toy.Z, toy.y, concept=toy.concept)
     certificate = jse.certificate(new.Z, new.y, new.concept)
     renamed = type(certificate).from_dict(
-        {**certificate.to_dict(), "probe": {name: certificate.to_dict()["probe"]["concept"]},
-         "covariance_left": {name: 0.5}, "notes": [name * 3]}
-    )  # fmt: skip
+        {
+            **certificate.to_dict(),
+            "probe": {name: certificate.to_dict()["probe"]["concept"]},
+            "covariance_left": {name: 0.5},
+            "notes": [name * 3],
+        }
+    )
     for text in (str(jse.trace_), str(certificate), str(renamed)):
         assert 60 < widest(text) <= 80
         assert "\x1b" not in text

@@ -424,5 +424,10 @@ def answer(key: str) -> Answer:
 
 def machine() -> list[str]:
     """What decides the last digits: linear algebra libraries, and the processor they were chosen for."""
-    return sorted({f"{pool['internal_api']} {pool['version']} {pool.get('architecture')}" for pool in threadpool_info()
-                   if pool["user_api"] == "blas"})  # fmt: skip
+    return sorted(
+        {
+            f"{pool['internal_api']} {pool['version']} {pool.get('architecture')}"
+            for pool in threadpool_info()
+            if pool["user_api"] == "blas"
+        }
+    )

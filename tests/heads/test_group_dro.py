@@ -59,10 +59,12 @@ def test_exact_solution_equals_a_generic_convex_solvers(k, concepts, adjustment)
         return x[: 4 * lines].reshape(lines, 4), x[4 * lines : -1]
 
     epigraph = minimize(
-        lambda x: x[-1] + 0.5 * decay * np.sum(parts(x)[0] ** 2), np.append(np.zeros(5 * lines), 5.0),
+        lambda x: x[-1] + 0.5 * decay * np.sum(parts(x)[0] ** 2),
+        np.append(np.zeros(5 * lines), 5.0),
         constraints={"type": "ineq", "fun": lambda x: x[-1] - group_losses(z, y, concept, *parts(x), adjustment)},
-        method="SLSQP", options={"ftol": 1e-12, "maxiter": 500},
-    )  # fmt: skip
+        method="SLSQP",
+        options={"ftol": 1e-12, "maxiter": 500},
+    )
     assert epigraph.success
     assert_allclose(head.outcome_.objective, epigraph.fun, atol=1e-7)
     assert_allclose(objective(head, z, y, concept, adjustment), epigraph.fun, atol=1e-7)

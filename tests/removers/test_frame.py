@@ -58,10 +58,12 @@ class TestScores:
         """Which orthogonal weights do not: they depend on the units of the features."""
         shape = np.diag(np.geomspace(1.0, 50.0, 12))
         same, other = (
-            [fitted(Z, self.y, self.c, weight_decay=0.01, max_spurious=1, orthogonality=kind).removal_(Z) @ back
-             for Z, back in ((self.Z, np.eye(12)), (self.Z @ shape, np.linalg.inv(shape)))]
+            [
+                fitted(Z, self.y, self.c, weight_decay=0.01, max_spurious=1, orthogonality=kind).removal_(Z) @ back
+                for Z, back in ((self.Z, np.eye(12)), (self.Z @ shape, np.linalg.inv(shape)))
+            ]
             for kind in ("scores", "weights")
-        )  # fmt: skip
+        )
         assert np.abs(same[0] - same[1]).max() < 1e-3 * np.abs(self.Z).max()
         assert np.abs(other[0] - other[1]).max() > 1e-2 * np.abs(self.Z).max()
 
@@ -98,8 +100,9 @@ class TestScores:
         jse.save(tmp_path / "jse.safetensors")
         assert_allclose(load(tmp_path / "jse.safetensors").transform(self.Z), jse.transform(self.Z))
         head = LogisticRegression(solver="newton-cholesky").fit(jse.transform(self.Z), self.y)
-        assert_allclose(surgery.fold(jse, head).decision_function(self.Z),
-                        head.decision_function(jse.transform(self.Z)), atol=1e-8)  # fmt: skip
+        assert_allclose(
+            surgery.fold(jse, head).decision_function(self.Z), head.decision_function(jse.transform(self.Z)), atol=1e-8
+        )
 
 
 def test_the_frame_turns_sal_into_leace():
@@ -111,9 +114,7 @@ def test_the_frame_turns_sal_into_leace():
     Z, y, c = stretched()
     centred = Z - Z.mean(axis=0)
     values, vectors = np.linalg.eigh(centred.T @ centred / len(Z))
-    frame = Frame(
-        Z.mean(axis=0), (vectors / np.sqrt(values)) @ vectors.T, (vectors * np.sqrt(values)) @ vectors.T
-    )  # fmt: skip
+    frame = Frame(Z.mean(axis=0), (vectors / np.sqrt(values)) @ vectors.T, (vectors * np.sqrt(values)) @ vectors.T)
     sal = SAL().fit(centred @ frame.whiten, y, concept=c)
     leace = LEACE().fit(Z, y, concept=c)
     assert_allclose(frame.removing(Subspace(sal.spurious_.basis))(Z), leace.transform(Z), atol=1e-8)

@@ -166,12 +166,20 @@ def test_the_folds_of_all_rows_are_not_saved_as_a_parameter(tmp_path):
 @pytest.mark.parametrize(
     "remover",
     [
-        JSE(), JSE(variant=PaperVariant(output="onto_main")), JSE(orthogonality="scores"),
+        JSE(),
+        JSE(variant=PaperVariant(output="onto_main")),
+        JSE(orthogonality="scores"),
         JSE(orthogonality="scores", variant=PaperVariant(output="onto_main")),
-        JSE(max_spurious=0), INLP(), RLACE(), LEACE(), SAL(), SPLINCE(), LEACE(balance="group"),
+        JSE(max_spurious=0),
+        INLP(),
+        RLACE(),
+        LEACE(),
+        SAL(),
+        SPLINCE(),
+        LEACE(balance="group"),
     ],
     ids=lambda remover: "".join(str(remover).split()),
-)  # fmt: skip
+)
 @pytest.mark.parametrize("scale", ["plain", "far apart", "nearly collinear"])
 def test_every_removal_that_is_fitted_can_be_read_again(remover, scale, tmp_path):
     """Control: no check is so narrow that rounding of a hard problem fails it."""

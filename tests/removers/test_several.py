@@ -81,8 +81,14 @@ def test_a_validation_set_has_its_concepts_in_the_same_columns(birds):
     )
     assert_allclose(again.removal_.matrix(), jse.removal_.matrix())
     with pytest.raises(LabelError, match="concept_val has the columns wet, season and concept water, season"):
-        JSE().fit(z[train], y[train], concept=concepts[train], X_val=z[held], y_val=y[held],
-                  concept_val={"wet": water[held], "season": season[held]})  # fmt: skip
+        JSE().fit(
+            z[train],
+            y[train],
+            concept=concepts[train],
+            X_val=z[held],
+            y_val=y[held],
+            concept_val={"wet": water[held], "season": season[held]},
+        )
     strange = concepts[held].assign(season="autumn")
     with pytest.raises(LabelError, match="autumn"):
         JSE().fit(z[train], y[train], concept=concepts[train], X_val=z[held], y_val=y[held], concept_val=strange)
@@ -119,8 +125,11 @@ def test_every_block_of_a_trace_says_which_concept_and_which_classes_it_is_about
     assert (part.concept, part.concept_class, part.main, part.main_class) == ("bird", None, "y", "winter")
     saved = jse.trace_.to_dict()["parts"]["bird, y=winter"]
     assert {name: saved[name] for name in ("concept", "concept_class", "main", "main_class")} == {
-        "concept": "bird", "concept_class": None, "main": "y", "main_class": "winter",
-    }  # fmt: skip
+        "concept": "bird",
+        "concept_class": None,
+        "main": "y",
+        "main_class": "winter",
+    }
     jse.save(tmp_path / "r.safetensors")
     assert load(tmp_path / "r.safetensors").trace_.to_dict() == jse.trace_.to_dict()
     other = jse.trace_.renamed("season", {"water": "wet"})

@@ -56,9 +56,13 @@ EVERY = {
 }
 #: Something that must be written in it.
 WORDS = {
-    "subspaces": "boundary of the last layer", "ladder": "✓ accepted", "bars": "average over rows", "curves": "JSE",
-    "one point": "ERM", "gradcam": "as they are",
-}  # fmt: skip
+    "subspaces": "boundary of the last layer",
+    "ladder": "✓ accepted",
+    "bars": "average over rows",
+    "curves": "JSE",
+    "one point": "ERM",
+    "gradcam": "as they are",
+}
 
 
 def texts(path):

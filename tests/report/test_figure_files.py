@@ -81,10 +81,19 @@ def test_other_data_give_other_bytes(tmp_path):
 def test_settings_of_the_user_neither_leak_in_nor_out(name, plain, tmp_path):
     """The same figure has the same bytes, whatever somebody has set."""
     mine = {
-        "font.size": 20, "font.family": "monospace", "axes.grid": True, "lines.linewidth": 9, "svg.fonttype": "path",
-        "svg.hashsalt": "mine", "savefig.dpi": 50, "axes.spines.top": True, "text.color": "red", "xtick.color": "red",
-        "axes.prop_cycle": mpl.cycler(color=["red"]), "figure.constrained_layout.use": False,
-    }  # fmt: skip
+        "font.size": 20,
+        "font.family": "monospace",
+        "axes.grid": True,
+        "lines.linewidth": 9,
+        "svg.fonttype": "path",
+        "svg.hashsalt": "mine",
+        "savefig.dpi": 50,
+        "axes.spines.top": True,
+        "text.color": "red",
+        "xtick.color": "red",
+        "axes.prop_cycle": mpl.cycler(color=["red"]),
+        "figure.constrained_layout.use": False,
+    }
     ours = EVERY[name]()
     with mpl.rc_context(mine):
         ours.savefig(tmp_path / "saved.svg")  # by other means, in which case the format is theirs and the style is ours
@@ -164,10 +173,17 @@ def named(names):
     judged = tuple(replace(one, name=name) for one, name in zip(found.judged, names, strict=False))
     trace = found.traces[""]
     return replace(
-        found, method=names[0], main=names[1], concepts=(names[2],), classes=names[:2], groups=names[:4],
-        judged=judged, view=replace(found.view, axes=axes), traces={names[0]: trace, names[3]: trace},
+        found,
+        method=names[0],
+        main=names[1],
+        concepts=(names[2],),
+        classes=names[:2],
+        groups=names[:4],
+        judged=judged,
+        view=replace(found.view, axes=axes),
+        traces={names[0]: trace, names[3]: trace},
         saliency=looks(names[:3]),
-    )  # fmt: skip
+    )
 
 
 def drawn_with(names, width):

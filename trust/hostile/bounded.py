@@ -106,9 +106,12 @@ class Bounded:
             one["ARROW_DEFAULT_MEMORY_POOL"] = "system"  # others set gigabytes of addresses aside
             one |= dict.fromkeys(("TMPDIR", "HOME"), str(self._tree))
             self._child = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(self._tree)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                cwd=_HERE, env={**os.environ, **one},
-            )  # fmt: skip
+                [sys.executable, "-m", __name__, str(self._tree)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                cwd=_HERE,
+                env={**os.environ, **one},
+            )
         assert self._child.stdin is not None
         self._child.stdin.write(f"{json.dumps(request)}\n".encode())
         self._child.stdin.flush()

@@ -12,15 +12,65 @@ import numpy as np
 
 #: Values that stand where others should, as JSON would have them.
 ODD_VALUES: tuple[Any, ...] = (
-    None, True, 0, -1, 1.5, 2**63, 10**30, float("inf"), float("-inf"), float("nan"), "", "x", "1", "\x00", "a\nb",
-    [], [None], [[]], {}, {"x": None}, [1, "x"],
-)  # fmt: skip
+    None,
+    True,
+    0,
+    -1,
+    1.5,
+    2**63,
+    10**30,
+    float("inf"),
+    float("-inf"),
+    float("nan"),
+    "",
+    "x",
+    "1",
+    "\x00",
+    "a\nb",
+    [],
+    [None],
+    [[]],
+    {},
+    {"x": None},
+    [1, "x"],
+)
 #: The same as texts, with some that no JSON writer makes.
 ODD_WORDS = (
-    b"null", b"true", b"-1", b"0", b"1e400", b"-1e400", b"NaN", b"Infinity", b"nan", b"inf", b"", b'""', b"[]", b"{}",
-    b"999999999999", b"9223372036854775808", b"1" * 5000, b"1_000", b"0x10", b"\x00", b"\xff\xfe", b"'", b'"', b",",
-    b"\n", b"\r", b"[" * 3000, b"\xed\xa0\x80", b"\xe2\x80\xae", b"1.", b"+1", b"\xd9\xa3", b"1979-05-27", b"\\ud800",
-)  # fmt: skip
+    b"null",
+    b"true",
+    b"-1",
+    b"0",
+    b"1e400",
+    b"-1e400",
+    b"NaN",
+    b"Infinity",
+    b"nan",
+    b"inf",
+    b"",
+    b'""',
+    b"[]",
+    b"{}",
+    b"999999999999",
+    b"9223372036854775808",
+    b"1" * 5000,
+    b"1_000",
+    b"0x10",
+    b"\x00",
+    b"\xff\xfe",
+    b"'",
+    b'"',
+    b",",
+    b"\n",
+    b"\r",
+    b"[" * 3000,
+    b"\xed\xa0\x80",
+    b"\xe2\x80\xae",
+    b"1.",
+    b"+1",
+    b"\xd9\xa3",
+    b"1979-05-27",
+    b"\\ud800",
+)
 WORD = re.compile(rb'"[^"\n]{0,60}"|[A-Za-z_]+|-?[0-9]+(?:\.[0-9]+)?')
 HUGE = (2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1, 2**60, 2**63 - 1, 2**64 - 1, 10**12)
 
@@ -31,8 +81,16 @@ def damaged(sound: bytes, other: bytes, rng: np.random.Generator, *, text: bool)
     In texts, words are replaced as often as bytes are.
     """
     kinds: list[Callable[[bytearray, bytes, np.random.Generator], None]] = [
-        _cut, _flip, _flip, _insert, _delete, _fill, _repeat, _splice, _number,
-    ]  # fmt: skip
+        _cut,
+        _flip,
+        _flip,
+        _insert,
+        _delete,
+        _fill,
+        _repeat,
+        _splice,
+        _number,
+    ]
     kinds += [_word] * (len(kinds) if text else 2)
     content = bytearray(sound)
     for _ in range(int(rng.choice([1, 1, 1, 2, 3]))):
@@ -149,10 +207,14 @@ def _forge(holder: Any, key: Any, rng: np.random.Generator) -> None:
     now = holder[key]
     number = float(rng.choice([0, -1, 0.5, 2, 10, 1e6, -1e6, 1e18, 1e99, 1e308]))
     ways: list[Callable[[], Any]] = [
-        lambda: ODD_VALUES[rng.integers(len(ODD_VALUES))], lambda: [now], lambda: {"x": now}, lambda: "x" * 300_000,
-        lambda: list(range(20_000)), lambda: _nested(int(rng.choice([20, 60, 400]))),
+        lambda: ODD_VALUES[rng.integers(len(ODD_VALUES))],
+        lambda: [now],
+        lambda: {"x": now},
+        lambda: "x" * 300_000,
+        lambda: list(range(20_000)),
+        lambda: _nested(int(rng.choice([20, 60, 400]))),
         lambda: 10 ** int(rng.integers(400)),
-    ]  # fmt: skip
+    ]
     if isinstance(now, int | float) and not isinstance(now, bool):
         ways += [lambda: number, lambda: now * number, lambda: now + number, lambda: -now, lambda: int(number)] * 3
     if isinstance(now, str):

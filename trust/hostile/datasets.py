@@ -97,11 +97,40 @@ def _unpack(path: Path) -> None:
 
 
 NAMES = (
-    "/etc/evil", "//evil", "../evil", "set/../../evil", "a/b/../../../evil", "..", ".", "./", "", "/", "C:\\evil",
-    "C:evil", "..\\evil", "a\\..\\..\\evil", "\\\\host\\evil", "a\x00b", "set/a.txt", "set", "SET/A.TXT", "a" * 300,
-    "b/" * 300 + "c", "a\nb", "\x1b[31mred", "\u202egnp.exe", "con", "a:b", "~/evil", "$HOME/evil", "-rf", "\udce4",
-    "\xe9", "e\u0301", "a/" * 5000,
-)  # fmt: skip
+    "/etc/evil",
+    "//evil",
+    "../evil",
+    "set/../../evil",
+    "a/b/../../../evil",
+    "..",
+    ".",
+    "./",
+    "",
+    "/",
+    "C:\\evil",
+    "C:evil",
+    "..\\evil",
+    "a\\..\\..\\evil",
+    "\\\\host\\evil",
+    "a\x00b",
+    "set/a.txt",
+    "set",
+    "SET/A.TXT",
+    "a" * 300,
+    "b/" * 300 + "c",
+    "a\nb",
+    "\x1b[31mred",
+    "\u202egnp.exe",
+    "con",
+    "a:b",
+    "~/evil",
+    "$HOME/evil",
+    "-rf",
+    "\udce4",
+    "\xe9",
+    "e\u0301",
+    "a/" * 5000,
+)
 
 
 def tar_attacks(_: bytes) -> Attacks:

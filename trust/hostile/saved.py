@@ -159,16 +159,21 @@ def _meanings(arrays: dict[str, Any], plain: dict[str, Any]) -> Attacks:
         yield what, bytes(safetensors.numpy.save({**arrays, **changed}, {"unspur": text}))
     deep = json.loads("[" * 900 + "]" * 900)
     names = {
-        "names of megabytes": ["x" * 1_000_000] * d, "names that are numbers": list(range(d)), "no names": [],
-        "names that are lists": [["x"]] * d, "names that are none": [None] * d,
-    }  # fmt: skip
+        "names of megabytes": ["x" * 1_000_000] * d,
+        "names that are numbers": list(range(d)),
+        "no names": [],
+        "names that are lists": [["x"]] * d,
+        "names that are none": [None] * d,
+    }
     for what, value in names.items():
         yield what, _with_metadata(arrays, json.dumps({**plain, "feature_names": value}))
     classes = {
-        "a million classes": list(range(10**6)), "classes nested 900 times": deep,
+        "a million classes": list(range(10**6)),
+        "classes nested 900 times": deep,
         "classes that are tables": [{"a": 1}],
-        "a class of megabytes": ["x" * 4_000_000, "y"], "a million empty lists": [[]] * 10**6,
-    }  # fmt: skip
+        "a class of megabytes": ["x" * 4_000_000, "y"],
+        "a million empty lists": [[]] * 10**6,
+    }
     for what, value in classes.items():
         yield what, _with_metadata(arrays, json.dumps({**plain, "classes": value}))
     yield "the other form", _with_metadata(arrays, json.dumps({**plain, "form": "keep"}))
@@ -211,14 +216,24 @@ def _forged_array(array: Any, other: Any, rng: np.random.Generator) -> Any:
     number = float(rng.choice([0.0, -1.0, 1e-9, 0.5, 2.0, 1e20, 1e99, 1e200, np.nan, np.inf]))
     grow = int(rng.choice([1, 2, 50]))
     ways: list[Callable[[], Any]] = [
-        lambda: other, lambda: array.T, lambda: array * number, lambda: array + number, lambda: array[:-1],
-        lambda: np.repeat(array, grow, axis=0), lambda: np.repeat(array, grow, axis=-1), lambda: array[..., :0],
-        lambda: array[None], lambda: array.reshape(-1), lambda: array[:, None],
+        lambda: other,
+        lambda: array.T,
+        lambda: array * number,
+        lambda: array + number,
+        lambda: array[:-1],
+        lambda: np.repeat(array, grow, axis=0),
+        lambda: np.repeat(array, grow, axis=-1),
+        lambda: array[..., :0],
+        lambda: array[None],
+        lambda: array.reshape(-1),
+        lambda: array[:, None],
         lambda: array + 1e-4 * rng.normal(size=array.shape),
-        lambda: rng.normal(size=array.shape), lambda: np.linalg.qr(rng.normal(size=(WIDTH, WIDTH)))[0][:, :grow],
-        lambda: array.astype(str(rng.choice(["<f2", "<f4", "<i8", "|b1", "<u2"]))), lambda: array[::-1],
+        lambda: rng.normal(size=array.shape),
+        lambda: np.linalg.qr(rng.normal(size=(WIDTH, WIDTH)))[0][:, :grow],
+        lambda: array.astype(str(rng.choice(["<f2", "<f4", "<i8", "|b1", "<u2"]))),
+        lambda: array[::-1],
         lambda: np.where(rng.random(array.shape) < 0.2, number, array),
-    ]  # fmt: skip
+    ]
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -301,10 +316,16 @@ def _read_checkpoint(path: Path) -> None:
 
 def _make_training(folder: Path) -> Path:
     record = {
-        "format": 1, "unspur": "1", "base": {"address": "lite0"}, "digest": "0" * 16, "settings": {"epochs": 1},
-        "history": [{"epoch": 1, "validation_accuracy": 0.9}], "kept_epoch": 1, "dataset": {"name": "x"},
+        "format": 1,
+        "unspur": "1",
+        "base": {"address": "lite0"},
+        "digest": "0" * 16,
+        "settings": {"epochs": 1},
+        "history": [{"epoch": 1, "validation_accuracy": 0.9}],
+        "kept_epoch": 1,
+        "dataset": {"name": "x"},
         "seconds": 1.0,
-    }  # fmt: skip
+    }
     (folder / "training.json").write_text(json.dumps(record))
     return folder / "training.json"
 
@@ -334,11 +355,18 @@ def _make_store(folder: Path) -> Path:
     write_labels(folder / "labels.csv", ids, labels)
     training = {"history": [{"epoch": 1, "validation_accuracy": 0.9}], "kept_epoch": 1}
     manifest = {
-        "format": 1, "unspur": "1", "rows": ROWS, "width": WIDTH, "labels": ["place", "y"], "seconds": 1.0,
-        "dataset": {"name": "x", "digest": "0"}, "encoder": {"name": "x", "device": "cpu", "training": training},
-        "pca": None, "digest": content_digest(z.astype(np.float32), ids, labels),
+        "format": 1,
+        "unspur": "1",
+        "rows": ROWS,
+        "width": WIDTH,
+        "labels": ["place", "y"],
+        "seconds": 1.0,
+        "dataset": {"name": "x", "digest": "0"},
+        "encoder": {"name": "x", "device": "cpu", "training": training},
+        "pca": None,
+        "digest": content_digest(z.astype(np.float32), ids, labels),
         "labels_digest": file_digest(folder / "labels.csv"),
-    }  # fmt: skip
+    }
     (folder / "manifest.json").write_text(json.dumps(manifest))
     return folder / "manifest.json"
 
@@ -385,10 +413,15 @@ def _make_maps(folder: Path) -> Path:
     np.save(folder / "maps.npy", rng.normal(size=(3, 2, 4, 4)).astype(np.float16))
     np.save(folder / "coverage.npy", rng.uniform(size=(3, 4, 4)).astype(np.float32))
     described = {
-        "format": 1, "unspur": "1", "encoder": "x", "ids": ["a", "b", "c"], "shape": [3, 2, 4, 4], "digest": "0" * 16,
+        "format": 1,
+        "unspur": "1",
+        "encoder": "x",
+        "ids": ["a", "b", "c"],
+        "shape": [3, 2, 4, 4],
+        "digest": "0" * 16,
         "store": None,
         "preparation": {"resize": 8, "crop": 8, "mean": [1.0, 1.0, 1.0], "scale": [1.0, 1.0, 1.0]},
-    }  # fmt: skip
+    }
     (folder / "maps.json").write_text(json.dumps(described))
     return folder / "maps.json"
 

@@ -106,6 +106,10 @@ def device(path: Path) -> None:
 
 #: What may stand where a file should.
 NOT_FILES: tuple[tuple[str, Bad], ...] = (
-    ("nothing in it", b""), ("no file", no_file), ("a folder", folder), ("a link to itself", loop), ("a pipe", pipe),
+    ("nothing in it", b""),
+    ("no file", no_file),
+    ("a folder", folder),
+    ("a link to itself", loop),
+    ("a pipe", pipe),
     ("a device without end", device),
-)  # fmt: skip
+)

@@ -12,8 +12,6 @@ pytest.importorskip("PIL")
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from tests.embed.conftest import tiny_bert, tiny_resnet  # noqa: F401 — fixtures
-
 from reproduction.tests.cli.programs import paper, unspur
 from reproduction.tests.datasets.birds import lay_birds, lay_scenes
 from reproduction.tests.networks.tuning import coloured
@@ -55,12 +53,15 @@ def birds(tmp_path_factory):
 
 
 @pytest.fixture
-def tiny(monkeypatch, tiny_resnet):  # noqa: F811
+def tiny(monkeypatch, tiny_resnet):
     """A tiny network of the registry, with a preparation that masks can follow."""
     entry = Entry(
-        "image", 16, "", (),
+        "image",
+        16,
+        "",
+        (),
         lambda *where: HubVision(str(tiny_resnet), *where, preparation=PREPARATION, known_as="tiny"),
-    )  # fmt: skip
+    )
     monkeypatch.setitem(ENCODERS, "tiny", entry)
     return "tiny"
 
@@ -73,7 +74,7 @@ def without_column(table, folder, name):
     return folder / table.name
 
 
-def test_a_table_of_pictures_becomes_a_network_a_store_and_a_removal(table, tiny_resnet, tmp_path, monkeypatch):  # noqa: F811
+def test_a_table_of_pictures_becomes_a_network_a_store_and_a_removal(table, tiny_resnet, tmp_path, monkeypatch):
     folder = tmp_path / "store"
     command = ["finetune", table, "--encoder", tiny_resnet, *LABELS, *QUICK, "--output", folder, "--pca", 0]
     said = paper(*command)
@@ -104,7 +105,7 @@ def test_a_table_of_pictures_becomes_a_network_a_store_and_a_removal(table, tiny
     assert EmbeddingStore.open(folder).digest != store.digest
 
 
-def test_labels_may_be_words_from_the_table_to_the_comparison(table, tiny_resnet, tmp_path):  # noqa: F811
+def test_labels_may_be_words_from_the_table_to_the_comparison(table, tiny_resnet, tmp_path):
     """As in the README."""
     made = {}
     for name, labels in (("numbers", LABELS), ("words", WORDS)):
@@ -143,17 +144,28 @@ def test_birds_are_trained_on_at_a_strength_and_mapped(birds, tiny, tmp_path):
     assert set(store.labels["split"][chosen]) == {"test"}
 
 
-def test_a_folder_is_named_by_its_last_part_where_experiments_look(birds, tiny_resnet, tmp_path):  # noqa: F811
+def test_a_folder_is_named_by_its_last_part_where_experiments_look(birds, tiny_resnet, tmp_path):
     paper(
-        "finetune", "waterbirds", "--root", birds, "--encoder", tiny_resnet, *QUICK, "--embeddings", tmp_path,
-        "--pca", 0, "--sizes", "24,8,8",
-    )  # fmt: skip
+        "finetune",
+        "waterbirds",
+        "--root",
+        birds,
+        "--encoder",
+        tiny_resnet,
+        *QUICK,
+        "--embeddings",
+        tmp_path,
+        "--pca",
+        0,
+        "--sizes",
+        "24,8,8",
+    )
     assert (
         EmbeddingStore.open(tmp_path / "waterbirds-finetuned" / "tiny-resnet" / "p-0.9" / "seed-0").rows.shape[1] == 16
     )
 
 
-def test_texts_are_trained_on_without_a_mark(tiny_bert, tmp_path):  # noqa: F811
+def test_texts_are_trained_on_without_a_mark(tiny_bert, tmp_path):
     data = tmp_path / "multinli_1.0"
     data.mkdir()
     lines = [
@@ -206,7 +218,7 @@ def one_line(*arguments):
     return said
 
 
-def test_what_cannot_be_trained_is_said_in_a_line_before_anything_is_made(table, birds, tiny_resnet, tiny, tmp_path):  # noqa: F811
+def test_what_cannot_be_trained_is_said_in_a_line_before_anything_is_made(table, birds, tiny_resnet, tiny, tmp_path):
     out = ["--output", tmp_path / "store", "--device", "cpu"]
     own = [table, "--encoder", tiny_resnet, *out]
     assert "grey-50 is no network" in one_line(table, "--encoder", "grey-50", *LABELS, *out)
@@ -216,9 +228,10 @@ def test_what_cannot_be_trained_is_said_in_a_line_before_anything_is_made(table,
     for labels in (("--main", "kind", "--concept", "concept"), ("--main", "y", "--concept", "kind")):
         assert "has no label 'kind'; it has y, concept" in one_line(*own, *labels)
     for option, message in (
-        (["--epochs", 0], "epochs is a whole number from 1"), (["--learning-rate", -1], "learning_rate is a positive"),
+        (["--epochs", 0], "epochs is a whole number from 1"),
+        (["--learning-rate", -1], "learning_rate is a positive"),
         (["--pca", 17], "have no 17 principal components; pass --pca with 16 at most"),
-    ):  # fmt: skip
+    ):
         assert message in one_line(*own, *LABELS, *option)
     cut = without_column(table, tmp_path, "split")
     for image in table.parent.glob("*.png"):
@@ -234,7 +247,7 @@ def test_what_cannot_be_trained_is_said_in_a_line_before_anything_is_made(table,
     assert not (tmp_path / "store-network").exists()
 
 
-def test_a_picture_that_cannot_be_read_is_not_taken_for_a_full_disk(table, tiny_resnet, tmp_path):  # noqa: F811
+def test_a_picture_that_cannot_be_read_is_not_taken_for_a_full_disk(table, tiny_resnet, tmp_path):
     root = shutil.copytree(table.parent, tmp_path / "pictures")
     (root / "7.png").write_bytes(b"no picture")
     said = one_line(root / table.name, "--encoder", tiny_resnet, *LABELS, *QUICK, "--output", tmp_path / "store")
@@ -251,7 +264,7 @@ def untrained(monkeypatch):
     monkeypatch.setattr(finetuning._Run, "train", trains)
 
 
-def test_a_place_that_cannot_be_written_to_is_found_before_training(table, tiny_resnet, tmp_path, untrained):  # noqa: F811
+def test_a_place_that_cannot_be_written_to_is_found_before_training(table, tiny_resnet, tmp_path, untrained):
     own = [table, "--encoder", tiny_resnet, *LABELS, *QUICK, "--output"]
     (tmp_path / "thesis").touch()
     (tmp_path / "store-network").touch()
@@ -266,7 +279,7 @@ def test_a_place_that_cannot_be_written_to_is_found_before_training(table, tiny_
 
 
 @pytest.fixture(scope="module")
-def trained(table, tiny_resnet, tmp_path_factory):  # noqa: F811
+def trained(table, tiny_resnet, tmp_path_factory):
     """A store and, beside it, its network."""
     folder = tmp_path_factory.mktemp("trained") / "store"
     paper("finetune", table, "--encoder", tiny_resnet, *LABELS, *QUICK, "--output", folder)
@@ -282,8 +295,14 @@ def copied(trained, tmp_path, *, network=True):
 @pytest.mark.parametrize("other", [(), ("--epochs", 3)])
 @pytest.mark.parametrize("finished", [True, False])
 def test_rows_without_their_network_are_found_before_training(
-    trained, table, tiny_resnet, tmp_path, untrained, other, finished  # noqa: F811
-):  # fmt: skip
+    trained,
+    table,
+    tiny_resnet,
+    tmp_path,
+    untrained,
+    other,
+    finished,
+):
     folder = copied(trained, tmp_path, network=False)
     if not finished:
         progress = {**json.loads((folder / "manifest.json").read_text()), "done": 20}
@@ -300,8 +319,12 @@ def test_rows_without_their_network_are_found_before_training(
 
 
 def test_rows_of_another_network_are_told_from_those_of_the_one_that_is_there(
-    trained, table, tiny_resnet, tmp_path, untrained  # noqa: F811
-):  # fmt: skip
+    trained,
+    table,
+    tiny_resnet,
+    tmp_path,
+    untrained,
+):
     folder = copied(trained, tmp_path)
     own = [table, "--encoder", tiny_resnet, *LABELS, *QUICK, "--output", folder]
     assert json.loads(paper("finetune", *own, "--json"))["rows"] == 90
@@ -313,7 +336,7 @@ def test_rows_of_another_network_are_told_from_those_of_the_one_that_is_there(
     assert f"0123456789abcdef instead of {digest}. Choose another --output, or pass --force." in said
 
 
-def test_rows_without_their_network_are_replaced_if_told(trained, table, tiny_resnet, tmp_path):  # noqa: F811
+def test_rows_without_their_network_are_replaced_if_told(trained, table, tiny_resnet, tmp_path):
     folder = copied(trained, tmp_path, network=False)
     paper("finetune", table, "--encoder", tiny_resnet, *LABELS, *QUICK, "--output", folder, "--force")
     assert (
@@ -324,8 +347,12 @@ def test_rows_without_their_network_are_replaced_if_told(trained, table, tiny_re
 
 @pytest.mark.parametrize("output", [".", "..", "../here"])
 def test_the_network_lies_beside_the_store_whatever_that_is_called(
-    table, tiny_resnet, tmp_path, monkeypatch, output  # noqa: F811
-):  # fmt: skip
+    table,
+    tiny_resnet,
+    tmp_path,
+    monkeypatch,
+    output,
+):
     (tmp_path / "here" / "below").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "here" / "below" if output == ".." else tmp_path / "here")
     (tmp_path / "here" / "below").rename(tmp_path / "here" / ".below")  # is no file in the way

@@ -4,9 +4,14 @@ import numpy as np
 from tests.optional import Image
 
 SPECIES = [
-    "001.Black_footed_Albatross", "021.Eastern_Towhee", "094.White_breasted_Nuthatch", "103.Sayornis",
-    "141.Artic_Tern", "193.Western_Meadowlark", "102.Western_Wood_Pewee",
-]  # fmt: skip
+    "001.Black_footed_Albatross",
+    "021.Eastern_Towhee",
+    "094.White_breasted_Nuthatch",
+    "103.Sayornis",
+    "141.Artic_Tern",
+    "193.Western_Meadowlark",
+    "102.Western_Wood_Pewee",
+]
 WATER = {"001.Black_footed_Albatross", "141.Artic_Tern"}
 #: Width and height of a bird's picture.
 SIZE = (40, 30)

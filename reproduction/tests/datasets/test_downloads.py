@@ -164,9 +164,19 @@ def test_a_wrong_checksum_shows_both_and_keeps_nothing(web, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "url", ["file:///etc/passwd", "ftp://host/a", "host/a", "http://", "http://a:b/c", "http://h/ä", "http://h/a b",
-            "http://me:secret@h/a", ""],
-)  # fmt: skip
+    "url",
+    [
+        "file:///etc/passwd",
+        "ftp://host/a",
+        "host/a",
+        "http://",
+        "http://a:b/c",
+        "http://h/ä",
+        "http://h/a b",
+        "http://me:secret@h/a",
+        "",
+    ],
+)
 def test_only_plain_web_addresses(tmp_path, url):
     with pytest.raises(InputError) as error:
         fetch(url, tmp_path / "file")

@@ -35,8 +35,10 @@ def test_the_circulated_rule_adds_exactly_three_landbirds():
     by_species = {name for name in SPECIES if is_waterbird(name)}
     assert by_species == WATER
     assert {name for name in SPECIES if is_waterbird(name, "circulated")} - by_species == {
-        "021.Eastern_Towhee", "193.Western_Meadowlark", "102.Western_Wood_Pewee",
-    }  # fmt: skip
+        "021.Eastern_Towhee",
+        "193.Western_Meadowlark",
+        "102.Western_Wood_Pewee",
+    }
 
 
 def test_birds_are_labelled_by_the_rule_that_is_named(untouched):

@@ -87,8 +87,10 @@ class TestDraws:
     def test_labelled_rows_are_as_many_as_asked_and_hold_each_group_in_proportion(self):
         drawn = rows_of("waterbirds-limited-labels", p=[0.9], labelled=[150])
         assert drawn.known.sum() == 150 < len(drawn.known)
-        shares = [np.bincount(group, minlength=4) / len(group) for group in (
-            drawn.train.group, drawn.train.group[drawn.known])]  # fmt: skip
+        shares = [
+            np.bincount(group, minlength=4) / len(group)
+            for group in (drawn.train.group, drawn.train.group[drawn.known])
+        ]
         assert np.abs(shares[0] - shares[1]).max() <= 1.5 / 150
         assert rows_of("waterbirds-ood").known is None
 
@@ -227,8 +229,12 @@ def write_store(folder, rows, ids, labels):
     folder.mkdir(parents=True)
     np.save(folder / layout.ROWS, rows)
     layout.write_labels(folder / layout.LABELS, ids, labels)
-    manifest = {"format": layout.FORMAT, "rows": len(rows), "width": rows.shape[1],
-                "digest": layout.content_digest(rows, ids, labels)}  # fmt: skip
+    manifest = {
+        "format": layout.FORMAT,
+        "rows": len(rows),
+        "width": rows.shape[1],
+        "digest": layout.content_digest(rows, ids, labels),
+    }
     (folder / layout.MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
 
 

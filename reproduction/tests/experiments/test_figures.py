@@ -21,8 +21,10 @@ from unspur_paper.report.experiment_figures import draw
 
 #: On embeddings two stand for all: a smoke run of every spec, with its figure, is in test_reproduce.py.
 SPECS = [
-    *sorted(path.stem for path in experiments_folder().glob("toy-*.toml")), "celeba-pixels", "celeba-limited-labels",
-]  # fmt: skip
+    *sorted(path.stem for path in experiments_folder().glob("toy-*.toml")),
+    "celeba-pixels",
+    "celeba-limited-labels",
+]
 
 
 def read(name):
@@ -129,8 +131,9 @@ def test_some_experiments_have_published_values_and_some_an_illustration():
     assert any(published)
     assert not all(published)
     assert {summary.experiment.name for summary in summaries if summary.panels} == {
-        "toy-illustration", "toy-nonorthogonal",
-    }  # fmt: skip
+        "toy-illustration",
+        "toy-nonorthogonal",
+    }
 
 
 @pytest.mark.parametrize("name", ["toy-illustration", "toy-pool-size"])
@@ -215,9 +218,12 @@ def test_illustration_puts_inlp_first_and_letters_every_panel(gallery, tmp_path)
     assert list(summary.panels) == ["JSE", "INLP"]
     seen = texts(draw(replace(summary, lines=()), tmp_path)[0])
     assert [text for text in seen if text[1:3] == "  "] == [
-        "A  INLP: before", "B  INLP: one direction removed", "C  INLP: two directions removed",
-        "D  JSE: before", "E  JSE: one direction removed",
-    ]  # fmt: skip
+        "A  INLP: before",
+        "B  INLP: one direction removed",
+        "C  INLP: two directions removed",
+        "D  JSE: before",
+        "E  JSE: one direction removed",
+    ]
     assert "true label vectors" in seen
     assert "main-task direction" not in seen  # the made-up panels have no such arrow
     assert "A  JSE: before" in texts(gallery("toy-nonorthogonal")[2])  # where JSE is alone

@@ -30,11 +30,23 @@ RESULTS = Path(__file__).parents[2] / "results"
 SPECS = ("waterbirds-finetuned", "multinli-ood", "multinli-reweighting", "multinli-clean-encoder")
 WIDTH = 40
 HISTORY = [
-    {"epoch": 1.0, "train_loss": 0.5, "validation_loss": 0.4, "validation_accuracy": 0.8, "adversary_accuracy": 0.7,
-     "adversary_balanced_accuracy": 0.65},
-    {"epoch": 2.0, "train_loss": 0.3, "validation_loss": 0.5, "validation_accuracy": 0.7, "adversary_accuracy": 0.6,
-     "adversary_balanced_accuracy": 0.6},
-]  # fmt: skip
+    {
+        "epoch": 1.0,
+        "train_loss": 0.5,
+        "validation_loss": 0.4,
+        "validation_accuracy": 0.8,
+        "adversary_accuracy": 0.7,
+        "adversary_balanced_accuracy": 0.65,
+    },
+    {
+        "epoch": 2.0,
+        "train_loss": 0.3,
+        "validation_loss": 0.5,
+        "validation_accuracy": 0.7,
+        "adversary_accuracy": 0.6,
+        "adversary_balanced_accuracy": 0.6,
+    },
+]
 
 
 def data_of(name, method="JSE", **settings):
@@ -44,8 +56,15 @@ def data_of(name, method="JSE", **settings):
 def tuned_store(embeddings, data, run=0, **training):
     """Made-up rows as `unspur-paper finetune` would leave them: float16, with a history."""
     source = data["name"].removesuffix("-finetuned")
-    folder = tuned_folder(embeddings, source, data["encoder"], run, p=data["p"], adversary=data["adversary"],
-                          unmarked=data.get("trained_on") == "unmarked")  # fmt: skip
+    folder = tuned_folder(
+        embeddings,
+        source,
+        data["encoder"],
+        run,
+        p=data["p"],
+        adversary=data["adversary"],
+        unmarked=data.get("trained_on") == "unmarked",
+    )
     rows, ids, labels = made_up_rows(data, run)
     write_store(folder, rows.astype(np.float16), ids, labels)
     path = folder / layout.MANIFEST
@@ -140,9 +159,8 @@ class TestDraws:
         tuned_store(tmp_path, data)
         drawn, store = draw(data, 0, tmp_path), open_embedded(data, 0, tmp_path)
         pair_of = {
-            row.astype(np.float32).tobytes(): pair
-            for row, pair in zip(store.rows, store.labels["pair"], strict=True)
-        }  # fmt: skip
+            row.astype(np.float32).tobytes(): pair for row, pair in zip(store.rows, store.labels["pair"], strict=True)
+        }
         seen = [pair_of[z.tobytes()] for rows in (drawn.train, drawn.validation, drawn.test) for z in rows.Z]
         assert len(seen) == len(set(seen)) == len(store.ids) // 2
 
@@ -201,8 +219,12 @@ class TestTraining:
 
     def test_results_of_frozen_networks_have_no_more_than_they_had(self):
         assert set(run_cell(cell("waterbirds-ood", "ERM"), NOWHERE)) == {
-            "right", "rows", "d_spurious", "d_main", "head_weight_decay",
-        }  # fmt: skip
+            "right",
+            "rows",
+            "d_spurious",
+            "d_main",
+            "head_weight_decay",
+        }
 
 
 class TestSpecs:

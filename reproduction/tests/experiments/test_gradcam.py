@@ -220,13 +220,22 @@ def birds(tmp_path_factory):
     rows = reduction(features).astype(np.float32)
     np.save(folder / layout.ROWS, rows)
     layout.write_labels(folder / layout.LABELS, chosen.ids, chosen.labels)
-    manifest = {"format": layout.FORMAT, "rows": len(rows), "width": 5,
-                "digest": layout.content_digest(rows, chosen.ids, chosen.labels)}  # fmt: skip
+    manifest = {
+        "format": layout.FORMAT,
+        "rows": len(rows),
+        "width": 5,
+        "digest": layout.content_digest(rows, chosen.ids, chosen.labels),
+    }
     (folder / layout.MANIFEST).write_text(json.dumps(manifest))
     write_maps(
-        chosen, np.flatnonzero(chosen.labels["split"] == "test"), tiny, reduction,
-        lambda i: opacity(composites.mask(int(chosen.members[i])), tiny.preparation), folder, progress=False,
-    )  # fmt: skip
+        chosen,
+        np.flatnonzero(chosen.labels["split"] == "test"),
+        tiny,
+        reduction,
+        lambda i: opacity(composites.mask(int(chosen.members[i])), tiny.preparation),
+        folder,
+        progress=False,
+    )
     return root, embeddings
 
 

@@ -183,8 +183,19 @@ class TestRuns:
         assert not list(tmp_path.iterdir())
 
     def test_a_method_that_only_some_experiments_have_runs_there(self, tmp_path):
-        told = unspur("toy-delta", "toy-reweighting", "--only", "JTT", "--preset", "released", "--smoke", "--jobs", 1,
-                      "--output", tmp_path)  # fmt: skip
+        told = unspur(
+            "toy-delta",
+            "toy-reweighting",
+            "--only",
+            "JTT",
+            "--preset",
+            "released",
+            "--smoke",
+            "--jobs",
+            1,
+            "--output",
+            tmp_path,
+        )
         assert "toy-reweighting, 2 cells, preset released" in told
         assert "toy-delta" not in told
 

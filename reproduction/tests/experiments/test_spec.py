@@ -32,9 +32,16 @@ name = "ERM"
 presets = ["exact"]
 """
 NAMES = {
-    "toy-ood", "toy-reweighting", "toy-reconstruction", "toy-nonorthogonal", "toy-sample-size", "toy-delta",
-    "toy-illustration", "toy-power", "toy-exact",
-}  # fmt: skip
+    "toy-ood",
+    "toy-reweighting",
+    "toy-reconstruction",
+    "toy-nonorthogonal",
+    "toy-sample-size",
+    "toy-delta",
+    "toy-illustration",
+    "toy-power",
+    "toy-exact",
+}
 
 
 def written(tmp_path, text):
@@ -57,17 +64,32 @@ class TestCells:
         """Defaults are written out, and 0 is 0.0: the same cell has the same record, however it is asked for."""
         spec = read_experiment(written(tmp_path, GOOD)).cells("exact", runs=1)[0].spec
         assert spec == {
-            "dataset": {"name": "toy", "n": 300, "d": 20, "rho": 0.0, "separability_concept": 3.0,
-                        "separability_main": 3.0, "angle": 90.0},
-            "remover": {"name": "JSE", "delta": "auto"}, "head": {"name": "ERM", "weight_decay": 0.0},
-            "preset": "exact", "run": 0,
-        }  # fmt: skip
+            "dataset": {
+                "name": "toy",
+                "n": 300,
+                "d": 20,
+                "rho": 0.0,
+                "separability_concept": 3.0,
+                "separability_main": 3.0,
+                "angle": 90.0,
+            },
+            "remover": {"name": "JSE", "delta": "auto"},
+            "head": {"name": "ERM", "weight_decay": 0.0},
+            "preset": "exact",
+            "run": 0,
+        }
         assert isinstance(spec["dataset"]["rho"], float)
 
     def test_hyperparameters_are_part_of_it(self, tmp_path):
         """Another learning rate is another cell, and a worker needs no file."""
-        experiment = read_experiment(written(tmp_path, GOOD.replace('"exact", "paper"', '"released", "paper"')
-                                             .replace('presets = ["exact"]', 'presets = ["paper"]')))  # fmt: skip
+        experiment = read_experiment(
+            written(
+                tmp_path,
+                GOOD.replace('"exact", "paper"', '"released", "paper"').replace(
+                    'presets = ["exact"]', 'presets = ["paper"]'
+                ),
+            )
+        )
         released, paper = (experiment.cells(preset, runs=1)[0].spec for preset in ("released", "paper"))
         assert released["remover"] == {"name": "JSE", "delta": "auto", "learning_rate": 0.01}
         assert released["head"] == {"name": "ERM", "learning_rate": 0.1}

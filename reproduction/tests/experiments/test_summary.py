@@ -17,9 +17,13 @@ from unspur_paper.report.experiment_tables import agreement_lines, markdown
 def result(share, d=(1, 1)):
     """A cell in which every group of 100 rows has `share` right, the last ten fewer."""
     return {
-        "right": [share, share, share, share - 10], "rows": [100] * 4, "mse_main": 0.0, "mse_spurious": 1.0,
-        "d_spurious": d[0], "d_main": d[1],
-    }  # fmt: skip
+        "right": [share, share, share, share - 10],
+        "rows": [100] * 4,
+        "mse_main": 0.0,
+        "mse_spurious": 1.0,
+        "d_spurious": d[0],
+        "d_main": d[1],
+    }
 
 
 def summary(values, name="toy-delta", preset="released"):
@@ -43,8 +47,15 @@ def test_groups_are_counted_in_the_order_of_their_names():
     """2·main + concept, the order of `Rows.group` and of the published metrics."""
     from unspur_paper.experiments.toy import toy_cell
 
-    data = {"name": "toy", "n": 400, "d": 4, "rho": 0.0, "separability_concept": 3.0, "separability_main": 3.0,
-            "angle": 90.0}  # fmt: skip
+    data = {
+        "name": "toy",
+        "n": 400,
+        "d": 4,
+        "rho": 0.0,
+        "separability_concept": 3.0,
+        "separability_main": 3.0,
+        "angle": 90.0,
+    }
     for preset, rows in (("exact", 20_000), ("paper", 400), ("released", 400), ("released-fresh", 400)):
         head = complete_head(preset, "toy", {"name": "ERM"})
         spec = {"dataset": data, "remover": {"name": "none"}, "head": head, "run": 0}
@@ -78,8 +89,9 @@ def test_a_line_that_is_not_counted_stands_beside_the_published_one():
     values = {name: [result(95), result(96)] for name in ("GDRO", "GDRO as released")}
     found, _ = summary(values, "toy-reweighting")
     assert [(a.method, a.total, a.counted) for a in found.agreement] == [
-        ("GDRO", 6, True), ("GDRO as released", 6, False),
-    ]  # fmt: skip
+        ("GDRO", 6, True),
+        ("GDRO as released", 6, False),
+    ]
     page = markdown(found, {}, [])
     assert "| GDRO as released (not counted) | 0 | 6 |" in page
     assert "| all |" not in page  # one counted line is all

@@ -245,9 +245,7 @@ def test_scores_are_those_of_the_network_that_is_kept(models, undisturbed):
         right = (logits > 0) == truth
         assert_allclose(line[f"{name}_loss"], np.mean(np.log1p(np.exp(np.where(truth, -logits, logits)))), rtol=1e-4)
         assert line[f"{name}_accuracy"] == right.mean()
-        assert_allclose(
-            line[f"{name}_balanced_accuracy"], (right[truth == 0].mean() + right[truth == 1].mean()) / 2
-        )  # fmt: skip
+        assert_allclose(line[f"{name}_balanced_accuracy"], (right[truth == 0].mean() + right[truth == 1].mean()) / 2)
 
 
 def test_stopping_early_keeps_the_best_epoch(models, undisturbed, steps, tmp_path):
@@ -627,8 +625,10 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_made(models, tmp_p
     with pytest.raises(InputError, match="takes images; digits has texts"):
         tune("image", models["image"], folder, examples=sentences())
     for name, message in (
-        ("split", "has no label split"), ("y", "has no label 'y'; it has"), ("concept", "has no label 'concept'")
-    ):  # fmt: skip
+        ("split", "has no label split"),
+        ("y", "has no label 'y'; it has"),
+        ("concept", "has no label 'concept'"),
+    ):
         examples = coloured()
         del examples.labels[name]
         with pytest.raises(InputError, match=message):

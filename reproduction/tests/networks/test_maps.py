@@ -166,11 +166,19 @@ class TestDamage:
 
     @pytest.mark.parametrize(
         "change",
-        [{"format": "1"}, {"ids": 3}, {"ids": [3] * 15}, {"shape": []}, {"shape": {}}, {"digest": None},
-         {"preparation": 3}, {"preparation": {}},
-         {"preparation": {"resize": 8, "crop": -1, "mean": [0, 0, 0], "scale": [1, 1, 1]}},
-         {"preparation": {"resize": 8, "crop": 8, "mean": [0], "scale": [1, 1, 1]}}],
-    )  # fmt: skip
+        [
+            {"format": "1"},
+            {"ids": 3},
+            {"ids": [3] * 15},
+            {"shape": []},
+            {"shape": {}},
+            {"digest": None},
+            {"preparation": 3},
+            {"preparation": {}},
+            {"preparation": {"resize": 8, "crop": -1, "mean": [0, 0, 0], "scale": [1, 1, 1]}},
+            {"preparation": {"resize": 8, "crop": 8, "mean": [0], "scale": [1, 1, 1]}},
+        ],
+    )
     @pytest.mark.usefixtures("written")
     def test_a_description_with_values_of_another_kind_is_an_error(self, tmp_path, change):
         path = tmp_path / layout.DESCRIPTION
@@ -269,9 +277,15 @@ class TestMistakes:
 
 @pytest.mark.parametrize(
     "change",
-    [{"mean": np.zeros(3)}, {"mean": np.array(1.0)}, {"mean": np.full(4, np.nan)}, {"components": np.ones(4)},
-     {"components": np.full((4, 2), 1e300)}, {"components": np.ones((5, 2))}],
-)  # fmt: skip
+    [
+        {"mean": np.zeros(3)},
+        {"mean": np.array(1.0)},
+        {"mean": np.full(4, np.nan)},
+        {"components": np.ones(4)},
+        {"components": np.full((4, 2), 1e300)},
+        {"components": np.ones((5, 2))},
+    ],
+)
 def test_a_reduction_whose_parts_do_not_go_together_is_refused(tmp_path, change):
     sound = {"mean": np.zeros(4), "components": np.eye(4)[:, :2]}
     path = tmp_path / "reduction.safetensors"

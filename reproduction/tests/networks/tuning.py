@@ -67,9 +67,14 @@ def tune(kind, model, folder, training=None, examples=None, **more):
     """Fine-tune a new copy of a tiny network on its problem."""
     encoder = load_encoder(str(model), device="cpu", precision=more.pop("precision", "float32"), kind=kind)
     return finetuning.finetune(
-        examples or PROBLEMS[kind](), encoder, folder, training or TRAININGS[kind], base=str(model), progress=False,
+        examples or PROBLEMS[kind](),
+        encoder,
+        folder,
+        training or TRAININGS[kind],
+        base=str(model),
+        progress=False,
         **more,
-    )  # fmt: skip
+    )
 
 
 def dies_after(calls, original):

@@ -27,11 +27,15 @@ def summary(name="toy-ood", preset="exact"):
     cells, rng = experiment.cells(preset, runs=3), np.random.default_rng(0)
     results = [
         {
-            "right": rng.integers(60, 90, 4).tolist(), "rows": [100] * 4, "mse_main": rng.random() / 10,
-            "mse_spurious": rng.random(), "d_spurious": 1, "d_main": 1,
+            "right": rng.integers(60, 90, 4).tolist(),
+            "rows": [100] * 4,
+            "mse_main": rng.random() / 10,
+            "mse_spurious": rng.random(),
+            "d_spurious": 1,
+            "d_main": 1,
         }
         for _ in cells
-    ]  # fmt: skip
+    ]
     return summarise(experiment, preset, "0", cells, results)
 
 
@@ -45,8 +49,9 @@ EVERY = {
 def test_ood_curves_show_accuracies_alone_beside_what_was_published():
     drawn = ood_curves(summary(), reference={"average": 84.0})
     assert [axis.get_title(loc="left") for axis in drawn.axes] == [
-        "average accuracy, %", "accuracy of the worst group, %",
-    ]  # fmt: skip
+        "average accuracy, %",
+        "accuracy of the worst group, %",
+    ]
     ours = [line for line in summary().lines if line.method == "JSE" and line.metric == "worst_group"]
     assert line_of(drawn.axes[1], "JSE").get_ydata() == pytest.approx([line.mean for line in ours])
     published = [line.published.mean for line in ours]

@@ -76,9 +76,14 @@ class Head(ClassifierMixin, BaseEstimator):
     # head trained on rows with the concept in them would be none. `set_fit_request(X_val=True, …)` asks for them, and
     # `Pipeline(transform_input=["X_val"])` sends them through the steps before.
     __metadata_request__fit: ClassVar[dict[str, bool]] = {
-        "concept": True, "sample_weight": True, "clusters": True,
-        "X_val": False, "y_val": False, "concept_val": False, "sample_weight_val": False,
-    }  # fmt: skip
+        "concept": True,
+        "sample_weight": True,
+        "clusters": True,
+        "X_val": False,
+        "y_val": False,
+        "concept_val": False,
+        "sample_weight_val": False,
+    }
     #: Whether training rows need a concept. If not, their groups are the classes of y. A concept of validation rows is
     #: read where it is passed.
     _needs_concept: ClassVar[bool] = True
@@ -373,10 +378,16 @@ class TrainedHead(Head):
         )
         centre = Moments.of(source, weighting).mean if start is None else start.centre
         return solve_softmax_by_sgd(
-            source, weighting, centre, n_logits(rows.n_classes), settings, rng,
+            source,
+            weighting,
+            centre,
+            n_logits(rows.n_classes),
+            settings,
+            rng,
             watch=None if held_out is None else _watched(held_out, watch),
-            batch_weights=batch_weights, start=start,
-        )  # fmt: skip
+            batch_weights=batch_weights,
+            start=start,
+        )
 
 
 def _watched(rows: LabelledData, how: str) -> Watch:

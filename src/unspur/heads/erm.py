@@ -90,9 +90,16 @@ class ERM(TrainedHead):
     ) -> Self:
         """Train the last layer; `concept` and `concept_val` are not looked at (see `Head.fit` for the rest)."""
         return super().fit(
-            X, y, concept=None, sample_weight=sample_weight, X_val=X_val, y_val=y_val, concept_val=None,
-            sample_weight_val=sample_weight_val, clusters=clusters,
-        )  # fmt: skip
+            X,
+            y,
+            concept=None,
+            sample_weight=sample_weight,
+            X_val=X_val,
+            y_val=y_val,
+            concept_val=None,
+            sample_weight_val=sample_weight_val,
+            clusters=clusters,
+        )
 
     def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
         balanced = self.balance == "main"  # without a concept, groups are the classes of y

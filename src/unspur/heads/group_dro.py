@@ -103,9 +103,14 @@ class GroupDRO(TrainedHead):
 
     def _minimax(self, rows: LabelledData) -> tuple[LinearModel, FloatArray, FloatArray]:
         found = solve_worst_group(
-            rows.source(), rows.totals, self._adjustments(rows), rows.n_classes, self.weight_decay,
-            tol=self.tol, max_iter=self.max_iter,
-        )  # fmt: skip
+            rows.source(),
+            rows.totals,
+            self._adjustments(rows),
+            rows.n_classes,
+            self.weight_decay,
+            tol=self.tol,
+            max_iter=self.max_iter,
+        )
         return found.model, found.group_weights, found.adjusted_losses
 
     def _by_sgd(self, data: HeadData, rng: np.random.Generator) -> tuple[LinearModel, FloatArray, FloatArray]:

@@ -104,9 +104,16 @@ class JTT(TrainedHead):
     ) -> Self:
         """Train the last layer twice; `concept` is not looked at (see `Head.fit` for the rest)."""
         return super().fit(
-            X, y, concept=None, sample_weight=sample_weight, X_val=X_val, y_val=y_val, concept_val=concept_val,
-            sample_weight_val=sample_weight_val, clusters=clusters,
-        )  # fmt: skip
+            X,
+            y,
+            concept=None,
+            sample_weight=sample_weight,
+            X_val=X_val,
+            y_val=y_val,
+            concept_val=concept_val,
+            sample_weight_val=sample_weight_val,
+            clusters=clusters,
+        )
 
     def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
         exact = SGD.of(self.solver) is None

@@ -167,9 +167,17 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             task = np.array(label.classes)[label.codes[known]]
         with one_thread_if_narrow(z.shape[1]):
             self.certificate_ = certify(
-                type(self).__name__, self.removal_, self.spurious_.dim, z[known], task, labels,
-                concepts.by_name(known), notes, random_state, None if together is None else together[known],
-            )  # fmt: skip
+                type(self).__name__,
+                self.removal_,
+                self.spurious_.dim,
+                z[known],
+                task,
+                labels,
+                concepts.by_name(known),
+                notes,
+                random_state,
+                None if together is None else together[known],
+            )
         return self.certificate_
 
     def _small_enough(self, X: Array) -> Array:
@@ -332,9 +340,15 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
 #: What metadata hold besides the story of the fit, which reads its own part.
 _SAVED = {
-    "parameters": {}, "classes": list, "concept_classes": list, "form": str, "training_hash": str,
-    "feature_names": (list, type(None)), "certificate": (dict, type(None)), "trace": dict,
-}  # fmt: skip
+    "parameters": {},
+    "classes": list,
+    "concept_classes": list,
+    "form": str,
+    "training_hash": str,
+    "feature_names": (list, type(None)),
+    "certificate": (dict, type(None)),
+    "trace": dict,
+}
 _IN_PARTS = "`unspur apply` cleans files, or loop over X.blocks() and transform one at a time"
 
 

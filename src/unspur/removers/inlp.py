@@ -128,8 +128,13 @@ class INLP(Remover):
     ) -> Self:
         """Estimate what to remove; arguments are those of :meth:`JSE.fit`, and y is only needed for groups."""
         train = {"X": X, "y": y, "concept": concept, "sample_weight": sample_weight, "clusters": clusters}
-        validation = {"X": X_val, "y": y_val, "concept": concept_val, "sample_weight": sample_weight_val,
-                      "clusters": clusters_val}  # fmt: skip
+        validation = {
+            "X": X_val,
+            "y": y_val,
+            "concept": concept_val,
+            "sample_weight": sample_weight_val,
+            "clusters": clusters_val,
+        }
         with self._restore_on_failure():
             self._validate_params()
             needs_y = self.tests == "group" or self.balance in ("main", "group")

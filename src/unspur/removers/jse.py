@@ -243,8 +243,13 @@ class JSE(Remover):
         direction.
         """
         train = {"X": X, "y": y, "concept": concept, "sample_weight": sample_weight, "clusters": clusters}
-        validation = {"X": X_val, "y": y_val, "concept": concept_val, "sample_weight": sample_weight_val,
-                      "clusters": clusters_val}  # fmt: skip
+        validation = {
+            "X": X_val,
+            "y": y_val,
+            "concept": concept_val,
+            "sample_weight": sample_weight_val,
+            "clusters": clusters_val,
+        }
         with self._restore_on_failure():
             self._validate_params()
             data = FitData.read(self, train, validation, needs_y=True)

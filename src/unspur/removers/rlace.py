@@ -251,9 +251,13 @@ class _BestResponse:
         for k in self._columns:
             fit = solve_logistic(self._rows, self._weighting, allowed, k, tol=1e-8)
             at = LogisticLosses.of_one(
-                fit.weights[None], np.array([fit.intercept]), geometry.centre, self._weighting,
-                centred=geometry.far_from_zero, only=k,
-            )  # fmt: skip
+                fit.weights[None],
+                np.array([fit.intercept]),
+                geometry.centre,
+                self._weighting,
+                centred=geometry.far_from_zero,
+                only=k,
+            )
             slope = self._rows.sum(at)[0, 0, 2:]
             loss += fit.outcome.objective
             gradient -= np.outer(fit.weights, directions.T @ slope)

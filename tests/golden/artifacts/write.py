@@ -27,10 +27,34 @@ train, test = slice(0, 400), slice(400, None)
 
 removers = {
     "jse": (JSE(random_state=0), concept),
-    "jse-sgd": (JSE(solver="sgd", weight_decay=0.01, learning_rate=0.05, momentum=0.8, batch_size=64, max_epochs=5,
-                    patience=2, random_state=0), concept),
-    "jse-paper": (JSE(inner="spurious", candidate="failing", scalars="training", tests="plain", balance="none",
-                      cv=None, validation_fraction=0.4, delta=0.01, weight_decay=0.1, random_state=0), concept),
+    "jse-sgd": (
+        JSE(
+            solver="sgd",
+            weight_decay=0.01,
+            learning_rate=0.05,
+            momentum=0.8,
+            batch_size=64,
+            max_epochs=5,
+            patience=2,
+            random_state=0,
+        ),
+        concept,
+    ),
+    "jse-paper": (
+        JSE(
+            inner="spurious",
+            candidate="failing",
+            scalars="training",
+            tests="plain",
+            balance="none",
+            cv=None,
+            validation_fraction=0.4,
+            delta=0.01,
+            weight_decay=0.1,
+            random_state=0,
+        ),
+        concept,
+    ),
     "jse-scores": (JSE(orthogonality="scores", correction="looks", output="onto_main", random_state=0), concept),
     "jse-several": (JSE(random_state=0), pd.DataFrame({"place": concept, "season": season})),
     "inlp": (INLP(random_state=0), concept),
@@ -40,7 +64,7 @@ removers = {
     "leace": (LEACE(balance="concept"), concept),
     "sal": (SAL(), season),
     "splince": (SPLINCE(), concept),
-}  # fmt: skip
+}
 
 expected = {"rows": Z[:4].tolist()}
 for name, (remover, labels) in removers.items():

@@ -17,9 +17,13 @@ from unspur_paper.datasets.downloads import SOURCES, Found, Outcome, Source, obt
 @click.option("--root", type=LocalPath(path_type=Path), help="Folder that holds the datasets; made if needed.")
 @click.option("--list", "as_list", is_flag=True, help="List the datasets, their sizes, terms and pages.")
 @click.option(
-    "--archive", "archives", multiple=True, metavar="FILE", type=LocalPath(path_type=Path),
+    "--archive",
+    "archives",
+    multiple=True,
+    metavar="FILE",
+    type=LocalPath(path_type=Path),
     help="A published file that is already here; used instead of the network, and kept.",
-)  # fmt: skip
+)
 @click.option("--url", "urls", multiple=True, help="Another address of a published file.")
 @click.option("--unverified", is_flag=True, help="Accept files of another size or checksum than stated.")
 @click.option("--keep-archive", is_flag=True, help="Keep what was downloaded in ROOT/.downloads.")
@@ -48,9 +52,14 @@ def data(
     if name is None or root is None:
         raise click.UsageError("Name a dataset and its --root, or pass --list.")
     outcome = obtain(
-        SOURCES[name], root, archives=archives, urls=urls, keep_archive=keep_archive, unverified=unverified,
+        SOURCES[name],
+        root,
+        archives=archives,
+        urls=urls,
+        keep_archive=keep_archive,
+        unverified=unverified,
         say=lambda text: say(text, err=as_json),
-    )  # fmt: skip
+    )
     if as_json:
         echo_json(_outcome(outcome))
         return

@@ -33,8 +33,13 @@ ONLY_FOR = {
 @click.option("--rule", type=click.Choice(get_args(LabelRule)), help="Which birds are waterbirds (species).")
 @sizes_option("Birds in each split (the paper's).")
 @click.option("--limit", type=click.IntRange(1), help="Only the first so many images.")
-@click.option("--embeddings", default=str(EMBEDDINGS), show_default=True, type=LocalPath(path_type=Path),
-              help="Folder of all stores, in which this one gets its place.")  # fmt: skip
+@click.option(
+    "--embeddings",
+    default=str(EMBEDDINGS),
+    show_default=True,
+    type=LocalPath(path_type=Path),
+    help="Folder of all stores, in which this one gets its place.",
+)
 def embed_command(
     source: str | None,
     encoder_name: str | None,

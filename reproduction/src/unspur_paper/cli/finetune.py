@@ -42,50 +42,88 @@ P = 0.9
 
 def _training_options(function: F) -> F:
     """Options that replace the paper's settings of a training."""
-    for option in reversed((
-        click.option("--optimizer", type=click.Choice(get_args(Optimizer)), help="How weights are moved."),
-        click.option("--learning-rate", type=float, help="How far, in the first step."),
-        click.option("--momentum", type=float, help="Of SGD."),
-        click.option("--weight-decay", type=float, help="How much weights shrink in a step."),
-        click.option("--batch", type=int, help="Examples a step."),
-        click.option("--epochs", type=int, help="Times that as many examples are shown as there are to train on."),
-        click.option("--patience", type=int, help="Stop after so many epochs without a lower loss; 0: never."),
-        click.option("--balance", type=click.Choice(get_args(Balance)), help="Label whose classes are shown equally "
-                     "often."),
-    )):  # fmt: skip
+    for option in reversed(
+        (
+            click.option("--optimizer", type=click.Choice(get_args(Optimizer)), help="How weights are moved."),
+            click.option("--learning-rate", type=float, help="How far, in the first step."),
+            click.option("--momentum", type=float, help="Of SGD."),
+            click.option("--weight-decay", type=float, help="How much weights shrink in a step."),
+            click.option("--batch", type=int, help="Examples a step."),
+            click.option("--epochs", type=int, help="Times that as many examples are shown as there are to train on."),
+            click.option("--patience", type=int, help="Stop after so many epochs without a lower loss; 0: never."),
+            click.option(
+                "--balance", type=click.Choice(get_args(Balance)), help="Label whose classes are shown equally often."
+            ),
+        )
+    ):
         function = option(function)
     return function
 
 
 @click.command("finetune")
 @click.argument("source", type=LocalPath(), shell_complete=one_of(lambda: list(LABELS), files=True))
-@click.option("--encoder", "encoder_name", metavar="NAME", required=True,
-              shell_complete=one_of(lambda: list(ENCODERS), files=True),
-              help="A network of `unspur embed --list`, owner/model of the hub, or a folder.")  # fmt: skip
+@click.option(
+    "--encoder",
+    "encoder_name",
+    metavar="NAME",
+    required=True,
+    shell_complete=one_of(lambda: list(ENCODERS), files=True),
+    help="A network of `unspur embed --list`, owner/model of the hub, or a folder.",
+)
 @click.option("--root", type=LocalPath(path_type=Path), help="Folder of the data (a table's own folder).")
 @outside_option
 @click.option("--p", type=click.FloatRange(0.0, 1.0), help=f"Strength of the correlation ({P}).")
 @seed_option
 @sizes_option("Examples in each split (the paper's, or as near as the data allow).")
 @click.option(
-    "--main", metavar="NAME", multiple=True, callback=given_once, shell_complete=columns_of("source"),
+    "--main",
+    metavar="NAME",
+    multiple=True,
+    callback=given_once,
+    shell_complete=columns_of("source"),
     help="Main label, of celeba or a table of one's own.",
-)  # fmt: skip
-@click.option("--concept", metavar="NAME", multiple=True, callback=given_once, shell_complete=columns_of("source"),
-              help="Concept, likewise.")  # fmt: skip
+)
+@click.option(
+    "--concept",
+    metavar="NAME",
+    multiple=True,
+    callback=given_once,
+    shell_complete=columns_of("source"),
+    help="Concept, likewise.",
+)
 @click.option("--unmarked", is_flag=True, help="Train on pairs without the mark only; multinli.")
-@click.option("--adversary", default=0.0, show_default=True, type=click.FloatRange(0.0),
-              help="Weight of an adversary that is to find no concept.")  # fmt: skip
+@click.option(
+    "--adversary",
+    default=0.0,
+    show_default=True,
+    type=click.FloatRange(0.0),
+    help="Weight of an adversary that is to find no concept.",
+)
 @_training_options
 @click.option("--pca", type=click.IntRange(0), metavar="K", help="Principal components to keep (the paper's); 0: all.")
-@click.option("--maps", default=0, metavar="N", type=click.IntRange(0),
-              help="Keep feature maps of N test pictures of each group, for Grad-CAM; waterbirds.")  # fmt: skip
-@click.option("--embeddings", default=str(EMBEDDINGS), show_default=True, type=LocalPath(path_type=Path),
-              help="Folder of all stores, in which this one gets its place.")  # fmt: skip
+@click.option(
+    "--maps",
+    default=0,
+    metavar="N",
+    type=click.IntRange(0),
+    help="Keep feature maps of N test pictures of each group, for Grad-CAM; waterbirds.",
+)
+@click.option(
+    "--embeddings",
+    default=str(EMBEDDINGS),
+    show_default=True,
+    type=LocalPath(path_type=Path),
+    help="Folder of all stores, in which this one gets its place.",
+)
 @click.option("--output", type=LocalPath(path_type=Path), help="Folder of this store instead.")
 @click.option("--device", default="auto", show_default=True, metavar="auto|cpu|cuda", help="What the network runs on.")
-@click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision)),
-              help="Precision of the network.")  # fmt: skip
+@click.option(
+    "--precision",
+    default="auto",
+    show_default=True,
+    type=click.Choice(get_args(Precision)),
+    help="Precision of the network.",
+)
 @click.option("--workers", default=2, show_default=True, type=click.IntRange(1), help="Threads that load examples.")
 @force_option
 @json_option
@@ -132,8 +170,9 @@ def finetune_command(
     if own and (output is None or main is None or concept is None):
         raise click.UsageError(f"{source} needs --output, the folder of the store, and --main and --concept.")
     if unmarked and (source != "multinli" or adversary):
-        raise click.UsageError("--unmarked is for multinli only, and without an adversary: it would have no concept "
-                               "to find.")  # fmt: skip
+        raise click.UsageError(
+            "--unmarked is for multinli only, and without an adversary: it would have no concept to find."
+        )
     if not own and source != "celeba" and (main is not None or concept is not None):
         raise click.UsageError(f"--main and --concept are for celeba and tables of one's own; {source} has its own.")
     if own and sizes is not None:
@@ -162,13 +201,28 @@ def finetune_command(
         _announce(plan, training, encoder, source)
     folder.parent.mkdir(parents=True, exist_ok=True)
     encoder = finetune(
-        plan.trained_on, encoder, network, training, main=plan.main, concept=plan.concept, base=address,
-        workers=workers, overwrite=force, progress=not as_json,
-    )  # fmt: skip
-    store = embed(
-        plan.embedded, encoder, folder, pca=kept or None, half=True, batch=AT_ONCE, workers=workers, overwrite=force,
+        plan.trained_on,
+        encoder,
+        network,
+        training,
+        main=plan.main,
+        concept=plan.concept,
+        base=address,
+        workers=workers,
+        overwrite=force,
         progress=not as_json,
-    )  # fmt: skip
+    )
+    store = embed(
+        plan.embedded,
+        encoder,
+        folder,
+        pca=kept or None,
+        half=True,
+        batch=AT_ONCE,
+        workers=workers,
+        overwrite=force,
+        progress=not as_json,
+    )
     if maps:
         _keep_maps(plan.embedded, encoder, store, maps, workers)
     _tell(store, network, encoder.training, as_json=as_json)
@@ -286,22 +340,30 @@ def _keep_maps(examples: Examples, encoder: NetworkEncoder, store: EmbeddingStor
     assert preparation is not None
     y, background, split = (examples.labels[name] for name in ("y", "background", "split"))
     rng = np.random.default_rng(0)
-    chosen = np.concatenate([
-        rng.permutation(np.flatnonzero((split == "test") & (y == a) & (background == b)))[:each]
-        for a in (0, 1)
-        for b in (0, 1)
-    ])  # fmt: skip
+    chosen = np.concatenate(
+        [
+            rng.permutation(np.flatnonzero((split == "test") & (y == a) & (background == b)))[:each]
+            for a in (0, 1)
+            for b in (0, 1)
+        ]
+    )
     write_maps(
-        examples, chosen, encoder, Reduction.read(store.folder / REDUCTION),
-        lambda i: opacity(birds.mask(int(examples.members[i])), preparation), store.folder, workers=workers,
-    )  # fmt: skip
+        examples,
+        chosen,
+        encoder,
+        Reduction.read(store.folder / REDUCTION),
+        lambda i: opacity(birds.mask(int(examples.members[i])), preparation),
+        store.folder,
+        workers=workers,
+    )
 
 
 def _announce(plan: _Plan, training: Training, encoder: NetworkEncoder, source: str) -> None:
     """Sizes, and where the training departs from the paper's."""
     split = plan.trained_on.labels.get("split", np.array([]))
-    sizes = ", ".join(f"{np.sum(split == name)} to {what}" for name, what in (("train", "train on"),
-                                                                              ("validation", "judge by")))  # fmt: skip
+    sizes = ", ".join(
+        f"{np.sum(split == name)} to {what}" for name, what in (("train", "train on"), ("validation", "judge by"))
+    )
     say(f"{encoder.name} on {encoder.device}; {sizes}")
     if source in LABELS:
         paper = paper_training(source, adversary=training.adversary).to_dict()
@@ -314,10 +376,18 @@ def _tell(store: EmbeddingStore, network: Path, training: Mapping[str, Any], *, 
     history, kept = training["history"], training["kept_epoch"]
     last = history[kept - 1]
     if as_json:
-        echo_json({
-            "folder": str(store.folder), "network": str(network), "rows": len(store), "width": store.rows.shape[1],
-            "digest": store.digest, "kept_epoch": kept, "history": history, "seconds": training["seconds"],
-        })  # fmt: skip
+        echo_json(
+            {
+                "folder": str(store.folder),
+                "network": str(network),
+                "rows": len(store),
+                "width": store.rows.shape[1],
+                "digest": store.digest,
+                "kept_epoch": kept,
+                "history": history,
+                "seconds": training["seconds"],
+            }
+        )
         return
     say(
         f"{len(history)} epoch{'s' if len(history) > 1 else ''} in {training['seconds']:.0f} s; kept is epoch {kept}: "

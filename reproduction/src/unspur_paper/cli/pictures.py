@@ -24,10 +24,18 @@ from unspur_paper.report.picture_page import species, write_changed, write_galle
 
 @click.command()
 @click.argument("what", type=click.Choice(["celeba-pixels", "waterbirds", "waterbirds-gradcam"]))
-@click.option("--root", type=click.Path(exists=True, file_okay=False, path_type=Path),
-              help="Folder of CUB_200_2011 and scenes, for both of birds.")  # fmt: skip
-@click.option("--embeddings", default=EMBEDDINGS, show_default=True, type=click.Path(file_okay=False, path_type=Path),
-              help="Folder of embedding stores, for both but waterbirds.")  # fmt: skip
+@click.option(
+    "--root",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Folder of CUB_200_2011 and scenes, for both of birds.",
+)
+@click.option(
+    "--embeddings",
+    default=EMBEDDINGS,
+    show_default=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder of embedding stores, for both but waterbirds.",
+)
 @click.option("--each", default=2, show_default=True, type=click.IntRange(1, 50), help="Pictures of every group.")
 @click.option(
     "--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The page, an .html file."

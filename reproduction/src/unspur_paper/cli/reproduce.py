@@ -40,12 +40,27 @@ SHOWN = 3
 @click.option("--smoke", is_flag=True, help="A few small cells of each, to see that it works.")
 @click.option("--jobs", default=-1, show_default=True, type=int, help="Processes; -1 for one per core.")
 @click.option("--dask", metavar="tcp://HOST:PORT", help="Run the cells on this Dask cluster instead.")
-@click.option("--output", default="unspur-results", show_default=True, type=click.Path(file_okay=False),
-              help="Folder for records, tables and figures.")  # fmt: skip
-@click.option("--embeddings", default=str(EMBEDDINGS), show_default=True, type=click.Path(file_okay=False),
-              help="Folder of embedding stores (unspur-paper embed).")  # fmt: skip
-@click.option("--set", "changes", multiple=True, metavar="KEY=VALUE",
-              help="Another setting of the dataset, such as encoder=resnet50 or 'p=[0.9]'.")  # fmt: skip
+@click.option(
+    "--output",
+    default="unspur-results",
+    show_default=True,
+    type=click.Path(file_okay=False),
+    help="Folder for records, tables and figures.",
+)
+@click.option(
+    "--embeddings",
+    default=str(EMBEDDINGS),
+    show_default=True,
+    type=click.Path(file_okay=False),
+    help="Folder of embedding stores (unspur-paper embed).",
+)
+@click.option(
+    "--set",
+    "changes",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Another setting of the dataset, such as encoder=resnet50 or 'p=[0.9]'.",
+)
 @click.option("--fresh", is_flag=True, help="Compute cells again that have a record.")
 @click.option("--draw", is_flag=True, help="Compute nothing; draw what the records say.")
 @json_option
@@ -103,18 +118,32 @@ def reproduce_command(
                 say(f"{chosen.name}, {cells} cells, preset {preset}: {words}", indent="  ")
             try:
                 result = reproduce(
-                    chosen, preset, folder, runs=None if smoke else runs, only=methods, jobs=jobs, dask=dask,
-                    progress=not as_json, reuse=not fresh, compute=not draw, embeddings=Path(embeddings),
+                    chosen,
+                    preset,
+                    folder,
+                    runs=None if smoke else runs,
+                    only=methods,
+                    jobs=jobs,
+                    dask=dask,
+                    progress=not as_json,
+                    reuse=not fresh,
+                    compute=not draw,
+                    embeddings=Path(embeddings),
                     write=partial(_write, experiment=chosen, output=folder),
-                )  # fmt: skip
+                )
             except DataMissingError as error:
                 if len(experiments) == 1:
                     raise
                 say(f"left out: {error}", indent="  ", err=True)
                 continue
             failures += len(result.report.failures)
-            done.append({**digest(result.summary), "files": [str(path) for path in result.files],
-                         "failures": [asdict(failure) for failure in result.report.failures]})  # fmt: skip
+            done.append(
+                {
+                    **digest(result.summary),
+                    "files": [str(path) for path in result.files],
+                    "failures": [asdict(failure) for failure in result.report.failures],
+                }
+            )
             if not as_json:
                 _tell(result)
     with hold(folder / ".lock", patience=PATIENCE):
@@ -129,11 +158,19 @@ def reproduce_command(
 
 def _list(experiments: list[Experiment], as_json: bool) -> None:
     if as_json:
-        echo_json([
-            {"name": experiment.name, "title": experiment.title, "presets": experiment.presets, "runs": experiment.runs,
-             "dataset": experiment.dataset["name"], "methods": _methods(experiment)}
-            for experiment in experiments
-        ])  # fmt: skip
+        echo_json(
+            [
+                {
+                    "name": experiment.name,
+                    "title": experiment.title,
+                    "presets": experiment.presets,
+                    "runs": experiment.runs,
+                    "dataset": experiment.dataset["name"],
+                    "methods": _methods(experiment),
+                }
+                for experiment in experiments
+            ]
+        )
         return
     for experiment in experiments:
         say(experiment.name)

@@ -105,9 +105,7 @@ def pairs_at(pairs: MultiNLI, p: float, seed: int, sizes: Mapping[str, int] | No
     return Selected.of(pairs, rows, _pair_labels(pairs), p=p, seed=seed, sizes=sizes)
 
 
-def unmarked_pairs(
-    pairs: MultiNLI, seed: int, sizes: Mapping[str, int] | None = None
-) -> tuple[Selected, Selected]:  # fmt: skip
+def unmarked_pairs(pairs: MultiNLI, seed: int, sizes: Mapping[str, int] | None = None) -> tuple[Selected, Selected]:
     """Pairs without the mark, to train on; and both versions of the same pairs, to embed, one after the other."""
     sizes = _sizes(pairs, sizes)
     drawn = multinli.draw(pairs.pairs_y, sizes, dict.fromkeys(sizes, INDEPENDENT), _numbers(seed, 0.0))

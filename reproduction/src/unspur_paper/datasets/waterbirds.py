@@ -26,9 +26,24 @@ from unspur.rows.names import first_line
 LabelRule = Literal["species", "circulated"]
 #: A species of CUB is a waterbird if its name ends in one of these, seabirds and waterfowl, and a landbird else.
 WATERBIRDS = (
-    "Albatross", "Auklet", "Cormorant", "Frigatebird", "Fulmar", "Gadwall", "Grebe", "Guillemot", "Gull", "Jaeger",
-    "Kittiwake", "Loon", "Mallard", "Merganser", "Pelican", "Puffin", "Tern",
-)  # fmt: skip
+    "Albatross",
+    "Auklet",
+    "Cormorant",
+    "Frigatebird",
+    "Fulmar",
+    "Gadwall",
+    "Grebe",
+    "Guillemot",
+    "Gull",
+    "Jaeger",
+    "Kittiwake",
+    "Loon",
+    "Mallard",
+    "Merganser",
+    "Pelican",
+    "Puffin",
+    "Tern",
+)
 #: Landbirds that the circulated metadata call waterbirds, for the letters "tern" in Eastern and Western.
 MISLABELLED = ("Eastern_Towhee", "Western_Meadowlark", "Western_Wood_Pewee")
 #: Of the paper.

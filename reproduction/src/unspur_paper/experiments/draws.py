@@ -67,9 +67,8 @@ def draw(data: Mapping[str, Any], run: int, embeddings: Path) -> Draw:
 def _draw(text: str, run: int, embeddings: Path) -> Draw:
     data = json.loads(text)
     rng, choice = (
-        np.random.default_rng(child)
-        for child in np.random.SeedSequence(entropy(drawn_settings(data), run)).spawn(2)
-    )  # fmt: skip
+        np.random.default_rng(child) for child in np.random.SeedSequence(entropy(drawn_settings(data), run)).spawn(2)
+    )
     embedded = open_embedded(data, run, embeddings)
     rows, y, concept = _chosen(data, embedded, rng)
     z = {split: np.asarray(embedded.rows[rows[split]], dtype=np.float32) for split in SPLITS}

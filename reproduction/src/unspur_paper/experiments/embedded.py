@@ -51,9 +51,11 @@ def embedded_cell(spec: Mapping[str, Any], embeddings: Path) -> dict[str, Any]:
         after = removal(drawn.test)
         result |= picture_change(drawn.unreduced(drawn.test.Z), drawn.unreduced(after.Z))
     if data["name"] in FINETUNED:
-        result |= {"probe": _probe(removal, drawn, _training_numbers(spec, "probe")),
-                   "training": kept_epoch(data, spec["run"], embeddings),
-                   **looked_at(Layer.of(last, removal, drawn.reduction), data, spec["run"], embeddings)}  # fmt: skip
+        result |= {
+            "probe": _probe(removal, drawn, _training_numbers(spec, "probe")),
+            "training": kept_epoch(data, spec["run"], embeddings),
+            **looked_at(Layer.of(last, removal, drawn.reduction), data, spec["run"], embeddings),
+        }
     return result
 
 
@@ -198,5 +200,5 @@ def _probe(removal: Removal, drawn: Draw, rng: np.random.Generator) -> float:
     weight = 1.0 / np.bincount(train.group)[train.group]
     found = leakage(
         train.Z, train.concept, Z_test=test.Z, concept_test=test.concept, sample_weight=weight, random_state=rng
-    )  # fmt: skip
+    )
     return found.accuracy

@@ -75,9 +75,7 @@ def _trained_on(data: Mapping[str, Any], rng: np.random.Generator) -> Rows:
     share = 0.25 if FINETUNED[data["name"]] == "waterbirds" else 0.5
     split = np.repeat(list(_SIZES), list(_SIZES.values()))
     y = (rng.random(len(split)) < share).astype(np.int64)
-    concept = np.concatenate(
-        [agreeing(y[split == name], 0.5 if name == "test" else data["p"], rng) for name in _SIZES]
-    )  # fmt: skip
+    concept = np.concatenate([agreeing(y[split == name], 0.5 if name == "test" else data["p"], rng) for name in _SIZES])
     rows = rng.standard_normal((len(split), _WIDTH))
     rows[:, 0] += _APART * (y - 0.5)
     rows[:, 1] += _APART * (_LEFT if data["adversary"] else 1.0) * (concept - 0.5)

@@ -87,21 +87,32 @@ ACCURACIES = (*GROUPS, "worst_group", "average")
 
 #: What "two accuracies" stands for: the paper's with two concepts.
 TWO_ACCURACIES = (
-    "average", *(name.replace("spurious", "sex") for name in GROUPS), "worst_group(sex)",
-    *(name.replace("spurious", "glasses") for name in GROUPS), "worst_group(glasses)",
-)  # fmt: skip
+    "average",
+    *(name.replace("spurious", "sex") for name in GROUPS),
+    "worst_group(sex)",
+    *(name.replace("spurious", "glasses") for name in GROUPS),
+    "worst_group(glasses)",
+)
 #: Names in a spec that stand for several metrics.
 BUNDLES = {"accuracy": ACCURACIES, "two accuracies": TWO_ACCURACIES, "inside per group": INSIDE_GROUPS}
 
 #: How a metric is called in headings.
 TITLES = {
-    "worst_group": "worst group", "mse_main": "error of z_mt", "mse_spurious": "error of z_sp",
-    "d_spurious": "spurious directions", "d_main": "main-task directions",
-    "worst_group(sex)": "worst group (sex)", "worst_group(glasses)": "worst group (glasses)",
-    "mouth_share": "share of the change around the mouth, %", "eyes_share": "share of the change around the eyes, %",
+    "worst_group": "worst group",
+    "mse_main": "error of z_mt",
+    "mse_spurious": "error of z_sp",
+    "d_spurious": "spurious directions",
+    "d_main": "main-task directions",
+    "worst_group(sex)": "worst group (sex)",
+    "worst_group(glasses)": "worst group (glasses)",
+    "mouth_share": "share of the change around the mouth, %",
+    "eyes_share": "share of the change around the eyes, %",
     "change": "change of a pixel (root mean square), % of white",
-    "found": "one direction each found, %", "any_spurious": "any spurious direction found, %",
-    "probe": "concept read off test rows by a fresh probe, %", "adversary": "concept read off by the adversary, %",
-    "inside": "share of the map on the bird, %", "area": "share of the picture that is bird, %",
+    "found": "one direction each found, %",
+    "any_spurious": "any spurious direction found, %",
+    "probe": "concept read off test rows by a fresh probe, %",
+    "adversary": "concept read off by the adversary, %",
+    "inside": "share of the map on the bird, %",
+    "area": "share of the picture that is bird, %",
     **{f"inside {name}": f"on the bird, {name}, %" for name in GROUPS},
-}  # fmt: skip
+}

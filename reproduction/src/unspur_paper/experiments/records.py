@@ -34,8 +34,14 @@ UNREADABLE = (OverflowError, ValueError, TypeError, KeyError, AttributeError, Re
 
 
 _KINDS = {
-    "key": str, "spec": dict, "data": str, "version": str, "result": dict, "seconds": NUMBER, "warnings": [str],
-}  # fmt: skip
+    "key": str,
+    "spec": dict,
+    "data": str,
+    "version": str,
+    "result": dict,
+    "seconds": NUMBER,
+    "warnings": [str],
+}
 
 
 @dataclass(frozen=True, slots=True)

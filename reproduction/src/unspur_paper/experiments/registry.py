@@ -44,7 +44,7 @@ _EMBEDDED: dict[str, Setting] = {
     "labelled": Setting(
         0, "the training rows whose concept is known, 20 at least, or 0 for all", lambda n: n == 0 or n >= 20, False
     ),
-}  # fmt: skip
+}
 
 #: The same where the network was trained for the run, and more of how.
 _TUNED: dict[str, Setting] = {
@@ -52,7 +52,7 @@ _TUNED: dict[str, Setting] = {
     "adversary": Setting(
         0.0, "the weight of an adversary in training, or 0 for none", lambda weight: 0.0 <= weight < 1e6, False
     ),
-}  # fmt: skip
+}
 
 DATASETS: dict[str, dict[str, Setting]] = {
     "toy": {

@@ -53,7 +53,12 @@ def released_head(named: Settings, train: Rows, rng: np.random.Generator) -> Lin
         model = heads.just_train_twice(train, schedule, first, named["upweight"], rng)
     else:
         model = heads.group_dro(
-            train, schedule, Schedule(named["start_learning_rate"]), named["adjustment"], named["step_size"], rng,
+            train,
+            schedule,
+            Schedule(named["start_learning_rate"]),
+            named["adjustment"],
+            named["step_size"],
+            rng,
             indexing_fault=named.get("indexing_fault", False),
-        )  # fmt: skip
+        )
     return LinearHead(*model)

@@ -100,9 +100,15 @@ def reproduce(
         raise next(iter(missing.values()), nothing)
     if compute:
         report = run(
-            here, store, partial(run_cell, embeddings=embeddings), version=__version__, jobs=jobs, dask=dask,
-            progress=progress, reuse=reuse,
-        )  # fmt: skip
+            here,
+            store,
+            partial(run_cell, embeddings=embeddings),
+            version=__version__,
+            jobs=jobs,
+            dask=dask,
+            progress=progress,
+            reuse=reuse,
+        )
     writes = compute or write is not None
     with _alone(packed.parent) if writes and folder.exists() else nullcontext():
         before, damaged = _unpacked(packed)  # another process may have packed since

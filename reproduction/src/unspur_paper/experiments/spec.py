@@ -151,7 +151,11 @@ class Experiment:
     def _cell(self, preset: str, method: Method, at: Mapping[str, Any], run: int, **more: Any) -> Cell:
         data = {**self.dataset, **at, **method.dataset}
         spec = {
-            "dataset": data, "remover": complete_remover(preset, data["name"], method.remover),
-            "head": complete_head(preset, data["name"], method.head), "preset": preset, "run": run, **more,
-        }  # fmt: skip
+            "dataset": data,
+            "remover": complete_remover(preset, data["name"], method.remover),
+            "head": complete_head(preset, data["name"], method.head),
+            "preset": preset,
+            "run": run,
+            **more,
+        }
         return Cell(spec, method.name, at)

@@ -32,9 +32,22 @@ MOST_DOTS = 1000
 #: Characters of a value that a message shows.
 SHOWN = 80
 _KEYS = {
-    "title", "answers", "published", "comparable", "compare", "presets", "runs", "strength", "metrics", "figure",
-    "dataset", "methods", "note", "illustration", "shown",
-}  # fmt: skip
+    "title",
+    "answers",
+    "published",
+    "comparable",
+    "compare",
+    "presets",
+    "runs",
+    "strength",
+    "metrics",
+    "figure",
+    "dataset",
+    "methods",
+    "note",
+    "illustration",
+    "shown",
+}
 _METHOD_KEYS = {"name", "remover", "head", "published", "counted", "presets", "dataset"}
 
 

@@ -45,7 +45,7 @@ def toy_cell(spec: Settings) -> dict[str, Any]:
     data = spec["dataset"]
     draws, training = (
         np.random.default_rng(child) for child in np.random.SeedSequence(entropy(data, spec["run"])).spawn(2)
-    )  # fmt: skip
+    )
     splits, removal, last = _PRESETS[spec["preset"]](data, spec["remover"], spec["head"], draws, training)
     result = _measure(removal, last, splits.test)
     if "panels" in spec.get("keep", ()):
@@ -115,8 +115,11 @@ def _released_fresh(
 
 
 _PRESETS: dict[str, Callable[..., Fitted]] = {
-    "exact": _exact, "paper": _paper, "released": _released, "released-fresh": _released_fresh,
-}  # fmt: skip
+    "exact": _exact,
+    "paper": _paper,
+    "released": _released,
+    "released-fresh": _released_fresh,
+}
 
 
 def _separability(data: Settings) -> tuple[float, float]:

@@ -87,8 +87,10 @@ def finetune(
     wanted = {
         "base": {"address": address, "digest": encoder.digest, "device": encoder.device},
         "dataset": {"name": examples.name, "settings": dict(examples.settings), "digest": examples.digest()},
-        "main": main, "concept": concept, "settings": training.to_dict(),
-    }  # fmt: skip
+        "main": main,
+        "concept": concept,
+        "settings": training.to_dict(),
+    }
     place = Path(folder)
     if encoder.training and Path(address).expanduser().resolve() == place.resolve():
         raise InputError(f"{place} holds the network that training would begin from; choose another folder.")
@@ -148,8 +150,12 @@ class _Run:
         self._began = self._noted = time.perf_counter()
         try:
             self._resume()
-            bar = tqdm(total=self.training.epochs * steps, initial=self.epoch * steps + self.step, unit="step",
-                       disable=None if progress else True)  # fmt: skip
+            bar = tqdm(
+                total=self.training.epochs * steps,
+                initial=self.epoch * steps + self.step,
+                unit="step",
+                disable=None if progress else True,
+            )
             with self._own_numbers(), bar:
                 while not self._finished():
                     self._epoch(prepared, bar)
@@ -283,9 +289,15 @@ class _Run:
         if self.best is not None:
             parts["best"] = self.best[1]
         note = {
-            "wanted": self.wanted, "epoch": self.epoch, "step": self.step, "lost": self.lost, "seen": self.seen,
-            "history": self.history, "best": None if self.best is None else self.best[0], "seconds": self.spent,
-        }  # fmt: skip
+            "wanted": self.wanted,
+            "epoch": self.epoch,
+            "step": self.step,
+            "lost": self.lost,
+            "seen": self.seen,
+            "history": self.history,
+            "best": None if self.best is None else self.best[0],
+            "seconds": self.spent,
+        }
         save_checkpoint(self.folder / CHECKPOINT, parts, note)
         self._noted = time.perf_counter()
 
@@ -332,9 +344,14 @@ class _Run:
             modules["adversary"] = self.adversary
         save_checkpoint(self.folder / NETWORK, {part: m.state_dict() for part, m in modules.items()}, {"epoch": kept})
         record = {
-            "format": FORMAT, "unspur": __version__, **self.wanted, "history": self.history, "kept_epoch": kept,
-            "digest": self.encoder.digest, "seconds": round(self.spent, 1),
-        }  # fmt: skip
+            "format": FORMAT,
+            "unspur": __version__,
+            **self.wanted,
+            "history": self.history,
+            "kept_epoch": kept,
+            "digest": self.encoder.digest,
+            "seconds": round(self.spent, 1),
+        }
         with atomic(self.folder / RECORD, overwrite=True) as temporary:
             temporary.write_text(json.dumps(record, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         (self.folder / CHECKPOINT).unlink(missing_ok=True)

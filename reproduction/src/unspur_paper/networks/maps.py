@@ -174,10 +174,15 @@ def _write(work: _Mapping, folder: Path, ids: tuple[str, ...], batch: int, worke
             np.save(file, coverage)
         preparation = getattr(encoder, "preparation", None)
         described = {
-            "format": FORMAT, "unspur": __version__, "encoder": encoder.name, "ids": ids, "shape": shape,
-            "digest": _digest(total, coverage, ids), "store": _store_digest(folder),
+            "format": FORMAT,
+            "unspur": __version__,
+            "encoder": encoder.name,
+            "ids": ids,
+            "shape": shape,
+            "digest": _digest(total, coverage, ids),
+            "store": _store_digest(folder),
             "preparation": None if preparation is None else asdict(preparation),
-        }  # fmt: skip
+        }
         with atomic(folder / DESCRIPTION, overwrite=True) as temporary:
             temporary.write_text(json.dumps(described, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     finally:

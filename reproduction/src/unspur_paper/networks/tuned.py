@@ -19,9 +19,14 @@ CHECKPOINT, NETWORK, RECORD, LOCK = "checkpoint.safetensors", "network.safetenso
 #: What an encoder tells of its training.
 _TOLD = ("settings", "history", "kept_epoch", "dataset", "seconds")
 _KINDS = {
-    "base": {"address": str}, "digest": str, "settings": dict, "history": [dict], "kept_epoch": int, "dataset": dict,
+    "base": {"address": str},
+    "digest": str,
+    "settings": dict,
+    "history": [dict],
+    "kept_epoch": int,
+    "dataset": dict,
     "seconds": NUMBER,
-}  # fmt: skip
+}
 
 
 def read_record(folder: Path) -> dict[str, Any]:

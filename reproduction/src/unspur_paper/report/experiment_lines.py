@@ -14,13 +14,25 @@ from unspur_paper.experiments.summary import Line, Summary
 
 #: What a metric is called along an axis; those in %; those that are whole numbers.
 METRIC_NAMES = {
-    **TITLES, "average": "average accuracy, %", "worst_group": "accuracy of the worst group, %",
-    "d_spurious": "spurious directions found", "d_main": "main-task directions found",
-    "mse_main": r"error of rebuilding $z_{\mathrm{mt}}$", "mse_spurious": r"error of rebuilding $z_{\mathrm{sp}}$",
-}  # fmt: skip
+    **TITLES,
+    "average": "average accuracy, %",
+    "worst_group": "accuracy of the worst group, %",
+    "d_spurious": "spurious directions found",
+    "d_main": "main-task directions found",
+    "mse_main": r"error of rebuilding $z_{\mathrm{mt}}$",
+    "mse_spurious": r"error of rebuilding $z_{\mathrm{sp}}$",
+}
 PERCENT = {
-    *GROUPS, *TWO_ACCURACIES, "average", "worst_group", "found", "any_spurious", "inside", *INSIDE_GROUPS, "area",
-}  # fmt: skip
+    *GROUPS,
+    *TWO_ACCURACIES,
+    "average",
+    "worst_group",
+    "found",
+    "any_spurious",
+    "inside",
+    *INSIDE_GROUPS,
+    "area",
+}
 COUNTS = {"d_spurious", "d_main"}
 #: Setting of a dataset -> its symbol, and its name along an axis.
 _AXES = {

@@ -15,10 +15,21 @@ GREY = "0.42"
 #: Inches. At 100 pixels an inch, 800 in all, every text is readable.
 WIDTH, PANEL, _HEADER, _LEGEND_ROW = 8.0, 3.0, 0.62, 0.22
 STYLE: Any = {
-    "font.size": 9.0, "axes.titlesize": 9.5, "axes.labelsize": 9.0, "xtick.labelsize": 8.5, "ytick.labelsize": 8.5,
-    "legend.fontsize": 9.0, "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True,
-    "axes.linewidth": 0.8, "lines.linewidth": 1.7, "svg.fonttype": "none", "svg.hashsalt": "unspur", "savefig.dpi": 200,
-}  # fmt: skip
+    "font.size": 9.0,
+    "axes.titlesize": 9.5,
+    "axes.labelsize": 9.0,
+    "xtick.labelsize": 8.5,
+    "ytick.labelsize": 8.5,
+    "legend.fontsize": 9.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.linewidth": 0.8,
+    "lines.linewidth": 1.7,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "unspur",
+    "savefig.dpi": 200,
+}
 
 
 def sheet(
@@ -51,9 +62,16 @@ def sheet(
         in_rows = [handle for column in range(columns) for handle in handles[column::columns]]
         at = (0.5, (footer - name_height - _LEGEND_ROW * sum(rows[:k])) / total)
         figure.legend(
-            handles=in_rows, ncols=columns, loc="upper center", bbox_to_anchor=at, frameon=False, borderpad=0,
-            borderaxespad=0, columnspacing=1.8, handlelength=2.4,
-        )  # fmt: skip
+            handles=in_rows,
+            ncols=columns,
+            loc="upper center",
+            bbox_to_anchor=at,
+            frameon=False,
+            borderpad=0,
+            borderaxespad=0,
+            columnspacing=1.8,
+            handlelength=2.4,
+        )
     return figure
 
 

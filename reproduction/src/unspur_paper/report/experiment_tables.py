@@ -17,9 +17,14 @@ from unspur_paper.experiments.summary import APART, EXPECTED, Agreement, Differe
 
 #: Metrics whose differences run by run are shown.
 _COMPARED = (
-    "average", "worst_group", "worst_group(sex)", "worst_group(glasses)", "mouth_share", "eyes_share",
+    "average",
+    "worst_group",
+    "worst_group(sex)",
+    "worst_group(glasses)",
+    "mouth_share",
+    "eyes_share",
     "inside",
-)  # fmt: skip
+)
 #: What marks a summary among other JSON files.
 _KIND = "unspur experiment"
 
@@ -158,11 +163,13 @@ def _not_reproduced(digests: Sequence[Mapping[str, Any]]) -> list[str]:
     if not entries:
         return []
     lines = [
-        "## Published values that do not agree under `released`", "",
-        "That preset repeats what the numbers were made with, so these ask for a reason: see docs/paper-map.md.", "",
+        "## Published values that do not agree under `released`",
+        "",
+        "That preset repeats what the numbers were made with, so these ask for a reason: see docs/paper-map.md.",
+        "",
         "| experiment | method | at | metric | ours | published | distance |",
         "| --- | --- | --- | --- | ---: | ---: | ---: |",
-    ]  # fmt: skip
+    ]
     for name, value in entries.values():
         cells = [f"`{name}`", *(str(value[k]) for k in ("method", "at", "metric", "ours", "published"))]
         lines.append("| " + " | ".join([*cells, f"{value['distance']:+.1f}"]) + " |")
@@ -248,9 +255,11 @@ def _number(mean: float, error: float | None) -> str:
 def _difference_section(summary: Summary) -> str:
     first = summary.experiment.methods[0].name
     text = [
-        "## Differences run by run", "",
-        f"{first} minus the others, and pairs as named, on the same data: mean [95 % interval by Student's t].", "",
-    ]  # fmt: skip
+        "## Differences run by run",
+        "",
+        f"{first} minus the others, and pairs as named, on the same data: mean [95 % interval by Student's t].",
+        "",
+    ]
     pairs = list(dict.fromkeys((d.method, d.other) for d in summary.differences))
     names = [other if method == first else f"{method} − {other}" for method, other in pairs]
     axes = summary.experiment.axes
@@ -275,10 +284,15 @@ def _interval(difference: Difference) -> str:
 def _flat(summary: Summary, line: Line) -> dict[str, Any]:
     there = line.published
     return {
-        "experiment": summary.experiment.name, "preset": summary.preset, "method": line.method,
-        **line.at, "metric": line.metric,
-        "mean": f"{line.mean:.6g}", "error": "" if line.error is None else f"{line.error:.3g}", "runs": line.runs,
+        "experiment": summary.experiment.name,
+        "preset": summary.preset,
+        "method": line.method,
+        **line.at,
+        "metric": line.metric,
+        "mean": f"{line.mean:.6g}",
+        "error": "" if line.error is None else f"{line.error:.3g}",
+        "runs": line.runs,
         "published": "" if there is None else there.mean,
         "published_error": "" if there is None else f"{there.error:.3g}",
         "distance": "" if line.distance is None else f"{line.distance:.3f}",
-    }  # fmt: skip
+    }

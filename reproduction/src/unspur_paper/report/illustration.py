@@ -78,9 +78,17 @@ def _draw_arrow(axis: Any, role: str, at: FloatArray) -> None:
         return
     halo = withStroke(linewidth=3.2, foreground="white")
     arrow = FancyArrowPatch(
-        (0.0, 0.0), tuple(_ARROW_LENGTH * at), arrowstyle="-|>", mutation_scale=9, shrinkA=0.0, shrinkB=0.0,
-        color=_ARROWS[role][0], linewidth=1.6, path_effects=[halo], zorder=4,
-    )  # fmt: skip
+        (0.0, 0.0),
+        tuple(_ARROW_LENGTH * at),
+        arrowstyle="-|>",
+        mutation_scale=9,
+        shrinkA=0.0,
+        shrinkB=0.0,
+        color=_ARROWS[role][0],
+        linewidth=1.6,
+        path_effects=[halo],
+        zorder=4,
+    )
     axis.add_patch(arrow)
 
 

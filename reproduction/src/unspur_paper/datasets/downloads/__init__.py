@@ -6,6 +6,16 @@ from unspur_paper.datasets.downloads.obtain import Outcome, Receipt, obtain
 from unspur_paper.datasets.downloads.sources import SOURCES, Archive, Part, Source
 
 __all__ = [
-    "SOURCES", "Archive", "ArchiveError", "ChecksumError", "DownloadError", "Found",
-    "Outcome", "Part", "Receipt", "Source", "look", "obtain",
-]  # fmt: skip
+    "SOURCES",
+    "Archive",
+    "ArchiveError",
+    "ChecksumError",
+    "DownloadError",
+    "Found",
+    "Outcome",
+    "Part",
+    "Receipt",
+    "Source",
+    "look",
+    "obtain",
+]
