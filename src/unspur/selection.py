@@ -385,13 +385,13 @@ def select_first_pair(
 
 
 def select_orthogonality(
-    jse: JSE, train: Rows, validation: Rows | None = None, seed: int = 0
+    jse: JSE, train: Rows, validation: Rows | None = None, seed: int = 0, main: str = "y"
 ) -> tuple[JSE, dict[str, float]]:
     """Fit JSE with orthogonal weights and with orthogonal scores; return the better one, and the loss of each.
 
     The loss is that of a plain last layer on what is left, on validation rows and with groups of equal weight: the rule
     that the paper chooses hyper-parameters by. Without validation rows, on a fifth of each group of the training rows,
-    which then take no part in either fit; the better one is fitted again on all of them.
+    which then take no part in either fit; the better one is fitted again on all of them. `main` names the main label.
     """
     fit_on, judged_on = (train, validation) if validation is not None else train.split(0.2, seed)
     fitted, losses, penalties = {}, {}, penalties_for(fit_on.Z)
@@ -400,18 +400,19 @@ def select_orthogonality(
         with warnings.catch_warnings():
             for expected in (TaskLostWarning, NothingRemovedWarning):
                 warnings.simplefilter("ignore", expected)
-            _fit(tried, fit_on, judged_on if validation is not None else None)
+            fit_rows(tried, fit_on, judged_on if validation is not None else None, main)
         left = [replace(rows, Z=tried.transform(rows.Z)) for rows in (fit_on, judged_on)]
         losses[kind] = min(loss for _, loss in select_head(ERM(), {"weight_decay": penalties}, *left).table)
     best = min(losses, key=lambda kind: losses[kind])
     if validation is None:
-        _fit(fitted[best], train, None)
+        fit_rows(fitted[best], train, None, main)
     return fitted[best], losses
 
 
-def _fit(jse: JSE, train: Rows, validation: Rows | None) -> None:
+def fit_rows(jse: JSE, train: Rows, validation: Rows | None, main: str = "y") -> None:
+    """Fit JSE, with directions judged on the validation rows if there are any; `main` names the main label."""
     held_out = {} if validation is None else {**validation.held_out(), **validation.cluster_kwargs("_val")}
-    jse.fit(train.Z, train.y, concept=train.concept, **train.cluster_kwargs(), **held_out)
+    jse.fit(train.Z, {main: train.y}, concept=train.concept, **train.cluster_kwargs(), **held_out)
 
 
 def group_loss(head: Any, rows: Rows) -> float:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from unspur.cli.data import (
     read_rows,
     with_clusters,
 )
+from unspur.cli.errors import as_option
 from unspur.cli.options import (
     Conditions,
     LocalPath,
@@ -101,7 +101,6 @@ def fit(
     """
     from unspur.io.artifact import refuse_existing
     from unspur.io.table import within
-    from unspur.labels import class_label
     from unspur.rows.dask_client import connected
     from unspur.selection import Rows
 
@@ -136,7 +135,6 @@ def fit(
         other = other.like(table.features, table.Z.shape[1])
         if memory is not None:
             table, other = within(memory, table, other)
-    class_label(table.label(main), main, len(table.Z))  # complains by the name that was given
     missing = missing_values(missing_concept, table, concept)
     known = concept_labels(table, concept, missing)
     note_left_out(known, together=chosen == "auto")
@@ -190,41 +188,6 @@ def _carry(directions: int) -> str:
     return "carries" if directions == 1 else "carry"
 
 
-@contextmanager
-def _errors_by_column_name(main: str, concepts: Sequence[str]) -> Iterator[None]:
-    """Complaints about y and concept, which are names of Python, use those that the user gave."""
-    from unspur.exceptions import InputError
-
-    try:
-        yield
-    except InputError as error:
-        text = with_column_names(str(error), main, concepts)
-        if text == str(error):
-            raise
-        raise type(error)(text) from error
-
-
-def with_column_names(text: str, main: str, concepts: Sequence[str]) -> str:
-    """What the library says of y, of concept and of groups, by the names of the columns.
-
-    With several concepts, or classes, it says first which one it is about: "season=winter: y=land: …".
-    """
-    about, concept = "", concepts[0] if len(concepts) == 1 else "concept"
-    for name in concepts:
-        if found := re.match(rf"{re.escape(name)}(=.*?)?: ", text):
-            about, concept, text = found[0], name, text[found.end() :]
-            break
-    if found := re.match(r"y(=.*?: )", text):
-        about, text = f"{about}{main}{found[1]}", text[found.end() :]
-    group = r"\(main=(.*?), concept=(.*?)\) (has|lies)"
-    text = re.sub(group, lambda g: f"({main}={g[1]}, {concept}={g[2]}) {g[3]}", text)
-    for word, name in (("y", main), ("concept", concept)):
-        of = {"": name, "_val": f"{name} of the validation rows"}
-        text = re.sub(f"^{word}(|_val)(?= (?:is|has) )", lambda g, of=of: of[g[1]], text)  # type: ignore[misc]
-    text = re.sub("(equal to|exact opposite of) y (?=in all)", lambda g: f"{g[1]} {main} ", text)
-    return about + text.replace("only concept may have gaps", f"only {' and '.join(concepts)} may have gaps")
-
-
 def fit_jse(
     train: Rows,
     validation: Rows | None,
@@ -250,7 +213,7 @@ def fit_jse(
         TaskLostWarning,
         UsedRowsWarning,
     )
-    from unspur.selection import select_orthogonality
+    from unspur.selection import fit_rows, select_orthogonality
 
     jse = JSE(
         cv=0.2 if cv == 0 else cv,
@@ -263,18 +226,15 @@ def fit_jse(
     losses: dict[str, float] = {}
     with (
         warnings.catch_warnings(),
-        _errors_by_column_name(main, list(train.concept)),
         _warnings_as_notes(ClusterWarning, UsedRowsWarning),
     ):
         for told_later in (NothingRemovedWarning, SearchLimitWarning, TaskLostWarning):
             warnings.simplefilter("ignore", told_later)
         if orthogonality == "auto":
             validation_rows = None if validation is None else _with_known_concepts(validation)
-            jse, losses = select_orthogonality(jse, _with_known_concepts(train), validation_rows, seed)
+            jse, losses = select_orthogonality(jse, _with_known_concepts(train), validation_rows, seed, main)
         else:
-            held_out = {} if validation is None else {**validation.held_out(), **validation.cluster_kwargs("_val")}
-            jse.fit(train.Z, train.y, concept=train.concept, **train.cluster_kwargs(), **held_out)
-    jse.trace_ = jse.trace_.renamed(main)
+            fit_rows(jse, train, validation, main)
     return jse, losses
 
 
@@ -289,6 +249,8 @@ def _with_known_concepts(rows: Rows) -> Rows:
 @contextmanager
 def _warnings_as_notes(*categories: type[Warning]) -> Iterator[None]:
     """Warnings of these categories as notes on standard error, each once; others as they are."""
+    from unspur.exceptions import Worded
+
     show, said = warnings.showwarning, set[str]()
 
     def note(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
@@ -296,9 +258,7 @@ def _warnings_as_notes(*categories: type[Warning]) -> Iterator[None]:
             show(message, category, *where, **more)
         elif str(message) not in said:
             said.add(str(message))
-            text = str(message).replace("clusters=", "--cluster").replace("rows of X_val", "validation rows")
-            text = text.replace("rows of X ", "rows ")
-            say(f"Note: {text}", err=True)
+            say(f"Note: {message.told(as_option) if isinstance(message, Worded) else message}", err=True)
 
     with warnings.catch_warnings():
         for category in categories:

@@ -24,9 +24,9 @@ from unspur._validation import checked_z, in_numbers, require_finite
 from unspur._version import __version__
 from unspur.certificate import Certificate, certify, fingerprint, row_hashes
 from unspur.clusters import cluster_codes, copies, has_continuous_columns
-from unspur.exceptions import InputError, LabelError, NothingRemovedWarning, UsedRowsWarning
+from unspur.exceptions import InputError, NothingRemovedWarning, UsedRowsWarning
 from unspur.io import artifact
-from unspur.labels import class_label, label_columns
+from unspur.labels import class_label, label_columns, main_column, require_no_gaps
 from unspur.options import to_json
 from unspur.removers.concepts import read_concepts
 from unspur.removers.saved import require_numbers, require_sound
@@ -130,6 +130,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self, "removal_")
         _require_array(X, "some thousand rows are enough: pass those of a block, or of X.select(…)")
+        main, y = main_column(y)
         X, y, concept, clusters = to_host(self._small_enough(X), y, concept, clusters)
         z = in_numbers(self, X, reset=False, dtype=[np.float64, np.float32])
         require_finite(self, z)
@@ -161,9 +162,8 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             labels = {name: np.asarray(values)[known] for name, values in columns.items()}
         task = None
         if y is not None:
-            label = class_label(y, "y", len(z))
-            if not label.present.all():
-                raise LabelError(f"y is missing in {np.sum(~label.present)} rows; only concept may have gaps.")
+            label = class_label(y, main, len(z))
+            require_no_gaps(label, list(columns))
             task = np.array(label.classes)[label.codes[known]]
         with one_thread_if_narrow(z.shape[1]):
             self.certificate_ = certify(
@@ -177,6 +177,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 notes,
                 random_state,
                 None if together is None else together[known],
+                main,
             )
         return self.certificate_
 
@@ -230,7 +231,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """What to say where directions were judged on rows that they were estimated from, or ""."""
         if not (rows := getattr(self.trace_, "reused", 0)):
             return ""
-        return f"{rows:,} rows of X_val are training rows as well: what is judged on them looks better than it is."
+        return f"{rows:,} validation rows are training rows as well: what is judged on them looks better than it is."
 
     @contextmanager
     def _restore_on_failure(self) -> Iterator[None]:

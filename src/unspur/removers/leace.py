@@ -22,7 +22,7 @@ from unspur.exceptions import (
     OutlierWarning,
     TaskLostWarning,
 )
-from unspur.labels import ClassLabel, class_label
+from unspur.labels import ClassLabel, class_label, require_no_gaps
 from unspur.metrics.numeric import held_by_few
 from unspur.removers.base import Remover
 from unspur.removers.closed_form import (
@@ -170,8 +170,7 @@ class ClosedFormRemover(Remover):
                 )
             return None
         label = class_label(y, "y", n_rows, classes=classes or None)
-        if not label.present.all():
-            raise LabelError(f"y is missing in {np.sum(~label.present)} rows; only concept may have gaps.")
+        require_no_gaps(label, ())
         return label
 
     def _warn_if_little_is_left(self, removed: int, rank: int) -> None:

@@ -27,6 +27,7 @@ from unspur.certificate import Certificate, fingerprint, row_hashes
 from unspur.compare import shared_rows
 from unspur.exceptions import InputError, UsedRowsWarning
 from unspur.io.table import MAX_COLUMNS_NAMED, dominating
+from unspur.labels import numbered
 from unspur.metrics import Leakage
 from unspur.options import SGD, PaperVariant
 from unspur.removers import Remover
@@ -386,7 +387,9 @@ def measure_guarantees(remover: Remover, rows: Labelled, clean: Array, main: str
         judge.set_params(concept_type="class")  # whatever it was fitted with: these are classes
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always", UsedRowsWarning)
-        concepts, task = rows.concept_values(), np.array(rows.y.classes)[rows.y.codes]
+        columns = np.reshape(rows.concept_values(), (len(rows), -1)).T
+        concepts = dict(zip(rows.concepts, columns, strict=True))
+        task = {main: np.array(rows.y.classes)[rows.y.codes]}
         try:
             certificate = judge.certificate(rows.Z, task, concepts, clusters=rows.clusters)
         except InputError as error:  # all test rows are of one class
@@ -394,52 +397,22 @@ def measure_guarantees(remover: Remover, rows: Labelled, clean: Array, main: str
             certificate = replace(certificate, notes=(*certificate.notes, f"{_TASK_NOTE}{error}"))
     used = [str(warning.message) for warning in heard if issubclass(warning.category, UsedRowsWarning)]
     remarks = tuple(
-        f"{main}: not probed. {note.removeprefix(_TASK_NOTE).replace(' y=', f' {main}=')}"
+        f"{main}: not probed. {note.removeprefix(_TASK_NOTE)}"
         for note in certificate.notes
         if note.startswith(_TASK_NOTE)
     )
     kept = tuple(note for note in certificate.notes if not note.startswith(_TASK_NOTE))
-    certificate = _by_concept_name(replace(certificate, notes=kept), rows)
+    certificate = replace(certificate, notes=kept)
     (earlier, _), (left, problems) = (probes(part, rows, "mlp") for part in (rows.Z, clean))
     nonlinear = {name: (earlier[name], left[name]) for name in left if name in earlier}
     linear = {name: certificate.probe[name] for name in rows.concepts if name in certificate.probe}
     return Guarantees(certificate, linear, nonlinear, remarks + problems, used[0] if used else "")
 
 
-def _by_concept_name(certificate: Certificate, rows: Labelled) -> Certificate:
-    """The certificate with concepts by their names, for which a remover knows numbers only."""
-    numbered = _concept_numbers(rows)
-
-    def named(part: Mapping[str, Any]) -> dict[str, Any]:
-        return {_renamed(key, numbered): value for key, value in part.items()}
-
-    return replace(
-        certificate,
-        covariance_left=named(certificate.covariance_left),
-        probe=named(certificate.probe),
-        notes=tuple(_renamed(note, numbered) for note in certificate.notes),
-    )
-
-
-def _concept_numbers(rows: Labelled) -> dict[str, str]:
-    """What a remover calls the concepts, and what they are called."""
-    names = list(rows.concepts)
-    return {"concept": names[0]} if len(names) == 1 else {f"concept[{i}]": name for i, name in enumerate(names)}
-
-
-def _renamed(text: str, names: Mapping[str, str]) -> str:
-    """A text that starts with what a concept is called by number."""
-    for number, name in names.items():
-        rest = text.removeprefix(number)
-        if rest != text and rest[:1] in ("", ",", ":", "="):
-            return name + rest.replace(f" {number}=", f" {name}=")
-    return text
-
-
 def renamed(trace: Trace | Traces, rows: Labelled, main: str) -> Trace | Traces:
     """The trace of a fit with concepts ("concept[1]") and main label under the names that they have."""
-    parts, numbered = (trace.parts.values() if isinstance(trace, Traces) else (trace,)), _concept_numbers(rows)
-    return trace.renamed(main, {part.concept: _renamed(part.concept, numbered) for part in parts})
+    names = list(rows.concepts)
+    return trace.renamed(main, dict(zip(numbered("concept", len(names)), names, strict=True)))
 
 
 def stratified_sample(group: Array, most: int, rng: np.random.Generator) -> IntArray:
