@@ -91,8 +91,9 @@ def concept_labels(
     from unspur.labels import class_label
 
     known = {name: None if like is None else like[name].classes for name in concepts}
+    where = "" if like is None else " of the validation rows"
     return {
-        name: class_label(table.label(name), name, len(table.Z), missing=missing[name], classes=known[name])
+        name: class_label(table.label(name), name + where, len(table.Z), missing=missing[name], classes=known[name])
         for name in concepts
     }
 

@@ -286,8 +286,12 @@ def _require_finite(rows: Array, start: int, stop: int, examples: Examples) -> N
     bad = np.flatnonzero(~np.isfinite(rows[start:stop]).all(axis=1))
     if len(bad):
         raise InputError(
-            f"The encoder made NaN or infinity of {len(bad)} examples, the first {examples.ids[start + bad[0]]}. Look "
-            "at that one; or begin again with --precision float32 --force."
+            "The encoder made NaN or infinity of {rows} examples, the first {example}. Look at that one; or begin "
+            "again with {precision} and {overwrite}.",
+            rows=len(bad),
+            example=examples.ids[start + bad[0]],
+            precision=Parameter("precision", "float32"),
+            overwrite=Parameter("overwrite", True),
         )
 
 

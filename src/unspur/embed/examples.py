@@ -357,8 +357,14 @@ def _require_files(root: Path, names: Sequence[str], table: Path, *, allow_outsi
         more = f" and {len(missing) - MAX_FILES_NAMED} more" if len(missing) > MAX_FILES_NAMED else ""
         named = ", ".join(brief(name, MAX_NAME_SHOWN) for name in missing[:MAX_FILES_NAMED])
         raise InputError(
-            f"{len(missing)} of {len(names)} images that {table} names are not in {root}: {named}{more}. Paths are "
-            "relative to --root."
+            "{missing} of {listed} images that {table} names are not in {folder}: {names}. Paths are relative to the "
+            "folder that is given with {root}.",
+            missing=len(missing),
+            listed=len(names),
+            table=table,
+            folder=root,
+            names=named + more,
+            root=Parameter("root"),
         )
 
 

@@ -205,7 +205,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             return [f"{len(z):,} of the {len(z):,} rows measured were used in the fit"]
         for kept, of_fit, of_rows in (
             ("training", "were used in the fit", "rows of the fit"),
-            ("validation", "were in X_val, which decided on the directions,", "rows of X_val"),
+            ("validation", "were validation rows, which decided on the directions,", "validation rows"),
         ):
             used = self.__dict__.get(f"_{kept}_rows")
             same = np.zeros(len(z), dtype=bool) if used is None or by_chance else np.isin(hashes, used)

@@ -95,9 +95,11 @@ def _require_other_clusters(train: Any, validation: Any) -> None:
         )
     if both := shared_clusters(train, validation):
         raise InputError(
-            f"{len(both)} clusters are in clusters and in clusters_val, such as {next(iter(both))!r}: their held-out "
-            "rows would be judged by directions estimated from the same clusters. Leave them out of one of the two "
-            "sets; if they are different clusters, give them different labels."
+            "{clusters} clusters are among the training rows and among the validation rows, such as {value!r}: their "
+            "held-out rows would be judged by directions estimated from the same clusters. Leave them out of one of "
+            "the two sets; if they are different clusters, give them different labels.",
+            clusters=len(both),
+            value=next(iter(both)),
         )
 
 
