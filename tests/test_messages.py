@@ -327,5 +327,5 @@ def test_errors_keep_their_fields_when_they_come_from_another_process():
     with pytest.raises(GroupSizeError) as told:
         fit(CASES["a small group"])
     again = pickle.loads(pickle.dumps(told.value))
-    assert (str(again), again.told(as_option)) == (str(told.value), told.value.told(as_option))
+    assert (str(again), again.format(as_option)) == (str(told.value), told.value.format(as_option))
     assert again.fields["smallest"] == 10

@@ -33,7 +33,7 @@
 
 Every message says what was seen, what is needed and what to do. The facts in it are the `fields` of the error, such as
 ``error.fields["label"]``. A field may be a `Parameter`: ``str(error)`` names it as in Python, ``cv=5``, and the command
-line, through `told`, as an option, ``--cv 5``.
+line, through `format`, as an option, ``--cv 5``.
 """
 
 from __future__ import annotations
@@ -63,30 +63,29 @@ class Message:
     template: str
     fields: Mapping[str, Any] = field(default_factory=dict)
 
-    def told(self, parameter: Callable[[Parameter], str] = str) -> str:
+    def format(self, parameter: Callable[[Parameter], str] = str) -> str:
         """The sentence, with parameters called as `parameter` has it."""
         if not self.fields:
             return self.template
-        said = {name: _told(value, parameter) for name, value in self.fields.items()}
-        return self.template.format_map(said)
+        return self.template.format_map({name: _formatted(value, parameter) for name, value in self.fields.items()})
 
     def __str__(self) -> str:
-        return self.told()
+        return self.format()
 
 
-def _told(value: Any, parameter: Callable[[Parameter], str]) -> Any:
+def _formatted(value: Any, parameter: Callable[[Parameter], str]) -> Any:
     if isinstance(value, Message):
-        return value.told(parameter)
+        return value.format(parameter)
     return parameter(value) if isinstance(value, Parameter) else value
 
 
-class Worded(Exception):  # noqa: N818 — a warning may be one as well
+class WithFields(Exception):  # noqa: N818 — a warning may be one as well
     """An error or a warning with fields.
 
     Parameters
     ----------
     message : the text, or a template that names the fields in braces.
-    **fields : facts: numbers, names, and what is told in other words elsewhere (`Parameter`, `Message`).
+    **fields : facts: numbers, names, parameters to pass, and parts of the message that speak of such.
     """
 
     def __init__(self, message: str = "", **fields: Any):
@@ -98,12 +97,12 @@ class Worded(Exception):  # noqa: N818 — a warning may be one as well
         """What the message is about."""
         return self.message.fields
 
-    def told(self, parameter: Callable[[Parameter], str]) -> str:
-        """The message with parameters called as `parameter` has it."""
-        return self.message.told(parameter)
+    def format(self, parameter: Callable[[Parameter], str]) -> str:
+        """The message, with parameters called as `parameter` has it."""
+        return self.message.format(parameter)
 
 
-class UnspurError(Worded):
+class UnspurError(WithFields):
     """Base of all errors raised on purpose by this package."""
 
 
@@ -203,5 +202,5 @@ class MissingCodeWarning(UserWarning):
     """The value that stands for "not known" never occurs, and its text does: it counts as a class."""
 
 
-class ClusterWarning(Worded, UserWarning):
+class ClusterWarning(WithFields, UserWarning):
     """Rows are not independent: some are copies of others, or a group lies in few clusters; the message says more."""

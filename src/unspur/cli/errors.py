@@ -112,7 +112,7 @@ def _told(error: Exception) -> tuple[int, str]:
 
     if isinstance(error, UnspurError):
         stopped = isinstance(error.__cause__, KeyboardInterrupt)
-        return INTERRUPTED if stopped else FAILED, f"Error: {error.told(as_option)}"
+        return INTERRUPTED if stopped else FAILED, f"Error: {error.format(as_option)}"
     if isinstance(error, MemoryError):
         said = f" ({error})" if str(error) else ""
         return FAILED, (

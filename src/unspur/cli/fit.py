@@ -249,7 +249,7 @@ def _with_known_concepts(rows: Rows) -> Rows:
 @contextmanager
 def _warnings_as_notes(*categories: type[Warning]) -> Iterator[None]:
     """Warnings of these categories as notes on standard error, each once; others as they are."""
-    from unspur.exceptions import Worded
+    from unspur.exceptions import WithFields
 
     show, said = warnings.showwarning, set[str]()
 
@@ -258,7 +258,7 @@ def _warnings_as_notes(*categories: type[Warning]) -> Iterator[None]:
             show(message, category, *where, **more)
         elif str(message) not in said:
             said.add(str(message))
-            say(f"Note: {message.told(as_option) if isinstance(message, Worded) else message}", err=True)
+            say(f"Note: {message.format(as_option) if isinstance(message, WithFields) else message}", err=True)
 
     with warnings.catch_warnings():
         for category in categories:

@@ -120,7 +120,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         X : array of shape (n, d)
             The rows of a tensor or of a Dask array come to the host, where the probes are: some thousand are enough.
             Rows in files, and a Dask array above 2 GB as float64, are refused.
-        y : array of shape (n,), optional
+        y : array of shape (n,), or mapping from its name to it, optional
             Main-task label, to see how much of it is kept.
         concept : array of shape (n,) or (n, m), or DataFrame
             What was to be removed; rows where it is missing are left out.
