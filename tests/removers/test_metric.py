@@ -114,7 +114,9 @@ def test_the_frame_turns_sal_into_leace():
     Z, y, c = stretched()
     centred = Z - Z.mean(axis=0)
     values, vectors = np.linalg.eigh(centred.T @ centred / len(Z))
-    metric = Metric(Z.mean(axis=0), (vectors / np.sqrt(values)) @ vectors.T, (vectors * np.sqrt(values)) @ vectors.T, 1.0)
+    metric = Metric(
+        Z.mean(axis=0), (vectors / np.sqrt(values)) @ vectors.T, (vectors * np.sqrt(values)) @ vectors.T, 1.0
+    )
     sal = SAL().fit(centred @ metric.root, y, concept=c)
     leace = LEACE().fit(Z, y, concept=c)
     assert_allclose(metric.removing(Subspace(sal.spurious_.basis))(Z), leace.transform(Z), atol=1e-8)
@@ -129,7 +131,9 @@ def test_a_removal_between_scales_far_apart_is_a_projection_to_the_last_digit():
         rows = MemoryRows(Z, Columns.of(np.arange(200) % 2, np.arange(200) // 2 % 2))
         counts = CellCounts.of(rows)
         metric = Metric.of_rows(rows, counts.weighting(counts.without(None), "none"), 1.0)
-        subspace = Subspace.spanned_by(metric.root @ (metric.inverse_root @ rng.standard_normal((10, 1))))  # in their span
+        subspace = Subspace.spanned_by(
+            metric.root @ (metric.inverse_root @ rng.standard_normal((10, 1)))
+        )  # in their span
         removal = metric.removing(subspace)
         worst["factors"] = max(worst["factors"], abs(float((removal.left.T @ removal.right)[0, 0]) - 1.0))
         plain = (metric.inverse_root @ subspace.basis).T @ (metric.root @ subspace.basis)

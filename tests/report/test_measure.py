@@ -133,9 +133,7 @@ def test_other_methods_are_judged_alike_and_the_removal_is_not_compared_with_its
     assert found.judged[2].leakage["background"].accuracy < found.before.leakage["background"].accuracy
     assert not found.judged[3].leakage  # it removes nothing
     assert all(judged.average_change is not None for judged in found.judged[1:])
-    again = measure(
-        removal(TRAIN, orthogonality="scores"), TRAIN, TEST, compare=["JSE", "JSE-s", "none", "LEACE", "LEACE"]
-    )
+    again = measure(removal(TRAIN, metric=1.0), TRAIN, TEST, compare=["JSE", "JSE-s", "none", "LEACE", "LEACE"])
     assert [judged.name for judged in again.judged] == ["as they are", "JSE", "JSE", "LEACE"]
 
 
