@@ -237,8 +237,8 @@ def add_rules(lines: list[dict[str, Any]], tried: Mapping[float, tuple[Any, np.n
         "rule B": min(near, key=lambda tau: (abs(tau - 0.25), tau)),
     }
     for rule, tau in rules.items():
-        for line in [line for line in lines if line["remover"] == f"JSE {tau:g}"]:
-            lines.append({**line, "remover": rule, "tau": tau})
+        own = [line for line in lines if line["remover"] == f"JSE {tau:g}"]
+        lines.extend({**line, "remover": rule, "tau": tau} for line in own)
 
 
 def main() -> None:

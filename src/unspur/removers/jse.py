@@ -311,7 +311,7 @@ class JSE(Remover):
         return found.spurious, found.main, make(subspace, found.centre)
 
     def _metric_of(self, data: FitData, cv: Any) -> Metric | None:
-        """One metric for all concepts and classes, from the rows of the first; None for that of the rows as they are."""
+        """One metric for all concepts and classes, from the rows of the first; None where it is the ordinary one."""
         tau = float(self.metric)
         if self.orthogonality != "deprecated":
             tau = 1.0 if self.orthogonality == "scores" else 0.0

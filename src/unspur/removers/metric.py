@@ -4,11 +4,11 @@
 
     M(τ) = (1 − τ) · tr(Σ)/r · I + τ · Σ        w_spᵀ M w_mt = 0
 
-Σ is the covariance of the training rows and r its rank. At τ = 0 weights are orthogonal, as in the paper; at τ = 1 their
-scores are uncorrelated over the training rows. In the coordinates ``x̃ = (x − c) T`` with ``T = M^(−1/2)``, symmetric,
-directions are orthogonal in the ordinary sense. Rows are never brought there: a direction v of these coordinates is read
-from rows as they are by the weights ``T v``. The projection off an orthonormal V there is oblique here:
-``x ↦ x − (x − c) R Lᵀ`` with ``R = T V`` and ``L = T⁻¹ V``.
+Σ is the covariance of the training rows and r its rank. At τ = 0 weights are orthogonal, as in the paper; at τ = 1
+their scores are uncorrelated over the training rows. In the coordinates ``x̃ = (x − c) T`` with ``T = M^(−1/2)``,
+symmetric, directions are orthogonal in the ordinary sense. Rows are never brought there: a direction v of these
+coordinates is read from rows as they are by the weights ``T v``. The projection off an orthonormal V there is oblique
+here: ``x ↦ x − (x − c) R Lᵀ`` with ``R = T V`` and ``L = T⁻¹ V``.
 """
 
 from __future__ import annotations

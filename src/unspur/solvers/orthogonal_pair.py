@@ -102,8 +102,8 @@ Near: TypeAlias = tuple[Pair | None, Pair | None]
 class Spectrum:
     """Principal axes E (d, r) of the rows around `centre` (d,), the unit u, and variances (r,) in units of u².
 
-    With a symmetric `root` T (d, d), axes and weights are those of the rows ``(x − centre) T``, which nobody makes: such
-    weights w act on rows as they are by ``T w``, and `loadings` are ``T E``.
+    With a symmetric `root` T (d, d), axes and weights are those of the rows ``(x − centre) T``, which nobody makes:
+    such weights w act on rows as they are by ``T w``, and `loadings` are ``T E``.
 
     The second moment C is diagonal in these coordinates, so Hessians that are combinations of C and the identity are
     inverted number by number, for any weight decay. ``u² = tr(C) / r`` makes variances one on average, whatever the
