@@ -396,7 +396,7 @@ def select_orthogonality(
     fit_on, judged_on = (train, validation) if validation is not None else train.split(0.2, seed)
     fitted, losses, penalties = {}, {}, penalties_for(fit_on.Z)
     for kind in ("weights", "scores"):
-        tried = fitted[kind] = clone(jse).set_params(orthogonality=kind)
+        tried = fitted[kind] = clone(jse).set_params(metric=float(kind == "scores"))
         with warnings.catch_warnings():
             for expected in (TaskLostWarning, NothingRemovedWarning):
                 warnings.simplefilter("ignore", expected)
