@@ -48,6 +48,48 @@ class ClassLabel:
         """The label of some rows, by mask or index."""
         return replace(self, codes=self.codes[rows], present=self.present[rows])
 
+    @property
+    def values(self) -> Array:
+        """The class of each row, shape (n,); None where it is missing."""
+        classes = np.array(self.classes)
+        if not self.present.all():
+            return np.where(self.present, classes.astype(object)[self.codes], None)
+        return classes[self.codes]
+
+    def occurring(self) -> Self:
+        """With those classes that some row has; two at least."""
+        seen = np.flatnonzero(np.bincount(self.codes[self.present], minlength=len(self.classes)))
+        if len(seen) == len(self.classes):
+            return self
+        classes = tuple(self.classes[code] for code in seen)
+        _require_several(np.array(classes, dtype=object), self.name, self.codes)
+        return self.among(classes)
+
+    def among(self, classes: tuple[Any, ...]) -> Self:
+        """Coded by these classes, among which must be all that occur."""
+        if classes == self.classes:
+            return self
+        place = np.array([classes.index(value) if value in classes else -1 for value in self.classes])
+        codes = np.where(self.present, place[self.codes], 0)
+        if codes.min(initial=0) < 0:
+            _refuse_strange(self.classes[self.codes[np.argmin(codes)]], self.name, classes)
+        return replace(self, codes=codes, classes=classes)
+
+
+def as_label(
+    values: Array | ClassLabel,
+    name: str,
+    n_rows: int,
+    *,
+    missing: Any = None,
+    classes: tuple[Any, ...] | None = None,
+) -> ClassLabel:
+    """A label that is decoded already, under this name; or `class_label` of the values."""
+    if not isinstance(values, ClassLabel):
+        return class_label(values, name, n_rows, missing=missing, classes=classes)
+    label = replace(values, name=name)
+    return label.occurring() if classes is None else label.among(classes)
+
 
 def class_label(
     values: Array, name: str, n_rows: int, *, missing: Any = None, classes: tuple[Any, ...] | None = None
@@ -77,7 +119,7 @@ def class_label(
         _require_several(seen, name, array)
         classes = tuple(value.item() if hasattr(value, "item") else value for value in seen)
     elif strange := [value for value in seen.tolist() if value not in classes]:
-        raise LabelError(f"{name} has the value {strange[0]!r}, which the training rows do not have ({list(classes)}).")
+        _refuse_strange(strange[0], name, classes)
     codes = np.zeros(n_rows, dtype=np.intp)
     where = None if len(known) == n_rows else np.flatnonzero(present)
     for code, value in enumerate(classes[1:], start=1):
@@ -166,6 +208,10 @@ def _different(known: Array, *, sort: bool) -> Array:
         if int(known.max()) - low < 256 and abs(low) < 2**62:
             return (np.flatnonzero(np.bincount(known.astype(np.intp) - low)) + low).astype(known.dtype)
     return np.unique(known) if sort else np.array(sorted(set(known.tolist())), dtype=known.dtype)
+
+
+def _refuse_strange(value: Any, name: str, classes: tuple[Any, ...]) -> None:
+    raise LabelError(f"{name} has the value {value!r}, which the training rows do not have ({list(classes)}).")
 
 
 def _require_several(seen: Array, name: str, array: Array) -> None:

@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
-from unspur.heads.base import WEIGHT_DECAY, Head
-from unspur.heads.inputs import HeadData
+from unspur.heads.base import WEIGHT_DECAY, Head, HeadData
 from unspur.solvers.softmax import LinearModel, average, solve_softmax, whitening_of
 
 

@@ -9,8 +9,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from unspur._parameters import named_after_y
 from unspur._typing import Array
-from unspur.heads.base import WEIGHT_DECAY, TrainedHead
-from unspur.heads.inputs import HeadData
+from unspur.heads.base import WEIGHT_DECAY, HeadData, TrainedHead
 from unspur.options import SGD
 from unspur.solvers.softmax import LinearModel
 

@@ -10,8 +10,7 @@ from sklearn.utils._param_validation import Interval
 
 from unspur._data import LabelledData
 from unspur._typing import FloatArray
-from unspur.heads.base import WEIGHT_DECAY, TrainedHead
-from unspur.heads.inputs import HeadData
+from unspur.heads.base import WEIGHT_DECAY, HeadData, TrainedHead
 from unspur.options import SGD
 from unspur.solvers.sgd import RunningGroupWeights
 from unspur.solvers.softmax import LinearModel, cell_losses

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unspur.heads.base import TrainedHead
-from unspur.heads.inputs import HeadData
+from unspur.heads.base import HeadData, TrainedHead
 from unspur.options import SGD
 from unspur.solvers.softmax import LinearModel
 

@@ -13,8 +13,7 @@ from sklearn.utils._param_validation import Interval
 from unspur._data import LabelledData
 from unspur._parameters import named_after_y
 from unspur._typing import Array, IntArray
-from unspur.heads.base import WEIGHT_DECAY, TrainedHead
-from unspur.heads.inputs import HeadData
+from unspur.heads.base import WEIGHT_DECAY, HeadData, TrainedHead
 from unspur.options import SGD
 from unspur.rows import MAIN, Block
 from unspur.solvers.softmax import LinearLogits, LinearModel, solve_softmax, whitening_of

@@ -16,7 +16,7 @@ from unspur._arrays import on_numpy
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.clusters import cluster_codes, clusters_in_two, folds_by_cluster, shared_clusters
 from unspur.exceptions import GroupSizeError, InputError
-from unspur.labels import class_label
+from unspur.labels import as_label
 from unspur.metrics import numeric
 from unspur.metrics.intervals import mean_interval, p_above
 from unspur.metrics.numeric import NumericLeakage
@@ -384,7 +384,7 @@ def _labelled(
     Last, which rows those are.
     """
     rows = checked_rows(Z)
-    label = class_label(concept, name, len(rows), missing=missing, classes=classes)
+    label = as_label(concept, name, len(rows), missing=missing, classes=classes)
     weight = _weights(sample_weight, len(rows))
     known = label.present & (weight > 0)
     if known.all():

@@ -26,7 +26,7 @@ from unspur.certificate import Certificate, certify, fingerprint, row_hashes
 from unspur.clusters import cluster_codes, copies, has_continuous_columns
 from unspur.exceptions import InputError, LabelError, NothingRemovedWarning, UsedRowsWarning
 from unspur.io import artifact
-from unspur.labels import class_label, label_columns
+from unspur.labels import ClassLabel, as_label, label_columns
 from unspur.options import to_json
 from unspur.removers.concepts import read_concepts
 from unspur.removers.saved import require_numbers, require_sound
@@ -139,8 +139,10 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         known = concepts.present
         notes = tuple(self._notes())
         together = None if clusters is None else cluster_codes(clusters, "clusters", len(z))
-        columns = label_columns(concept, len(z), "concept")
-        told = columns.values() if y is None else [y, *columns.values()]
+        task = self._task(y, len(z))
+        numbers = label_columns(concept, len(z), "concept").values() if kind == "continuous" else ()
+        labels = concepts.labels if task is None else (task, *concepts.labels)
+        told = [*numbers, *(np.where(label.present, label.codes, -1) for label in labels)]
         if clusters is None and (found := copies(row_hashes(z), told)) is not None and has_continuous_columns(z[:2000]):
             together = found
             more = len(found) - int(found.max()) - 1
@@ -156,29 +158,29 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             text = f"{'; '.join(used)}; what is measured on them flatters the removal"
             warnings.warn(f"{text}. Pass rows that were held out.", UsedRowsWarning, stacklevel=2)
             notes = (*notes, text)
-        labels = {}
-        if kind != "continuous":
-            labels = {name: np.asarray(values)[known] for name, values in columns.items()}
-        task = None
-        if y is not None:
-            label = class_label(y, "y", len(z))
-            if not label.present.all():
-                raise LabelError(f"y is missing in {np.sum(~label.present)} rows; only concept may have gaps.")
-            task = np.array(label.classes)[label.codes[known]]
         with one_thread_if_narrow(z.shape[1]):
             self.certificate_ = certify(
                 type(self).__name__,
                 self.removal_,
                 self.spurious_.dim,
                 z[known],
-                task,
-                labels,
+                None if task is None else task.select(known),
+                {label.name: label.select(known) for label in concepts.labels},
                 concepts.by_name(known),
                 notes,
                 random_state,
                 None if together is None else together[known],
             )
         return self.certificate_
+
+    def _task(self, y: Array | None, n_rows: int) -> ClassLabel | None:
+        """The main label, which has no gaps, where one was passed."""
+        if y is None:
+            return None
+        label = as_label(y, "y", n_rows)
+        if not label.present.all():
+            raise LabelError(f"y is missing in {np.sum(~label.present)} rows; only concept may have gaps.")
+        return label
 
     def _small_enough(self, X: Array) -> Array:
         """The rows, unless they are a Dask array too large to bring here."""

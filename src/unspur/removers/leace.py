@@ -22,7 +22,7 @@ from unspur.exceptions import (
     OutlierWarning,
     TaskLostWarning,
 )
-from unspur.labels import ClassLabel, class_label
+from unspur.labels import ClassLabel, as_label
 from unspur.metrics.numeric import held_by_few
 from unspur.removers.base import Remover
 from unspur.removers.closed_form import (
@@ -72,7 +72,7 @@ def covariances_of(rows: RowSource) -> tuple[Covariances, Whitener | None]:
 def _readable(y: Array | None, n_rows: int) -> ClassLabel | None:
     """A task that nothing but the comparison with the concept needs, if it can be read as classes."""
     try:
-        return None if y is None else class_label(y, "y", n_rows)
+        return None if y is None else as_label(y, "y", n_rows)
     except LabelError:
         return None
 
@@ -169,7 +169,7 @@ class ClosedFormRemover(Remover):
                     + ("." if self._form == "splince" else f": balance={self.balance!r} needs it.")
                 )
             return None
-        label = class_label(y, "y", n_rows, classes=classes or None)
+        label = as_label(y, "y", n_rows, classes=classes or None)
         if not label.present.all():
             raise LabelError(f"y is missing in {np.sum(~label.present)} rows; only concept may have gaps.")
         return label
