@@ -208,14 +208,14 @@ class LabelledData:
         """
         aside, live = self.held_out(share, rng), self.weight > 0
         kept, there = np.flatnonzero(live & ~aside), np.flatnonzero(live & aside)
-        if self.clusters is None and not len(there):
+        if len(kept) and len(there):
+            return self.only(kept), self.only(there)
+        if self.clusters is None:
             raise InputError("No group has two rows, so none can be held out. Pass a validation set (X_val, y_val, …).")
-        if not len(kept) or not len(there):
-            raise InputError(
-                f"The rows lie in {len(np.unique(self.clusters[live]))} clusters, which are held out as a whole; none "
-                "is left on one of the two sides. Pass rows of more clusters, or a validation set (X_val, y_val, …)."
-            )
-        return self.only(kept), self.only(there)
+        raise InputError(
+            f"The rows lie in {len(np.unique(self.clusters[live]))} clusters, which are held out as a whole; none "
+            "is left on one of the two sides. Pass rows of more clusters, or a validation set (X_val, y_val, …)."
+        )
 
     def subsample_groups(self, rng: np.random.Generator) -> IntArray:
         """Rows, as many of every group that has any as the smallest has, drawn without replacement and sorted."""
@@ -343,11 +343,12 @@ def labelled(
     *,
     missing: Any = None,
     like: LabelledData | None = None,
+    least: int = 2,
 ) -> LabelledData:
     """Rows in memory: a tuple (X, y, concept), with clusters a fourth, or `LabelledData`, which has its own names.
 
     `names` are those of the main label and of the concept; several concepts bring their own, in a mapping or a
-    DataFrame, or are given as many. `like` has the classes to expect.
+    DataFrame, or are given as many. `like` has the classes to expect; without it, there are `least` of each label.
     """
     if isinstance(rows, LabelledData):
         X, y, clusters = rows.X, rows.y, rows.clusters
@@ -362,13 +363,14 @@ def labelled(
             f"{', '.join(like.concept_names)}; they must be the same."
         )
     known = {} if like is None else {label.name: label.classes for label in like.concepts}
-    label = as_label(y, main, len(X), classes=None if like is None else like.main.classes)
+    label = as_label(y, main, len(X), classes=None if like is None else like.main.classes, least=least)
     if not label.present.all():
         raise LabelError(
             f"{main} is missing in {np.sum(~label.present)} {what} rows; a last layer needs it in all. Drop those rows."
         )
     concepts = tuple(
-        as_label(columns[name], name, len(X), missing=missing, classes=known.get(name)) for name in known or columns
+        as_label(columns[name], name, len(X), missing=missing, classes=known.get(name), least=least)
+        for name in known or columns
     )
     if like is not None and X.shape[1] != like.X.shape[1]:
         raise InputError(f"The {what} rows have {X.shape[1]} features, the training rows {like.X.shape[1]}.")

@@ -51,18 +51,23 @@ class ClassLabel:
     @property
     def values(self) -> Array:
         """The class of each row, shape (n,); None where it is missing."""
-        classes = np.array(self.classes)
+        found = np.array(self.classes)[self.codes]
         if not self.present.all():
-            return np.where(self.present, classes.astype(object)[self.codes], None)
-        return classes[self.codes]
+            found = found.astype(object)
+            found[~self.present] = None
+        return found
 
-    def occurring(self) -> Self:
-        """With those classes that some row has; two at least."""
-        seen = np.flatnonzero(np.bincount(self.codes[self.present], minlength=len(self.classes)))
-        if len(seen) == len(self.classes):
+    @property
+    def occurring_classes(self) -> tuple[Any, ...]:
+        """Those classes that some row has."""
+        seen = np.bincount(self.codes[self.present], minlength=len(self.classes))
+        return tuple(value for value, count in zip(self.classes, seen, strict=True) if count)
+
+    def occurring(self, least: int = 2) -> Self:
+        """Coded by those classes that some row has, which are so many at least."""
+        if (classes := self.occurring_classes) == self.classes:
             return self
-        classes = tuple(self.classes[code] for code in seen)
-        _require_several(np.array(classes, dtype=object), self.name, self.codes)
+        _require_several(np.array(classes, dtype=object), self.name, self.codes, least)
         return self.among(classes)
 
     def among(self, classes: tuple[Any, ...]) -> Self:
@@ -83,16 +88,23 @@ def as_label(
     *,
     missing: Any = None,
     classes: tuple[Any, ...] | None = None,
+    least: int = 2,
 ) -> ClassLabel:
     """A label that is decoded already, under this name; or `class_label` of the values."""
     if not isinstance(values, ClassLabel):
-        return class_label(values, name, n_rows, missing=missing, classes=classes)
+        return class_label(values, name, n_rows, missing=missing, classes=classes, least=least)
     label = replace(values, name=name)
-    return label.occurring() if classes is None else label.among(classes)
+    return label.occurring(least) if classes is None else label.among(classes)
 
 
 def class_label(
-    values: Array, name: str, n_rows: int, *, missing: Any = None, classes: tuple[Any, ...] | None = None
+    values: Array,
+    name: str,
+    n_rows: int,
+    *,
+    missing: Any = None,
+    classes: tuple[Any, ...] | None = None,
+    least: int = 2,
 ) -> ClassLabel:
     """Code a label of two or more values, in their order.
 
@@ -100,6 +112,7 @@ def class_label(
     ----------
     missing : besides NaN and None, the value that stands for "not known".
     classes : the values to expect, when they are known from other rows.
+    least : how many classes there must be, when they are not.
 
     NaN, None and `missing` are marked as not present and coded 0.
     """
@@ -116,7 +129,7 @@ def class_label(
             f"Unknown label type: {name} mixes values that cannot be ordered ({', '.join(kinds)}). Use one kind."
         ) from None
     if classes is None:
-        _require_several(seen, name, array)
+        _require_several(seen, name, array, least)
         classes = tuple(value.item() if hasattr(value, "item") else value for value in seen)
     elif strange := [value for value in seen.tolist() if value not in classes]:
         _refuse_strange(strange[0], name, classes)
@@ -214,10 +227,10 @@ def _refuse_strange(value: Any, name: str, classes: tuple[Any, ...]) -> None:
     raise LabelError(f"{name} has the value {value!r}, which the training rows do not have ({list(classes)}).")
 
 
-def _require_several(seen: Array, name: str, array: Array) -> None:
+def _require_several(seen: Array, name: str, array: Array, least: int) -> None:
     if len(seen) == 0:
         raise LabelError(f"{name} is missing in all {len(array)} rows.")
-    if len(seen) == 1:
+    if len(seen) < least:
         raise LabelError(
             f"{name} has one class only ({seen[0]!s}); two are needed to find a direction that tells them apart."
         )

@@ -14,8 +14,7 @@ import click
 from unspur.cli.console import echo_json, say, say_where, show
 from unspur.cli.data import (
     check_labels,
-    concept_labels,
-    concept_values,
+    labelled_rows,
     missing_values,
     note_left_out,
     read_rows,
@@ -40,7 +39,7 @@ from unspur.cli.options import (
 
 if TYPE_CHECKING:
     from unspur import JSE
-    from unspur.selection import Rows
+    from unspur._data import LabelledData
 
 
 @click.command()
@@ -101,9 +100,7 @@ def fit(
     """
     from unspur.io.artifact import refuse_existing
     from unspur.io.table import within
-    from unspur.labels import class_label
     from unspur.rows.dask_client import connected
-    from unspur.selection import Rows
 
     chosen = options["orthogonality"]
     if memory is not None and dask is not None:
@@ -136,18 +133,13 @@ def fit(
         other = other.like(table.features, table.Z.shape[1])
         if memory is not None:
             table, other = within(memory, table, other)
-    class_label(table.label(main), main, len(table.Z))  # complains by the name that was given
     missing = missing_values(missing_concept, table, concept)
-    known = concept_labels(table, concept, missing)
-    note_left_out(known, together=chosen == "auto")
-    together = None if clusters is None else table.label(clusters)
-    train = Rows(table.Z, table.label(main), concept_values(table, known), together)
+    train = labelled_rows(table, main, concept, missing, clusters)
+    note_left_out(train, together=chosen == "auto")
     if others is not None:
-        values = concept_values(other, concept_labels(other, concept, missing, known))
-        together = None if clusters is None else other.label(clusters)
-        validation_rows = Rows(other.Z, other.label(main), values, together)
+        validation_rows = labelled_rows(other, main, concept, missing, clusters, like=train)
     one = missing[concept[0]] if len(concept) == 1 else None
-    jse, losses = fit_jse(train, validation_rows, main, missing=one, seed=seed, watched=watched, **options)
+    jse, losses = fit_jse(train, validation_rows, missing=one, seed=seed, watched=watched, **options)
     if table.features is not None:
         import numpy as np
 
@@ -226,9 +218,8 @@ def with_column_names(text: str, main: str, concepts: Sequence[str]) -> str:
 
 
 def fit_jse(
-    train: Rows,
-    validation: Rows | None,
-    main: str,
+    train: LabelledData,
+    validation: LabelledData | None,
     *,
     cv: int,
     orthogonality: str,
@@ -239,8 +230,7 @@ def fit_jse(
 ) -> tuple[JSE, dict[str, float]]:
     """JSE by its options, fitted; and, where it was to choose what is orthogonal, the losses that it chose by.
 
-    Concepts of the rows are columns by name, None where one is not known. What warnings would say is for the caller to
-    tell.
+    What warnings would say is for the caller to tell.
     """
     from unspur import JSE
     from unspur.exceptions import (
@@ -261,29 +251,21 @@ def fit_jse(
         **options,
     )
     losses: dict[str, float] = {}
+    main = train.main.name
     with (
         warnings.catch_warnings(),
-        _errors_by_column_name(main, list(train.concept)),
+        _errors_by_column_name(main, train.concept_names),
         _warnings_as_notes(ClusterWarning, UsedRowsWarning),
     ):
         for told_later in (NothingRemovedWarning, SearchLimitWarning, TaskLostWarning):
             warnings.simplefilter("ignore", told_later)
         if orthogonality == "auto":
-            validation_rows = None if validation is None else _with_known_concepts(validation)
-            jse, losses = select_orthogonality(jse, _with_known_concepts(train), validation_rows, seed)
+            judged_on = None if validation is None else validation.with_known_concept()
+            jse, losses = select_orthogonality(jse, train.with_known_concept(), judged_on, seed)
         else:
-            held_out = {} if validation is None else {**validation.held_out(), **validation.cluster_kwargs("_val")}
-            jse.fit(train.Z, train.y, concept=train.concept, **train.cluster_kwargs(), **held_out)
+            jse.fit(**train.arguments(), **({} if validation is None else validation.arguments("_val")))
     jse.trace_ = jse.trace_.renamed(main)
     return jse, losses
-
-
-def _with_known_concepts(rows: Rows) -> Rows:
-    """Those rows whose every concept is known."""
-    from unspur.labels import class_label, joint_label
-
-    labels = [class_label(values, name, len(rows)) for name, values in rows.concept.items()]
-    return rows.select(joint_label(labels).present)
 
 
 @contextmanager

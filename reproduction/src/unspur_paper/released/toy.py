@@ -13,7 +13,7 @@ import numpy as np
 
 from unspur._typing import FloatArray
 from unspur.datasets.toy import label_axes
-from unspur.selection import Rows
+from unspur_paper.rows import Rows
 
 
 @dataclass(frozen=True, slots=True)
