@@ -70,7 +70,7 @@ def fitted_cell(spec: Mapping[str, Any], embeddings: Path) -> tuple[Draw, Remova
     for remover in _alternatives(spec["remover"]):
         drawn, removal = fitted_removal({**spec, "remover": remover}, embeddings)
         last, decay = _last_layer(spec, drawn, removal, _training_numbers(spec, "head"))
-        loss = group_loss(last, removal(drawn.validation))
+        loss = group_loss(last, removal(drawn.validation).labelled())
         if best is None or loss < best[0]:
             best = (loss, (drawn, removal, last, decay))
     assert best is not None
