@@ -15,8 +15,7 @@ from unspur._typing import Array, FloatArray, IntArray
 from unspur.exceptions import InputError
 from unspur.labels import ClassLabel, joint_label
 from unspur.metrics import leakage
-from unspur.metrics.leakage import Leakage, class_leakage
-from unspur.metrics.numeric import NumericLeakage, held_by_few
+from unspur.metrics.leakage import Leakage, NumericLeakage, class_leakage, held_by_few
 from unspur.metrics.probes import scale_notes
 from unspur.subspace import AffineMap
 

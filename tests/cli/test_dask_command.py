@@ -17,9 +17,8 @@ from unspur.cli import main
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError
 from unspur.io import dask_tables
-from unspur.io.dask_tables import read_dask_table
+from unspur.io.dask_tables import connected, read_dask_table
 from unspur.rows import dask_client as clusters
-from unspur.rows.dask_client import connected
 from unspur.rows.parquet import RowGroup, read_groups
 
 TOY = make_toy(900, rho=0.8, random_state=0)

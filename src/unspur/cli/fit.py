@@ -99,8 +99,8 @@ def fit(
           --concept background --output background.safetensors
     """
     from unspur.io.artifact import refuse_existing
+    from unspur.io.dask_tables import connected
     from unspur.io.table import within
-    from unspur.rows.dask_client import connected
 
     chosen = options["orthogonality"]
     if memory is not None and dask is not None:

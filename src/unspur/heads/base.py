@@ -28,8 +28,8 @@ from unspur.exceptions import InputError
 from unspur.labels import ClassLabel
 from unspur.options import SGD, SOLVER
 from unspur.rows import StoredRows, backend_of, to_host
+from unspur.solvers.logistic import FitOutcome, LinearLogits, LinearModel, cell_losses, n_logits, solve_softmax
 from unspur.solvers.sgd import BatchWeights, Watch, alike, solve_softmax_by_sgd
-from unspur.solvers.softmax import FitOutcome, LinearLogits, LinearModel, cell_losses, n_logits, solve_softmax
 from unspur.solvers.statistics import Moments
 from unspur.solvers.whitening import Whitening
 

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from unspur._arrays import on_numpy, to_original_type, to_python
 from unspur._parameters import named_after_y
 from unspur._reading import require_kinds
-from unspur._threads import one_thread_if_narrow
+from unspur._resources import one_thread_if_narrow
 from unspur._typing import Array
 from unspur._validation import checked_z, in_numbers, require_finite
 from unspur._version import __version__

@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from unspur._arrays import to_python
 from unspur._data import LabelledData, labelled
-from unspur._threads import one_thread_if_narrow
+from unspur._resources import one_thread_if_narrow
 from unspur._typing import Array, IntArray
 from unspur._version import __version__
 from unspur.certificate import Certificate, fingerprint, row_hashes

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from unspur import Subspace
-from unspur.datasets.toy import label_axes, make_toy
+from unspur.datasets import label_axes, make_toy
 from unspur.metrics import GroupAccuracy, reconstruction_error
 from unspur_paper.experiments.draws import entropy
 from unspur_paper.experiments.fitting import LinearHead, Removal, fit_last_layer, fit_removal, seed

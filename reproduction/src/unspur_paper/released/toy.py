@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unspur._typing import FloatArray
-from unspur.datasets.toy import label_axes
+from unspur.datasets import label_axes
 from unspur_paper.rows import Rows
 
 
