@@ -13,6 +13,7 @@ import numpy as np
 from unspur._arrays import on_numpy
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError
+from unspur.labels import is_gap
 
 
 def cluster_codes(values: Any, name: str, n_rows: int) -> IntArray:
@@ -158,19 +159,10 @@ def _codes_of_objects(array: Array, name: str) -> IntArray:
         codes = np.fromiter((known.setdefault(value, len(known)) for value in array), dtype=np.intp, count=len(array))
     except TypeError as error:
         raise InputError(f"{name} must be labels that can be compared ({error}). Use numbers or texts.") from None
-    gaps = sum(1 for value in array if _is_gap(value))
+    gaps = sum(1 for value in array if is_gap(value))
     if gaps:
         raise _missing(name, gaps)
     return codes
-
-
-def _is_gap(value: Any) -> bool:
-    if value is None:
-        return True
-    try:
-        return bool(value != value)
-    except (TypeError, ValueError):
-        return True
 
 
 def _missing(name: str, gaps: int) -> InputError:

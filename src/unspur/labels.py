@@ -199,11 +199,6 @@ def _mixed(values: Any) -> bool:
     return isinstance(values, list | tuple) and any(isinstance(v, str) or v is None for v in values)
 
 
-def is_missing(values: Array) -> BoolArray:
-    """Which values are None or NaN, shape (n,)."""
-    return _missing(_as_array(values), None)
-
-
 def concept_names(columns: Iterable[Any]) -> list[str]:
     """What several concepts are called, as text. By a name that two have, one of them would be lost: an error."""
     names = [str(name) for name in columns]
@@ -292,7 +287,7 @@ def _missing(array: Array, code: Any) -> BoolArray:
     if array.dtype.kind == "f":
         gaps = np.isnan(array)
     elif array.dtype.kind == "O":
-        gaps = np.fromiter((_is_gap(value) for value in array), dtype=bool, count=len(array))
+        gaps = np.fromiter((is_gap(value) for value in array), dtype=bool, count=len(array))
     else:
         gaps = np.zeros(len(array), dtype=bool)
     if code is not None:
@@ -300,10 +295,11 @@ def _missing(array: Array, code: Any) -> BoolArray:
     return np.asarray(gaps, dtype=bool)
 
 
-def _is_gap(value: Any) -> bool:
+def is_gap(value: Any) -> bool:
+    """Whether a value is None, NaN, or says of itself that it is missing."""
     if value is None:
         return True
     try:
         return bool(value != value)
-    except TypeError:  # pandas.NA compares to neither true nor false
+    except (TypeError, ValueError):  # pandas.NA compares to neither true nor false
         return True

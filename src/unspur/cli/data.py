@@ -21,7 +21,7 @@ from unspur.cli.options import Conditions
 
 if TYPE_CHECKING:
     from unspur._data import LabelledData
-    from unspur._typing import Array, BoolArray, IntArray
+    from unspur._typing import Array, BoolArray
     from unspur.io.table import Table
     from unspur.removers import Remover
 #: Different values up to which a column of numbers may be classes.
@@ -213,6 +213,7 @@ def note_left_out(data: LabelledData, *, together: bool = False, of: str = "the 
 def _require_classes(values: Array, name: str, hint: str = "") -> None:
     """Raise LabelError where a column holds many fractions, or something else in about every row."""
     from unspur.exceptions import LabelError
+    from unspur.labels import is_gap
 
     if values.ndim == 2 and values.shape[1] > 1:
         raise LabelError(
@@ -222,25 +223,18 @@ def _require_classes(values: Array, name: str, hint: str = "") -> None:
     head = values[:PREVIEW_ROWS].tolist() if values.ndim == 1 else []
     if any(isinstance(value, list | dict) for value in head[:1]):
         return  # others say that this is no column of a label
-    known = list(dict.fromkeys(value for value in head if not _is_gap(value)))
+    known = list(dict.fromkeys(value for value in head if not is_gap(value)))
     numbers = [_as_number(value) for value in known]
     fractions = None not in numbers and any(number != round(number) for number in numbers if number is not None)
     if len(known) <= MAX_LABEL_CLASSES or not (fractions or len(known) > len(head) / 2):
         return
-    many = len({value for value in values.tolist() if not _is_gap(value)})
+    many = len({value for value in values.tolist() if not is_gap(value)})
     shown = ", ".join(
         f"{number:.4g}" if fractions else str(value) for value, number in list(zip(known, numbers, strict=True))[:3]
     )
     raise LabelError(
         f"{name} has {many:,} different values, such as {shown}; a label has a few classes.{hint if fractions else ''}"
     )
-
-
-def _is_gap(value: Any) -> bool:
-    try:
-        return value is None or bool(value != value)
-    except TypeError:  # pandas.NA
-        return True
 
 
 def _as_number(value: Any) -> float | None:
@@ -272,32 +266,19 @@ def test_rows(data: LabelledData, seed: int) -> BoolArray:
     """
     import numpy as np
 
-    if data.clusters is None:
-        data = replace(data, clusters=_first_copies(np.asarray(data.X), data.group))
-    return data.held_out(0.3, np.random.default_rng(seed))
-
-
-def _first_copies(z: Array, group: IntArray) -> IntArray | None:
-    """Number of the first row that each is a copy of, shape (n,), with a note on standard error; None without copies.
-
-    Copies are of the same group. Rows that are equal by chance, as those of a few small numbers are, are none.
-    """
-    import numpy as np
-
     from unspur.certificate import row_hashes
-    from unspur.clusters import copies, has_continuous_columns
-    from unspur.compare import FIRST
 
-    code = copies(row_hashes(z), [group])
-    if code is None or not has_continuous_columns(z[:FIRST]):
-        return None
-    first = np.unique(code, return_index=True)[1]
-    say(
-        f"Note: {len(z) - len(first):,} of {len(z):,} rows are exact copies of others. Copies of a row are all "
-        "training rows or all test rows. Drop them, or say with --cluster which rows belong together.",
-        err=True,
-    )
-    return np.asarray(first[code])
+    if data.clusters is None:
+        data = data.with_duplicate_clusters(row_hashes(np.asarray(data.X)))
+    if data.copies and data.clusters is not None:
+        _, first, code = np.unique(data.clusters, return_index=True, return_inverse=True)
+        say(
+            f"Note: {len(data) - len(first):,} of {len(data):,} rows are exact copies of others. Copies of a row are "
+            "all training rows or all test rows. Drop them, or say with --cluster which rows belong together.",
+            err=True,
+        )
+        data = replace(data, clusters=first[code])
+    return data.held_out(0.3, np.random.default_rng(seed))
 
 
 def note_shared_rows(rows: Mapping[str, LabelledData]) -> list[str]:
