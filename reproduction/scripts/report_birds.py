@@ -23,7 +23,7 @@ from unspur.embed.store import read_manifest
 from unspur.exceptions import UnspurError
 from unspur.report.measuring import STEPS
 from unspur.report.page.rendering import build
-from unspur.report.row_content import Part
+from unspur.report.views import Part
 from unspur_paper.datasets.waterbirds import Composites
 from unspur_paper.experiments.draws import draw
 from unspur_paper.experiments.registry import DATASETS

@@ -411,7 +411,7 @@ def row_content(show: str, table: Table, root: Path | None, *, allow_outside: bo
 
 
 def _are_pictures(words: Sequence[str]) -> bool:
-    from unspur.report.row_content import PICTURE_SUFFIXES
+    from unspur.report.views import PICTURE_SUFFIXES
 
     return all(Path(word).suffix.lower() in PICTURE_SUFFIXES for word in words)
 
@@ -429,7 +429,7 @@ def _store_content(show: str, table: Table, root: Path | None, *, allow_outside:
     import numpy as np
 
     from unspur.exceptions import InputError
-    from unspur.report.row_content import Part
+    from unspur.report.views import Part
 
     if "id" not in table.columns:
         raise click.UsageError(

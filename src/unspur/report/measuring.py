@@ -34,9 +34,9 @@ from unspur.options import SGD, PaperVariant
 from unspur.removers import Remover
 from unspur.report.baselines import Evaluator, MethodComparison, chosen_methods, cleaned, evaluate_removal, probes
 from unspur.report.results import Findings, MethodResult, Origin
-from unspur.report.row_content import content_of
 from unspur.report.views import (
     ToPixels,
+    content_of,
     directions_of,
     extremes_of,
     in_common,
