@@ -20,7 +20,6 @@ from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.clusters import cluster_codes, clusters_in_two, folds_by_cluster, shared_clusters
 from unspur.exceptions import GroupSizeError, InputError, LabelError
 from unspur.labels import as_label
-from unspur.metrics import numeric
 from unspur.metrics.groups import mean_interval, p_above
 from unspur.metrics.probes import Kind, ScaledRows, Units, balanced, checked_rows, fit_probe, scale_notes, units_to_try
 from unspur.solvers.held_out_losses import HeldOutClusters, average_error
@@ -183,7 +182,7 @@ def _solutions(
     return scaled, axes.basis @ (covariance[:, None] / (axes.variance[:, None] + decay)), mean
 
 
-def summary(
+def summary_of_a_number(
     numbers: FloatArray, predicted: FloatArray, mean: Any, weight: FloatArray, meetings: float, level: float
 ) -> tuple[float, float, float, float]:
     """R², its bounds and p-value: a ratio of means of rows, with Fieller's interval at Student's quantile.
@@ -474,18 +473,18 @@ def _of_a_number(
 ) -> NumericLeakage:
     """What a linear probe predicts of a number: on test rows, or cross-fitted."""
     rows, numbers, weight = train
-    said = [numeric.held_by_few(numbers, "concept", weight)]
+    said = [held_by_few(numbers, "concept", weight)]
     meetings = 1.0
     if test is not None:
         judged, truth, importance = test
-        said.append(numeric.held_by_few(truth, "concept_test", importance))
+        said.append(held_by_few(truth, "concept_test", importance))
         _require_same_columns(rows, judged)
-        predict, mean = numeric.ridge(rows, numbers, weight, penalty, rng)
+        predict, mean = ridge(rows, numbers, weight, penalty, rng)
         predicted, means = predict(judged), np.full(len(judged), mean)
     else:
-        predicted, means, which, folds = numeric.cross_fitted(rows, numbers, weight, cv, penalty, rng)
+        predicted, means, which, folds = cross_fitted(rows, numbers, weight, cv, penalty, rng)
         truth, importance, meetings = numbers[which], weight[which], CROSS_FIT_VARIANCE_RATIO if folds > 1 else 1.0
-    r2, low, high, p = numeric.summary(truth, predicted, means, importance, meetings, level)
+    r2, low, high, p = summary_of_a_number(truth, predicted, means, importance, meetings, level)
     return NumericLeakage(r2, low, high, p, len(truth), level, (*filter(None, said), *scale_notes(rows)))
 
 
@@ -494,7 +493,7 @@ def _numbered(
 ) -> tuple[Array, FloatArray, FloatArray]:
     """Rows, numbers and weights where the number is known and the weight is positive."""
     rows = checked_rows(Z)
-    numbers = numeric.numbers_of(on_numpy(concept), len(rows), missing)
+    numbers = numbers_of(on_numpy(concept), len(rows), missing)
     weight = _weights(sample_weight, len(rows))
     known = np.isfinite(numbers) & (weight > 0)
     return (rows, numbers, weight) if known.all() else (rows[known], numbers[known], weight[known])
