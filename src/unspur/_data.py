@@ -28,8 +28,17 @@ from unspur._arrays import is_tensor, on_numpy, rows_at
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur._validation import checked_weights, checked_z, require_finite
 from unspur.clusters import cluster_codes, copies, has_continuous_columns, held_out
-from unspur.exceptions import InputError, LabelError
-from unspur.labels import ClassLabel, as_label, joint_label, label_columns, numbered, require_values
+from unspur.exceptions import InputError, LabelError, Parameter
+from unspur.labels import (
+    ClassLabel,
+    as_label,
+    joint_label,
+    label_columns,
+    main_column,
+    numbered,
+    require_no_gaps,
+    require_values,
+)
 from unspur.rows import Columns, RowSource, StoredRows, Weighting, backend_of, persisted, rows_of, to_host
 from unspur.solvers.statistics import Moments
 from unspur.solvers.whitening import Geometry
@@ -211,10 +220,15 @@ class LabelledData:
         if len(kept) and len(there):
             return self.only(kept), self.only(there)
         if self.clusters is None:
-            raise InputError("No group has two rows, so none can be held out. Pass a validation set (X_val, y_val, …).")
+            raise InputError(
+                "No group has two rows, so none can be held out. Pass a validation set with {X_val}.",
+                X_val=Parameter("X_val"),
+            )
         raise InputError(
-            f"The rows lie in {len(np.unique(self.clusters[live]))} clusters, which are held out as a whole; none "
-            "is left on one of the two sides. Pass rows of more clusters, or a validation set (X_val, y_val, …)."
+            "The rows lie in {clusters} clusters, which are held out as a whole; none is left on one of the two "
+            "sides. Pass rows of more clusters, or a validation set with {X_val}.",
+            clusters=len(np.unique(self.clusters[live])),
+            X_val=Parameter("X_val"),
         )
 
     def subsample_groups(self, rng: np.random.Generator) -> IntArray:
@@ -233,8 +247,11 @@ class LabelledData:
         if seen.min() == 0:
             name = self.main.classes[int(np.argmin(seen))]
             raise LabelError(
-                f"Class {name!r} of y has no row {why}, so it cannot be told from the others. Pass such rows, or "
-                "leave the class out."
+                "Class {value!r} of {label} has no row {why}, so it cannot be told from the others. Pass such rows, or "
+                "leave the class out.",
+                label=self.main.name,
+                value=name,
+                why=why,
             )
 
     def with_duplicate_clusters(self, hashes: Any) -> Self:
@@ -271,7 +288,9 @@ def read_data(
     but for that of a validation set.
     """
     suffix = "" if like is None else "_val"
-    require_values(y, f"y{suffix}")
+    main_name, y = main_column(y, "y" if like is None or like.y is None else like.y.name)
+    called = main_name if like is None else validation_name(main_name, "y")
+    require_values(y, called)
     require_values(concept, f"concept{suffix}")
     y, concept, sample_weight, clusters = to_host(y, concept, sample_weight, clusters)
     X = persisted(checked_z(estimator, X, reset=like is None))
@@ -280,13 +299,13 @@ def read_data(
         raise LabelError(f"{type(estimator).__name__} requires y to be passed, but the target y is None.")
     main = None
     if y is not None:
-        main = as_label(y, f"y{suffix}", n_rows, classes=None if like is None else like.main.classes)
-        if not main.present.all():
-            raise LabelError(f"y{suffix} is missing in {np.sum(~main.present)} rows; only concept may have gaps.")
-        main = replace(main, name="y")
+        main = as_label(y, called, n_rows, classes=None if like is None else like.main.classes)
     concepts: tuple[ClassLabel, ...] = ()
     if needs_concept or (like is not None and concept is not None):
         concepts = _concepts(concept, n_rows, missing, like)
+    if main is not None:
+        require_no_gaps(main, [label.name for label in concepts])
+        main = replace(main, name=main_name)
     weight = checked_weights(sample_weight, f"sample_weight{suffix}", n_rows)
     together = None if clusters is None else cluster_codes(clusters, f"clusters{suffix}", n_rows)
     require_finite(estimator, X, "Z" if like is None else "X_val")
@@ -305,9 +324,14 @@ def _concepts(values: Any, n_rows: int, missing: Any, like: LabelledData | None)
     ordered = _same_columns(others, tuple(known))
     found = []
     for (name, label), column in zip(known.items(), ordered, strict=True):
-        called = "concept_val" if len(known) == 1 else f"{name} of the validation rows"
+        called = validation_name(name, "concept")
         found.append(replace(as_label(column, called, n_rows, missing=missing, classes=label.classes), name=name))
     return tuple(found)
+
+
+def validation_name(name: str, unnamed: str) -> str:
+    """What a label of a validation set is called: as the argument, if it has no name of its own."""
+    return f"{unnamed}_val" if name == unnamed else f"{name} of the validation rows"
 
 
 def _same_columns(others: Mapping[str, Array], names: tuple[str, ...]) -> list[Array]:
@@ -339,7 +363,7 @@ def first_rows(X: Array, number: int = 2000) -> Array:
 def labelled(
     rows: Any,
     what: str = "training",
-    names: tuple[str, str | Sequence[str]] = ("main", "concept"),
+    names: tuple[str, str | Sequence[str]] = ("y", "concept"),
     *,
     missing: Any = None,
     like: LabelledData | None = None,

@@ -181,11 +181,12 @@ def certify(
     notes: tuple[str, ...],
     random_state: Any,
     clusters: IntArray | None = None,
+    main: str = "y",
 ) -> Certificate:
     """Measure a removal on rows `z` (n, d); `concepts` are class labels and `numbers` their columns (k, n) by name.
 
     A name without class labels is a concept that is a number. `clusters`, (n,), says which rows are not independent of
-    each other.
+    each other, and `main` what the task is called.
     """
     scales = scale_notes(z)
     z = np.asarray(z, dtype=np.float64)  # the map is judged, not what float32 leaves of what it takes out
@@ -214,7 +215,7 @@ def certify(
             else:
                 wanted[f"{name}, task held fixed"] = (name, labels, weight)
     if y is not None and concepts and (weight := _independent(joint_label(list(concepts.values())), y)) is not None:
-        wanted[TASK_ALONE] = ("y", y, weight)
+        wanted[TASK_ALONE] = (main, y, weight)
     probe: dict[str, tuple[Leakage, Leakage]] = {}
     for name, arguments in wanted.items():
         try:
@@ -239,7 +240,7 @@ def certify(
     task, task_alone = None, probe.pop(TASK_ALONE, None)
     if y is not None:
         try:
-            task = before_and_after("y", y)
+            task = before_and_after(main, y)
         except InputError as error:
             notes = (*notes, f"task: not measured. {error}")
     if measured and clusters is not None:

@@ -126,7 +126,9 @@ def class_label(
     except TypeError:
         kinds = sorted({type(value).__name__ for value in known.tolist()})
         raise LabelError(
-            f"Unknown label type: {name} mixes values that cannot be ordered ({', '.join(kinds)}). Use one kind."
+            "Unknown label type: {label} mixes values that cannot be ordered ({kinds}). Use one kind.",
+            label=name,
+            kinds=", ".join(kinds),
         ) from None
     if classes is None:
         _require_several(seen, name, array, least)
@@ -174,7 +176,7 @@ def label_columns(values: Array, n_rows: int, name: str) -> dict[str, Array]:
     One column keeps the plain name.
     """
     if values is None:
-        raise LabelError(f"{name} is missing: it is what is to be removed.")
+        raise LabelError("{label} is missing: it is what is to be removed.", label=name)
     require_values(values, name)
     if isinstance(values, Mapping):
         return dict(zip(concept_names(values), map(on_numpy, values.values()), strict=True))
@@ -185,9 +187,40 @@ def label_columns(values: Array, n_rows: int, name: str) -> dict[str, Array]:
     array = values if hasattr(values, "ndim") else np.asarray(values, dtype=object if _mixed(values) else None)
     if getattr(array, "ndim", 1) == 2 and array.shape[1] > 1:
         if array.shape[0] != n_rows:
-            raise LabelError(f"{name} has {array.shape[0]} rows for {n_rows} rows of Z. Each row needs one.")
+            raise LabelError(
+                "{label} has {given} rows for {rows} rows of Z. Each row needs one.",
+                label=name,
+                given=array.shape[0],
+                rows=n_rows,
+            )
         return dict(zip(numbered(name, array.shape[1]), array.T, strict=True))
     return {name: values}
+
+
+def main_column(y: Any, name: str = "y") -> tuple[str, Any]:
+    """Name and values of the main label: a mapping from one name to them, or a decoded label, brings its own."""
+    if not isinstance(y, Mapping):
+        return (y.name, y) if isinstance(y, ClassLabel) else (name, y)
+    if len(y) != 1:
+        raise LabelError(
+            "{label} has {columns} columns ({names}); the main label is one. Pass the one that is to be kept.",
+            label=name,
+            columns=len(y),
+            names=", ".join(map(str, y)),
+        )
+    ((called, values),) = y.items()
+    return str(called), values
+
+
+def require_no_gaps(label: ClassLabel, concepts: Sequence[str]) -> None:
+    """Raise LabelError where the main label is missing in some rows."""
+    if not label.present.all():
+        raise LabelError(
+            "{label} is missing in {rows} rows; only {concepts} may have gaps.",
+            label=label.name,
+            rows=int(np.sum(~label.present)),
+            concepts=" and ".join(concepts) or "concept",
+        )
 
 
 def numbered(name: str, columns: int) -> tuple[str, ...]:
@@ -219,20 +252,29 @@ def _different(known: Array, *, sort: bool) -> Array:
 
 
 def _refuse_strange(value: Any, name: str, classes: tuple[Any, ...]) -> None:
-    raise LabelError(f"{name} has the value {value!r}, which the training rows do not have ({list(classes)}).")
+    raise LabelError(
+        "{label} has the value {value!r}, which the training rows do not have ({classes}).",
+        label=name,
+        value=value,
+        classes=list(classes),
+    )
 
 
 def _require_several(seen: Array, name: str, array: Array, least: int) -> None:
     if len(seen) == 0:
-        raise LabelError(f"{name} is missing in all {len(array)} rows.")
+        raise LabelError("{label} is missing in all {rows} rows.", label=name, rows=len(array))
     if len(seen) < least:
         raise LabelError(
-            f"{name} has one class only ({seen[0]!s}); two are needed to find a direction that tells them apart."
+            "{label} has one class only ({value}); two are needed to find a direction that tells them apart.",
+            label=name,
+            value=seen[0],
         )
     if array.dtype.kind == "f" and len(seen) > 10 and np.any(seen != np.round(seen)):
         raise LabelError(
-            f"Unknown label type: {name} has {len(seen)} different values that are not whole numbers and looks "
-            "continuous. Cut it into classes first."
+            "Unknown label type: {label} has {values} different values that are not whole numbers and looks "
+            "continuous. Cut it into classes first.",
+            label=name,
+            values=len(seen),
         )
 
 
@@ -240,16 +282,22 @@ def require_values(values: Any, name: str) -> None:
     """Raise LabelError where a label is a name or a single value instead of one value for each row."""
     if isinstance(values, str | bytes):
         raise LabelError(
-            f"{name} is the text {brief(values, 40)!r}, and not a value for each row. Pass the column itself, such as "
-            f"{name}=frame[{brief(values, 40)!r}], and leave it out of X."
+            "{label} is the text {value!r}, and not a value for each row. Pass the column itself, such as "
+            "{label}=frame[{value!r}], and leave it out of X.",
+            label=name,
+            value=brief(values, 40),
         )
     if isinstance(values, bool | int | float | np.generic):
-        raise LabelError(f"{name} is the single value {values}; each row needs one. Pass an array of shape (n,).")
+        raise LabelError(
+            "{label} is the single value {value}; each row needs one. Pass an array of shape (n,).",
+            label=name,
+            value=values,
+        )
 
 
 def _column(values: Array, name: str, n_rows: int) -> Array:
     if values is None:
-        raise LabelError(f"{name} is missing: it is needed to tell the concept from the task.")
+        raise LabelError("{label} is missing: it is needed to tell the concept from the task.", label=name)
     require_values(values, name)
     array = _as_array(values)
     if array.dtype.kind == "S":
@@ -259,14 +307,22 @@ def _column(values: Array, name: str, n_rows: int) -> Array:
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1:
-        raise LabelError(f"{name} must be one column; got an array of shape {array.shape}.")
+        raise LabelError("{label} must be one column; got an array of shape {shape}.", label=name, shape=array.shape)
     if len(array) != n_rows:
         named = len(array) < n_rows and all(isinstance(value, str) for value in array[:20].tolist())
         how = " If these are names of columns, pass the columns: frame[[...]]." if named else ""
-        raise LabelError(f"{name} has {len(array)} labels for {n_rows} rows of Z. Each row needs one.{how}")
+        raise LabelError(
+            "{label} has {given} labels for {rows} rows of Z. Each row needs one.{how}",
+            label=name,
+            given=len(array),
+            rows=n_rows,
+            how=how,
+        )
     if array.dtype.kind not in "biufUO":
         raise LabelError(
-            f"Unknown label type: {name} has type {array.dtype}; labels are integers, booleans, strings or two floats."
+            "Unknown label type: {label} has type {type}; labels are integers, booleans, strings or two floats.",
+            label=name,
+            type=array.dtype,
         )
     return array
 

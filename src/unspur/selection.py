@@ -311,16 +311,17 @@ def select_orthogonality(jse: JSE, train: Any, validation: Any = None, seed: int
         with warnings.catch_warnings():
             for expected in (TaskLostWarning, NothingRemovedWarning):
                 warnings.simplefilter("ignore", expected)
-            _fit(tried, fit_on, judged_on if validation is not None else None)
+            fit_rows(tried, fit_on, judged_on if validation is not None else None)
         left = [replace(rows, X=tried.transform(rows.X)) for rows in (fit_on, judged_on)]
         losses[kind] = min(loss for _, loss in select_head(ERM(), {"weight_decay": penalties}, *left).table)
     best = min(losses, key=lambda kind: losses[kind])
     if validation is None:
-        _fit(fitted[best], train, None)
+        fit_rows(fitted[best], train, None)
     return fitted[best], losses
 
 
-def _fit(jse: JSE, train: LabelledData, validation: LabelledData | None) -> None:
+def fit_rows(jse: JSE, train: LabelledData, validation: LabelledData | None) -> None:
+    """Fit JSE, with directions judged on the validation rows if there are any."""
     jse.fit(**train.arguments(), **({} if validation is None else validation.arguments("_val")))
 
 

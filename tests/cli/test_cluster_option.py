@@ -70,7 +70,7 @@ def test_copies_are_a_note(file, tmp_path):
     twice = tmp_path / "twice.csv"
     twice.write_text("\n".join([header, *lines, *lines]) + "\n")
     done = invoke("fit", twice, *LABELS, "--ignore", "film", *DECAY, "--output", tmp_path / "r.safetensors")
-    assert "Note: 600 of 1,200 rows are exact copies" in " ".join(done.stderr.split())
+    assert "Note: 600 of 1,200 training rows are exact copies" in " ".join(done.stderr.split())
 
 
 def test_evaluate_compare_and_report_hold_clusters_out_together(file, drawn, tmp_path, monkeypatch):

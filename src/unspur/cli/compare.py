@@ -114,7 +114,7 @@ def compare_command(
         if path is not None:
             own = labels if name == "validation" else labels_to_read(labels, clusters, path)
             other = read_like(table, path, own, ignore, chosen, conditions, (main, *concept))
-            others[name] = labelled_rows(other, main, concept, missing, clusters, like=data)
+            others[name] = labelled_rows(other, main, concept, missing, clusters, like=data, what=name)
     rows = labelled_splits(data, others, seed, clusters)
     note_shared_rows(rows)
     chosen_removers, chosen_heads = removers or tuple(REMOVERS), heads or ("ERM", "GroupWeighted")

@@ -86,11 +86,12 @@ def labelled_rows(
     missing: Mapping[str, Any],
     clusters: str | None = None,
     like: LabelledData | None = None,
+    what: str = "validation",
 ) -> LabelledData:
     """The rows of a table with their labels, decoded, and clusters, if the table has them.
 
     `missing` has the value of each concept that means not known. `like` are the training rows, which have the classes
-    to expect.
+    to expect of rows that are for `what`.
     """
     import numpy as np
 
@@ -99,12 +100,16 @@ def labelled_rows(
 
     n = len(table.Z)
     known = {} if like is None else {label.name: label.classes for label in (like.main, *like.concepts)}
-    y = class_label(table.label(main), main, n, classes=known.get(main))
-    labels = tuple(
-        class_label(table.label(name), name, n, missing=missing[name], classes=known.get(name)) for name in concepts
+    where = "" if like is None else f" of the {what} rows"
+    y, *labels = (
+        replace(
+            class_label(table.label(name), name + where, n, missing=missing.get(name), classes=known.get(name)),
+            name=name,
+        )
+        for name in (main, *concepts)
     )
     there = clusters is not None and (clusters in table.columns or clusters.endswith(".npy"))
-    return LabelledData(table.Z, y, labels, np.ones(n), table.label(str(clusters)) if there else None)
+    return LabelledData(table.Z, y, tuple(labels), np.ones(n), table.label(str(clusters)) if there else None)
 
 
 def _conditions_on(file: str | Sequence[str], where: Conditions) -> Conditions:

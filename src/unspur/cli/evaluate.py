@@ -92,7 +92,10 @@ def evaluate(
         for name, (path, chosen) in others.items()
         if path is not None
     }
-    labelled = {name: labelled_rows(part, main, concept, missing, clusters, like=data) for name, part in tables.items()}
+    labelled = {
+        name: labelled_rows(part, main, concept, missing, clusters, like=data, what=name)
+        for name, part in tables.items()
+    }
     rows = labelled_splits(data, labelled, seed, clusters)
     notes += note_shared_rows(rows)
     found = evaluate_removal(Evaluator.of(rows, seed), remover, cleaned(remover, rows))

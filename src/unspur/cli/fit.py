@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from unspur.cli.data import (
     read_rows,
     with_clusters,
 )
+from unspur.cli.errors import as_option
 from unspur.cli.options import (
     Conditions,
     LocalPath,
@@ -182,41 +182,6 @@ def _carry(directions: int) -> str:
     return "carries" if directions == 1 else "carry"
 
 
-@contextmanager
-def _errors_by_column_name(main: str, concepts: Sequence[str]) -> Iterator[None]:
-    """Complaints about y and concept, which are names of Python, use those that the user gave."""
-    from unspur.exceptions import InputError
-
-    try:
-        yield
-    except InputError as error:
-        text = with_column_names(str(error), main, concepts)
-        if text == str(error):
-            raise
-        raise type(error)(text) from error
-
-
-def with_column_names(text: str, main: str, concepts: Sequence[str]) -> str:
-    """What the library says of y, of concept and of groups, by the names of the columns.
-
-    With several concepts, or classes, it says first which one it is about: "season=winter: y=land: …".
-    """
-    about, concept = "", concepts[0] if len(concepts) == 1 else "concept"
-    for name in concepts:
-        if found := re.match(rf"{re.escape(name)}(=.*?)?: ", text):
-            about, concept, text = found[0], name, text[found.end() :]
-            break
-    if found := re.match(r"y(=.*?: )", text):
-        about, text = f"{about}{main}{found[1]}", text[found.end() :]
-    group = r"\(main=(.*?), concept=(.*?)\) (has|lies)"
-    text = re.sub(group, lambda g: f"({main}={g[1]}, {concept}={g[2]}) {g[3]}", text)
-    for word, name in (("y", main), ("concept", concept)):
-        of = {"": name, "_val": f"{name} of the validation rows"}
-        text = re.sub(f"^{word}(|_val)(?= (?:is|has) )", lambda g, of=of: of[g[1]], text)  # type: ignore[misc]
-    text = re.sub("(equal to|exact opposite of) y (?=in all)", lambda g: f"{g[1]} {main} ", text)
-    return about + text.replace("only concept may have gaps", f"only {' and '.join(concepts)} may have gaps")
-
-
 def fit_jse(
     train: LabelledData,
     validation: LabelledData | None,
@@ -240,7 +205,7 @@ def fit_jse(
         TaskLostWarning,
         UsedRowsWarning,
     )
-    from unspur.selection import select_orthogonality
+    from unspur.selection import fit_rows, select_orthogonality
 
     jse = JSE(
         cv=0.2 if cv == 0 else cv,
@@ -251,10 +216,8 @@ def fit_jse(
         **options,
     )
     losses: dict[str, float] = {}
-    main = train.main.name
     with (
         warnings.catch_warnings(),
-        _errors_by_column_name(main, train.concept_names),
         _warnings_as_notes(ClusterWarning, UsedRowsWarning),
     ):
         for told_later in (NothingRemovedWarning, SearchLimitWarning, TaskLostWarning):
@@ -263,14 +226,15 @@ def fit_jse(
             judged_on = None if validation is None else validation.with_known_concept()
             jse, losses = select_orthogonality(jse, train.with_known_concept(), judged_on, seed)
         else:
-            jse.fit(**train.arguments(), **({} if validation is None else validation.arguments("_val")))
-    jse.trace_ = jse.trace_.renamed(main)
+            fit_rows(jse, train, validation)
     return jse, losses
 
 
 @contextmanager
 def _warnings_as_notes(*categories: type[Warning]) -> Iterator[None]:
     """Warnings of these categories as notes on standard error, each once; others as they are."""
+    from unspur.exceptions import WithFields
+
     show, said = warnings.showwarning, set[str]()
 
     def note(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
@@ -278,9 +242,7 @@ def _warnings_as_notes(*categories: type[Warning]) -> Iterator[None]:
             show(message, category, *where, **more)
         elif str(message) not in said:
             said.add(str(message))
-            text = str(message).replace("clusters=", "--cluster").replace("rows of X_val", "validation rows")
-            text = text.replace("rows of X ", "rows ")
-            say(f"Note: {text}", err=True)
+            say(f"Note: {message.format(as_option) if isinstance(message, WithFields) else message}", err=True)
 
     with warnings.catch_warnings():
         for category in categories:

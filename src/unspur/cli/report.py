@@ -194,7 +194,7 @@ def report_command(
     if removal is not None:
         notes = [*notes, caveat_about_test_rows(file, held_out=test is None)]
     rows = {
-        name: labelled_rows(part, main, concept, missing, clusters, like=data)
+        name: labelled_rows(part, main, concept, missing, clusters, like=data, what=name)
         for name, part in others.items()
         if part is not None
     }

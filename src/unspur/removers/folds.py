@@ -19,10 +19,14 @@ from unspur._data import LabelledData
 from unspur._typing import BoolArray, IntArray
 from unspur.clusters import clusters_in_two, folds_by_cluster, held_out
 from unspur.criteria import require_clusters, require_testable
-from unspur.exceptions import ClusterWarning, InputError, LabelError
+from unspur.exceptions import ClusterWarning, InputError, LabelError, Message, Parameter
+from unspur.labels import ClassLabel
 from unspur.rows import Columns, RowSource, StackedRows, rows_of
 from unspur.solvers.held_out_losses import HeldOutClusters
 from unspur.solvers.statistics import CellCounts, group_names
+
+#: What to hold rows out with.
+_HOLD_OUT = {"cv": Parameter("cv", 5), "X_val": Parameter("X_val")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,16 +145,15 @@ def assign_folds(
         y = concept
     present = train.weight > 0
     if needs_y:
-        _require_different(y.codes[present], concept.codes[present], problem.title)
+        _require_different(y.select(present), concept.select(present), problem.title)
     clusters = train.clusters
     if validation is None:
         group = 2 * y.codes + concept.codes
         fold = _folds(splitting, group, present, clusters, train.copies)
         columns = Columns.of(y.codes, concept.codes, train.weight, fold)
         rows: RowSource = rows_of(train.X, columns)
-        how = "Pass a larger share to hold out, cv=5, or a validation set (X_val, y_val, concept_val)."
-        if splitting.share is None:
-            how = "Pass more rows of that group, or a validation set (X_val, y_val, concept_val)."
+        more = "" if splitting.share is None else " a larger share to hold out ({cv} holds out all in turn),"
+        how = Message("Pass more rows of that group," + more + " or a validation set with {X_val}.", _HOLD_OUT)
     else:
         judged = validation.concept if validation.y is None else validation.y
         fold = np.ones(len(validation), dtype=np.intp)
@@ -158,9 +161,11 @@ def assign_folds(
         rows = StackedRows(
             rows_of(train.X, Columns.of(y.codes, concept.codes, train.weight)), rows_of(validation.X, columns)
         )
-        how = "Pass a larger X_val, or none and cv=5."
+        how = Message("Pass more rows with {X_val}, or none and {cv}.", _HOLD_OUT)
         clusters = validation.clusters
-    counts = CellCounts.of(rows, group_names(y.classes, concept.classes))
+    main = "main" if train.y is None else y.name
+    names = group_names(y.classes, concept.classes, main, concept.name)
+    counts = CellCounts.of(rows, group_names(y.classes, concept.classes), names)
     require_testable(counts, by_group=by_group, smallest=smallest_group, how=how, about=problem.title)
     if clusters is None:
         return FoldedRows(rows, counts)
@@ -213,11 +218,15 @@ def _warn_of_few(clusters: HeldOutClusters, names: tuple[str, ...], folds: int) 
         )
 
 
-def _require_different(y: IntArray, concept: IntArray, title: str) -> None:
-    same = y == concept
+def _require_different(y: ClassLabel, concept: ClassLabel, title: str) -> None:
+    same = y.codes == concept.codes
     if same.all() or not same.any():
-        how = "equal to" if same.all() else "the exact opposite of"
         raise LabelError(
-            f"{title and title + ': '}concept is {how} y in all {len(same)} rows: removing it would remove the task, "
-            "and no data could tell the two apart. Rows where they disagree are needed."
+            "{about}{label} is {how} {main} in all {rows} rows: removing it would remove the task, and no data could "
+            "tell the two apart. Rows where they disagree are needed.",
+            about=title and f"{title}: ",
+            label=concept.name,
+            how="equal to" if same.all() else "the exact opposite of",
+            main=y.name,
+            rows=len(same),
         )

@@ -200,7 +200,7 @@ class JointEstimation:
         """Decide whether the pair's direction of this role is proper, at a share of the level."""
         tests = replace(self.tests, significance_level=share * self.tests.significance_level)
         losses = tests.losses(self.rows, self.counts, pair.judged(role), self.centre)
-        return tests.judge(role, losses, self.counts.names)
+        return tests.judge(role, losses, self.counts.keys)
 
     def loss(self, pair: EstimatedPair, combine: Callable[[float, float], float]) -> tuple[float, float]:
         """Combined held-out loss of both labels along their own directions, and its standard error.

@@ -220,9 +220,9 @@ class JSE(Remover):
         X : array of shape (n, d)
             Embeddings: an array or DataFrame, a memory map, a torch tensor on any device, a Dask array, or what
             `unspur.open_rows` returned. They stay where they are.
-        y : array of shape (n,)
-            Main-task label. Of more than two classes each is taken against the rest: what is removed is orthogonal to
-            the main-task directions of all of them.
+        y : array of shape (n,), or mapping from its name to it
+            Main-task label, which messages and the trace call by its name if it has one. Of more than two classes each
+            is taken against the rest: what is removed is orthogonal to the main-task directions of all of them.
         concept : array of shape (n,) or (n, m), DataFrame, or mapping from names to arrays of shape (n,)
             What to remove: a concept of two or more classes, or several concepts. Several are taken one after the
             other, each class of a concept of more than two against the rest, and the span of all that is found is

@@ -41,7 +41,7 @@ from unspur.exceptions import (
     OutlierWarning,
     TaskLostWarning,
 )
-from unspur.labels import ClassLabel, as_label
+from unspur.labels import ClassLabel, as_label, main_column, require_no_gaps
 from unspur.metrics.leakage import held_by_few
 from unspur.removers.base import Remover
 from unspur.removers.concepts import Concepts, balanced_weights, indicators, read_concepts, require_another_label
@@ -357,10 +357,10 @@ def covariances_of(rows: RowSource) -> tuple[Covariances, Whitener | None]:
     return Covariances.of(rows, exact=True), None
 
 
-def _readable(y: Array | None, n_rows: int) -> ClassLabel | None:
+def _readable(y: Array | None, name: str, n_rows: int) -> ClassLabel | None:
     """A task that nothing but the comparison with the concept needs, if it can be read as classes."""
     try:
-        return None if y is None else as_label(y, "y", n_rows)
+        return None if y is None else as_label(y, name, n_rows)
     except LabelError:
         return None
 
@@ -393,7 +393,7 @@ class ClosedFormRemover(Remover):
         X : array of shape (n, d)
             Embeddings: an array or DataFrame, a memory map, a torch tensor on any device, a Dask array, or what
             `unspur.open_rows` returned. They stay where they are.
-        y : array of shape (n,), optional
+        y : array of shape (n,), or mapping from its name to it, optional
             Main-task label, of any number of classes; needed for ``balance="main"`` and "group", and by SPLINCE. A
             concept that is the same label is refused.
         concept : array of shape (n,) or (n, m), or DataFrame
@@ -420,6 +420,7 @@ class ClosedFormRemover(Remover):
         z = persisted(checked_z(self, X, reset=reset))
         if self._form == "splince" and z.shape[1] < 2:
             raise InputError(f"Z has {z.shape[1]} feature(s); to remove one and keep another at least 2 are needed.")
+        main_name, y = main_column(y)
         # Of a label that nothing depends on, nothing is computed: one of Dask is not compared with the concept.
         task = y if self._needs_y or backend_of(y) != "dask" else None
         task, concept, sample_weight = to_host(task, concept, sample_weight)
@@ -428,10 +429,10 @@ class ClosedFormRemover(Remover):
             known = (known,)  # of one concept the classes are kept without the nest
         kind: Any = getattr(self, "concept_type", "auto")
         concepts = read_concepts(concept, len(z), kind=kind, missing=self.missing_concept, classes=known or None)
-        main = self._main_label(task if self._needs_y else None, len(z), None if reset else self.classes_)
+        main = self._main_label(task if self._needs_y else None, main_name, len(z), None if reset else self.classes_)
         weight = checked_weights(sample_weight, "sample_weight", len(z), relative=False) * concepts.present
-        if whole and (label := main or _readable(task, len(z))) is not None:
-            require_another_label(concepts, label.codes, label.present & (weight > 0))
+        if whole and (label := main or _readable(task, main_name, len(z))) is not None:
+            require_another_label(concepts, label, label.present & (weight > 0))
         group = concepts.group if concepts.classes else None
         self._take_note_of_outliers(concepts, weight)
         if self._form == "splince" and main is not None:
@@ -449,7 +450,9 @@ class ClosedFormRemover(Remover):
     def _needs_y(self) -> bool:
         return self._form == "splince" or self.balance in ("main", "group")
 
-    def _main_label(self, y: Array | None, n_rows: int, classes: tuple[Any, ...] | None) -> ClassLabel | None:
+    def _main_label(
+        self, y: Array | None, name: str, n_rows: int, classes: tuple[Any, ...] | None
+    ) -> ClassLabel | None:
         if y is None:
             if self._needs_y:
                 raise LabelError(
@@ -457,9 +460,8 @@ class ClosedFormRemover(Remover):
                     + ("." if self._form == "splince" else f": balance={self.balance!r} needs it.")
                 )
             return None
-        label = as_label(y, "y", n_rows, classes=classes or None)
-        if not label.present.all():
-            raise LabelError(f"y is missing in {np.sum(~label.present)} rows; only concept may have gaps.")
+        label = as_label(y, name, n_rows, classes=classes or None)
+        require_no_gaps(label, ())
         return label
 
     def _warn_if_little_is_left(self, removed: int, rank: int) -> None:
@@ -501,11 +503,14 @@ class ClosedFormRemover(Remover):
         lost = [str(value) for value, count in zip(main.classes, counts, strict=True) if not count]
         if not lost:
             return
-        seen = f"Of the {int(counts.sum()):,} rows with a known concept and a weight, none has y = {', '.join(lost)}"
+        none = f"none has {main.name} = {', '.join(lost)}"
+        seen = f"Of the {int(counts.sum()):,} rows with a known concept and a weight, {none}"
         if len(main.classes) - len(lost) < 2:
             raise LabelError(
-                f"{seen}: there is no covariance with the task to keep, and SPLINCE would be LEACE. Label the concept "
-                "in rows of two classes of y at least, or use LEACE."
+                "{seen}: there is no covariance with the task to keep, and SPLINCE would be LEACE. Label the concept "
+                "in rows of two classes of {label} at least, or use LEACE.",
+                seen=seen,
+                label=main.name,
             )
         self._say(f"{seen}: what tells this class from the others is not kept", TaskLostWarning)
 

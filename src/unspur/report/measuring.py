@@ -393,7 +393,7 @@ def measure_guarantees(remover: Remover, rows: LabelledData, clean: Array, main:
             certificate = replace(certificate, notes=(*certificate.notes, f"{_TASK_NOTE}{error}"))
     used = [str(warning.message) for warning in heard if issubclass(warning.category, UsedRowsWarning)]
     remarks = tuple(
-        f"{main}: not probed. {note.removeprefix(_TASK_NOTE).replace(' y=', f' {main}=')}"
+        f"{main}: not probed. {note.removeprefix(_TASK_NOTE)}"
         for note in certificate.notes
         if note.startswith(_TASK_NOTE)
     )
