@@ -307,7 +307,7 @@ def select_orthogonality(jse: JSE, train: Any, validation: Any = None, seed: int
         fit_on, judged_on = train.select(~aside), train.select(aside)
     fitted, losses, penalties = {}, {}, penalties_for(fit_on.X)
     for kind in ("weights", "scores"):
-        tried = fitted[kind] = clone(jse).set_params(orthogonality=kind)
+        tried = fitted[kind] = clone(jse).set_params(metric=float(kind == "scores"))
         with warnings.catch_warnings():
             for expected in (TaskLostWarning, NothingRemovedWarning):
                 warnings.simplefilter("ignore", expected)

@@ -45,7 +45,7 @@ def toy():
     return make_toy(1200, d=8, rho=0.6, random_state=0)
 
 
-@pytest.mark.parametrize("remover", [JSE(random_state=0), JSE(random_state=0, orthogonality="scores"), LEACE()])
+@pytest.mark.parametrize("remover", [JSE(random_state=0), JSE(random_state=0, metric=1.0), LEACE()])
 def test_a_fit_finds_what_it_finds_in_memory(toy, tmp_path, remover):
     stored = remover.fit(open_rows(saved(toy.Z, tmp_path)), toy.y, concept=toy.concept).removal_
     in_memory = remover.fit(toy.Z, toy.y, concept=toy.concept).removal_

@@ -118,7 +118,7 @@ def angle(a, b):
     "remover",
     [
         JSE(random_state=0),
-        JSE(random_state=0, orthogonality="scores"),
+        JSE(random_state=0, metric=1.0),
         JSE(solver=SGD(max_epochs=2), random_state=0, cv=0.2),
         INLP(random_state=0, cv=0.2),
         RLACE(random_state=0),

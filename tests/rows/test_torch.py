@@ -384,7 +384,7 @@ def largest(found: Subspace, expected: Subspace) -> float:
 REMOVERS = {
     "JSE": lambda: JSE(random_state=0, weight_decay=0.01),
     "JSE, one fold": lambda: JSE(random_state=0, cv=0.2),
-    "JSE, scores": lambda: JSE(random_state=0, cv=0.2, orthogonality="scores", weight_decay=0.1),
+    "JSE, scores": lambda: JSE(random_state=0, cv=0.2, metric=1.0, weight_decay=0.1),
     "JSE, SGD": lambda: JSE(solver=SGD(max_epochs=5), random_state=0, cv=0.2, weight_decay=1e-3, max_spurious=1),
     "INLP": lambda: INLP(random_state=0, cv=0.2, max_directions=2),
     "RLACE": RLACE,

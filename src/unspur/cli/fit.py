@@ -152,7 +152,7 @@ def fit(
                 "output": output,
                 **dims,
                 "concepts": list(concept),
-                "orthogonality": jse.orthogonality,
+                "metric": jse.metric,
                 "losses": losses,
                 "task_lost": bool(jse.task_lost),
                 "complete": jse.trace_.complete,
@@ -165,7 +165,7 @@ def fit(
         say(f"All {len(jse.trace_)} tests: --trace prints them, --json has them, and unspur report draws them.")
     if losses:
         told = ", ".join(f"{kind} {loss:.4f}" for kind, loss in losses.items())
-        say(f"\nOrthogonal {jse.orthogonality}; loss of a last layer on rows held out: {told}.")
+        say(f"\nOrthogonal {'scores' if jse.metric else 'weights'}; loss of a last layer on rows held out: {told}.")
     spurious, kept = jse.spurious_.dim, jse.main_.dim
     told = " or ".join(concept)
     say(f"\n{spurious} of {jse.n_features_in_} directions {_carry(spurious)} {told}, {kept} {_carry(kept)} {main}.")
@@ -212,7 +212,7 @@ def fit_jse(
         missing_concept=missing,
         random_state=seed,
         verbose=watched,
-        orthogonality="scores" if orthogonality == "scores" else "weights",
+        metric=float(orthogonality == "scores"),
         **options,
     )
     losses: dict[str, float] = {}

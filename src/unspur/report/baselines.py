@@ -229,7 +229,7 @@ class MethodComparison:
 def chosen_methods(names: Sequence[str], remover: Any) -> list[str]:
     """Those that are compared: known, each once, and not the removal itself or the rows as they are."""
     require_known(names, REMOVERS, HEADS)
-    scores = getattr(remover, "orthogonality", "weights") == "scores"
+    scores = getattr(remover, "metric", 0.0) == 1.0
     itself = "JSE-s" if type(remover).__name__ == "JSE" and scores else type(remover).__name__
     return [name for name in dict.fromkeys(names) if name not in ("none", itself)]
 

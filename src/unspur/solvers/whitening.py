@@ -45,9 +45,9 @@ class Geometry:
     far_from_zero: bool
 
     @classmethod
-    def of_rows(cls, rows: RowSource, weighting: Weighting) -> Geometry:
+    def of_rows(cls, rows: RowSource, weighting: Weighting, *, exact: bool = False) -> Geometry:
         """From products in the type of the rows where they leave no doubt about the rank, else in float64."""
-        if rows.dtype.itemsize < 8:
+        if rows.dtype.itemsize < 8 and not exact:
             moments = Moments.of(rows, weighting, exact=False)
             if keeps_digits(moments.second, rows):
                 quick = cls.of(moments, rows.dtype.itemsize)
@@ -76,6 +76,16 @@ class Geometry:
         values, vectors = np.linalg.eigh(second)
         real = values > values[-1] * MIN_DEVIATION_SHARE[itemsize] ** 2
         return cls(moments.mean, second, vectors[:, real], values[real], far)
+
+    def transformed(self, root: FloatArray, itemsize: int) -> Geometry:
+        """The geometry of ``(x − centre) root``, for a symmetric `root` (d, d), without a look at the rows.
+
+        The centre stays that of the rows.
+        """
+        second = root @ self.second @ root
+        values, vectors = np.linalg.eigh(0.5 * (second + second.T))
+        real = values > values[-1] * MIN_DEVIATION_SHARE[itemsize] ** 2
+        return Geometry(self.centre, second, vectors[:, real], values[real], self.far_from_zero)
 
     @property
     def rank(self) -> int:
