@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from tests.entangled import entangled_rows
+from tests.labelled_rows import Rows
 from unspur import JSE
 from unspur.datasets import make_toy
-from unspur.selection import Rows, select_orthogonality
+from unspur.selection import select_orthogonality
 
 
 def toy(n, seed):

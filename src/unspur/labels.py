@@ -48,9 +48,63 @@ class ClassLabel:
         """The label of some rows, by mask or index."""
         return replace(self, codes=self.codes[rows], present=self.present[rows])
 
+    @property
+    def values(self) -> Array:
+        """The class of each row, shape (n,); None where it is missing."""
+        found = np.array(self.classes)[self.codes]
+        if not self.present.all():
+            found = found.astype(object)
+            found[~self.present] = None
+        return found
+
+    @property
+    def occurring_classes(self) -> tuple[Any, ...]:
+        """Those classes that some row has."""
+        seen = np.bincount(self.codes[self.present], minlength=len(self.classes))
+        return tuple(value for value, count in zip(self.classes, seen, strict=True) if count)
+
+    def occurring(self, least: int = 2) -> Self:
+        """Coded by those classes that some row has, which are so many at least."""
+        if (classes := self.occurring_classes) == self.classes:
+            return self
+        _require_several(np.array(classes, dtype=object), self.name, self.codes, least)
+        return self.among(classes)
+
+    def among(self, classes: tuple[Any, ...]) -> Self:
+        """Coded by these classes, among which must be all that occur."""
+        if classes == self.classes:
+            return self
+        place = np.array([classes.index(value) if value in classes else -1 for value in self.classes])
+        codes = np.where(self.present, place[self.codes], 0)
+        if codes.min(initial=0) < 0:
+            _refuse_strange(self.classes[self.codes[np.argmin(codes)]], self.name, classes)
+        return replace(self, codes=codes, classes=classes)
+
+
+def as_label(
+    values: Array | ClassLabel,
+    name: str,
+    n_rows: int,
+    *,
+    missing: Any = None,
+    classes: tuple[Any, ...] | None = None,
+    least: int = 2,
+) -> ClassLabel:
+    """A label that is decoded already, under this name; or `class_label` of the values."""
+    if not isinstance(values, ClassLabel):
+        return class_label(values, name, n_rows, missing=missing, classes=classes, least=least)
+    label = replace(values, name=name)
+    return label.occurring(least) if classes is None else label.among(classes)
+
 
 def class_label(
-    values: Array, name: str, n_rows: int, *, missing: Any = None, classes: tuple[Any, ...] | None = None
+    values: Array,
+    name: str,
+    n_rows: int,
+    *,
+    missing: Any = None,
+    classes: tuple[Any, ...] | None = None,
+    least: int = 2,
 ) -> ClassLabel:
     """Code a label of two or more values, in their order.
 
@@ -58,6 +112,7 @@ def class_label(
     ----------
     missing : besides NaN and None, the value that stands for "not known".
     classes : the values to expect, when they are known from other rows.
+    least : how many classes there must be, when they are not.
 
     NaN, None and `missing` are marked as not present and coded 0.
     """
@@ -76,15 +131,10 @@ def class_label(
             kinds=", ".join(kinds),
         ) from None
     if classes is None:
-        _require_several(seen, name, array)
+        _require_several(seen, name, array, least)
         classes = tuple(value.item() if hasattr(value, "item") else value for value in seen)
     elif strange := [value for value in seen.tolist() if value not in classes]:
-        raise LabelError(
-            "{label} has the value {value!r}, which the training rows do not have ({classes}).",
-            label=name,
-            value=strange[0],
-            classes=list(classes),
-        )
+        _refuse_strange(strange[0], name, classes)
     codes = np.zeros(n_rows, dtype=np.intp)
     where = None if len(known) == n_rows else np.flatnonzero(present)
     for code, value in enumerate(classes[1:], start=1):
@@ -148,9 +198,9 @@ def label_columns(values: Array, n_rows: int, name: str) -> dict[str, Array]:
 
 
 def main_column(y: Any, name: str = "y") -> tuple[str, Any]:
-    """Name and values of the main label: a mapping from one name to them brings its own."""
+    """Name and values of the main label: a mapping from one name to them, or a decoded label, brings its own."""
     if not isinstance(y, Mapping):
-        return name, y
+        return (y.name, y) if isinstance(y, ClassLabel) else (name, y)
     if len(y) != 1:
         raise LabelError(
             "{label} has {columns} columns ({names}); the main label is one. Pass the one that is to be kept.",
@@ -182,11 +232,6 @@ def _mixed(values: Any) -> bool:
     return isinstance(values, list | tuple) and any(isinstance(v, str) or v is None for v in values)
 
 
-def is_missing(values: Array) -> BoolArray:
-    """Which values are None or NaN, shape (n,)."""
-    return _missing(_as_array(values), None)
-
-
 def concept_names(columns: Iterable[Any]) -> list[str]:
     """What several concepts are called, as text. By a name that two have, one of them would be lost: an error."""
     names = [str(name) for name in columns]
@@ -206,10 +251,19 @@ def _different(known: Array, *, sort: bool) -> Array:
     return np.unique(known) if sort else np.array(sorted(set(known.tolist())), dtype=known.dtype)
 
 
-def _require_several(seen: Array, name: str, array: Array) -> None:
+def _refuse_strange(value: Any, name: str, classes: tuple[Any, ...]) -> None:
+    raise LabelError(
+        "{label} has the value {value!r}, which the training rows do not have ({classes}).",
+        label=name,
+        value=value,
+        classes=list(classes),
+    )
+
+
+def _require_several(seen: Array, name: str, array: Array, least: int) -> None:
     if len(seen) == 0:
         raise LabelError("{label} is missing in all {rows} rows.", label=name, rows=len(array))
-    if len(seen) == 1:
+    if len(seen) < least:
         raise LabelError(
             "{label} has one class only ({value}); two are needed to find a direction that tells them apart.",
             label=name,
@@ -289,7 +343,7 @@ def _missing(array: Array, code: Any) -> BoolArray:
     if array.dtype.kind == "f":
         gaps = np.isnan(array)
     elif array.dtype.kind == "O":
-        gaps = np.fromiter((_is_gap(value) for value in array), dtype=bool, count=len(array))
+        gaps = np.fromiter((is_gap(value) for value in array), dtype=bool, count=len(array))
     else:
         gaps = np.zeros(len(array), dtype=bool)
     if code is not None:
@@ -297,10 +351,11 @@ def _missing(array: Array, code: Any) -> BoolArray:
     return np.asarray(gaps, dtype=bool)
 
 
-def _is_gap(value: Any) -> bool:
+def is_gap(value: Any) -> bool:
+    """Whether a value is None, NaN, or says of itself that it is missing."""
     if value is None:
         return True
     try:
         return bool(value != value)
-    except TypeError:  # pandas.NA compares to neither true nor false
+    except (TypeError, ValueError):  # pandas.NA compares to neither true nor false
         return True

@@ -110,7 +110,7 @@ def test_numbers_are_predicted_as_well_as_they_can_be_and_not_better():
 
 def test_the_interval_of_a_number_covers_on_few_rows_and_stays_narrow_on_many():
     from unspur.exceptions import GroupSizeError
-    from unspur.metrics.numeric import summary
+    from unspur.metrics.leakage import summary
 
     rng = np.random.default_rng(0)
     for explained, n, widest in ((0.0, 12, 1.0), (0.5, 12, 6.0), (0.9, 200, 0.07)):
@@ -130,7 +130,7 @@ def test_the_interval_of_a_number_covers_on_few_rows_and_stays_narrow_on_many():
 
 
 def test_values_that_hold_most_of_the_variance_are_named_and_honest_tails_are_not():
-    from unspur.metrics.numeric import held_by_few
+    from unspur.metrics.leakage import held_by_few
 
     z, age = numbers(300, 0.9, 0)
     coded = np.where(np.arange(300) < 2, [999.0, -999.0] * 150, age)

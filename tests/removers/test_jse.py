@@ -88,7 +88,7 @@ def test_block_size_memory_mapping_and_row_order_change_nothing(toy, dtype, tole
     mapped = JSE().fit(np.load(tmp_path / "z.npy", mmap_mode="r"), y, concept=concept, **val)
     order, other = np.random.default_rng(0).permutation(len(Z)), np.random.default_rng(1).permutation(len(val["y_val"]))
     shuffled = JSE().fit(Z[order], y[order], concept=concept[order], **{k: v[other] for k, v in val.items()})
-    monkeypatch.setattr("unspur.rows.memory.BLOCK_BYTES", 10_000)
+    monkeypatch.setattr("unspur.rows.source.BLOCK_BYTES", 10_000)
     blocked = JSE().fit(Z, y, concept=concept, **val)
     fewer = JSE().fit(Z[::2], y[::2], concept=concept[::2], **val)
     for jse in (mapped, shuffled, blocked):

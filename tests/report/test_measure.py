@@ -10,6 +10,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from tests.entangled import entangled_rows
+from tests.labelled_rows import Rows
 from tests.optional import pandas as pd
 from tests.report.rows import nothing_to_find, removal, toy
 from unspur import INLP, JSE, LEACE, RLACE, SPLINCE
@@ -18,7 +19,6 @@ from unspur.datasets import make_toy
 from unspur.exceptions import InputError, LabelError, NothingRemovedWarning, TaskLostWarning
 from unspur.metrics import leakage, shared_variance
 from unspur.report.measuring import STEPS, measure, stratified_sample, used_parameters
-from unspur.selection import Rows
 
 TRAIN, TEST = toy(), toy(700, rho=0.0, seed=1)
 JSE_TOY = removal(TRAIN)

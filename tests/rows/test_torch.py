@@ -36,9 +36,8 @@ from unspur.rows import Columns, MemoryRows, Weighting, backends, rows_of
 from unspur.rows.torch import TorchRows
 from unspur.solvers import fused
 from unspur.solvers.held_out_losses import GroupDerivatives, HeldOutLosses, LeaveOneOut, RowLosses, ScalarModel, Scores
-from unspur.solvers.logistic import LogisticLosses, loss_and_probability
+from unspur.solvers.logistic import CellLosses, LinearLogits, LogisticLosses, SoftmaxLoss, loss_and_probability
 from unspur.solvers.scalars import FoldScore, LinearScore, ScalarLoss, ScoreMoments, Standardisation
-from unspur.solvers.softmax import CellLosses, LinearLogits, SoftmaxLoss
 from unspur.solvers.statistics import CellCounts, ColumnFaults, Covariances, Moments
 from unspur.subspace import Subspace
 

@@ -13,8 +13,7 @@ import click
 from unspur.cli.console import echo_json, say, say_where, show
 from unspur.cli.data import (
     check_labels,
-    concept_labels,
-    concept_values,
+    labelled_rows,
     missing_values,
     note_left_out,
     read_rows,
@@ -40,7 +39,7 @@ from unspur.cli.options import (
 
 if TYPE_CHECKING:
     from unspur import JSE
-    from unspur.selection import Rows
+    from unspur._data import LabelledData
 
 
 @click.command()
@@ -100,9 +99,8 @@ def fit(
           --concept background --output background.safetensors
     """
     from unspur.io.artifact import refuse_existing
+    from unspur.io.dask_tables import connected
     from unspur.io.table import within
-    from unspur.rows.dask_client import connected
-    from unspur.selection import Rows
 
     chosen = options["orthogonality"]
     if memory is not None and dask is not None:
@@ -136,16 +134,12 @@ def fit(
         if memory is not None:
             table, other = within(memory, table, other)
     missing = missing_values(missing_concept, table, concept)
-    known = concept_labels(table, concept, missing)
-    note_left_out(known, together=chosen == "auto")
-    together = None if clusters is None else table.label(clusters)
-    train = Rows(table.Z, table.label(main), concept_values(table, known), together)
+    train = labelled_rows(table, main, concept, missing, clusters)
+    note_left_out(train, together=chosen == "auto")
     if others is not None:
-        values = concept_values(other, concept_labels(other, concept, missing, known))
-        together = None if clusters is None else other.label(clusters)
-        validation_rows = Rows(other.Z, other.label(main), values, together)
+        validation_rows = labelled_rows(other, main, concept, missing, clusters, like=train)
     one = missing[concept[0]] if len(concept) == 1 else None
-    jse, losses = fit_jse(train, validation_rows, main, missing=one, seed=seed, watched=watched, **options)
+    jse, losses = fit_jse(train, validation_rows, missing=one, seed=seed, watched=watched, **options)
     if table.features is not None:
         import numpy as np
 
@@ -189,9 +183,8 @@ def _carry(directions: int) -> str:
 
 
 def fit_jse(
-    train: Rows,
-    validation: Rows | None,
-    main: str,
+    train: LabelledData,
+    validation: LabelledData | None,
     *,
     cv: int,
     orthogonality: str,
@@ -202,8 +195,7 @@ def fit_jse(
 ) -> tuple[JSE, dict[str, float]]:
     """JSE by its options, fitted; and, where it was to choose what is orthogonal, the losses that it chose by.
 
-    Concepts of the rows are columns by name, None where one is not known. What warnings would say is for the caller to
-    tell.
+    What warnings would say is for the caller to tell.
     """
     from unspur import JSE
     from unspur.exceptions import (
@@ -231,19 +223,11 @@ def fit_jse(
         for told_later in (NothingRemovedWarning, SearchLimitWarning, TaskLostWarning):
             warnings.simplefilter("ignore", told_later)
         if orthogonality == "auto":
-            validation_rows = None if validation is None else _with_known_concepts(validation)
-            jse, losses = select_orthogonality(jse, _with_known_concepts(train), validation_rows, seed, main)
+            judged_on = None if validation is None else validation.with_known_concept()
+            jse, losses = select_orthogonality(jse, train.with_known_concept(), judged_on, seed)
         else:
-            fit_rows(jse, train, validation, main)
+            fit_rows(jse, train, validation)
     return jse, losses
-
-
-def _with_known_concepts(rows: Rows) -> Rows:
-    """Those rows whose every concept is known."""
-    from unspur.labels import class_label, joint_label
-
-    labels = [class_label(values, name, len(rows)) for name, values in rows.concept.items()]
-    return rows.select(joint_label(labels).present)
 
 
 @contextmanager

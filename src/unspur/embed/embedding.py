@@ -23,8 +23,8 @@ import numpy as np
 from tqdm import tqdm
 
 from unspur._files import disk_error, hold, take_place
-from unspur._memory import keep_freed_memory, peak_memory
 from unspur._reading import NUMBER, load_npy, read_json
+from unspur._resources import keep_freed_memory, peak_memory
 from unspur._typing import Array, BoolArray
 from unspur._version import __version__
 from unspur.embed import store as layout

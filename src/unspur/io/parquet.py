@@ -12,7 +12,7 @@ import numpy as np
 
 from unspur._extras import require
 from unspur._files import staging_dir
-from unspur._memory import available_memory
+from unspur._resources import available_memory
 from unspur._typing import Array
 from unspur.exceptions import InputError, NotFiniteError, OutputExistsError
 from unspur.io.artifact import output_exists

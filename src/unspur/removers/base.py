@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from unspur._arrays import on_numpy, to_original_type, to_python
 from unspur._parameters import named_after_y
 from unspur._reading import require_kinds
-from unspur._threads import one_thread_if_narrow
+from unspur._resources import one_thread_if_narrow
 from unspur._typing import Array
 from unspur._validation import checked_z, in_numbers, require_finite
 from unspur._version import __version__
@@ -26,7 +26,7 @@ from unspur.certificate import Certificate, certify, fingerprint, row_hashes
 from unspur.clusters import cluster_codes, copies, has_continuous_columns
 from unspur.exceptions import InputError, NothingRemovedWarning, UsedRowsWarning
 from unspur.io import artifact
-from unspur.labels import class_label, label_columns, main_column, require_no_gaps
+from unspur.labels import as_label, label_columns, main_column, require_no_gaps
 from unspur.options import to_json
 from unspur.removers.concepts import read_concepts
 from unspur.removers.saved import require_numbers, require_sound
@@ -140,8 +140,13 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         known = concepts.present
         notes = tuple(self._notes())
         together = None if clusters is None else cluster_codes(clusters, "clusters", len(z))
-        columns = label_columns(concept, len(z), "concept")
-        told = columns.values() if y is None else [y, *columns.values()]
+        task = None
+        if y is not None:
+            task = as_label(y, main, len(z))
+            require_no_gaps(task, concepts.names)
+        numbers = label_columns(concept, len(z), "concept").values() if kind == "continuous" else ()
+        labels = concepts.labels if task is None else (task, *concepts.labels)
+        told = [*numbers, *(np.where(label.present, label.codes, -1) for label in labels)]
         if clusters is None and (found := copies(row_hashes(z), told)) is not None and has_continuous_columns(z[:2000]):
             together = found
             more = len(found) - int(found.max()) - 1
@@ -157,22 +162,14 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             text = f"{'; '.join(used)}; what is measured on them flatters the removal"
             warnings.warn(f"{text}. Pass rows that were held out.", UsedRowsWarning, stacklevel=2)
             notes = (*notes, text)
-        labels = {}
-        if kind != "continuous":
-            labels = {name: np.asarray(values)[known] for name, values in columns.items()}
-        task = None
-        if y is not None:
-            label = class_label(y, main, len(z))
-            require_no_gaps(label, list(columns))
-            task = np.array(label.classes)[label.codes[known]]
         with one_thread_if_narrow(z.shape[1]):
             self.certificate_ = certify(
                 type(self).__name__,
                 self.removal_,
                 self.spurious_.dim,
                 z[known],
-                task,
-                labels,
+                None if task is None else task.select(known),
+                {label.name: label.select(known) for label in concepts.labels},
                 concepts.by_name(known),
                 notes,
                 random_state,

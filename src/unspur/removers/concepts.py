@@ -11,7 +11,7 @@ import numpy as np
 from unspur._arrays import on_numpy
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError, LabelError
-from unspur.labels import ClassLabel, class_label, label_columns
+from unspur.labels import ClassLabel, as_label, label_columns
 
 ConceptType: TypeAlias = Literal["auto", "class", "continuous"]
 #: Different numbers up to which a column of them is taken for codes of classes without asking.
@@ -33,6 +33,7 @@ class Concepts:
     group : shape (n,), code of the combination of classes; zeros for numbers.
     classes : the classes of each concept; empty for numbers.
     names : what to call each concept.
+    labels : the concepts as labels; empty for numbers.
     """
 
     columns: FloatArray
@@ -40,6 +41,7 @@ class Concepts:
     group: IntArray
     classes: tuple[tuple[Any, ...], ...]
     names: tuple[str, ...]
+    labels: tuple[ClassLabel, ...] = ()
 
     @property
     def codes(self) -> dict[str, FloatArray]:
@@ -84,7 +86,7 @@ def read_concepts(
     for (called, column), expected in zip(columns.items(), known, strict=True):
         if kind == "auto" and expected is None:
             _require_no_fractions(column, called, missing)
-        labels.append(class_label(column, called, n_rows, missing=missing, classes=expected))
+        labels.append(as_label(column, called, n_rows, missing=missing, classes=expected))
         if kind == "auto" and expected is None:
             _require_few_codes(labels[-1], called)
     present = np.logical_and.reduce([label.present for label in labels])
@@ -98,6 +100,7 @@ def read_concepts(
         group,
         tuple(label.classes for label in labels),
         tuple(columns),
+        tuple(labels),
     )
 
 
@@ -132,7 +135,7 @@ _EITHER = (
 
 def _require_no_fractions(column: Array, name: str, missing: Any) -> None:
     """Refuse many numbers that are not whole."""
-    array = np.asarray(on_numpy(column))
+    array = column.values if isinstance(column, ClassLabel) else np.asarray(on_numpy(column))
     if array.dtype.kind != "f":
         return
     known = array[np.isfinite(array) & (array != missing)]

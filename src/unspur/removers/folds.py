@@ -17,7 +17,7 @@ import numpy as np
 
 from unspur._data import LabelledData
 from unspur._typing import BoolArray, IntArray
-from unspur.clusters import clusters_in_two, folds_by_cluster
+from unspur.clusters import clusters_in_two, folds_by_cluster, held_out
 from unspur.criteria import require_clusters, require_testable
 from unspur.exceptions import ClusterWarning, InputError, LabelError, Message, Parameter
 from unspur.labels import ClassLabel
@@ -85,19 +85,18 @@ class HeldOutSplitter:
         fold = np.zeros(len(group), dtype=np.intp)
         if self.given:
             return self._given(fold, group, clusters)
-        if clusters is not None:
-            share = self.share
-            shares = [1.0 / int(self.cv)] * int(self.cv) if share is None else [share, 1.0 - share]
-            numbers = np.arange(1, int(self.cv) + 1) if share is None else np.array([1, 0])
-            known = np.unique(clusters[present], return_inverse=True)[1].reshape(-1)
-            fold[present] = numbers[folds_by_cluster(known, group[present], np.array(shares), self.rng)]
+        known = None if clusters is None else clusters[present]
+        if self.share is not None:
+            fold[present] = held_out(group[present], self.share, self.rng, known)
+            return fold
+        k = int(self.cv)
+        if known is not None:
+            code = np.unique(known, return_inverse=True)[1].reshape(-1)
+            fold[present] = 1 + folds_by_cluster(code, group[present], np.full(k, 1.0 / k), self.rng)
             return fold
         for g in range(4):
             members = self.rng.permutation(np.flatnonzero(present & (group == g)))
-            if self.share is None:
-                fold[members] = np.arange(len(members)) % int(self.cv) + 1
-            else:
-                fold[members[: round(self.share * len(members))]] = 1
+            fold[members] = np.arange(len(members)) % k + 1
         return fold
 
     def _given(self, fold: IntArray, group: IntArray, clusters: IntArray | None) -> IntArray:

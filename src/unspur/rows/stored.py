@@ -30,9 +30,8 @@ from tqdm import tqdm
 from unspur._files import remove_abandoned, take_place, temporary_name
 from unspur._typing import Array, BoolArray
 from unspur.exceptions import InputError, NotFiniteError, Parameter
-from unspur.rows.memory import MemoryRows
 from unspur.rows.names import column_faults
-from unspur.rows.source import Block, Columns, RowSource, S, Weighting
+from unspur.rows.source import Block, Columns, MemoryRows, RowSource, S, Weighting
 
 #: Bytes that a fit keeps for each row besides its features: two labels as given, as codes and as targets, which rows
 #: have them, weight, group, cell and fold, and the hash a certificate needs.

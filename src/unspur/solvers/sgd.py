@@ -20,10 +20,9 @@ import numpy as np
 
 from unspur._typing import Array, FloatArray
 from unspur.rows import CONCEPT, MAIN, Block, RowSource, Weighting
-from unspur.solvers.logistic import LogisticLosses
+from unspur.solvers.logistic import CellLosses, FitOutcome, LinearLogits, LinearModel, LogisticLosses, loss_and_residual
 from unspur.solvers.orthogonal_pair import Pair
 from unspur.solvers.outcome import Outcome
-from unspur.solvers.softmax import CellLosses, FitOutcome, LinearLogits, LinearModel, loss_and_residual
 from unspur.subspace import Subspace
 
 #: All weights of a pair start here. Zero would leave the projection off w_s undefined.

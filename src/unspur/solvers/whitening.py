@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg.lapack
 
-from unspur._threads import one_scipy_thread
+from unspur._resources import one_scipy_thread
 from unspur._typing import FloatArray
 from unspur.exceptions import InputError
 from unspur.rows import MAX_UNCENTRED_DISTANCE, RowSource, Weighting
