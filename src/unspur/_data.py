@@ -27,7 +27,7 @@ from sklearn.base import BaseEstimator
 from unspur._arrays import is_tensor, on_numpy, rows_at
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur._validation import checked_weights, checked_z, require_finite
-from unspur.clusters import cluster_codes, copies, has_continuous_columns, held_out
+from unspur.clusters import cluster_codes, copies, folds_by_cluster, has_continuous_columns, held_out
 from unspur.exceptions import InputError, LabelError, Parameter
 from unspur.labels import (
     ClassLabel,
@@ -39,9 +39,10 @@ from unspur.labels import (
     require_no_gaps,
     require_values,
 )
-from unspur.rows import Columns, RowSource, StoredRows, Weighting, backend_of, persisted, rows_of, to_host
+from unspur.rows import Columns, RowSource, StackedRows, StoredRows, Weighting, backend_of, persisted, rows_of, to_host
 from unspur.solvers.statistics import Moments
 from unspur.solvers.whitening import Geometry
+from unspur.subspace import AffineMap
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,8 @@ class LabelledData:
     clusters : label of each row's cluster, shape (n,), in estimators a code; None where rows are independent.
     copies : whether the clusters are copies of rows that were found, not clusters that were given.
     suffix : what the user's arguments end in, "_val" for a validation set.
+    removal : map that rows are seen through by layers, which then act on rows as they are; None for none.
+    parts : rows of which these are a stack (`stacked`), wherever each part lives; X is then that of the first.
     """
 
     X: Array
@@ -66,6 +69,8 @@ class LabelledData:
     clusters: Array | None = None
     copies: bool = False
     suffix: str = ""
+    removal: AffineMap | None = None
+    parts: tuple[LabelledData, ...] = ()
     _geometries: dict[bool, Geometry] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
@@ -174,12 +179,17 @@ class LabelledData:
     def geometry(self, source: RowSource, *, balanced: bool) -> Geometry:
         """Where the rows lie under these weights; computed once, whatever the penalty of the fits that need it."""
         if balanced not in self._geometries:
-            moments = Moments.of(source, self.weighting(balanced=balanced))
-            self._geometries[balanced] = Geometry.of(moments, source.dtype.itemsize)
+            moments, itemsize = Moments.of(source, self.weighting(balanced=balanced)), source.dtype.itemsize
+            geometry = Geometry.of(moments, itemsize)
+            if self.removal is not None:
+                geometry = geometry.transformed(self.removal.matrix, itemsize)
+            self._geometries[balanced] = geometry
         return self._geometries[balanced]
 
     def source(self) -> RowSource:
         """The rows as a source whose cells are the groups."""
+        if self.parts:
+            return StackedRows(*(part.source() for part in self.parts))
         live = np.flatnonzero(self.weight > 0)
         # Copied only when less than half of them count: a few subsampled rows are cheaper to copy than all to visit.
         copied = backend_of(self.X) in ("memory", "torch") and 2 * len(live) < len(self)
@@ -197,6 +207,47 @@ class LabelledData:
         chosen = np.zeros(len(self), dtype=bool)
         chosen[rows] = True
         return self.reweighted(np.where(chosen, self.weight, 0.0))
+
+    def folds(self, number: int, rng: np.random.Generator) -> IntArray:
+        """Fold of each row, shape (n,), about as many rows of every group in each; −1 where it does not count.
+
+        Clusters stay together.
+        """
+        live = np.flatnonzero((self.weight > 0) & (self.group >= 0))
+        fold = np.full(len(self), -1)
+        if self.clusters is None:
+            order = rng.permutation(live)
+            order = order[np.argsort(self.group[order], kind="stable")]
+            fold[order] = np.arange(len(order)) % number
+        else:
+            code = np.unique(self.clusters[live], return_inverse=True)[1].reshape(-1)
+            fold[live] = folds_by_cluster(code, self.group[live], np.full(number, 1.0 / number), rng)
+        return fold
+
+    def part(self, rows: BoolArray) -> Self:
+        """The same rows, of which only these count, in the coordinates and penalty units of all of them."""
+        part = self.only(np.flatnonzero(rows))
+        part._geometries.update(self._geometries)
+        return part
+
+    def stacked(self, other: LabelledData) -> Self:
+        """These rows with others, decoded like them, below."""
+
+        def both(one: ClassLabel, two: ClassLabel) -> ClassLabel:
+            codes, present = ([getattr(label, name) for label in (one, two)] for name in ("codes", "present"))
+            return replace(one, codes=np.concatenate(codes), present=np.concatenate(present))
+
+        clusters = None
+        if self.clusters is not None and other.clusters is not None:
+            clusters = np.concatenate([self.clusters, other.clusters + self.clusters.max() + 1])
+        return replace(
+            self,
+            y=both(self.main, other.main),
+            concepts=tuple(both(*pair) for pair in zip(self.concepts, other.concepts, strict=True)),
+            weight=np.concatenate([self.weight, other.weight]),
+            clusters=clusters,
+            parts=(self, other),
+        )
 
     def with_labels(self, y: ClassLabel | None = None, concept: ClassLabel | None = None) -> Self:
         """The rows with these labels in the place of theirs; those whose concept is missing do not count."""

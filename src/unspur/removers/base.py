@@ -284,6 +284,10 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
         """Write the fitted remover to one safetensors file (no pickle); `unspur.load` reads it back."""
+        artifact.write_artifact(path, *self._to_artifact(), overwrite=overwrite)
+
+    def _to_artifact(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Arrays and metadata of the file."""
         check_is_fitted(self, "removal_")
         parameters = {name: to_json(to_python(value)) for name, value in self.get_params(deep=False).items()}
         names = getattr(self, "feature_names_in_", None)
@@ -307,7 +311,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             "spurious": self.spurious_.basis,
             "main": self.main_.basis,
         }
-        artifact.write_artifact(path, arrays, metadata, overwrite=overwrite)
+        return arrays, metadata
 
     def _restore(self, arrays: dict[str, Array], metadata: dict[str, Any]) -> Self:
         """Become the fitted remover that was saved."""
