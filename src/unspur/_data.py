@@ -182,7 +182,7 @@ class LabelledData:
             moments, itemsize = Moments.of(source, self.weighting(balanced=balanced)), source.dtype.itemsize
             geometry = Geometry.of(moments, itemsize)
             if self.removal is not None:
-                geometry = geometry.transformed(self.removal.matrix, itemsize)
+                geometry = geometry.transformed(self.removal.matrix(), itemsize)
             self._geometries[balanced] = geometry
         return self._geometries[balanced]
 

@@ -185,7 +185,7 @@ def cross_validate_penalty(
 
 
 def _behind(heads: Sequence[Head], rows: LabelledData) -> FloatArray:
-    """By how much the logit of each row's own class lies behind those of all, for each head: (heads, n, K), one visit."""
+    """By how much the logit of each row's own class lies behind those of all, (heads, n, K): one visit of the rows."""
     stack = copy(heads[0])
     stack.coef_ = np.concatenate([head.coef_ for head in heads])
     stack.intercept_ = np.concatenate([head.intercept_ for head in heads])

@@ -191,12 +191,6 @@ class AffineMap:
         return int(self.centre.shape[0])
 
     @property
-    def matrix(self) -> FloatArray:
-        """The linear part P, shape (d, d): differences of rows become ``(x − x') P``."""
-        moved = self.right @ self.left.T
-        return np.asarray(np.eye(self.ambient) - moved if self.form == "remove" else moved)
-
-    @property
     def rank(self) -> int:
         """Rank of the linear part: d − k for a removal of k directions, k for a projection onto k."""
         width = self.right.shape[1]
