@@ -37,9 +37,9 @@ class RobustClassifier(LinearClassifier):
     """Remove a concept, then classify: a removal and a group-weighted last layer, both with chosen penalties.
 
     The removal is fitted first (by default `JSE`), then the layer on what it leaves (by default `GroupWeighted`, in
-    which every combination of task and concept counts the same). The penalty of the layer is the one with the least held-out
-    loss, groups counting alike. Both are linear, so together they are one linear layer on rows as they come: `coef_`
-    and `intercept_`. Rows are neither copied nor transformed.
+    which every combination of task and concept counts the same). The penalty of the layer is the one with the least
+    held-out loss, groups counting alike. Both are linear, so together they are one linear layer on rows as they come:
+    `coef_` and `intercept_`. Rows are neither copied nor transformed.
 
     Parameters
     ----------

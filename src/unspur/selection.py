@@ -20,12 +20,13 @@ from scipy.optimize import brentq
 from scipy.special import logsumexp, softmax
 from sklearn.base import BaseEstimator, clone
 
-from unspur import ERM, JSE
 from unspur._data import LabelledData, labelled
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError, LabelError, NotConvergedWarning, NothingRemovedWarning, TaskLostWarning
+from unspur.heads import ERM
 from unspur.heads.base import Head, HeadData, fit_decoded_path, fit_path
 from unspur.labels import ClassLabel
+from unspur.removers import JSE
 from unspur.rows import CONCEPT, MAIN, to_host
 
 #: The paper's penalties, in units of the mean variance of rows, with its 0 replaced by a value that separable classes
@@ -41,6 +42,8 @@ SPREAD, SMALLEST = 100.0, 1e-12
 CHOOSING = 0.2
 #: Decimals of losses that are compared: layers that a factor makes equally good, or equally useless, are equal.
 DECIMALS = 9
+#: Tolerance that is enough to choose a penalty by cross-validation.
+ROUGH_TOL = 1e-3
 #: How many times the factor on the logits is doubled at most.
 DOUBLINGS = 60
 #: Share of a loss that is next to nothing.
@@ -160,13 +163,15 @@ def cross_validate_penalty(
     train, validation = data.train, data.validation
     train.geometry(train.source(), balanced=bool(head._balanced))  # once, for all folds
 
-    def fitted(part: LabelledData, values: Sequence[float]) -> list[Head]:
+    rough = clone(head).set_params(tol=max(head.tol, ROUGH_TOL))
+
+    def tried(part: LabelledData) -> list[Head]:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NotConvergedWarning)
-            return fit_decoded_path(head, values, replace(data, train=part, validation=None), checked)
+            warnings.simplefilter("ignore", NotConvergedWarning)  # a value that cannot be solved loses on its own
+            return fit_decoded_path(rough, penalties, replace(data, train=part, validation=None), checked)
 
     if validation is not None:
-        behind = _behind(fitted(train, penalties), validation)
+        behind = _behind(tried(train), validation)
         judged = (validation.weight > 0) & validation.known
         keys = [_key_of(one[judged], _numbered(validation.group[judged])) for one in behind]
         everything = train.stacked(validation)
@@ -175,11 +180,12 @@ def cross_validate_penalty(
         behind = np.zeros((len(penalties), len(train), train.n_classes))
         for k in range(folds):
             held = fold == k
-            behind[:, held] = _behind(fitted(train.part((fold >= 0) & ~held), penalties), train)[:, held]
+            behind[:, held] = _behind(tried(train.part((fold >= 0) & ~held)), train)[:, held]
         keys = [_key_of(one[fold >= 0], _numbered(train.group[fold >= 0])) for one in behind]
         everything = train
     best = min(range(len(penalties)), key=keys.__getitem__)
-    (last,) = fitted(everything, penalties[best : best + 1])
+    chosen = replace(data, train=everything, validation=None)
+    (last,) = fit_decoded_path(head, penalties[best : best + 1], chosen, checked)
     table = tuple(({"weight_decay": penalty}, key[0]) for penalty, key in zip(penalties, keys, strict=True))
     return Selection(last, {"weight_decay": penalties[best]}, table)
 
