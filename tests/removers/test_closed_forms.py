@@ -186,6 +186,14 @@ def test_a_code_among_numbers_that_hides_them_does_not_go_unsaid(tmp_path):
     assert not any("code" in note or "either" in note for note in notes)
 
 
+def test_a_code_in_a_fifth_of_the_rows_does_not_go_unsaid_either():
+    (z, age), (fresh, truth) = aged(0), aged(1)
+    coded, judged = (np.where(np.arange(500) < 100, 9999.0, values) for values in (age, truth))
+    with pytest.warns(OutlierWarning, match=r"100 of 500 values of concept hold 99.*missing_concept=9999"):
+        leace = LEACE(concept_type="continuous").fit(z, concept=coded)
+    assert sum("is it a code" in note.lower() for note in leace.certificate(fresh, concept=judged).notes) == 2
+
+
 def test_partial_fit_and_merge_equal_one_fit(tmp_path):
     z, _, concept = sample(n=900, classes=3)
     weight = np.random.default_rng(0).random(900) * 7

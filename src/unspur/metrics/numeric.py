@@ -24,6 +24,8 @@ MIN_TRAINING_ROWS, MIN_TEST_ROWS = 6, 10
 #: Share of the values (one at least) that are few, share of the squared deviations from which they decide alone, and
 #: how many times as far out as the next they are. Of 500 lognormal numbers, 2 % of samples have such values.
 EXTREME_SHARE, EXTREME_DEVIATION_SHARE, EXTREME_DISTANCE_RATIO = 0.01, 0.5, 3.0
+#: Most different values of more rows than that which may be codes: codes are few, and they repeat.
+MAX_CODES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +88,9 @@ def numbers_of(values: Array, n_rows: int, missing: Any) -> FloatArray:
 def held_by_few(numbers: FloatArray, name: str, weight: FloatArray | None = None) -> str:
     """What to say of a number of which a few values, far from all others, hold most of the variance; or "".
 
-    Deviations are from the median, which the few do not move. A number whose other values are all the same is left
-    alone: the few are what there is to know of it.
+    Few are 1 % of the rows, or up to half of them where they share one to three values, as codes do. Deviations are
+    from the median, which the few do not move. A number whose other values are all the same is left alone: the few are
+    what there is to know of it.
     """
     weight = np.ones(len(numbers)) if weight is None else weight
     known = np.isfinite(numbers) & (weight > 0)
@@ -98,14 +101,12 @@ def held_by_few(numbers: FloatArray, name: str, weight: FloatArray | None = None
     order = np.argsort(-np.abs(values - np.median(values)), kind="stable")
     away = np.abs(values - np.median(values))[order]
     held = np.cumsum(weight[order] * (away / away[0]) ** 2) if away[0] > 0 else np.zeros(len(away))
-    apart = (
-        (away[:few] > EXTREME_DISTANCE_RATIO * away[1 : few + 1])
-        & (away[1 : few + 1] > 0)
-        & (held[:few] > EXTREME_DEVIATION_SHARE * held[-1])
-    )
-    if not apart.any():
+    jump = (away[:-1] > EXTREME_DISTANCE_RATIO * away[1:]) & (away[1:] > 0)
+    ends = np.flatnonzero(jump & (held[:-1] > EXTREME_DEVIATION_SHARE * held[-1])) + 1
+    apart = [k for k in ends.tolist() if k <= few or _may_be_codes(values[order[:k]], len(values))]
+    if not apart:
         return ""
-    k = int(np.flatnonzero(apart)[-1]) + 1
+    k = apart[-1]
     outside = np.unique(values[order[:k]])
     shown = ", ".join(f"{value:.6g}" for value in outside[:4]) + (", …" if len(outside) > 4 else "")
     share = min(99.9, 100 * held[k - 1] / held[-1])
@@ -116,6 +117,10 @@ def held_by_few(numbers: FloatArray, name: str, weight: FloatArray | None = None
         "not, clip or transform the number (its logarithm, its rank): as it is, these rows decide alone on what is "
         "found of it"
     )
+
+
+def _may_be_codes(outside: FloatArray, n_values: int) -> bool:
+    return 2 * len(outside) < n_values and len(np.unique(outside)) <= min(MAX_CODES, len(outside) // 2)
 
 
 def cross_fitted(
