@@ -14,7 +14,6 @@ other. A row that does not count (its concept is missing, or the user gave it no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -28,7 +27,7 @@ from unspur._typing import Array, FloatArray, IntArray
 from unspur._validation import checked_weights, checked_z, require_finite
 from unspur.clusters import cluster_codes, copies, folds_by_cluster, has_continuous_columns
 from unspur.exceptions import InputError, LabelError
-from unspur.labels import ClassLabel, class_label, joint_label, label_columns, numbered, require_values
+from unspur.labels import ClassLabel, class_label, columns_in_order, joint_label, label_columns, require_values
 from unspur.rows import Columns, RowSource, StoredRows, Weighting, backend_of, persisted, rows_of, to_host
 from unspur.solvers.statistics import Moments
 from unspur.solvers.whitening import Geometry
@@ -266,29 +265,12 @@ def _concepts(values: Any, n_rows: int, missing: Any, like: LabelledData | None)
     if not like.concepts:
         return tuple(class_label(column, name, n_rows, missing=missing) for name, column in others.items())
     known = {label.name: label for label in like.concepts}
-    ordered = _same_columns(others, tuple(known))
+    ordered = columns_in_order(others, tuple(known), "concept_val", "concept")
     found = []
     for (name, label), column in zip(known.items(), ordered, strict=True):
         called = "concept_val" if len(known) == 1 else f"{name} of the validation rows"
         found.append(replace(class_label(column, called, n_rows, missing=missing, classes=label.classes), name=name))
     return tuple(found)
-
-
-def _same_columns(others: Mapping[str, Array], names: tuple[str, ...]) -> list[Array]:
-    """Concepts of validation rows in the order of those of the training rows.
-
-    Columns of arrays have no names of their own and are taken in their order.
-    """
-    if len(others) != len(names):
-        raise LabelError(f"concept_val has {len(others)} columns and concept {len(names)}; they must be the same.")
-    if set(others) == set(names):
-        return [others[name] for name in names]
-    unnamed = (("concept_val", tuple(others)), ("concept", names))
-    if not any(given == numbered(name, len(given)) for name, given in unnamed):
-        raise LabelError(
-            f"concept_val has the columns {', '.join(others)} and concept {', '.join(names)}; they must be the same."
-        )
-    return list(others.values())
 
 
 def first_rows(X: Array, number: int = 2000) -> Array:

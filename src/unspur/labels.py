@@ -135,6 +135,28 @@ def label_columns(values: Array, n_rows: int, name: str) -> dict[str, Array]:
     return {name: values}
 
 
+def columns_in_order(columns: Mapping[str, Array], names: tuple[str, ...], called: str, known: str) -> list[Array]:
+    """Columns in the order of `names`, those of other rows; messages call the two `called` and `known`.
+
+    Columns of arrays have no names of their own and are taken in their order.
+    """
+    if len(columns) != len(names):
+        raise LabelError(f"{called} has {len(columns)} columns and {known} {len(names)}; they must be the same.")
+    if set(columns) == set(names):
+        return [columns[name] for name in names]
+    if tuple(columns) != numbered(called, len(names)) and names != numbered("concept", len(names)):
+        raise LabelError(
+            f"{called} has the columns {', '.join(columns)} and {known} {', '.join(names)}; they must be the same."
+        )
+    return list(columns.values())
+
+
+def series_name(values: Any) -> str:
+    """The name of a Series, or ""; arrays of other libraries have names that nobody gave them."""
+    name = getattr(values, "name", None)
+    return name if hasattr(values, "to_numpy") and isinstance(name, str) else ""
+
+
 def numbered(name: str, columns: int) -> tuple[str, ...]:
     """What columns without names are called: by their number where there are several."""
     return (name,) if columns == 1 else tuple(f"{name}[{j}]" for j in range(columns))

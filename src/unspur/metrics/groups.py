@@ -12,7 +12,7 @@ from scipy.stats import norm
 from unspur._arrays import on_numpy, to_python
 from unspur._typing import Array, FloatArray, IntArray
 from unspur.exceptions import InputError, LabelError
-from unspur.labels import ClassLabel, class_label, concept_names
+from unspur.labels import ClassLabel, class_label, concept_names, series_name
 from unspur.metrics.intervals import exact_bounds, expected_minimum, mean_interval, simultaneous_bounds
 
 #: What a group without rows means: an error, or an accuracy that is NaN and left out of the worst and the averages.
@@ -374,18 +374,12 @@ def _columns(concept: Array) -> dict[str, Array]:
     values = np.asarray(on_numpy(concept))
     if values.ndim == 2 and values.shape[1] > 1:
         return dict(zip(_axis_names(values.shape[1])[1:], values.T, strict=True))
-    return {_series_name(concept) or "concept": concept}
-
-
-def _series_name(values: Array) -> str:
-    """The name of a Series, or ""; arrays of other libraries have names that nobody gave them."""
-    name = getattr(values, "name", None)
-    return name if hasattr(values, "to_numpy") and isinstance(name, str) else ""
+    return {series_name(concept) or "concept": concept}
 
 
 def _main_name(y: Array, concepts: Mapping[str, Array]) -> str:
     """The name of a Series, "main", or "y": the first that no concept has."""
-    return next(name for name in (_series_name(y), "main", "y", "main label") if name and name not in concepts)
+    return next(name for name in (series_name(y), "main", "y", "main label") if name and name not in concepts)
 
 
 def _axis_names(concepts: int) -> tuple[str, ...]:

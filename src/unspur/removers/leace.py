@@ -22,7 +22,7 @@ from unspur.exceptions import (
     OutlierWarning,
     TaskLostWarning,
 )
-from unspur.labels import ClassLabel, class_label
+from unspur.labels import ClassLabel, class_label, columns_in_order, label_columns, numbered, series_name
 from unspur.metrics.numeric import held_by_few
 from unspur.removers.base import Remover
 from unspur.removers.closed_form import (
@@ -77,12 +77,17 @@ def _readable(y: Array | None, n_rows: int) -> ClassLabel | None:
         return None
 
 
+def _unnamed(names: tuple[str, ...]) -> bool:
+    return names in ((), numbered("concept", len(names)))
+
+
 class ClosedFormRemover(Remover):
     """What the closed forms share; see :class:`LEACE`, :class:`SAL` and :class:`SPLINCE`."""
 
     trace_type = ClosedFormTrace
     trace_: ClosedFormTrace
     _said: tuple[str, ...] = ()  # what the fit had to say of the labels
+    _concept_names: tuple[str, ...] = ()  # of the columns of the concept, as they came
     _form: ClassVar[Form]
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012 — scikit-learn's protocol
@@ -134,7 +139,9 @@ class ClosedFormRemover(Remover):
             raise InputError(f"Z has {z.shape[1]} feature(s); to remove one and keep another at least 2 are needed.")
         # Of a label that nothing depends on, nothing is computed: one of Dask is not compared with the concept.
         task = y if self._needs_y or backend_of(y) != "dask" else None
+        name = series_name(concept)
         task, concept, sample_weight = to_host(task, concept, sample_weight)
+        concept = self._named_columns(concept, len(z), name, reset=reset)
         known = None if reset else self.concept_classes_
         if known and not isinstance(known[0], tuple):
             known = (known,)  # of one concept the classes are kept without the nest
@@ -156,6 +163,18 @@ class ClosedFormRemover(Remover):
         require_finite(self, z)
         self._add_to_memory(*remember_rows(z))
         return rows_of(z, columns), len(concepts.columns)
+
+    def _named_columns(self, concept: Any, n_rows: int, series: str, *, reset: bool) -> dict[str, Array]:
+        """The concepts by name, in the order of those of earlier rows; `series` is the name of a column alone."""
+        columns = label_columns(concept, n_rows, "concept")
+        named = dict(zip([series], columns.values(), strict=True)) if series and len(columns) == 1 else columns
+        if reset or not self._concept_names:
+            self._concept_names = tuple(named)
+            return columns
+        ordered = columns_in_order(named, self._concept_names, "concept", "that of earlier rows")
+        if _unnamed(self._concept_names):
+            self._concept_names = tuple(named)
+        return dict(zip(columns if len(columns) == 1 else self._concept_names, ordered, strict=True))
 
     @property
     def _needs_y(self) -> bool:
@@ -313,7 +332,8 @@ class LEACE(ClosedFormRemover):
         """Add rows to those seen before; the answer is that of one fit on all of them.
 
         `concept_classes` names the classes at the first call (a tuple of them, or one per concept), when the first
-        rows do not show all. Weights are those given: balancing would need all rows at once.
+        rows do not show all. Columns of a concept that have names are matched by name; those of arrays are taken in
+        their order. Weights are those given: balancing would need all rows at once.
         """
         with self._restore_on_failure():
             self._validate_params()
@@ -346,15 +366,30 @@ class LEACE(ClosedFormRemover):
         self.moments_ = moments
 
     def merge(self, other: LEACE) -> LEACE:
-        """A new LEACE as if fitted on the rows of both."""
+        """A new LEACE as if fitted on the rows of both, which must have the same features and concepts, in one order.
+
+        Names are compared where both have them. Of balanced fits there is none: balancing would need all rows at once.
+        """
         for estimator in (self, other):
             check_is_fitted(estimator, "moments_", msg="merge needs fitted estimators, not ones read from a file.")
+            if estimator.balance != "none":
+                raise InputError(
+                    f"merge has balance='none' only; got {estimator.balance!r}. Fit all rows at once, or use "
+                    "sample_weight."
+                )
+        features = [list(getattr(estimator, "feature_names_in_", ())) for estimator in (self, other)]
+        if all(features) and features[0] != features[1]:
+            raise InputError("The two were fitted on different features, or on the same in another order.")
+        names = [estimator._concept_names for estimator in (self, other) if not _unnamed(estimator._concept_names)]
+        if len(names) == 2 and names[0] != names[1]:
+            raise InputError(f"Different concepts: {', '.join(names[0])} and {', '.join(names[1])}.")
         if self.concept_classes_ != other.concept_classes_:
             raise InputError(f"Different classes: {self.concept_classes_} and {other.concept_classes_}.")
         merged = LEACE(**self.get_params())
         merged.__dict__.update(self.__dict__)
         merged.__dict__.pop("certificate_", None)
         merged._add_to_memory(other._training_rows, other.training_hash_, other.__dict__.get("_training_sketches", ()))
+        merged._concept_names = names[0] if names else self._concept_names
         merged._said = tuple(dict.fromkeys((*self._said, *other._said)))
         merged.moments_ = self.moments_.merge(other.moments_)
         merged._solve(merged.moments_)
