@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from unspur._arrays import on_numpy
-from unspur._typing import Array, FloatArray, IntArray
+from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError
 
 
@@ -59,13 +59,15 @@ def folds_by_cluster(code: IntArray, group: IntArray, shares: FloatArray, rng: n
     return of_cluster[code]
 
 
-def given_splits(cv: Any, label: IntArray, clusters: IntArray | None = None) -> list[tuple[IntArray, IntArray]]:
+def given_splits(
+    cv: Any, label: Array, clusters: IntArray | None = None, rows: Array | None = None
+) -> list[tuple[IntArray, IntArray]]:
     """Rows to train on and rows to test on, from a splitter, or from pairs of index arrays or masks into n rows.
 
-    A splitter gets `label` (n,) as its y and the clusters as its groups.
+    A splitter gets `label` (n,) as its y and the clusters as its groups, and the rows if there are any.
     """
     splits = []
-    for k, split in enumerate(_splits(cv, label, clusters), start=1):
+    for k, split in enumerate(_splits(cv, label, clusters, rows), start=1):
         try:
             train, test = (_rows_at(part, len(label)) for part in split)
         except (TypeError, ValueError, IndexError) as error:
@@ -85,7 +87,23 @@ def given_splits(cv: Any, label: IntArray, clusters: IntArray | None = None) -> 
     return splits
 
 
-def _splits(cv: Any, label: IntArray, clusters: IntArray | None) -> Iterable[Any]:
+def splits_of_known(
+    cv: Any, known: BoolArray, label: Array, clusters: IntArray | None, rows: Array
+) -> list[tuple[IntArray, IntArray]]:
+    """Like `given_splits`, into the rows that are `known` (n,); label, clusters and rows are theirs.
+
+    A splitter splits these rows alone; pairs are into all n rows.
+    """
+    if hasattr(cv, "split"):
+        return given_splits(cv, label, clusters, rows)
+    place = np.cumsum(known) - 1
+    pairs = [(place[train[known[train]]], place[test[known[test]]]) for train, test in given_splits(cv, known)]
+    if not any(len(test) for _, test in pairs):
+        raise InputError("cv: no row of a test set has a known label and a weight.")
+    return [(train, test) for train, test in pairs if len(test)]
+
+
+def _splits(cv: Any, label: Array, clusters: IntArray | None, rows: Array | None) -> Iterable[Any]:
     if isinstance(cv, str) or not (hasattr(cv, "split") or isinstance(cv, Iterable)):
         raise InputError(
             f"cv must be a number of folds, a splitter or pairs of index arrays (train, test); got {cv!r}."
@@ -94,7 +112,7 @@ def _splits(cv: Any, label: IntArray, clusters: IntArray | None) -> Iterable[Any
         return list(cv)
     try:
         own = () if clusters is None else (clusters,)  # what does not use them warns of them
-        return list(cv.split(np.zeros((len(label), 1)), label, *own))
+        return list(cv.split(np.zeros((len(label), 1)) if rows is None else rows, label, *own))
     except ValueError as error:
         how = " Pass clusters=, which are what it calls groups." if clusters is None else ""
         raise InputError(f"cv: {type(cv).__name__} cannot split these rows: {error}{how}") from None

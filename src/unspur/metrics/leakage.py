@@ -14,7 +14,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from unspur._arrays import on_numpy
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
-from unspur.clusters import cluster_codes, clusters_in_two, folds_by_cluster, shared_clusters
+from unspur.clusters import cluster_codes, clusters_in_two, folds_by_cluster, shared_clusters, splits_of_known
 from unspur.exceptions import GroupSizeError, InputError
 from unspur.labels import class_label
 from unspur.metrics import numeric
@@ -148,7 +148,8 @@ def leakage(
         discriminant analysis, in several units) or "mlp" (one hidden layer of 64 units).
     concept_type : "class", or "continuous" for a number. A number is predicted by ridge regression, and what comes back
         is a NumericLeakage: R² out of sample, 0 where the rows say nothing.
-    cv : number of folds (stratified by concept, drawn at random), a splitter, or pairs of index arrays (train, test).
+    cv : number of folds (stratified by concept, drawn at random), a splitter, or pairs of index arrays (train, test)
+        into the rows of Z; those of them whose concept is missing are left out. A splitter splits the others.
     Z_test, concept_test : rows to judge on instead of folds.
     sample_weight, sample_weight_test : weights of rows, in training and in what is reported.
     penalty : of logistic (or ridge) regression on the columns as they are, in units of the mean variance; with None the
@@ -240,7 +241,7 @@ def class_leakage(
         log_p, meetings = probabilities(np.arange(len(rows)), judged), 1.0
     else:
         log_p, seen, folds = np.zeros((len(rows), k)), np.zeros(len(rows), dtype=bool), 0
-        for train, test in _folds(cv, rows, codes, [f"{name}={value!s}" for value in classes], rng, together):
+        for train, test in _folds(cv, known, rows, codes, [f"{name}={value!s}" for value in classes], rng, together):
             log_p[test], seen[test] = probabilities(train, rows[test]), True
             folds += 1
         log_p, truth, importance = log_p[seen], codes[seen], weight[seen]
@@ -251,25 +252,25 @@ def class_leakage(
 
 
 def _of_a_number(
-    train: tuple[Array, FloatArray, FloatArray],
-    test: tuple[Array, FloatArray, FloatArray] | None,
+    train: tuple[Array, FloatArray, FloatArray, BoolArray],
+    test: tuple[Array, FloatArray, FloatArray, BoolArray] | None,
     cv: Any,
     penalty: float | None,
     level: float,
     rng: np.random.Generator,
 ) -> NumericLeakage:
     """What a linear probe predicts of a number: on test rows, or cross-fitted."""
-    rows, numbers, weight = train
+    rows, numbers, weight, known = train
     said = [numeric.held_by_few(numbers, "concept", weight)]
     meetings = 1.0
     if test is not None:
-        judged, truth, importance = test
+        judged, truth, importance, _ = test
         said.append(numeric.held_by_few(truth, "concept_test", importance))
         _require_same_columns(rows, judged)
         predict, mean = numeric.ridge(rows, numbers, weight, penalty, rng)
         predicted, means = predict(judged), np.full(len(judged), mean)
     else:
-        predicted, means, which, folds = numeric.cross_fitted(rows, numbers, weight, cv, penalty, rng)
+        predicted, means, which, folds = numeric.cross_fitted(rows, numbers, weight, known, cv, penalty, rng)
         truth, importance, meetings = numbers[which], weight[which], CROSS_FIT_VARIANCE_RATIO if folds > 1 else 1.0
     r2, low, high, p = numeric.summary(truth, predicted, means, importance, meetings, level)
     return NumericLeakage(r2, low, high, p, len(truth), level, (*filter(None, said), *scale_notes(rows)))
@@ -277,13 +278,13 @@ def _of_a_number(
 
 def _numbered(
     Z: Array, concept: Array, sample_weight: Array | None, missing: Any
-) -> tuple[Array, FloatArray, FloatArray]:
-    """Rows, numbers and weights where the number is known and the weight is positive."""
+) -> tuple[Array, FloatArray, FloatArray, BoolArray]:
+    """Rows, numbers and weights where the number is known and the weight is positive; and which rows those are."""
     rows = checked_rows(Z)
     numbers = numeric.numbers_of(on_numpy(concept), len(rows), missing)
     weight = _weights(sample_weight, len(rows))
     known = np.isfinite(numbers) & (weight > 0)
-    return (rows, numbers, weight) if known.all() else (rows[known], numbers[known], weight[known])
+    return (rows, numbers, weight, known) if known.all() else (rows[known], numbers[known], weight[known], known)
 
 
 def _require_other_clusters(clusters: Array, clusters_test: Array | None) -> None:
@@ -402,6 +403,7 @@ def _weights(sample_weight: Array | None, n_rows: int) -> FloatArray:
 
 def _folds(
     cv: Any,
+    known: BoolArray,
     rows: Array,
     codes: IntArray,
     named: list[str],
@@ -409,8 +411,7 @@ def _folds(
     clusters: IntArray | None,
 ) -> Iterator[tuple[Array, Array]]:
     if not isinstance(cv, Integral):
-        own = () if clusters is None else (clusters,)  # what does not use them warns of them
-        splits = list(cv.split(rows, codes, *own) if hasattr(cv, "split") else cv)
+        splits = splits_of_known(cv, known, codes, clusters, rows)
         if clusters is not None and any(_torn(clusters, *split) for split in splits):
             raise InputError(
                 "cv: a cluster has rows in a training set and in its test set. Use an int, or a splitter that keeps "

@@ -11,7 +11,8 @@ import numpy as np
 from scipy.stats import t as student
 from sklearn.model_selection import KFold
 
-from unspur._typing import Array, FloatArray, IntArray
+from unspur._typing import Array, BoolArray, FloatArray, IntArray
+from unspur.clusters import splits_of_known
 from unspur.exceptions import GroupSizeError, InputError, LabelError
 from unspur.metrics.probes import ScaledRows, Units, units_to_try
 
@@ -124,11 +125,20 @@ def _may_be_codes(outside: FloatArray, n_values: int) -> bool:
 
 
 def cross_fitted(
-    rows: Array, numbers: FloatArray, weight: FloatArray, cv: Any, penalty: float | None, rng: np.random.Generator
+    rows: Array,
+    numbers: FloatArray,
+    weight: FloatArray,
+    known: BoolArray,
+    cv: Any,
+    penalty: float | None,
+    rng: np.random.Generator,
 ) -> tuple[FloatArray, FloatArray, IntArray, int]:
-    """Predictions and training means of every row that some fold holds out, those rows, and the number of folds."""
+    """Predictions and training means of every row that some fold holds out, those rows, and the number of folds.
+
+    The rows are those of all that are `known`, into which index arrays in `cv` lead.
+    """
     predicted, mean, seen, folds = np.zeros(len(rows)), np.zeros(len(rows)), np.zeros(len(rows), dtype=bool), 0
-    for train, test in _folds(cv, rows, numbers, rng):
+    for train, test in _folds(cv, known, rows, numbers, rng):
         predict, mean[test] = ridge(rows[train], numbers[train], weight[train], penalty, rng)
         predicted[test], seen[test] = predict(rows[test]), True
         folds += 1
@@ -219,9 +229,11 @@ def summary(
     return r2, min(r2, (b - root) / a), min(1.0, max(r2, (b + root) / a)), p
 
 
-def _folds(cv: Any, rows: Array, numbers: FloatArray, rng: np.random.Generator) -> Iterator[tuple[Array, Array]]:
+def _folds(
+    cv: Any, known: BoolArray, rows: Array, numbers: FloatArray, rng: np.random.Generator
+) -> Iterator[tuple[Array, Array]]:
     if not isinstance(cv, Integral):
-        return iter(cv.split(rows, numbers) if hasattr(cv, "split") else cv)
+        return iter(splits_of_known(cv, known, numbers, None, rows))
     if cv < 2:
         raise InputError(f"cv must be 2 or more folds; got {cv}.")
     needed = max(2 * MIN_TRAINING_ROWS, int(cv))
