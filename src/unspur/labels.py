@@ -124,7 +124,7 @@ def label_columns(values: Array, n_rows: int, name: str) -> dict[str, Array]:
     if isinstance(values, Mapping):
         return dict(zip(concept_names(values), map(on_numpy, values.values()), strict=True))
     values = on_numpy(values)
-    if hasattr(values, "columns") and hasattr(values, "iloc"):  # a DataFrame, without importing pandas
+    if is_frame(values):
         names = concept_names(values.columns)
         return dict(zip(names, (values[column].to_numpy() for column in values.columns), strict=True))
     array = values if hasattr(values, "ndim") else np.asarray(values, dtype=object if _mixed(values) else None)
@@ -133,6 +133,11 @@ def label_columns(values: Array, n_rows: int, name: str) -> dict[str, Array]:
             raise LabelError(f"{name} has {array.shape[0]} rows for {n_rows} rows of Z. Each row needs one.")
         return dict(zip(numbered(name, array.shape[1]), array.T, strict=True))
     return {name: values}
+
+
+def is_frame(values: Any) -> bool:
+    """Whether this is a DataFrame, of pandas or polars, without importing either."""
+    return hasattr(values, "columns") and hasattr(values, "to_numpy")
 
 
 def columns_in_order(columns: Mapping[str, Array], names: tuple[str, ...], called: str, known: str) -> list[Array]:

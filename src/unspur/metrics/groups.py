@@ -12,7 +12,7 @@ from scipy.stats import norm
 from unspur._arrays import on_numpy, to_python
 from unspur._typing import Array, FloatArray, IntArray
 from unspur.exceptions import InputError, LabelError
-from unspur.labels import ClassLabel, class_label, concept_names, series_name
+from unspur.labels import ClassLabel, class_label, concept_names, is_frame, series_name
 from unspur.metrics.intervals import exact_bounds, expected_minimum, mean_interval, simultaneous_bounds
 
 #: What a group without rows means: an error, or an accuracy that is NaN and left out of the worst and the averages.
@@ -35,7 +35,7 @@ def group_accuracy(
         are in no group, and count in the average over rows all the same.
     empty : "error", or "nan" where combinations without rows are expected.
 
-    Labels are called "main" and "concept", or by the name of a pandas Series or of the columns of a DataFrame.
+    Labels are called "main" and "concept", or by the name of a Series or of the columns of a DataFrame.
     """
     truth = class_label(y, "main", len(y))
     if not truth.present.all():
@@ -369,8 +369,9 @@ def _codes_among(label: ClassLabel, level: tuple[Any, ...], name: str) -> IntArr
 
 def _columns(concept: Array) -> dict[str, Array]:
     """Concepts by name, from one column, a mapping, a DataFrame or an array (n, m)."""
-    if isinstance(concept, Mapping) or hasattr(concept, "columns"):
-        return dict(zip(concept_names(concept), (concept[name] for name in concept), strict=True))
+    names = concept if isinstance(concept, Mapping) else concept.columns if is_frame(concept) else None
+    if names is not None:
+        return dict(zip(concept_names(names), (concept[name] for name in names), strict=True))
     values = np.asarray(on_numpy(concept))
     if values.ndim == 2 and values.shape[1] > 1:
         return dict(zip(_axis_names(values.shape[1])[1:], values.T, strict=True))
