@@ -43,6 +43,18 @@ def counted(correct, rows):
     return GroupAccuracy(rows, correct, tuple(tuple(range(k)) for k in rows.shape))
 
 
+def test_rows_are_counted_by_the_names_of_concepts():
+    rng = np.random.default_rng(0)
+    y, predicted = rng.integers(2, size=(2, 500))
+    frame = pd.DataFrame({"a": rng.integers(2, size=500), "b": 1 * (rng.random(500) < 0.2)})
+    result, turned = group_accuracy(y, predicted, frame), frame[["b", "a"]]
+    assert_array_equal(result.count(y, turned), result.rows)
+    assert_array_equal(result.count(y, frame.to_numpy()), result.rows)
+    assert not np.array_equal(result.count(y, turned.to_numpy()), result.rows)  # the control: arrays have no names
+    with pytest.raises(LabelError, match="The concepts are a, c; a, b are judged here"):
+        result.count(y, frame.rename(columns={"b": "c"}))
+
+
 class ColumnFrame:
     """A DataFrame as polars has it: going through it yields the columns themselves, not their names."""
 

@@ -202,13 +202,19 @@ class GroupAccuracy:
         return float(np.nansum(self.accuracy * shares) / shares.sum())
 
     def count(self, y: Array, concept: Array) -> IntArray:
-        """Number of other labelled rows (say, training rows) in each of these groups, in the shape of `rows`."""
-        columns = [y, *_columns(concept).values()]
-        if len(columns) != len(self.names):
-            raise LabelError(
-                f"There are {len(columns) - 1} concepts; {len(self.names) - 1} are judged here: {self.names[1:]}."
-            )
-        labels = [class_label(values, name, len(y)) for name, values in zip(self.names, columns, strict=True)]
+        """Number of other labelled rows (say, training rows) in each of these groups, in the shape of `rows`.
+
+        Several concepts that have names are matched by name; those of arrays are taken in their order.
+        """
+        concepts, names = _columns(concept), self.names[1:]
+        if len(concepts) != len(names):
+            raise LabelError(f"There are {len(concepts)} concepts; {len(names)} are judged here: {names}.")
+        if set(concepts) == set(names):
+            concepts = {name: concepts[name] for name in names}
+        elif len(names) > 1 and _axis_names(len(names))[1:] not in (names, tuple(concepts)):
+            raise LabelError(f"The concepts are {', '.join(concepts)}; {', '.join(names)} are judged here.")
+        columns = zip(self.names, (y, *concepts.values()), strict=True)
+        labels = [class_label(values, name, len(y)) for name, values in columns]
         known = np.all([label.present for label in labels], axis=0)
         codes = [
             _codes_among(label, level, name)[known]
