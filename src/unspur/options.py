@@ -12,6 +12,8 @@ from typing import Any, ClassVar, Literal
 
 from sklearn.utils._param_validation import Interval, StrOptions, validate_parameter_constraints
 
+from unspur._arrays import to_python
+
 
 @dataclass(frozen=True)
 class _Options:
@@ -114,7 +116,9 @@ _KINDS = {"SGD": SGD, "PaperVariant": PaperVariant}
 
 def to_json(value: Any) -> Any:
     """A parameter as JSON can hold it, where it is a value of this module; anything else as it is."""
-    return {"options": type(value).__name__, **asdict(value)} if isinstance(value, _Options) else value
+    if not isinstance(value, _Options):
+        return value
+    return {"options": type(value).__name__} | {name: to_python(given) for name, given in asdict(value).items()}
 
 
 def from_json(value: Any) -> Any:
