@@ -323,6 +323,20 @@ def test_index_arrays_lead_into_all_rows_also_where_the_concept_has_gaps(concept
             leakage(z, gaps, cv=cv, **options)
 
 
+@pytest.mark.parametrize("concept_type", ["class", "continuous"])
+def test_folds_that_are_none_are_refused_in_words(concept_type):
+    z, concept = sample()
+    for cv, message in (
+        ("5", "cv must be a number of folds, a splitter or pairs of index arrays .* got '5'"),
+        (0.2, "got 0.2"),
+        (None, "got None"),
+        (GroupKFold(), "GroupKFold cannot split these rows.*Pass clusters="),
+        (iter(()), "no row is in any test set"),
+    ):
+        with pytest.raises(InputError, match=message):
+            leakage(z, concept, cv=cv, concept_type=concept_type)
+
+
 def test_clusters_that_cannot_be_kept_together_are_refused():
     Z, concept, film = films(0)
     with pytest.raises(InputError, match="a cluster has rows in a training set and in its test set"):

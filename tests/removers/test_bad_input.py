@@ -270,6 +270,7 @@ def test_masked_rows_are_refused_and_a_mask_without_gaps_is_not(toy):
 def test_splits_that_are_none_are_refused_by_name(toy):
     every = np.arange(600)
     for cv, message in (
+        ("5", "cv must be a number of folds"),
         ([1, 2], "split 1 is not a pair"),
         ([(every[:500], [700])], "split 1 is not a pair"),
         ([(None, [1, 2])], "split 1 is not a pair"),
