@@ -566,7 +566,7 @@ def test_nested_tensors_of_an_encoder_are_refused_with_the_way_out():
         encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=nested).eval()
         with torch.no_grad(), surgery.attach(encoder, "layers.0", make("remove")):
             if nested:
-                with pytest.raises(InputError, match="nested tensor.*pass enable_nested_tensor=False"):
+                with pytest.raises(InputError, match=r"nested tensor.*pass enable_nested_tensor=False"):
                     encoder(torch.randn(2, 3, D), src_key_padding_mask=padded)
             else:  # the control
                 assert encoder(torch.randn(2, 3, D), src_key_padding_mask=padded).shape == (2, 3, D)
