@@ -122,7 +122,14 @@ def label_columns(values: Array, n_rows: int, name: str) -> dict[str, Array]:
         raise LabelError(f"{name} is missing: it is what is to be removed.")
     require_values(values, name)
     if isinstance(values, Mapping):
-        return dict(zip(concept_names(values), map(on_numpy, values.values()), strict=True))
+        columns = dict(zip(concept_names(values), map(on_numpy, values.values()), strict=True))
+        for called, column in columns.items():
+            if hasattr(column, "__len__") and not isinstance(column, str) and len(column) != n_rows:
+                raise LabelError(
+                    f"{called} has {len(column)} labels for {n_rows} rows of Z. Each row needs one. In a search or "
+                    "cross-validation pass a DataFrame: scikit-learn splits its rows, and not those of a dict."
+                )
+        return columns
     values = on_numpy(values)
     if is_frame(values):
         names = concept_names(values.columns)

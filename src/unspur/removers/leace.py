@@ -22,7 +22,7 @@ from unspur.exceptions import (
     OutlierWarning,
     TaskLostWarning,
 )
-from unspur.labels import ClassLabel, class_label, columns_in_order, label_columns, numbered, series_name
+from unspur.labels import ClassLabel, class_label, columns_in_order, numbered, series_name
 from unspur.metrics.numeric import held_by_few
 from unspur.removers.base import Remover
 from unspur.removers.closed_form import (
@@ -139,14 +139,17 @@ class ClosedFormRemover(Remover):
             raise InputError(f"Z has {z.shape[1]} feature(s); to remove one and keep another at least 2 are needed.")
         # Of a label that nothing depends on, nothing is computed: one of Dask is not compared with the concept.
         task = y if self._needs_y or backend_of(y) != "dask" else None
-        name = series_name(concept)
+        series = series_name(concept)
         task, concept, sample_weight = to_host(task, concept, sample_weight)
-        concept = self._named_columns(concept, len(z), name, reset=reset)
         known = None if reset else self.concept_classes_
         if known and not isinstance(known[0], tuple):
             known = (known,)  # of one concept the classes are kept without the nest
         kind: Any = getattr(self, "concept_type", "auto")
-        concepts = read_concepts(concept, len(z), kind=kind, missing=self.missing_concept, classes=known or None)
+        names = () if reset else self._concept_names
+        concepts = read_concepts(
+            concept, len(z), kind=kind, missing=self.missing_concept, classes=known or None, names=names
+        )
+        self._note_names((series,) if series and len(concepts.names) == 1 else concepts.names, names)
         main = self._main_label(task if self._needs_y else None, len(z), None if reset else self.classes_)
         weight = checked_weights(sample_weight, "sample_weight", len(z), relative=False) * concepts.present
         if whole and (label := main or _readable(task, len(z))) is not None:
@@ -164,17 +167,12 @@ class ClosedFormRemover(Remover):
         self._add_to_memory(*remember_rows(z))
         return rows_of(z, columns), len(concepts.columns)
 
-    def _named_columns(self, concept: Any, n_rows: int, series: str, *, reset: bool) -> dict[str, Array]:
-        """The concepts by name, in the order of those of earlier rows; `series` is the name of a column alone."""
-        columns = label_columns(concept, n_rows, "concept")
-        named = dict(zip([series], columns.values(), strict=True)) if series and len(columns) == 1 else columns
-        if reset or not self._concept_names:
-            self._concept_names = tuple(named)
-            return columns
-        ordered = columns_in_order(named, self._concept_names, "concept", "that of earlier rows")
-        if _unnamed(self._concept_names):
-            self._concept_names = tuple(named)
-        return dict(zip(columns if len(columns) == 1 else self._concept_names, ordered, strict=True))
+    def _note_names(self, names: tuple[str, ...], earlier: tuple[str, ...]) -> None:
+        """Keep the names of the concepts; those of earlier rows must be the same, where both have names."""
+        if earlier:
+            columns_in_order(dict.fromkeys(names), earlier, "concept", "that of earlier rows")
+        if _unnamed(earlier):
+            self._concept_names = names
 
     @property
     def _needs_y(self) -> bool:
