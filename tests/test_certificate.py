@@ -12,7 +12,7 @@ from tests.optional import pandas as pd
 from unspur import INLP, JSE, LEACE, SAL, SPLINCE, load
 from unspur.certificate import Certificate, certify, fingerprint, row_hashes
 from unspur.datasets import make_toy
-from unspur.exceptions import UsedRowsWarning
+from unspur.exceptions import InputError, UsedRowsWarning
 
 
 @pytest.fixture(scope="module")
@@ -146,6 +146,16 @@ def test_rows_that_decided_on_directions_are_recognised(sets):
     assert "rows of X_val up to rounding" in _used(jse, (test.Z * (1 + 1e-7)).astype(np.float32))
     jse.fit(train.Z, train.y, concept=train.concept)
     assert _used(jse, test.Z) == ""
+
+
+def test_rows_that_are_all_the_same_are_refused(sets):
+    train, test = sets
+    leace = LEACE().fit(train.Z, concept=train.concept)
+    same = np.repeat(test.Z[:1], len(test.Z), axis=0)
+    with pytest.raises(InputError, match="All rows are the same: nothing can be measured"):
+        leace.certificate(same, concept=test.concept)
+    same[0] += 1.0
+    assert np.isfinite(leace.certificate(same, concept=test.concept).distortion)  # the control
 
 
 def test_below_chance_is_said():

@@ -10,7 +10,12 @@ from dataclasses import asdict, dataclass, fields
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
-from sklearn.utils._param_validation import Interval, StrOptions, validate_parameter_constraints
+from sklearn.utils._param_validation import (
+    Interval,
+    InvalidParameterError,
+    StrOptions,
+    validate_parameter_constraints,
+)
 
 from unspur._arrays import to_python
 
@@ -21,7 +26,10 @@ class _Options:
 
     def __post_init__(self) -> None:
         """Check the values, as estimators check their parameters."""
-        validate_parameter_constraints(self._constraints, self._given(), caller_name=type(self).__name__)
+        given = self._given()
+        validate_parameter_constraints(self._constraints, given, caller_name=type(self).__name__)
+        if flags := [name for name, value in given.items() if isinstance(value, bool)]:  # Python counts True as 1
+            raise InvalidParameterError(f"The {flags[0]!r} parameter of {type(self).__name__} must be a number.")
 
     def _given(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}

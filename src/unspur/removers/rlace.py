@@ -181,7 +181,7 @@ class RLACE(ClosedFormRemover):
             self._warn_if_little_is_left(spurious.dim, means.trace.rank)
             if sgd is not None and accuracy > majority + 0.02:
                 warnings.warn(
-                    f"The search ended before the concept was gone: the best linear response is right in "
+                    f"The search ended before the concept was gone ({reason}): the best linear response is right in "
                     f"{100 * accuracy:.1f} % of the rows, a constant in {100 * majority:.1f} %. Use solver='exact'.",
                     NotConvergedWarning,
                     stacklevel=3,
