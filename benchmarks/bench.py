@@ -21,7 +21,7 @@ from concept_erasure import LeaceFitter
 from sklearn.linear_model import LogisticRegression
 
 from unspur import JSE, LEACE, RLACE
-from unspur._threads import one_scipy_thread
+from unspur._resources import one_scipy_thread
 from unspur._typing import FloatArray
 from unspur.datasets import make_toy
 from unspur.rows import Columns, MemoryRows

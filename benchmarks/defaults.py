@@ -22,7 +22,6 @@ from unspur.compare import choose_head
 from unspur.datasets import embed_images, make_photodigits, make_toy
 from unspur.exceptions import NotConvergedWarning, NothingRemovedWarning
 from unspur.metrics import explained_variance, group_accuracy
-from unspur.selection import Rows
 
 VARIANTS = {
     "defaults": {},
@@ -58,10 +57,10 @@ HELD_OUT = {
 def accuracy(transform, train, test, validation=None):
     """Worst group and average over groups of a last layer on transformed rows, in %; its penalty is chosen."""
     train, test, validation = (
-        None if rows is None else Rows(transform(rows[0]), *rows[1:]) for rows in (train, test, validation)
+        None if rows is None else (transform(rows[0]), *rows[1:]) for rows in (train, test, validation)
     )
     layer = choose_head("ERM", train, validation, 0).head
-    result = group_accuracy(test.y, layer.predict(test.Z), test.concept)
+    result = group_accuracy(test[1], layer.predict(test[0]), test[2])
     return 100 * result.worst, 100 * result.group_average
 
 

@@ -16,7 +16,6 @@ from sklearn.decomposition import PCA
 
 from unspur.compare import compare
 from unspur.datasets import embed_images, make_photodigits
-from unspur.selection import Rows
 
 pictures = {
     "train": make_photodigits("train", agreement=0.9, random_state=0),
@@ -25,7 +24,7 @@ pictures = {
 }
 features = {name: embed_images(split.images) for name, split in pictures.items()}
 pca = PCA(100, random_state=0).fit(features["train"])
-rows = {name: Rows(pca.transform(features[name]), split.y, split.concept) for name, split in pictures.items()}
+rows = {name: (pca.transform(features[name]), split.y, split.concept) for name, split in pictures.items()}
 
 # %%
 # Removers, each followed by a plain last layer

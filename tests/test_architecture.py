@@ -12,7 +12,7 @@ import unspur
 SOURCE = Path(unspur.__file__).parent
 #: Rooms from the ground up; a module may import from its own room and from those below.
 ROOMS = [
-    ("_version", "_typing", "exceptions", "_threads", "_arrays", "_text", "_memory", "_deprecation"),
+    ("_version", "_typing", "exceptions", "_resources", "_arrays", "_text", "_deprecation"),
     ("_files", "_extras", "_reading"),
     ("subspace", "rows", "labels", "clusters", "io.artifact"),
     ("solvers",),

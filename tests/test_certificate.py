@@ -140,10 +140,10 @@ def test_rows_that_decided_on_directions_are_recognised(sets):
     validation = {"X_val": test.Z, "y_val": test.y, "concept_val": test.concept}
     jse = JSE(weight_decay=0.1, random_state=0).fit(train.Z, train.y, concept=train.concept, **validation)
     with pytest.warns(
-        UsedRowsWarning, match="2,500 of the 2,500 rows measured were in X_val, which decided on the directions"
+        UsedRowsWarning, match="2,500 of the 2,500 rows measured were validation rows, which decided on the directions"
     ):
         jse.certificate(test.Z, test.y, test.concept)
-    assert "rows of X_val up to rounding" in _used(jse, (test.Z * (1 + 1e-7)).astype(np.float32))
+    assert "validation rows up to rounding" in _used(jse, (test.Z * (1 + 1e-7)).astype(np.float32))
     jse.fit(train.Z, train.y, concept=train.concept)
     assert _used(jse, test.Z) == ""
 

@@ -1,12 +1,13 @@
 """One rule for the penalty of every last layer: held-out rows, groups of equal weight, one grid for all."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
+from tests.labelled_rows import Rows
 from tests.probing import quick_probes
 from unspur import ERM, LEACE, SAL, GroupWeighted
+from unspur._data import labelled
+from unspur.clusters import held_out
 from unspur.compare import choose_head, compare
 from unspur.datasets import make_toy
 from unspur.heads.base import fit_path
@@ -15,10 +16,8 @@ from unspur.report.measuring import measure
 from unspur.selection import (
     PAPER_PENALTIES,
     PENALTIES,
-    Rows,
     choose_layer,
     group_loss,
-    held_out,
     penalties_for,
     select_head,
     temperature_scaled_loss,
@@ -171,17 +170,17 @@ def test_the_factor_on_the_logits_is_the_best_one(classes):
     assert loss == pytest.approx(plain.min(), abs=1e-5)
     assert loss <= plain.min()
     np.testing.assert_allclose(tempered, loss, rtol=1e-9)  # how sure the layer is does not count
-    assert temperature_scaled_loss(head, replace(chosen_on, y=(chosen_on.y + 1) % classes)) < np.log(classes) + 1e-12
+    assert temperature_scaled_loss(head, chosen_on._replace(y=(chosen_on.y + 1) % classes)) < np.log(classes) + 1e-12
 
 
 def test_layers_that_a_factor_makes_equal_are_chosen_by_accuracy_and_loss():
     """Separated rows have no loss at all with a large factor, and a layer that is mostly wrong has its best in zero."""
     apart = rows(n=400)
-    apart = replace(apart, Z=np.column_stack([10.0 * apart.y - 5.0, apart.Z[:, :2] * 0.1]))
+    apart = apart._replace(Z=np.column_stack([10.0 * apart.y - 5.0, apart.Z[:, :2] * 0.1]))
     found = choose_layer(ERM(), GRID, apart)
     assert [loss for _, loss in found.table] == pytest.approx([0.0] * len(PENALTIES), abs=1e-9)
     assert found.penalty == min(PENALTIES)  # the surest
-    wrong = replace(apart, y=1 - apart.y)
+    wrong = apart._replace(y=1 - apart.y)
     found = choose_layer(ERM(), GRID, apart, wrong)
     assert [loss for _, loss in found.table] == pytest.approx([np.log(2)] * len(PENALTIES))
     assert found.penalty == max(PENALTIES)  # the least sure
@@ -256,8 +255,9 @@ def test_groups_are_combinations_of_all_concepts():
     rng = np.random.default_rng(0)
     y, concepts = rng.integers(3, size=500), rng.integers(2, size=(500, 2))
     both = Rows(rng.standard_normal((500, 4)), y, concepts)
-    assert both.group.max() == 3 * 2 * 2 - 1
-    np.testing.assert_array_equal(both.group, 4 * y + 2 * concepts[:, 0] + concepts[:, 1])
+    group = labelled(both).group
+    assert group.max() == 3 * 2 * 2 - 1
+    np.testing.assert_array_equal(group, 4 * y + 2 * concepts[:, 0] + concepts[:, 1])
     lines = compare(both, both, None, ["none", "LEACE"], ["ERM", "GroupWeighted"])
     assert not [line.problem for line in lines if line.problem]
     assert lines[0].accuracy.rows.shape == (3, 2, 2)

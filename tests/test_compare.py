@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from tests.labelled_rows import Rows
 from unspur import ERM, JSE, LEACE, GroupWeighted
+from unspur._data import labelled
 from unspur.cli import main
-from unspur.compare import REMOVERS, _cleaned, compare
+from unspur.compare import REMOVERS, compare
 from unspur.datasets import make_toy
 from unspur.metrics import group_accuracy
-from unspur.selection import GRIDS, PENALTIES, Rows, choose_layer, group_loss, select_first_pair, select_head
+from unspur.selection import GRIDS, PENALTIES, choose_layer, group_loss, select_first_pair, select_head
 
 
 def rows(seed, n=1200, rho=0.8, names=False):
@@ -103,15 +105,16 @@ def test_the_first_pair_is_chosen_at_the_strongest_correlation_from_the_table():
 def test_the_loss_counts_every_group_the_same():
     train, test = rows(0, rho=0.9), rows(1, rho=0.9)
     head = GroupWeighted().fit(train.Z, train.y, concept=train.concept)
-    probabilities = head.predict_proba(test.Z)[np.arange(len(test)), test.y]
+    probabilities = head.predict_proba(test.Z)[np.arange(len(test.y)), test.y]
     by_hand = [-np.log(probabilities[(test.y == y) & (test.concept == c)]).mean() for y in (0, 1) for c in (0, 1)]
     assert group_loss(head, test) == pytest.approx(np.mean(by_hand))
     assert group_loss(head, test) != pytest.approx(-np.log(probabilities).mean(), rel=1e-3)
 
 
 def test_splits_keep_the_share_of_every_group():
-    some = rows(0, rho=0.9)
-    rest, held = some.split(0.25, seed=0)
+    some = labelled(rows(0, rho=0.9))
+    aside = some.held_out(0.25, np.random.default_rng(0))
+    rest, held = some.select(~aside), some.select(aside)
     assert len(rest) + len(held) == len(some)
     np.testing.assert_allclose(np.bincount(held.group), 0.25 * np.bincount(some.group), atol=1)
 
@@ -140,7 +143,8 @@ def test_command_line(tmp_path):
 def test_every_remover_balances_the_same_classes():
     train, test = rows(0, rho=0.9), rows(1, rho=0.0)
     by_hand = LEACE(balance="group").fit(train.Z, train.y, concept=train.concept)
-    head = choose_layer(ERM(random_state=0), {"weight_decay": PENALTIES}, _cleaned(by_hand, train)).head
+    left = train._replace(Z=by_hand.transform(train.Z))
+    head = choose_layer(ERM(random_state=0), {"weight_decay": PENALTIES}, left).head
     expected = group_accuracy(test.y, head.predict(by_hand.transform(test.Z)), test.concept).worst
     balanced, plain = (compare(train, test, None, ["LEACE"], ["ERM"], balance=b)[0] for b in ("group", "none"))
     assert balanced.accuracy.worst == pytest.approx(expected)

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from unspur import AffineMap, Subspace, surgery
 from unspur._extras import EXTRAS, require
 from unspur.cli import main
-from unspur.datasets.photodigits import make_photodigits
+from unspur.datasets import make_photodigits
 from unspur.embed.examples import open_image
 from unspur.embed.huggingface import HubText, HubVision
 from unspur.embed.registry import Lite0, minilm

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from tests.entangled import entangled_rows
+from tests.labelled_rows import Rows
 from unspur import JSE
 from unspur.datasets import make_toy
-from unspur.selection import Rows, select_orthogonality
+from unspur.selection import select_orthogonality
 
 
 def toy(n, seed):
@@ -23,7 +24,8 @@ def entangled(n, seed):
 def test_each_wins_where_it_is_right(make, expected, given):
     jse = JSE(cv=0.2, random_state=0)
     chosen, losses = select_orthogonality(jse, make(3000, 0), make(1500, 1) if given else None)
-    assert chosen.orthogonality == expected == min(losses, key=losses.get)
+    assert chosen.metric == float(expected == "scores")
+    assert expected == min(losses, key=losses.get)
     assert abs(losses["weights"] - losses["scores"]) > 0.005
     assert not hasattr(jse, "removal_")
     assert chosen.transform(make(10, 2).Z).shape == make(10, 2).Z.shape
@@ -32,5 +34,5 @@ def test_each_wins_where_it_is_right(make, expected, given):
 def test_without_validation_rows_the_winner_is_fitted_on_all_rows():
     rows = entangled(2500, 0)
     chosen, _ = select_orthogonality(JSE(cv=0.2, random_state=0), rows)
-    again = JSE(cv=0.2, random_state=0, orthogonality=chosen.orthogonality).fit(rows.Z, rows.y, concept=rows.concept)
+    again = JSE(cv=0.2, random_state=0, metric=chosen.metric).fit(rows.Z, rows.y, concept=rows.concept)
     np.testing.assert_array_equal(chosen.transform(rows.Z), again.transform(rows.Z))

@@ -21,7 +21,7 @@ from unspur.exceptions import (
     TaskLostWarning,
     UnspurError,
 )
-from unspur.heads.jtt import NoErrorsWarning
+from unspur.heads.reweighted import NoErrorsWarning
 
 #: Warnings that are part of an answer.
 SPOKEN = (

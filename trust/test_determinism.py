@@ -13,7 +13,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from trust.repeats import FITS, REMOVERS, all_fits, digits, fit, rows, said
-from unspur.rows import memory
+from unspur.rows import source as memory
 
 PART = "determinism"
 ROOT = Path(__file__).parent.parent

@@ -12,7 +12,6 @@ from trust.worlds import Groups, World
 from unspur import JSE
 from unspur.compare import choose_head
 from unspur.exceptions import GroupSizeError, LabelError
-from unspur.selection import Rows
 
 PART = "no harm"
 #: Rows whose task is measured: as many of every group.
@@ -36,7 +35,7 @@ def accuracy(world, seed, fit, drawn):
     """Accuracy of a last layer on balanced rows, in percent, trained on the rows as they are and as they became."""
     judges = world.draw(np.random.default_rng([seed, 1]), JUDGES)
     layers = {
-        rows: choose_head("ERM", Rows(rows(drawn.Z), drawn.y, drawn.concept), None, seed).head
+        rows: choose_head("ERM", (rows(drawn.Z), drawn.y, drawn.concept), None, seed).head
         for rows in (np.asarray, fit.transform)
     }
     before, after = (100 * np.mean(layer.predict(rows(judges.Z)) == judges.y) for rows, layer in layers.items())

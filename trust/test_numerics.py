@@ -29,7 +29,7 @@ CLOSED = {
 JOINT = {
     "JSE": lambda: JSE(random_state=0),
     "JSE, held out": lambda: JSE(cv=0.5, random_state=0),
-    "JSE, scores": lambda: JSE(orthogonality="scores", random_state=0),
+    "JSE, scores": lambda: JSE(metric=1.0, random_state=0),
     "JSE, plain": lambda: JSE(
         variant=PaperVariant(scalars="training", tests="plain"), balance="none", delta="auto", random_state=0
     ),

@@ -15,7 +15,7 @@ from trust.worlds import Groups, Signal, World
 PART = "size"
 SIZES = (200, 500, 2000, 20_000)
 #: What the error for a small group says.
-GROUP, REMEDY = "Too few held-out rows: group (main=", "Pass "
+GROUP, REMEDY = "Too few held-out rows: group (y=", "Pass "
 #: What is in the rows, and the groups that go with it: even ones, and 95 rows to 5.
 NULLS: dict[str, tuple[Signal, tuple[Groups, Groups]]] = {
     "concept without information": ("task", ("balanced", "rare")),

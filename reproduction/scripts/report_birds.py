@@ -17,17 +17,18 @@ import numpy as np
 from tqdm import tqdm
 
 from unspur import JSE
+from unspur._typing import Array
 from unspur.embed.registry import load_encoder
 from unspur.embed.store import read_manifest
 from unspur.exceptions import UnspurError
 from unspur.report.measuring import STEPS
 from unspur.report.page.rendering import build
-from unspur.report.row_content import Part
-from unspur.selection import Rows
+from unspur.report.views import Part
 from unspur_paper.datasets.waterbirds import Composites
 from unspur_paper.experiments.draws import draw
 from unspur_paper.experiments.registry import DATASETS
 from unspur_paper.experiments.stores import EMBEDDINGS, found_folder
+from unspur_paper.rows import Rows
 
 #: What the codes of the store mean.
 BIRDS, BACKGROUNDS = ("landbird", "waterbird"), ("land", "water")
@@ -59,7 +60,7 @@ def page(data: dict, birds: Composites, seed: int, embeddings: Path, output: Pat
     encoder = load_encoder(data["encoder"])  # first: it may not be installed
     rows = draw(data, seed, embeddings)
     train, test = _named(rows.train), _named(rows.test)
-    jse = JSE(random_state=seed, verbose=sys.stderr.isatty()).fit(train.Z, train.y, concept=train.concept)
+    jse = JSE(random_state=seed, verbose=sys.stderr.isatty()).fit(train[0], train[1], concept=train[2])
     with tqdm(total=STEPS + len(compared), desc="report", disable=None) as bar:
 
         def report(name: str) -> None:
@@ -86,8 +87,8 @@ def page(data: dict, birds: Composites, seed: int, embeddings: Path, output: Pat
     print(f"Report: {path} ({path.stat().st_size / 1e6:.1f} MB; open it in a browser)")
 
 
-def _named(rows: Rows) -> Rows:
-    return Rows(rows.Z, np.array(BIRDS)[rows.y], np.array(BACKGROUNDS)[rows.concept])
+def _named(rows: Rows) -> tuple[Array, Array, Array]:
+    return (rows.Z, np.array(BIRDS)[rows.y], np.array(BACKGROUNDS)[rows.concept])
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ from numpy.testing import assert_allclose
 from scipy.optimize import approx_fprime
 from tests.optional import torch
 
-from unspur.selection import Rows
 from unspur_paper.experiments.metrics import METRICS
 from unspur_paper.experiments.presets import complete_head, complete_remover
 from unspur_paper.experiments.published import published_values
@@ -20,6 +19,7 @@ from unspur_paper.released.joint import released_jse
 from unspur_paper.released.rlace import released_rlace
 from unspur_paper.released.schedule import Schedule, logistic_objective, pair_objective
 from unspur_paper.released.toy import released_splits
+from unspur_paper.rows import Rows
 
 TOY = {
     "name": "toy",

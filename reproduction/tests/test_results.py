@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from unspur.datasets.toy import bayes_accuracy
+from unspur.datasets import bayes_accuracy
 from unspur_paper.cli import main
 from unspur_paper.experiments.records import unpack
 from unspur_paper.experiments.reproduce import find_experiments, reproduce

@@ -2,18 +2,20 @@
 
 ::
 
-    X, y, concept, sample_weight, clusters  ──read_data──▶  LabelledData
+    X, y, concept, sample_weight, clusters  ──read_data──▶  LabelledData  ◀──labelled──  (X, y, concept)
                                                                │ .with_labels(y, concept): with other labels
                                                                ▼
                                           the same rows with one binary concept and one binary main label
 
-Conventions: labels are codes (n,) with the values behind them (`ClassLabel`). A *group* is a combination of main class
-and concept classes, numbered main class by main class. A *cluster* is a set of rows that are not independent of each
-other. A row that does not count (its concept is missing, or the user gave it no weight) has weight zero and stays.
+Conventions: labels are codes (n,) with the values behind them and a name (`ClassLabel`), and a label that is decoded
+may be passed wherever a column of values may. A *group* is a combination of main class and concept classes, numbered
+main class by main class. A *cluster* is a set of rows that are not independent of each other. In an estimator, a row
+that does not count (its concept is missing, or the user gave it no weight) has weight zero and stays.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -22,12 +24,22 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from unspur._arrays import is_tensor, rows_at
-from unspur._typing import Array, FloatArray, IntArray
+from unspur._arrays import is_tensor, on_numpy, rows_at
+from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur._validation import checked_weights, checked_z, require_finite
-from unspur.clusters import cluster_codes, copies, folds_by_cluster, has_continuous_columns
-from unspur.exceptions import InputError, LabelError
-from unspur.labels import ClassLabel, class_label, columns_in_order, joint_label, label_columns, require_values
+from unspur.clusters import cluster_codes, copies, has_continuous_columns, held_out
+from unspur.exceptions import InputError, LabelError, Parameter
+from unspur.labels import (
+    ClassLabel,
+    as_label,
+    columns_in_order,
+    is_frame,
+    joint_label,
+    label_columns,
+    main_column,
+    require_no_gaps,
+    require_values,
+)
 from unspur.rows import Columns, RowSource, StoredRows, Weighting, backend_of, persisted, rows_of, to_host
 from unspur.solvers.statistics import Moments
 from unspur.solvers.whitening import Geometry
@@ -43,7 +55,7 @@ class LabelledData:
     y : main label; None where there is none.
     concepts : one label for each concept, by its name; empty where none is needed.
     weight : shape (n,); zero for rows that do not count.
-    clusters : cluster of each row, shape (n,); None where rows are independent.
+    clusters : label of each row's cluster, shape (n,), in estimators a code; None where rows are independent.
     copies : whether the clusters are copies of rows that were found, not clusters that were given.
     suffix : what the user's arguments end in, "_val" for a validation set.
     """
@@ -52,7 +64,7 @@ class LabelledData:
     y: ClassLabel | None
     concepts: tuple[ClassLabel, ...]
     weight: FloatArray
-    clusters: IntArray | None = None
+    clusters: Array | None = None
     copies: bool = False
     suffix: str = ""
     _geometries: dict[bool, Geometry] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -88,25 +100,68 @@ class LabelledData:
         """Groups, with those that have no rows."""
         return self.shape[0] * self.shape[1]
 
+    @property
+    def concept_names(self) -> tuple[str, ...]:
+        """What the concepts are called."""
+        return tuple(label.name for label in self.concepts)
+
+    @property
+    def known(self) -> BoolArray:
+        """Rows whose every concept is known, shape (n,)."""
+        return self.concept.present
+
     @cached_property
     def group(self) -> IntArray:
-        """Group of each row, shape (n,)."""
+        """Group of each row, shape (n,); -1 where a concept is not known."""
+        return np.where(self.known, self.cell, -1)
+
+    @cached_property
+    def cell(self) -> IntArray:
+        """Group of each row that counts, shape (n,); any group for the others."""
         return np.asarray(self.shape[1] * self.main.codes + self.concept.codes)
 
     @property
     def counts(self) -> IntArray:
         """Rows that count in each group, shape (G,)."""
-        return np.bincount(self.group[self.weight > 0], minlength=self.n_groups)
+        return np.bincount(self.cell[self.weight > 0], minlength=self.n_groups)
+
+    def group_name(self, number: int) -> str:
+        """What a group is called: its classes."""
+        main, concept = divmod(number, self.shape[1])
+        classes = self.concept.classes[concept]
+        return ", ".join(map(str, (self.main.classes[main], *(classes if len(self.concepts) > 1 else (classes,)))))
+
+    def select(self, rows: Array) -> Self:
+        """Some of the rows, by mask or index."""
+        return replace(
+            self,
+            X=self.X[rows],
+            y=None if self.y is None else self.y.select(rows),
+            concepts=tuple(label.select(rows) for label in self.concepts),
+            weight=self.weight[rows],
+            clusters=None if self.clusters is None else self.clusters[rows],
+        )
+
+    def with_known_concept(self) -> Self:
+        """Those rows that are in a group."""
+        return self if self.known.all() else self.select(self.known)
+
+    def arguments(self, suffix: str = "", *, clusters: bool = True) -> dict[str, Any]:
+        """The rows as arguments of `fit`: X, y, concept and, if there are any, clusters; "_val" for held-out rows."""
+        given = {"X": self.X, "y": self.y, "concept": {label.name: label for label in self.concepts}}
+        if clusters and self.clusters is not None:
+            given["clusters"] = self.clusters
+        return {f"{name}{suffix}": value for name, value in given.items()}
 
     @property
     def totals(self) -> FloatArray:
         """Weight of each group, shape (G,)."""
-        return np.asarray(np.bincount(self.group, weights=self.weight, minlength=self.n_groups), dtype=np.float64)
+        return np.asarray(np.bincount(self.cell, weights=self.weight, minlength=self.n_groups), dtype=np.float64)
 
     @property
     def effective(self) -> FloatArray:
         """Effective size (Σw)² / Σw² of each group, shape (G,): the number of rows when they weigh the same."""
-        squares = np.bincount(self.group, weights=self.weight**2, minlength=self.n_groups)
+        squares = np.bincount(self.cell, weights=self.weight**2, minlength=self.n_groups)
         return np.asarray(self.totals**2 / np.where(squares > 0, squares, 1.0))
 
     def weighting(self, *, balanced: bool) -> Weighting:
@@ -132,7 +187,7 @@ class LabelledData:
         rows: Any = live if copied else slice(None)
         targets = np.stack([self.concept.codes[rows], self.main.codes[rows]]).astype(np.float64)
         z = rows_at(self.X, rows) if copied else self.X
-        return rows_of(z, Columns(targets, self.group[rows], self.weight[rows], 0))
+        return rows_of(z, Columns(targets, self.cell[rows], self.weight[rows], 0))
 
     def reweighted(self, weight: FloatArray) -> Self:
         """The same rows with other weights."""
@@ -152,33 +207,30 @@ class LabelledData:
             raise LabelError(f"No row has both a concept{self.suffix} and a positive weight.")
         return data
 
+    def held_out(self, share: float, rng: np.random.Generator) -> BoolArray:
+        """A mask of a share of each group, shape (n,), in whole clusters where there are any; see `held_out`."""
+        return held_out(np.where(self.weight > 0, self.group, -1), share, rng, self.clusters)
+
     def split(self, share: float, rng: np.random.Generator) -> tuple[Self, Self]:
         """The rows, and `share` of every group held out; groups of two rows and more are in both.
 
         Of rows in clusters, about that share of every group, in whole clusters.
         """
-        if self.clusters is not None:
-            return self._split_clusters(self.clusters, share, rng)
-        held_out = []
-        for g in range(self.n_groups):
-            members = rng.permutation(np.flatnonzero((self.group == g) & (self.weight > 0)))
-            held_out.append(members[: min(max(round(share * len(members)), 1), len(members) - 1)])
-        there = np.concatenate(held_out)
-        if not len(there):
-            raise InputError("No group has two rows, so none can be held out. Pass a validation set (X_val, y_val, …).")
-        return self.only(np.setdiff1d(np.arange(len(self)), there)), self.only(there)
-
-    def _split_clusters(self, clusters: IntArray, share: float, rng: np.random.Generator) -> tuple[Self, Self]:
-        live = np.flatnonzero(self.weight > 0)
-        code = np.unique(clusters[live], return_inverse=True)[1].reshape(-1)
-        fold = folds_by_cluster(code, self.group[live], np.array([share, 1.0 - share]), rng)
-        kept, there = live[fold == 1], live[fold == 0]
-        if not len(kept) or not len(there):
+        aside, live = self.held_out(share, rng), self.weight > 0
+        kept, there = np.flatnonzero(live & ~aside), np.flatnonzero(live & aside)
+        if len(kept) and len(there):
+            return self.only(kept), self.only(there)
+        if self.clusters is None:
             raise InputError(
-                f"The rows lie in {code.max() + 1} clusters, which are held out as a whole; none is left on one of the "
-                "two sides. Pass rows of more clusters, or a validation set (X_val, y_val, …)."
+                "No group has two rows, so none can be held out. Pass a validation set with {X_val}.",
+                X_val=Parameter("X_val"),
             )
-        return self.only(kept), self.only(there)
+        raise InputError(
+            "The rows lie in {clusters} clusters, which are held out as a whole; none is left on one of the two "
+            "sides. Pass rows of more clusters, or a validation set with {X_val}.",
+            clusters=len(np.unique(self.clusters[live])),
+            X_val=Parameter("X_val"),
+        )
 
     def subsample_groups(self, rng: np.random.Generator) -> IntArray:
         """Rows, as many of every group that has any as the smallest has, drawn without replacement and sorted."""
@@ -186,7 +238,7 @@ class LabelledData:
         size = counts[counts > 0].min()
         live = self.weight > 0
         drawn = [
-            rng.choice(np.flatnonzero(live & (self.group == g)), size, replace=False) for g in np.flatnonzero(counts)
+            rng.choice(np.flatnonzero(live & (self.cell == g)), size, replace=False) for g in np.flatnonzero(counts)
         ]
         return np.sort(np.concatenate(drawn))
 
@@ -196,8 +248,11 @@ class LabelledData:
         if seen.min() == 0:
             name = self.main.classes[int(np.argmin(seen))]
             raise LabelError(
-                f"Class {name!r} of y has no row {why}, so it cannot be told from the others. Pass such rows, or "
-                "leave the class out."
+                "Class {value!r} of {label} has no row {why}, so it cannot be told from the others. Pass such rows, or "
+                "leave the class out.",
+                label=self.main.name,
+                value=name,
+                why=why,
             )
 
     def with_duplicate_clusters(self, hashes: Any) -> Self:
@@ -234,7 +289,9 @@ def read_data(
     but for that of a validation set.
     """
     suffix = "" if like is None else "_val"
-    require_values(y, f"y{suffix}")
+    main_name, y = main_column(y, "y" if like is None or like.y is None else like.y.name)
+    called = main_name if like is None else validation_name(main_name, "y")
+    require_values(y, called)
     require_values(concept, f"concept{suffix}")
     y, concept, sample_weight, clusters = to_host(y, concept, sample_weight, clusters)
     X = persisted(checked_z(estimator, X, reset=like is None))
@@ -243,13 +300,13 @@ def read_data(
         raise LabelError(f"{type(estimator).__name__} requires y to be passed, but the target y is None.")
     main = None
     if y is not None:
-        main = class_label(y, f"y{suffix}", n_rows, classes=None if like is None else like.main.classes)
-        if not main.present.all():
-            raise LabelError(f"y{suffix} is missing in {np.sum(~main.present)} rows; only concept may have gaps.")
-        main = replace(main, name="y")
+        main = as_label(y, called, n_rows, classes=None if like is None else like.main.classes)
     concepts: tuple[ClassLabel, ...] = ()
     if needs_concept or (like is not None and concept is not None):
         concepts = _concepts(concept, n_rows, missing, like)
+    if main is not None:
+        require_no_gaps(main, [label.name for label in concepts])
+        main = replace(main, name=main_name)
     weight = checked_weights(sample_weight, f"sample_weight{suffix}", n_rows)
     together = None if clusters is None else cluster_codes(clusters, f"clusters{suffix}", n_rows)
     require_finite(estimator, X, "Z" if like is None else "X_val")
@@ -260,17 +317,22 @@ def _concepts(values: Any, n_rows: int, missing: Any, like: LabelledData | None)
     """A label for each concept; those of a validation set by the names, classes and order of the training rows."""
     if like is None:
         columns = label_columns(values, n_rows, "concept")
-        return tuple(class_label(column, name, n_rows, missing=missing) for name, column in columns.items())
+        return tuple(as_label(column, name, n_rows, missing=missing) for name, column in columns.items())
     others = label_columns(values, n_rows, "concept_val")
     if not like.concepts:
-        return tuple(class_label(column, name, n_rows, missing=missing) for name, column in others.items())
+        return tuple(as_label(column, name, n_rows, missing=missing) for name, column in others.items())
     known = {label.name: label for label in like.concepts}
     ordered = columns_in_order(others, tuple(known), "concept_val", "concept")
     found = []
     for (name, label), column in zip(known.items(), ordered, strict=True):
-        called = "concept_val" if len(known) == 1 else f"{name} of the validation rows"
-        found.append(replace(class_label(column, called, n_rows, missing=missing, classes=label.classes), name=name))
+        called = validation_name(name, "concept")
+        found.append(replace(as_label(column, called, n_rows, missing=missing, classes=label.classes), name=name))
     return tuple(found)
+
+
+def validation_name(name: str, unnamed: str) -> str:
+    """What a label of a validation set is called: as the argument, if it has no name of its own."""
+    return f"{unnamed}_val" if name == unnamed else f"{name} of the validation rows"
 
 
 def first_rows(X: Array, number: int = 2000) -> Array:
@@ -280,3 +342,86 @@ def first_rows(X: Array, number: int = 2000) -> Array:
             return next(iter(blocks))[1][:number]
     first = X[:number]
     return to_host(first.float() if is_tensor(first) else first)[0]
+
+
+def labelled(
+    rows: Any,
+    what: str = "training",
+    names: tuple[str, str | Sequence[str]] = ("y", "concept"),
+    *,
+    missing: Any = None,
+    like: LabelledData | None = None,
+    least: int = 2,
+) -> LabelledData:
+    """Rows in memory: a tuple (X, y, concept), with clusters a fourth, or `LabelledData`, which has its own names.
+
+    `names` are those of the main label and of the concept; several concepts bring their own, in a mapping or a
+    DataFrame, or are given as many. `like` has the classes to expect; without it, there are `least` of each label.
+    """
+    if isinstance(rows, LabelledData):
+        X, y, clusters = rows.X, rows.y, rows.clusters
+        main, columns = rows.main.name, {label.name: label for label in rows.concepts}
+    else:
+        X, y, concept, clusters = _tuple(rows, what)
+        main, columns = names[0], named_concepts(concept, names[1])
+    X = as_matrix(X, what)
+    if like is not None and set(columns) != set(like.concept_names):
+        raise InputError(
+            f"Concepts of the {what} rows are called {', '.join(columns)}, those of the training rows "
+            f"{', '.join(like.concept_names)}; they must be the same."
+        )
+    known = {} if like is None else {label.name: label.classes for label in like.concepts}
+    label = as_label(y, main, len(X), classes=None if like is None else like.main.classes, least=least)
+    if not label.present.all():
+        raise LabelError(
+            f"{main} is missing in {np.sum(~label.present)} {what} rows; a last layer needs it in all. Drop those rows."
+        )
+    concepts = tuple(
+        as_label(columns[name], name, len(X), missing=missing, classes=known.get(name), least=least)
+        for name in known or columns
+    )
+    if like is not None and X.shape[1] != like.X.shape[1]:
+        raise InputError(f"The {what} rows have {X.shape[1]} features, the training rows {like.X.shape[1]}.")
+    return LabelledData(X, label, concepts, np.ones(len(X)), clusters)
+
+
+def as_matrix(rows: Any, what: str) -> Array:
+    """Rows as a NumPy array of shape (n, d), in the type they came in; what is not in memory is refused."""
+    if hasattr(rows, "compute") or hasattr(rows, "blocks"):
+        raise InputError(f"The {what} rows are a {type(rows).__name__}; a report needs some thousand rows in memory.")
+    z = np.asarray(on_numpy(rows))
+    if z.dtype == object:  # a DataFrame of mixed columns
+        try:
+            z = z.astype(np.float64)
+        except (TypeError, ValueError):
+            raise InputError(f"The {what} rows are not numbers; pass features alone, without labels.") from None
+    if z.ndim != 2 or z.dtype.kind not in "biuf" or not len(z):
+        raise InputError(f"The {what} rows must be numbers of shape (n, d); got {z.dtype} of shape {z.shape}.")
+    if not np.isfinite(z).all():
+        raise InputError(f"The {what} rows hold NaN or infinity. Drop those rows or fill the values in.")
+    return z
+
+
+def named_concepts(concept: Any, name: str | Sequence[str]) -> dict[str, Array]:
+    """Concepts by name, from one column, a mapping, a DataFrame or an array of shape (n, m)."""
+    if isinstance(concept, Mapping) or is_frame(concept):
+        keys = concept if isinstance(concept, Mapping) else concept.columns
+        return {str(key): concept[key] for key in keys}
+    values = on_numpy(concept)
+    if getattr(values, "ndim", 1) == 2 and values.shape[1] > 1:
+        m = values.shape[1]
+        names = [f"{name} {i + 1}" for i in range(m)] if isinstance(name, str) else list(map(str, name))
+        if len(set(names)) != m:
+            raise InputError(f"There are {m} concepts and {len(names)} names ({', '.join(names)}); each needs its own.")
+        return dict(zip(names, np.asarray(values).T, strict=True))
+    one = [name] if isinstance(name, str) else list(name)
+    if len(one) != 1:
+        raise InputError(f"There is one concept and {len(one)} names ({', '.join(map(str, one))}). Pass one name.")
+    return {str(one[0]): concept}
+
+
+def _tuple(rows: Any, what: str) -> tuple[Any, Any, Any, Any]:
+    if not isinstance(rows, tuple | list) or len(rows) not in (3, 4):
+        kind = f"a {type(rows).__name__}" + (f" of {len(rows)}" if isinstance(rows, tuple | list) else "")
+        raise InputError(f"The {what} rows are three things, (Z, y, concept); got {kind}.")
+    return rows[0], rows[1], rows[2], rows[3] if len(rows) == 4 else None

@@ -211,8 +211,8 @@ def _set_aside(path: Path, judged: str) -> bool:
     return ours
 
 
-def disk_error(error: OSError, path: str | PathLike[str], advice: str) -> DiskError:
-    """An error of the operating system while `path` was written, with its reason in words."""
+def disk_error(error: OSError, path: str | PathLike[str] | None, advice: str) -> DiskError:
+    """An error of the operating system while `path`, or the output (None), was written, with its reason in words."""
     reasons = {
         errno.ENOSPC: "the disk is full",
         errno.EDQUOT: "the disk quota is used up",
@@ -221,4 +221,5 @@ def disk_error(error: OSError, path: str | PathLike[str], advice: str) -> DiskEr
         errno.EXDEV: "it lies on another file system",
     }
     reason = reasons.get(error.errno or 0, error.strerror or str(error))
-    return DiskError(f"{str(path)!r} cannot be written: {reason}. {advice}")
+    what = "The output" if path is None else repr(str(path))
+    return DiskError(f"{what} cannot be written: {reason}. {advice}")

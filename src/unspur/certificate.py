@@ -13,9 +13,9 @@ from unspur._reading import NUMBER, require_kinds
 from unspur._text import filled, lines_of, padded
 from unspur._typing import Array, FloatArray, IntArray
 from unspur.exceptions import InputError
+from unspur.labels import ClassLabel, joint_label
 from unspur.metrics import leakage
-from unspur.metrics.leakage import Leakage, class_leakage
-from unspur.metrics.numeric import NumericLeakage, held_by_few
+from unspur.metrics.leakage import Leakage, NumericLeakage, class_leakage, held_by_few
 from unspur.metrics.probes import scale_notes
 from unspur.subspace import AffineMap
 
@@ -175,17 +175,18 @@ def certify(
     removal: AffineMap,
     removed: int,
     z: Array,
-    y: Array | None,
-    concepts: Mapping[str, Array],
+    y: ClassLabel | None,
+    concepts: Mapping[str, ClassLabel],
     numbers: Mapping[str, FloatArray],
     notes: tuple[str, ...],
     random_state: Any,
     clusters: IntArray | None = None,
+    main: str = "y",
 ) -> Certificate:
     """Measure a removal on rows `z` (n, d); `concepts` are class labels and `numbers` their columns (k, n) by name.
 
     A name without class labels is a concept that is a number. `clusters`, (n,), says which rows are not independent of
-    each other.
+    each other, and `main` what the task is called.
     """
     scales = scale_notes(z)
     z = np.asarray(z, dtype=np.float64)  # the map is judged, not what float32 leaves of what it takes out
@@ -193,7 +194,7 @@ def certify(
         raise InputError("All rows are the same: nothing can be measured on them. Pass rows that differ.")
     clean = removal(z)
 
-    def before_and_after(name: str, labels: Array, weight: FloatArray | None = None) -> tuple[Leakage, Leakage]:
+    def before_and_after(name: str, labels: ClassLabel, weight: FloatArray | None = None) -> tuple[Leakage, Leakage]:
         before, after = (
             class_leakage(rows, labels, name, sample_weight=weight, random_state=random_state, clusters=clusters)
             for rows in (z, clean)
@@ -206,7 +207,7 @@ def certify(
         )
         return replace(before, notes=()), replace(after, notes=())
 
-    wanted: dict[str, tuple[str, Array, FloatArray | None]] = {}
+    wanted: dict[str, tuple[str, ClassLabel, FloatArray | None]] = {}
     for name, labels in concepts.items():
         wanted[name] = (name, labels, None)
         if y is not None:
@@ -215,8 +216,8 @@ def certify(
                 notes = (*notes, f"{name}, task held fixed: not measured, since some combinations have no rows")
             else:
                 wanted[f"{name}, task held fixed"] = (name, labels, weight)
-    if y is not None and concepts and (weight := _independent(_joint(list(concepts.values())), y)) is not None:
-        wanted[TASK_ALONE] = ("y", y, weight)
+    if y is not None and concepts and (weight := _independent(joint_label(list(concepts.values())), y)) is not None:
+        wanted[TASK_ALONE] = (main, y, weight)
     probe: dict[str, tuple[Leakage, Leakage]] = {}
     for name, arguments in wanted.items():
         try:
@@ -241,7 +242,7 @@ def certify(
     task, task_alone = None, probe.pop(TASK_ALONE, None)
     if y is not None:
         try:
-            task = before_and_after("y", y)
+            task = before_and_after(main, y)
         except InputError as error:
             notes = (*notes, f"task: not measured. {error}")
     if measured and clusters is not None:
@@ -295,8 +296,8 @@ def _task_gone(task: tuple[Leakage, Leakage] | None, alone: tuple[Leakage, Leaka
 
 
 def _broken_assumptions(
-    concepts: Mapping[str, Array],
-    y: Array | None,
+    concepts: Mapping[str, ClassLabel],
+    y: ClassLabel | None,
     probe: Mapping[str, tuple[Leakage, Leakage]],
     task_alone: tuple[Leakage, Leakage] | None,
 ) -> list[str]:
@@ -308,8 +309,8 @@ def _broken_assumptions(
     for name, labels in concepts.items():
         if y is not None and (apart := _telling_apart(labels, y)) is not None:
             notes.append(
-                f"{name} and the task are nearly the same label: {apart:,} of {len(y):,} rows tell them apart, and all "
-                "that is said about keeping one and removing the other rests on those"
+                f"{name} and the task are nearly the same label: {apart:,} of {len(y.codes):,} rows tell them apart, "
+                "and all that is said about keeping one and removing the other rests on those"
             )
         held_fixed = probe.get(f"{name}, task held fixed")
         if held_fixed is not None:
@@ -330,32 +331,28 @@ def _broken_assumptions(
     return notes
 
 
-def _telling_apart(labels: Array, y: Array) -> int | None:
+def _telling_apart(label: ClassLabel, y: ClassLabel) -> int | None:
     """Rows that tell two labels of two classes apart, if they are few: those outside the best one-to-one matching.
 
     Independent labels are told apart by about twice as many rows as the rarest class has, or more.
     """
-    codes = [np.unique(values, return_inverse=True)[1].reshape(-1) for values in (labels, y)]
+    codes = _codes(label), _codes(y)
     counts = [np.bincount(code) for code in codes]
     if any(len(count) != 2 for count in counts):
         return None
     same = int(np.sum(codes[0] == codes[1]))
-    apart = min(same, len(y) - same)
+    apart = min(same, len(codes[0]) - same)
     return apart if apart < FEW * 2 * min(count.min() for count in counts) else None
 
 
-def _joint(labels: list[Array]) -> Array:
-    """One label whose classes are the combinations of several."""
-    codes = np.zeros(len(labels[0]), dtype=np.intp)
-    for values in labels:
-        classes, code = np.unique(values, return_inverse=True)
-        codes = codes * len(classes) + code.reshape(-1)
-    return codes
+def _codes(label: ClassLabel) -> IntArray:
+    """Codes of those classes that occur, shape (n,)."""
+    return np.unique(label.codes, return_inverse=True)[1].reshape(-1)
 
 
-def _independent(labels: Array, y: Array) -> FloatArray | None:
+def _independent(label: ClassLabel, y: ClassLabel) -> FloatArray | None:
     """Row weights under which label and task are independent: every combination counts the same; None if one lacks."""
-    codes = [np.unique(values, return_inverse=True)[1].reshape(-1) for values in (labels, y)]
+    codes = _codes(label), _codes(y)
     group = codes[0] * (codes[1].max() + 1) + codes[1]
     counts = np.bincount(group, minlength=(codes[0].max() + 1) * (codes[1].max() + 1))
     return None if counts.min() == 0 else np.asarray(1.0 / counts[group])

@@ -14,6 +14,7 @@ import numpy as np
 from unspur._arrays import on_numpy
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError
+from unspur.labels import is_gap
 
 
 def cluster_codes(values: Any, name: str, n_rows: int) -> IntArray:
@@ -57,6 +58,39 @@ def folds_by_cluster(code: IntArray, group: IntArray, shares: FloatArray, rng: n
         of_cluster[cluster] = best = int(np.argmin(growth))
         filled[best] += one
     return of_cluster[code]
+
+
+def held_out(group: IntArray, share: float, rng: np.random.Generator, clusters: Array | None = None) -> BoolArray:
+    """A mask of a share of each group, shape (n,): one row at least, but not the only one; none of group -1.
+
+    With labels of `clusters`, (n,), whole clusters are held out, also rows of theirs that are in no group: at least one
+    of each group that lies in two or more, unless a group would have none left to train on.
+    """
+    if clusters is not None:
+        code = cluster_codes(clusters, "clusters", len(group))
+        numbered = np.where(group < 0, group.max(initial=-1) + 1, group)
+        aside = np.asarray(folds_by_cluster(code, numbered, np.array([share, 1.0 - share]), rng) == 0)
+        return _one_cluster_of_each(aside, code, group)
+    held = np.zeros(len(group), dtype=bool)
+    for g in range(int(group.max(initial=-1)) + 1):
+        members = rng.permutation(np.flatnonzero(group == g))
+        held[members[: min(max(1, round(share * len(members))), len(members) - 1)]] = True
+    return held
+
+
+def _one_cluster_of_each(aside: BoolArray, code: IntArray, group: IntArray) -> BoolArray:
+    """The mask with a cluster more, the smallest that will do, for each group that has none in it."""
+    size, groups = np.bincount(code), np.unique(group[group >= 0])
+    for g in groups:
+        if aside[group == g].any():
+            continue
+        own = np.unique(code[group == g])
+        for cluster in own[np.argsort(size[own], kind="stable")]:
+            more = aside | (code == cluster)
+            if len(np.unique(group[~more & (group >= 0)])) == len(np.unique(group[~aside & (group >= 0)])):
+                aside = more
+                break
+    return aside
 
 
 def given_splits(
@@ -193,19 +227,10 @@ def _codes_of_objects(array: Array, name: str) -> IntArray:
         codes = np.fromiter((known.setdefault(value, len(known)) for value in array), dtype=np.intp, count=len(array))
     except TypeError as error:
         raise InputError(f"{name} must be labels that can be compared ({error}). Use numbers or texts.") from None
-    gaps = sum(1 for value in array if _is_gap(value))
+    gaps = sum(1 for value in array if is_gap(value))
     if gaps:
         raise _missing(name, gaps)
     return codes
-
-
-def _is_gap(value: Any) -> bool:
-    if value is None:
-        return True
-    try:
-        return bool(value != value)
-    except (TypeError, ValueError):
-        return True
 
 
 def _missing(name: str, gaps: int) -> InputError:

@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 
 from unspur import JSE, removers
-from unspur._typing import Array
+from unspur._data import LabelledData
+from unspur._typing import Array, BoolArray
 from unspur.certificate import row_hashes
 from unspur.clusters import has_continuous_columns
 from unspur.exceptions import InputError, UnspurError
 from unspur.heads import HEADS
-from unspur.metrics import GroupAccuracy, group_accuracy
-from unspur.selection import GRIDS, PAPER_PENALTIES, PENALTIES, Rows, Selection, choose_layer, penalties_for
+from unspur.metrics import GroupAccuracy
+from unspur.selection import GRIDS, PAPER_PENALTIES, PENALTIES, Selection, as_data, choose_layer, penalties_for
 
 #: Rows that tell whether equal ones are copies.
 FIRST = 2000
@@ -27,7 +28,7 @@ FIRST = 2000
 REMOVERS: dict[str, Callable[..., Any] | None] = {
     "none": None,
     "JSE": JSE,
-    "JSE-s": partial(JSE, orthogonality="scores"),
+    "JSE-s": partial(JSE, metric=1.0),
     **{name: kind for name, kind in removers.REMOVERS.items() if kind is not JSE},
 }
 
@@ -71,9 +72,9 @@ class Comparison:
 
 
 def compare(
-    train: Rows,
-    test: Rows,
-    validation: Rows | None,
+    train: Any,
+    test: Any,
+    validation: Any,
     removers: Sequence[str],
     heads: Sequence[str],
     seed: int = 0,
@@ -86,12 +87,15 @@ def compare(
     Heads choose their parameters by `selection.choose_layer`: on validation rows; without any, on a fifth of each group
     of the training rows. Rows whose concept is missing train heads that do not ask for it. A method that cannot be
     fitted is a line with its reason, not an end of the comparison.
+
+    Training, test and validation rows (or None) are tuples (Z, y, concept), with clusters a fourth. Several concepts
+    are a mapping from their names to labels, or an array (n, m).
     """
     require_known(removers, REMOVERS)
     require_known(heads, HEADS)
-    penalties = penalties_for(train.Z)
-    known = train.with_known_concept(), None if validation is None else validation.with_known_concept()
-    shared = tuple(shared_rows(train.Z, test.Z, None if validation is None else validation.Z).values())
+    train, test, validation = as_data(train), as_data(test, "test"), as_data(validation, "validation")
+    penalties = penalties_for(train.X)
+    shared = tuple(shared_rows(train.X, test.X, None if validation is None else validation.X).values())
     results = []
     for remover_name in removers:
         report(remover_name)
@@ -101,7 +105,7 @@ def compare(
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # what they say is in the table: directions removed, and accuracy
                 if remover is not None:
-                    fit_remover(remover, known[0], known[1])
+                    fit_remover(remover, train, validation)
                 clean = [rows if rows is None else _cleaned(remover, rows) for rows in (train, validation, test)]
             problem = ""
         except UnspurError as error:
@@ -122,7 +126,7 @@ def _with_head(line: Comparison, clean: Sequence[Any], seed: int, penalties: Seq
     start, (train, validation, test) = time.perf_counter(), clean
     try:
         chosen = choose_head(line.head, train, validation, seed, penalties)
-        accuracy = group_accuracy(test.y, chosen.head.predict(test.Z), test.concept, empty="nan")
+        accuracy = accuracy_of(chosen.head.predict(test.X) == test.main.values, test)
     except UnspurError as error:
         return replace(line, removed=0, problem=str(error), seconds=line.seconds + time.perf_counter() - start)
     return replace(
@@ -136,10 +140,29 @@ def _with_head(line: Comparison, clean: Sequence[Any], seed: int, penalties: Seq
     )
 
 
+def accuracy_of(right: BoolArray, test: LabelledData) -> GroupAccuracy:
+    """By group; groups without rows are left out. Rows whose group is not known count in the average over rows."""
+    known = test.known
+    if not known.any():
+        raise InputError(
+            f"No test row has a known {' and '.join(test.concept_names)}; group by group nothing can be said."
+        )
+    return GroupAccuracy.of(
+        right[known],
+        test.main.codes[known],
+        np.column_stack([label.codes[known] for label in test.concepts]),
+        classes=test.main.classes,
+        concept_classes=tuple(label.classes for label in test.concepts),
+        names=("main" if test.main.name == "y" else test.main.name, *test.concept_names),
+        empty="nan",
+        ungrouped=right[~known],
+    )
+
+
 def choose_head(
     name: str,
-    train: Rows,
-    validation: Rows | None,
+    train: Any,
+    validation: Any,
     seed: int,
     penalties: Sequence[float] = PENALTIES,
     *,
@@ -189,14 +212,14 @@ def make_remover(name: str, balance: str, seed: int) -> Any:
     return remover.set_params(random_state=seed) if "random_state" in remover.get_params() else remover
 
 
-def fit_remover(remover: Any, train: Rows, validation: Rows | None) -> None:
-    """Fit a remover; validation rows go to those that judge directions on them."""
+def fit_remover(remover: Any, train: Any, validation: Any) -> None:
+    """Fit a remover on rows with a known concept; validation rows go to those that judge directions on them."""
     judges_directions = "X_val" in inspect.signature(remover.fit).parameters
-    more = train.cluster_kwargs() if judges_directions else {}
+    arguments = as_data(train).with_known_concept().arguments(clusters=judges_directions)
     if validation is not None and judges_directions:
-        more |= {**validation.held_out(), **validation.cluster_kwargs("_val")}
-    remover.fit(train.Z, train.y, concept=train.concept, **more)
+        arguments |= as_data(validation, "validation").with_known_concept().arguments("_val")
+    remover.fit(**arguments)
 
 
-def _cleaned(remover: Any, rows: Rows) -> Rows:
-    return rows if remover is None else replace(rows, Z=remover.transform(rows.Z))
+def _cleaned(remover: Any, rows: LabelledData) -> LabelledData:
+    return rows if remover is None else replace(rows, X=remover.transform(rows.X))

@@ -49,7 +49,7 @@ import numpy as np
 from scipy.special import stdtr, stdtrit
 
 from unspur._typing import FloatArray
-from unspur.exceptions import GroupSizeError
+from unspur.exceptions import GroupSizeError, Message, Parameter
 from unspur.rows import CONCEPT, MAIN, RowSource, Weighting, held_out
 from unspur.solvers.held_out_losses import (
     SERIES,
@@ -343,7 +343,7 @@ def _t_test(found: Average, null: float, *, lower: bool) -> TTest:
     return TTest(found.mean, found.error, t, float(stdtr(found.degrees, t if lower else -t)), found.degrees)
 
 
-def require_testable(counts: CellCounts, *, by_group: bool, smallest: int, how: str, about: str = "") -> None:
+def require_testable(counts: CellCounts, *, by_group: bool, smallest: int, how: Message | str, about: str = "") -> None:
     """Raise GroupSizeError unless every group has enough held-out rows.
 
     `how` says what the user can do, and `about` which concept or class it is about, where there are several.
@@ -354,18 +354,27 @@ def require_testable(counts: CellCounts, *, by_group: bool, smallest: int, how: 
         small = [(y, c) for y in (0, 1) for c in (0, 1) if held_out[y, c] < smallest]
         names = ", ".join(f"({counts.names[2 * y + c]}) has {_rows(held_out[y, c])}" for y, c in small)
         raise GroupSizeError(
-            f"{about}Too few held-out rows: group {names}; the tests need at least {smallest} in each"
-            + (" to keep their level" if smallest == SMALLEST_GROUP else "")
-            + f". {how}"
-            + _all_the_same(int(held_out.min()))
+            "{about}Too few held-out rows: group {groups}; the tests need at least {smallest} in each{level}. {how}"
+            "{anyway}",
+            about=about,
+            groups=names,
+            smallest=smallest,
+            level=" to keep their level" if smallest == SMALLEST_GROUP else "",
+            how=how,
+            anyway=_all_the_same(int(held_out.min())),
         )
     if not by_group and counts.effective_held_out_in_all < 2.0:
         raise GroupSizeError(
-            f"{about}Too few held-out rows: {_rows(counts.effective_held_out_in_all)}; the tests need at least 2. {how}"
+            "{about}Too few held-out rows: {rows}; the tests need at least 2. {how}",
+            about=about,
+            rows=_rows(counts.effective_held_out_in_all),
+            how=how,
         )
     for axis, name in ((0, "concept"), (1, "main label")):
         if held_out.sum(axis=axis).min() == 0:
-            raise GroupSizeError(f"{about}All held-out rows have the same {name}. {how}")
+            raise GroupSizeError(
+                "{about}All held-out rows have the same {label}. {how}", about=about, label=name, how=how
+            )
 
 
 def require_clusters(
@@ -373,7 +382,7 @@ def require_clusters(
     names: tuple[str, ...],
     *,
     smallest: int,
-    how: str,
+    how: Message | str,
     copies: bool = False,
     about: str = "",
 ) -> None:
@@ -388,9 +397,14 @@ def require_clusters(
     else:
         told = "group " + ", ".join(f"({names[g]}) lies in {_clusters(found[g])}" for g in small) + f" {what}"
     raise GroupSizeError(
-        f"{about and about + ': '}Too few independent held-out rows: {told}, and rows of one cluster count together; "
-        f"the tests need at least {least}{' in each' if len(found) > 1 else ''}. {how}"
-        + _all_the_same(int(found.min()))
+        "{about}Too few independent held-out rows: {groups}, and rows of one cluster count together; the tests need at "
+        "least {smallest}{each}. {how}{anyway}",
+        about=about and f"{about}: ",
+        groups=told,
+        smallest=least,
+        each=" in each" if len(found) > 1 else "",
+        how=how,
+        anyway=_all_the_same(int(found.min())),
     )
 
 
@@ -399,9 +413,12 @@ def _clusters(number: float) -> str:
     return f"{number:.0f}" if number == round(number) else f"{number:.1f} (effective, of different sizes)"
 
 
-def _all_the_same(smallest: int) -> str:
+def _all_the_same(smallest: int) -> Message:
     """How to test groups that are smaller than they should be, if they can be tested."""
-    return f" With smallest_group={smallest} they are tested anyway, but below their level." if smallest >= 2 else ""
+    if smallest < 2:
+        return Message("")
+    fields = {"smallest_group": Parameter("smallest_group", smallest)}
+    return Message(" With {smallest_group} they are tested anyway, but below their level.", fields)
 
 
 def _rows(number: float) -> str:

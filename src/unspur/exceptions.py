@@ -31,15 +31,78 @@
     MissingCodeWarning (UserWarning)                     the code for "not known" is of another type than the labels
     ClusterWarning (UserWarning)                         rows are copies of each other, or lie in few clusters
 
-Every message says what was seen, what is needed and what to do.
+Every message says what was seen, what is needed and what to do. The facts in it are the `fields` of the error, such as
+``error.fields["label"]``. A field may be a `Parameter`: ``str(error)`` names it as in Python, ``cv=5``, and the command
+line, through `format`, as an option, ``--cv 5``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
 from sklearn.exceptions import ConvergenceWarning
 
 
-class UnspurError(Exception):
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter that a message speaks of, with the value to pass, if there is one to name."""
+
+    name: str
+    value: Any = None
+
+    def __str__(self) -> str:
+        return f"{self.name}={'' if self.value is None else repr(self.value)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A sentence with fields in braces; one without fields is taken as it is."""
+
+    template: str
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+    def format(self, parameter: Callable[[Parameter], str] = str) -> str:
+        """The sentence, with parameters called as `parameter` has it."""
+        if not self.fields:
+            return self.template
+        return self.template.format_map({name: _formatted(value, parameter) for name, value in self.fields.items()})
+
+    def __str__(self) -> str:
+        return self.format()
+
+
+def _formatted(value: Any, parameter: Callable[[Parameter], str]) -> Any:
+    if isinstance(value, Message):
+        return value.format(parameter)
+    return parameter(value) if isinstance(value, Parameter) else value
+
+
+class WithFields(Exception):  # noqa: N818 — a warning may be one as well
+    """An error or a warning with fields.
+
+    Parameters
+    ----------
+    message : the text, or a template that names the fields in braces.
+    **fields : facts: numbers, names, parameters to pass, and parts of the message that speak of such.
+    """
+
+    def __init__(self, message: str = "", **fields: Any):
+        self.message = Message(message, fields)
+        super().__init__(str(self.message))
+
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        """What the message is about."""
+        return self.message.fields
+
+    def format(self, parameter: Callable[[Parameter], str]) -> str:
+        """The message, with parameters called as `parameter` has it."""
+        return self.message.format(parameter)
+
+
+class UnspurError(WithFields):
     """Base of all errors raised on purpose by this package."""
 
 
@@ -139,5 +202,5 @@ class MissingCodeWarning(UserWarning):
     """The value that stands for "not known" never occurs, and its text does: it counts as a class."""
 
 
-class ClusterWarning(UserWarning):
+class ClusterWarning(WithFields, UserWarning):
     """Rows are not independent: some are copies of others, or a group lies in few clusters; the message says more."""

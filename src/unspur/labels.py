@@ -48,9 +48,63 @@ class ClassLabel:
         """The label of some rows, by mask or index."""
         return replace(self, codes=self.codes[rows], present=self.present[rows])
 
+    @property
+    def values(self) -> Array:
+        """The class of each row, shape (n,); None where it is missing."""
+        found = np.array(self.classes)[self.codes]
+        if not self.present.all():
+            found = found.astype(object)
+            found[~self.present] = None
+        return found
+
+    @property
+    def occurring_classes(self) -> tuple[Any, ...]:
+        """Those classes that some row has."""
+        seen = np.bincount(self.codes[self.present], minlength=len(self.classes))
+        return tuple(value for value, count in zip(self.classes, seen, strict=True) if count)
+
+    def occurring(self, least: int = 2) -> Self:
+        """Coded by those classes that some row has, which are so many at least."""
+        if (classes := self.occurring_classes) == self.classes:
+            return self
+        _require_several(np.array(classes, dtype=object), self.name, self.codes, least)
+        return self.among(classes)
+
+    def among(self, classes: tuple[Any, ...]) -> Self:
+        """Coded by these classes, among which must be all that occur."""
+        if classes == self.classes:
+            return self
+        place = np.array([classes.index(value) if value in classes else -1 for value in self.classes])
+        codes = np.where(self.present, place[self.codes], 0)
+        if codes.min(initial=0) < 0:
+            _refuse_strange(self.classes[self.codes[np.argmin(codes)]], self.name, classes)
+        return replace(self, codes=codes, classes=classes)
+
+
+def as_label(
+    values: Array | ClassLabel,
+    name: str,
+    n_rows: int,
+    *,
+    missing: Any = None,
+    classes: tuple[Any, ...] | None = None,
+    least: int = 2,
+) -> ClassLabel:
+    """A label that is decoded already, under this name; or `class_label` of the values."""
+    if not isinstance(values, ClassLabel):
+        return class_label(values, name, n_rows, missing=missing, classes=classes, least=least)
+    label = replace(values, name=name)
+    return label.occurring(least) if classes is None else label.among(classes)
+
 
 def class_label(
-    values: Array, name: str, n_rows: int, *, missing: Any = None, classes: tuple[Any, ...] | None = None
+    values: Array,
+    name: str,
+    n_rows: int,
+    *,
+    missing: Any = None,
+    classes: tuple[Any, ...] | None = None,
+    least: int = 2,
 ) -> ClassLabel:
     """Code a label of two or more values, in their order.
 
@@ -58,6 +112,7 @@ def class_label(
     ----------
     missing : besides NaN and None, the value that stands for "not known".
     classes : the values to expect, when they are known from other rows.
+    least : how many classes there must be, when they are not.
 
     NaN, None and `missing` are marked as not present and coded 0.
     """
@@ -71,13 +126,15 @@ def class_label(
     except TypeError:
         kinds = sorted({type(value).__name__ for value in known.tolist()})
         raise LabelError(
-            f"Unknown label type: {name} mixes values that cannot be ordered ({', '.join(kinds)}). Use one kind."
+            "Unknown label type: {label} mixes values that cannot be ordered ({kinds}). Use one kind.",
+            label=name,
+            kinds=", ".join(kinds),
         ) from None
     if classes is None:
-        _require_several(seen, name, array)
+        _require_several(seen, name, array, least)
         classes = tuple(value.item() if hasattr(value, "item") else value for value in seen)
     elif strange := [value for value in seen.tolist() if value not in classes]:
-        raise LabelError(f"{name} has the value {strange[0]!r}, which the training rows do not have ({list(classes)}).")
+        _refuse_strange(strange[0], name, classes)
     codes = np.zeros(n_rows, dtype=np.intp)
     where = None if len(known) == n_rows else np.flatnonzero(present)
     for code, value in enumerate(classes[1:], start=1):
@@ -119,7 +176,7 @@ def label_columns(values: Array, n_rows: int, name: str) -> dict[str, Array]:
     One column keeps the plain name.
     """
     if values is None:
-        raise LabelError(f"{name} is missing: it is what is to be removed.")
+        raise LabelError("{label} is missing: it is what is to be removed.", label=name)
     require_values(values, name)
     if isinstance(values, Mapping):
         columns = dict(zip(concept_names(values), map(on_numpy, values.values()), strict=True))
@@ -137,7 +194,12 @@ def label_columns(values: Array, n_rows: int, name: str) -> dict[str, Array]:
     array = values if hasattr(values, "ndim") else np.asarray(values, dtype=object if _mixed(values) else None)
     if getattr(array, "ndim", 1) == 2 and array.shape[1] > 1:
         if array.shape[0] != n_rows:
-            raise LabelError(f"{name} has {array.shape[0]} rows for {n_rows} rows of Z. Each row needs one.")
+            raise LabelError(
+                "{label} has {given} rows for {rows} rows of Z. Each row needs one.",
+                label=name,
+                given=array.shape[0],
+                rows=n_rows,
+            )
         return dict(zip(numbered(name, array.shape[1]), array.T, strict=True))
     return {name: values}
 
@@ -169,6 +231,32 @@ def series_name(values: Any) -> str:
     return name if hasattr(values, "to_numpy") and isinstance(name, str) else ""
 
 
+def main_column(y: Any, name: str = "y") -> tuple[str, Any]:
+    """Name and values of the main label: a mapping from one name to them, or a decoded label, brings its own."""
+    if not isinstance(y, Mapping):
+        return (y.name, y) if isinstance(y, ClassLabel) else (name, y)
+    if len(y) != 1:
+        raise LabelError(
+            "{label} has {columns} columns ({names}); the main label is one. Pass the one that is to be kept.",
+            label=name,
+            columns=len(y),
+            names=", ".join(map(str, y)),
+        )
+    ((called, values),) = y.items()
+    return str(called), values
+
+
+def require_no_gaps(label: ClassLabel, concepts: Sequence[str]) -> None:
+    """Raise LabelError where the main label is missing in some rows."""
+    if not label.present.all():
+        raise LabelError(
+            "{label} is missing in {rows} rows; only {concepts} may have gaps.",
+            label=label.name,
+            rows=int(np.sum(~label.present)),
+            concepts=" and ".join(concepts) or "concept",
+        )
+
+
 def numbered(name: str, columns: int) -> tuple[str, ...]:
     """What columns without names are called: by their number where there are several."""
     return (name,) if columns == 1 else tuple(f"{name}[{j}]" for j in range(columns))
@@ -176,11 +264,6 @@ def numbered(name: str, columns: int) -> tuple[str, ...]:
 
 def _mixed(values: Any) -> bool:
     return isinstance(values, list | tuple) and any(isinstance(v, str) or v is None for v in values)
-
-
-def is_missing(values: Array) -> BoolArray:
-    """Which values are None or NaN, shape (n,)."""
-    return _missing(_as_array(values), None)
 
 
 def concept_names(columns: Iterable[Any]) -> list[str]:
@@ -202,17 +285,30 @@ def _different(known: Array, *, sort: bool) -> Array:
     return np.unique(known) if sort else np.array(sorted(set(known.tolist())), dtype=known.dtype)
 
 
-def _require_several(seen: Array, name: str, array: Array) -> None:
+def _refuse_strange(value: Any, name: str, classes: tuple[Any, ...]) -> None:
+    raise LabelError(
+        "{label} has the value {value!r}, which the training rows do not have ({classes}).",
+        label=name,
+        value=value,
+        classes=list(classes),
+    )
+
+
+def _require_several(seen: Array, name: str, array: Array, least: int) -> None:
     if len(seen) == 0:
-        raise LabelError(f"{name} is missing in all {len(array)} rows.")
-    if len(seen) == 1:
+        raise LabelError("{label} is missing in all {rows} rows.", label=name, rows=len(array))
+    if len(seen) < least:
         raise LabelError(
-            f"{name} has one class only ({seen[0]!s}); two are needed to find a direction that tells them apart."
+            "{label} has one class only ({value}); two are needed to find a direction that tells them apart.",
+            label=name,
+            value=seen[0],
         )
     if array.dtype.kind == "f" and len(seen) > 10 and np.any(seen != np.round(seen)):
         raise LabelError(
-            f"Unknown label type: {name} has {len(seen)} different values that are not whole numbers and looks "
-            "continuous. Cut it into classes first."
+            "Unknown label type: {label} has {values} different values that are not whole numbers and looks "
+            "continuous. Cut it into classes first.",
+            label=name,
+            values=len(seen),
         )
 
 
@@ -220,16 +316,22 @@ def require_values(values: Any, name: str) -> None:
     """Raise LabelError where a label is a name or a single value instead of one value for each row."""
     if isinstance(values, str | bytes):
         raise LabelError(
-            f"{name} is the text {brief(values, 40)!r}, and not a value for each row. Pass the column itself, such as "
-            f"{name}=frame[{brief(values, 40)!r}], and leave it out of X."
+            "{label} is the text {value!r}, and not a value for each row. Pass the column itself, such as "
+            "{label}=frame[{value!r}], and leave it out of X.",
+            label=name,
+            value=brief(values, 40),
         )
     if isinstance(values, bool | int | float | np.generic):
-        raise LabelError(f"{name} is the single value {values}; each row needs one. Pass an array of shape (n,).")
+        raise LabelError(
+            "{label} is the single value {value}; each row needs one. Pass an array of shape (n,).",
+            label=name,
+            value=values,
+        )
 
 
 def _column(values: Array, name: str, n_rows: int) -> Array:
     if values is None:
-        raise LabelError(f"{name} is missing: it is needed to tell the concept from the task.")
+        raise LabelError("{label} is missing: it is needed to tell the concept from the task.", label=name)
     require_values(values, name)
     array = _as_array(values)
     if array.dtype.kind == "S":
@@ -239,14 +341,22 @@ def _column(values: Array, name: str, n_rows: int) -> Array:
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1:
-        raise LabelError(f"{name} must be one column; got an array of shape {array.shape}.")
+        raise LabelError("{label} must be one column; got an array of shape {shape}.", label=name, shape=array.shape)
     if len(array) != n_rows:
         named = len(array) < n_rows and all(isinstance(value, str) for value in array[:20].tolist())
         how = " If these are names of columns, pass the columns: frame[[...]]." if named else ""
-        raise LabelError(f"{name} has {len(array)} labels for {n_rows} rows of Z. Each row needs one.{how}")
+        raise LabelError(
+            "{label} has {given} labels for {rows} rows of Z. Each row needs one.{how}",
+            label=name,
+            given=len(array),
+            rows=n_rows,
+            how=how,
+        )
     if array.dtype.kind not in "biufUO":
         raise LabelError(
-            f"Unknown label type: {name} has type {array.dtype}; labels are integers, booleans, strings or two floats."
+            "Unknown label type: {label} has type {type}; labels are integers, booleans, strings or two floats.",
+            label=name,
+            type=array.dtype,
         )
     return array
 
@@ -267,7 +377,7 @@ def _missing(array: Array, code: Any) -> BoolArray:
     if array.dtype.kind == "f":
         gaps = np.isnan(array)
     elif array.dtype.kind == "O":
-        gaps = np.fromiter((_is_gap(value) for value in array), dtype=bool, count=len(array))
+        gaps = np.fromiter((is_gap(value) for value in array), dtype=bool, count=len(array))
     else:
         gaps = np.zeros(len(array), dtype=bool)
     if code is not None:
@@ -275,10 +385,11 @@ def _missing(array: Array, code: Any) -> BoolArray:
     return np.asarray(gaps, dtype=bool)
 
 
-def _is_gap(value: Any) -> bool:
+def is_gap(value: Any) -> bool:
+    """Whether a value is None, NaN, or says of itself that it is missing."""
     if value is None:
         return True
     try:
         return bool(value != value)
-    except TypeError:  # pandas.NA compares to neither true nor false
+    except (TypeError, ValueError):  # pandas.NA compares to neither true nor false
         return True

@@ -20,11 +20,11 @@ from scipy.special import logsumexp, softmax
 from sklearn.base import clone
 
 from unspur import ERM, JSE
+from unspur._data import LabelledData, labelled
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
-from unspur.clusters import cluster_codes, folds_by_cluster
 from unspur.exceptions import InputError, LabelError, NotConvergedWarning, NothingRemovedWarning, TaskLostWarning
 from unspur.heads.base import fit_path
-from unspur.labels import is_missing
+from unspur.labels import ClassLabel
 from unspur.rows import CONCEPT, MAIN
 
 #: The paper's penalties, in units of the mean variance of rows, with its 0 replaced by a value that separable classes
@@ -57,100 +57,6 @@ GRIDS: dict[str, dict[str, Sequence[Any]]] = {
     "GroupDRO": {"weight_decay": (1.0, 0.1, 0.01, 1e-3), "adjustment": (0.0, 1.0, 2.0, 3.0, 4.0, 5.0)},
     "JTT": {"weight_decay": (1.0, 0.1, 0.01, 1e-3), "upweight": (2.0, 5.0, 10.0, 25.0)},
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Embeddings with their two labels. A concept may be missing (None, NaN).
-
-    Several concepts are a mapping from their names to labels, or an array (n, m). `clusters` are labels of the rows
-    that belong together, if some do. `called` (n,) is what the group of each row is called, where labels are codes.
-    """
-
-    Z: Array
-    y: Array
-    concept: Any
-    clusters: Array | None = None
-    called: Array | None = None
-
-    def __len__(self) -> int:
-        return len(self.y)
-
-    def select(self, rows: Array) -> Rows:
-        """Some of the rows, by mask or index."""
-        if isinstance(self.concept, Mapping):
-            concept: Any = {name: labels[rows] for name, labels in self.concept.items()}
-        else:
-            concept = self.concept[rows]
-        more = [None if column is None else column[rows] for column in (self.clusters, self.called)]
-        return Rows(self.Z[rows], self.y[rows], concept, *more)
-
-    @property
-    def group(self) -> IntArray:
-        """Number of the combination of main label and concepts of each row; -1 where a concept is missing."""
-        if isinstance(self.concept, Mapping):
-            concepts = [np.asarray(labels) for labels in self.concept.values()]
-        else:
-            given = np.asarray(self.concept)
-            concepts = list((given[:, None] if given.ndim == 1 else given).T)
-        columns = [np.asarray(self.y), *concepts]
-        known = ~np.any([is_missing(column) for column in columns], axis=0)
-        codes = [np.unique(column[known], return_inverse=True)[1] for column in columns]
-        group = np.full(len(self), -1)
-        if known.any():
-            group[known] = np.unique(np.stack(codes), axis=1, return_inverse=True)[1].reshape(-1)
-        return group
-
-    def with_known_concept(self) -> Rows:
-        """Those rows that are in a group."""
-        known = self.group >= 0
-        return self if known.all() else self.select(known)
-
-    def held_out(self) -> dict[str, Any]:
-        """These rows as those to judge on: the arguments of `fit` that say so."""
-        return {"X_val": self.Z, "y_val": self.y, "concept_val": self.concept}
-
-    def cluster_kwargs(self, suffix: str = "") -> dict[str, Array]:
-        """Which rows belong together, as an argument of `fit`: `clusters`, or `clusters_val`."""
-        return {} if self.clusters is None else {f"clusters{suffix}": self.clusters}
-
-    def split(self, share: float, seed: int) -> tuple[Rows, Rows]:
-        """The rows without, and with only, a share of each group; clusters stay together (see `held_out`)."""
-        held = held_out(self.group, share, np.random.default_rng(seed), self.clusters)
-        return self.select(~held), self.select(held)
-
-
-def held_out(group: IntArray, share: float, rng: np.random.Generator, clusters: Array | None = None) -> BoolArray:
-    """A mask of a share of each group, shape (n,): one row at least, but not the only one; none of group -1.
-
-    With labels of `clusters`, (n,), whole clusters are held out, also rows of theirs that are in no group: at least one
-    of each group that lies in two or more, unless a group would have none left to train on.
-    """
-    if clusters is not None:
-        code = cluster_codes(clusters, "clusters", len(group))
-        numbered = np.where(group < 0, group.max(initial=-1) + 1, group)
-        aside = np.asarray(folds_by_cluster(code, numbered, np.array([share, 1.0 - share]), rng) == 0)
-        return _one_cluster_of_each(aside, code, group)
-    held = np.zeros(len(group), dtype=bool)
-    for g in range(int(group.max(initial=-1)) + 1):
-        members = rng.permutation(np.flatnonzero(group == g))
-        held[members[: min(max(1, round(share * len(members))), len(members) - 1)]] = True
-    return held
-
-
-def _one_cluster_of_each(aside: BoolArray, code: IntArray, group: IntArray) -> BoolArray:
-    """The mask with a cluster more, the smallest that will do, for each group that has none in it."""
-    size, groups = np.bincount(code), np.unique(group[group >= 0])
-    for g in groups:
-        if aside[group == g].any():
-            continue
-        own = np.unique(code[group == g])
-        for cluster in own[np.argsort(size[own], kind="stable")]:
-            more = aside | (code == cluster)
-            if len(np.unique(group[~more & (group >= 0)])) == len(np.unique(group[~aside & (group >= 0)])):
-                aside = more
-                break
-    return aside
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +110,8 @@ class Selection:
 def choose_layer(
     head: Any,
     grid: Mapping[str, Sequence[Any]],
-    train: Rows,
-    validation: Rows | None = None,
+    train: Any,
+    validation: Any = None,
     *,
     seed: int = 0,
     every: bool = False,
@@ -220,13 +126,16 @@ def choose_layer(
 
     Parameters
     ----------
+    train, validation : tuples (Z, y, concept), with clusters a fourth.
+        A concept may be missing in some rows (None, NaN). Several are a mapping from their names to labels, or an array
+        (n, m). Clusters are labels of the rows that belong together.
     every : also fit the heads that did not win on all training rows (`Selection.fitted`).
     """
-    if validation is not None and np.any(validation.group >= 0):
+    train, validation = as_data(train), as_data(validation, "validation")
+    if validation is not None and validation.known.any():
         return select_head(head, grid, train, validation, rank=_ranking_key)
-    group = train.group
-    aside = held_out(group, CHOOSING, np.random.default_rng(seed), train.clusters)
-    notes = _notes_on_missing_groups(train, group, aside)
+    aside = train.held_out(CHOOSING, np.random.default_rng(seed))
+    notes = _notes_on_missing_groups(train, aside)
     if not aside.any():
         few = "No group has two rows" if train.clusters is None else "No group has clusters to hold out"
         note = f"{few}, so no penalty could be chosen; it is {head.weight_decay:g}, the default."
@@ -237,6 +146,13 @@ def choose_layer(
         return replace(found, head=again[found.penalty], fitted=again, notes=notes)
     best = _fitted(clone(head).set_params(**found.parameters), train)
     return replace(found, head=best, fitted={}, notes=notes)
+
+
+def as_data(rows: Any, what: str = "training") -> Any:
+    """Rows that were passed as a tuple, decoded; None, and what is decoded already, as they are."""
+    if rows is None or isinstance(rows, LabelledData):
+        return rows
+    return labelled(rows, what, least=2 if what == "training" else 1)  # others are only judged on
 
 
 def penalties_for(Z: Array) -> tuple[float, ...]:
@@ -269,21 +185,23 @@ def column_variances(Z: Array) -> FloatArray:
 def select_head(
     head: Any,
     grid: Mapping[str, Sequence[Any]],
-    train: Rows,
-    validation: Rows,
+    train: Any,
+    validation: Any,
     *,
-    held_out: Rows | None = None,
-    rank: Callable[[Any, Rows], tuple[float, ...]] | None = None,
+    held_out: Any = None,
+    rank: Callable[[Any, LabelledData], tuple[float, ...]] | None = None,
 ) -> Selection:
     """Fit a head with every combination of `grid` and keep the one with the least loss on the validation rows.
 
     Parameters
     ----------
+    train, validation : tuples (Z, y, concept), as in `choose_layer`.
     held_out : rows that go to the fit itself, for heads that train on such.
     rank : what the least of is kept, its first number being the loss of the table; by default the paper's,
         `group_loss`.
     """
-    more = {} if held_out is None else held_out.held_out()
+    train, validation = as_data(train), as_data(validation, "validation")
+    more = {} if held_out is None else as_data(held_out, "held-out").arguments("_val", clusters=False)
     fitted: dict[float, Any] = {}
     if set(grid) == {"weight_decay"} and not more:
         fitted = _path(head, grid["weight_decay"], train)
@@ -301,43 +219,34 @@ def select_head(
     return Selection(best[1], best[2], tuple(tried), fitted)
 
 
-def _fitted(head: Any, rows: Rows, **more: Any) -> Any:
+def _fitted(head: Any, rows: LabelledData, **more: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)  # a value that cannot be solved loses on its own
-        return head.fit(rows.Z, rows.y, concept=rows.concept, **rows.cluster_kwargs(), **more)
+        return head.fit(**rows.arguments(), **more)
 
 
-def _path(head: Any, penalties: Sequence[float], rows: Rows) -> dict[float, Any]:
+def _path(head: Any, penalties: Sequence[float], rows: LabelledData) -> dict[float, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)
-        fitted = fit_path(head, penalties, rows.Z, rows.y, concept=rows.concept, clusters=rows.clusters)
+        fitted = fit_path(head, penalties, **rows.arguments())
     return dict(zip(penalties, fitted, strict=True))
 
 
-def _notes_on_missing_groups(train: Rows, group: IntArray, aside: BoolArray) -> tuple[str, ...]:
+def _notes_on_missing_groups(train: LabelledData, aside: BoolArray) -> tuple[str, ...]:
     """Sentences about groups of the training rows that have no rows among those set aside."""
+    group = train.group
     unheard = np.setdiff1d(group[group >= 0], group[aside])
     rows, notes = np.bincount(group[group >= 0], minlength=1), []
     if single := int(np.sum(rows[unheard] == 1)):
         have = "1 group has" if single == 1 else f"{single} groups have"
         notes.append(f"{have} one training row only; it trains, and has no say in the choice of penalties.")
-    if torn := [_called(train, group, g) for g in unheard if rows[g] > 1]:
+    if torn := [f"{train.group_name(g)} ({rows[g]} rows)" for g in unheard.tolist() if rows[g] > 1]:
         named = "; ".join(torn[:4]) + (f"; and {len(torn) - 4} more" if len(torn) > 4 else "")
         notes.append(
             f"{len(torn)} group{' has' if len(torn) == 1 else 's have'} no say in the choice of penalties, since the "
             f"rows lie in too few clusters to hold one of them out: {named}. Pass validation rows that have them."
         )
     return tuple(notes)
-
-
-def _called(rows: Rows, group: IntArray, number: int) -> str:
-    """What a group is called, by the labels of its first row; and how many rows it has."""
-    first = int(np.flatnonzero(group == number)[0])
-    one = rows.select(np.array([first]))
-    concepts = one.concept.values() if isinstance(one.concept, Mapping) else np.asarray(one.concept).T
-    name = ", ".join(str(np.ravel(value)[0]) for value in (one.y, *np.reshape(list(concepts), (-1, 1))))
-    name = name if one.called is None else str(one.called[0])
-    return f"{name} ({int(np.sum(group == number))} rows)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,7 +259,7 @@ class FirstPairSelection:
 
 
 def select_first_pair(
-    jse: JSE, grid: Mapping[str, Sequence[Any]], sets: Mapping[float, tuple[Rows, Rows]]
+    jse: JSE, grid: Mapping[str, Sequence[Any]], sets: Mapping[float, tuple[Any, Any]]
 ) -> FirstPairSelection:
     """The paper's rule: chosen once, at the strongest correlation, by what the first pair loses on validation rows.
 
@@ -358,8 +267,8 @@ def select_first_pair(
     both labels, each along its own direction.
     """
     strength = max(sets)
-    train, validation = sets[strength]
-    held_out = validation.held_out()
+    train, validation = (as_data(rows) for rows in sets[strength])
+    arguments = {**train.arguments(clusters=False), **validation.arguments("_val", clusters=False)}
 
     def loss(parameters: dict[str, Any]) -> float:
         total = 0.0
@@ -371,7 +280,7 @@ def select_first_pair(
             tried = clone(jse).set_params(**parameters, **limits)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                tried.fit(train.Z, train.y, concept=train.concept, **held_out)
+                tried.fit(**arguments)
             total += float(next(iter(tried.trace_)).verdict.losses[label].mean())
         return total
 
@@ -384,47 +293,48 @@ def select_first_pair(
     return FirstPairSelection(min(table, key=lambda line: line[1])[0], strength, tuple(table))
 
 
-def select_orthogonality(
-    jse: JSE, train: Rows, validation: Rows | None = None, seed: int = 0
-) -> tuple[JSE, dict[str, float]]:
+def select_orthogonality(jse: JSE, train: Any, validation: Any = None, seed: int = 0) -> tuple[JSE, dict[str, float]]:
     """Fit JSE with orthogonal weights and with orthogonal scores; return the better one, and the loss of each.
 
     The loss is that of a plain last layer on what is left, on validation rows and with groups of equal weight: the rule
     that the paper chooses hyper-parameters by. Without validation rows, on a fifth of each group of the training rows,
     which then take no part in either fit; the better one is fitted again on all of them.
     """
-    fit_on, judged_on = (train, validation) if validation is not None else train.split(0.2, seed)
-    fitted, losses, penalties = {}, {}, penalties_for(fit_on.Z)
+    train, validation = as_data(train), as_data(validation, "validation")
+    fit_on, judged_on = train, validation
+    if validation is None:
+        aside = train.held_out(0.2, np.random.default_rng(seed))
+        fit_on, judged_on = train.select(~aside), train.select(aside)
+    fitted, losses, penalties = {}, {}, penalties_for(fit_on.X)
     for kind in ("weights", "scores"):
-        tried = fitted[kind] = clone(jse).set_params(orthogonality=kind)
+        tried = fitted[kind] = clone(jse).set_params(metric=float(kind == "scores"))
         with warnings.catch_warnings():
             for expected in (TaskLostWarning, NothingRemovedWarning):
                 warnings.simplefilter("ignore", expected)
-            _fit(tried, fit_on, judged_on if validation is not None else None)
-        left = [replace(rows, Z=tried.transform(rows.Z)) for rows in (fit_on, judged_on)]
+            fit_rows(tried, fit_on, judged_on if validation is not None else None)
+        left = [replace(rows, X=tried.transform(rows.X)) for rows in (fit_on, judged_on)]
         losses[kind] = min(loss for _, loss in select_head(ERM(), {"weight_decay": penalties}, *left).table)
     best = min(losses, key=lambda kind: losses[kind])
     if validation is None:
-        _fit(fitted[best], train, None)
+        fit_rows(fitted[best], train, None)
     return fitted[best], losses
 
 
-def _fit(jse: JSE, train: Rows, validation: Rows | None) -> None:
-    held_out = {} if validation is None else {**validation.held_out(), **validation.cluster_kwargs("_val")}
-    jse.fit(train.Z, train.y, concept=train.concept, **train.cluster_kwargs(), **held_out)
+def fit_rows(jse: JSE, train: LabelledData, validation: LabelledData | None) -> None:
+    """Fit JSE, with directions judged on the validation rows if there are any."""
+    jse.fit(**train.arguments(), **({} if validation is None else validation.arguments("_val")))
 
 
-def group_loss(head: Any, rows: Rows) -> float:
+def group_loss(head: Any, rows: Any) -> float:
     """Mean over groups (main, concepts) of the mean log loss in each; rows whose concept is missing are left out."""
-    group = rows.group
-    known = group >= 0
-    code = _class_codes(head, rows.y[known])
-    probabilities: FloatArray = head.predict_proba(rows.Z[known])
+    rows = as_data(rows, "validation").with_known_concept()
+    code = _class_codes(head, rows.main)
+    probabilities: FloatArray = head.predict_proba(rows.X)
     losses = -np.log(np.maximum(probabilities[np.arange(len(code)), code], 1e-300))
-    return _mean_over_groups(losses, group[known])
+    return _mean_over_groups(losses, rows.group)
 
 
-def temperature_scaled_loss(head: Any, rows: Rows) -> float:
+def temperature_scaled_loss(head: Any, rows: Any) -> float:
     """`group_loss` with the logits times a factor t ≥ 0, the one for which it is least on these rows.
 
     That loss is convex in t. It is log K for K classes where no factor is better than 0, and 0 where every row is
@@ -447,31 +357,36 @@ def temperature_scaled_loss(head: Any, rows: Rows) -> float:
     return _mean_over_groups(logsumexp(factor * behind, axis=1), group)
 
 
-def _ranking_key(head: Any, rows: Rows) -> tuple[float, float, float]:
+def _ranking_key(head: Any, rows: LabelledData) -> tuple[float, float, float]:
     """What `choose_layer` keeps the least of."""
     behind, group = _logit_differences(head, rows)
     wrong = _mean_over_groups((behind.max(axis=1) > 0).astype(np.float64), group)
     return round(temperature_scaled_loss(head, rows), DECIMALS), round(wrong, DECIMALS), group_loss(head, rows)
 
 
-def _logit_differences(head: Any, rows: Rows) -> tuple[FloatArray, IntArray]:
-    """By how much the logit of each row's own class lies behind those of all, (n, K), and groups, of rows in one."""
-    group = rows.group
-    known = group >= 0
-    logits = np.asarray(head.predict_log_proba(rows.Z[known]), dtype=np.float64)
-    code = _class_codes(head, rows.y[known])
-    return logits - logits[np.arange(len(code)), code][:, None], group[known]
+def _logit_differences(head: Any, rows: Any) -> tuple[FloatArray, IntArray]:
+    """By how much the logit of each row's own class lies behind those of all, (n, K), and groups, of rows in one.
+
+    Groups are numbered without those that have no rows.
+    """
+    rows = as_data(rows, "validation").with_known_concept()
+    logits = np.asarray(head.predict_log_proba(rows.X), dtype=np.float64)
+    code = _class_codes(head, rows.main)
+    group = np.unique(rows.group, return_inverse=True)[1].reshape(-1)
+    return logits - logits[np.arange(len(code)), code][:, None], group
 
 
-def _class_codes(head: Any, y: Array) -> IntArray:
+def _class_codes(head: Any, y: ClassLabel) -> IntArray:
     """Which of the head's classes each label is, shape (n,)."""
-    if len(strange := np.setdiff1d(y, head.classes_)):
+    known = head.classes_.tolist()
+    if strange := [value for value in y.occurring_classes if value not in known]:
         raise LabelError(
-            f"y of the validation rows has the class {strange.tolist()[0]!r}, which the training rows do not have "
+            f"y of the validation rows has the class {strange[0]!r}, which the training rows do not have "
             f"({list(head.classes_)}). Leave such rows out, or train on some."
         )
-    return np.asarray(np.searchsorted(head.classes_, y))
+    return np.array([known.index(value) if value in known else -1 for value in y.classes])[y.codes]
 
 
 def _mean_over_groups(values: FloatArray, group: IntArray) -> float:
-    return float(np.mean(np.bincount(group, weights=values) / np.bincount(group)))
+    rows = np.bincount(group)
+    return float(np.mean(np.bincount(group, weights=values)[rows > 0] / rows[rows > 0]))

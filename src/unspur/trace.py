@@ -250,7 +250,7 @@ class Trace:
             lines.append(filled(f"round 0: {self.needed_first}", further="  "))
         lines.append(filled(f"stopped: {self.stopped}", further="  "))
         if self.reused:
-            lines.append(f"judged on {self.reused:,} rows of X_val that are training rows as well")
+            lines.append(f"judged on {self.reused:,} validation rows that are training rows as well")
         lines.append(f"weight decay {self.weight_decay:g}, Δ = {self.delta:.3g}")
         return "\n".join(lines)
 

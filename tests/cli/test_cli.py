@@ -490,7 +490,7 @@ def test_fit_says_in_its_own_words_when_the_task_is_lost_and_how_to_keep_it(tmp_
     assert "1 carries y" in kept.output
     chosen = CliRunner().invoke(main, [*command, str(tmp_path / "auto.safetensors"), "--orthogonality", "auto"])
     assert "Orthogonal scores; loss of a last layer on rows held out: weights " in chosen.output
-    assert load(tmp_path / "auto.safetensors").orthogonality == "scores"
+    assert load(tmp_path / "auto.safetensors").metric == 1.0
 
 
 def test_options_can_be_completed_without_loading_numpy():

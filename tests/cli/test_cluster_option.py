@@ -7,8 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from unspur.cli import main
-from unspur.clusters import clusters_in_two
-from unspur.selection import held_out
+from unspur.clusters import clusters_in_two, held_out
 
 DECAY = ("--weight-decay", "0.1")
 LABELS = ("--main", "bird", "--concept", "background")
@@ -71,7 +70,7 @@ def test_copies_are_a_note(file, tmp_path):
     twice = tmp_path / "twice.csv"
     twice.write_text("\n".join([header, *lines, *lines]) + "\n")
     done = invoke("fit", twice, *LABELS, "--ignore", "film", *DECAY, "--output", tmp_path / "r.safetensors")
-    assert "Note: 600 of 1,200 rows are exact copies" in " ".join(done.stderr.split())
+    assert "Note: 600 of 1,200 training rows are exact copies" in " ".join(done.stderr.split())
 
 
 def test_evaluate_compare_and_report_hold_clusters_out_together(file, drawn, tmp_path, monkeypatch):
@@ -83,7 +82,7 @@ def test_evaluate_compare_and_report_hold_clusters_out_together(file, drawn, tmp
         seen.append((clusters, held_out(group, share, rng, clusters)))
         return seen[-1][1]
 
-    monkeypatch.setattr("unspur.selection.held_out", watched)
+    monkeypatch.setattr("unspur._data.held_out", watched)
     invoke("evaluate", removal, file, *LABELS, "--cluster", "film")
     invoke("compare", file, *LABELS, "--cluster", "film", "--remover", "none", "--head", "ERM")
     assert len(seen) >= 4  # test rows, and rows to choose penalties on, of each

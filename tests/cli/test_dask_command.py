@@ -17,9 +17,7 @@ from unspur.cli import main
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError
 from unspur.io import dask_tables
-from unspur.io.dask_tables import read_dask_table
-from unspur.rows import dask_client as clusters
-from unspur.rows.dask_client import connected
+from unspur.io.dask_tables import connected, read_dask_table
 from unspur.rows.parquet import RowGroup, read_groups
 
 TOY = make_toy(900, rho=0.8, random_state=0)
@@ -130,7 +128,7 @@ def test_a_cluster_of_this_machine_lives_as_long_as_the_run(tmp_path, monkeypatc
 
 
 def test_a_scheduler_that_is_not_there_is_an_error_within_seconds(tmp_path, monkeypatch):
-    monkeypatch.setattr(clusters, "CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr(dask_tables, "CONNECT_SECONDS", 1.0)
     files, (bird, background) = npy(tmp_path)
     start = time.monotonic()
     with (
@@ -164,11 +162,11 @@ def test_files_that_workers_do_not_see_are_named():
 
 
 def test_workers_with_another_unspur_or_none_are_told_of(client):
-    clusters._expect_this_version(client, "here")
+    dask_tables._expect_this_version(client, "here")
     with pytest.raises(InputError, match=r"different versions of unspur: .*none"):
-        clusters._expect_this_version(Workers("none"), "here")
+        dask_tables._expect_this_version(Workers("none"), "here")
     with pytest.raises(InputError, match=r"9\.9"):
-        clusters._expect_this_version(Workers("9.9"), "here")
+        dask_tables._expect_this_version(Workers("9.9"), "here")
 
 
 def test_a_file_that_is_gone_when_a_worker_looks_is_an_error_and_not_zeros(tmp_path, client):

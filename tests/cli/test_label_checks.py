@@ -10,7 +10,6 @@ from click.testing import CliRunner
 from tests.optional import pandas as pd
 from unspur import load
 from unspur.cli import main
-from unspur.cli.fit import with_column_names
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError
 from unspur.io.files import read_table
@@ -236,43 +235,6 @@ def test_a_value_for_not_known_that_no_row_has_is_noted(birds):
     assert "Note: no row of rows.csv has background = unknown" in said
     birds.assign(background=birds["background"] == "sea").to_parquet("rows.parquet")
     assert "background has one class only (True)" in fit("rows.parquet", "--missing-concept", "False", code=1)[1]
-
-
-def test_small_groups_are_told_by_the_names_and_options_of_the_command_line(birds):
-    rare = (birds["bird"] == "land") & (birds["background"] == "sea")
-    birds[~rare].to_csv("rows.csv", index=False)
-    said = fit(code=1)[1]
-    assert "group (bird=land, background=sea) has 0" in said
-    assert "Pass more rows of that group, or other rows with --validation." in said
-    assert (
-        "Pass --cv 5, more rows of that group, or other rows with --validation."
-        in fit("rows.csv", "--cv", 0, code=1)[1]
-    )
-    birds.to_csv("all.csv", index=False)
-    said = fit("all.csv", "--validation", "rows.csv", code=1)[1]
-    assert "Give more rows with --validation, or none and --cv 5." in said
-    assert "_val" not in said
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"background": "bird"}, "background is equal to bird in all 600 rows"),
-        ({"bird": None}, "bird is missing in 1 rows; only background may have gaps"),
-    ],
-)
-def test_labels_are_called_by_their_columns(birds, change, message):
-    for name, value in change.items():
-        birds[name] = birds[value] if value else birds[name].where(birds.index > 0)
-    birds.to_csv("rows.csv", index=False)
-    assert message in fit(code=1)[1]
-
-
-def test_names_are_put_in_as_they_are():
-    said = with_column_names("concept_val has the value 'x'. Group (main=a, concept=b) has 1.", r"\\1", ["g[0]"])
-    assert said == r"g[0] of the validation rows has the value 'x'. Group (\\1=a, g[0]=b) has 1."
-    said = with_column_names("g[0]=b: y=a: too few: group (main=a, concept=rest) has 1.", r"\\1", ["h", "g[0]"])
-    assert said == r"g[0]=b: \\1=a: too few: group (\\1=a, g[0]=rest) has 1."
 
 
 # Names that are near

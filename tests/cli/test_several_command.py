@@ -196,7 +196,7 @@ def test_complaints_use_the_names_of_the_columns(birds):
     other.to_csv("val.csv", index=False)
     birds.to_csv("rows.csv", index=False)
     said = unspur("fit", "rows.csv", *SEVERAL, *FAST, "--validation", "val.csv", code=1)[1]
-    assert "season has the value 'storm', which the training rows do not have" in said
+    assert "season of the validation rows has the value 'storm', which the training rows do not have" in said
 
 
 def test_rows_may_be_chosen_by_a_label(birds):

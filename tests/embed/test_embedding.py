@@ -217,7 +217,9 @@ def test_rows_that_are_no_numbers_name_the_example(tmp_path):
                 made[1, 5] = np.nan
             return made
 
-    with pytest.raises(InputError, match=r"NaN or infinity of 1 examples, the first digit 9\..*--precision float32"):
+    with pytest.raises(
+        InputError, match=r"NaN or infinity of 1 examples, the first digit 9\..*precision='float32' and overwrite=True"
+    ):
         embed(Pictures(), Blind(), tmp_path / "store", batch=4, progress=False)
     with pytest.raises(InputError, match="not finished"):
         EmbeddingStore.open(tmp_path / "store")

@@ -111,7 +111,7 @@ def test_damage_is_noticed_and_said(folder, damage, message):
 def test_a_damaged_store_can_be_made_again(folder):
     digest = EmbeddingStore.open(folder).digest
     _cut(folder)
-    with pytest.raises(ArtifactError, match="--force"):
+    with pytest.raises(ArtifactError, match="Embed again with overwrite=True"):
         embed(Pictures(), Strips(), folder, progress=False)
     assert embed(Pictures(), Strips(), folder, overwrite=True, progress=False).digest == digest
 

@@ -143,7 +143,7 @@ JSE_OPTIONS: dict[str, dict[str, Any]] = {
     "estimated with balanced concept": {"balance": "concept"},
     "estimated with balanced task": {"balance": "main"},
     "penalty 0.1": {"weight_decay": 0.1},
-    "orthogonal scores": {"orthogonality": "scores"},
+    "orthogonal scores": {"metric": 1.0},
     "SGD": _by_sgd(),
     "SGD, learning rate 0.1": _by_sgd(learning_rate=0.1),
     "SGD, momentum 0.5": _by_sgd(momentum=0.5),

@@ -12,7 +12,7 @@ from unspur._data import LabelledData
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, LabelError, NotConvergedWarning
 from unspur.heads import DFR, ERM, JTT, SUBG, GroupDRO, GroupWeighted
-from unspur.heads.jtt import NoErrorsWarning
+from unspur.heads.reweighted import NoErrorsWarning
 from unspur.metrics import GroupAccuracy
 
 

@@ -203,7 +203,7 @@ def test_a_zip_that_is_no_set_of_arrays_is_refused(tmp_path, monkeypatch):
 def test_a_limit_of_the_process_counts_as_memory_that_is_not_there():
     code = """
 import resource
-from unspur._memory import available_memory
+from unspur._resources import available_memory
 print(available_memory())
 resource.setrlimit(resource.RLIMIT_AS, (64 << 30, 64 << 30))
 resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 64 << 30))

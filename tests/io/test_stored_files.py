@@ -92,8 +92,8 @@ def test_some_of_the_rows_are_chosen_and_others_judge(toy, here):
 def test_training_and_validation_rows_share_the_budget(here, monkeypatch, arguments, too_little):
     budgets = []
 
-    def fitted(_, x, *args, X_val, **options):
-        budgets.extend([x.budget.total, X_val.budget.total])
+    def fitted(_, X, X_val, **options):
+        budgets.extend([X.budget.total, X_val.budget.total])
         raise InputError("that was all")
 
     monkeypatch.setattr(JSE, "fit", fitted)

@@ -13,7 +13,7 @@ from tests.optional import pandas as pd
 from unspur.exceptions import InputError, LabelError
 from unspur.labels import label_columns
 from unspur.metrics import GroupAccuracy, group_accuracy
-from unspur.metrics.intervals import exact_bounds, expected_minimum, simultaneous_bounds
+from unspur.metrics.groups import exact_bounds, expected_minimum, simultaneous_bounds
 from unspur.report.tables import group_table
 
 Y = np.array([0, 0, 0, 0, 0, 1, 1, 1, 1, 1])

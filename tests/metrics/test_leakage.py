@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 from unspur import AffineMap, Subspace
 from unspur.exceptions import GroupSizeError, InputError, LabelError, NotFiniteError
 from unspur.metrics import leakage
-from unspur.metrics.intervals import mean_interval, p_above
+from unspur.metrics.groups import mean_interval, p_above
 from unspur.metrics.probes import LinearProbe, balanced
 
 

@@ -136,7 +136,7 @@ def test_copies_are_kept_together_with_a_warning(rng):
     Z, y, s, _ = draw(rng, 250, 1, correlation=0.0, d=60)
     twice = np.repeat(np.arange(250), 2)
     jse = JSE(random_state=0, weight_decay=0.1)
-    with pytest.warns(ClusterWarning, match="250 of 500 rows of X are exact copies of others"):
+    with pytest.warns(ClusterWarning, match="250 of 500 training rows are exact copies of others"):
         jse.fit(Z[twice], y[twice], concept=s[twice])
     assert not jse.spurious_.dim
     assert jse.fit(Z[twice], y[twice], concept=s[twice], clusters=np.arange(500)).spurious_.dim  # the control
@@ -157,13 +157,13 @@ def test_rows_of_a_few_small_numbers_are_equal_by_chance(rng):
 def test_rows_of_the_validation_set_that_are_training_rows_are_noticed(rng, tmp_path):
     Z, y, s, _ = draw(rng, 800, 1, correlation=0.0, concept=1.0)
     jse = JSE(random_state=0, weight_decay=0.1)
-    with pytest.warns(UsedRowsWarning, match="100 rows of X_val are training rows as well"):
+    with pytest.warns(UsedRowsWarning, match="100 validation rows are training rows as well"):
         jse.fit(Z[:500], y[:500], concept=s[:500], X_val=Z[400:], y_val=y[400:], concept_val=s[400:])
-    assert "judged on 100 rows of X_val that are training rows as well" in str(jse.trace_)
+    assert "judged on 100 validation rows that are training rows as well" in str(jse.trace_)
     jse.save(tmp_path / "jse.safetensors")
     fresh = draw(rng, 400, 1, correlation=0.0, concept=1.0)
     for remover in (jse, load(tmp_path / "jse.safetensors")):
-        assert any(note.startswith("100 rows of X_val") for note in remover.certificate(*fresh[:3]).notes)
+        assert any(note.startswith("100 validation rows") for note in remover.certificate(*fresh[:3]).notes)
 
 
 def test_clusters_of_training_and_validation_rows(rng):
@@ -176,7 +176,9 @@ def test_clusters_of_training_and_validation_rows(rng):
     assert max(step.verdict.own.degrees for step in jse.trace_.steps) < 40  # clusters, not rows
     with pytest.raises(InputError, match="clusters_val was not"):
         jse.fit(Z[first], y[first], concept=s[first], clusters=cluster[first], **given)
-    with pytest.raises(InputError, match="40 clusters are in clusters and in clusters_val, such as 0"):
+    with pytest.raises(
+        InputError, match="40 clusters are among the training rows and among the validation rows, such as 0"
+    ):
         jse.fit(
             Z[first], y[first], concept=s[first], clusters=cluster[first], clusters_val=cluster[second] - 40, **given
         )
@@ -199,7 +201,7 @@ def test_splitters_by_cluster_and_generators(rng):
 
 def test_too_few_clusters_are_refused_in_words(rng):
     Z, y, s, cluster = draw(rng, 20, 30)
-    with pytest.raises(GroupSizeError, match=r"\(main=0, concept=0\) lies in 1, .*clusters.*at least 2 in each.*cv=5"):
+    with pytest.raises(GroupSizeError, match=r"\(y=0, concept=0\) lies in 1, .*clusters.*at least 2 in each.*cv=5"):
         JSE(cv=0.2, random_state=0).fit(Z, y, concept=s, clusters=cluster)
     with pytest.raises(GroupSizeError, match="they lie in 1 clusters"):
         INLP(random_state=0).fit(Z, y, concept=s, clusters=0 * cluster)

@@ -88,7 +88,7 @@ def test_block_size_memory_mapping_and_row_order_change_nothing(toy, dtype, tole
     mapped = JSE().fit(np.load(tmp_path / "z.npy", mmap_mode="r"), y, concept=concept, **val)
     order, other = np.random.default_rng(0).permutation(len(Z)), np.random.default_rng(1).permutation(len(val["y_val"]))
     shuffled = JSE().fit(Z[order], y[order], concept=concept[order], **{k: v[other] for k, v in val.items()})
-    monkeypatch.setattr("unspur.rows.memory.BLOCK_BYTES", 10_000)
+    monkeypatch.setattr("unspur.rows.source.BLOCK_BYTES", 10_000)
     blocked = JSE().fit(Z, y, concept=concept, **val)
     fewer = JSE().fit(Z[::2], y[::2], concept=concept[::2], **val)
     for jse in (mapped, shuffled, blocked):
@@ -526,7 +526,7 @@ def test_a_task_that_is_lost_to_an_easy_concept_is_said_and_kept_by_orthogonal_s
     assert lost.main_.dim == 0 < lost.spurious_.dim
     with pytest.warns(UsedRowsWarning):
         assert any("as some did at first" in note for note in lost.certificate(z, y, c).notes)
-    kept = JSE(random_state=0, cv=0.2, orthogonality="scores").fit(z, y, concept=c)  # warnings are errors here
+    kept = JSE(random_state=0, cv=0.2, metric=1.0).fit(z, y, concept=c)  # warnings are errors here
     assert kept.main_.dim > 0
 
 

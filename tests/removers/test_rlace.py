@@ -7,9 +7,8 @@ from numpy.testing import assert_allclose
 from unspur import RLACE, SAL, SGD
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, NotConvergedWarning
-from unspur.removers.rlace import _BestResponse
+from unspur.removers.rlace import _BestResponse, onto_fantope
 from unspur.rows import Columns, MemoryRows, Weighting
-from unspur.solvers.minimax import onto_fantope
 from unspur.subspace import Subspace
 
 

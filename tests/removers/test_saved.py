@@ -168,8 +168,8 @@ def test_the_folds_of_all_rows_are_not_saved_as_a_parameter(tmp_path):
     [
         JSE(),
         JSE(variant=PaperVariant(output="onto_main")),
-        JSE(orthogonality="scores"),
-        JSE(orthogonality="scores", variant=PaperVariant(output="onto_main")),
+        JSE(metric=1.0),
+        JSE(metric=1.0, variant=PaperVariant(output="onto_main")),
         JSE(max_spurious=0),
         INLP(),
         RLACE(),

@@ -196,11 +196,11 @@ def test_a_mapping_is_as_good_as_a_table(birds, method):
 def test_complaints_say_which_concept_and_which_class_they_are_about(birds):
     z, y, water, season = birds
     rare = np.where(np.arange(len(y)) < 30, "storm", season)
-    with pytest.raises(GroupSizeError, match=r"^season=storm: .* group \(main=., concept=storm\) has "):
+    with pytest.raises(GroupSizeError, match=r"^season=storm: .* group \(y=., season=storm\) has "):
         JSE(**FAST).fit(z, y, concept={"water": water, "season": rare})
-    with pytest.raises(GroupSizeError, match=r"^y=storm: .* group \(main=storm, concept=.\) has "):
+    with pytest.raises(GroupSizeError, match=r"^y=storm: .* group \(y=storm, concept=.\) has "):
         JSE(**FAST).fit(z, rare, concept=water)
-    with pytest.raises(LabelError, match=r"^copy: concept is equal to y"):
+    with pytest.raises(LabelError, match=r"^copy: copy is equal to y"):
         JSE(**FAST).fit(z, y, concept={"water": water, "copy": y})
     with pytest.raises(LabelError, match=r"^concept is equal to y"):  # one needs no name
         JSE(**FAST).fit(z, y, concept=y)

@@ -8,8 +8,7 @@ from sklearn.datasets import load_sample_image
 
 from tests.probing import quick_probes
 from unspur import JSE, LEACE
-from unspur.datasets.photodigits import CONCEPT_NAMES, MAIN_NAMES, embed_images, make_photodigits
-from unspur.datasets.toy import make_toy
+from unspur.datasets import CONCEPT_NAMES, MAIN_NAMES, embed_images, make_photodigits, make_toy
 from unspur.report.measuring import measure
 from unspur.report.results import Change, Findings, PixelView, SaliencyMaps, View
 

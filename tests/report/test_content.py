@@ -7,7 +7,7 @@ from numpy.testing import assert_array_equal
 from tests.embed.strips import Pictures as Examples
 from tests.optional import Image
 from unspur.exceptions import InputError
-from unspur.report.row_content import Part, content_of
+from unspur.report.views import Part, content_of
 
 COLOURS = np.random.default_rng(0).integers(256, size=(4, 6, 5, 3), dtype=np.uint8)
 

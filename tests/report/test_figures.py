@@ -12,7 +12,7 @@ from scipy.stats import t as student
 from tests.report import making
 from tests.report.drawing import X, findings, looks, numbers, read
 from unspur import INLP, LEACE
-from unspur.datasets.toy import make_toy
+from unspur.datasets import make_toy
 from unspur.exceptions import InputError
 from unspur.metrics import GroupAccuracy
 from unspur.report import figures

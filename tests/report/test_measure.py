@@ -10,6 +10,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from tests.entangled import entangled_rows
+from tests.labelled_rows import Rows
 from tests.optional import pandas as pd
 from tests.report.rows import nothing_to_find, removal, toy
 from unspur import INLP, JSE, LEACE, RLACE, SPLINCE
@@ -18,7 +19,6 @@ from unspur.datasets import make_toy
 from unspur.exceptions import InputError, LabelError, NothingRemovedWarning, TaskLostWarning
 from unspur.metrics import leakage, shared_variance
 from unspur.report.measuring import STEPS, measure, stratified_sample, used_parameters
-from unspur.selection import Rows
 
 TRAIN, TEST = toy(), toy(700, rho=0.0, seed=1)
 JSE_TOY = removal(TRAIN)
@@ -40,8 +40,8 @@ def test_scores_are_those_along_the_directions_of_the_removal(found):
     assert_allclose(view.after[:, 1], view.before[:, 1], atol=1e-9)  # and the task is where it was
 
 
-@pytest.mark.parametrize("orthogonality", ["weights", "scores"])
-def test_a_boundary_is_where_the_answers_of_the_last_layer_change(orthogonality):
+@pytest.mark.parametrize("metric", [0.0, 0.25, 1.0])
+def test_a_boundary_is_where_the_answers_of_the_last_layer_change(metric):
     """At points of a plane, reconstructed from their scores, the layer itself says what the boundary says."""
     # Off the origin and with one class rarer than the other, so that neither centre nor bias is near zero.
     keep = (TRAIN[1] == "land") | (np.arange(len(TRAIN[0])) % 3 == 0)
@@ -49,7 +49,7 @@ def test_a_boundary_is_where_the_answers_of_the_last_layer_change(orthogonality)
         (rows[0][chosen] + 4.0, rows[1][chosen], rows[2][chosen])
         for rows, chosen in ((TRAIN, keep), (TEST, slice(None)))
     )
-    jse = removal(train, orthogonality=orthogonality)
+    jse = removal(train, metric=metric)
     view = measure(jse, train, test).view
     Z, y, _ = train
     layers = [choose_head("ERM", Rows(rows, y, train[2]), None, 0).head for rows in (Z, jse.transform(Z))]
@@ -133,9 +133,7 @@ def test_other_methods_are_judged_alike_and_the_removal_is_not_compared_with_its
     assert found.judged[2].leakage["background"].accuracy < found.before.leakage["background"].accuracy
     assert not found.judged[3].leakage  # it removes nothing
     assert all(judged.average_change is not None for judged in found.judged[1:])
-    again = measure(
-        removal(TRAIN, orthogonality="scores"), TRAIN, TEST, compare=["JSE", "JSE-s", "none", "LEACE", "LEACE"]
-    )
+    again = measure(removal(TRAIN, metric=1.0), TRAIN, TEST, compare=["JSE", "JSE-s", "none", "LEACE", "LEACE"])
     assert [judged.name for judged in again.judged] == ["as they are", "JSE", "JSE", "LEACE"]
 
 

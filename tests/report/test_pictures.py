@@ -7,13 +7,13 @@ from sklearn.decomposition import PCA
 
 from tests.embed.conftest import crops
 from tests.embed.tiny import TinyConv
+from tests.labelled_rows import Rows
 from tests.report.rows import removal
 from unspur import LEACE
 from unspur.compare import choose_head
 from unspur.embed.store import Reduction
 from unspur.exceptions import InputError
 from unspur.report.measuring import measure
-from unspur.selection import Rows
 
 SHAPE = (4, 3)
 

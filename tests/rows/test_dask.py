@@ -108,7 +108,7 @@ class TestOnACluster(RowSourceContract):
 REMOVERS = {
     "JSE": JSE(**PLAIN),
     "JSE, folds": JSE(cv=2, weight_decay=0.01, random_state=0),
-    "JSE, scores": JSE(orthogonality="scores", **PLAIN),
+    "JSE, scores": JSE(metric=1.0, **PLAIN),
     "JSE, sgd": JSE(solver=SGD(max_epochs=2), **PLAIN),
     "INLP": INLP(**PLAIN),
     "RLACE": RLACE(),

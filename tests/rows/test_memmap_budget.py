@@ -45,7 +45,7 @@ def toy():
     return make_toy(1200, d=8, rho=0.6, random_state=0)
 
 
-@pytest.mark.parametrize("remover", [JSE(random_state=0), JSE(random_state=0, orthogonality="scores"), LEACE()])
+@pytest.mark.parametrize("remover", [JSE(random_state=0), JSE(random_state=0, metric=1.0), LEACE()])
 def test_a_fit_finds_what_it_finds_in_memory(toy, tmp_path, remover):
     stored = remover.fit(open_rows(saved(toy.Z, tmp_path)), toy.y, concept=toy.concept).removal_
     in_memory = remover.fit(toy.Z, toy.y, concept=toy.concept).removal_
@@ -83,7 +83,7 @@ def test_faults_are_named(toy, tmp_path):
 
 def test_a_budget_below_what_columns_need_is_refused_with_the_sum(toy, tmp_path):
     path = saved(toy.Z, tmp_path)
-    with pytest.raises(InputError, match=r"memory=100 kB .* 1,200 rows × 128 bytes .* are 153.6 kB.*'1MB'"):
+    with pytest.raises(InputError, match=r"memory='100 kB' .* 1,200 rows × 128 bytes .* are 153.6 kB.*'1MB'"):
         open_rows(path, memory="100kB")
     assert open_rows(path, memory="1MB").shape == toy.Z.shape
 
@@ -127,7 +127,7 @@ def test_rows_that_are_used_together_share_a_budget(toy, tmp_path):
     np.testing.assert_array_equal(np.concatenate([z for _, z in fewer.blocks()]), toy.Z.astype(np.float16))
     assert large.budget.total == 10**6  # control: a view, not a change
     with pytest.raises(
-        InputError, match=r"memory=160 kB is too little for training and validation .* Pass memory='1MB'"
+        InputError, match=r"memory='160 kB' is too little for training and validation .* Pass memory='1MB'"
     ):
         divide(160_000, [large.budget, small.budget])
 

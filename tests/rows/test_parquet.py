@@ -118,7 +118,7 @@ def angle(a, b):
     "remover",
     [
         JSE(random_state=0),
-        JSE(random_state=0, orthogonality="scores"),
+        JSE(random_state=0, metric=1.0),
         JSE(solver=SGD(max_epochs=2), random_state=0, cv=0.2),
         INLP(random_state=0, cv=0.2),
         RLACE(random_state=0),
@@ -589,7 +589,7 @@ def test_a_budget_that_is_too_small_is_refused_with_the_sum(tmp_path):
         InputError, match=r"2,000 rows × 128 bytes .* 256 kB.* pages of one row group.*memory='(\d+)MB'"
     ) as seen:
         open_rows(tmp_path, features=names, memory="300kB")
-    enough = seen.value.args[0].split("memory='")[1].split("'")[0]
+    enough = seen.value.fields["enough"].value
     assert open_rows(tmp_path, features=names, memory=enough).shape == (2000, 64)
 
 

@@ -36,9 +36,8 @@ from unspur.rows import Columns, MemoryRows, Weighting, backends, rows_of
 from unspur.rows.torch import TorchRows
 from unspur.solvers import fused
 from unspur.solvers.held_out_losses import GroupDerivatives, HeldOutLosses, LeaveOneOut, RowLosses, ScalarModel, Scores
-from unspur.solvers.logistic import LogisticLosses, loss_and_probability
+from unspur.solvers.logistic import CellLosses, LinearLogits, LogisticLosses, SoftmaxLoss, loss_and_probability
 from unspur.solvers.scalars import FoldScore, LinearScore, ScalarLoss, ScoreMoments, Standardisation
-from unspur.solvers.softmax import CellLosses, LinearLogits, SoftmaxLoss
 from unspur.solvers.statistics import CellCounts, ColumnFaults, Covariances, Moments
 from unspur.subspace import Subspace
 
@@ -385,7 +384,7 @@ def largest(found: Subspace, expected: Subspace) -> float:
 REMOVERS = {
     "JSE": lambda: JSE(random_state=0, weight_decay=0.01),
     "JSE, one fold": lambda: JSE(random_state=0, cv=0.2),
-    "JSE, scores": lambda: JSE(random_state=0, cv=0.2, orthogonality="scores", weight_decay=0.1),
+    "JSE, scores": lambda: JSE(random_state=0, cv=0.2, metric=1.0, weight_decay=0.1),
     "JSE, SGD": lambda: JSE(solver=SGD(max_epochs=5), random_state=0, cv=0.2, weight_decay=1e-3, max_spurious=1),
     "INLP": lambda: INLP(random_state=0, cv=0.2, max_directions=2),
     "RLACE": RLACE,

@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 
 from unspur.exceptions import NotConvergedWarning
 from unspur.rows import Columns, MemoryRows, Weighting
-from unspur.solvers.softmax import (
+from unspur.solvers.logistic import (
     CellLosses,
     LinearLogits,
     SoftmaxLoss,

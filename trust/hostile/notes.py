@@ -14,7 +14,7 @@ from unspur.cli.completion import column_names
 from unspur.embed import embedding
 from unspur.embed.huggingface import kind_of
 from unspur.exceptions import InputError
-from unspur.rows.dask_client import _require_address
+from unspur.io.dask_tables import _require_address
 from unspur_paper.datasets.downloads import fetch
 
 

@@ -448,7 +448,7 @@ def _read_maps(path: Path) -> None:
 
 
 jse = Reader(_saved(JSE), _load, artifact_attacks, forged=forged_artifact)
-scores = Reader(_saved(lambda: JSE(orthogonality="scores")), _load, artifact_attacks, forged=forged_artifact)
+scores = Reader(_saved(lambda: JSE(metric=1.0)), _load, artifact_attacks, forged=forged_artifact)
 onto_main = Reader(
     _saved(lambda: JSE(variant=PaperVariant(output="onto_main"))), _load, artifact_attacks, forged=forged_artifact
 )

@@ -12,7 +12,6 @@ from click.testing import CliRunner
 
 from unspur.embed import store as layout
 from unspur.exceptions import GroupSizeError, InputError, NothingRemovedWarning
-from unspur.selection import Rows
 from unspur_paper.cli import main
 from unspur_paper.datasets.celeba import label
 from unspur_paper.experiments import draws
@@ -24,6 +23,7 @@ from unspur_paper.experiments.pixels import picture_change
 from unspur_paper.experiments.reproduce import find_experiments, reproduce
 from unspur_paper.experiments.spec_file import with_settings
 from unspur_paper.experiments.stores import Embedded, open_embedded, store_folder
+from unspur_paper.rows import Rows
 
 NOWHERE = Path("not-there")
 

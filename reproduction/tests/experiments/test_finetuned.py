@@ -300,7 +300,7 @@ class TestChoiceOfOrthogonality:
         from unspur.selection import group_loss
 
         drawn, removal, last, _ = fitted_cell(self.spec(kind), NOWHERE)
-        return group_loss(last, removal(drawn.validation)), removal.map
+        return group_loss(last, removal(drawn.validation).labelled()), removal.map
 
     def test_the_lower_loss_wins(self):
         losses = {kind: self.loss(kind) for kind in ("weights", "scores")}

@@ -5,8 +5,8 @@ import pytest
 
 from unspur.datasets import make_toy
 from unspur.exceptions import GroupSizeError
-from unspur.selection import Rows
 from unspur_paper.experiments.fitting import REMOVERS, estimator, fit_removal
+from unspur_paper.rows import Rows
 
 
 def test_groups_of_a_few_rows_are_tested_as_in_the_paper():

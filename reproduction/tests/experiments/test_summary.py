@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from unspur.datasets.toy import bayes_accuracy, make_toy
+from unspur.datasets import bayes_accuracy, make_toy
 from unspur_paper.experiments.metrics import METRICS
 from unspur_paper.experiments.presets import complete_head
 from unspur_paper.experiments.reproduce import find_experiments

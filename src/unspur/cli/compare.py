@@ -5,16 +5,16 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
 import click
 
+from unspur._data import LabelledData
 from unspur.cli.console import echo_json, progress_bar, say, say_where, show
 from unspur.cli.data import (
     check_labels,
-    concept_labels,
+    labelled_rows,
     labelled_splits,
     labels_to_read,
     missing_values,
@@ -42,7 +42,6 @@ from unspur.cli.options import (
 from unspur.compare import REMOVERS, Comparison, compare
 from unspur.heads import HEADS
 from unspur.io.artifact import atomic, refuse_existing
-from unspur.io.table import Table
 from unspur.report.tables import comparison_table
 
 
@@ -108,21 +107,21 @@ def compare_command(
     validation = other_file(file, validation, where, validation_where, "validation")
     test_file = other_file(file, test_file, where, test_where, "test")
     missing = missing_values(missing_concept, table, concept)
-    note_left_out(concept_labels(table, concept, missing), together=True, of="the fit of removers")
-    others: dict[str, Table] = {}
+    data = labelled_rows(table, main, concept, missing, clusters)
+    note_left_out(data, together=True, of="the fit of removers")
+    others: dict[str, LabelledData] = {}
     for name, path, chosen in (("validation", validation, validation_where), ("test", test_file, test_where)):
         if path is not None:
             own = labels if name == "validation" else labels_to_read(labels, clusters, path)
-            others[name] = read_like(table, path, own, ignore, chosen, conditions, (main, *concept))
-    rows = labelled_splits(table, others, (main, concept), missing, seed, clusters)
+            other = read_like(table, path, own, ignore, chosen, conditions, (main, *concept))
+            others[name] = labelled_rows(other, main, concept, missing, clusters, like=data, what=name)
+    rows = labelled_splits(data, others, seed, clusters)
     note_shared_rows(rows)
     chosen_removers, chosen_heads = removers or tuple(REMOVERS), heads or ("ERM", "GroupWeighted")
     steps = len(chosen_removers) * (1 + len(chosen_heads))
-    given = {name: part.in_values() for name, part in rows.items()}
-    splits = given["training"], given["test"], given.get("validation")
+    splits = rows["training"], rows["test"], rows.get("validation")
     with progress_bar("compare", steps, shown=not as_json and sys.stderr.isatty()) as report:
         results = compare(*splits, chosen_removers, chosen_heads, seed, balance, report)
-    results = [_named(result, (main, *concept)) for result in results]
     if csv_file is not None:
         _write_csv(results, csv_file, force)
     if as_json:
@@ -135,11 +134,6 @@ def compare_command(
         say(f"\nTest rows are 30 % of each group of {file}, which no remover or head has seen.")
     if csv_file is not None:
         say_where("Table", csv_file)
-
-
-def _named(result: Comparison, names: tuple[str, ...]) -> Comparison:
-    """With groups called by the names of the labels."""
-    return result if result.accuracy is None else replace(result, accuracy=replace(result.accuracy, names=names))
 
 
 def _write_csv(results: Sequence[Comparison], path: str, force: bool) -> None:

@@ -20,12 +20,10 @@ from unspur.cli.console import say
 from unspur.cli.options import Conditions
 
 if TYPE_CHECKING:
-    from unspur._typing import Array, IntArray
+    from unspur._data import LabelledData
+    from unspur._typing import Array, BoolArray
     from unspur.io.table import Table
-    from unspur.labels import ClassLabel
     from unspur.removers import Remover
-    from unspur.report.inputs import Labelled
-    from unspur.selection import Rows
 #: Different values up to which a column of numbers may be classes.
 MAX_LABEL_CLASSES = 10
 #: Rows that tell whether a column is a label.
@@ -81,31 +79,37 @@ def _value_of_type(text: str, known: Sequence[Any]) -> Any:
     return None
 
 
-def concept_labels(
-    table: Table, concepts: Sequence[str], missing: Mapping[str, Any], like: Mapping[str, ClassLabel] | None = None
-) -> dict[str, ClassLabel]:
-    """Classes of every concept, by name; `missing` has the value of each that means not known.
+def labelled_rows(
+    table: Table,
+    main: str,
+    concepts: Sequence[str],
+    missing: Mapping[str, Any],
+    clusters: str | None = None,
+    like: LabelledData | None = None,
+    what: str = "validation",
+) -> LabelledData:
+    """The rows of a table with their labels, decoded, and clusters, if the table has them.
 
-    `like` are those of the training rows, which have the classes to expect.
+    `missing` has the value of each concept that means not known. `like` are the training rows, which have the classes
+    to expect of rows that are for `what`.
     """
-    from unspur.labels import class_label
-
-    known = {name: None if like is None else like[name].classes for name in concepts}
-    return {
-        name: class_label(table.label(name), name, len(table.Z), missing=missing[name], classes=known[name])
-        for name in concepts
-    }
-
-
-def concept_values(table: Table, labels: Mapping[str, ClassLabel]) -> dict[str, Array]:
-    """The concepts as `fit` takes them: columns by name, None where a concept is not known."""
     import numpy as np
 
-    columns = {name: (table.label(name), label.present) for name, label in labels.items()}
-    return {
-        name: values if known.all() else np.where(known, values.astype(object), None)
-        for name, (values, known) in columns.items()
-    }
+    from unspur._data import LabelledData
+    from unspur.labels import class_label
+
+    n = len(table.Z)
+    known = {} if like is None else {label.name: label.classes for label in (like.main, *like.concepts)}
+    where = "" if like is None else f" of the {what} rows"
+    y, *labels = (
+        replace(
+            class_label(table.label(name), name + where, n, missing=missing.get(name), classes=known.get(name)),
+            name=name,
+        )
+        for name in (main, *concepts)
+    )
+    there = clusters is not None and (clusters in table.columns or clusters.endswith(".npy"))
+    return LabelledData(table.Z, y, tuple(labels), np.ones(n), table.label(str(clusters)) if there else None)
 
 
 def _conditions_on(file: str | Sequence[str], where: Conditions) -> Conditions:
@@ -192,15 +196,14 @@ def check_labels(table: Table, main: str, concepts: Sequence[str]) -> list[str]:
     return notes
 
 
-def note_left_out(concepts: Mapping[str, ClassLabel], *, together: bool = False, of: str = "the fit") -> list[str]:
+def note_left_out(data: LabelledData, *, together: bool = False, of: str = "the fit") -> list[str]:
     """Note on standard error how many rows have no concept, and what they are left out `of`; the notes are returned.
 
     With several, rows are left out of the fit of the concept that they lack; `together`: of all.
     """
-    from unspur.labels import joint_label
-
+    concepts = {label.name: label for label in data.concepts}
     if together and len(concepts) > 1:
-        concepts = {" or no ".join(concepts): joint_label(list(concepts.values()))}
+        concepts = {" or no ".join(concepts): data.concept}
     notes = []
     for name, label in concepts.items():
         n, gone = len(label.present), int((~label.present).sum())
@@ -215,6 +218,7 @@ def note_left_out(concepts: Mapping[str, ClassLabel], *, together: bool = False,
 def _require_classes(values: Array, name: str, hint: str = "") -> None:
     """Raise LabelError where a column holds many fractions, or something else in about every row."""
     from unspur.exceptions import LabelError
+    from unspur.labels import is_gap
 
     if values.ndim == 2 and values.shape[1] > 1:
         raise LabelError(
@@ -224,25 +228,18 @@ def _require_classes(values: Array, name: str, hint: str = "") -> None:
     head = values[:PREVIEW_ROWS].tolist() if values.ndim == 1 else []
     if any(isinstance(value, list | dict) for value in head[:1]):
         return  # others say that this is no column of a label
-    known = list(dict.fromkeys(value for value in head if not _is_gap(value)))
+    known = list(dict.fromkeys(value for value in head if not is_gap(value)))
     numbers = [_as_number(value) for value in known]
     fractions = None not in numbers and any(number != round(number) for number in numbers if number is not None)
     if len(known) <= MAX_LABEL_CLASSES or not (fractions or len(known) > len(head) / 2):
         return
-    many = len({value for value in values.tolist() if not _is_gap(value)})
+    many = len({value for value in values.tolist() if not is_gap(value)})
     shown = ", ".join(
         f"{number:.4g}" if fractions else str(value) for value, number in list(zip(known, numbers, strict=True))[:3]
     )
     raise LabelError(
         f"{name} has {many:,} different values, such as {shown}; a label has a few classes.{hint if fractions else ''}"
     )
-
-
-def _is_gap(value: Any) -> bool:
-    try:
-        return value is None or bool(value != value)
-    except TypeError:  # pandas.NA
-        return True
 
 
 def _as_number(value: Any) -> float | None:
@@ -267,56 +264,33 @@ def read_like(
     return read_rows(path, labels, ignore, where, others=others, classes=classes).like(table.features, table.Z.shape[1])
 
 
-def split_rows(
-    table: Table, labels: tuple[str, ...], missing: Mapping[str, Any], seed: int, clusters: str | None = None
-) -> tuple[Table, Table]:
-    """Training and test rows of one table: 30 % of each group are the latter, the same rows as `evaluate` takes.
+def test_rows(data: LabelledData, seed: int) -> BoolArray:
+    """A mask of 30 % of each group, shape (n,), which are test rows: the same ones for every verb.
 
-    `clusters` names the column that says which rows belong together, and go to the same side; without it exact copies
-    of a row do.
-    """
-    import numpy as np
-
-    from unspur.labels import class_label, joint_label
-    from unspur.selection import held_out
-
-    y = class_label(table.label(labels[0]), labels[0], len(table.Z))
-    c = joint_label(list(concept_labels(table, labels[1:], missing).values()))
-    group = np.where(c.present, len(c.classes) * y.codes + c.codes, -1)
-    together = _first_copies(np.asarray(table.Z), group) if clusters is None else table.label(clusters)
-    held = held_out(group, 0.3, np.random.default_rng(seed), together)
-    named = labels if clusters is None else (*labels, clusters)
-    return _selected(table, named, ~held), _selected(table, named, held)
-
-
-def _first_copies(z: Array, group: IntArray) -> IntArray | None:
-    """Number of the first row that each is a copy of, shape (n,), with a note on standard error; None without copies.
-
-    Copies are of the same group. Rows that are equal by chance, as those of a few small numbers are, are none.
+    Rows of a cluster go to the same side; where there are no clusters, exact copies of a row do.
     """
     import numpy as np
 
     from unspur.certificate import row_hashes
-    from unspur.clusters import copies, has_continuous_columns
-    from unspur.compare import FIRST
 
-    code = copies(row_hashes(z), [group])
-    if code is None or not has_continuous_columns(z[:FIRST]):
-        return None
-    first = np.unique(code, return_index=True)[1]
-    say(
-        f"Note: {len(z) - len(first):,} of {len(z):,} rows are exact copies of others. Copies of a row are all "
-        "training rows or all test rows. Drop them, or say with --cluster which rows belong together.",
-        err=True,
-    )
-    return np.asarray(first[code])
+    if data.clusters is None:
+        data = data.with_duplicate_clusters(row_hashes(np.asarray(data.X)))
+    if data.copies and data.clusters is not None:
+        _, first, code = np.unique(data.clusters, return_index=True, return_inverse=True)
+        say(
+            f"Note: {len(data) - len(first):,} of {len(data):,} rows are exact copies of others. Copies of a row are "
+            "all training rows or all test rows. Drop them, or say with --cluster which rows belong together.",
+            err=True,
+        )
+        data = replace(data, clusters=first[code])
+    return data.held_out(0.3, np.random.default_rng(seed))
 
 
-def note_shared_rows(rows: Mapping[str, Labelled]) -> list[str]:
+def note_shared_rows(rows: Mapping[str, LabelledData]) -> list[str]:
     """Note on standard error how many rows are in two of the sets; the notes, if there are any, are returned."""
     from unspur.compare import shared_rows
 
-    notes = list(shared_rows(*(rows[name].Z for name in ("training", "test", "validation") if name in rows)).values())
+    notes = list(shared_rows(*(rows[name].X for name in ("training", "test", "validation") if name in rows)).values())
     for note in notes:
         say(f"Note: {note}", err=True)
     return notes
@@ -332,9 +306,7 @@ def caveat_about_test_rows(file: str, *, held_out: bool) -> str:
     )
 
 
-def check_removal_labels(
-    remover: Remover, table: Table, main: str, concepts: Sequence[str], missing: Mapping[str, Any]
-) -> list[str]:
+def check_removal_labels(remover: Remover, data: LabelledData) -> list[str]:
     """What is to be said of a saved removal that was fitted for labels of other names, also on standard error.
 
     Concepts of other classes than it was fitted for are refused.
@@ -348,7 +320,9 @@ def check_removal_labels(
     names = list(dict.fromkeys(part.concept for part in parts))
     several = bool(remover.concept_classes_) and isinstance(remover.concept_classes_[0], tuple)
     known = list(remover.concept_classes_) if several else [remover.concept_classes_]
-    for i, (name, label) in enumerate(concept_labels(table, concepts, missing).items()):
+    main, concepts = data.main.name, data.concept_names
+    for i, label in enumerate(data.concepts):
+        name = label.name
         place = names.index(name) if name in names else i if len(known) == len(concepts) else len(known)
         classes = known[place] if place < len(known) else ()
         if classes and (strange := [value for value in label.classes if not _is_one_of(value, classes)]):
@@ -384,53 +358,17 @@ def _stem(name: str) -> str:
     return Path(name).stem if name.endswith(".npy") else name
 
 
-def _selected(table: Table, labels: tuple[str, ...], mask: Any) -> Table:
-    """Some of the rows; labels that are files of their own become columns."""
-    import numpy as np
-
-    n = len(table.Z)
-    columns = {**table.columns, **{name: table.label(name) for name in labels}}
-    columns = {name: column[mask] if column.shape[:1] == (n,) else column for name, column in columns.items()}
-    kept = np.flatnonzero(mask) if table.kept is None else table.kept[mask]
-    return replace(table, Z=np.asarray(table.Z)[mask], columns=columns, kept=kept)
-
-
-def rows_of(
-    table: Table, main: str, concepts: Sequence[str], missing: Mapping[str, Any], clusters: str | None = None
-) -> Rows:
-    """Rows with their labels, a concept that is not known being None; several concepts by name.
-
-    With clusters, if the table has them.
-    """
-    import numpy as np
-
-    from unspur.selection import Rows
-
-    labels = concept_labels(table, concepts, missing)
-    there = clusters is not None and (clusters in table.columns or clusters.endswith(".npy"))
-    together = table.label(str(clusters)) if there else None
-    return Rows(np.asarray(table.Z), table.label(main), concept_values(table, labels), together)
-
-
 def labelled_splits(
-    table: Table,
-    others: Mapping[str, Table],
-    names: tuple[str, Sequence[str]],
-    missing: Mapping[str, Any],
-    seed: int,
-    clusters: str | None = None,
-) -> dict[str, Labelled]:
-    """Training rows (of `table`) and others by what they are for, with labels; test rows are held out if not given."""
-    from unspur.report.inputs import labelled
+    data: LabelledData, others: Mapping[str, LabelledData], seed: int, clusters: str | None = None
+) -> dict[str, LabelledData]:
+    """Training rows and others by what they are for; test rows are some of `data` if not given."""
+    from unspur._data import labelled
 
     if "test" not in others:
-        table, test = split_rows(table, (names[0], *names[1]), missing, seed, clusters)
-        others = {**others, "test": test}
-    train = labelled(rows_of(table, *names, missing, clusters), "training", names)
-    parts = {
-        name: labelled(rows_of(part, *names, missing, clusters), name, names, like=train)
-        for name, part in others.items()
-    }
+        held = test_rows(data, seed)
+        data, others = data.select(~held), {**others, "test": data.select(held)}
+    train = labelled(data, "training")
+    parts = {name: labelled(part, name, like=train) for name, part in others.items()}
     require_other_clusters(train, parts, clusters)
     return {"training": train, **parts}
 

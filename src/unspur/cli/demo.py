@@ -16,7 +16,7 @@ from unspur._extras import require
 from unspur._typing import Array
 from unspur.cli.console import echo_json, say, say_command, say_where, show
 from unspur.cli.options import force_option, json_option, seed_option
-from unspur.datasets.photodigits import CONCEPT_NAMES, MAIN_NAMES, PhotoDigits, embed_images, make_photodigits
+from unspur.datasets import CONCEPT_NAMES, MAIN_NAMES, PhotoDigits, embed_images, make_photodigits
 from unspur.io.artifact import refuse_existing
 from unspur.report.figures.plane import DemoFigure, draw_demo
 from unspur.report.figures.style import check_format, write

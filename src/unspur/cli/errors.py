@@ -11,12 +11,15 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 from click.exceptions import Abort, Exit
 
 from unspur.cli.console import colour_wanted, printable, wrapped
+
+if TYPE_CHECKING:
+    from unspur.exceptions import Parameter
 
 #: Exit codes, by what they mean. `docs/command-line.md` and the help have them from here.
 EXIT_CODES = {
@@ -28,17 +31,8 @@ EXIT_CODES = {
     141: "whoever read the output stopped reading (… | head)",
 }
 FAILED, MISUSED, FAULT, INTERRUPTED, READER_GONE = 1, 2, 70, 130, 141
-#: What errors of the library advise in Python, and what that is here.
-ADVICE_AS_OPTIONS = (
-    ("pass overwrite=True", "pass --force"),
-    ("pass limit=", "pass --limit "),
-    ("Give the folder of the pictures as root;", "Give the folder of the pictures with --root;"),
-    ("pass allow_outside=True", "pass --allow-outside"),
-    ("smallest_group=", "--smallest-group "),
-    ("Pass a larger share to hold out, cv=5,", "Pass --cv 5, more rows of that group,"),
-    ("or a validation set (X_val, y_val, concept_val)", "or other rows with --validation"),
-    ("Pass a larger X_val, or none and cv=5", "Give more rows with --validation, or none and --cv 5"),
-)
+#: Options that are called otherwise than the parameters that they are.
+OPTION_NAMES = {"overwrite": "force", "X_val": "validation", "clusters": "cluster"}
 CANNOT_WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
@@ -90,8 +84,6 @@ def _leave(code: int, text: str, debug: bool) -> NoReturn:
     if debug:
         click.echo(traceback.format_exc(), err=True, nl=False)
     text = printable(text)
-    for old, new in ADVICE_AS_OPTIONS:
-        text = text.replace(old, new)
     if sys.stderr.isatty():
         text = wrapped(text)
     for start in ("Error:", "Fault:"):
@@ -102,9 +94,15 @@ def _leave(code: int, text: str, debug: bool) -> NoReturn:
     raise Exit(code)
 
 
+def as_option(parameter: Parameter) -> str:
+    """What a parameter of the library is here: ``cv=5`` is ``--cv 5``."""
+    option = f"--{OPTION_NAMES.get(parameter.name, parameter.name).replace('_', '-')}"
+    return option if parameter.value is None or parameter.value is True else f"{option} {parameter.value}"
+
+
 def _one_line(text: str) -> str:
-    """A message of click's without the list of choices, a line each, that it may end in."""
-    return re.sub(r"\s*\n\t", " ", text)
+    """A message of click's, which may end in a list of choices, a line each, on one line."""
+    return " ".join(part.rstrip() for part in text.split("\n\t"))
 
 
 def _told(error: Exception) -> tuple[int, str]:
@@ -114,7 +112,7 @@ def _told(error: Exception) -> tuple[int, str]:
 
     if isinstance(error, UnspurError):
         stopped = isinstance(error.__cause__, KeyboardInterrupt)
-        return INTERRUPTED if stopped else FAILED, f"Error: {error}"
+        return INTERRUPTED if stopped else FAILED, f"Error: {error.format(as_option)}"
     if isinstance(error, MemoryError):
         said = f" ({error})" if str(error) else ""
         return FAILED, (
@@ -156,8 +154,7 @@ def _of_system(error: OSError) -> str:
     if error.errno in CANNOT_WRITE_ERRORS:
         from unspur._files import disk_error
 
-        told = str(disk_error(error, error.filename or "", "Make room, or write to another place."))
-        return told.replace("'' cannot", "The output cannot")
+        return str(disk_error(error, error.filename, "Make room, or write to another place."))
     if error.errno is None or error.strerror is None:
         return str(error)
     reason = error.strerror[:1].lower() + error.strerror[1:]

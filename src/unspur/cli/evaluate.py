@@ -9,6 +9,7 @@ from unspur.cli.data import (
     caveat_about_test_rows,
     check_labels,
     check_removal_labels,
+    labelled_rows,
     labelled_splits,
     labels_to_read,
     missing_values,
@@ -79,7 +80,8 @@ def evaluate(
     notes = check_labels(table, main, concept)
     table = table.like(getattr(remover, "feature_names_in_", None), remover.n_features_in_)
     missing = missing_values(missing_concept, table, concept)
-    notes += check_removal_labels(remover, table, main, concept, missing)
+    data = labelled_rows(table, main, concept, missing, clusters)
+    notes += check_removal_labels(remover, data)
     test_file = other_file(file, test_file, where, test_where, "test")
     validation = other_file(file, validation, where, validation_where, "validation")
     others = {"test": (test_file, test_where), "validation": (validation, validation_where)}
@@ -90,9 +92,13 @@ def evaluate(
         for name, (path, chosen) in others.items()
         if path is not None
     }
-    rows = labelled_splits(table, tables, (main, concept), missing, seed, clusters)
+    labelled = {
+        name: labelled_rows(part, main, concept, missing, clusters, like=data, what=name)
+        for name, part in tables.items()
+    }
+    rows = labelled_splits(data, labelled, seed, clusters)
     notes += note_shared_rows(rows)
-    found = evaluate_removal(Evaluator.of(rows, main, seed), remover, cleaned(remover, rows))
+    found = evaluate_removal(Evaluator.of(rows, seed), remover, cleaned(remover, rows))
     names, caveat = ("as it is", "removed"), caveat_about_test_rows(file, held_out=test_file is None)
     if as_json:
         said = {name: line.of_layer() for name, line in zip(names, found.lines, strict=True)}

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +13,13 @@ import click
 from unspur.cli.console import echo_json, say, say_where, show
 from unspur.cli.data import (
     check_labels,
-    concept_labels,
-    concept_values,
+    labelled_rows,
     missing_values,
     note_left_out,
     read_rows,
     with_clusters,
 )
+from unspur.cli.errors import as_option
 from unspur.cli.options import (
     Conditions,
     LocalPath,
@@ -40,7 +39,7 @@ from unspur.cli.options import (
 
 if TYPE_CHECKING:
     from unspur import JSE
-    from unspur.selection import Rows
+    from unspur._data import LabelledData
 
 
 @click.command()
@@ -100,10 +99,8 @@ def fit(
           --concept background --output background.safetensors
     """
     from unspur.io.artifact import refuse_existing
+    from unspur.io.dask_tables import connected
     from unspur.io.table import within
-    from unspur.labels import class_label
-    from unspur.rows.dask_client import connected
-    from unspur.selection import Rows
 
     chosen = options["orthogonality"]
     if memory is not None and dask is not None:
@@ -136,18 +133,13 @@ def fit(
         other = other.like(table.features, table.Z.shape[1])
         if memory is not None:
             table, other = within(memory, table, other)
-    class_label(table.label(main), main, len(table.Z))  # complains by the name that was given
     missing = missing_values(missing_concept, table, concept)
-    known = concept_labels(table, concept, missing)
-    note_left_out(known, together=chosen == "auto")
-    together = None if clusters is None else table.label(clusters)
-    train = Rows(table.Z, table.label(main), concept_values(table, known), together)
+    train = labelled_rows(table, main, concept, missing, clusters)
+    note_left_out(train, together=chosen == "auto")
     if others is not None:
-        values = concept_values(other, concept_labels(other, concept, missing, known))
-        together = None if clusters is None else other.label(clusters)
-        validation_rows = Rows(other.Z, other.label(main), values, together)
+        validation_rows = labelled_rows(other, main, concept, missing, clusters, like=train)
     one = missing[concept[0]] if len(concept) == 1 else None
-    jse, losses = fit_jse(train, validation_rows, main, missing=one, seed=seed, watched=watched, **options)
+    jse, losses = fit_jse(train, validation_rows, missing=one, seed=seed, watched=watched, **options)
     if table.features is not None:
         import numpy as np
 
@@ -160,7 +152,7 @@ def fit(
                 "output": output,
                 **dims,
                 "concepts": list(concept),
-                "orthogonality": jse.orthogonality,
+                "metric": jse.metric,
                 "losses": losses,
                 "task_lost": bool(jse.task_lost),
                 "complete": jse.trace_.complete,
@@ -173,7 +165,7 @@ def fit(
         say(f"All {len(jse.trace_)} tests: --trace prints them, --json has them, and unspur report draws them.")
     if losses:
         told = ", ".join(f"{kind} {loss:.4f}" for kind, loss in losses.items())
-        say(f"\nOrthogonal {jse.orthogonality}; loss of a last layer on rows held out: {told}.")
+        say(f"\nOrthogonal {'scores' if jse.metric else 'weights'}; loss of a last layer on rows held out: {told}.")
     spurious, kept = jse.spurious_.dim, jse.main_.dim
     told = " or ".join(concept)
     say(f"\n{spurious} of {jse.n_features_in_} directions {_carry(spurious)} {told}, {kept} {_carry(kept)} {main}.")
@@ -190,45 +182,9 @@ def _carry(directions: int) -> str:
     return "carries" if directions == 1 else "carry"
 
 
-@contextmanager
-def _errors_by_column_name(main: str, concepts: Sequence[str]) -> Iterator[None]:
-    """Complaints about y and concept, which are names of Python, use those that the user gave."""
-    from unspur.exceptions import InputError
-
-    try:
-        yield
-    except InputError as error:
-        text = with_column_names(str(error), main, concepts)
-        if text == str(error):
-            raise
-        raise type(error)(text) from error
-
-
-def with_column_names(text: str, main: str, concepts: Sequence[str]) -> str:
-    """What the library says of y, of concept and of groups, by the names of the columns.
-
-    With several concepts, or classes, it says first which one it is about: "season=winter: y=land: …".
-    """
-    about, concept = "", concepts[0] if len(concepts) == 1 else "concept"
-    for name in concepts:
-        if found := re.match(rf"{re.escape(name)}(=.*?)?: ", text):
-            about, concept, text = found[0], name, text[found.end() :]
-            break
-    if found := re.match(r"y(=.*?: )", text):
-        about, text = f"{about}{main}{found[1]}", text[found.end() :]
-    group = r"\(main=(.*?), concept=(.*?)\) (has|lies)"
-    text = re.sub(group, lambda g: f"({main}={g[1]}, {concept}={g[2]}) {g[3]}", text)
-    for word, name in (("y", main), ("concept", concept)):
-        of = {"": name, "_val": f"{name} of the validation rows"}
-        text = re.sub(f"^{word}(|_val)(?= (?:is|has) )", lambda g, of=of: of[g[1]], text)  # type: ignore[misc]
-    text = re.sub("(equal to|exact opposite of) y (?=in all)", lambda g: f"{g[1]} {main} ", text)
-    return about + text.replace("only concept may have gaps", f"only {' and '.join(concepts)} may have gaps")
-
-
 def fit_jse(
-    train: Rows,
-    validation: Rows | None,
-    main: str,
+    train: LabelledData,
+    validation: LabelledData | None,
     *,
     cv: int,
     orthogonality: str,
@@ -239,8 +195,7 @@ def fit_jse(
 ) -> tuple[JSE, dict[str, float]]:
     """JSE by its options, fitted; and, where it was to choose what is orthogonal, the losses that it chose by.
 
-    Concepts of the rows are columns by name, None where one is not known. What warnings would say is for the caller to
-    tell.
+    What warnings would say is for the caller to tell.
     """
     from unspur import JSE
     from unspur.exceptions import (
@@ -250,45 +205,36 @@ def fit_jse(
         TaskLostWarning,
         UsedRowsWarning,
     )
-    from unspur.selection import select_orthogonality
+    from unspur.selection import fit_rows, select_orthogonality
 
     jse = JSE(
         cv=0.2 if cv == 0 else cv,
         missing_concept=missing,
         random_state=seed,
         verbose=watched,
-        orthogonality="scores" if orthogonality == "scores" else "weights",
+        metric=float(orthogonality == "scores"),
         **options,
     )
     losses: dict[str, float] = {}
     with (
         warnings.catch_warnings(),
-        _errors_by_column_name(main, list(train.concept)),
         _warnings_as_notes(ClusterWarning, UsedRowsWarning),
     ):
         for told_later in (NothingRemovedWarning, SearchLimitWarning, TaskLostWarning):
             warnings.simplefilter("ignore", told_later)
         if orthogonality == "auto":
-            validation_rows = None if validation is None else _with_known_concepts(validation)
-            jse, losses = select_orthogonality(jse, _with_known_concepts(train), validation_rows, seed)
+            judged_on = None if validation is None else validation.with_known_concept()
+            jse, losses = select_orthogonality(jse, train.with_known_concept(), judged_on, seed)
         else:
-            held_out = {} if validation is None else {**validation.held_out(), **validation.cluster_kwargs("_val")}
-            jse.fit(train.Z, train.y, concept=train.concept, **train.cluster_kwargs(), **held_out)
-    jse.trace_ = jse.trace_.renamed(main)
+            fit_rows(jse, train, validation)
     return jse, losses
-
-
-def _with_known_concepts(rows: Rows) -> Rows:
-    """Those rows whose every concept is known."""
-    from unspur.labels import class_label, joint_label
-
-    labels = [class_label(values, name, len(rows)) for name, values in rows.concept.items()]
-    return rows.select(joint_label(labels).present)
 
 
 @contextmanager
 def _warnings_as_notes(*categories: type[Warning]) -> Iterator[None]:
     """Warnings of these categories as notes on standard error, each once; others as they are."""
+    from unspur.exceptions import WithFields
+
     show, said = warnings.showwarning, set[str]()
 
     def note(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
@@ -296,9 +242,7 @@ def _warnings_as_notes(*categories: type[Warning]) -> Iterator[None]:
             show(message, category, *where, **more)
         elif str(message) not in said:
             said.add(str(message))
-            text = str(message).replace("clusters=", "--cluster").replace("rows of X_val", "validation rows")
-            text = text.replace("rows of X ", "rows ")
-            say(f"Note: {text}", err=True)
+            say(f"Note: {message.format(as_option) if isinstance(message, WithFields) else message}", err=True)
 
     with warnings.catch_warnings():
         for category in categories:

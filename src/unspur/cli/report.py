@@ -6,6 +6,7 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,15 +19,14 @@ from unspur.cli.data import (
     caveat_about_test_rows,
     check_labels,
     check_removal_labels,
-    concept_labels,
+    labelled_rows,
     labels_to_read,
     missing_values,
     note_left_out,
     read_like,
     read_rows,
     require_other_clusters,
-    rows_of,
-    split_rows,
+    test_rows,
     with_clusters,
 )
 from unspur.cli.fit import fit_jse
@@ -51,11 +51,11 @@ from unspur.compare import REMOVERS
 from unspur.heads import HEADS
 
 if TYPE_CHECKING:
+    from unspur._data import LabelledData
     from unspur._typing import Array
     from unspur.embed.examples import Examples
     from unspur.io.table import Table
     from unspur.report.results import Findings
-    from unspur.selection import Rows
 
 
 #: What a removal can be compared with.
@@ -155,6 +155,8 @@ def report_command(
       unspur report train.npz --test test.npz --main bird \
           --concept background --removal background.safetensors
     """
+    import numpy as np
+
     from unspur import load
     from unspur.report.page.rendering import check_page, write_page
 
@@ -174,10 +176,12 @@ def report_command(
         fitted = load(removal)
         table = table.like(getattr(fitted, "feature_names_in_", None), fitted.n_features_in_)
     missing = missing_values(missing_concept, table, concept)
+    table = replace(table, Z=np.asarray(table.Z))
+    data = labelled_rows(table, main, concept, missing, clusters)
     if removal is None:
-        notes += note_left_out(concept_labels(table, concept, missing), together=options["orthogonality"] == "auto")
+        notes += note_left_out(data, together=options["orthogonality"] == "auto")
     else:
-        notes += check_removal_labels(fitted, table, main, concept, missing)
+        notes += check_removal_labels(fitted, data)
     others: dict[str, Table | None] = {}
     for name, path, chosen in (("test", test_file, test_where), ("validation", validation, validation_where)):
         labels = with_clusters((main, *concept), clusters)
@@ -189,19 +193,22 @@ def report_command(
     test = others["test"]
     if removal is not None:
         notes = [*notes, caveat_about_test_rows(file, held_out=test is None)]
+    rows = {
+        name: labelled_rows(part, main, concept, missing, clusters, like=data, what=name)
+        for name, part in others.items()
+        if part is not None
+    }
+    rows["train"] = data
     if test is None:
-        table, test = split_rows(table, (main, *concept), missing, seed, clusters)
+        held = test_rows(data, seed)
+        test = table.select(np.flatnonzero(held))
+        rows |= {"train": data.select(~held), "test": data.select(held)}
     # Before anything is fitted: what is wrong with pictures is known at once.
     content = {} if show is None else row_content(show, test, root, allow_outside=allow_outside)
     watched = not as_json and sys.stderr.isatty()
-    rows = {
-        name: rows_of(part, main, concept, missing, clusters)
-        for name, part in (("train", table), ("test", test), ("validation", others["validation"]))
-        if part is not None
-    }
     require_other_clusters(rows["train"], {name: part for name, part in rows.items() if name != "train"}, clusters)
     one = missing[concept[0]] if len(concept) == 1 else None
-    remover = _load_or_fit(removal, table, rows, (seed, one, watched), main, options)
+    remover = _load_or_fit(removal, table, rows, (seed, one, watched), options)
     if save is not None:
         remover.save(save, overwrite=force)
     found = _measured(
@@ -263,9 +270,8 @@ def _columns_to_show(show: str | None, path: str | None, *, needed: bool) -> tup
 def _load_or_fit(
     removal: str | None,
     table: Table,
-    rows: dict[str, Rows],
+    rows: dict[str, LabelledData],
     how: tuple[int, Any, bool],
-    main: str,
     options: dict[str, Any],
 ) -> Any:
     """The removal that was saved, or one that is fitted on the training rows."""
@@ -276,9 +282,7 @@ def _load_or_fit(
     seed, missing, watched = how
     if removal is not None:
         return load(removal)
-    jse, _ = fit_jse(
-        rows["train"], rows.get("validation"), main, missing=missing, seed=seed, watched=watched, **options
-    )
+    jse, _ = fit_jse(rows["train"], rows.get("validation"), missing=missing, seed=seed, watched=watched, **options)
     if table.features is not None:
         jse.feature_names_in_ = np.array(table.features, dtype=object)
     return jse
@@ -322,7 +326,7 @@ def _network(name: str | None, table: Table) -> dict[str, Any]:
 
 
 def _measured(
-    remover: Any, rows: dict[str, Rows], compared: tuple[str, ...], watched: bool, **options: Any
+    remover: Any, rows: dict[str, LabelledData], compared: tuple[str, ...], watched: bool, **options: Any
 ) -> Findings:
     from unspur.report.measuring import STEPS, measure
 
@@ -407,7 +411,7 @@ def row_content(show: str, table: Table, root: Path | None, *, allow_outside: bo
 
 
 def _are_pictures(words: Sequence[str]) -> bool:
-    from unspur.report.row_content import PICTURE_SUFFIXES
+    from unspur.report.views import PICTURE_SUFFIXES
 
     return all(Path(word).suffix.lower() in PICTURE_SUFFIXES for word in words)
 
@@ -425,7 +429,7 @@ def _store_content(show: str, table: Table, root: Path | None, *, allow_outside:
     import numpy as np
 
     from unspur.exceptions import InputError
-    from unspur.report.row_content import Part
+    from unspur.report.views import Part
 
     if "id" not in table.columns:
         raise click.UsageError(

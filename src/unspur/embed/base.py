@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from unspur._extras import require
 from unspur.embed.examples import Kind
-from unspur.exceptions import InputError
+from unspur.exceptions import InputError, Parameter
 
 Precision = Literal["auto", "float32", "bfloat16"]
 
@@ -49,7 +49,7 @@ class Where:
         if device not in ("auto", "cpu") and not device.startswith("cuda"):
             raise InputError(f"device is 'auto', 'cpu' or 'cuda'; got {device!r}.")
         if device.startswith("cuda") and not torch.cuda.is_available():
-            raise InputError("There is no CUDA device here; use --device cpu.")
+            raise InputError("There is no CUDA device here; use {device}.", device=Parameter("device", "cpu"))
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
         if precision == "auto":

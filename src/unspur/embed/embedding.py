@@ -23,8 +23,8 @@ import numpy as np
 from tqdm import tqdm
 
 from unspur._files import disk_error, hold, take_place
-from unspur._memory import keep_freed_memory, peak_memory
 from unspur._reading import NUMBER, load_npy, read_json
+from unspur._resources import keep_freed_memory, peak_memory
 from unspur._typing import Array, BoolArray
 from unspur._version import __version__
 from unspur.embed import store as layout
@@ -32,7 +32,7 @@ from unspur.embed.base import Encoder, NetworkEncoder
 from unspur.embed.examples import Examples
 from unspur.embed.registry import Grey
 from unspur.embed.store import EmbeddingStore, Reduction, new_rows
-from unspur.exceptions import BusyError, InputError, OutputExistsError
+from unspur.exceptions import BusyError, InputError, OutputExistsError, Parameter
 from unspur.io.artifact import atomic
 
 DEFAULT_BATCH = 16
@@ -137,8 +137,12 @@ class _Embedding:
         if _same(there, self.wanted):
             return EmbeddingStore.open(self.folder)
         raise OutputExistsError(
-            f"{self.folder} holds other embeddings ({_words(there)}) than those asked for ({_words(self.wanted)}). "
-            "Choose another folder, or pass overwrite=True."
+            "{folder} holds other embeddings ({there}) than those asked for ({wanted}). Choose another folder, or pass "
+            "{overwrite}.",
+            folder=self.folder,
+            there=_words(there),
+            wanted=_words(self.wanted),
+            overwrite=Parameter("overwrite", True),
         )
 
     def tidy(self) -> None:
@@ -158,8 +162,11 @@ class _Embedding:
         if there is not None and not self.overwrite:
             if not _same(there, self.wanted):
                 raise OutputExistsError(
-                    f"{folder} holds the beginning of other embeddings ({_words(there)}). Choose another folder, or "
-                    "pass overwrite=True."
+                    "{folder} holds the beginning of other embeddings ({there}). Choose another folder, or pass "
+                    "{overwrite}.",
+                    folder=folder,
+                    there=_words(there),
+                    overwrite=Parameter("overwrite", True),
                 )
             done = int(there["done"])
             if done == shape[0] and not part.exists() and (folder / layout.ROWS).exists():
@@ -279,8 +286,12 @@ def _require_finite(rows: Array, start: int, stop: int, examples: Examples) -> N
     bad = np.flatnonzero(~np.isfinite(rows[start:stop]).all(axis=1))
     if len(bad):
         raise InputError(
-            f"The encoder made NaN or infinity of {len(bad)} examples, the first {examples.ids[start + bad[0]]}. Look "
-            "at that one; or begin again with --precision float32 --force."
+            "The encoder made NaN or infinity of {rows} examples, the first {example}. Look at that one; or begin "
+            "again with {precision} and {overwrite}.",
+            rows=len(bad),
+            example=examples.ids[start + bad[0]],
+            precision=Parameter("precision", "float32"),
+            overwrite=Parameter("overwrite", True),
         )
 
 

@@ -32,7 +32,7 @@ from tqdm import tqdm
 from unspur._extras import require
 from unspur._reading import brief, require_regular
 from unspur._typing import Array
-from unspur.exceptions import InputError
+from unspur.exceptions import InputError, Parameter
 from unspur.rows.names import first_line, listed, separator, some
 
 Kind = Literal["image", "text"]
@@ -209,9 +209,14 @@ def inside_of(folder: Path, name: str, listing: Path, *, allow_outside: bool = F
     if Path(name).anchor or ".." in Path(name).parts or not real.is_relative_to(place):
         where = "" if path == real else f" ({brief(real, MAX_NAME_SHOWN)})"
         raise InputError(
-            f"{listing} names {brief(name, MAX_NAME_SHOWN)!r}{where}, which is not inside of {folder}. Give the folder "
-            "of the pictures as root; or, if you trust the table with all files that you can read, pass "
-            "allow_outside=True."
+            "{listing} names {name!r}{where}, which is not inside of {folder}. Give the folder of the pictures with "
+            "{root}; or, if you trust the table with all files that you can read, pass {allow_outside}.",
+            listing=listing,
+            name=brief(name, MAX_NAME_SHOWN),
+            where=where,
+            folder=folder,
+            root=Parameter("root"),
+            allow_outside=Parameter("allow_outside", True),
         )
     return path
 
@@ -352,8 +357,14 @@ def _require_files(root: Path, names: Sequence[str], table: Path, *, allow_outsi
         more = f" and {len(missing) - MAX_FILES_NAMED} more" if len(missing) > MAX_FILES_NAMED else ""
         named = ", ".join(brief(name, MAX_NAME_SHOWN) for name in missing[:MAX_FILES_NAMED])
         raise InputError(
-            f"{len(missing)} of {len(names)} images that {table} names are not in {root}: {named}{more}. Paths are "
-            "relative to --root."
+            "{missing} of {listed} images that {table} names are not in {folder}: {names}. Paths are relative to the "
+            "folder that is given with {root}.",
+            missing=len(missing),
+            listed=len(names),
+            table=table,
+            folder=root,
+            names=named + more,
+            root=Parameter("root"),
         )
 
 

@@ -28,7 +28,7 @@ from unspur._files import take_place
 from unspur._reading import brief, load_npy, read_json, require_kinds, require_regular
 from unspur._typing import Array, FloatArray
 from unspur.embed.examples import label_column
-from unspur.exceptions import ArtifactError, InputError
+from unspur.exceptions import ArtifactError, InputError, Message, Parameter
 from unspur.io.artifact import atomic
 from unspur.rows.names import first_line
 
@@ -38,7 +38,7 @@ ROWS, LABELS, MANIFEST, REDUCTION = "rows.npy", "labels.csv", "manifest.json", "
 PART, PROGRESS = "rows.part.npy", "progress.json"
 #: What a manifest must say for a store to be opened; it says more.
 _KINDS = {"digest": str}
-EMBED_AGAIN = "Embed again with --force."
+EMBED_AGAIN = Message("Embed again with {overwrite}.", {"overwrite": Parameter("overwrite", True)})
 #: Numbers up to which reduced rows stay finite.
 MAX_COMPONENT = 1e100
 
@@ -70,12 +70,16 @@ class EmbeddingStore:
             rows = load_npy(folder / ROWS, mapped=True)
             ids, labels = read_labels(folder / LABELS)
         except (OSError, ValueError, EOFError, csv.Error) as error:
-            raise ArtifactError(f"{folder} is damaged: {brief(error)}. {EMBED_AGAIN}") from error
+            told = {"folder": folder, "error": brief(error), "how": EMBED_AGAIN}
+            raise ArtifactError("{folder} is damaged: {error}. {how}", **told) from error
         wanted = (manifest.get("rows"), manifest.get("width"))
         if rows.dtype not in (np.float32, np.float16) or rows.shape != wanted or len(ids) != len(rows):
             raise ArtifactError(
-                f"{folder} is damaged: its manifest promises {brief(wanted, 60)} numbers, {ROWS} has {rows.shape} of "
-                f"{rows.dtype} and {LABELS} {len(ids)} lines. {EMBED_AGAIN}"
+                "{folder} is damaged: its manifest promises {wanted} numbers, {found}. {how}",
+                folder=folder,
+                wanted=brief(wanted, 60),
+                found=f"{ROWS} has {rows.shape} of {rows.dtype} and {LABELS} {len(ids)} lines",
+                how=EMBED_AGAIN,
             )
         # Labels are read anyway, so that they can be held against their digest; rows are not: `verify` reads them.
         if manifest.get("labels_digest", seen := file_digest(folder / LABELS)) != seen:
@@ -114,10 +118,18 @@ def read_manifest(folder: Path) -> dict[str, Any]:
                 require_kinds(training, dict, "the training of its encoder")
                 require_kinds(training.get("history", []), [dict], "'history' of the training of its encoder")
     except (OSError, ValueError) as error:
-        raise ArtifactError(f"{path} is damaged ({brief(error)}). {EMBED_AGAIN}") from error
+        raise ArtifactError(
+            "{path} is damaged ({error}). {how}", path=path, error=brief(error), how=EMBED_AGAIN
+        ) from error
     if version != FORMAT:
         advice = "Upgrade unspur." if version > FORMAT else EMBED_AGAIN
-        raise ArtifactError(f"{path} has format {version}; this version reads {FORMAT}. {advice}")
+        raise ArtifactError(
+            "{path} has format {format}; this version reads {known}. {how}",
+            path=path,
+            format=version,
+            known=FORMAT,
+            how=advice,
+        )
     return dict(manifest)
 
 
@@ -206,7 +218,10 @@ class Reduction:
                 raise ValueError("it holds NaN, infinity or numbers as large")
         except (OSError, KeyError, ValueError, TypeError, AttributeError, SafetensorError) as error:
             raise ArtifactError(
-                f"{path} cannot be read as a reduction ({brief(repr(error))}). Embed again with --force."
+                "{path} cannot be read as a reduction ({error}). {how}",
+                path=path,
+                error=brief(repr(error)),
+                how=EMBED_AGAIN,
             ) from error
         return cls(mean, components)
 

@@ -1,12 +1,8 @@
 """Last layers: linear classifiers that know of a concept when they are trained."""
 
 from unspur.heads.base import Head
-from unspur.heads.dfr import DFR
-from unspur.heads.erm import ERM
 from unspur.heads.group_dro import GroupDRO
-from unspur.heads.group_weighted import GroupWeighted
-from unspur.heads.jtt import JTT
-from unspur.heads.subg import SUBG
+from unspur.heads.reweighted import DFR, ERM, JTT, SUBG, GroupWeighted
 
 #: Every head by name; a new one is a file, a test, and a line here.
 HEADS: dict[str, type[Head]] = {head.__name__: head for head in (ERM, GroupWeighted, SUBG, GroupDRO, JTT, DFR)}

@@ -6,7 +6,7 @@ import copy
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, Self
@@ -17,23 +17,74 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.metrics import accuracy_score
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, Options
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import assert_all_finite, check_is_fitted, column_or_1d
 
 from unspur._arrays import by_rows, exact_products, is_tensor, like, on_numpy, to_original_type
-from unspur._data import LabelledData
+from unspur._data import LabelledData, read_data
 from unspur._parameters import named_after_y, sgd_settings
 from unspur._typing import Array, FloatArray
 from unspur._validation import checked_z, require_finite
-from unspur.heads.inputs import HeadData, head_data
+from unspur.exceptions import InputError
+from unspur.labels import ClassLabel
 from unspur.options import SGD, SOLVER
 from unspur.rows import StoredRows, backend_of, to_host
+from unspur.solvers.logistic import FitOutcome, LinearLogits, LinearModel, cell_losses, n_logits, solve_softmax
 from unspur.solvers.sgd import BatchWeights, Watch, alike, solve_softmax_by_sgd
-from unspur.solvers.softmax import FitOutcome, LinearLogits, LinearModel, cell_losses, n_logits, solve_softmax
 from unspur.solvers.statistics import Moments
 from unspur.solvers.whitening import Whitening
 
 #: Penalty in units of the mean variance of the rows: separable classes have a solution, others hardly feel it.
 WEIGHT_DECAY = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class HeadData:
+    """Training rows, rows to judge on if any were passed, and the values behind the codes."""
+
+    train: LabelledData
+    validation: LabelledData | None
+    classes: Array
+    concept_classes: tuple[Any, ...] | None
+
+
+def head_data(
+    estimator: BaseEstimator,
+    train: dict[str, Any],
+    validation: dict[str, Any],
+    missing: Any,
+    *,
+    needs_concept: bool,
+) -> HeadData:
+    """Check and decode arguments of `fit`: X, y, concept, sample_weight and clusters of either set.
+
+    Without `needs_concept` that of the training rows is not looked at: they have one group per class. That of a
+    validation set is, where it is passed.
+    """
+    train = {**train, "y": _one_column(train["y"], "y")}
+    rows = read_data(estimator, **train, missing=missing, needs_concept=needs_concept).with_labels()
+    rows.require_classes("with a positive weight" + (" and a known concept" if needs_concept else ""))
+    given = train["y"].values if isinstance(train["y"], ClassLabel) else np.asarray(train["y"])
+    classes = np.array(rows.main.classes, dtype=given.dtype if given.dtype.kind in "biufUO" else None)
+    known = rows.concept.classes if needs_concept else None
+    if all(value is None for value in validation.values()):
+        return HeadData(rows, None, classes, known)
+    if any(validation[name] is None for name in (("X", "y", "concept") if needs_concept else ("X", "y"))):
+        raise InputError("A validation set needs X_val, y_val and concept_val together.")
+    validation = {**validation, "y": _one_column(validation["y"], "y_val")}
+    held_out = read_data(estimator, **validation, missing=missing, like=rows, needs_concept=needs_concept)
+    return HeadData(rows, held_out.with_labels(), classes, known)
+
+
+def _one_column(y: Any, name: str) -> Any:
+    """The main label on the host, as one column; infinity is no class."""
+    if isinstance(y, ClassLabel):
+        return y
+    y = to_host(y)[0]
+    if getattr(y, "ndim", 1) != 1:
+        y = column_or_1d(y, warn=True)
+    if getattr(y, "dtype", np.dtype(object)).kind == "f":
+        assert_all_finite(y, allow_nan=True, input_name=name)
+    return y
 
 
 #: What stands in the place of {shared_parameters} and {shared_attributes} in the docstring of a head.

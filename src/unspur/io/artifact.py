@@ -18,7 +18,7 @@ import safetensors.numpy
 from unspur._files import staging_dir
 from unspur._reading import brief, parse_json, require_kinds
 from unspur._typing import Array
-from unspur.exceptions import ArtifactError, OutputExistsError
+from unspur.exceptions import ArtifactError, OutputExistsError, Parameter
 
 #: Type and shape of arrays by name, such as ``("F64", 20, 1)``.
 Shapes: TypeAlias = dict[str, tuple[Any, ...]]
@@ -34,10 +34,19 @@ def refuse_existing(path: str | PathLike[str], *, overwrite: bool) -> Path:
     if path.is_dir():
         raise OutputExistsError(f"{path} is a folder; name a file.")
     if path.exists() and not overwrite:
-        raise OutputExistsError(f"{path} exists and is kept. Choose another name, or pass overwrite=True.")
+        raise output_exists(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"The folder {path.parent} does not exist; create it first.")
     return path
+
+
+def output_exists(path: Path) -> OutputExistsError:
+    """What to say of a file or folder that must be kept."""
+    return OutputExistsError(
+        "{path} exists and is kept. Choose another name, or pass {overwrite}.",
+        path=path,
+        overwrite=Parameter("overwrite", True),
+    )
 
 
 @contextmanager

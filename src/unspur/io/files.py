@@ -23,8 +23,8 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 import numpy as np
 
 from unspur._extras import require
-from unspur._memory import available_memory
 from unspur._reading import brief, require_npy
+from unspur._resources import available_memory
 from unspur._typing import Array, FloatArray
 from unspur.embed.examples import label_column
 from unspur.embed.store import MANIFEST, PROGRESS, ROWS, EmbeddingStore

@@ -12,9 +12,10 @@ import numpy as np
 
 from unspur._extras import require
 from unspur._files import staging_dir
-from unspur._memory import available_memory
+from unspur._resources import available_memory
 from unspur._typing import Array
 from unspur.exceptions import InputError, NotFiniteError, OutputExistsError
+from unspur.io.artifact import output_exists
 from unspur.io.table import Table, no_features, require_known
 from unspur.removers import Remover
 from unspur.rows.backends import find_files
@@ -267,7 +268,7 @@ def _folder(output: Path, inputs: list[Path], overwrite: bool) -> Iterator[Path]
     if any(output.resolve() in path.resolve().parents for path in inputs):
         raise InputError(f"--output {output} holds the rows themselves; choose another folder.")
     if output.exists() and any(output.iterdir()) and not overwrite:
-        raise OutputExistsError(f"{output} exists and is kept. Choose another name, or pass overwrite=True.")
+        raise output_exists(output)
     if not output.resolve().parent.is_dir():
         raise FileNotFoundError(f"The folder {output.resolve().parent} does not exist; create it first.")
     with staging_dir(output.resolve()) as temporary:
@@ -279,7 +280,7 @@ def _folder(output: Path, inputs: list[Path], overwrite: bool) -> Iterator[Path]
         if _took_the_place(temporary, output):
             return
         if any(output.iterdir()) and not overwrite:  # of another process, meanwhile
-            raise OutputExistsError(f"{output} exists and is kept. Choose another name, or pass overwrite=True.")
+            raise output_exists(output)
         for path in [path for path in temporary.rglob("*") if path.is_file()]:
             target = output / path.relative_to(temporary)
             target.parent.mkdir(parents=True, exist_ok=True)

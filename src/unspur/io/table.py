@@ -68,12 +68,14 @@ class Table:
                 f"{self.path} has no rows left where {name} is {value!r}; what there is: "
                 f"{', '.join(map(repr, there[:10]))}{more}."
             )
-        if len(chosen) == len(column):
+        return self.select(chosen)
+
+    def select(self, chosen: IntArray) -> Table:
+        """Some of the rows, by index and in their order."""
+        n = len(self.Z)
+        if len(chosen) == n:
             return self
-        per_row = column.shape
-        columns = {
-            key: values[chosen] if values.shape[:1] == per_row else values for key, values in self.columns.items()
-        }
+        columns = {key: values[chosen] if values.shape[:1] == (n,) else values for key, values in self.columns.items()}
         kept = chosen if self.kept is None else self.kept[chosen]
         if isinstance(self.Z, StoredRows):
             return replace(self, Z=self.Z.select(chosen), columns=columns, kept=kept)

@@ -1,10 +1,8 @@
 """How well a classifier does group by group, what rows still tell about a concept, and how subspaces compare."""
 
 from unspur.metrics.description import DescriptionLength, description_length
-from unspur.metrics.groups import GroupAccuracy, group_accuracy
-from unspur.metrics.intervals import PairedDifference, paired_difference, worst_difference
-from unspur.metrics.leakage import Leakage, leakage
-from unspur.metrics.numeric import NumericLeakage
+from unspur.metrics.groups import GroupAccuracy, PairedDifference, group_accuracy, paired_difference, worst_difference
+from unspur.metrics.leakage import Leakage, NumericLeakage, leakage
 from unspur.metrics.recovery import explained_variance, principal_angles, reconstruction_error, shared_variance
 
 __all__ = [

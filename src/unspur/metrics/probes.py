@@ -17,7 +17,7 @@ from scipy.special import log_expit
 from sklearn.neural_network import MLPClassifier
 
 from unspur._arrays import on_numpy
-from unspur._threads import one_scipy_thread
+from unspur._resources import one_scipy_thread
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.clusters import folds_by_cluster
 from unspur.exceptions import InputError, NotFiniteError

@@ -18,15 +18,15 @@ from sklearn.utils.validation import check_is_fitted
 from unspur._arrays import on_numpy, to_original_type, to_python
 from unspur._parameters import named_after_y
 from unspur._reading import require_kinds
-from unspur._threads import one_thread_if_narrow
+from unspur._resources import one_thread_if_narrow
 from unspur._typing import Array
 from unspur._validation import checked_z, in_numbers, require_finite
 from unspur._version import __version__
 from unspur.certificate import Certificate, certify, fingerprint, row_hashes
 from unspur.clusters import cluster_codes, copies, has_continuous_columns
-from unspur.exceptions import InputError, LabelError, NothingRemovedWarning, UsedRowsWarning
+from unspur.exceptions import InputError, NothingRemovedWarning, UsedRowsWarning
 from unspur.io import artifact
-from unspur.labels import class_label, label_columns
+from unspur.labels import as_label, label_columns, main_column, require_no_gaps
 from unspur.options import to_json
 from unspur.removers.concepts import read_concepts
 from unspur.removers.saved import require_numbers, require_sound
@@ -120,7 +120,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         X : array of shape (n, d)
             The rows of a tensor or of a Dask array come to the host, where the probes are: some thousand are enough.
             Rows in files, and a Dask array above 2 GB as float64, are refused.
-        y : array of shape (n,), optional
+        y : array of shape (n,), or mapping from its name to it, optional
             Main-task label, to see how much of it is kept.
         concept : array of shape (n,) or (n, m), or DataFrame
             What was to be removed; rows where it is missing are left out.
@@ -130,6 +130,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self, "removal_")
         _require_array(X, "some thousand rows are enough: pass those of a block, or of X.select(…)")
+        main, y = main_column(y)
         X, y, concept, clusters = to_host(self._small_enough(X), y, concept, clusters)
         z = in_numbers(self, X, reset=False, dtype=[np.float64, np.float32])
         require_finite(self, z)
@@ -139,8 +140,13 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         known = concepts.present
         notes = tuple(self._notes())
         together = None if clusters is None else cluster_codes(clusters, "clusters", len(z))
-        columns = label_columns(concept, len(z), "concept")
-        told = columns.values() if y is None else [y, *columns.values()]
+        task = None
+        if y is not None:
+            task = as_label(y, main, len(z))
+            require_no_gaps(task, concepts.names)
+        numbers = label_columns(concept, len(z), "concept").values() if kind == "continuous" else ()
+        labels = concepts.labels if task is None else (task, *concepts.labels)
+        told = [*numbers, *(np.where(label.present, label.codes, -1) for label in labels)]
         if clusters is None and (found := copies(row_hashes(z), told)) is not None and has_continuous_columns(z[:2000]):
             together = found
             more = len(found) - int(found.max()) - 1
@@ -156,27 +162,19 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             text = f"{'; '.join(used)}; what is measured on them flatters the removal"
             warnings.warn(f"{text}. Pass rows that were held out.", UsedRowsWarning, stacklevel=2)
             notes = (*notes, text)
-        labels = {}
-        if kind != "continuous":
-            labels = {name: np.asarray(values)[known] for name, values in columns.items()}
-        task = None
-        if y is not None:
-            label = class_label(y, "y", len(z))
-            if not label.present.all():
-                raise LabelError(f"y is missing in {np.sum(~label.present)} rows; only concept may have gaps.")
-            task = np.array(label.classes)[label.codes[known]]
         with one_thread_if_narrow(z.shape[1]):
             self.certificate_ = certify(
                 type(self).__name__,
                 self.removal_,
                 self.spurious_.dim,
                 z[known],
-                task,
-                labels,
+                None if task is None else task.select(known),
+                {label.name: label.select(known) for label in concepts.labels},
                 concepts.by_name(known),
                 notes,
                 random_state,
                 None if together is None else together[known],
+                main,
             )
         return self.certificate_
 
@@ -204,7 +202,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             return [f"{len(z):,} of the {len(z):,} rows measured were used in the fit"]
         for kept, of_fit, of_rows in (
             ("training", "were used in the fit", "rows of the fit"),
-            ("validation", "were in X_val, which decided on the directions,", "rows of X_val"),
+            ("validation", "were validation rows, which decided on the directions,", "validation rows"),
         ):
             used = self.__dict__.get(f"_{kept}_rows")
             same = np.zeros(len(z), dtype=bool) if used is None or by_chance else np.isin(hashes, used)
@@ -230,7 +228,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """What to say where directions were judged on rows that they were estimated from, or ""."""
         if not (rows := getattr(self.trace_, "reused", 0)):
             return ""
-        return f"{rows:,} rows of X_val are training rows as well: what is judged on them looks better than it is."
+        return f"{rows:,} validation rows are training rows as well: what is judged on them looks better than it is."
 
     @contextmanager
     def _restore_on_failure(self) -> Iterator[None]:

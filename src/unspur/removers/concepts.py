@@ -11,7 +11,7 @@ import numpy as np
 from unspur._arrays import on_numpy
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError, LabelError
-from unspur.labels import ClassLabel, class_label, columns_in_order, label_columns
+from unspur.labels import ClassLabel, as_label, columns_in_order, label_columns
 
 ConceptType: TypeAlias = Literal["auto", "class", "continuous"]
 #: Different numbers up to which a column of them is taken for codes of classes without asking.
@@ -33,6 +33,7 @@ class Concepts:
     group : shape (n,), code of the combination of classes; zeros for numbers.
     classes : the classes of each concept; empty for numbers.
     names : what to call each concept.
+    labels : the concepts as labels; empty for numbers.
     """
 
     columns: FloatArray
@@ -40,6 +41,7 @@ class Concepts:
     group: IntArray
     classes: tuple[tuple[Any, ...], ...]
     names: tuple[str, ...]
+    labels: tuple[ClassLabel, ...] = ()
 
     @property
     def codes(self) -> dict[str, FloatArray]:
@@ -82,12 +84,14 @@ def read_concepts(
         return Concepts(numbers, present, np.zeros(n_rows, dtype=np.intp), (), tuple(columns))
     known = [None] * len(columns) if classes is None else classes
     if len(known) != len(columns):
-        raise LabelError(f"{name} has {len(columns)} columns; {len(known)} were fitted.")
+        raise LabelError(
+            "{label} has {given} columns; {fitted} were fitted.", label=name, given=len(columns), fitted=len(known)
+        )
     labels = []
     for (called, column), expected in zip(columns.items(), known, strict=True):
         if kind == "auto" and expected is None:
             _require_no_fractions(column, called, missing)
-        labels.append(class_label(column, called, n_rows, missing=missing, classes=expected))
+        labels.append(as_label(column, called, n_rows, missing=missing, classes=expected))
         if kind == "auto" and expected is None:
             _require_few_codes(labels[-1], called)
     present = np.logical_and.reduce([label.present for label in labels])
@@ -101,6 +105,7 @@ def read_concepts(
         group,
         tuple(label.classes for label in labels),
         tuple(columns),
+        tuple(labels),
     )
 
 
@@ -108,16 +113,21 @@ def _numbers(column: Array, name: str, n_rows: int, missing: Any) -> FloatArray:
     try:
         numbers = np.array(on_numpy(column), dtype=np.float64).reshape(-1)
     except (TypeError, ValueError):
-        raise LabelError(f"{name} is not a column of numbers; use concept_type='class'.") from None
+        raise LabelError("{label} is not a column of numbers; use concept_type='class'.", label=name) from None
     if len(numbers) != n_rows:
-        raise LabelError(f"{name} has {len(numbers)} values for {n_rows} rows of Z. Each row needs one.")
+        raise LabelError(
+            "{label} has {given} values for {rows} rows of Z. Each row needs one.",
+            label=name,
+            given=len(numbers),
+            rows=n_rows,
+        )
     if np.isinf(numbers).any():
-        raise LabelError(f"{name} has {int(np.isinf(numbers).sum())} infinite values.")
+        raise LabelError("{label} has {values} infinite values.", label=name, values=int(np.isinf(numbers).sum()))
     if missing is not None:
         numbers[numbers == missing] = np.nan
     known = numbers[np.isfinite(numbers)]
     if len(known) and np.ptp(known) == 0:
-        raise LabelError(f"{name} is the same number in all rows; there is nothing to remove.")
+        raise LabelError("{label} is the same number in all rows; there is nothing to remove.", label=name)
     return numbers
 
 
@@ -130,7 +140,7 @@ _EITHER = (
 
 def _require_no_fractions(column: Array, name: str, missing: Any) -> None:
     """Refuse many numbers that are not whole."""
-    array = np.asarray(on_numpy(column))
+    array = column.values if isinstance(column, ClassLabel) else np.asarray(on_numpy(column))
     if array.dtype.kind != "f":
         return
     known = array[np.isfinite(array) & (array != missing)]
@@ -139,8 +149,12 @@ def _require_no_fractions(column: Array, name: str, missing: Any) -> None:
     different = np.unique(known)
     if len(different) > FEW_CODES:
         raise LabelError(
-            f"{name} has {len(different):,} different values between {different[0]:.4g} and {different[-1]:.4g} and "
-            f"looks continuous. {_EITHER}"
+            "{label} has {values:,} different values between {low:.4g} and {high:.4g} and looks continuous. {how}",
+            label=name,
+            values=len(different),
+            low=different[0],
+            high=different[-1],
+            how=_EITHER,
         )
 
 
@@ -151,28 +165,37 @@ def _require_few_codes(label: ClassLabel, name: str) -> None:
         return
     if len(classes) > MOST_CODES or (len(classes) > FEW_CODES and rows < ROWS_PER_CODE * len(classes)):
         raise LabelError(
-            f"{name} has {len(classes)} different whole numbers between {min(classes):g} and {max(classes):g}, "
-            f"{rows / len(classes):.0f} rows each on average: numbers such as ages, or codes of classes? {_EITHER}"
+            "{label} has {values} different whole numbers between {low:g} and {high:g}, {rows:.0f} rows each on "
+            "average: numbers such as ages, or codes of classes? {how}",
+            label=name,
+            values=len(classes),
+            low=min(classes),
+            high=max(classes),
+            rows=rows / len(classes),
+            how=_EITHER,
         )
 
 
-def require_another_label(concepts: Concepts, y: Array, counts: BoolArray) -> None:
+def require_another_label(concepts: Concepts, main: ClassLabel, counts: BoolArray) -> None:
     """Raise LabelError if a concept is the task, also under other names, in the rows that count.
 
     Parameters
     ----------
-    y : codes of the task, shape (n,).
+    main : the task.
     counts : rows that have a concept, a task and a weight, shape (n,).
     """
-    rows = np.flatnonzero(counts)
+    rows, y = np.flatnonzero(counts), main.codes
     for name, codes in concepts.codes.items():
         # A few rows show of most labels that they differ.
         if not _one_to_one(codes[rows[:1000]], y[rows[:1000]]) or not _one_to_one(codes[rows], y[rows]):
             continue
         if 1 < len(np.unique(codes[rows])) < len(rows):
             raise LabelError(
-                f"{name} and y are the same label in all {len(rows):,} rows, up to the names of the classes: removing "
-                "it would remove the task, and no data could tell the two apart. Rows where they disagree are needed."
+                "{label} and {main} are the same label in all {rows:,} rows, up to the names of the classes: removing "
+                "it would remove the task, and no data could tell the two apart. Rows where they disagree are needed.",
+                label=name,
+                main=main.name,
+                rows=len(rows),
             )
 
 
@@ -186,10 +209,11 @@ def _require_present(present: BoolArray, names: tuple[str, ...]) -> None:
     if present.any():
         return
     if len(names) == 1:
-        raise LabelError(f"No row has a known {names[0]}.")
+        raise LabelError("No row has a known {label}.", label=names[0])
     raise LabelError(
-        f"No row has all of {', '.join(names)} known, and rows where one is missing are left out. Label some rows with "
-        "all of them, or remove one concept after the other."
+        "No row has all of {labels} known, and rows where one is missing are left out. Label some rows with all of "
+        "them, or remove one concept after the other.",
+        labels=", ".join(names),
     )
 
 

@@ -16,12 +16,16 @@ import numpy as np
 
 from unspur._data import LabelledData
 from unspur._typing import BoolArray, IntArray
-from unspur.clusters import clusters_in_two, folds_by_cluster, given_splits
+from unspur.clusters import clusters_in_two, folds_by_cluster, given_splits, held_out
 from unspur.criteria import require_clusters, require_testable
-from unspur.exceptions import ClusterWarning, InputError, LabelError
+from unspur.exceptions import ClusterWarning, InputError, LabelError, Message, Parameter
+from unspur.labels import ClassLabel
 from unspur.rows import Columns, RowSource, StackedRows, rows_of
 from unspur.solvers.held_out_losses import HeldOutClusters
 from unspur.solvers.statistics import CellCounts, group_names
+
+#: What to hold rows out with.
+_HOLD_OUT = {"cv": Parameter("cv", 5), "X_val": Parameter("X_val")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,19 +84,18 @@ class HeldOutSplitter:
         fold = np.zeros(len(group), dtype=np.intp)
         if self.given:
             return self._given(fold, group, present, clusters)
-        if clusters is not None:
-            share = self.share
-            shares = [1.0 / int(self.cv)] * int(self.cv) if share is None else [share, 1.0 - share]
-            numbers = np.arange(1, int(self.cv) + 1) if share is None else np.array([1, 0])
-            known = np.unique(clusters[present], return_inverse=True)[1].reshape(-1)
-            fold[present] = numbers[folds_by_cluster(known, group[present], np.array(shares), self.rng)]
+        known = None if clusters is None else clusters[present]
+        if self.share is not None:
+            fold[present] = held_out(group[present], self.share, self.rng, known)
+            return fold
+        k = int(self.cv)
+        if known is not None:
+            code = np.unique(known, return_inverse=True)[1].reshape(-1)
+            fold[present] = 1 + folds_by_cluster(code, group[present], np.full(k, 1.0 / k), self.rng)
             return fold
         for g in range(4):
             members = self.rng.permutation(np.flatnonzero(present & (group == g)))
-            if self.share is None:
-                fold[members] = np.arange(len(members)) % int(self.cv) + 1
-            else:
-                fold[members[: round(self.share * len(members))]] = 1
+            fold[members] = np.arange(len(members)) % k + 1
         return fold
 
     def _given(self, fold: IntArray, group: IntArray, present: BoolArray, clusters: IntArray | None) -> IntArray:
@@ -133,16 +136,15 @@ def assign_folds(
         y = concept
     present = train.weight > 0
     if needs_y:
-        _require_different(y.codes[present], concept.codes[present], problem.title)
+        _require_different(y.select(present), concept.select(present), problem.title)
     clusters = train.clusters
     if validation is None:
         group = 2 * y.codes + concept.codes
         fold = _folds(splitting, group, present, clusters, train.copies)
         columns = Columns.of(y.codes, concept.codes, train.weight, fold)
         rows: RowSource = rows_of(train.X, columns)
-        how = "Pass a larger share to hold out, cv=5, or a validation set (X_val, y_val, concept_val)."
-        if splitting.share is None:
-            how = "Pass more rows of that group, or a validation set (X_val, y_val, concept_val)."
+        more = "" if splitting.share is None else " a larger share to hold out ({cv} holds out all in turn),"
+        how = Message("Pass more rows of that group," + more + " or a validation set with {X_val}.", _HOLD_OUT)
     else:
         judged = validation.concept if validation.y is None else validation.y
         fold = np.ones(len(validation), dtype=np.intp)
@@ -150,9 +152,11 @@ def assign_folds(
         rows = StackedRows(
             rows_of(train.X, Columns.of(y.codes, concept.codes, train.weight)), rows_of(validation.X, columns)
         )
-        how = "Pass a larger X_val, or none and cv=5."
+        how = Message("Pass more rows with {X_val}, or none and {cv}.", _HOLD_OUT)
         clusters = validation.clusters
-    counts = CellCounts.of(rows, group_names(y.classes, concept.classes))
+    main = "main" if train.y is None else y.name
+    names = group_names(y.classes, concept.classes, main, concept.name)
+    counts = CellCounts.of(rows, group_names(y.classes, concept.classes), names)
     require_testable(counts, by_group=by_group, smallest=smallest_group, how=how, about=problem.title)
     if clusters is None:
         return FoldedRows(rows, counts)
@@ -205,11 +209,15 @@ def _warn_of_few(clusters: HeldOutClusters, names: tuple[str, ...], folds: int) 
         )
 
 
-def _require_different(y: IntArray, concept: IntArray, title: str) -> None:
-    same = y == concept
+def _require_different(y: ClassLabel, concept: ClassLabel, title: str) -> None:
+    same = y.codes == concept.codes
     if same.all() or not same.any():
-        how = "equal to" if same.all() else "the exact opposite of"
         raise LabelError(
-            f"{title and title + ': '}concept is {how} y in all {len(same)} rows: removing it would remove the task, "
-            "and no data could tell the two apart. Rows where they disagree are needed."
+            "{about}{label} is {how} {main} in all {rows} rows: removing it would remove the task, and no data could "
+            "tell the two apart. Rows where they disagree are needed.",
+            about=title and f"{title}: ",
+            label=concept.name,
+            how="equal to" if same.all() else "the exact opposite of",
+            main=y.name,
+            rows=len(same),
         )

@@ -244,7 +244,7 @@ class INLP(Remover):
         while removed.dim < limit:
             report()
             pair = estimate(whitening, removed)
-            verdict = tests.informative("spurious", losses(pair), counts.names)
+            verdict = tests.informative("spurious", losses(pair), counts.keys)
             steps.append(Step(removed.dim + 1, 0, verdict, pair.outcome.evaluations, pair.outcome.reason))
             if not verdict.proper:
                 stopped = f"the next direction {verdict.reason}"

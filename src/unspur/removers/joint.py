@@ -17,7 +17,9 @@ import numpy as np
 
 from unspur._typing import FloatArray
 from unspur.criteria import LABEL, DirectionTests, Role, Verdict
+from unspur.removers.metric import Metric
 from unspur.rows import CONCEPT, MAIN, RowSource
+from unspur.solvers.held_out_losses import GroupLosses
 from unspur.solvers.orthogonal_pair import Near, Pair, PairLosses, PairSpace, solve_pairs
 from unspur.solvers.orthogonal_pair import directions as directions_of
 from unspur.solvers.outcome import Outcome
@@ -86,6 +88,7 @@ class SGDSolver:
     balance: Balance
     settings: SGDSettings
     rng: np.random.Generator
+    root: FloatArray | None = None
 
     def __call__(self, away_from: Sequence[Subspace], near: Sequence[Near] | None = None) -> list[Pair]:
         """Solve for one pair after the other from the paper's first weights."""
@@ -96,8 +99,9 @@ class SGDSolver:
     def _pair(self, away_from: Subspace, watched: int) -> Pair:
         weighting = self.counts.weighting(self.counts.without(watched), self.balance)
         validation = self.counts.weighting(self.counts.only(watched), self.balance)
+        centre = self.space.spectrum.centre
         pair = solve_pair_by_sgd(
-            self.rows, weighting, validation, self.space.spectrum.centre, away_from, self.settings, self.rng
+            self.rows, weighting, validation, centre, away_from, self.settings, self.rng, self.root
         )
         pair.outcome.warn_unless_converged()
         return pair
@@ -165,6 +169,8 @@ class JointEstimation:
     gone: Subspace
     #: A rough estimate of the first pair, where there is one.
     rough: EstimatedPair | None = None
+    #: Coordinates of all directions here, where they are not those of the rows.
+    metric: Metric | None = None
 
     @property
     def nothing(self) -> Tracks:
@@ -199,8 +205,7 @@ class JointEstimation:
     def judge(self, role: Role, pair: EstimatedPair, share: float) -> Verdict:
         """Decide whether the pair's direction of this role is proper, at a share of the level."""
         tests = replace(self.tests, significance_level=share * self.tests.significance_level)
-        losses = tests.losses(self.rows, self.counts, pair.judged(role), self.centre)
-        return tests.judge(role, losses, self.counts.names)
+        return tests.judge(role, self._losses(pair.judged(role), tests), self.counts.keys)
 
     def loss(self, pair: EstimatedPair, combine: Callable[[float, float], float]) -> tuple[float, float]:
         """Combined held-out loss of both labels along their own directions, and its standard error.
@@ -208,10 +213,16 @@ class JointEstimation:
         The two losses are treated as independent.
         """
         concept, main = (
-            self.tests.summarise(self.tests.losses(self.rows, self.counts, pair.judged(role), self.centre), name)
-            for role, name in _OWN_SERIES
+            self.tests.summarise(self._losses(pair.judged(role), self.tests), name) for role, name in _OWN_SERIES
         )
         return combine(concept.mean, main.mean), float(np.hypot(concept.error, main.error))
+
+    def row_weights(self, directions: FloatArray) -> FloatArray:
+        """The weights on rows, shape (..., d), that directions are read by."""
+        return directions if self.metric is None else self.metric.read_by(directions)
+
+    def _losses(self, directions: FloatArray, tests: DirectionTests) -> GroupLosses:
+        return tests.losses(self.rows, self.counts, self.row_weights(directions), self.centre)
 
 
 def _for_each_track(near: dict[int, EstimatedPair | None], tracks: int) -> list[Near]:

@@ -19,13 +19,12 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from tqdm.auto import tqdm
 
 from unspur._parameters import LIMIT, REQUESTED, TESTED, named_after_y, sgd_settings
-from unspur._typing import Array
+from unspur._typing import Array, FloatArray
 from unspur.criteria import SMALLEST_GROUP, DirectionTests, Role
 from unspur.exceptions import EmptySubspaceError, SearchLimitWarning, SlowFitWarning, TaskLostWarning
 from unspur.options import SGD, PaperVariant
 from unspur.removers.base import Remover
 from unspur.removers.folds import FoldedRows, HeldOutSplitter, Problem, assign_folds
-from unspur.removers.frame import Frame
 from unspur.removers.joint import (
     EstimatedPair,
     ExactSolver,
@@ -37,6 +36,7 @@ from unspur.removers.joint import (
     estimate_subspaces,
     left_out,
 )
+from unspur.removers.metric import MAX_ROUGH_CONDITION, Metric
 from unspur.removers.multiclass import BinaryFit, ConceptFits, FitData, first_problem, fit_each_concept
 from unspur.removers.weight_decay import choose_weight_decay
 from unspur.rows import CONCEPT, MAIN, trained_on
@@ -48,7 +48,7 @@ from unspur.trace import TaskLoss, Trace, Traces, danger_to_task
 
 #: Tolerance that is enough to choose a weight decay by: a loss within one standard error is all that is asked for.
 CHOOSING = 3e-3
-_KEEP_IT = "Try orthogonality='scores'."
+_KEEP_IT = "Try metric=1."
 _SOONER = (
     "To end sooner, estimate with a larger weight_decay (0.1 or 1), limit max_spurious and max_main, or reduce the "
     "features by PCA; to search on, raise max_pairs."
@@ -82,12 +82,12 @@ class JSE(Remover):
         others should be scaled down first. "auto" tries 1, 0.1, 0.01, 0.001 and 0.0001 until held-out losses clearly
         rise, and takes the largest whose first pair predicts held-out rows as well as the best, within one standard
         error.
-    orthogonality : {"weights", "scores"}, default="weights"
-        What is orthogonal: the weights of the two labels, ``w_sp · w_mt = 0``, as in the paper; or their scores over
-        the training rows, ``w_spᵀ Σ w_mt = 0``, which is JSE on whitened rows. One oblique direction then removes
-        what would otherwise take many, and a far easier concept does not absorb the task: better after an
-        encoder that was fine-tuned on the correlation, worse where features of concept and task are correlated but
-        separate. Takes a copy of the rows in memory.
+    metric : float between 0 and 1, default=0.0
+        The metric τ in which the weights of the two labels are orthogonal, ``w_spᵀ M w_mt = 0`` with
+        ``M = (1 − τ) tr(Σ)/r I + τ Σ``, and Σ the covariance of the training rows, r its rank. At 0 weights are
+        orthogonal, as in the paper. At 1 scores are uncorrelated over the training rows, which is JSE on whitened
+        rows. Above 0 the removal is oblique: one direction then removes what would otherwise take many, and a far
+        easier concept does not absorb the task; but what travels with the concept in the training rows goes along.
     solver : "exact", "sgd" or SGD, default="exact"
         Solve each pair to `tol`, or by the paper's minibatch SGD with the settings of an :class:`~unspur.SGD`.
     variant : PaperVariant or None, default=None
@@ -117,11 +117,13 @@ class JSE(Remover):
         Draws the folds (and the minibatches of SGD).
     verbose : bool, default=False
         Show a progress bar.
+    orthogonality : {"weights", "scores"}, deprecated
+        Use ``metric=0`` or ``metric=1``.
 
     Attributes
     ----------
     spurious_, main_ : Subspace
-        The two subspaces, orthogonal to each other unless ``orthogonality="scores"``.
+        Spans of the weights of the two labels, orthogonal to each other in the metric.
     removal_ : AffineMap
         What `transform` applies.
     trace_ : Trace or Traces
@@ -152,7 +154,8 @@ class JSE(Remover):
         **TESTED,
         "correction": [StrOptions({"none", "looks"})],
         "delta": [StrOptions({"auto"}), Interval(Real, None, None, closed="neither")],
-        "orthogonality": [StrOptions({"weights", "scores"})],
+        "metric": [Interval(Real, 0, 1, closed="both")],
+        "orthogonality": [StrOptions({"weights", "scores", "deprecated"})],
         "variant": [PaperVariant, None],
         "max_spurious": LIMIT,
         "max_main": LIMIT,
@@ -167,7 +170,7 @@ class JSE(Remover):
         delta: float | Literal["auto"] = 0.0,
         balance: Balance = "group",
         weight_decay: float | Literal["auto"] = "auto",
-        orthogonality: Literal["weights", "scores"] = "weights",
+        metric: float = 0.0,
         solver: Literal["exact", "sgd"] | SGD = "exact",
         variant: PaperVariant | None = None,
         max_spurious: int | None = None,
@@ -180,13 +183,14 @@ class JSE(Remover):
         max_iter: int = 1000,
         random_state: Any = None,
         verbose: bool = False,
+        orthogonality: Literal["weights", "scores", "deprecated"] = "deprecated",
     ):
         self.significance_level = significance_level
         self.correction = correction
         self.delta = delta
         self.balance = balance
         self.weight_decay = weight_decay
-        self.orthogonality = orthogonality
+        self.metric = metric
         self.solver = solver
         self.variant = variant
         self.max_spurious = max_spurious
@@ -199,6 +203,7 @@ class JSE(Remover):
         self.max_iter = max_iter
         self.random_state = random_state
         self.verbose = verbose
+        self.orthogonality = orthogonality
 
     @named_after_y
     def fit(
@@ -222,9 +227,9 @@ class JSE(Remover):
         X : array of shape (n, d)
             Embeddings: an array or DataFrame, a memory map, a torch tensor on any device, a Dask array, or what
             `unspur.open_rows` returned. They stay where they are.
-        y : array of shape (n,)
-            Main-task label. Of more than two classes each is taken against the rest: what is removed is orthogonal to
-            the main-task directions of all of them.
+        y : array of shape (n,), or mapping from its name to it
+            Main-task label, which messages and the trace call by its name if it has one. Of more than two classes each
+            is taken against the rest: what is removed is orthogonal to the main-task directions of all of them.
         concept : array of shape (n,) or (n, m), DataFrame, or mapping from names to arrays of shape (n,)
             What to remove: a concept of two or more classes, or several concepts. Several are taken one after the
             other, each class of a concept of more than two against the rest, and the span of all that is found is
@@ -256,9 +261,9 @@ class JSE(Remover):
             self._validate_params()
             data = FitData.read(self, train, validation, needs_y=True)
             cv = HeldOutSplitter.reusable_cv(self.cv)
-            frame = self._frame(data, cv) if self.orthogonality == "scores" else None
-            found = fit_each_concept(data, partial(self._fit_binary, cv, frame))
-            self.spurious_, self.main_, self.removal_ = self._removal(found, frame)
+            metric = self._metric_of(data, cv)
+            found = fit_each_concept(data, partial(self._fit_binary, cv, metric))
+            self.spurious_, self.main_, self.removal_ = self._removal(found, metric)
             self.trace_ = found.traces[0] if len(found.traces) == 1 else Traces.of(found.traces)
             self.classes_ = data.train.main.classes
             self.concept_classes_ = data.concept_classes
@@ -292,7 +297,7 @@ class JSE(Remover):
     def _notes(self) -> list[str]:
         return [*super()._notes(), *filter(None, [self.unfinished, self.task_lost])]
 
-    def _removal(self, found: ConceptFits, frame: Frame | None) -> tuple[Subspace, Subspace, AffineMap]:
+    def _removal(self, found: ConceptFits, metric: Metric | None) -> tuple[Subspace, Subspace, AffineMap]:
         """Both subspaces and the map that `transform` applies, in the coordinates of the rows that came."""
         onto_main = self._variant.output == "onto_main"
         if onto_main and not found.main.dim:
@@ -301,18 +306,28 @@ class JSE(Remover):
                 "No main-task direction was found, so there is none to project onto: every row would become the same "
                 f"point. Use another output. The tests were:\n{tests}"
             )
-        if frame is not None:
-            removal = frame.keeping(found.main) if onto_main else frame.removing(found.spurious)
-            return frame.scores(found.spurious), frame.scores(found.main), removal
+        if metric is not None:
+            removal = metric.keeping(found.main) if onto_main else metric.removing(found.spurious)
+            return metric.weights_of(found.spurious), metric.weights_of(found.main), removal
         make, subspace = (AffineMap.keeping, found.main) if onto_main else (AffineMap.removing, found.spurious)
         return found.spurious, found.main, make(subspace, found.centre)
 
-    def _frame(self, data: FitData, cv: Any) -> Frame:
-        """Coordinates for all concepts and classes, whose directions are to be orthogonal; from the first of them."""
+    def _metric_of(self, data: FitData, cv: Any) -> Metric | None:
+        """One metric for all concepts and classes, from the rows of the first; None where it is the ordinary one."""
+        tau = float(self.metric)
+        if self.orthogonality != "deprecated":
+            tau = 1.0 if self.orthogonality == "scores" else 0.0
+            warnings.warn(
+                f"orthogonality={self.orthogonality!r} is now metric={tau:g}; the old name goes with version 0.3.",
+                FutureWarning,
+                stacklevel=4,
+            )
+        if tau == 0.0:
+            return None
         folded = self._lay_out(first_problem(data), cv, self._generator())
         counts = folded.counts
         all_alike = counts.weighting(counts.without(1 if counts.n_folds == 1 else None), "none")
-        return Frame.of_rows(folded.rows, all_alike)
+        return Metric.of_rows(folded.rows, all_alike, tau)
 
     @property
     def _variant(self) -> PaperVariant:
@@ -326,19 +341,18 @@ class JSE(Remover):
         return assign_folds(problem, HeldOutSplitter(cv, rng), by_group=by_group, smallest_group=self.smallest_group)
 
     def _fit_binary(
-        self, cv: Any, frame: Frame | None, problem: Problem, excluded: Subspace, main_only: bool
+        self, cv: Any, metric: Metric | None, problem: Problem, excluded: Subspace, main_only: bool
     ) -> BinaryFit:
         """The subspaces for one binary concept and one binary main label; or what the main label alone needs."""
         rng = self._generator()
         data = self._lay_out(problem, cv, rng)
-        if frame is not None:
-            data = replace(data, rows=frame.rows(data.rows))
         with self._progress() as report:
-            return self._search(data, rng, report, excluded, main_only)
+            return self._search(data, metric, rng, report, excluded, main_only)
 
     def _search(
         self,
         data: FoldedRows,
+        metric: Metric | None,
         rng: np.random.Generator,
         report: Callable[[Role, int, int], None],
         excluded: Subspace,
@@ -347,9 +361,12 @@ class JSE(Remover):
         """Choose penalty and shift, then run the two loops."""
         counts = data.counts
         estimated_on = counts.weighting(counts.without(1 if counts.n_folds == 1 else None), self.balance)
-        spectrum = Spectrum.of(Geometry.of_rows(data.rows, estimated_on))
+        exact = metric is not None and metric.condition > MAX_ROUGH_CONDITION
+        geometry = Geometry.of_rows(data.rows, estimated_on, exact=exact)
+        root = None if metric is None else metric.root
+        spectrum = Spectrum.of(geometry, root, data.rows.dtype.itemsize)
         require_room(len(spectrum.variance), data.rows.n_features)
-        make_solver = self._pair_solver(data, spectrum, rng)
+        make_solver = self._pair_solver(data, spectrum, root, rng)
         variant = self._variant
         tests = DirectionTests(
             self.significance_level, variant.tests == "group", 0.0, variant.scalars, clusters=data.clusters
@@ -357,7 +374,7 @@ class JSE(Remover):
 
         def joint(weight_decay: float, tol: float = self.tol) -> JointEstimation:
             solver = make_solver(weight_decay, tol)
-            return JointEstimation(data.rows, counts, solver, tests, spectrum.centre, excluded)
+            return JointEstimation(data.rows, counts, solver, tests, spectrum.centre, excluded, metric=metric)
 
         first: dict[float, EstimatedPair] = {}
 
@@ -381,7 +398,8 @@ class JSE(Remover):
                 best = [estimation.alone(label, nothing) for label in (CONCEPT, MAIN)]
             else:  # SGD knows pairs only, as the paper does
                 best = [estimation.pair(nothing)] * 2
-            reference = np.stack([best[CONCEPT].judged("spurious"), best[MAIN].judged("main")])
+            directions = np.stack([best[CONCEPT].judged("spurious"), best[MAIN].judged("main")])
+            reference = estimation.row_weights(directions)
             estimation = replace(estimation, tests=replace(tests, reference=reference))
         else:
             estimation = replace(estimation, tests=replace(tests, delta=float(self.delta)))
@@ -404,7 +422,7 @@ class JSE(Remover):
         return BinaryFit(found, trace, spectrum.centre)
 
     def _pair_solver(
-        self, data: FoldedRows, spectrum: Spectrum, rng: np.random.Generator
+        self, data: FoldedRows, spectrum: Spectrum, root: FloatArray | None, rng: np.random.Generator
     ) -> Callable[[float, float], PairSolver]:
         """What makes a solver for a weight decay and a tolerance; all that does not depend on them is done once."""
         balance, counts = self.balance, data.counts
@@ -415,7 +433,7 @@ class JSE(Remover):
         def by_sgd(value: float, tol: float) -> PairSolver:
             del tol
             settings = sgd_settings(sgd, value)
-            return SGDSolver(data.rows, counts, PairSpace.of(spectrum, 0.0), balance, settings, rng)
+            return SGDSolver(data.rows, counts, PairSpace.of(spectrum, 0.0), balance, settings, rng, root)
 
         return by_sgd
 

@@ -12,7 +12,7 @@ import numpy as np
 from unspur._data import LabelledData, first_rows, read_data
 from unspur._typing import FloatArray
 from unspur.clusters import has_continuous_columns, shared_clusters
-from unspur.exceptions import ClusterWarning, InputError, UsedRowsWarning
+from unspur.exceptions import ClusterWarning, InputError, Parameter, UsedRowsWarning
 from unspur.labels import ClassLabel
 from unspur.removers.folds import Problem
 from unspur.removers.joint import Subspaces
@@ -72,13 +72,16 @@ class FitData:
         if judged_on.copies:
             code = judged_on.clusters
             assert code is not None
-            warnings.warn(
-                f"{len(code) - int(code.max()) - 1:,} of {len(code):,} rows of X{judged_on.suffix} are exact copies of "
-                "others. Copies count as one cluster in the tests, and share a fold unless cv says otherwise. Drop "
-                "them, or say with clusters= which rows belong together.",
-                ClusterWarning,
-                stacklevel=3,
+            message = ClusterWarning(
+                "{copies:,} of {rows:,} {which} rows are exact copies of others. Copies count as one cluster in the "
+                "tests, and share a fold unless cv says otherwise. Drop them, or say with {clusters} which rows belong "
+                "together.",
+                copies=len(code) - int(code.max()) - 1,
+                rows=len(code),
+                which="validation" if judged_on.suffix else "training",
+                clusters=Parameter("clusters"),
             )
+            warnings.warn(message, stacklevel=3)
 
 
 def _require_other_clusters(train: Any, validation: Any) -> None:
@@ -92,9 +95,11 @@ def _require_other_clusters(train: Any, validation: Any) -> None:
         )
     if both := shared_clusters(train, validation):
         raise InputError(
-            f"{len(both)} clusters are in clusters and in clusters_val, such as {next(iter(both))!r}: their held-out "
-            "rows would be judged by directions estimated from the same clusters. Leave them out of one of the two "
-            "sets; if they are different clusters, give them different labels."
+            "{clusters} clusters are among the training rows and among the validation rows, such as {value!r}: their "
+            "held-out rows would be judged by directions estimated from the same clusters. Leave them out of one of "
+            "the two sets; if they are different clusters, give them different labels.",
+            clusters=len(both),
+            value=next(iter(both)),
         )
 
 
@@ -162,9 +167,9 @@ def fit_each_concept(data: FitData, fit_binary: FitBinary) -> ConceptFits:
         else:
             fitted = fit_binary(problem, spurious, False)
             found, of_concept, at = fitted.found, (fitted.trace,), fitted.centre
-        traces += [
-            replace(trace, concept=label.name, concept_class=label.of_class, reused=data.used) for trace in of_concept
-        ]
+        main_name = "y" if problem.train.y is None else problem.train.y.name
+        about: Any = {"concept": label.name, "concept_class": label.of_class, "main": main_name, "reused": data.used}
+        traces += [replace(trace, **about) for trace in of_concept]
         spurious, main = spurious.beside(found.spurious), found.main
         centre = at if centre is None else centre
     assert centre is not None
@@ -203,7 +208,7 @@ def _fit_each_class(
         stopped = found.stopped if alone[k].complete else f"in round 0 {alone[k].stopped}; then {found.stopped}"
         # What became of one class cannot be told here: directions of the others were out of bounds, and stay.
         trace = replace(fitted.trace, steps=tested, stopped=stopped, complete=whole, task=None)
-        traces.append(replace(trace, main="y", main_class=labels[k].of_class))
+        traces.append(replace(trace, main_class=labels[k].of_class))
         steps += tested
     both = needed[0]
     for main in needed[1:]:

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from unspur._data import LabelledData
 from unspur._typing import Array, BoolArray, IntArray
-from unspur.compare import REMOVERS, choose_head, fit_remover, make_remover, require_known
+from unspur.compare import REMOVERS, accuracy_of, choose_head, fit_remover, make_remover, require_known
 from unspur.exceptions import InputError, UnspurError
 from unspur.heads import HEADS
 from unspur.metrics import GroupAccuracy, Leakage, leakage, paired_difference, worst_difference
 from unspur.removers import Remover
-from unspur.report.inputs import Labelled
 from unspur.report.results import Change, MethodResult
 from unspur.selection import Selection, penalties_for
 
@@ -47,18 +47,17 @@ class Evaluator:
     `rows` are "training" and "test" rows and, if there are any, "validation" rows.
     """
 
-    rows: Mapping[str, Labelled]
-    main: str
+    rows: Mapping[str, LabelledData]
     seed: int
     penalties: tuple[float, ...]
 
     @classmethod
-    def of(cls, rows: Mapping[str, Labelled], main: str, seed: int) -> Evaluator:
+    def of(cls, rows: Mapping[str, LabelledData], seed: int) -> Evaluator:
         """With the penalties for the training rows as they are."""
-        return cls(rows, main, seed, penalties_for(rows["training"].Z))
+        return cls(rows, seed, penalties_for(rows["training"].X))
 
     @property
-    def test(self) -> Labelled:
+    def test(self) -> LabelledData:
         """The rows that are judged on."""
         return self.rows["test"]
 
@@ -67,14 +66,16 @@ class Evaluator:
 
         `every`: also its worst group at the penalties that were not chosen.
         """
-        given = {name: part.for_layers(None if clean is None else clean[name]) for name, part in self.rows.items()}
+        given = self.rows
+        if clean is not None:
+            given = {name: replace(part, X=clean[name]) for name, part in self.rows.items()}
         chosen = choose_head(head, given["training"], given.get("validation"), self.seed, self.penalties, every=every)
-        right = self._right(chosen.head, given["test"].Z)
+        right = self._right(chosen.head, given["test"].X)
         worst_at = {
-            penalty: self._accuracy(self._right(layer, given["test"].Z)).worst
+            penalty: accuracy_of(self._right(layer, given["test"].X), self.test).worst
             for penalty, layer in (chosen.fitted.items() if every else ())
         }
-        return Answers(chosen.head, right, self._accuracy(right), chosen, worst_at)
+        return Answers(chosen.head, right, accuracy_of(right, self.test), chosen, worst_at)
 
     def how(self, chosen: Selection) -> tuple[str, ...]:
         """How penalties were chosen, in sentences."""
@@ -94,30 +95,10 @@ class Evaluator:
         return (said, *chosen.notes)
 
     def _right(self, layer: Any, z: Array) -> BoolArray:
-        return np.asarray(layer.predict(z) == self.test.y.codes)
-
-    def _accuracy(self, right: BoolArray) -> GroupAccuracy:
-        return accuracy_of(right, self.test, self.main)
+        return np.asarray(layer.predict(z) == self.test.main.values)
 
 
-def accuracy_of(right: BoolArray, test: Labelled, main: str) -> GroupAccuracy:
-    """By group; groups without rows are left out. Rows whose group is not known count in the average over rows."""
-    known = test.known
-    if not known.any():
-        raise InputError(f"No test row has a known {' and '.join(test.concepts)}; group by group nothing can be said.")
-    return GroupAccuracy.of(
-        right[known],
-        test.y.codes[known],
-        test.concept_codes[known],
-        classes=test.y.classes,
-        concept_classes=tuple(label.classes for label in test.concepts.values()),
-        names=(main, *test.concepts),
-        empty="nan",
-        ungrouped=right[~known],
-    )
-
-
-def changes(before: Answers, after: Answers, test: Labelled) -> tuple[Change, Change, Change]:
+def changes(before: Answers, after: Answers, test: LabelledData) -> tuple[Change, Change, Change]:
     """Of the averages over rows and over groups, and of the worst group, in the order of `MethodResult`.
 
     That over rows is of all rows, the others of those whose group is known.
@@ -194,17 +175,17 @@ def group_weighted_result(
     return beside(result, found, after, evaluate.test)
 
 
-def beside(line: MethodResult, found: Answers, after: Answers, test: Labelled) -> MethodResult:
+def beside(line: MethodResult, found: Answers, after: Answers, test: LabelledData) -> MethodResult:
     """The line with its differences from a plain layer on what the removal leaves."""
     _, average, worst = changes(after, found, test)
     return replace(line, worst_beside=worst, average_beside=average)
 
 
-def cleaned(remover: Remover, rows: Mapping[str, Labelled]) -> dict[str, Array]:
+def cleaned(remover: Remover, rows: Mapping[str, LabelledData]) -> dict[str, Array]:
     """Rows without what the removal takes out, by name."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "X does not have valid feature names")  # they were compared before
-        return {name: np.asarray(remover.transform(part.Z)) for name, part in rows.items()}
+        return {name: np.asarray(remover.transform(part.X)) for name, part in rows.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,10 +209,9 @@ class MethodComparison:
     def _remover(self, name: str) -> MethodResult:
         rows, test = self.evaluate.rows, self.evaluate.test
         remover = make_remover(name, "group", self.evaluate.seed)
-        validation = rows["validation"].as_rows() if "validation" in rows else None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what they say is in the line: directions removed, and accuracy
-            fit_remover(remover, rows["training"].as_rows(), validation)
+            fit_remover(remover, rows["training"], rows.get("validation"))
             clean = cleaned(remover, rows)
         found = self.evaluate(PLAIN, clean)
         line = method_result(name, remover.spurious_.dim, found, changes(self.before, found, test))
@@ -249,21 +229,22 @@ class MethodComparison:
 def chosen_methods(names: Sequence[str], remover: Any) -> list[str]:
     """Those that are compared: known, each once, and not the removal itself or the rows as they are."""
     require_known(names, REMOVERS, HEADS)
-    scores = getattr(remover, "orthogonality", "weights") == "scores"
+    scores = getattr(remover, "metric", 0.0) == 1.0
     itself = "JSE-s" if type(remover).__name__ == "JSE" and scores else type(remover).__name__
     return [name for name in dict.fromkeys(names) if name not in ("none", itself)]
 
 
 def probes(
-    z: Array, rows: Labelled, kind: Any = "linear", seed: int = 0
+    z: Array, rows: LabelledData, kind: Any = "linear", seed: int = 0
 ) -> tuple[Mapping[str, Leakage], tuple[str, ...]]:
     """What a fresh probe finds of each concept in rows `z`; and why not, where classes are too rare."""
     found, problems = {}, []
-    for name, label in rows.concepts.items():
-        values = np.array(label.classes)[label.codes]
+    clusters = None if rows.clusters is None else rows.clusters[rows.known]
+    for label in rows.concepts:
         try:
-            together = None if rows.clusters is None else rows.clusters[rows.known]
-            found[name] = leakage(z[rows.known], values[rows.known], probe=kind, clusters=together, random_state=seed)
+            found[label.name] = leakage(
+                z[rows.known], label.select(rows.known), probe=kind, clusters=clusters, random_state=seed
+            )
         except InputError as error:
-            problems.append(f"{name}: not probed. {error}")
+            problems.append(f"{label.name}: not probed. {error}")
     return found, tuple(problems)

@@ -20,22 +20,23 @@ import sklearn
 from sklearn.utils.validation import check_is_fitted
 
 from unspur._arrays import to_python
-from unspur._threads import one_thread_if_narrow
+from unspur._data import LabelledData, labelled
+from unspur._resources import one_thread_if_narrow
 from unspur._typing import Array, IntArray
 from unspur._version import __version__
 from unspur.certificate import Certificate, fingerprint, row_hashes
 from unspur.compare import shared_rows
 from unspur.exceptions import InputError, UsedRowsWarning
 from unspur.io.table import MAX_COLUMNS_NAMED, dominating
+from unspur.labels import numbered
 from unspur.metrics import Leakage
 from unspur.options import SGD, PaperVariant
 from unspur.removers import Remover
 from unspur.report.baselines import Evaluator, MethodComparison, chosen_methods, cleaned, evaluate_removal, probes
-from unspur.report.inputs import Labelled, labelled
 from unspur.report.results import Findings, MethodResult, Origin
-from unspur.report.row_content import content_of
 from unspur.report.views import (
     ToPixels,
+    content_of,
     directions_of,
     extremes_of,
     in_common,
@@ -93,7 +94,7 @@ def measure(
     Parameters
     ----------
     remover : a fitted remover of this package.
-    train, test, validation : `selection.Rows`, or tuples (Z, y, concept) of arrays, DataFrames or tensors.
+    train, test, validation : tuples (Z, y, concept) of arrays, DataFrames or tensors; with clusters a fourth.
         Last layers, and methods that the removal is compared with, are trained on `train`, and chosen on `validation`;
         without it, on a fifth of each group of `train`. All is measured on `test`, which the removal should not have
         seen. `y` and `concept` have two or more classes. For several concepts, a mapping from names to labels, a
@@ -124,15 +125,15 @@ def measure(
     rows = _rows(remover, train, test, validation, (main, concept))
     training, testing = rows["training"], rows["test"]
     fitted = _fitted_on(remover, training)
-    notes = _about_columns(training.Z, remover) if notes is None else [note[:1].upper() + note[1:] for note in notes]
+    notes = _about_columns(training.X, remover) if notes is None else [note[:1].upper() + note[1:] for note in notes]
     content = content_of(pictures, texts, len(testing))
     names = _ids(ids, content, len(testing), numbers)
     # One generator each: a number of rows more or less leaves the other choices alone.
     drawing, probing, showing = np.random.default_rng(seed).spawn(3)
-    with one_thread_if_narrow(training.Z.shape[1]):
+    with one_thread_if_narrow(training.X.shape[1]):
         report("last layers")
         clean = cleaned(remover, rows)
-        evaluate = Evaluator.of(rows, main, seed)
+        evaluate = Evaluator.of(rows, seed)
         removal = evaluate_removal(evaluate, remover, clean)
         before, after = removal.before, removal.after
         report("probes")
@@ -146,23 +147,23 @@ def measure(
             results.append(compare_method(name))
         report("directions")
         layers = before.layer, after.layer
-        directions = directions_of(remover, (_spurious_names(remover, testing), main), layers, testing.Z)
-        view = view_of(directions, remover, testing.Z, clean["test"], layers)
-        angles, shared = in_common(read_along(remover), remover.main_.basis, testing.Z)
+        directions = directions_of(remover, (_spurious_names(remover, testing), main), layers, testing.X)
+        view = view_of(directions, remover, testing.X, clean["test"], layers)
+        angles, shared = in_common(read_along(remover), remover.main_.basis, testing.X)
         report("pictures")
         chosen = sample_each_group(testing.group, before.accuracy.rows.size, ROWS_SHOWN_PER_GROUP, showing)
         pixels = None
         if image_shape is not None:
-            pixels = pixel_view(directions, testing.Z, clean["test"], chosen, image_shape, to_pixels)
+            pixels = pixel_view(directions, testing.X, clean["test"], chosen, image_shape, to_pixels)
         saliency, remarks = None, guarantees.remarks
-        if encoder is not None and len(testing.y.classes) > 2:
+        if encoder is not None and testing.n_classes > 2:
             remarks = (*remarks, "Where the network looks is shown for two classes only.")
         elif encoder is not None:
-            saliency = saliency_maps(encoder, content, testing.Z, remover, layers, chosen, reduction)
+            saliency = saliency_maps(encoder, content, testing.X, remover, layers, chosen, reduction)
     return Findings(
         main=main,
-        concepts=tuple(testing.concepts),
-        classes=testing.y.classes,
+        concepts=testing.concept_names,
+        classes=testing.main.classes,
         train_rows=_with_concept(training) if fitted else len(training),
         judged=tuple(results),
         group=testing.group,
@@ -183,7 +184,7 @@ def measure(
         saliency=saliency,
         origin=origin_of(
             remover,
-            {name: part.Z for name, part in rows.items()},
+            {name: part.X for name, part in rows.items()},
             command=command,
             saved=saved,
             validated=validation is not None,
@@ -199,17 +200,17 @@ def measure(
     )
 
 
-def _fitted_on(remover: Remover, rows: Labelled) -> bool:
+def _fitted_on(remover: Remover, rows: LabelledData) -> bool:
     """Whether these rows, or those of them whose concept is known, are the rows of the fit."""
-    return any(fingerprint(row_hashes(z)) == remover.training_hash_ for z in (rows.Z, rows.Z[rows.known]))
+    return any(fingerprint(row_hashes(z)) == remover.training_hash_ for z in (rows.X, rows.X[rows.known]))
 
 
-def _with_concept(rows: Labelled) -> int:
+def _with_concept(rows: LabelledData) -> int:
     """How many rows a fit has: those with a concept, or with one of several."""
-    return int(np.any([label.present for label in rows.concepts.values()], axis=0).sum())
+    return int(np.any([label.present for label in rows.concepts], axis=0).sum())
 
 
-def _of_the_fit(remover: Remover, rows: Labelled, main: str) -> dict[str, Any]:
+def _of_the_fit(remover: Remover, rows: LabelledData, main: str) -> dict[str, Any]:
     """What the removal itself says, without a look at rows."""
     trace = remover.trace_
     traces: Mapping[str, Trace] = {}
@@ -227,10 +228,10 @@ def _of_the_fit(remover: Remover, rows: Labelled, main: str) -> dict[str, Any]:
     }
 
 
-def _spurious_names(remover: Remover, rows: Labelled) -> list[str]:
+def _spurious_names(remover: Remover, rows: LabelledData) -> list[str]:
     """What each spurious direction is called: by the concept or class it was found for, where that is known."""
     trace, k = remover.trace_, remover.spurious_.dim
-    together = " and ".join(rows.concepts)
+    together = " and ".join(rows.concept_names)
     if isinstance(trace, Traces) and getattr(remover, "inner", "main") == "main":
         # One concept after the other: accepted directions are in the order of the parts.
         found: dict[str, int] = {}
@@ -251,22 +252,22 @@ def _require_fitted(remover: Any) -> None:
 
 def _rows(
     remover: Remover, train: Any, test: Any, validation: Any, names: tuple[str, str | Sequence[str]]
-) -> dict[str, Labelled]:
+) -> dict[str, LabelledData]:
     """Rows by what they are for, checked against each other and against the removal."""
     missing = getattr(remover, "missing_concept", None)
     _require_same_columns(remover, {"training": train, "test": test, "validation": validation})
     found = {"training": labelled(train, "training", names, missing=missing)}
-    width = found["training"].Z.shape[1]
+    width = found["training"].X.shape[1]
     if width != remover.removal_.ambient:
         raise InputError(f"The removal is one of {remover.removal_.ambient} features; the rows have {width}.")
     for name, part in (("test", test), ("validation", validation)):
         if part is not None:
             found[name] = labelled(part, name, names, missing=missing, like=found["training"])
-    for name, label in found["test"].concepts.items():
-        if len(seen := np.unique(label.codes[label.present])) == 1:
+    for label in found["test"].concepts:
+        if len(seen := label.occurring_classes) == 1:
             raise InputError(
-                f"All test rows have the same {name} ({label.classes[seen[0]]!s:.60}); groups and probes need two "
-                "values at least. Pass other test rows."
+                f"All test rows have the same {label.name} ({seen[0]!s:.60}); groups and probes need two values at "
+                "least. Pass other test rows."
             )
     return found
 
@@ -275,9 +276,7 @@ def _require_same_columns(remover: Remover, given: Mapping[str, Any]) -> None:
     """Features that have names must be those of the fit, in its order."""
     wanted = getattr(remover, "feature_names_in_", None)
     for what, rows in given.items():
-        z = getattr(rows, "Z", None)
-        z = rows[0] if z is None and isinstance(rows, tuple | list) and rows else z
-        columns = getattr(z, "columns", None)
+        columns = getattr(rows[0], "columns", None) if isinstance(rows, tuple | list) and rows else None
         if columns is None:
             continue
         if wanted is None:
@@ -289,9 +288,9 @@ def _require_same_columns(remover: Remover, given: Mapping[str, Any]) -> None:
             )
 
 
-def _source(main: str, rows: Labelled) -> str:
+def _source(main: str, rows: LabelledData) -> str:
     """How the command line would be told of rows that are not in a file yet."""
-    return shlex.join(["FILE", "--main", main, *(word for name in rows.concepts for word in ("--concept", name))])
+    return shlex.join(["FILE", "--main", main, *(word for name in rows.concept_names for word in ("--concept", name))])
 
 
 def _keep(remover: Remover, command: str, saved: str | None) -> str:
@@ -335,7 +334,7 @@ def _numbered(called: Sequence[str], numbers: tuple[str, Sequence[int]] | None) 
 
 
 def _warnings(
-    remover: Remover, rows: Mapping[str, Labelled], lines: Sequence[MethodResult], used: str
+    remover: Remover, rows: Mapping[str, LabelledData], lines: Sequence[MethodResult], used: str
 ) -> tuple[str, ...]:
     """Sentences that a reader must not miss, the gravest first."""
     found = []
@@ -351,8 +350,8 @@ def _warnings(
             f"The worst group fell, from {100 * before.worst:.1f} % to {100 * after.worst:.1f} %: for this task the "
             "removal did harm."
         )
-    validation = rows["validation"].Z if "validation" in rows else None
-    shared = shared_rows(rows["training"].Z, rows["test"].Z, validation)
+    validation = rows["validation"].X if "validation" in rows else None
+    shared = shared_rows(rows["training"].X, rows["test"].X, validation)
     if used:
         shared["test", "training"] = used  # which knows more
     found += shared.values()
@@ -378,7 +377,7 @@ class Guarantees:
     used: str
 
 
-def measure_guarantees(remover: Remover, rows: Labelled, clean: Array, main: str) -> Guarantees:
+def measure_guarantees(remover: Remover, rows: LabelledData, clean: Array, main: str) -> Guarantees:
     """Measured on test rows, and on the same rows with the concept removed."""
     judge = copy.copy(remover)  # a certificate is kept by who measured it, and the user's remover is not ours
     judge.__dict__.pop("feature_names_in_", None)  # rows are an array here; their names were looked at before
@@ -386,60 +385,30 @@ def measure_guarantees(remover: Remover, rows: Labelled, clean: Array, main: str
         judge.set_params(concept_type="class")  # whatever it was fitted with: these are classes
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always", UsedRowsWarning)
-        concepts, task = rows.concept_values(), np.array(rows.y.classes)[rows.y.codes]
+        given = rows.arguments()
         try:
-            certificate = judge.certificate(rows.Z, task, concepts, clusters=rows.clusters)
+            certificate = judge.certificate(**given)
         except InputError as error:  # all test rows are of one class
-            certificate = judge.certificate(rows.Z, None, concepts, clusters=rows.clusters)
+            certificate = judge.certificate(**{**given, "y": None})
             certificate = replace(certificate, notes=(*certificate.notes, f"{_TASK_NOTE}{error}"))
     used = [str(warning.message) for warning in heard if issubclass(warning.category, UsedRowsWarning)]
     remarks = tuple(
-        f"{main}: not probed. {note.removeprefix(_TASK_NOTE).replace(' y=', f' {main}=')}"
+        f"{main}: not probed. {note.removeprefix(_TASK_NOTE)}"
         for note in certificate.notes
         if note.startswith(_TASK_NOTE)
     )
     kept = tuple(note for note in certificate.notes if not note.startswith(_TASK_NOTE))
-    certificate = _by_concept_name(replace(certificate, notes=kept), rows)
-    (earlier, _), (left, problems) = (probes(part, rows, "mlp") for part in (rows.Z, clean))
+    certificate = replace(certificate, notes=kept)
+    (earlier, _), (left, problems) = (probes(part, rows, "mlp") for part in (rows.X, clean))
     nonlinear = {name: (earlier[name], left[name]) for name in left if name in earlier}
-    linear = {name: certificate.probe[name] for name in rows.concepts if name in certificate.probe}
+    linear = {name: certificate.probe[name] for name in rows.concept_names if name in certificate.probe}
     return Guarantees(certificate, linear, nonlinear, remarks + problems, used[0] if used else "")
 
 
-def _by_concept_name(certificate: Certificate, rows: Labelled) -> Certificate:
-    """The certificate with concepts by their names, for which a remover knows numbers only."""
-    numbered = _concept_numbers(rows)
-
-    def named(part: Mapping[str, Any]) -> dict[str, Any]:
-        return {_renamed(key, numbered): value for key, value in part.items()}
-
-    return replace(
-        certificate,
-        covariance_left=named(certificate.covariance_left),
-        probe=named(certificate.probe),
-        notes=tuple(_renamed(note, numbered) for note in certificate.notes),
-    )
-
-
-def _concept_numbers(rows: Labelled) -> dict[str, str]:
-    """What a remover calls the concepts, and what they are called."""
-    names = list(rows.concepts)
-    return {"concept": names[0]} if len(names) == 1 else {f"concept[{i}]": name for i, name in enumerate(names)}
-
-
-def _renamed(text: str, names: Mapping[str, str]) -> str:
-    """A text that starts with what a concept is called by number."""
-    for number, name in names.items():
-        rest = text.removeprefix(number)
-        if rest != text and rest[:1] in ("", ",", ":", "="):
-            return name + rest.replace(f" {number}=", f" {name}=")
-    return text
-
-
-def renamed(trace: Trace | Traces, rows: Labelled, main: str) -> Trace | Traces:
+def renamed(trace: Trace | Traces, rows: LabelledData, main: str) -> Trace | Traces:
     """The trace of a fit with concepts ("concept[1]") and main label under the names that they have."""
-    parts, numbered = (trace.parts.values() if isinstance(trace, Traces) else (trace,)), _concept_numbers(rows)
-    return trace.renamed(main, {part.concept: _renamed(part.concept, numbered) for part in parts})
+    names = rows.concept_names
+    return trace.renamed(main, dict(zip(numbered("concept", len(names)), names, strict=True)))
 
 
 def stratified_sample(group: Array, most: int, rng: np.random.Generator) -> IntArray:

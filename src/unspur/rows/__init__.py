@@ -2,13 +2,13 @@
 
 from unspur.rows.backends import Backend, backend_of, open_rows, persisted, rows_of, to_host
 from unspur.rows.memmap import MemmapRows
-from unspur.rows.memory import MemoryRows
 from unspur.rows.source import (
     CONCEPT,
     MAIN,
     MAX_UNCENTRED_DISTANCE,
     Block,
     Columns,
+    MemoryRows,
     RowSource,
     StackedRows,
     Weighting,

@@ -12,9 +12,8 @@ from unspur._arrays import is_of, is_tensor, on_numpy
 from unspur._typing import Array
 from unspur.exceptions import InputError
 from unspur.rows.memmap import MemmapRows, StoredNpy, file_behind
-from unspur.rows.memory import MemoryRows
 from unspur.rows.names import PARQUET
-from unspur.rows.source import Columns, RowSource
+from unspur.rows.source import Columns, MemoryRows, RowSource
 from unspur.rows.stored import StoredRows
 
 #: Where rows live: anything NumPy can see, a tensor and its device, a cluster, or files read block by block.

@@ -32,8 +32,7 @@ import numpy as np
 
 from unspur._typing import Array
 from unspur.exceptions import ClusterLostError, InputError
-from unspur.rows.memory import MemoryRows
-from unspur.rows.source import Block, Columns, RowSource, S, Weighting
+from unspur.rows.source import Block, Columns, MemoryRows, RowSource, S, Weighting
 
 #: Results that are added up in one task: few levels, and no worker has to hold many results.
 FAN_IN = 8

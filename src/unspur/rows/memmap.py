@@ -14,8 +14,7 @@ import numpy as np
 from unspur._reading import load_npy
 from unspur._typing import Array
 from unspur.exceptions import InputError
-from unspur.rows.memory import MemoryRows
-from unspur.rows.source import Columns
+from unspur.rows.source import Columns, MemoryRows
 from unspur.rows.stored import MAX_PIECE_BYTES, Budget, Spool, StoredRows, Stretches, as_bytes
 
 

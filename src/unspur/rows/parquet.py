@@ -19,9 +19,9 @@ import numpy as np
 from unspur._extras import require
 from unspur._reading import brief
 from unspur._typing import Array
-from unspur.exceptions import InputError
+from unspur.exceptions import InputError, Parameter
 from unspur.rows.names import index_columns, require_distinct, require_labels, some
-from unspur.rows.stored import MAX_PIECE_BYTES, Budget, StoredRows, Stretches, as_bytes, in_words
+from unspur.rows.stored import MAX_PIECE_BYTES, Budget, StoredRows, Stretches, as_bytes, enough_memory, in_words
 
 #: Bytes read from a column at once. Without such a buffer pyarrow reads a whole column of a row group.
 COLUMN_BUFFER_BYTES = 2**16
@@ -448,10 +448,13 @@ class ParquetRows(StoredRows):
     def _require_room(self, group: RowGroup, used: int) -> None:
         """Pages may be larger than writers usually make them, which nothing says before they are read."""
         if used > self.budget.total:
-            needed = self.budget.total + used
             raise InputError(
-                f"{group} has pages so large that reading takes {in_words(used)}, more than memory="
-                f"{in_words(self.budget.total)}. Pass memory='{-(-needed // 10**6)}MB', or write smaller pages."
+                "{group} has pages so large that reading takes {used}, more than {memory}. Pass {enough}, or write "
+                "smaller pages.",
+                group=group,
+                used=in_words(used),
+                memory=Parameter("memory", in_words(self.budget.total)),
+                enough=enough_memory(self.budget.total + used),
             )
 
     def place_of(self, row: int) -> str:

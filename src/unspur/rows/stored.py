@@ -29,10 +29,9 @@ from tqdm import tqdm
 
 from unspur._files import remove_abandoned, take_place, temporary_name
 from unspur._typing import Array, BoolArray
-from unspur.exceptions import InputError, NotFiniteError
-from unspur.rows.memory import MemoryRows
+from unspur.exceptions import InputError, NotFiniteError, Parameter
 from unspur.rows.names import column_faults
-from unspur.rows.source import Block, Columns, RowSource, S, Weighting
+from unspur.rows.source import Block, Columns, MemoryRows, RowSource, S, Weighting
 
 #: Bytes that a fit keeps for each row besides its features: two labels as given, as codes and as targets, which rows
 #: have them, weight, group, cell and fold, and the hash a certificate needs.
@@ -115,14 +114,25 @@ class Budget:
         """Raise InputError with the sum that was done, unless the total suffices."""
         if self.total >= self.needed:
             return
+        pages = f" ({in_words(self.overhead)} for the pages of one row group)" if self.overhead else ""
+        large = self.overhead > self.needed / 2
         raise InputError(
-            f"memory={in_words(self.total)} is too little for {what}: {self.rows:,} rows × {BYTES_KEPT_PER_ROW} bytes "
-            f"for labels, weights and hashes are {in_words(BYTES_KEPT_PER_ROW * self.rows)}, and reading takes at "
-            f"least {in_words(self.needed - BYTES_KEPT_PER_ROW * self.rows)}"
-            + (f" ({in_words(self.overhead)} for the pages of one row group)" if self.overhead else "")
-            + f". Pass memory='{-(-self.needed // 10**6)}MB' or more"
-            + (", or write the file with smaller row groups." if self.overhead > self.needed / 2 else ".")
+            "{memory} is too little for {what}: {rows:,} rows × {each} bytes for labels, weights and hashes are "
+            "{labels}, and reading takes at least {reading}. Pass {enough} or more{smaller}.",
+            memory=Parameter("memory", in_words(self.total)),
+            what=what,
+            rows=self.rows,
+            each=BYTES_KEPT_PER_ROW,
+            labels=in_words(BYTES_KEPT_PER_ROW * self.rows),
+            reading=in_words(self.needed - BYTES_KEPT_PER_ROW * self.rows) + pages,
+            enough=enough_memory(self.needed),
+            smaller=", or write the file with smaller row groups" if large else "",
         )
+
+
+def enough_memory(needed: int) -> Parameter:
+    """The memory to pass where so many bytes are needed."""
+    return Parameter("memory", f"{-(-needed // 10**6)}MB")
 
 
 def divide(total: int, budgets: Sequence[Budget]) -> list[int]:
@@ -131,8 +141,11 @@ def divide(total: int, budgets: Sequence[Budget]) -> list[int]:
     rest = total - sum(needed)
     if rest < 0:
         raise InputError(
-            f"memory={in_words(total)} is too little for training and validation rows together, which need "
-            f"{' and '.join(map(in_words, needed))}. Pass memory='{-(-sum(needed) // 10**6)}MB' or more."
+            "{memory} is too little for training and validation rows together, which need {needed}. Pass {enough} or "
+            "more.",
+            memory=Parameter("memory", in_words(total)),
+            needed=" and ".join(map(in_words, needed)),
+            enough=enough_memory(sum(needed)),
         )
     rows = sum(budget.rows for budget in budgets)
     return [least + rest * budget.rows // rows for least, budget in zip(needed, budgets, strict=True)]

@@ -15,8 +15,18 @@ import torch
 from unspur._arrays import exact_products, like, result_to_host
 from unspur._typing import Array
 from unspur.exceptions import InputError
-from unspur.rows.memory import BLOCK_BYTES, MAX_BLOCK_ROWS, MIN_BLOCK_ROWS, ArrayRows, MemoryRows
-from unspur.rows.source import MAX_UNCENTRED_DISTANCE, Block, Columns, S, Weighting
+from unspur.rows.source import (
+    BLOCK_BYTES,
+    MAX_BLOCK_ROWS,
+    MAX_UNCENTRED_DISTANCE,
+    MIN_BLOCK_ROWS,
+    ArrayRows,
+    Block,
+    Columns,
+    MemoryRows,
+    S,
+    Weighting,
+)
 
 #: Bytes of a block in float64 on a device: large enough that starting kernels is no cost beside running them, and its
 #: temporaries are no cost beside Z.

@@ -102,6 +102,9 @@ Near: TypeAlias = tuple[Pair | None, Pair | None]
 class Spectrum:
     """Principal axes E (d, r) of the rows around `centre` (d,), the unit u, and variances (r,) in units of u².
 
+    With a symmetric `root` T (d, d), axes and weights are those of the rows ``(x − centre) T``, which nobody makes:
+    such weights w act on rows as they are by ``T w``, and `loadings` are ``T E``.
+
     The second moment C is diagonal in these coordinates, so Hessians that are combinations of C and the identity are
     inverted number by number, for any weight decay. ``u² = tr(C) / r`` makes variances one on average, whatever the
     size of the rows, so weight decay is in its own unit.
@@ -112,21 +115,29 @@ class Spectrum:
     unit: float
     variance: FloatArray
     far_from_zero: bool
+    loadings: FloatArray
 
     @classmethod
-    def of(cls, geometry: Geometry) -> Spectrum:
+    def of(cls, geometry: Geometry, root: FloatArray | None = None, itemsize: int = 8) -> Spectrum:
         """The eigenvectors of the second moment; those of its range where it is not of full rank."""
+        if root is not None:
+            geometry = geometry.transformed(root, itemsize)
         axes, variance = geometry.principal_axes()
-        unit = float(np.sqrt(variance.mean()))
-        return cls(geometry.centre, np.ascontiguousarray(axes), unit, variance / unit**2, geometry.far_from_zero)
+        axes, unit = np.ascontiguousarray(axes), float(np.sqrt(variance.mean()))
+        loadings = axes if geometry.matrix is None else geometry.matrix @ axes
+        return cls(geometry.centre, axes, unit, variance / unit**2, geometry.far_from_zero, loadings)
 
     def weights(self, a: FloatArray) -> FloatArray:
         """``E a / u``, shape (..., d)."""
         return self._product(a, self.axes.T)
 
+    def row_weights(self, a: FloatArray) -> FloatArray:
+        """The same as weights on rows as they are, ``T E a / u``."""
+        return self._product(a, self.loadings.T)
+
     def gradient(self, slopes: FloatArray) -> FloatArray:
-        """A gradient in the weights, shape (..., d), as one in the coordinates, (..., r)."""
-        return self._product(slopes, self.axes)
+        """A gradient in the weights on rows, shape (..., d), as one in the coordinates, (..., r)."""
+        return self._product(slopes, self.loadings)
 
     def _product(self, lines: FloatArray, matrix: FloatArray) -> FloatArray:
         """``lines @ matrix / u``, as one product and not one for each leading index."""
@@ -183,7 +194,7 @@ class PairLosses:
     def __call__(self, x: FloatArray, which: Sequence[int]) -> tuple[FloatArray, FloatArray]:
         """Losses (m, 2) and gradients (m, 2r + 2) at points x (m, 2r + 2), under the weightings `which`: one visit."""
         m, r = len(x), len(self.spectrum.variance)
-        weights = self.spectrum.weights(x[:, :-2].reshape(m, 2, r))
+        weights = self.spectrum.row_weights(x[:, :-2].reshape(m, 2, r))
         factors = np.array([self.weightings[k].factor for k in which])
         labels, centre, far = np.array([CONCEPT, MAIN]), self.spectrum.centre, self.spectrum.far_from_zero
         statistic = LogisticLosses(weights, x[:, -2:], labels, factors, centre, far)

@@ -20,10 +20,9 @@ import numpy as np
 
 from unspur._typing import Array, FloatArray
 from unspur.rows import CONCEPT, MAIN, Block, RowSource, Weighting
-from unspur.solvers.logistic import LogisticLosses
+from unspur.solvers.logistic import CellLosses, FitOutcome, LinearLogits, LinearModel, LogisticLosses, loss_and_residual
 from unspur.solvers.orthogonal_pair import Pair
 from unspur.solvers.outcome import Outcome
-from unspur.solvers.softmax import CellLosses, FitOutcome, LinearLogits, LinearModel, loss_and_residual
 from unspur.subspace import Subspace
 
 #: All weights of a pair start here. Zero would leave the projection off w_s undefined.
@@ -106,14 +105,15 @@ def solve_pair_by_sgd(
     away_from: Subspace,
     settings: SGDSettings,
     rng: np.random.Generator,
+    root: FloatArray | None = None,
 ) -> Pair:
-    """Orthogonal weights for both labels, orthogonal to `away_from`.
+    """Orthogonal weights for both labels, orthogonal to `away_from`; with a `root`, on the rows ``(x − centre) root``.
 
     Batches are drawn by `weighting`; after each epoch the loss of the rows weighted by `validation` is measured, and
     the best weights are kept once it has not improved for `patience` epochs. The main-task weights are those of
     ``(I − P_{w_s}) u``. The objective reported is the best validation loss.
     """
-    problem = _LabelProblem(rows, weighting, validation, centre, away_from, settings, None)
+    problem = _LabelProblem(rows, weighting, validation, centre, away_from, settings, None, root)
     return Pair(*problem.solve(rng))
 
 
@@ -144,6 +144,11 @@ class _LabelProblem:
     away_from: Subspace
     settings: SGDSettings
     only: int | None
+    root: FloatArray | None = None
+
+    def on_rows(self, weights: FloatArray) -> FloatArray:
+        """Weights (q, d), or a gradient in them, through the symmetric root."""
+        return weights if self.root is None else weights @ self.root
 
     def weights(self, parameters: FloatArray) -> FloatArray:
         """Weights (q, d) of the parameters (q, d)."""
@@ -155,15 +160,18 @@ class _LabelProblem:
         batch = replace(block, weight=np.full(len(block.cell), 1.0 / len(block.cell)))
         equal = Weighting(np.ones_like(self.weighting.factor))
         weights = self.weights(theta)
-        losses = LogisticLosses.of_one(weights, intercepts[:, 0], self.centre, equal, centred=True, only=self.only)
+        on_rows = self.on_rows(weights)
+        losses = LogisticLosses.of_one(on_rows, intercepts[:, 0], self.centre, equal, centred=True, only=self.only)
         sums = losses(batch)[0]
-        slopes = chain_to_parameters(theta, sums[:, 2:]) if self.only is None else sums[:, 2:]
+        slopes = self.on_rows(sums[:, 2:])
+        slopes = chain_to_parameters(theta, slopes) if self.only is None else slopes
         decay = self.settings.weight_decay
         return self.away_from.reject((slopes + decay * theta).T).T, sums[:, 1:2] + decay * intercepts
 
     def validation_loss(self, weights: FloatArray, intercepts: FloatArray) -> float:
         """Loss of the validation rows, both labels together."""
-        losses = LogisticLosses.of_one(weights, intercepts, self.centre, self.validation, only=self.only)
+        on_rows = self.on_rows(weights)
+        losses = LogisticLosses.of_one(on_rows, intercepts, self.centre, self.validation, only=self.only)
         return float(self.rows.sum(losses)[0, :, 0].sum())
 
     def solve(self, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, Outcome]:

@@ -27,9 +27,11 @@ Balance: TypeAlias = Literal["none", "concept", "main", "group"]
 _WITHIN: dict[Balance, tuple[int, ...]] = {"none": (0, 1), "concept": (0,), "main": (1,), "group": ()}
 
 
-def group_names(classes: tuple[Any, Any], concept_classes: tuple[Any, Any]) -> tuple[str, ...]:
-    """What users call the four groups, in the order 2·main + concept."""
-    return tuple(f"main={y}, concept={c}" for y in classes for c in concept_classes)
+def group_names(
+    classes: tuple[Any, Any], concept_classes: tuple[Any, Any], main: str = "main", concept: str = "concept"
+) -> tuple[str, ...]:
+    """What the four groups are called, in the order 2·main + concept."""
+    return tuple(f"{main}={y}, {concept}={c}" for y in classes for c in concept_classes)
 
 
 #: Names of the groups of labels that are codes.
@@ -46,11 +48,13 @@ class CellCounts:
     rows: FloatArray
     weight: FloatArray
     squares: FloatArray
-    #: What users call the groups, 2·main + concept.
+    #: What the groups, 2·main + concept, are called in a trace.
+    keys: tuple[str, ...] = GROUPS
+    #: What users call them.
     names: tuple[str, ...] = GROUPS
 
     @classmethod
-    def of(cls, rows: RowSource, names: tuple[str, ...] = GROUPS) -> CellCounts:
+    def of(cls, rows: RowSource, keys: tuple[str, ...] = GROUPS, names: tuple[str, ...] | None = None) -> CellCounts:
         """Count the cells of a row source without reading Z."""
         cells = 4 * (rows.n_folds + 1)
 
@@ -60,7 +64,7 @@ class CellCounts:
 
         labels = rows.project(np.empty((rows.n_features, 0)), np.zeros(rows.n_features))
         present, weight, squares = labels.sum(count).reshape(3, -1, 2, 2)
-        return cls(present, weight, squares, names)
+        return cls(present, weight, squares, keys, names or keys)
 
     @property
     def n_folds(self) -> int:
@@ -101,8 +105,9 @@ class CellCounts:
             empty = np.argwhere(np.broadcast_to(classes, (2, 2)) <= 0)
             cells = ", ".join(f"({self.names[2 * y + c]})" for y, c in empty)
             raise GroupSizeError(
-                f"No rows with positive weight in {cells}, so these classes cannot be given equal weight. "
-                "Add such rows, hold out fewer, or use a coarser balance."
+                "No rows with positive weight in {groups}, so these classes cannot be given equal weight. Add such "
+                "rows, hold out fewer, or use a coarser balance.",
+                groups=cells,
             )
         factor = np.zeros_like(self.weight)
         factor[folds] = np.broadcast_to(1.0 / (classes.size * classes), (2, 2))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg.lapack
 
-from unspur._threads import one_scipy_thread
+from unspur._resources import one_scipy_thread
 from unspur._typing import FloatArray
 from unspur.exceptions import InputError
 from unspur.rows import MAX_UNCENTRED_DISTANCE, RowSource, Weighting
@@ -35,7 +35,9 @@ MIN_FULL_RANK_PIVOT = 1e-6
 class Geometry:
     """Where the rows lie: centre (d,), second moment (d, d), and an orthonormal basis of its range if not full.
 
-    `range_basis` (d, r) and `range_variance` (r,) are None when the second moment has full rank.
+    `range_basis` (d, r) and `range_variance` (r,) are None when the second moment has full rank. With a `matrix` (d, d)
+    it is the geometry of the rows ``(x − centre) matrix``, which nobody makes: weights w on those act on rows as they
+    are by ``matrix w``.
     """
 
     centre: FloatArray
@@ -43,11 +45,12 @@ class Geometry:
     range_basis: FloatArray | None
     range_variance: FloatArray | None
     far_from_zero: bool
+    matrix: FloatArray | None = None
 
     @classmethod
-    def of_rows(cls, rows: RowSource, weighting: Weighting) -> Geometry:
+    def of_rows(cls, rows: RowSource, weighting: Weighting, *, exact: bool = False) -> Geometry:
         """From products in the type of the rows where they leave no doubt about the rank, else in float64."""
-        if rows.dtype.itemsize < 8:
+        if rows.dtype.itemsize < 8 and not exact:
             moments = Moments.of(rows, weighting, exact=False)
             if keeps_digits(moments.second, rows):
                 quick = cls.of(moments, rows.dtype.itemsize)
@@ -76,6 +79,13 @@ class Geometry:
         values, vectors = np.linalg.eigh(second)
         real = values > values[-1] * MIN_DEVIATION_SHARE[itemsize] ** 2
         return cls(moments.mean, second, vectors[:, real], values[real], far)
+
+    def transformed(self, matrix: FloatArray, itemsize: int) -> Geometry:
+        """The geometry of ``(x − centre) matrix``, without a look at the rows; the centre stays theirs."""
+        second = matrix.T @ self.second @ matrix
+        values, vectors = np.linalg.eigh(0.5 * (second + second.T))
+        real = values > values[-1] * MIN_DEVIATION_SHARE[itemsize] ** 2
+        return Geometry(self.centre, second, vectors[:, real], values[real], self.far_from_zero, matrix)
 
     @property
     def rank(self) -> int:
@@ -109,6 +119,9 @@ class Geometry:
 class Whitening:
     """Coordinates ``a`` of shape (r,) for weights ``w = T a`` that stay inside the allowed subspace.
 
+    Where the geometry has a matrix P, of a removal, weights on rows are ``w = P T a``: what is solved for is the layer
+    on rows after the removal, and what comes out acts on rows as they are.
+
     `decay` is λ. `forbidden` (r, k) spans the coordinates of weights with a component in the directions to stay
     away from: a is allowed when it is orthogonal to it, and then w = T a is orthogonal to those directions.
     """
@@ -133,6 +146,8 @@ class Whitening:
         else:
             assert geometry.range_variance is not None
             transform = geometry.range_basis / np.sqrt(geometry.range_variance / 4.0 + decay)
+            if geometry.matrix is not None:
+                transform = geometry.matrix @ transform
         return cls(transform, geometry, decay, np.empty((transform.shape[1], 0)))
 
     def away_from(self, subspace: Subspace) -> Whitening:
@@ -161,6 +176,7 @@ class Whitening:
 
     def coordinates(self, weights: FloatArray) -> FloatArray:
         """Allowed coordinates of weights: ``T⁺ w = Tᵀ (C/4 + λI) w``, shape (r,) or (r, m)."""
+        assert self.geometry.matrix is None
         return self.pull_back(self.geometry.second @ weights / 4.0 + self.decay * weights)
 
 

@@ -3,8 +3,7 @@
 torch and onnx are imported only by the functions that need them.
 """
 
-from unspur.surgery.export import to_onnx
-from unspur.surgery.folding import fold
+from unspur.surgery.folding import fold, to_onnx
 from unspur.surgery.hooks import Attachment, as_module, attach
 
 __all__ = ["Attachment", "as_module", "attach", "fold", "to_onnx"]

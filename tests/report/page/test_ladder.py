@@ -9,7 +9,7 @@ import pytest
 from tests.report.making import closed_form_findings, photo_findings, several_findings, toy_findings
 from unspur import INLP
 from unspur.criteria import TTest
-from unspur.datasets.toy import make_toy
+from unspur.datasets import make_toy
 from unspur.report.page.ladder import MAX_T, ladders, t_scale
 
 

@@ -319,8 +319,8 @@ def _require_rows_of(network: Path, folder: Path) -> None:
         go_on = f", or delete {folder} to go on with the training that was begun" if begun else ""
         raise OutputExistsError(
             f"{folder} holds embeddings, and {network} holds no finished network that they could be of; one that is "
-            "trained now would not be theirs. Put back their network, choose another --output, or pass overwrite=True "
-            f"to train and embed from the start{go_on}."
+            "trained now would not be theirs. Put back their network, choose another --output, or pass --force to "
+            f"train and embed from the start{go_on}."
         )
     if not (folder / MANIFEST).exists():
         return  # rows that are begun
@@ -328,7 +328,7 @@ def _require_rows_of(network: Path, folder: Path) -> None:
     if encoder.get("digest") != record["digest"] or encoder.get("training") != told(record):
         raise OutputExistsError(
             f"{folder} holds embeddings of another network than the one in {network}: {encoder.get('name')} "
-            f"{encoder.get('digest')} instead of {record['digest']}. Choose another --output, or pass overwrite=True."
+            f"{encoder.get('digest')} instead of {record['digest']}. Choose another --output, or pass --force."
         )
 
 

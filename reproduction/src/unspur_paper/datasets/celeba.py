@@ -19,7 +19,7 @@ import numpy as np
 from unspur._reading import brief
 from unspur._typing import Array, BoolArray, IntArray
 from unspur.embed.examples import Kind, digest_of, open_image, required
-from unspur.exceptions import InputError
+from unspur.exceptions import InputError, Parameter
 from unspur_paper.datasets.resampling import draw_splits
 
 #: Main label and concepts. With two concepts, splits are drawn balanced in the main label and at strength p for the
@@ -78,9 +78,14 @@ class CelebA:
         missing = [name for name in ids if name not in there]
         if missing:
             raise InputError(
-                f"{len(missing)} of {len(ids)} images that {listing.name} lists are not in {images}, such as "
-                f"{brief(missing[0], 80)}. Complete the folder, or pass limit= to read only the first images of the "
-                "list."
+                "{missing} of {listed} images that {listing} lists are not in {folder}, such as {name}. Complete the "
+                "folder, or pass {limit} to read only the first images of the list.",
+                missing=len(missing),
+                listed=len(ids),
+                listing=listing.name,
+                folder=images,
+                name=brief(missing[0], 80),
+                limit=Parameter("limit"),
             )
         # The number and not the limit: the same examples have the same digest.
         return cls(listing, images, ids, labels, {"images": len(ids)})

@@ -15,7 +15,6 @@ import numpy as np
 from unspur._typing import Array, BoolArray, FloatArray
 from unspur.embed.store import Reduction
 from unspur.exceptions import GroupSizeError, InputError
-from unspur.selection import Rows
 from unspur_paper.datasets import celeba
 from unspur_paper.datasets.resampling import agreeing
 from unspur_paper.datasets.selected import INDEPENDENT, SPLITS
@@ -23,6 +22,7 @@ from unspur_paper.datasets.waterbirds import is_waterbird
 from unspur_paper.experiments.records import canonical
 from unspur_paper.experiments.registry import CONCEPT, FINETUNED, drawn_settings, without_marks
 from unspur_paper.experiments.stores import Embedded, open_embedded
+from unspur_paper.rows import Rows
 
 #: Rows of each split; main label and concept of all rows of the store.
 Chosen: TypeAlias = tuple[dict[str, Array], Array, Array]

@@ -18,7 +18,7 @@ from unspur._typing import Array, BoolArray
 from unspur.exceptions import InputError
 from unspur.heads import HEADS
 from unspur.metrics import GroupAccuracy, leakage
-from unspur.selection import GRIDS, Rows, group_loss, select_head
+from unspur.selection import GRIDS, group_loss, select_head
 from unspur_paper.experiments.draws import Draw, draw, entropy
 from unspur_paper.experiments.fitting import LinearHead, Removal, estimator, fit_last_layer, fit_removal
 from unspur_paper.experiments.gradcam import Layer, looked_at
@@ -26,6 +26,7 @@ from unspur_paper.experiments.pixels import picture_change
 from unspur_paper.experiments.presets import ON_VALIDATION_ROWS
 from unspur_paper.experiments.registry import FINETUNED, PIXELS
 from unspur_paper.experiments.stores import kept_epoch, store_digest
+from unspur_paper.rows import Rows
 
 #: Last layers that do not look at the concept of training rows.
 WITHOUT_CONCEPT = ("ERM", "JTT")
@@ -69,7 +70,7 @@ def fitted_cell(spec: Mapping[str, Any], embeddings: Path) -> tuple[Draw, Remova
     for remover in _alternatives(spec["remover"]):
         drawn, removal = fitted_removal({**spec, "remover": remover}, embeddings)
         last, decay = _last_layer(spec, drawn, removal, _training_numbers(spec, "head"))
-        loss = group_loss(last, removal(drawn.validation))
+        loss = group_loss(last, removal(drawn.validation).labelled())
         if best is None or loss < best[0]:
             best = (loss, (drawn, removal, last, decay))
     assert best is not None
@@ -143,11 +144,13 @@ def _last_layer(
         seen = np.ones(len(train), dtype=bool) if named["name"] in WITHOUT_CONCEPT else drawn.known
         return _cross_selected(head, grid["weight_decay"], train, drawn.known, seen)
     if named["name"] != "DFR":
-        chosen = select_head(head, grid, train, deciding)
+        chosen = select_head(head, grid, train.labelled(), deciding.labelled())
         return LinearHead.of(chosen.head), chosen.parameters["weight_decay"]
     # It trains on held-out rows: one half of them for the choice, all of them in the end.
-    half, other = deciding.split(0.5, 0)
-    decay = select_head(head, grid, train, other, held_out=half).parameters["weight_decay"]
+    data = deciding.labelled()
+    aside = data.held_out(0.5, np.random.default_rng(0))
+    half, other = data.select(~aside), data.select(aside)
+    decay = select_head(head, grid, train.labelled(), other, held_out=half).parameters["weight_decay"]
     return fit_last_layer({**named, "weight_decay": decay}, train, deciding, rng), decay
 
 
@@ -156,17 +159,16 @@ def _cross_selected(
 ) -> tuple[LinearHead, float]:
     """Choose the weight decay in folds of the rows with a `known` concept, then fit on all rows that may be `seen`."""
     fold = np.full(len(train), -1)
-    members = np.flatnonzero(known)
+    members, data = np.flatnonzero(known), train.labelled()
     # One after the other inside each group; the order of rows is random.
-    fold[members[np.argsort(train.group[members], kind="stable")]] = np.arange(len(members)) % FOLDS
+    fold[members[np.argsort(data.group[members], kind="stable")]] = np.arange(len(members)) % FOLDS
     losses = []
     for decay in decays:
         total = 0.0
         for k in range(FOLDS):
             fitted = clone(head).set_params(weight_decay=decay)
-            part = train.select(seen & (fold != k))
-            fitted.fit(part.Z, part.y, concept=part.concept)
-            total += group_loss(fitted, train.select(fold == k))
+            fitted.fit(**data.select(seen & (fold != k)).arguments())
+            total += group_loss(fitted, data.select(fold == k))
         losses.append(total)
     best = decays[int(np.argmin(losses))]
     rows = train.select(seen)

@@ -17,7 +17,7 @@ from unspur.compare import fit_remover
 from unspur.exceptions import InputError, TaskLostWarning
 from unspur.heads import HEADS
 from unspur.options import from_flat_parameters
-from unspur.selection import Rows
+from unspur_paper.rows import Rows
 
 #: Classes only: variants are options in a spec.
 REMOVERS: dict[str, type[Any]] = {name: kind for name, kind in compare.REMOVERS.items() if isinstance(kind, type)}
@@ -80,7 +80,7 @@ def fit_removal(named: Mapping[str, Any], train: Rows, validation: Rows | None, 
     remover = estimator(REMOVERS, named, rng)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TaskLostWarning)  # the record has the dimensions that tell
-        fit_remover(remover, train, validation)
+        fit_remover(remover, train.labelled(), None if validation is None else validation.labelled())
     return Removal(remover.removal_, remover.spurious_, remover.main_)
 
 
@@ -89,8 +89,8 @@ def fit_last_layer(
 ) -> LinearHead:
     """Fit one of the library's last layers."""
     head = estimator(HEADS, named, rng)
-    held_out = {} if validation is None else validation.held_out()
-    head.fit(train.Z, train.y, concept=train.concept, **held_out)
+    held_out = {} if validation is None else validation.labelled().arguments("_val")
+    head.fit(**train.labelled().arguments(), **held_out)
     return LinearHead.of(head)
 
 

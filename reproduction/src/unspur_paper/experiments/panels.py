@@ -8,7 +8,7 @@ import numpy as np
 
 from unspur import ERM, Subspace
 from unspur._typing import FloatArray
-from unspur.selection import Rows
+from unspur_paper.rows import Rows
 
 #: Rows that are kept for a scatter plot, and directions after which one is made.
 POINTS, STEPS = 600, 2

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from unspur import LEACE, Subspace
-from unspur.selection import Rows
 from unspur_paper.experiments.fitting import LinearHead, Removal
 from unspur_paper.released import heads
 from unspur_paper.released.inlp import released_inlp
@@ -16,6 +15,7 @@ from unspur_paper.released.joint import released_jse
 from unspur_paper.released.rlace import released_rlace
 from unspur_paper.released.schedule import Schedule
 from unspur_paper.released.toy import Splits
+from unspur_paper.rows import Rows
 
 Settings = Mapping[str, Any]
 

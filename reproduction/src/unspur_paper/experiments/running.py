@@ -24,7 +24,7 @@ from tqdm.auto import tqdm
 
 from unspur._version import __version__
 from unspur.exceptions import InputError, RunStoppedError
-from unspur.rows.dask_client import connected, worker_command
+from unspur.io.dask_tables import connected, worker_command
 from unspur_paper.experiments.records import Record, RecordStore, canonical
 
 Compute = Callable[[dict[str, Any]], dict[str, Any]]

@@ -15,14 +15,14 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from unspur import Subspace
-from unspur.datasets.toy import label_axes, make_toy
+from unspur.datasets import label_axes, make_toy
 from unspur.metrics import GroupAccuracy, reconstruction_error
-from unspur.selection import Rows
 from unspur_paper.experiments.draws import entropy
 from unspur_paper.experiments.fitting import LinearHead, Removal, fit_last_layer, fit_removal, seed
 from unspur_paper.experiments.panels import panels
 from unspur_paper.experiments.released_methods import released_head, released_removal
 from unspur_paper.released.toy import Splits, released_splits
+from unspur_paper.rows import Rows
 
 #: Test rows of the preset `exact`: 5,000 a group, where the plug-in worst group is biased by half a point only.
 TEST_ROWS = 20_000

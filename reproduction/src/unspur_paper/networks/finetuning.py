@@ -26,7 +26,7 @@ import numpy as np
 from tqdm import tqdm
 
 from unspur._files import disk_error, hold
-from unspur._memory import keep_freed_memory
+from unspur._resources import keep_freed_memory
 from unspur._typing import Array, IntArray
 from unspur._version import __version__
 from unspur.embed.base import NetworkEncoder

@@ -11,7 +11,7 @@ from unspur._extras import require
 from unspur._reading import NUMBER, brief, read_json, require_kinds
 from unspur.embed.base import NetworkEncoder, Where
 from unspur.embed.registry import ENCODERS, could_be_on_the_hub, load_encoder
-from unspur.exceptions import ArtifactError, InputError, OutputExistsError
+from unspur.exceptions import ArtifactError, InputError, OutputExistsError, Parameter
 from unspur_paper.networks.checkpoint import AGAIN, load_checkpoint, restore
 
 FORMAT = 1
@@ -89,8 +89,11 @@ def require_same(there: Mapping[str, Any], wanted: Mapping[str, Any], folder: Pa
     other = [f"{key}: {', '.join(found)}" for key in plain if (found := list(_differences(there.get(key), plain[key])))]
     if other:
         raise OutputExistsError(
-            f"{folder} holds a network of another training: it differs in {'; in '.join(other)}. Choose another "
-            "folder, or pass overwrite=True."
+            "{folder} holds a network of another training: it differs in {other}. Choose another folder, or pass "
+            "{overwrite}.",
+            folder=folder,
+            other="; in ".join(other),
+            overwrite=Parameter("overwrite", True),
         )
 
 

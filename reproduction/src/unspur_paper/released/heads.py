@@ -6,10 +6,10 @@ import numpy as np
 
 from unspur._typing import FloatArray, IntArray
 from unspur.exceptions import InputError
-from unspur.selection import Rows
 from unspur.solvers.logistic import loss_and_probability
 from unspur.solvers.sgd import RunningGroupWeights
 from unspur_paper.released.schedule import Objective, Schedule, first_parameters, logistic_objective, train_logistic
+from unspur_paper.rows import Rows
 
 Model = tuple[FloatArray, float]
 

@@ -13,9 +13,9 @@ from sklearn.linear_model import SGDClassifier
 from sklearn.metrics import log_loss
 
 from unspur._typing import FloatArray
-from unspur.selection import Rows
+from unspur.removers.rlace import onto_fantope, top_directions
 from unspur.solvers.logistic import loss_and_probability
-from unspur.solvers.minimax import onto_fantope, top_directions
+from unspur_paper.rows import Rows
 
 #: A first judge further from the majority than this is not brought within a point of it by a better one.
 NEAR = 0.03

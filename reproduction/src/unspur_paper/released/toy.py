@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from unspur._typing import FloatArray
-from unspur.datasets.toy import label_axes
-from unspur.selection import Rows
+from unspur.datasets import label_axes
+from unspur_paper.rows import Rows
 
 
 @dataclass(frozen=True, slots=True)

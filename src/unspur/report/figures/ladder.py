@@ -54,7 +54,7 @@ def ladder(trace: Trace | Traces | Findings, *, significance_level: float = 0.05
     Examples
     --------
     >>> from unspur import JSE
-    >>> from unspur.datasets.toy import make_toy
+    >>> from unspur.datasets import make_toy
     >>> from unspur.report import figures
     >>> toy = make_toy(1000, rho=0.8, random_state=0)
     >>> figures.ladder(JSE(random_state=0).fit(toy.Z, toy.y, concept=toy.concept).trace_)

@@ -45,7 +45,7 @@ def subspaces(
     Examples
     --------
     >>> from unspur import JSE
-    >>> from unspur.datasets.toy import make_toy
+    >>> from unspur.datasets import make_toy
     >>> from unspur.report.measuring import measure
     >>> from unspur.report import figures
     >>> train, test = make_toy(1000, rho=0.8, random_state=0), make_toy(1000, rho=0.0, random_state=1)

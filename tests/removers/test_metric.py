@@ -8,7 +8,7 @@ from sklearn.decomposition import PCA
 from unspur import JSE, SAL, PaperVariant, load, surgery
 from unspur.datasets import make_toy
 from unspur.exceptions import EmptySubspaceError
-from unspur.removers.frame import Frame
+from unspur.removers.metric import Metric
 from unspur.rows import Columns, MemoryRows
 from unspur.solvers.statistics import CellCounts
 from unspur.subspace import Subspace
@@ -30,7 +30,7 @@ class TestScores:
     Z, y, c = stretched()
 
     def test_equals_the_method_on_whitened_rows(self):
-        here = fitted(self.Z, self.y, self.c, orthogonality="scores")
+        here = fitted(self.Z, self.y, self.c, metric=1.0)
         # Rows that are held out do not decide how rows are whitened; which they are does not depend on Z.
         pca = PCA(whiten=True).fit(self.Z)
         there = fitted(pca.transform(self.Z), self.y, self.c)
@@ -42,14 +42,14 @@ class TestScores:
 
     def test_scores_are_uncorrelated_over_the_training_rows_and_the_weights_need_not_be_orthogonal(self):
         held_out = dict(zip(("X_val", "y_val", "concept_val"), stretched(seed=1), strict=True))
-        for kind, uncorrelated in (("scores", True), ("weights", False)):
-            jse = JSE(orthogonality=kind).fit(self.Z, self.y, concept=self.c, **held_out)
+        for kind, uncorrelated in ((1.0, True), (0.0, False)):
+            jse = JSE(metric=kind).fit(self.Z, self.y, concept=self.c, **held_out)
             spurious, main = (self.Z @ part.basis[:, 0] for part in (jse.spurious_, jse.main_))
             assert (abs(np.corrcoef(spurious, main)[0, 1]) < 1e-6) == uncorrelated
             assert (abs(jse.spurious_.basis[:, 0] @ jse.main_.basis[:, 0]) < 1e-9) == (not uncorrelated)
 
     def test_what_is_left_does_not_vary_along_the_removed_score(self):
-        jse = fitted(self.Z, self.y, self.c, orthogonality="scores")
+        jse = fitted(self.Z, self.y, self.c, metric=1.0)
         left = (jse.transform(self.Z) - jse.removal_.centre) @ jse.removal_.right
         assert np.abs(left).max() < 1e-9 * np.abs((self.Z - jse.removal_.centre) @ jse.removal_.right).max()
         assert_allclose(jse.transform(jse.transform(self.Z)), jse.transform(self.Z), atol=1e-9)
@@ -59,16 +59,16 @@ class TestScores:
         shape = np.diag(np.geomspace(1.0, 50.0, 12))
         same, other = (
             [
-                fitted(Z, self.y, self.c, weight_decay=0.01, max_spurious=1, orthogonality=kind).removal_(Z) @ back
+                fitted(Z, self.y, self.c, weight_decay=0.01, max_spurious=1, metric=kind).removal_(Z) @ back
                 for Z, back in ((self.Z, np.eye(12)), (self.Z @ shape, np.linalg.inv(shape)))
             ]
-            for kind in ("scores", "weights")
+            for kind in (1.0, 0.0)
         )
         assert np.abs(same[0] - same[1]).max() < 1e-3 * np.abs(self.Z).max()
         assert np.abs(other[0] - other[1]).max() > 1e-2 * np.abs(self.Z).max()
 
     def test_onto_the_main_task(self):
-        jse = fitted(self.Z, self.y, self.c, orthogonality="scores", variant=PaperVariant(output="onto_main"))
+        jse = fitted(self.Z, self.y, self.c, metric=1.0, variant=PaperVariant(output="onto_main"))
         clean = jse.transform(self.Z)
         assert np.linalg.matrix_rank(clean - clean.mean(axis=0), tol=1e-6) == jse.main_.dim
         rng = np.random.default_rng(0)
@@ -77,26 +77,26 @@ class TestScores:
                 self.Z,
                 rng.permutation(self.y),
                 self.c,
-                orthogonality="scores",
+                metric=1.0,
                 variant=PaperVariant(output="onto_main"),
             )
 
     def test_rows_without_full_rank(self):
         doubled = np.hstack([self.Z, self.Z[:, :3]])
-        jse = fitted(doubled, self.y, self.c, orthogonality="scores")
+        jse = fitted(doubled, self.y, self.c, metric=1.0)
         assert jse.spurious_.dim == 1
         assert np.isfinite(jse.transform(doubled)).all()
 
     def test_several_concepts(self):
         both = np.column_stack([self.c, (self.Z[:, -1] > np.median(self.Z[:, -1])).astype(int)])
-        jse = fitted(self.Z, self.y, both, orthogonality="scores")
+        jse = fitted(self.Z, self.y, both, metric=1.0)
         assert jse.spurious_.dim >= 2
         assert_allclose(jse.transform(jse.transform(self.Z)), jse.transform(self.Z), atol=1e-8)
 
     def test_is_saved_and_folded(self, tmp_path):
         from sklearn.linear_model import LogisticRegression
 
-        jse = fitted(self.Z, self.y, self.c, orthogonality="scores")
+        jse = fitted(self.Z, self.y, self.c, metric=1.0)
         jse.save(tmp_path / "jse.safetensors")
         assert_allclose(load(tmp_path / "jse.safetensors").transform(self.Z), jse.transform(self.Z))
         head = LogisticRegression(solver="newton-cholesky").fit(jse.transform(self.Z), self.y)
@@ -108,16 +108,18 @@ class TestScores:
 def test_the_frame_turns_sal_into_leace():
     """An oracle for the coordinates: LEACE is SAL on whitened rows."""
     from unspur import LEACE
-    from unspur.removers.frame import Frame
+    from unspur.removers.metric import Metric
     from unspur.subspace import Subspace
 
     Z, y, c = stretched()
     centred = Z - Z.mean(axis=0)
     values, vectors = np.linalg.eigh(centred.T @ centred / len(Z))
-    frame = Frame(Z.mean(axis=0), (vectors / np.sqrt(values)) @ vectors.T, (vectors * np.sqrt(values)) @ vectors.T)
-    sal = SAL().fit(centred @ frame.whiten, y, concept=c)
+    metric = Metric(
+        Z.mean(axis=0), (vectors / np.sqrt(values)) @ vectors.T, (vectors * np.sqrt(values)) @ vectors.T, 1.0
+    )
+    sal = SAL().fit(centred @ metric.root, y, concept=c)
     leace = LEACE().fit(Z, y, concept=c)
-    assert_allclose(frame.removing(Subspace(sal.spurious_.basis))(Z), leace.transform(Z), atol=1e-8)
+    assert_allclose(metric.removing(Subspace(sal.spurious_.basis))(Z), leace.transform(Z), atol=1e-8)
 
 
 def test_a_removal_between_scales_far_apart_is_a_projection_to_the_last_digit():
@@ -128,11 +130,13 @@ def test_a_removal_between_scales_far_apart_is_a_projection_to_the_last_digit():
         Z[:, 5] = Z[:, 0]
         rows = MemoryRows(Z, Columns.of(np.arange(200) % 2, np.arange(200) // 2 % 2))
         counts = CellCounts.of(rows)
-        frame = Frame.of_rows(rows, counts.weighting(counts.without(None), "none"))
-        subspace = Subspace.spanned_by(frame.whiten @ (frame.back @ rng.standard_normal((10, 1))))  # in their span
-        removal = frame.removing(subspace)
+        metric = Metric.of_rows(rows, counts.weighting(counts.without(None), "none"), 1.0)
+        subspace = Subspace.spanned_by(
+            metric.root @ (metric.inverse_root @ rng.standard_normal((10, 1)))
+        )  # in their span
+        removal = metric.removing(subspace)
         worst["factors"] = max(worst["factors"], abs(float((removal.left.T @ removal.right)[0, 0]) - 1.0))
-        plain = (frame.back @ subspace.basis).T @ (frame.whiten @ subspace.basis)
+        plain = (metric.inverse_root @ subspace.basis).T @ (metric.root @ subspace.basis)
         worst["products"] = max(worst["products"], abs(float(plain[0, 0]) - 1.0))
     assert worst["factors"] < 1e-14
     assert worst["products"] > 1e-12  # control: T and its inverse alone are not
