@@ -32,10 +32,11 @@ from unspur.exceptions import InputError, LabelError, Parameter
 from unspur.labels import (
     ClassLabel,
     as_label,
+    columns_in_order,
+    is_frame,
     joint_label,
     label_columns,
     main_column,
-    numbered,
     require_no_gaps,
     require_values,
 )
@@ -372,7 +373,7 @@ def _concepts(values: Any, n_rows: int, missing: Any, like: LabelledData | None)
     if not like.concepts:
         return tuple(as_label(column, name, n_rows, missing=missing) for name, column in others.items())
     known = {label.name: label for label in like.concepts}
-    ordered = _same_columns(others, tuple(known))
+    ordered = columns_in_order(others, tuple(known), "concept_val", "concept")
     found = []
     for (name, label), column in zip(known.items(), ordered, strict=True):
         called = validation_name(name, "concept")
@@ -383,23 +384,6 @@ def _concepts(values: Any, n_rows: int, missing: Any, like: LabelledData | None)
 def validation_name(name: str, unnamed: str) -> str:
     """What a label of a validation set is called: as the argument, if it has no name of its own."""
     return f"{unnamed}_val" if name == unnamed else f"{name} of the validation rows"
-
-
-def _same_columns(others: Mapping[str, Array], names: tuple[str, ...]) -> list[Array]:
-    """Concepts of validation rows in the order of those of the training rows.
-
-    Columns of arrays have no names of their own and are taken in their order.
-    """
-    if len(others) != len(names):
-        raise LabelError(f"concept_val has {len(others)} columns and concept {len(names)}; they must be the same.")
-    if set(others) == set(names):
-        return [others[name] for name in names]
-    unnamed = (("concept_val", tuple(others)), ("concept", names))
-    if not any(given == numbered(name, len(given)) for name, given in unnamed):
-        raise LabelError(
-            f"concept_val has the columns {', '.join(others)} and concept {', '.join(names)}; they must be the same."
-        )
-    return list(others.values())
 
 
 def first_rows(X: Array, number: int = 2000) -> Array:
@@ -471,8 +455,9 @@ def as_matrix(rows: Any, what: str) -> Array:
 
 def named_concepts(concept: Any, name: str | Sequence[str]) -> dict[str, Array]:
     """Concepts by name, from one column, a mapping, a DataFrame or an array of shape (n, m)."""
-    if isinstance(concept, Mapping) or hasattr(concept, "columns"):
-        return {str(key): concept[key] for key in concept}
+    if isinstance(concept, Mapping) or is_frame(concept):
+        keys = concept if isinstance(concept, Mapping) else concept.columns
+        return {str(key): concept[key] for key in keys}
     values = on_numpy(concept)
     if getattr(values, "ndim", 1) == 2 and values.shape[1] > 1:
         m = values.shape[1]
