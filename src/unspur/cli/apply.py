@@ -61,12 +61,12 @@ def apply(
       unspur apply background.safetensors new.npz --output new-clean.npz
       unspur apply background.safetensors big/*.parquet --output big-clean
     """
-    from unspur import load
     from unspur.exceptions import InputError
     from unspur.io.artifact import refuse_existing
     from unspur.io.files import is_parquet, write_rows
     from unspur.io.parquet import clean_parquet
     from unspur.io.table import FILE_SUFFIXES, apply_removal
+    from unspur.removers import load
 
     if Path(output).suffix.lower() not in FILE_SUFFIXES and is_parquet(files):
         if where:
