@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
@@ -109,32 +110,39 @@ def _one_main_label(ctx: click.Context, parameter: click.Parameter, given: tuple
     return name
 
 
+_main_option = partial(
+    click.option,
+    "--main",
+    "main",
+    multiple=True,
+    metavar="NAME",
+    callback=_one_main_label,
+    shell_complete=columns_of("file", "files"),
+)
+_concept_option = partial(
+    click.option,
+    "--concept",
+    multiple=True,
+    metavar="NAME",
+    callback=_distinct_concepts,
+    shell_complete=columns_of("file", "files"),
+)
+_missing_concept_option = click.option(
+    "--missing-concept",
+    help="Value that marks an unknown concept, in addition to empty cells, NaN, NA, None and null.",
+)
 #: Options that say which columns or arrays are the labels.
 label_options = in_order(
-    click.option(
-        "--main",
-        "main",
-        required=True,
-        multiple=True,
-        metavar="NAME",
-        callback=_one_main_label,
-        shell_complete=columns_of("file", "files"),
-        help="Main-task label: a column, an array of the .npz, or a .npy file.",
-    ),
-    click.option(
-        "--concept",
-        required=True,
-        multiple=True,
-        metavar="NAME",
-        callback=_distinct_concepts,
-        shell_complete=columns_of("file", "files"),
-        help="Concept to remove, given the same way; may be repeated.",
-    ),
+    _main_option(required=True, help="Main-task label: a column, an array of the .npz, or a .npy file."),
+    _concept_option(required=True, help="Concept to remove, given the same way; may be repeated."),
     ignore_option("A column that is neither feature nor label; may be repeated."),
-    click.option(
-        "--missing-concept",
-        help="Value that marks an unknown concept, in addition to empty cells, NaN, NA, None and null.",
-    ),
+    _missing_concept_option,
+)
+#: The same where rows need no labels: those that they have are compared with predictions.
+optional_label_options = in_order(
+    _main_option(help="Main-task label of the rows, where they have it: print the accuracy."),
+    _concept_option(help="Concept that was removed, given the same way: by group; may be repeated."),
+    _missing_concept_option,
 )
 
 
