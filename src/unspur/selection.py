@@ -193,6 +193,7 @@ def cross_validate_penalty(
 def _behind(heads: Sequence[Head], rows: LabelledData) -> FloatArray:
     """By how much the logit of each row's own class lies behind those of all, (heads, n, K): one visit of the rows."""
     stack = copy(heads[0])
+    stack.__dict__.pop("feature_names_in_", None)  # of rows that are decoded, and have none
     stack.coef_ = np.concatenate([head.coef_ for head in heads])
     stack.intercept_ = np.concatenate([head.intercept_ for head in heads])
     (logits,) = to_host(stack.decision_function(rows.X))
