@@ -125,7 +125,8 @@ def typed(case):
     files = [written(case.rows, "rows.csv")]
     files += [] if case.validation is None else ["--validation", written(case.validation, "validation.csv")]
     files += ["--cluster", "film"] if "film" in case.rows else []
-    labels = ["--main", "bird", "--concept", "background", "--weight-decay", "0.1", "--output", "r.safetensors"]
+    labels = ["--main", "bird", "--concept", "background", "--weight-decay", "0.1"]
+    labels += ["--method", "JSE", "--output", "r.safetensors"]
     done = CliRunner().invoke(main, ["fit", *files, *labels, *map(str, case.options)])
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return done.exit_code, " ".join(done.stderr.split())
@@ -264,6 +265,18 @@ def test_messages_of_a_fit_on_the_command_line(case, tmp_path, monkeypatch):
     note = issubclass(case.said, Warning)
     expected = f"{'Note' if note else 'Error'}: {case.message.format(**NAMED, **OPTIONS)}"
     assert typed(case) == (0 if note else 1, expected)
+
+
+def test_validation_rows_that_are_too_few_are_pooled_for_a_classifier(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    case = CASES["an empty group of validation rows"]
+    files = [written(case.rows, "rows.csv"), "--validation", written(case.validation, "validation.csv")]
+    labels = ["--main", "bird", "--concept", "background", "--weight-decay", "0.1", "--output", "r.safetensors"]
+    done = CliRunner().invoke(main, ["fit", *files, *labels])
+    assert done.exit_code == 0
+    reason = case.message.format(**NAMED, **OPTIONS)
+    expected = f"too few to judge directions on, so all rows were cross-fitted. ({reason})"
+    assert expected in " ".join(done.stderr.split())
 
 
 def test_names_of_labels_are_put_in_as_they_are():

@@ -184,7 +184,7 @@ def fit(
         say(f"{problem} {advice}")
     if classifier is not None:
         say(_layer_in_words(classifier))
-        for note in classifier.notes_:
+        for note in classifier.selection_.notes:  # others of its notes were warnings
             say(f"Note: {note}")
     say_where("Removal" if classifier is None else "Classifier", output)
     verb = "apply" if classifier is None else "predict"
@@ -262,8 +262,8 @@ def _fitted(model: Fitted, train: LabelledData, validation: LabelledData | None)
     )
     from unspur.selection import fit_rows
 
-    with warnings.catch_warnings(), _warnings_as_notes(ClusterWarning, UsedRowsWarning):
-        for told_later in (FewRowsWarning, NothingRemovedWarning, SearchLimitWarning, TaskLostWarning):
+    with warnings.catch_warnings(), _warnings_as_notes(ClusterWarning, FewRowsWarning, UsedRowsWarning):
+        for told_later in (NothingRemovedWarning, SearchLimitWarning, TaskLostWarning):
             warnings.simplefilter("ignore", told_later)
         fit_rows(model, train, validation)
     return model
