@@ -28,6 +28,7 @@ FIRST = 2000
 REMOVERS: dict[str, Callable[..., Any] | None] = {
     "none": None,
     "JSE": JSE,
+    "JSE-w": partial(JSE, metric=0.0),
     "JSE-s": partial(JSE, metric=1.0),
     **{name: kind for name, kind in removers.REMOVERS.items() if kind is not JSE},
 }
