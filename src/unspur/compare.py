@@ -155,7 +155,7 @@ def accuracy_of(right: BoolArray, test: LabelledData) -> GroupAccuracy:
         concept_classes=tuple(label.classes for label in test.concepts),
         names=("main" if test.main.name == "y" else test.main.name, *test.concept_names),
         empty="nan",
-        ungrouped=right[~known],
+        ungrouped=(right[~known], test.main.codes[~known]),
     )
 
 

@@ -136,6 +136,7 @@ def test_rows_without_a_concept_count_in_the_average_over_rows():
     low, high = result.average_interval()
     assert (low, high) == tuple(exact_bounds(round(result.average * 600), 600, 0.025))
     assert (result.ungrouped_rows, result.ungrouped_correct) == (200, 200)
+    assert result.majority == max(np.mean(y == name) for name in ["ant", "bee", "cat"]) != grouped.majority
     saved = result.to_dict()
     assert (saved["rows"], saved["ungrouped_rows"], saved["ungrouped_correct"]) == (600, 200, 200)
     assert sum(group["rows"] for group in saved["groups"]) == 400

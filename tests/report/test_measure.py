@@ -19,6 +19,7 @@ from unspur.datasets import make_toy
 from unspur.exceptions import InputError, LabelError, NothingRemovedWarning, TaskLostWarning
 from unspur.metrics import leakage, shared_variance
 from unspur.report.measuring import STEPS, measure, stratified_sample, used_parameters
+from unspur.report.page.verdict import accuracy_verdict, verdict
 
 TRAIN, TEST = toy(), toy(700, rho=0.0, seed=1)
 JSE_TOY = removal(TRAIN)
@@ -245,6 +246,17 @@ def test_rows_without_a_known_concept_are_drawn_but_in_no_group():
     assert len(found.right_after) == len(found.view.before) == 700
     assert set(found.shown) == set(range(700))
     assert found.certificate.rows == 640
+
+
+def test_the_most_frequent_class_is_that_of_all_test_rows():
+    concept = np.where(TEST[1] == "land", TEST[2], None)
+    concept[:100] = TEST[2][:100]
+    found = measure(JSE_TOY, TRAIN, (TEST[0], TEST[1], concept))
+    most = max(np.mean(TEST[1] == "land"), np.mean(TEST[1] == "water"))
+    assert found.before.accuracy.rows[0].sum() > 0.8 * found.before.accuracy.rows.sum()  # of those in a group
+    said = f"always answering the most frequent class in {100 * most:.1f} % of the rows"
+    assert sum(said in sentence for sentence in verdict(found)) == 1
+    assert sum(said in sentence for sentence in accuracy_verdict(found.judged)) == 1  # which `evaluate` prints
 
 
 def test_a_value_that_stands_for_not_known_is_the_removals():
