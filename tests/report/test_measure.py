@@ -527,6 +527,23 @@ def test_validation_rows_are_in_the_snippet():
     assert found.origin.digests["validation rows"].startswith("400-")
 
 
+def test_clusters_are_in_the_snippet():
+    films = [np.arange(len(rows[0])) // 9 for rows in (TRAIN, TEST)]
+    jse = JSE(random_state=0).fit(TRAIN[0], TRAIN[1], concept=TRAIN[2], clusters=films[0])
+    origin = measure(jse, (*TRAIN, films[0]), (*TEST, films[1])).origin
+    names = dict(zip(("Z", "y", "concept", "clusters"), (*TRAIN, films[0]), strict=True))
+    names |= dict(zip(("Z_test", "y_test", "concept_test", "clusters_test"), (*TEST, films[1]), strict=True))
+    exec(origin.snippet, names)
+    assert names["jse"].trace_.to_dict() == jse.trace_.to_dict() != JSE_TOY.trace_.to_dict()
+    rows = (*toy(400, seed=5), np.arange(400) // 4)
+    validated = measure(jse, (*TRAIN, films[0]), TEST, validation=rows).origin.snippet
+    assert ", clusters=clusters, X_val=" in validated
+    assert "concept_val=concept_val, clusters_val=clusters_val)" in validated
+    assert "clusters_test" not in validated
+    closed = LEACE().fit(TRAIN[0], TRAIN[1], concept=TRAIN[2])
+    assert ".fit(Z, y, concept=concept)\n" in measure(closed, (*TRAIN, films[0]), TEST).origin.snippet
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
