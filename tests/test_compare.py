@@ -100,7 +100,7 @@ def test_validation_rows_without_a_concept_are_as_good_as_none():
         (lambda data: {"y": data.y[:-1]}, "y of the {what} rows has 299 labels for 300 rows"),
         (lambda data: {"concept": data.concept[1:]}, "concept of the {what} rows has 299 labels for 300 rows"),
         (lambda data: {"concept": {"place": data.concept}}, "Concepts of the {what} rows are called place, those of"),
-        (lambda data: {"clusters": [1, 2]}, r"clusters of the {what} rows has shape \(2,\) for 300 rows"),
+        (lambda _: {"clusters": [1, 2]}, r"clusters of the {what} rows has shape \(2,\) for 300 rows"),
     ],
 )
 def test_rows_that_do_not_fit_are_refused_before_anything_is_fitted(change, message):
