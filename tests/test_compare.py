@@ -212,6 +212,19 @@ def test_labels_that_training_rows_do_not_have_are_named(tmp_path):
         assert "'lane', which the training rows do not have" in done.output
 
 
+@pytest.mark.parametrize("label", ["bird", "water"])
+def test_test_rows_may_all_be_of_one_class(tmp_path, label):
+    data = rows(0, n=400)
+    one = (data.y if label == "bird" else data.concept) == 1
+    for name, part in (("train", slice(None)), ("test", one)):
+        np.savez(tmp_path / f"{name}.npz", Z=data.Z[part], bird=data.y[part], water=data.concept[part])
+    command = ["compare", f"{tmp_path}/train.npz", "--main", "bird", "--concept", "water", "--remover", "none"]
+    done = CliRunner().invoke(main, [*command, "--test", f"{tmp_path}/test.npz"])
+    assert done.exit_code == 0, done.output
+    empty = "bird=0, water=0; bird=0, water=1" if label == "bird" else "bird=0, water=0; bird=1, water=0"
+    assert f"Groups without test rows, which are left out: {empty}." in " ".join(done.output.split())
+
+
 def test_concepts_of_several_classes_are_compared():
     toy = make_toy(1500, d=8, rho=0.5, random_state=0)
     kinds = np.digitize(toy.Z[:, 0] + np.random.default_rng(0).standard_normal(1500), [-0.7, 0.7])
