@@ -130,6 +130,9 @@ def test_a_worst_group_below_a_coin_flip_is_no_success():
     assert "raises the worst group" in below
     assert "That is still below a coin flip, 50 %: it is no success." in below
     assert "That is not clearly above a coin flip, 50 %." in said(with_accuracy(0.53))
+    rise = with_accuracy(0.55, 1000)  # from 45 %
+    fallen = replace(rise, judged=(rise.after, replace(rise.before, removed=1), *rise.judged[2:]))
+    assert "That is below a coin flip, 50 %: it is no success." in said(fallen)
     assert "coin" not in said(with_accuracy(0.8, 1000))
     three = several_findings()
     worst = np.nanmin(three.after.accuracy.accuracy)

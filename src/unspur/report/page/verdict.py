@@ -98,7 +98,7 @@ def _accuracies(lines: Sequence[MethodResult], groups: Sequence[str]) -> Iterato
     was, is_now = _share(before.worst, before.worst_interval()), _share(after.worst, after.worst_interval())
     if not removed:
         yield _sentence(f"The worst group ({worst}) stays at ", *was)
-        yield from _coin(after)
+        yield from _coin(after, before)
         return
     it = "it" if removed == 1 else "them"
     change = lines[1].worst_change
@@ -109,16 +109,17 @@ def _accuracies(lines: Sequence[MethodResult], groups: Sequence[str]) -> Iterato
         start = f"Removing {it} makes no clear change to the worst group ({worst}): from "
     another = f", the worst now being {then}" if then != worst else ""
     yield _sentence(start, *was, " to ", *is_now, another, *_average(lines[1].average_change))
-    yield from _coin(after)
+    yield from _coin(after, before)
 
 
-def _coin(accuracy: GroupAccuracy) -> list[Sentence]:
-    """What is to be said of a worst group that guessing would serve as well."""
+def _coin(accuracy: GroupAccuracy, before: GroupAccuracy) -> list[Sentence]:
+    """What is to be said of a worst group that guessing would serve as well, and maybe did before."""
     guess = 1.0 / len(accuracy.classes)
     coin = "a coin flip" if len(accuracy.classes) == 2 else f"guessing among {len(accuracy.classes)} classes"
     if accuracy.worst < guess:
+        still = "still " if before.worst < guess else ""
         return [
-            _sentence(f"That is still below {coin}, ", (formatting.percent(guess, 0), "figure"), ": it is no success")
+            _sentence(f"That is {still}below {coin}, ", (formatting.percent(guess, 0), "figure"), ": it is no success")
         ]
     if accuracy.worst_interval()[0] <= guess:
         return [_sentence(f"That is not clearly above {coin}, ", (formatting.percent(guess, 0), "figure"))]
@@ -220,7 +221,7 @@ def _next(findings: Findings) -> Sentence:
             "Next, with rows of your own: ", ("unspur report FILE --main COLUMN --concept COLUMN", "command")
         )
     change, after = findings.after.worst_change, findings.after.accuracy
-    gains = change is not None and change.low > 0.0 and after is not None and not _coin(after)
+    gains = change is not None and change.low > 0.0 and after is not None and not _coin(after, after)
     weighted = findings.before.weighted
     alone = weighted is not None and weighted.worst_beside is not None and not _as_well(weighted)
     if gains and alone and not any(line.removed > 0 and _as_well(line) for line in findings.judged[2:]):
