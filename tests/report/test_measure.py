@@ -13,7 +13,7 @@ from tests.entangled import entangled_rows
 from tests.labelled_rows import Rows
 from tests.optional import pandas as pd
 from tests.report.rows import nothing_to_find, removal, toy
-from unspur import INLP, JSE, LEACE, RLACE, SPLINCE
+from unspur import INLP, JSE, LEACE, RLACE, SPLINCE, PaperVariant
 from unspur.compare import choose_head, compare
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, LabelError, NothingRemovedWarning, TaskLostWarning
@@ -313,6 +313,13 @@ def test_several_concepts_and_more_than_two_classes():
     assert_array_equal(again.group, found.group)
     with pytest.raises(InputError, match="called light, those of the training"):
         measure(jse, train, (test[0], test[1], test[2][["light"]]))
+
+
+def test_directions_have_the_names_of_their_concepts_also_with_swapped_loops():
+    train = several(900, 0)
+    swapped = JSE(random_state=0, variant=PaperVariant(inner="spurious")).fit(train[0], train[1], concept=train[2])
+    axes = [axis.name for axis in measure(swapped, train, several(400, 1)).view.axes if axis.role == "spurious"]
+    assert axes == ["light 1", "size=0 1", "size=1 1"]
 
 
 def test_directions_of_later_classes_of_a_multi_class_layer_lie_higher():

@@ -58,8 +58,6 @@ MAX_CERTIFICATE_ROWS = 5000
 _TASK_NOTE = "task: not measured. "
 #: Parameters that change nothing that is found.
 SILENT_PARAMETERS = ("verbose",)
-#: Settings of the paper's solver, which the exact one does not use.
-SGD_PARAMETERS = ("learning_rate", "momentum", "batch_size", "max_epochs", "patience", "stop_below")
 
 
 def measure(
@@ -225,8 +223,8 @@ def _spurious_names(remover: Remover, rows: LabelledData) -> list[str]:
     """What each spurious direction is called: by the concept or class it was found for, where that is known."""
     trace, k = remover.trace_, remover.spurious_.dim
     together = " and ".join(rows.concept_names)
-    if isinstance(trace, Traces) and getattr(remover, "inner", "main") == "main":
-        # One concept after the other: accepted directions are in the order of the parts.
+    if isinstance(trace, Traces):
+        # One concept after the other: accepted directions are in the order of the parts, unless some were given up.
         found: dict[str, int] = {}
         for part in renamed(trace, rows, "").parts.values():  # type: ignore[union-attr]
             accepted = sum(step.verdict.proper and step.verdict.role == "spurious" for step in part)
