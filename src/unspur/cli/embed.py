@@ -180,6 +180,7 @@ def _tell(store: EmbeddingStore, following: str | None, *, found: bool, as_json:
                 "labels": list(store.labels),
                 "rows_per_second": rate,
                 "peak_memory_mb": about.get("peak_memory_mb"),
+                "cut": about.get("cut"),
                 "next": following,
             }
         )
@@ -192,6 +193,12 @@ def _tell(store: EmbeddingStore, following: str | None, *, found: bool, as_json:
     memory = "" if not about.get("peak_memory_mb") else f"at most {about['peak_memory_mb']} MB of memory"
     if speed or memory:
         say(", ".join(filter(None, (speed, memory))), indent="  ")
+    if (cut := about.get("cut")) and cut["texts"]:
+        are, were = ("is", "was") if cut["texts"] == 1 else ("are", "were")
+        say(
+            f"Note: {cut['texts']:,} of {rows:,} texts {are} longer than {cut['max_tokens']} tokens and {were} cut.",
+            err=True,
+        )
     if following is not None:
         say_command("Next:", re.split(r" (?=--)", following))
 
