@@ -308,7 +308,7 @@ def read_data(
         main = replace(main, name=main_name)
     weight = checked_weights(sample_weight, f"sample_weight{suffix}", n_rows)
     together = None if clusters is None else cluster_codes(clusters, f"clusters{suffix}", n_rows)
-    require_finite(estimator, X, "Z" if like is None else "X_val")
+    require_finite(estimator, X, "Z" if like is None else "Z of the validation rows")
     return LabelledData(X, main, concepts, weight, together, suffix=suffix)
 
 

@@ -171,6 +171,14 @@ def test_a_store_is_found_kept_and_replaced(photos, tmp_path):
     assert json.loads(unspur(*command, "--pca", 3, "--force", "--json"))["width"] == 3
 
 
+def test_the_command_to_go_on_with_may_name_a_concept_with_gaps(photos, tmp_path):
+    table = pd.read_csv(photos / "squares.csv", dtype=str).head(12)
+    table.loc[:2, "square"] = ["", "NA", " "]
+    table.to_csv(tmp_path / "gaps.csv", index=False)
+    given = ("embed", tmp_path / "gaps.csv", "--root", photos, "--encoder", "grey-50", "--output", tmp_path / "store")
+    assert " --main ground --concept square --output " in " ".join(unspur(*given).replace("\\\n", "").split())
+
+
 def test_texts_that_were_cut_are_counted(tiny_bert, tmp_path):  # noqa: F811
     (tmp_path / "texts.csv").write_text(
         "text,y\na bird,0\n" + f"{'fish ' * 60},1\n{'fish ' * 46},0\n{'bird ' * 47},1\n"

@@ -18,6 +18,7 @@ from scipy.stats import binom, norm
 
 from unspur._arrays import on_numpy, to_python
 from unspur._reading import brief
+from unspur._text import one_line
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError, LabelError
 from unspur.labels import ClassLabel, class_label, concept_names
@@ -454,9 +455,9 @@ class GroupAccuracy:
             yield index, self._at(index)
 
     def labels(self, names: tuple[str, ...] | None = None) -> list[str]:
-        """What to call the groups, "main=land, concept=sea", in the order of `groups`."""
+        """What to call the groups, "main=land, concept=sea", each in one line, in the order of `groups`."""
         names = names or self.names
-        return [", ".join(f"{n}={v}" for n, v in zip(names, at, strict=True)) for _, at in self.groups()]
+        return [one_line(", ".join(f"{n}={v}" for n, v in zip(names, at, strict=True))) for _, at in self.groups()]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, ready for JSON; None where there are no rows.

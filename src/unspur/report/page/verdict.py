@@ -118,11 +118,9 @@ def _coin(accuracy: GroupAccuracy, before: GroupAccuracy) -> list[Sentence]:
     coin = "a coin flip" if len(accuracy.classes) == 2 else f"guessing among {len(accuracy.classes)} classes"
     if accuracy.worst < guess:
         still = "still " if before.worst < guess else ""
-        return [
-            _sentence(f"That is {still}below {coin}, ", (formatting.percent(guess, 0), "figure"), ": it is no success")
-        ]
+        return [_sentence(f"That is {still}below {coin}, ", (formatting.chance(guess), "figure"), ": it is no success")]
     if accuracy.worst_interval()[0] <= guess:
-        return [_sentence(f"That is not clearly above {coin}, ", (formatting.percent(guess, 0), "figure"))]
+        return [_sentence(f"That is not clearly above {coin}, ", (formatting.chance(guess), "figure"))]
     return []
 
 
@@ -143,7 +141,7 @@ def _in_place(lines: Sequence[MethodResult], groups: Sequence[str]) -> Iterator[
     )
     yield from _penalty(lines[0], before)
     yield _sentence(
-        f"Guessing is right in {formatting.percent(1 / len(after.classes), 0)} of every group, and always answering "
+        f"Guessing is right in {formatting.chance(1 / len(after.classes))} of every group, and always answering "
         f"the most frequent class in {formatting.percent(after.majority)} of the rows"
     )
 
@@ -238,7 +236,7 @@ def _average(change: Change | None) -> list[Part | str]:
         return ["; there is no clear change on average over rows, ", *_difference(change)]
     verb = "costs" if change.value < 0 else "gains"
     low, high = sorted((abs(change.low), abs(change.high)))
-    interval: Part = (f"({formatting.bounds(low, high)})", "interval")
+    interval: Part = (f"({formatting.bounds(low, high, formatting.clear_digits(low, high))})", "interval")
     figure: Part = (f"{100 * abs(change.value):.1f} {points(change.value)}", "figure")
     return [f", and {verb} ", figure, " ", interval, " on average over rows"]
 
@@ -250,7 +248,7 @@ def _leaks(findings: Findings) -> Iterator[Sentence]:
             f"{'It' if k else 'A linear probe'} {'still ' if leak.low > leak.chance else ''}{_finds(name, leak)}",
             *_found(leak),
             *([", where it was ", *_found(earlier[name]), " before"] if name in earlier else []),
-            f"; chance is {formatting.percent(leak.chance, 0)}",
+            f"; chance is {formatting.chance(leak.chance)}",
         )
     for k, (name, leak) in enumerate(findings.nonlinear.items()):
         start = f"{'It' if k else 'A small network, which is not linear,'} {_finds(name, leak)}"
