@@ -25,8 +25,10 @@ ROOMS = [
     ("removers",),
     ("heads",),
     ("surgery",),
+    ("selection",),
+    ("robust",),
     ("",),  # the public names
-    ("datasets", "selection"),
+    ("datasets",),
     ("compare",),
     ("embed",),
     ("io",),
@@ -112,5 +114,6 @@ def test_public_names_are_written_out_and_exist():
         "surgery",
         "SGD",
         "PaperVariant",
+        "RobustClassifier",
     }
     assert all(hasattr(unspur, name) for name in unspur.__all__)

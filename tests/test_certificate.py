@@ -12,7 +12,7 @@ from tests.optional import pandas as pd
 from unspur import INLP, JSE, LEACE, SAL, SPLINCE, load
 from unspur.certificate import Certificate, certify, fingerprint, row_hashes
 from unspur.datasets import make_toy
-from unspur.exceptions import UsedRowsWarning
+from unspur.exceptions import InputError, UsedRowsWarning
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +113,28 @@ def test_rows_of_the_fit_are_recognised_after_rounding(sets):
     assert "2,500 of the 2,500 rows measured equal" in _used(both, others.astype(np.float32))
 
 
+@pytest.mark.parametrize("offset", [30.0, 300.0, 3e3, 1e5])
+@pytest.mark.parametrize("columns", [slice(3, 4), slice(None)], ids=["one column", "all columns"])
+def test_rows_far_from_zero_are_not_taken_for_rows_of_the_fit(offset, columns):
+    """Rounding could move them by more than rows differ, so that any row would be another one rounded."""
+    rng = np.random.default_rng(0)
+    z, concept = rng.standard_normal((2000, 20)), rng.integers(2, size=2000)
+    z[:, columns] += offset
+    leace = LEACE().fit(z[:1000], concept=concept[:1000])
+    assert _used(leace, z[1000:]) == ""
+    assert "1,000 of the 1,000 rows measured" in _used(leace, z[:1000] * (1 + 1e-9))  # the control
+    if offset == 30:
+        assert "(half precision)" in _used(leace, z[:1000].astype(np.float16).astype(np.float64))
+
+
+def test_copies_among_the_rows_of_the_fit_hide_no_rounding():
+    rng = np.random.default_rng(0)
+    z, concept = np.repeat(rng.standard_normal((300, 20)), 3, axis=0), np.repeat(rng.integers(2, size=300), 3)
+    leace = LEACE().fit(z, concept=concept)
+    assert "900 of the 900 rows measured" in _used(leace, z.astype(np.float16).astype(np.float64))
+    assert _used(leace, rng.standard_normal((900, 20))) == ""
+
+
 def test_rows_that_decided_on_directions_are_recognised(sets):
     train, test = sets
     validation = {"X_val": test.Z, "y_val": test.y, "concept_val": test.concept}
@@ -124,6 +146,16 @@ def test_rows_that_decided_on_directions_are_recognised(sets):
     assert "validation rows up to rounding" in _used(jse, (test.Z * (1 + 1e-7)).astype(np.float32))
     jse.fit(train.Z, train.y, concept=train.concept)
     assert _used(jse, test.Z) == ""
+
+
+def test_rows_that_are_all_the_same_are_refused(sets):
+    train, test = sets
+    leace = LEACE().fit(train.Z, concept=train.concept)
+    same = np.repeat(test.Z[:1], len(test.Z), axis=0)
+    with pytest.raises(InputError, match="All rows are the same: nothing can be measured"):
+        leace.certificate(same, concept=test.concept)
+    same[0] += 1.0
+    assert np.isfinite(leace.certificate(same, concept=test.concept).distortion)  # the control
 
 
 def test_below_chance_is_said():

@@ -10,7 +10,7 @@ import safetensors
 import safetensors.numpy
 
 from tests.optional import pandas as pd
-from unspur import JSE, PaperVariant, load
+from unspur import JSE, SGD, PaperVariant, load
 from unspur.datasets import make_toy
 from unspur.exceptions import ArtifactError, OutputExistsError, UnspurError
 from unspur.io.artifact import atomic
@@ -361,6 +361,15 @@ def test_numpy_parameters_and_class_names_survive_saving(tmp_path):
     assert (again.cv, again.max_main, again.weight_decay, again.random_state) == (3, 1, 0.1, 0)
     assert again.classes_ == ("land", "water")
     assert again.concept_classes_ == (False, True)
+
+
+@pytest.mark.filterwarnings("ignore::unspur.exceptions.NothingRemovedWarning")
+def test_settings_with_numpy_numbers_survive_saving(tmp_path):
+    toy = make_toy(300, rho=0.5, random_state=0)
+    sgd = SGD(learning_rate=np.float32(0.5), batch_size=np.int32(64), max_epochs=np.int64(2))
+    jse = JSE(solver=sgd, weight_decay=0.1, random_state=0, max_spurious=0)
+    jse.fit(toy.Z, toy.y, concept=toy.concept).save(tmp_path / "j.safetensors")
+    assert load(tmp_path / "j.safetensors").solver == sgd != SGD()
 
 
 DEEP = "[" * 100_000

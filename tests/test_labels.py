@@ -3,7 +3,7 @@ import pytest
 
 from tests.optional import pandas as pd
 from unspur.exceptions import LabelError, MissingCodeWarning
-from unspur.labels import class_label
+from unspur.labels import class_label, label_columns
 
 
 def made(values):
@@ -266,3 +266,10 @@ def test_concepts_that_no_row_has_both_of_are_told_so():
     concept = {"a": np.where(half, np.arange(40) % 2, np.nan), "b": np.where(half, np.nan, np.arange(40) % 2)}
     with pytest.raises(LabelError, match="No row has all of a, b known"):
         LEACE().fit(Z, concept=concept)
+
+
+def test_a_dict_that_a_search_did_not_split_is_refused_with_what_to_pass():
+    columns = {"light": [0, 1, 1, 0], "size": [0, 1, 2, 0]}
+    assert list(label_columns(columns, 4, "concept")) == ["light", "size"]  # the control
+    with pytest.raises(LabelError, match=r"light has 4 labels for 2 rows of Z\..*pass a DataFrame"):
+        label_columns(columns, 2, "concept")

@@ -56,13 +56,13 @@ from scipy.special import logsumexp
 
 from unspur import JSE, Subspace
 from unspur.compare import choose_head, fit_remover, make_remover
-from unspur.datasets.photodigits import embed_images, make_photodigits
-from unspur.datasets.toy import label_axes, make_toy
+from unspur.datasets import embed_images, label_axes, make_photodigits, make_toy
 from unspur.metrics import group_accuracy
-from unspur.selection import Rows, penalties_for
+from unspur.selection import penalties_for
 from unspur.subspace import AffineMap
 from unspur_paper.experiments import registry
 from unspur_paper.experiments.draws import draw
+from unspur_paper.rows import Rows
 
 RESULTS = Path(__file__).parents[1] / "results" / "regret.jsonl"
 TAUS = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)
@@ -162,7 +162,7 @@ def evaluate(run: Run, embeddings: Path, methods: str) -> list[dict[str, Any]]:
         weighted = None
         for layer in which:
             start = time.perf_counter()
-            chosen = choose_head(layer, left[0], left[1], run.number, penalties)
+            chosen = choose_head(layer, left[0].labelled(), left[1].labelled(), run.number, penalties)
             spent = seconds + time.perf_counter() - start
             add(name, layer, chosen.head, left[2], removed, spent, penalty=chosen.penalty, loss=chosen.loss)
             if layer == "GroupWeighted":
@@ -177,7 +177,7 @@ def evaluate(run: Run, embeddings: Path, methods: str) -> list[dict[str, Any]]:
         for tau in TAUS:
             start = time.perf_counter()
             jse = JSE(metric=tau, random_state=run.number)
-            fit_remover(jse, train, validation)
+            fit_remover(jse, train.labelled(), validation.labelled())
             spent = time.perf_counter() - start
             name = f"JSE {tau:g}"
             which = ("GroupWeighted", "ERM", "DFR")
@@ -193,7 +193,7 @@ def evaluate(run: Run, embeddings: Path, methods: str) -> list[dict[str, Any]]:
         for name in REMOVERS:
             start = time.perf_counter()
             remover = make_remover(name, "group", run.number)
-            fit_remover(remover, train, validation)
+            fit_remover(remover, train.labelled(), validation.labelled())
             layers(
                 name, remover.transform, remover.spurious_.dim, ("ERM", "GroupWeighted"), time.perf_counter() - start
             )

@@ -8,7 +8,8 @@ from unspur._version import __version__
 if TYPE_CHECKING:
     from unspur.heads import DFR, ERM, JTT, SUBG, GroupDRO, GroupWeighted
     from unspur.options import SGD, PaperVariant
-    from unspur.removers import INLP, JSE, LEACE, RLACE, SAL, SPLINCE, load
+    from unspur.removers import INLP, JSE, LEACE, RLACE, SAL, SPLINCE
+    from unspur.robust import RobustClassifier, load
     from unspur.rows import open_rows
     from unspur.subspace import AffineMap, Subspace
 
@@ -28,6 +29,7 @@ __all__ = [
     "GroupDRO",
     "GroupWeighted",
     "PaperVariant",
+    "RobustClassifier",
     "Subspace",
     "__version__",
     "load",
@@ -39,7 +41,8 @@ __all__ = [
 #: lives in this package too, and a shell that completes a word should not wait for scikit-learn.
 _HOMES = {
     "heads": ("DFR", "ERM", "JTT", "SUBG", "GroupDRO", "GroupWeighted"),
-    "removers": ("INLP", "JSE", "LEACE", "RLACE", "SAL", "SPLINCE", "load"),
+    "removers": ("INLP", "JSE", "LEACE", "RLACE", "SAL", "SPLINCE"),
+    "robust": ("RobustClassifier", "load"),
     "options": ("SGD", "PaperVariant"),
     "rows": ("open_rows",),
     "subspace": ("AffineMap", "Subspace"),

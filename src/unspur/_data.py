@@ -27,21 +27,30 @@ from sklearn.base import BaseEstimator
 from unspur._arrays import is_tensor, on_numpy, rows_at
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur._validation import checked_weights, checked_z, require_finite
-from unspur.clusters import cluster_codes, cluster_labels, copies, has_continuous_columns, held_out
+from unspur.clusters import (
+    cluster_codes,
+    cluster_labels,
+    copies,
+    folds_by_cluster,
+    has_continuous_columns,
+    held_out,
+)
 from unspur.exceptions import InputError, LabelError, Parameter
 from unspur.labels import (
     ClassLabel,
     as_label,
+    columns_in_order,
+    is_frame,
     joint_label,
     label_columns,
     main_column,
-    numbered,
     require_no_gaps,
     require_values,
 )
-from unspur.rows import Columns, RowSource, StoredRows, Weighting, backend_of, persisted, rows_of, to_host
+from unspur.rows import Columns, RowSource, StackedRows, StoredRows, Weighting, backend_of, persisted, rows_of, to_host
 from unspur.solvers.statistics import Moments
 from unspur.solvers.whitening import Geometry
+from unspur.subspace import AffineMap
 
 
 @dataclass(frozen=True)
@@ -57,6 +66,8 @@ class LabelledData:
     clusters : label of each row's cluster, shape (n,), in estimators a code; None where rows are independent.
     copies : whether the clusters are copies of rows that were found, not clusters that were given.
     suffix : what the user's arguments end in, "_val" for a validation set.
+    removal : map that rows are seen through by layers, which then act on rows as they are; None for none.
+    parts : rows of which these are a stack (`stacked`), wherever each part lives; X is then that of the first.
     """
 
     X: Array
@@ -66,6 +77,8 @@ class LabelledData:
     clusters: Array | None = None
     copies: bool = False
     suffix: str = ""
+    removal: AffineMap | None = None
+    parts: tuple[LabelledData, ...] = ()
     _geometries: dict[bool, Geometry] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
@@ -174,12 +187,17 @@ class LabelledData:
     def geometry(self, source: RowSource, *, balanced: bool) -> Geometry:
         """Where the rows lie under these weights; computed once, whatever the penalty of the fits that need it."""
         if balanced not in self._geometries:
-            moments = Moments.of(source, self.weighting(balanced=balanced))
-            self._geometries[balanced] = Geometry.of(moments, source.dtype.itemsize)
+            moments, itemsize = Moments.of(source, self.weighting(balanced=balanced)), source.dtype.itemsize
+            geometry = Geometry.of(moments, itemsize)
+            if self.removal is not None:
+                geometry = geometry.transformed(self.removal.matrix(), itemsize)
+            self._geometries[balanced] = geometry
         return self._geometries[balanced]
 
     def source(self) -> RowSource:
         """The rows as a source whose cells are the groups."""
+        if self.parts:
+            return StackedRows(*(part.source() for part in self.parts))
         live = np.flatnonzero(self.weight > 0)
         # Copied only when less than half of them count: a few subsampled rows are cheaper to copy than all to visit.
         copied = backend_of(self.X) in ("memory", "torch") and 2 * len(live) < len(self)
@@ -197,6 +215,47 @@ class LabelledData:
         chosen = np.zeros(len(self), dtype=bool)
         chosen[rows] = True
         return self.reweighted(np.where(chosen, self.weight, 0.0))
+
+    def folds(self, number: int, rng: np.random.Generator) -> IntArray:
+        """Fold of each row, shape (n,), about as many rows of every group in each; −1 where it does not count.
+
+        Clusters stay together.
+        """
+        live = np.flatnonzero((self.weight > 0) & (self.group >= 0))
+        fold = np.full(len(self), -1)
+        if self.clusters is None:
+            order = rng.permutation(live)
+            order = order[np.argsort(self.group[order], kind="stable")]
+            fold[order] = np.arange(len(order)) % number
+        else:
+            code = np.unique(self.clusters[live], return_inverse=True)[1].reshape(-1)
+            fold[live] = folds_by_cluster(code, self.group[live], np.full(number, 1.0 / number), rng)
+        return fold
+
+    def part(self, rows: BoolArray) -> Self:
+        """The same rows, of which only these count, in the coordinates and penalty units of all of them."""
+        part = self.only(np.flatnonzero(rows))
+        part._geometries.update(self._geometries)
+        return part
+
+    def stacked(self, other: LabelledData) -> Self:
+        """These rows with others, decoded like them, below."""
+
+        def both(one: ClassLabel, two: ClassLabel) -> ClassLabel:
+            codes, present = ([getattr(label, name) for label in (one, two)] for name in ("codes", "present"))
+            return replace(one, codes=np.concatenate(codes), present=np.concatenate(present))
+
+        clusters = None
+        if self.clusters is not None and other.clusters is not None:
+            clusters = np.concatenate([self.clusters, other.clusters + self.clusters.max() + 1])
+        return replace(
+            self,
+            y=both(self.main, other.main),
+            concepts=tuple(both(*pair) for pair in zip(self.concepts, other.concepts, strict=True)),
+            weight=np.concatenate([self.weight, other.weight]),
+            clusters=clusters,
+            parts=(self, other),
+        )
 
     def with_labels(self, y: ClassLabel | None = None, concept: ClassLabel | None = None) -> Self:
         """The rows with these labels in the place of theirs; those whose concept is missing do not count."""
@@ -321,7 +380,7 @@ def _concepts(values: Any, n_rows: int, missing: Any, like: LabelledData | None)
     if not like.concepts:
         return tuple(as_label(column, name, n_rows, missing=missing) for name, column in others.items())
     known = {label.name: label for label in like.concepts}
-    ordered = _same_columns(others, tuple(known))
+    ordered = columns_in_order(others, tuple(known), "concept_val", "concept")
     found = []
     for (name, label), column in zip(known.items(), ordered, strict=True):
         called = validation_name(name, "concept")
@@ -332,23 +391,6 @@ def _concepts(values: Any, n_rows: int, missing: Any, like: LabelledData | None)
 def validation_name(name: str, unnamed: str) -> str:
     """What a label of a validation set is called: as the argument, if it has no name of its own."""
     return f"{unnamed}_val" if name == unnamed else f"{name} of the validation rows"
-
-
-def _same_columns(others: Mapping[str, Array], names: tuple[str, ...]) -> list[Array]:
-    """Concepts of validation rows in the order of those of the training rows.
-
-    Columns of arrays have no names of their own and are taken in their order.
-    """
-    if len(others) != len(names):
-        raise LabelError(f"concept_val has {len(others)} columns and concept {len(names)}; they must be the same.")
-    if set(others) == set(names):
-        return [others[name] for name in names]
-    unnamed = (("concept_val", tuple(others)), ("concept", names))
-    if not any(given == numbered(name, len(given)) for name, given in unnamed):
-        raise LabelError(
-            f"concept_val has the columns {', '.join(others)} and concept {', '.join(names)}; they must be the same."
-        )
-    return list(others.values())
 
 
 def first_rows(X: Array, number: int = 2000) -> Array:
@@ -425,8 +467,9 @@ def as_matrix(rows: Any, what: str) -> Array:
 
 def named_concepts(concept: Any, name: str | Sequence[str]) -> dict[str, Array]:
     """Concepts by name, from one column, a mapping, a DataFrame or an array of shape (n, m)."""
-    if isinstance(concept, Mapping) or hasattr(concept, "columns"):
-        return {str(key): concept[key] for key in concept}
+    if isinstance(concept, Mapping) or is_frame(concept):
+        keys = concept if isinstance(concept, Mapping) else concept.columns
+        return {str(key): concept[key] for key in keys}
     values = on_numpy(concept)
     if getattr(values, "ndim", 1) == 2 and values.shape[1] > 1:
         m = values.shape[1]

@@ -190,6 +190,8 @@ def certify(
     """
     scales = scale_notes(z)
     z = np.asarray(z, dtype=np.float64)  # the map is judged, not what float32 leaves of what it takes out
+    if np.all(z == z[0]):
+        raise InputError("All rows are the same: nothing can be measured on them. Pass rows that differ.")
     clean = removal(z)
 
     def before_and_after(name: str, labels: ClassLabel, weight: FloatArray | None = None) -> tuple[Leakage, Leakage]:

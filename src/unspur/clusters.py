@@ -1,6 +1,7 @@
 """Rows that belong together (frames of one film, pictures of one bird): their codes, and folds that keep them together.
 
-A *cluster* is a set of rows that are not independent of each other. (A *group* is a combination of labels.)
+A *cluster* is a set of rows that are not independent of each other. (A *group* is a combination of labels.) Folds that
+a user gives, by a splitter or as index arrays, are read here as well.
 """
 
 from __future__ import annotations
@@ -96,6 +97,73 @@ def _one_cluster_of_each(aside: BoolArray, code: IntArray, group: IntArray) -> B
                 aside = more
                 break
     return aside
+
+
+def given_splits(
+    cv: Any, label: Array, clusters: IntArray | None = None, rows: Array | None = None
+) -> list[tuple[IntArray, IntArray]]:
+    """Rows to train on and rows to test on, from a splitter, or from pairs of index arrays or masks into n rows.
+
+    A splitter gets `label` (n,) as its y and the clusters as its groups, and the rows if there are any.
+    """
+    splits = []
+    for k, split in enumerate(_splits(cv, label, clusters, rows), start=1):
+        try:
+            train, test = (_rows_at(part, len(label)) for part in split)
+        except (TypeError, ValueError, IndexError) as error:
+            raise InputError(
+                f"cv: split {k} is not a pair of index arrays (train, test) into the {len(label)} rows: {error}."
+            ) from None
+        if not len(train) or not len(test):
+            raise InputError(f"cv: the {'test' if len(train) else 'training'} set of split {k} is empty.")
+        if both := len(np.intersect1d(train, test)):
+            raise InputError(
+                f"cv: {both} rows are in the training set and in the test set of split {k}; what is fitted to rows "
+                "cannot be judged on them."
+            )
+        splits.append((train, test))
+    if not splits:
+        raise InputError("cv: no row is in any test set. (A generator gives its splits once; pass a list of them.)")
+    return splits
+
+
+def splits_of_known(
+    cv: Any, known: BoolArray, label: Array, clusters: IntArray | None, rows: Array
+) -> list[tuple[IntArray, IntArray]]:
+    """Like `given_splits`, into the rows that are `known` (n,); label, clusters and rows are theirs.
+
+    A splitter splits these rows alone; pairs are into all n rows.
+    """
+    if hasattr(cv, "split"):
+        return given_splits(cv, label, clusters, rows)
+    place = np.cumsum(known) - 1
+    pairs = [(place[train[known[train]]], place[test[known[test]]]) for train, test in given_splits(cv, known)]
+    if not any(len(test) for _, test in pairs):
+        raise InputError("cv: no row of a test set has a known label and a weight.")
+    return [(train, test) for train, test in pairs if len(test)]
+
+
+def _splits(cv: Any, label: Array, clusters: IntArray | None, rows: Array | None) -> Iterable[Any]:
+    if isinstance(cv, str) or not (hasattr(cv, "split") or isinstance(cv, Iterable)):
+        raise InputError(
+            f"cv must be a number of folds, a splitter or pairs of index arrays (train, test); got {cv!r}."
+        )
+    if not hasattr(cv, "split"):
+        return list(cv)
+    try:
+        own = () if clusters is None else (clusters,)  # what does not use them warns of them
+        return list(cv.split(np.zeros((len(label), 1)) if rows is None else rows, label, *own))
+    except ValueError as error:
+        how = " Pass clusters=, which are what it calls groups." if clusters is None else ""
+        raise InputError(f"cv: {type(cv).__name__} cannot split these rows: {error}{how}") from None
+
+
+def _rows_at(part: Any, n_rows: int) -> IntArray:
+    index = np.asarray(on_numpy(part))
+    rows: IntArray = np.arange(n_rows)[index if index.size else index.astype(np.intp)]
+    if rows.ndim != 1:
+        raise ValueError(f"one of them has shape {rows.shape}")
+    return rows
 
 
 def clusters_in_two(code: IntArray, part: IntArray) -> IntArray:

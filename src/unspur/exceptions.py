@@ -26,6 +26,7 @@
     TaskLostWarning (UserWarning)                        the task went with the concept, or may have
     EverythingRemovedWarning (UserWarning)               a removal leaves nothing, or next to nothing, of the rows
     IllConditionedWarning (UserWarning)                  a removal amplifies noise, or is undone by rounding; how much
+    FewRowsWarning (UserWarning)                         validation rows are too few to judge on; all rows were pooled
     UsedRowsWarning (UserWarning)                        a certificate was asked for on rows of the fit
     OutlierWarning (UserWarning)                         a few rows hold most of the variance of a number to remove
     MissingCodeWarning (UserWarning)                     the code for "not known" is of another type than the labels
@@ -188,6 +189,10 @@ class EverythingRemovedWarning(UserWarning):
 
 class IllConditionedWarning(UserWarning):
     """Separating concept and task amplifies noise, or rounding of the cleaned rows tells the concept."""
+
+
+class FewRowsWarning(UserWarning):
+    """Validation rows are too few to judge on, so they were pooled with the training rows."""
 
 
 class UsedRowsWarning(UserWarning):

@@ -179,9 +179,16 @@ def label_columns(values: Array, n_rows: int, name: str) -> dict[str, Array]:
         raise LabelError("{label} is missing: it is what is to be removed.", label=name)
     require_values(values, name)
     if isinstance(values, Mapping):
-        return dict(zip(concept_names(values), map(on_numpy, values.values()), strict=True))
+        columns = dict(zip(concept_names(values), map(on_numpy, values.values()), strict=True))
+        for called, column in columns.items():
+            if hasattr(column, "__len__") and not isinstance(column, str) and len(column) != n_rows:
+                raise LabelError(
+                    f"{called} has {len(column)} labels for {n_rows} rows of Z. Each row needs one. In a search or "
+                    "cross-validation pass a DataFrame: scikit-learn splits its rows, and not those of a dict."
+                )
+        return columns
     values = on_numpy(values)
-    if hasattr(values, "columns") and hasattr(values, "iloc"):  # a DataFrame, without importing pandas
+    if is_frame(values):
         names = concept_names(values.columns)
         return dict(zip(names, (values[column].to_numpy() for column in values.columns), strict=True))
     array = values if hasattr(values, "ndim") else np.asarray(values, dtype=object if _mixed(values) else None)
@@ -195,6 +202,33 @@ def label_columns(values: Array, n_rows: int, name: str) -> dict[str, Array]:
             )
         return dict(zip(numbered(name, array.shape[1]), array.T, strict=True))
     return {name: values}
+
+
+def is_frame(values: Any) -> bool:
+    """Whether this is a DataFrame, of pandas or polars, without importing either."""
+    return hasattr(values, "columns") and hasattr(values, "to_numpy")
+
+
+def columns_in_order(columns: Mapping[str, Array], names: tuple[str, ...], called: str, known: str) -> list[Array]:
+    """Columns in the order of `names`, those of other rows; messages call the two `called` and `known`.
+
+    Columns of arrays have no names of their own and are taken in their order.
+    """
+    if len(columns) != len(names):
+        raise LabelError(f"{called} has {len(columns)} columns and {known} {len(names)}; they must be the same.")
+    if set(columns) == set(names):
+        return [columns[name] for name in names]
+    if tuple(columns) != numbered(called, len(names)) and names != numbered("concept", len(names)):
+        raise LabelError(
+            f"{called} has the columns {', '.join(columns)} and {known} {', '.join(names)}; they must be the same."
+        )
+    return list(columns.values())
+
+
+def series_name(values: Any) -> str:
+    """The name of a Series, or ""; arrays of other libraries have names that nobody gave them."""
+    name = getattr(values, "name", None)
+    return name if hasattr(values, "to_numpy") and isinstance(name, str) else ""
 
 
 def main_column(y: Any, name: str = "y") -> tuple[str, Any]:

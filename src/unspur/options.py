@@ -10,7 +10,14 @@ from dataclasses import asdict, dataclass, fields
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
-from sklearn.utils._param_validation import Interval, StrOptions, validate_parameter_constraints
+from sklearn.utils._param_validation import (
+    Interval,
+    InvalidParameterError,
+    StrOptions,
+    validate_parameter_constraints,
+)
+
+from unspur._arrays import to_python
 
 
 @dataclass(frozen=True)
@@ -19,7 +26,10 @@ class _Options:
 
     def __post_init__(self) -> None:
         """Check the values, as estimators check their parameters."""
-        validate_parameter_constraints(self._constraints, self._given(), caller_name=type(self).__name__)
+        given = self._given()
+        validate_parameter_constraints(self._constraints, given, caller_name=type(self).__name__)
+        if flags := [name for name, value in given.items() if isinstance(value, bool)]:  # Python counts True as 1
+            raise InvalidParameterError(f"The {flags[0]!r} parameter of {type(self).__name__} must be a number.")
 
     def _given(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
@@ -114,7 +124,9 @@ _KINDS = {"SGD": SGD, "PaperVariant": PaperVariant}
 
 def to_json(value: Any) -> Any:
     """A parameter as JSON can hold it, where it is a value of this module; anything else as it is."""
-    return {"options": type(value).__name__, **asdict(value)} if isinstance(value, _Options) else value
+    if not isinstance(value, _Options):
+        return value
+    return {"options": type(value).__name__} | {name: to_python(given) for name, given in asdict(value).items()}
 
 
 def from_json(value: Any) -> Any:

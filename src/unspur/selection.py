@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
@@ -17,15 +18,16 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import logsumexp, softmax
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 
-from unspur import ERM, JSE
 from unspur._data import LabelledData, labelled
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError, LabelError, NotConvergedWarning, NothingRemovedWarning, TaskLostWarning
-from unspur.heads.base import fit_path
+from unspur.heads import ERM
+from unspur.heads.base import Head, HeadData, fit_decoded_path, fit_path
 from unspur.labels import ClassLabel
-from unspur.rows import CONCEPT, MAIN
+from unspur.removers import JSE
+from unspur.rows import CONCEPT, MAIN, to_host
 
 #: The paper's penalties, in units of the mean variance of rows, with its 0 replaced by a value that separable classes
 #: can live with.
@@ -40,6 +42,8 @@ SPREAD, SMALLEST = 100.0, 1e-12
 CHOOSING = 0.2
 #: Decimals of losses that are compared: layers that a factor makes equally good, or equally useless, are equal.
 DECIMALS = 9
+#: Tolerance that is enough to choose a penalty by cross-validation.
+ROUGH_TOL = 1e-3
 #: How many times the factor on the logits is doubled at most.
 DOUBLINGS = 60
 #: Share of a loss that is next to nothing.
@@ -148,6 +152,57 @@ def choose_layer(
     return replace(found, head=best, fitted={}, notes=notes)
 
 
+def cross_validate_penalty(
+    head: Head, penalties: Sequence[float], data: HeadData, checked: BaseEstimator, folds: int, rng: np.random.Generator
+) -> Selection:
+    """Choose a penalty by the rule of `choose_layer`: on validation rows, or on the rows of each fold left out.
+
+    All rows left out are judged together, by layers that have not seen them. The head of the selection is fitted on
+    all rows, those of the validation set included. Rows are visited where they live.
+    """
+    train, validation = data.train, data.validation
+    train.geometry(train.source(), balanced=bool(head._balanced))  # once, for all folds
+
+    rough = clone(head).set_params(tol=max(head.tol, ROUGH_TOL))
+
+    def tried(part: LabelledData) -> list[Head]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NotConvergedWarning)  # a value that cannot be solved loses on its own
+            return fit_decoded_path(rough, penalties, replace(data, train=part, validation=None), checked)
+
+    if validation is not None:
+        behind = _behind(tried(train), validation)
+        judged = (validation.weight > 0) & validation.known
+        keys = [_key_of(one[judged], _numbered(validation.group[judged])) for one in behind]
+        everything = train.stacked(validation)
+    else:
+        fold = train.folds(folds, rng)
+        behind = np.zeros((len(penalties), len(train), train.n_classes))
+        for k in range(folds):
+            held = fold == k
+            behind[:, held] = _behind(tried(train.part((fold >= 0) & ~held)), train)[:, held]
+        keys = [_key_of(one[fold >= 0], _numbered(train.group[fold >= 0])) for one in behind]
+        everything = train
+    best = min(range(len(penalties)), key=keys.__getitem__)
+    chosen = replace(data, train=everything, validation=None)
+    (last,) = fit_decoded_path(head, penalties[best : best + 1], chosen, checked)
+    table = tuple(({"weight_decay": penalty}, key[0]) for penalty, key in zip(penalties, keys, strict=True))
+    return Selection(last, {"weight_decay": penalties[best]}, table)
+
+
+def _behind(heads: Sequence[Head], rows: LabelledData) -> FloatArray:
+    """By how much the logit of each row's own class lies behind those of all, (heads, n, K): one visit of the rows."""
+    stack = copy(heads[0])
+    stack.coef_ = np.concatenate([head.coef_ for head in heads])
+    stack.intercept_ = np.concatenate([head.intercept_ for head in heads])
+    (logits,) = to_host(stack.decision_function(rows.X))
+    logits = np.asarray(logits, dtype=np.float64).reshape(len(rows), len(heads), -1).transpose(1, 0, 2)
+    if logits.shape[2] == 1:  # the first of two classes has logit zero
+        logits = np.concatenate([np.zeros_like(logits), logits], axis=2)
+    own = np.take_along_axis(logits, rows.main.codes[None, :, None], axis=2)
+    return np.asarray(logits - own)
+
+
 def as_data(rows: Any, what: str = "training") -> Any:
     """Rows that were passed as a tuple, decoded; None, and what is decoded already, as they are."""
     if rows is None or isinstance(rows, LabelledData):
@@ -162,7 +217,11 @@ def penalties_for(Z: Array) -> tuple[float, ...]:
     all of them are large for the rest: a layer could use that column only, and whatever removes it would look like a
     cure. So smaller ones are tried too, by tens, until the last is as small for a column of median variance.
     """
-    variance = column_variances(Z)
+    return penalties_of(column_variances(Z))
+
+
+def penalties_of(variance: FloatArray) -> tuple[float, ...]:
+    """The same from the variances of the columns, shape (d,)."""
     positive = variance[variance > 0]
     spread = float(positive.mean() / np.median(positive)) if len(positive) else 1.0
     if spread <= SPREAD:
@@ -340,7 +399,11 @@ def temperature_scaled_loss(head: Any, rows: Any) -> float:
     That loss is convex in t. It is log K for K classes where no factor is better than 0, and 0 where every row is
     right by a margin.
     """
-    behind, group = _logit_differences(head, rows)
+    return _scaled_loss(*_logit_differences(head, rows))
+
+
+def _scaled_loss(behind: FloatArray, group: IntArray) -> float:
+    """`temperature_scaled_loss` of logit differences (n, K) of rows in groups (n,)."""
     share = (1.0 / np.bincount(group))[group] / (group.max() + 1)
 
     def slope(t: float) -> float:
@@ -359,9 +422,14 @@ def temperature_scaled_loss(head: Any, rows: Any) -> float:
 
 def _ranking_key(head: Any, rows: LabelledData) -> tuple[float, float, float]:
     """What `choose_layer` keeps the least of."""
-    behind, group = _logit_differences(head, rows)
+    return _key_of(*_logit_differences(head, rows))
+
+
+def _key_of(behind: FloatArray, group: IntArray) -> tuple[float, float, float]:
+    """The same from logit differences (n, K) of rows in groups (n,)."""
     wrong = _mean_over_groups((behind.max(axis=1) > 0).astype(np.float64), group)
-    return round(temperature_scaled_loss(head, rows), DECIMALS), round(wrong, DECIMALS), group_loss(head, rows)
+    plain = _mean_over_groups(logsumexp(behind, axis=1), group)
+    return round(_scaled_loss(behind, group), DECIMALS), round(wrong, DECIMALS), plain
 
 
 def _logit_differences(head: Any, rows: Any) -> tuple[FloatArray, IntArray]:
@@ -372,8 +440,12 @@ def _logit_differences(head: Any, rows: Any) -> tuple[FloatArray, IntArray]:
     rows = as_data(rows, "validation").with_known_concept()
     logits = np.asarray(head.predict_log_proba(rows.X), dtype=np.float64)
     code = _class_codes(head, rows.main)
-    group = np.unique(rows.group, return_inverse=True)[1].reshape(-1)
-    return logits - logits[np.arange(len(code)), code][:, None], group
+    return logits - logits[np.arange(len(code)), code][:, None], _numbered(rows.group)
+
+
+def _numbered(group: IntArray) -> IntArray:
+    """Groups numbered without those that have no rows."""
+    return np.asarray(np.unique(group, return_inverse=True)[1].reshape(-1))
 
 
 def _class_codes(head: Any, y: ClassLabel) -> IntArray:

@@ -11,6 +11,7 @@ from sklearn.metrics import accuracy_score
 
 from tests.optional import pandas as pd
 from unspur.exceptions import InputError, LabelError
+from unspur.labels import label_columns
 from unspur.metrics import GroupAccuracy, group_accuracy
 from unspur.metrics.groups import exact_bounds, expected_minimum, simultaneous_bounds
 from unspur.report.tables import group_table
@@ -40,6 +41,46 @@ def counted(correct, rows):
     """Groups with these counts."""
     rows, correct = np.asarray(rows), np.asarray(correct)
     return GroupAccuracy(rows, correct, tuple(tuple(range(k)) for k in rows.shape))
+
+
+def test_rows_are_counted_by_the_names_of_concepts():
+    rng = np.random.default_rng(0)
+    y, predicted = rng.integers(2, size=(2, 500))
+    frame = pd.DataFrame({"a": rng.integers(2, size=500), "b": 1 * (rng.random(500) < 0.2)})
+    result, turned = group_accuracy(y, predicted, frame), frame[["b", "a"]]
+    assert_array_equal(result.count(y, turned), result.rows)
+    assert_array_equal(result.count(y, frame.to_numpy()), result.rows)
+    assert not np.array_equal(result.count(y, turned.to_numpy()), result.rows)  # the control: arrays have no names
+    with pytest.raises(LabelError, match="The concepts are a, c; a, b are judged here"):
+        result.count(y, frame.rename(columns={"b": "c"}))
+
+
+class ColumnFrame:
+    """A DataFrame as polars has it: going through it yields the columns themselves, not their names."""
+
+    def __init__(self, columns):
+        self._columns = columns
+        self.columns = list(columns)
+
+    def __getitem__(self, name):
+        return pd.Series(self._columns[name])
+
+    def __iter__(self):
+        return iter(self._columns.values())
+
+    def to_numpy(self):
+        return np.column_stack(list(self._columns.values()))
+
+
+@pytest.mark.parametrize("concepts", [1, 2])
+def test_frames_that_are_not_of_pandas_are_read_by_their_columns(concepts):
+    y, predicted, frame = several()
+    frame = frame[list(frame.columns[:concepts])]
+    other = ColumnFrame({name: frame[name].to_numpy() for name in frame.columns})
+    one, two = (group_accuracy(y, predicted, concept) for concept in (frame, other))
+    assert str(one) == str(two)
+    assert_array_equal(one.count(y, other), one.rows)
+    assert label_columns(other, len(y), "concept").keys() == set(frame.columns)
 
 
 def test_accuracies_and_both_averages():

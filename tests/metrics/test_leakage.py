@@ -296,6 +296,47 @@ def test_clusters_share_a_fold_and_are_counted_once():
     assert wide.high - wide.low > narrow.high - narrow.low
 
 
+@pytest.mark.parametrize("concept_type", ["class", "continuous"])
+def test_index_arrays_lead_into_all_rows_also_where_the_concept_has_gaps(concept_type):
+    z, concept = sample(shift=1.0)
+    number = concept + (concept_type == "continuous") * np.random.default_rng(0).random(400)
+    options = {"concept_type": concept_type, "penalty": 0.1}
+    kept = np.arange(400) % 4 > 0
+    gaps = np.where(kept, number, np.nan)
+    train, test = np.arange(250), np.arange(250, 400)
+    alone = leakage(
+        z[train][kept[train]],
+        number[train][kept[train]],
+        Z_test=z[test][kept[test]],
+        concept_test=number[test][kept[test]],
+        **options,
+    )
+    for cv in ([(train, test)], [(np.arange(400) < 250, np.arange(400) >= 250)], [(train, test), (test, [0, 4])]):
+        assert leakage(z, gaps, cv=cv, **options) == alone
+    assert leakage(z, number, cv=[(train, test)], **options) != alone  # the control
+    for cv, message in (
+        ([(train, np.arange(200, 400))], "50 rows are in the training set and in the test set of split 1"),
+        ([(train, [400])], "split 1 is not a pair of index arrays .* into the 400 rows"),
+        ([(train, [0 + 4 * 80])], "no row of a test set has a known label"),
+    ):
+        with pytest.raises(InputError, match=message):
+            leakage(z, gaps, cv=cv, **options)
+
+
+@pytest.mark.parametrize("concept_type", ["class", "continuous"])
+def test_folds_that_are_none_are_refused_in_words(concept_type):
+    z, concept = sample()
+    for cv, message in (
+        ("5", "cv must be a number of folds, a splitter or pairs of index arrays .* got '5'"),
+        (0.2, "got 0.2"),
+        (None, "got None"),
+        (GroupKFold(), "GroupKFold cannot split these rows.*Pass clusters="),
+        (iter(()), "no row is in any test set"),
+    ):
+        with pytest.raises(InputError, match=message):
+            leakage(z, concept, cv=cv, concept_type=concept_type)
+
+
 def test_clusters_that_cannot_be_kept_together_are_refused():
     Z, concept, film = films(0)
     with pytest.raises(InputError, match="a cluster has rows in a training set and in its test set"):

@@ -1,5 +1,7 @@
 """Linear probes that neither columns of other units, nor outliers, nor nearly equal columns make blind."""
 
+import re
+
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
@@ -110,7 +112,7 @@ def test_numbers_are_predicted_as_well_as_they_can_be_and_not_better():
 
 def test_the_interval_of_a_number_covers_on_few_rows_and_stays_narrow_on_many():
     from unspur.exceptions import GroupSizeError
-    from unspur.metrics.leakage import summary
+    from unspur.metrics.leakage import summary_of_a_number as summary
 
     rng = np.random.default_rng(0)
     for explained, n, widest in ((0.0, 12, 1.0), (0.5, 12, 6.0), (0.9, 200, 0.07)):
@@ -144,6 +146,39 @@ def test_values_that_hold_most_of_the_variance_are_named_and_honest_tails_are_no
     rng = np.random.default_rng(0)
     tails = [held_by_few(rng.lognormal(0, 1, 500), "income") for _ in range(300)]
     assert np.mean([said != "" for said in tails]) < 0.05
+
+
+@pytest.mark.parametrize("codes", [(9999.0,), (-99.0, 9999.0), (7777.0, 8888.0, 9999.0)])
+@pytest.mark.parametrize("share", [0.012, 0.05, 0.2, 0.45])
+def test_codes_are_named_up_to_half_of_the_rows(share, codes):
+    z, age = numbers(1000, 0.9, 0)
+    coded = np.where(np.arange(1000) < 1000 * share, np.resize(codes, 1000), age)
+    found = str(leakage(z, coded, concept_type="continuous", random_state=0))
+    assert f"{1000 * share:.0f} of 1,000 values of concept hold" in found
+    assert ", ".join(f"{code:.0f}" for code in codes) in found
+    spread = np.where(np.arange(1000) < 1000 * share, np.linspace(9e3, 1e4, 1000), age)  # the control: no codes
+    assert "values of concept" not in str(leakage(z, spread, concept_type="continuous", random_state=0))
+
+
+@pytest.mark.parametrize("n", [30, 100, 1000])
+@pytest.mark.parametrize(
+    "draw",
+    [
+        pytest.param(lambda rng, n: rng.normal(size=n), id="normal"),
+        pytest.param(lambda rng, n: rng.lognormal(size=n), id="lognormal"),
+        pytest.param(lambda rng, n: rng.lognormal(size=n).round(), id="rounded"),
+        pytest.param(lambda rng, n: rng.standard_t(3, size=n), id="t3"),
+        pytest.param(lambda rng, n: 1.0 * rng.poisson(0.7, size=n), id="counts"),
+        pytest.param(lambda rng, n: 1.0 * rng.integers(18, 90, size=n), id="ages"),
+    ],
+)
+def test_more_rows_than_a_few_are_taken_for_codes_by_mistake_in_hardly_any_sample(n, draw):
+    """More than 1 % of the rows are named only where their values repeat."""
+    from unspur.metrics.leakage import held_by_few
+
+    rng = np.random.default_rng(0)
+    named = [re.match(r"(\d+) of", held_by_few(draw(rng, n), "number")) for _ in range(300)]
+    assert np.mean([found is not None and int(found[1]) > max(1, n // 100) for found in named]) < 0.01
 
 
 def test_numbers_with_gaps_weights_and_mistakes():

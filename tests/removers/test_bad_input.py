@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from numpy.testing import assert_allclose
+from sklearn.model_selection import StratifiedKFold, TimeSeriesSplit
 
 from tests.optional import pandas as pd
 from tests.optional import torch
@@ -253,14 +254,37 @@ def test_masked_rows_are_refused_and_a_mask_without_gaps_is_not(toy):
 
 
 def test_splits_that_are_none_are_refused_by_name(toy):
+    every = np.arange(600)
     for cv, message in (
+        ("5", "cv must be a number of folds"),
         ([1, 2], "split 1 is not a pair"),
-        ([(None, [700])], "split 1 is not a pair"),
-        ([(None, [1, 2]), (None, [2, 3])], "in two test sets"),
+        ([(every[:500], [700])], "split 1 is not a pair"),
+        ([(None, [1, 2])], "split 1 is not a pair"),
+        ([([], [1, 2])], "training set of split 1 is empty"),
+        ([(every[1:], [1, 2])], "2 rows are in the training set and in the test set of split 1"),
+        ([(every != 1, [1]), (every != 1, every == 1)], "in two test sets"),
         ([], "no row"),
     ):
         with pytest.raises(InputError, match=message):
             fit(toy, cv=cv)
+
+
+@pytest.mark.parametrize("remover", [JSE, INLP])
+def test_splits_that_train_on_fewer_rows_than_are_outside_the_test_set_are_refused(toy, remover):
+    """They would be ignored otherwise: directions are estimated from all rows outside the test set."""
+    method = remover(weight_decay=0.1, random_state=0)
+    folds = list(StratifiedKFold(5).split(toy.Z, 2 * toy.y + toy.concept))
+    concept = toy.concept.astype(float)
+    concept[folds[0][0][:9]] = np.nan
+    known = [(train[np.isfinite(concept[train])], test) for train, test in folds]
+    assert method.set_params(cv=known).fit(toy.Z, toy.y, concept=concept).spurious_.dim  # the control
+    for cv, message in (
+        (TimeSeriesSplit(5), "400 rows are neither .* split 1.*order of time.*X_val"),
+        ([(train[3:], test) for train, test in folds], "3 rows are neither .* Leave rows out of X, or pass clusters="),
+        ([(np.r_[train, train[:4]], test) for train, test in folds], "4 rows are more than once in the training set"),
+    ):
+        with pytest.raises(InputError, match=message):
+            method.set_params(cv=cv).fit(toy.Z, toy.y, concept=toy.concept)
 
 
 def test_scales_at_the_end_of_floating_point(toy):

@@ -186,6 +186,14 @@ def test_a_code_among_numbers_that_hides_them_does_not_go_unsaid(tmp_path):
     assert not any("code" in note or "either" in note for note in notes)
 
 
+def test_a_code_in_a_fifth_of_the_rows_does_not_go_unsaid_either():
+    (z, age), (fresh, truth) = aged(0), aged(1)
+    coded, judged = (np.where(np.arange(500) < 100, 9999.0, values) for values in (age, truth))
+    with pytest.warns(OutlierWarning, match=r"100 of 500 values of concept hold 99.*missing_concept=9999"):
+        leace = LEACE(concept_type="continuous").fit(z, concept=coded)
+    assert sum("is it a code" in note.lower() for note in leace.certificate(fresh, concept=judged).notes) == 2
+
+
 def test_partial_fit_and_merge_equal_one_fit(tmp_path):
     z, _, concept = sample(n=900, classes=3)
     weight = np.random.default_rng(0).random(900) * 7
@@ -213,6 +221,53 @@ def test_partial_fit_and_merge_equal_one_fit(tmp_path):
     early = LEACE().partial_fit(z[:300], concept=np.minimum(concept[:300], 1))
     with pytest.raises(LabelError, match="do not have"):
         early.partial_fit(z[300:], concept=concept[300:])
+
+
+def labelled(seed, order=("sex", "smoker")):
+    """Rows as a frame, with two concepts by name."""
+    rng = np.random.default_rng(seed)
+    sex, smoker = rng.integers(2, size=(2, 800))
+    z = rng.standard_normal((800, 5))
+    z[:, 0] += 2 * sex
+    z[:, 1] += 2 * smoker
+    return pd.DataFrame(z, columns=list("abcde")), pd.DataFrame({"sex": sex, "smoker": smoker})[list(order)]
+
+
+def test_partial_fit_matches_concepts_by_name():
+    (first, one), (second, two) = labelled(0), labelled(1)
+    whole = LEACE().fit(pd.concat([first, second]), concept=pd.concat([one, two])).removal_.matrix()
+    leace = LEACE().partial_fit(first, concept=one).partial_fit(second, concept=two[["smoker", "sex"]])
+    assert_allclose(leace.removal_.matrix(), whole, atol=1e-9)
+    plain = LEACE().partial_fit(first, concept=one).partial_fit(second, concept=two[["smoker", "sex"]].to_numpy())
+    assert np.abs(plain.removal_.matrix() - whole).max() > 0.1  # the control: arrays go by their order
+    with pytest.raises(LabelError, match="columns sex, age and that of earlier rows sex, smoker"):
+        leace.partial_fit(second, concept=two.rename(columns={"smoker": "age"}))
+    with pytest.raises(LabelError, match="columns smoker and that of earlier rows sex"):
+        LEACE().partial_fit(first, concept=one.sex).partial_fit(second, concept=two.smoker)
+    with pytest.raises(LabelError, match="1 columns and that of earlier rows 2"):
+        leace.partial_fit(second, concept=two.sex)
+    LEACE().partial_fit(first, concept=one.sex).partial_fit(second, concept=two.sex.to_numpy())
+
+
+def test_merge_refuses_other_concepts_other_features_and_balanced_fits():
+    (first, one), (second, two) = labelled(0), labelled(1)
+    whole = LEACE().fit(pd.concat([first, second]), concept=pd.concat([one, two])).removal_.matrix()
+
+    def fit(rows, concept, **options):
+        return LEACE(**options).fit(rows, concept=concept)
+
+    both = fit(first, one)
+    for same in (fit(second, two), fit(second.to_numpy(), two.to_numpy())):  # the control
+        assert_allclose(both.merge(same).removal_.matrix(), whole, atol=1e-9)
+    for other, message in (
+        (fit(second, two[["smoker", "sex"]]), "concepts: sex, smoker and smoker, sex"),
+        (fit(second[list("edcba")], two), "different features, or on the same in another order"),
+        (fit(second, two, balance="concept"), "balance='none' only; got 'concept'"),
+    ):
+        with pytest.raises(InputError, match=message):
+            both.merge(other)
+    with pytest.raises(InputError, match="concepts: sex and smoker"):
+        fit(first, one.sex).merge(fit(second, two.smoker))
 
 
 def test_flat_rows_and_fewer_rows_than_features_work():

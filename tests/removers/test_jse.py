@@ -429,7 +429,7 @@ def test_folds_of_a_splitter_are_those_of_its_list(toy):
 def test_rows_never_held_out_do_not_upset_plain_tests(toy):
     spared = np.flatnonzero(toy.y == 0)[:5]
     rest = np.setdiff1d(np.arange(len(toy.y)), spared)
-    folds = [(None, rest[k::5]) for k in range(5)]
+    folds = [(np.setdiff1d(np.arange(len(toy.y)), rest[k::5]), rest[k::5]) for k in range(5)]
     jse = fitted(toy, cv=folds, variant=PaperVariant(tests="plain"), weight_decay=0.1)
     assert (jse.spurious_.dim, jse.main_.dim) == (1, 1)
 

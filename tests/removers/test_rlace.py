@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from unspur import RLACE, SAL
+from unspur import RLACE, SAL, SGD
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, NotConvergedWarning
 from unspur.removers.rlace import _BestResponse, onto_fantope
@@ -97,3 +97,18 @@ def test_projection_onto_the_fantope():
         basis = np.linalg.qr(rng.standard_normal((5, 5)))[0]
         other = onto_fantope((basis * rng.random(5) * 3) @ basis.T, 2)
         assert np.linalg.norm(0.9 * point + 0.1 * other - symmetric) >= nearest - 1e-9
+
+
+def test_a_learning_rate_at_which_the_schedule_diverges_is_told():
+    toy = make_toy(400, d=6, rho=0.8, random_state=0)
+    with pytest.warns(NotConvergedWarning, match=r"diverged after \d+ iterations, with too large a learning_rate"):
+        rlace = RLACE(solver=SGD(learning_rate=1e300), random_state=0).fit(toy.Z, concept=toy.concept)
+    assert "diverged" in rlace.trace_.stopped
+    assert np.isfinite(rlace.transform(toy.Z)).all()
+
+
+@pytest.mark.parametrize("name", ["batch_size", "max_epochs", "patience", "learning_rate"])
+def test_truth_values_are_no_numbers_of_sgd(name):
+    with pytest.raises(ValueError, match=f"The '{name}' parameter of SGD must be a number"):
+        SGD(**{name: True})
+    assert getattr(SGD(**{name: 1}), name) == 1  # the control

@@ -321,6 +321,22 @@ class TestErrors:
         with pytest.raises(InputError, match="Linear cannot be folded"):
             surgery.fold(linear(), make("remove", 5))
 
+    @pytest.mark.parametrize("kind", [StandardScaler, PCA, IncrementalPCA, TruncatedSVD])
+    def test_subclasses_with_a_transform_of_their_own(self, kind):
+        class Renamed(kind):
+            pass
+
+        class Clipping(kind):
+            def transform(self, X):
+                return np.clip(super().transform(X), -1, 1)
+
+        x, size = rows(50, D), {} if kind is StandardScaler else {"n_components": 5}
+        plain, renamed = (one(**size).fit(x) for one in (kind, Renamed))
+        head = Ridge().fit(plain.transform(x), x[:, 0])
+        assert error(surgery.fold(renamed, head).predict(x), head.predict(renamed.transform(x))) < 1e-12  # the control
+        with pytest.raises(InputError, match=f"it is a {kind.__name__} with a transform of its own"):
+            surgery.fold(Clipping(**size).fit(x), head)
+
     def test_last_steps_that_are_not_linear_layers(self):
         x, removal = rows(80, D), make("remove")
         y, number = targets(x)["two"], np.abs(x[:, 0])

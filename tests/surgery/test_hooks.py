@@ -556,3 +556,17 @@ def test_a_fitted_remover_acts_in_a_network():
     assert error(hidden, jse.transform(toy.Z)) < 1e-12
     assert error(surgery.fold(jse, model.head)(z).detach(), attached) < 1e-12
     assert error(model(z).detach(), attached) > 1e-2  # control
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_of_an_encoder_are_refused_with_the_way_out():
+    padded = torch.tensor([[False, False, True]] * 2)
+    for nested in (True, False):
+        layer = nn.TransformerEncoderLayer(D, 2, 8, batch_first=True)
+        encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=nested).eval()
+        with torch.no_grad(), surgery.attach(encoder, "layers.0", make("remove")):
+            if nested:
+                with pytest.raises(InputError, match=r"nested tensor.*pass enable_nested_tensor=False"):
+                    encoder(torch.randn(2, 3, D), src_key_padding_mask=padded)
+            else:  # the control
+                assert encoder(torch.randn(2, 3, D), src_key_padding_mask=padded).shape == (2, 3, D)

@@ -114,7 +114,79 @@ _SHARED_DOCS = {
 }
 
 
-class Head(ClassifierMixin, BaseEstimator):
+class LinearClassifier(ClassifierMixin, BaseEstimator):
+    """What is predicted by linear logits ``x coefᵀ + intercept``, wherever rows live."""
+
+    classes_: Array
+    coef_: FloatArray
+    intercept_: FloatArray
+
+    def decision_function(self, X: Array) -> Array:
+        """Logits: shape (n,) for two classes, positive for the second; else (n, n_classes).
+
+        Logits and probabilities of a tensor are tensors on its device, in float32 for half precision; `predict` gives
+        classes, which need not be numbers, as a NumPy array. A CUDA array of another library gives arrays of that.
+
+        Of a Dask array all answers are Dask arrays, computed chunk by chunk when they are asked for, by the head as it
+        is now. Values that are not finite are refused then.
+        """
+        n_logits = len(self._fitted().coef_)
+        return self._answer(X, _unchanged, None if n_logits == 1 else n_logits)
+
+    def _fitted(self) -> Self:
+        check_is_fitted(self, "coef_")
+        return self
+
+    def _answer(self, X: Array, of_logits: Callable[[Array], Array], width: int | None, kind: Any = float) -> Array:
+        """What becomes of the logits of each row, shape (n, width), or (n,) for None; `kind` is its type for Dask."""
+        z = checked_z(self._fitted(), X, reset=False)
+        if backend_of(z) == "dask":
+            from unspur.rows.dask import answered
+
+            # A copy, since this head may have been fitted again by the time that the answer is computed.
+            return answered(z, partial(_answer_of, copy.copy(self), of_logits), width, np.dtype(kind))
+        return to_original_type(of_logits(self._logits(z)), X)
+
+    def _logits(self, z: Array) -> Array:
+        """Logits of rows that are here or on a device, shape (n,) or (n, n_classes)."""
+        require_finite(self, z)
+        if isinstance(z, StoredRows):
+            with closing(z.blocks()) as blocks:
+                logits = np.concatenate([block @ self.coef_.T + self.intercept_ for _, block in blocks])
+        elif is_tensor(z):
+            logits = self._logits_of_tensor(z.detach())
+        else:
+            logits = np.asarray(z @ self.coef_.T + self.intercept_)
+        return logits[:, 0] if len(self.coef_) == 1 else logits
+
+    def _logits_of_tensor(self, z: Array) -> Array:
+        def of(rows: Array) -> Array:
+            return rows @ like(self.coef_.T, rows) + like(self.intercept_, rows)
+
+        with exact_products(z):
+            wide = z[:0].float().dtype if z.dtype.itemsize < 4 else z.dtype
+            return by_rows(of, z, z.new_empty((len(z), len(self.coef_)), dtype=wide))
+
+    def score(self, X: Array, y: Array, sample_weight: Array | None = None) -> float:
+        """Share of rows whose class is predicted right."""
+        guess, truth, weight = to_host(self.predict(X), y, sample_weight)
+        return float(accuracy_score(truth, guess, sample_weight=weight))
+
+    def predict(self, X: Array) -> Array:
+        """Most likely class of each row, shape (n,)."""
+        classes = self._fitted().classes_
+        return self._answer(X, partial(_likeliest, classes), None, classes.dtype)
+
+    def predict_proba(self, X: Array) -> Array:
+        """Probabilities of the classes in the order of `classes_`, shape (n, n_classes)."""
+        return self._answer(X, _probabilities, len(self._fitted().classes_))
+
+    def predict_log_proba(self, X: Array) -> Array:
+        """Logarithms of `predict_proba`, finite where those are zero, shape (n, n_classes)."""
+        return self._answer(X, _log_probabilities, len(self._fitted().classes_))
+
+
+class Head(LinearClassifier):
     """Base of the last layers: linear logits ``x coefᵀ + intercept`` for a main label of two or more classes.
 
     A subclass implements `_train`. Its `__init__` sets the parameters of `_parameter_constraints`, as that of
@@ -138,6 +210,9 @@ class Head(ClassifierMixin, BaseEstimator):
     #: Whether training rows need a concept. If not, their groups are the classes of y. A concept of validation rows is
     #: read where it is passed.
     _needs_concept: ClassVar[bool] = True
+    #: Whether the exact solution gives groups equal weight; None where it is more than one weighted regression. A head
+    #: that is one can be solved for after a removal, on rows as they are (`LabelledData.removal`).
+    _balanced: bool | None = None
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "weight_decay": [Interval(Real, 0, None, closed="left")],
@@ -155,10 +230,7 @@ class Head(ClassifierMixin, BaseEstimator):
     max_iter: int
     random_state: Any
 
-    classes_: Array
     concept_classes_: tuple[Any, ...]
-    coef_: FloatArray
-    intercept_: FloatArray
     outcome_: FitOutcome
     n_iter_: int
 
@@ -240,70 +312,6 @@ class Head(ClassifierMixin, BaseEstimator):
         whitening = Whitening.of(rows.geometry(source, balanced=balanced), self.weight_decay)
         return solve_softmax(source, weighting, whitening, rows.n_classes, tol=self.tol, max_iter=self.max_iter)
 
-    def decision_function(self, X: Array) -> Array:
-        """Logits: shape (n,) for two classes, positive for the second; else (n, n_classes).
-
-        Logits and probabilities of a tensor are tensors on its device, in float32 for half precision; `predict` gives
-        classes, which need not be numbers, as a NumPy array. A CUDA array of another library gives arrays of that.
-
-        Of a Dask array all answers are Dask arrays, computed chunk by chunk when they are asked for, by the head as it
-        is now. Values that are not finite are refused then.
-        """
-        n_logits = len(self._fitted().coef_)
-        return self._answer(X, _unchanged, None if n_logits == 1 else n_logits)
-
-    def _fitted(self) -> Self:
-        check_is_fitted(self, "coef_")
-        return self
-
-    def _answer(self, X: Array, of_logits: Callable[[Array], Array], width: int | None, kind: Any = float) -> Array:
-        """What becomes of the logits of each row, shape (n, width), or (n,) for None; `kind` is its type for Dask."""
-        z = checked_z(self._fitted(), X, reset=False)
-        if backend_of(z) == "dask":
-            from unspur.rows.dask import answered
-
-            # A copy, since this head may have been fitted again by the time that the answer is computed.
-            return answered(z, partial(_answer_of, copy.copy(self), of_logits), width, np.dtype(kind))
-        return to_original_type(of_logits(self._logits(z)), X)
-
-    def _logits(self, z: Array) -> Array:
-        """Logits of rows that are here or on a device, shape (n,) or (n, n_classes)."""
-        require_finite(self, z)
-        if isinstance(z, StoredRows):
-            with closing(z.blocks()) as blocks:
-                logits = np.concatenate([block @ self.coef_.T + self.intercept_ for _, block in blocks])
-        elif is_tensor(z):
-            logits = self._logits_of_tensor(z.detach())
-        else:
-            logits = np.asarray(z @ self.coef_.T + self.intercept_)
-        return logits[:, 0] if len(self.coef_) == 1 else logits
-
-    def _logits_of_tensor(self, z: Array) -> Array:
-        def of(rows: Array) -> Array:
-            return rows @ like(self.coef_.T, rows) + like(self.intercept_, rows)
-
-        with exact_products(z):
-            wide = z[:0].float().dtype if z.dtype.itemsize < 4 else z.dtype
-            return by_rows(of, z, z.new_empty((len(z), len(self.coef_)), dtype=wide))
-
-    def score(self, X: Array, y: Array, sample_weight: Array | None = None) -> float:
-        """Share of rows whose class is predicted right."""
-        guess, truth, weight = to_host(self.predict(X), y, sample_weight)
-        return float(accuracy_score(truth, guess, sample_weight=weight))
-
-    def predict(self, X: Array) -> Array:
-        """Most likely class of each row, shape (n,)."""
-        classes = self._fitted().classes_
-        return self._answer(X, partial(_likeliest, classes), None, classes.dtype)
-
-    def predict_proba(self, X: Array) -> Array:
-        """Probabilities of the classes in the order of `classes_`, shape (n, n_classes)."""
-        return self._answer(X, _probabilities, len(self._fitted().classes_))
-
-    def predict_log_proba(self, X: Array) -> Array:
-        """Logarithms of `predict_proba`, finite where those are zero, shape (n, n_classes)."""
-        return self._answer(X, _log_probabilities, len(self._fitted().classes_))
-
 
 def fit_path(
     head: Head,
@@ -318,23 +326,26 @@ def fit_path(
 
     Checks, and the second moment of the rows, which costs most where there are many features, are made once for all.
     """
+    checked = clone(head)
+    train = {"X": X, "y": y, "concept": concept if head._needs_concept else None, "clusters": clusters}
+    data = head_data(checked, train, {}, head.missing_concept, needs_concept=head._needs_concept)
+    return fit_decoded_path(head, weight_decays, data, checked)
+
+
+def fit_decoded_path(head: Head, weight_decays: Sequence[float], data: HeadData, checked: BaseEstimator) -> list[Head]:
+    """The same on rows that are decoded; `checked` is the estimator that has seen their features."""
     fitted: list[Head] = []
-    data = None
+    seen = {name: value for name, value in vars(checked).items() if name in ("n_features_in_", "feature_names_in_")}
     for weight_decay in weight_decays:
         one = clone(head).set_params(weight_decay=weight_decay)
         one._validate_params()
-        if data is None:
-            train = {"X": X, "y": y, "concept": concept if one._needs_concept else None, "clusters": clusters}
-            data = head_data(one, train, {}, one.missing_concept, needs_concept=one._needs_concept)
-        else:
-            names = ("n_features_in_", "feature_names_in_")
-            vars(one).update({name: value for name, value in vars(fitted[0]).items() if name in names})
+        vars(one).update(seen)
         one._fit_to(data)
         fitted.append(one)
     return fitted
 
 
-def _answer_of(head: Head, of_logits: Callable[[Array], Array], rows: Array) -> Array:
+def _answer_of(head: LinearClassifier, of_logits: Callable[[Array], Array], rows: Array) -> Array:
     return of_logits(head._logits(rows))
 
 

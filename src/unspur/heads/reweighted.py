@@ -110,6 +110,10 @@ class ERM(TrainedHead):
             clusters=clusters,
         )
 
+    @property
+    def _balanced(self) -> bool | None:  # type: ignore[override]
+        return False if SGD.of(self.solver) is None and self.balance == "none" else None
+
     def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
         balanced = self.balance == "main"  # without a concept, groups are the classes of y
         if SGD.of(self.solver) is None:
@@ -139,6 +143,10 @@ class GroupWeighted(TrainedHead):
     group_counts_ : array of shape (n_classes, n_concepts)
         Rows trained on in each group.
     """
+
+    @property
+    def _balanced(self) -> bool | None:  # type: ignore[override]
+        return True if SGD.of(self.solver) is None else None
 
     def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
         self.group_counts_ = data.train.counts.reshape(data.train.shape)

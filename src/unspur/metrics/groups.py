@@ -21,7 +21,7 @@ from unspur._reading import brief
 from unspur._text import one_line
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError, LabelError
-from unspur.labels import ClassLabel, class_label, concept_names
+from unspur.labels import ClassLabel, class_label, concept_names, is_frame, series_name
 
 #: No p-value is computed beyond this many standard errors: 1e-299 is small enough.
 MAX_STANDARD_ERRORS = 37.0
@@ -223,7 +223,7 @@ def group_accuracy(
         are in no group, and count in the average over rows all the same.
     empty : "error", or "nan" where combinations without rows are expected.
 
-    Labels are called "main" and "concept", or by the name of a pandas Series or of the columns of a DataFrame.
+    Labels are called "main" and "concept", or by the name of a Series or of the columns of a DataFrame.
     """
     truth = class_label(y, "main", len(y))
     if not truth.present.all():
@@ -405,13 +405,19 @@ class GroupAccuracy:
         return float(np.nansum(self.accuracy * shares) / shares.sum())
 
     def count(self, y: Array, concept: Array) -> IntArray:
-        """Number of other labelled rows (say, training rows) in each of these groups, in the shape of `rows`."""
-        columns = [y, *_columns(concept).values()]
-        if len(columns) != len(self.names):
-            raise LabelError(
-                f"There are {len(columns) - 1} concepts; {len(self.names) - 1} are judged here: {self.names[1:]}."
-            )
-        labels = [class_label(values, name, len(y)) for name, values in zip(self.names, columns, strict=True)]
+        """Number of other labelled rows (say, training rows) in each of these groups, in the shape of `rows`.
+
+        Several concepts that have names are matched by name; those of arrays are taken in their order.
+        """
+        concepts, names = _columns(concept), self.names[1:]
+        if len(concepts) != len(names):
+            raise LabelError(f"There are {len(concepts)} concepts; {len(names)} are judged here: {names}.")
+        if set(concepts) == set(names):
+            concepts = {name: concepts[name] for name in names}
+        elif len(names) > 1 and _axis_names(len(names))[1:] not in (names, tuple(concepts)):
+            raise LabelError(f"The concepts are {', '.join(concepts)}; {', '.join(names)} are judged here.")
+        columns = zip(self.names, (y, *concepts.values()), strict=True)
+        labels = [class_label(values, name, len(y)) for name, values in columns]
         known = np.all([label.present for label in labels], axis=0)
         codes = [
             _codes_among(label, level, name)[known]
@@ -572,23 +578,18 @@ def _codes_among(label: ClassLabel, level: tuple[Any, ...], name: str) -> IntArr
 
 def _columns(concept: Array) -> dict[str, Array]:
     """Concepts by name, from one column, a mapping, a DataFrame or an array (n, m)."""
-    if isinstance(concept, Mapping) or hasattr(concept, "columns"):
-        return dict(zip(concept_names(concept), (concept[name] for name in concept), strict=True))
+    names = concept if isinstance(concept, Mapping) else concept.columns if is_frame(concept) else None
+    if names is not None:
+        return dict(zip(concept_names(names), (concept[name] for name in names), strict=True))
     values = np.asarray(on_numpy(concept))
     if values.ndim == 2 and values.shape[1] > 1:
         return dict(zip(_axis_names(values.shape[1])[1:], values.T, strict=True))
-    return {_series_name(concept) or "concept": concept}
-
-
-def _series_name(values: Array) -> str:
-    """The name of a Series, or ""; arrays of other libraries have names that nobody gave them."""
-    name = getattr(values, "name", None)
-    return name if hasattr(values, "to_numpy") and isinstance(name, str) else ""
+    return {series_name(concept) or "concept": concept}
 
 
 def _main_name(y: Array, concepts: Mapping[str, Array]) -> str:
     """The name of a Series, "main", or "y": the first that no concept has."""
-    return next(name for name in (_series_name(y), "main", "y", "main label") if name and name not in concepts)
+    return next(name for name in (series_name(y), "main", "y", "main label") if name and name not in concepts)
 
 
 def _axis_names(concepts: int) -> tuple[str, ...]:

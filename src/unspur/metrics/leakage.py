@@ -17,7 +17,7 @@ from sklearn.model_selection import KFold, StratifiedKFold
 
 from unspur._arrays import on_numpy
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
-from unspur.clusters import cluster_codes, clusters_in_two, folds_by_cluster, shared_clusters
+from unspur.clusters import cluster_codes, clusters_in_two, folds_by_cluster, shared_clusters, splits_of_known
 from unspur.exceptions import GroupSizeError, InputError, LabelError
 from unspur.labels import as_label
 from unspur.metrics.groups import mean_interval, p_above
@@ -33,6 +33,8 @@ MIN_TRAINING_ROWS, MIN_TEST_ROWS = 6, 10
 #: Share of the values (one at least) that are few, share of the squared deviations from which they decide alone, and
 #: how many times as far out as the next they are. Of 500 lognormal numbers, 2 % of samples have such values.
 EXTREME_SHARE, EXTREME_DEVIATION_SHARE, EXTREME_DISTANCE_RATIO = 0.01, 0.5, 3.0
+#: Most different values of more rows than that which may be codes: codes are few, and they repeat.
+MAX_CODES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +97,9 @@ def numbers_of(values: Array, n_rows: int, missing: Any) -> FloatArray:
 def held_by_few(numbers: FloatArray, name: str, weight: FloatArray | None = None) -> str:
     """What to say of a number of which a few values, far from all others, hold most of the variance; or "".
 
-    Deviations are from the median, which the few do not move. A number whose other values are all the same is left
-    alone: the few are what there is to know of it.
+    Few are 1 % of the rows, or up to half of them where they share one to three values, as codes do. Deviations are
+    from the median, which the few do not move. A number whose other values are all the same is left alone: the few are
+    what there is to know of it.
     """
     weight = np.ones(len(numbers)) if weight is None else weight
     known = np.isfinite(numbers) & (weight > 0)
@@ -107,14 +110,12 @@ def held_by_few(numbers: FloatArray, name: str, weight: FloatArray | None = None
     order = np.argsort(-np.abs(values - np.median(values)), kind="stable")
     away = np.abs(values - np.median(values))[order]
     held = np.cumsum(weight[order] * (away / away[0]) ** 2) if away[0] > 0 else np.zeros(len(away))
-    apart = (
-        (away[:few] > EXTREME_DISTANCE_RATIO * away[1 : few + 1])
-        & (away[1 : few + 1] > 0)
-        & (held[:few] > EXTREME_DEVIATION_SHARE * held[-1])
-    )
-    if not apart.any():
+    jump = (away[:-1] > EXTREME_DISTANCE_RATIO * away[1:]) & (away[1:] > 0)
+    ends = np.flatnonzero(jump & (held[:-1] > EXTREME_DEVIATION_SHARE * held[-1])) + 1
+    apart = [k for k in ends.tolist() if k <= few or _may_be_codes(values[order[:k]], len(values))]
+    if not apart:
         return ""
-    k = int(np.flatnonzero(apart)[-1]) + 1
+    k = apart[-1]
     outside = np.unique(values[order[:k]])
     shown = ", ".join(f"{value:.6g}" for value in outside[:4]) + (", …" if len(outside) > 4 else "")
     share = min(99.9, 100 * held[k - 1] / held[-1])
@@ -127,12 +128,25 @@ def held_by_few(numbers: FloatArray, name: str, weight: FloatArray | None = None
     )
 
 
+def _may_be_codes(outside: FloatArray, n_values: int) -> bool:
+    return 2 * len(outside) < n_values and len(np.unique(outside)) <= min(MAX_CODES, len(outside) // 2)
+
+
 def cross_fitted(
-    rows: Array, numbers: FloatArray, weight: FloatArray, cv: Any, penalty: float | None, rng: np.random.Generator
+    rows: Array,
+    numbers: FloatArray,
+    weight: FloatArray,
+    known: BoolArray,
+    cv: Any,
+    penalty: float | None,
+    rng: np.random.Generator,
 ) -> tuple[FloatArray, FloatArray, IntArray, int]:
-    """Predictions and training means of every row that some fold holds out, those rows, and the number of folds."""
+    """Predictions and training means of every row that some fold holds out, those rows, and the number of folds.
+
+    The rows are those of all that are `known`, into which index arrays in `cv` lead.
+    """
     predicted, mean, seen, folds = np.zeros(len(rows)), np.zeros(len(rows)), np.zeros(len(rows), dtype=bool), 0
-    for train, test in _folds_of_a_number(cv, rows, numbers, rng):
+    for train, test in _folds_of_a_number(cv, known, rows, numbers, rng):
         predict, mean[test] = ridge(rows[train], numbers[train], weight[train], penalty, rng)
         predicted[test], seen[test] = predict(rows[test]), True
         folds += 1
@@ -224,10 +238,10 @@ def summary_of_a_number(
 
 
 def _folds_of_a_number(
-    cv: Any, rows: Array, numbers: FloatArray, rng: np.random.Generator
+    cv: Any, known: BoolArray, rows: Array, numbers: FloatArray, rng: np.random.Generator
 ) -> Iterator[tuple[Array, Array]]:
     if not isinstance(cv, Integral):
-        return iter(cv.split(rows, numbers) if hasattr(cv, "split") else cv)
+        return iter(splits_of_known(cv, known, numbers, None, rows))
     if cv < 2:
         raise InputError(f"cv must be 2 or more folds; got {cv}.")
     needed = max(2 * MIN_TRAINING_ROWS, int(cv))
@@ -361,7 +375,8 @@ def leakage(
         discriminant analysis, in several units) or "mlp" (one hidden layer of 64 units).
     concept_type : "class", or "continuous" for a number. A number is predicted by ridge regression, and what comes back
         is a NumericLeakage: R² out of sample, 0 where the rows say nothing.
-    cv : number of folds (stratified by concept, drawn at random), a splitter, or pairs of index arrays (train, test).
+    cv : number of folds (stratified by concept, drawn at random), a splitter, or pairs of index arrays (train, test)
+        into the rows of Z; those of them whose concept is missing are left out. A splitter splits the others.
     Z_test, concept_test : rows to judge on instead of folds.
     sample_weight, sample_weight_test : weights of rows, in training and in what is reported.
     penalty : of logistic (or ridge) regression on the columns as they are, in units of the mean variance; with None the
@@ -453,7 +468,7 @@ def class_leakage(
         log_p, meetings = probabilities(np.arange(len(rows)), judged), 1.0
     else:
         log_p, seen, folds = np.zeros((len(rows), k)), np.zeros(len(rows), dtype=bool), 0
-        for train, test in _folds(cv, rows, codes, [f"{name}={value!s}" for value in classes], rng, together):
+        for train, test in _folds(cv, known, rows, codes, [f"{name}={value!s}" for value in classes], rng, together):
             log_p[test], seen[test] = probabilities(train, rows[test]), True
             folds += 1
         log_p, truth, importance = log_p[seen], codes[seen], weight[seen]
@@ -464,25 +479,25 @@ def class_leakage(
 
 
 def _of_a_number(
-    train: tuple[Array, FloatArray, FloatArray],
-    test: tuple[Array, FloatArray, FloatArray] | None,
+    train: tuple[Array, FloatArray, FloatArray, BoolArray],
+    test: tuple[Array, FloatArray, FloatArray, BoolArray] | None,
     cv: Any,
     penalty: float | None,
     level: float,
     rng: np.random.Generator,
 ) -> NumericLeakage:
     """What a linear probe predicts of a number: on test rows, or cross-fitted."""
-    rows, numbers, weight = train
+    rows, numbers, weight, known = train
     said = [held_by_few(numbers, "concept", weight)]
     meetings = 1.0
     if test is not None:
-        judged, truth, importance = test
+        judged, truth, importance, _ = test
         said.append(held_by_few(truth, "concept_test", importance))
         _require_same_columns(rows, judged)
         predict, mean = ridge(rows, numbers, weight, penalty, rng)
         predicted, means = predict(judged), np.full(len(judged), mean)
     else:
-        predicted, means, which, folds = cross_fitted(rows, numbers, weight, cv, penalty, rng)
+        predicted, means, which, folds = cross_fitted(rows, numbers, weight, known, cv, penalty, rng)
         truth, importance, meetings = numbers[which], weight[which], CROSS_FIT_VARIANCE_RATIO if folds > 1 else 1.0
     r2, low, high, p = summary_of_a_number(truth, predicted, means, importance, meetings, level)
     return NumericLeakage(r2, low, high, p, len(truth), level, (*filter(None, said), *scale_notes(rows)))
@@ -490,13 +505,13 @@ def _of_a_number(
 
 def _numbered(
     Z: Array, concept: Array, sample_weight: Array | None, missing: Any
-) -> tuple[Array, FloatArray, FloatArray]:
-    """Rows, numbers and weights where the number is known and the weight is positive."""
+) -> tuple[Array, FloatArray, FloatArray, BoolArray]:
+    """Rows, numbers and weights where the number is known and the weight is positive; and which rows those are."""
     rows = checked_rows(Z)
     numbers = numbers_of(on_numpy(concept), len(rows), missing)
     weight = _weights(sample_weight, len(rows))
     known = np.isfinite(numbers) & (weight > 0)
-    return (rows, numbers, weight) if known.all() else (rows[known], numbers[known], weight[known])
+    return (rows, numbers, weight, known) if known.all() else (rows[known], numbers[known], weight[known], known)
 
 
 def _require_other_clusters(clusters: Array, clusters_test: Array | None) -> None:
@@ -615,6 +630,7 @@ def _weights(sample_weight: Array | None, n_rows: int) -> FloatArray:
 
 def _folds(
     cv: Any,
+    known: BoolArray,
     rows: Array,
     codes: IntArray,
     named: list[str],
@@ -622,8 +638,7 @@ def _folds(
     clusters: IntArray | None,
 ) -> Iterator[tuple[Array, Array]]:
     if not isinstance(cv, Integral):
-        own = () if clusters is None else (clusters,)  # what does not use them warns of them
-        splits = list(cv.split(rows, codes, *own) if hasattr(cv, "split") else cv)
+        splits = splits_of_known(cv, known, codes, clusters, rows)
         if clusters is not None and any(_torn(clusters, *split) for split in splits):
             raise InputError(
                 "cv: a cluster has rows in a training set and in its test set. Use an int, or a splitter that keeps "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from os import PathLike
 from typing import Any
@@ -16,28 +16,40 @@ from unspur.removers.inlp import INLP
 from unspur.removers.jse import JSE
 from unspur.removers.leace import LEACE, SAL, SPLINCE
 from unspur.removers.rlace import RLACE
-from unspur.removers.saved import require_shapes
+from unspur.removers.saved import require_layer, require_shapes
 
 #: Every remover by name; a new one is a file, a test, and a line here.
 REMOVERS: dict[str, type[Remover]] = {remover.__name__: remover for remover in (JSE, INLP, RLACE, LEACE, SAL, SPLINCE)}
 
-__all__ = ["INLP", "JSE", "LEACE", "REMOVERS", "RLACE", "SAL", "SPLINCE", "Remover", "load"]
+__all__ = ["INLP", "JSE", "LEACE", "REMOVERS", "RLACE", "SAL", "SPLINCE", "Remover", "load", "read_saved"]
 
 
 def load(path: str | PathLike[str]) -> Remover:
-    """Read a remover that was saved with its `save` method.
+    """Read a remover that was saved with its `save` method, alone or with a layer after it.
 
     A file whose parts do not belong together is refused with an `ArtifactError`; it need not be trusted.
     """
+    remover: Remover = read_saved(path)
+    return remover
+
+
+def read_saved(path: str | PathLike[str], with_layer: Callable[..., Any] | None = None) -> Any:
+    """The remover of a file; or what `with_layer` makes of it with arrays and metadata of the layer beside it."""
 
     def check(metadata: dict[str, Any], shapes: Shapes) -> None:
         with _refused_in_words(path, _method(path, metadata)):
             require_shapes(shapes)
+            if "classifier" in metadata:
+                require_layer(shapes)
 
     arrays, metadata = read_artifact(path, check)
     method = _method(path, metadata)
     with _refused_in_words(path, method):
-        return REMOVERS[method](**from_flat_parameters(method, metadata["parameters"]))._restore(arrays, metadata)
+        layer = {name: arrays.pop(name) for name in ("coef", "intercept") if name in arrays}
+        remover = REMOVERS[method](**from_flat_parameters(method, metadata["parameters"]))._restore(arrays, metadata)
+        if with_layer is None or "classifier" not in metadata:
+            return remover
+        return with_layer(remover, layer, metadata["classifier"])
 
 
 def _method(path: str | PathLike[str], metadata: dict[str, Any]) -> str:

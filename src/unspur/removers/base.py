@@ -284,6 +284,10 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
         """Write the fitted remover to one safetensors file (no pickle); `unspur.load` reads it back."""
+        artifact.write_artifact(path, *self._to_artifact(), overwrite=overwrite)
+
+    def _to_artifact(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Arrays and metadata of the file."""
         check_is_fitted(self, "removal_")
         parameters = {name: to_json(to_python(value)) for name, value in self.get_params(deep=False).items()}
         names = getattr(self, "feature_names_in_", None)
@@ -291,8 +295,8 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             "method": type(self).__name__,
             "version": __version__,
             "parameters": {name: value for name, value in parameters.items() if _is_plain(value)},
-            "classes": _storable(self.classes_),
-            "concept_classes": _storable(self.concept_classes_),
+            "classes": storable(self.classes_),
+            "concept_classes": storable(self.concept_classes_),
             "trace": self.trace_.to_dict(),
             "feature_names": None if names is None else [str(name) for name in names],
             "form": self.removal_.form,
@@ -307,7 +311,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             "spurious": self.spurious_.basis,
             "main": self.main_.basis,
         }
-        artifact.write_artifact(path, arrays, metadata, overwrite=overwrite)
+        return arrays, metadata
 
     def _restore(self, arrays: dict[str, Array], metadata: dict[str, Any]) -> Self:
         """Become the fitted remover that was saved."""
@@ -356,10 +360,10 @@ def _require_array(X: Array, how: str) -> None:
         raise InputError(f"X is {X!r}, which are not held in memory as a whole; {how}.")
 
 
-def _storable(value: Any) -> Any:
+def storable(value: Any) -> Any:
     """A class, or a nest of tuples of them, as JSON can hold it; dates, decimals and the like by their text."""
     if isinstance(value, tuple | list):
-        return [_storable(item) for item in value]
+        return [storable(item) for item in value]
     value = to_python(value)
     return value if _is_plain(value) else str(value)
 

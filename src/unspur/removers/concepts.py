@@ -11,7 +11,7 @@ import numpy as np
 from unspur._arrays import on_numpy
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError, LabelError
-from unspur.labels import ClassLabel, as_label, label_columns
+from unspur.labels import ClassLabel, as_label, columns_in_order, label_columns
 
 ConceptType: TypeAlias = Literal["auto", "class", "continuous"]
 #: Different numbers up to which a column of them is taken for codes of classes without asking.
@@ -64,13 +64,18 @@ def read_concepts(
     missing: Any = None,
     classes: Sequence[tuple[Any, ...]] | None = None,
     name: str = "concept",
+    names: tuple[str, ...] = (),
 ) -> Concepts:
     """Concepts from one column or several (an array of shape (n, m) or a DataFrame).
 
     Integer codes of four classes are four classes; numbers are only taken as such with ``kind="continuous"``. With
-    "auto", columns of many different numbers are refused: they may be either.
+    "auto", columns of many different numbers are refused: they may be either. Columns are brought into the order of
+    `names`, those of earlier rows.
     """
     columns = label_columns(values, n_rows, name)
+    if names:
+        ordered = columns_in_order(columns, names, name, "that of earlier rows")
+        columns = dict(zip(names if set(columns) == set(names) else columns, ordered, strict=True))
     if kind == "continuous":
         numbers = np.stack([_numbers(column, label, n_rows, missing) for label, column in columns.items()])
         present = np.asarray(np.isfinite(numbers).all(axis=0))

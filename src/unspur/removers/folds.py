@@ -8,16 +8,15 @@ validation set is stacked under the training rows, all of it fold 1; a held-out 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from unspur._data import LabelledData
 from unspur._typing import BoolArray, IntArray
-from unspur.clusters import clusters_in_two, folds_by_cluster, held_out
+from unspur.clusters import clusters_in_two, folds_by_cluster, given_splits, held_out
 from unspur.criteria import require_clusters, require_testable
 from unspur.exceptions import ClusterWarning, InputError, LabelError, Message, Parameter
 from unspur.labels import ClassLabel
@@ -84,7 +83,7 @@ class HeldOutSplitter:
         """
         fold = np.zeros(len(group), dtype=np.intp)
         if self.given:
-            return self._given(fold, group, clusters)
+            return self._given(fold, group, present, clusters)
         known = None if clusters is None else clusters[present]
         if self.share is not None:
             fold[present] = held_out(group[present], self.share, self.rng, known)
@@ -99,35 +98,27 @@ class HeldOutSplitter:
             fold[members] = np.arange(len(members)) % k + 1
         return fold
 
-    def _given(self, fold: IntArray, group: IntArray, clusters: IntArray | None) -> IntArray:
+    def _given(self, fold: IntArray, group: IntArray, present: BoolArray, clusters: IntArray | None) -> IntArray:
         """Folds from a splitter, whose y is the group and whose groups are the clusters, or from (train, test) pairs.
 
-        Only test is read.
+        Directions are estimated from all rows outside the test set, so `train` must be those.
         """
-        for k, split in enumerate(self._splits(group, clusters), start=1):
-            try:
-                _, test = split
-                taken = fold[test]
-            except (TypeError, ValueError, IndexError) as error:
-                raise InputError(
-                    f"cv: split {k} is not a pair of index arrays (train, test) into the rows: {error}."
-                ) from None
-            if np.any(taken):
+        for k, (train, test) in enumerate(given_splits(self.cv, group, clusters), start=1):
+            if np.any(fold[test]):
                 raise InputError("cv: a row is in two test sets; each row can be held out once.")
             fold[test] = k
-        if not fold.any():
-            raise InputError("cv: no row is in any test set. (A generator gives its splits once; pass a list of them.)")
+            times = np.bincount(train, minlength=len(fold))[present & (fold != k)]
+            if np.any(times != 1):
+                left_out = int(np.sum(times == 0))
+                what = f"{left_out} rows are neither in the training set nor in the test set of split {k}"
+                if not left_out:
+                    what = f"{np.sum(times > 1)} rows are more than once in the training set of split {k}"
+                raise InputError(
+                    f"cv: {what}, but directions are estimated from every row outside the test set, once. Leave rows "
+                    "out of X, or pass clusters= to keep rows that belong together on one side. Of rows in order of "
+                    "time, pass the later ones as a validation set (X_val, y_val, concept_val)."
+                )
         return fold
-
-    def _splits(self, group: IntArray, clusters: IntArray | None) -> Iterable[Any]:
-        if not hasattr(self.cv, "split"):
-            return cast(Iterable[Any], self.cv)
-        try:
-            own = () if clusters is None else (clusters,)  # what does not use them warns of them
-            return list(self.cv.split(np.zeros((len(group), 1)), group, *own))
-        except ValueError as error:
-            how = " Pass clusters=, which are what it calls groups." if clusters is None else ""
-            raise InputError(f"cv: {type(self.cv).__name__} cannot split these rows: {error}{how}") from None
 
 
 def assign_folds(

@@ -56,7 +56,9 @@ class INLP(Remover):
         As in :class:`JSE`, for ``tests="group"``.
     scalars : {"held_out", "training"}, default="held_out"
         As in :class:`~unspur.PaperVariant`.
-    cv, missing_concept, tol, max_iter, random_state, verbose :
+    cv : int, float, splitter or iterable of (train, test) index pairs, default=5
+        As in :class:`JSE`; splits that do not train on all rows outside their test set are refused.
+    missing_concept, tol, max_iter, random_state, verbose :
         As in :class:`JSE`.
 
     Attributes

@@ -101,6 +101,8 @@ class JSE(Remover):
         Without a validation set: cross-fit in this many folds, stratified by group, or in those of a scikit-learn
         splitter or iterable. A float between 0 and 1 holds out that share of each group once. Rows of a cluster
         (`clusters` of `fit`) share a fold; a splitter gets clusters as its groups, so that ``GroupKFold()`` works.
+        Directions are estimated from all rows outside a test set, so splits that train on fewer
+        (``TimeSeriesSplit``) are refused.
     smallest_group : int, default=10
         Fewest held-out rows that every group (main, concept) must have in the tests, effective ones under
         weights; with fewer the tests no longer keep their level (docs/trust.md) and `fit` raises a GroupSizeError.

@@ -41,7 +41,7 @@ from unspur.exceptions import (
     OutlierWarning,
     TaskLostWarning,
 )
-from unspur.labels import ClassLabel, as_label, main_column, require_no_gaps
+from unspur.labels import ClassLabel, as_label, columns_in_order, main_column, numbered, require_no_gaps, series_name
 from unspur.metrics.leakage import held_by_few
 from unspur.removers.base import Remover
 from unspur.removers.concepts import Concepts, balanced_weights, indicators, read_concepts, require_another_label
@@ -365,12 +365,17 @@ def _readable(y: Array | None, name: str, n_rows: int) -> ClassLabel | None:
         return None
 
 
+def _unnamed(names: tuple[str, ...]) -> bool:
+    return names in ((), numbered("concept", len(names)))
+
+
 class ClosedFormRemover(Remover):
     """What the closed forms share; see :class:`LEACE`, :class:`SAL` and :class:`SPLINCE`."""
 
     trace_type = ClosedFormTrace
     trace_: ClosedFormTrace
     _said: tuple[str, ...] = ()  # what the fit had to say of the labels
+    _concept_names: tuple[str, ...] = ()  # of the columns of the concept, as they came
     _form: ClassVar[Form]
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012 — scikit-learn's protocol
@@ -423,12 +428,17 @@ class ClosedFormRemover(Remover):
         main_name, y = main_column(y)
         # Of a label that nothing depends on, nothing is computed: one of Dask is not compared with the concept.
         task = y if self._needs_y or backend_of(y) != "dask" else None
+        series = series_name(concept)
         task, concept, sample_weight = to_host(task, concept, sample_weight)
         known = None if reset else self.concept_classes_
         if known and not isinstance(known[0], tuple):
             known = (known,)  # of one concept the classes are kept without the nest
         kind: Any = getattr(self, "concept_type", "auto")
-        concepts = read_concepts(concept, len(z), kind=kind, missing=self.missing_concept, classes=known or None)
+        names = () if reset else self._concept_names
+        concepts = read_concepts(
+            concept, len(z), kind=kind, missing=self.missing_concept, classes=known or None, names=names
+        )
+        self._note_names((series,) if series and len(concepts.names) == 1 else concepts.names, names)
         main = self._main_label(task if self._needs_y else None, main_name, len(z), None if reset else self.classes_)
         weight = checked_weights(sample_weight, "sample_weight", len(z), relative=False) * concepts.present
         if whole and (label := main or _readable(task, main_name, len(z))) is not None:
@@ -445,6 +455,13 @@ class ClosedFormRemover(Remover):
         require_finite(self, z)
         self._add_to_memory(*remember_rows(z))
         return rows_of(z, columns), len(concepts.columns)
+
+    def _note_names(self, names: tuple[str, ...], earlier: tuple[str, ...]) -> None:
+        """Keep the names of the concepts; those of earlier rows must be the same, where both have names."""
+        if earlier:
+            columns_in_order(dict.fromkeys(names), earlier, "concept", "that of earlier rows")
+        if _unnamed(earlier):
+            self._concept_names = names
 
     @property
     def _needs_y(self) -> bool:
@@ -606,7 +623,8 @@ class LEACE(ClosedFormRemover):
         """Add rows to those seen before; the answer is that of one fit on all of them.
 
         `concept_classes` names the classes at the first call (a tuple of them, or one per concept), when the first
-        rows do not show all. Weights are those given: balancing would need all rows at once.
+        rows do not show all. Columns of a concept that have names are matched by name; those of arrays are taken in
+        their order. Weights are those given: balancing would need all rows at once.
         """
         with self._restore_on_failure():
             self._validate_params()
@@ -639,15 +657,30 @@ class LEACE(ClosedFormRemover):
         self.moments_ = moments
 
     def merge(self, other: LEACE) -> LEACE:
-        """A new LEACE as if fitted on the rows of both."""
+        """A new LEACE as if fitted on the rows of both, which must have the same features and concepts, in one order.
+
+        Names are compared where both have them. Of balanced fits there is none: balancing would need all rows at once.
+        """
         for estimator in (self, other):
             check_is_fitted(estimator, "moments_", msg="merge needs fitted estimators, not ones read from a file.")
+            if estimator.balance != "none":
+                raise InputError(
+                    f"merge has balance='none' only; got {estimator.balance!r}. Fit all rows at once, or use "
+                    "sample_weight."
+                )
+        features = [list(getattr(estimator, "feature_names_in_", ())) for estimator in (self, other)]
+        if all(features) and features[0] != features[1]:
+            raise InputError("The two were fitted on different features, or on the same in another order.")
+        names = [estimator._concept_names for estimator in (self, other) if not _unnamed(estimator._concept_names)]
+        if len(names) == 2 and names[0] != names[1]:
+            raise InputError(f"Different concepts: {', '.join(names[0])} and {', '.join(names[1])}.")
         if self.concept_classes_ != other.concept_classes_:
             raise InputError(f"Different classes: {self.concept_classes_} and {other.concept_classes_}.")
         merged = LEACE(**self.get_params())
         merged.__dict__.update(self.__dict__)
         merged.__dict__.pop("certificate_", None)
         merged._add_to_memory(other._training_rows, other.training_hash_, other.__dict__.get("_training_sketches", ()))
+        merged._concept_names = names[0] if names else self._concept_names
         merged._said = tuple(dict.fromkeys((*self._said, *other._said)))
         merged.moments_ = self.moments_.merge(other.moments_)
         merged._solve(merged.moments_)

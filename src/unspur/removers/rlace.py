@@ -106,6 +106,7 @@ def top_directions(matrix: FloatArray, rank: int) -> FloatArray:
     return np.asarray(np.linalg.eigh(matrix)[1][:, ::-1][:, :rank])
 
 
+@np.errstate(over="ignore", invalid="ignore")  # too large a learning rate is noticed where it diverges
 def descend_and_ascend(
     rows: RowSource,
     weighting: Weighting,
@@ -142,7 +143,10 @@ def descend_and_ascend(
                     # loss(P) through logits θᵀ(I − P)x: its gradient is −sym(θ gᵀ) with g = Σ r x
                     g = x.T @ residual
                     speed_p = schedule.momentum * speed_p - 0.5 * (np.outer(weights, g) + np.outer(g, weights))
-                    p = onto_fantope(p + schedule.learning_rate * speed_p, rank)
+                    moved = p + schedule.learning_rate * speed_p
+                    if not np.isfinite(moved).all():
+                        return best[1], done, f"it diverged after {done} iterations, with too large a learning_rate"
+                    p = onto_fantope(moved, rank)
             done += 1
             if done % schedule.check_every == 0 or done >= schedule.max_iter:
                 report(schedule.check_every)
@@ -311,7 +315,7 @@ class RLACE(ClosedFormRemover):
             self._warn_if_little_is_left(spurious.dim, means.trace.rank)
             if sgd is not None and accuracy > majority + 0.02:
                 warnings.warn(
-                    f"The search ended before the concept was gone: the best linear response is right in "
+                    f"The search ended before the concept was gone ({reason}): the best linear response is right in "
                     f"{100 * accuracy:.1f} % of the rows, a constant in {100 * majority:.1f} %. Use solver='exact'.",
                     NotConvergedWarning,
                     stacklevel=3,

@@ -71,6 +71,18 @@ def require_shapes(found: Shapes) -> None:
         raise ValueError(f"the factors of the map have shapes {shapes['right']} and {shapes['left']}")
 
 
+def require_layer(found: Shapes) -> None:
+    """The same of the arrays of a layer: coefficients (k, d) and intercepts (k,)."""
+    for name, dims in (("coef", 2), ("intercept", 1)):
+        if name not in found:
+            raise ValueError(f"there is no array {name!r}")
+        kind, *shape = found[name]
+        if kind != "F64" or len(shape) != dims:
+            raise ValueError(f"{name!r} is of type {kind} and shape {tuple(shape)}")
+    if found["coef"][1] != found["intercept"][1] or found["coef"][2] != found["centre"][1]:
+        raise ValueError(f"coefficients of shape {found['coef'][1:]} do not go with the removal")
+
+
 def require_numbers(arrays: Mapping[str, Array]) -> None:
     """Raise ValueError unless all numbers are ones to compute with."""
     for name, array in arrays.items():

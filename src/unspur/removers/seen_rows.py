@@ -25,6 +25,9 @@ ROUNDINGS = {"six digits": 5e-6, "half precision": 2.0**-11, "bfloat16": 2.0**-9
 #: Matches count if at most this share as many rows lie a little farther away, within so many times the tolerance: of
 #: matches that are chance there would be far more.
 SHELL, REACH = 1 / 3, 8.0
+#: No rounding moves a row by more than this share of the distance between rows that were kept, or any row would be
+#: another one rounded; rows of which that distance is looked at, and copies of a row that are passed over.
+CLOSE, SPACED_ROWS, COPIES = 0.1, 1000, 8
 #: Rows of a Dask array whose hashes, 8 bytes each, are brought here and kept.
 MOST_HASHES = 50_000_000
 
@@ -81,6 +84,12 @@ class Sketch:
             size[part] = np.sqrt(PROJECTIONS) * np.linalg.norm(rows * self.scale, axis=1)
         return distance, size
 
+    def spacing(self) -> float:
+        """Median distance of kept rows to the nearest other one that is not a copy; infinite where all are copies."""
+        some = self.points[:: max(1, len(self.points) // SPACED_ROWS)]
+        distance = cKDTree(self.points).query(some, k=np.arange(1, min(COPIES, len(self.points)) + 1))[0]
+        return float(np.median(np.where(distance > 0, distance, np.inf).min(axis=1)))
+
 
 #: What is kept of rows: their hashes (None: too many to keep), the fingerprint of all, and their sketches.
 Memory: TypeAlias = tuple[Any, str, tuple[Sketch, ...]]
@@ -127,14 +136,16 @@ def equal_but_for_rounding(z: Array, sketches: Iterable[Sketch]) -> tuple[BoolAr
     """Rows that equal one that was kept to within rounding, and which rounding: the finest that explains any.
 
     In few columns rows lie near each other by chance, and rows of a film are alike: more of those are a little farther
-    away than a rounding than are nearer.
+    away than a rounding than are nearer. Where columns are far from zero for their spread, a rounding may move a row
+    by as much as rows differ; then only rows that are much nearer than that count.
     """
-    found = [sketch.nearest(z) for sketch in sketches]
+    found = [(*sketch.nearest(z), sketch.spacing()) for sketch in sketches]
     for name, lost in ROUNDINGS.items():
         near, far = np.zeros(len(z), dtype=bool), np.zeros(len(z), dtype=bool)
-        for distance, size in found:
-            near |= distance <= lost * size
-            far |= distance <= REACH * lost * size
+        for distance, size, spacing in found:
+            tolerance = np.minimum(lost * size, CLOSE * spacing)
+            near |= distance <= tolerance
+            far |= distance <= REACH * tolerance
         if near.any() and (far & ~near).sum() <= SHELL * near.sum():
             return near, name
     return np.zeros(len(z), dtype=bool), ""

@@ -78,6 +78,12 @@ def as_stage(step: Any) -> Stage:
     if isinstance(step, AffineMap) or isinstance(getattr(step, "removal_", None), AffineMap):
         removal = as_removal(step)
         return Stage(name, removal.ambient, removal.ambient, lambda w, b: through_removal(removal, w, b))
+    known = next((kind for kind in (PCA, IncrementalPCA, TruncatedSVD, StandardScaler) if isinstance(step, kind)), None)
+    if known is not None and type(step).transform is not known.transform:
+        raise InputError(
+            f"A {name} cannot be folded: it is a {known.__name__} with a transform of its own. Apply it to the rows "
+            "first."
+        )
     if isinstance(step, (PCA, IncrementalPCA, TruncatedSVD)):
         components = np.asarray(step.components_, dtype=np.float64)
         mean, scale = getattr(step, "mean_", None), _whitening_scale(step)

@@ -229,6 +229,11 @@ class Attachment:
     def _transform(self, tensor: torch.Tensor) -> torch.Tensor:
         from unspur.surgery import modules
 
+        if tensor.is_nested:
+            raise InputError(
+                f"{self._what} is a nested tensor, which the removal cannot be applied to. A TransformerEncoder makes "
+                "nested tensors of padded sequences when it evaluates; pass enable_nested_tensor=False to it."
+            )
         axis = self._axis_of(tensor)
         rows = tensor if axis == -1 else tensor.movedim(axis, -1)
         modules.require_rows(rows, self.removal.ambient, self._what)

@@ -1,0 +1,312 @@
+"""A removal and the last layer after it as one classifier: what we recommend."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from dataclasses import replace
+from numbers import Integral, Real
+from os import PathLike
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import HasMethods, Interval, Options
+from sklearn.utils.validation import check_is_fitted
+
+from unspur._data import LabelledData
+from unspur._parameters import REQUESTED, named_after_y
+from unspur._reading import brief, require_kinds
+from unspur._typing import Array
+from unspur.certificate import Certificate
+from unspur.exceptions import FewRowsWarning, GroupSizeError
+from unspur.heads import HEADS, GroupWeighted
+from unspur.heads.base import Head, HeadData, LinearClassifier, head_data
+from unspur.io.artifact import write_artifact
+from unspur.removers import JSE, Remover, read_saved
+from unspur.removers.base import storable
+from unspur.removers.saved import require_numbers
+from unspur.rows import backend_of
+from unspur.selection import GRIDS, PENALTIES, Selection, choose_layer, cross_validate_penalty, penalties_of
+from unspur.subspace import AffineMap
+from unspur.surgery.folding import through_removal
+
+
+class RobustClassifier(LinearClassifier):
+    """Remove a concept, then classify: a removal and a group-weighted last layer, both with chosen penalties.
+
+    The removal is fitted first (by default `JSE`), then the layer on what it leaves (by default `GroupWeighted`, in
+    which every combination of task and concept counts the same). The penalty of the layer is the one with the least
+    held-out loss, groups counting alike. Both are linear, so together they are one linear layer on rows as they come:
+    `coef_` and `intercept_`. Rows are neither copied nor transformed.
+
+    Parameters
+    ----------
+    remover : Remover, default=None
+        Removes the concept. None: ``JSE()``.
+    head : Head, default=None
+        The last layer, whose `weight_decay` is chosen. None: ``GroupWeighted()``.
+    cv : int, default=5
+        Folds in which the penalty is chosen where there are no validation rows, stratified by group.
+    missing_concept : scalar or None, default=None
+        Value of `concept` that means "not known", besides NaN and None.
+    random_state : int, RandomState or None, default=None
+        Draws folds, of the removal's tests and of the choice of the penalty.
+
+    Attributes
+    ----------
+    remover_ : Remover
+        The fitted remover, with its trace.
+    removal_ : AffineMap
+        What `transform` applies.
+    head_ : Head
+        The fitted last layer. Its coefficients are on rows as they come.
+    coef_, intercept_ : arrays of shape (k, d) and (k,)
+        Removal and layer as one linear layer on rows as they come; k = 1 for two classes, else one line per class.
+    selection_ : Selection
+        The penalties that were tried, and the held-out loss of each.
+    classes_ : array
+        Classes of y, in their order.
+    notes_ : tuple of str
+        What a reader should know about the fit.
+
+    Examples
+    --------
+    >>> from unspur import RobustClassifier
+    >>> from unspur.datasets import make_toy
+    >>> train, test = make_toy(2000, rho=0.8, random_state=0), make_toy(2000, random_state=1)
+    >>> model = RobustClassifier(random_state=0).fit(train.Z, train.y, concept=train.concept)
+    >>> round(model.score(test.Z, test.y), 1)
+    0.8
+    """
+
+    __metadata_request__fit: ClassVar[dict[str, bool]] = REQUESTED
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "remover": [None, HasMethods(["fit", "transform"])],
+        "head": [None, HasMethods(["fit", "predict"])],
+        "cv": [Interval(Integral, 2, None, closed="left")],
+        "missing_concept": [None, str, Real, Options(bool, {True, False})],
+        "random_state": ["random_state"],
+    }
+
+    remover_: Remover
+    head_: Head
+    selection_: Selection
+    notes_: tuple[str, ...]
+
+    def __init__(
+        self,
+        remover: Remover | None = None,
+        head: Head | None = None,
+        *,
+        cv: int = 5,
+        missing_concept: Any = None,
+        random_state: Any = None,
+    ):
+        self.remover = remover
+        self.head = head
+        self.cv = cv
+        self.missing_concept = missing_concept
+        self.random_state = random_state
+
+    @named_after_y
+    def fit(
+        self,
+        X: Array,
+        y: Array,
+        *,
+        concept: Array,
+        sample_weight: Array | None = None,
+        X_val: Array | None = None,
+        y_val: Array | None = None,
+        concept_val: Array | None = None,
+        sample_weight_val: Array | None = None,
+        clusters: Array | None = None,
+        clusters_val: Array | None = None,
+    ) -> Self:
+        """Fit the removal, choose the penalty of the layer, and fit the layer on all rows.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            Embeddings: an array or DataFrame, a memory map, a torch tensor on any device, a Dask array, or what
+            `unspur.open_rows` returned. They stay where they are.
+        y : array of shape (n,)
+            Main-task label, two or more classes.
+        concept : array of shape (n,) or (n, m), DataFrame, or mapping from names to arrays of shape (n,)
+            What to remove; rows where it is missing are left out.
+        sample_weight : array of shape (n,), optional
+        X_val, y_val, concept_val, sample_weight_val : arrays, optional
+            Rows to judge directions and penalties on, best ones that the encoder has not seen. The layer is then
+            trained on them as well. Where they are too few to judge, all rows are pooled and judged by cross-fitting,
+            and a FewRowsWarning says so. Without them, rows of X are held out in folds.
+        clusters, clusters_val : arrays of shape (n,), optional
+            Which rows belong together and are not independent of each other. They are held out together.
+
+        A fit that fails leaves the estimator as it was.
+        """
+        train = {"X": X, "y": y, "concept": concept, "sample_weight": sample_weight, "clusters": clusters}
+        validation = {
+            "X": X_val,
+            "y": y_val,
+            "concept": concept_val,
+            "sample_weight": sample_weight_val,
+            "clusters": clusters_val,
+        }
+        before = dict(self.__dict__)
+        try:
+            self._validate_params()
+            data = head_data(self, train, validation, self.missing_concept, needs_concept=True)
+            self.notes_ = ()
+            rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1, size=4))
+            data, self.remover_ = self._fit_remover(data, rng)
+            self.selection_ = self._choose_head(data, rng)
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+        self.head_ = self.selection_.head
+        self.coef_, self.intercept_, self.classes_ = self.head_.coef_, self.head_.intercept_, data.classes
+        self.notes_ = (*self.notes_, *self.selection_.notes)
+        return self
+
+    def _fit_remover(self, data: HeadData, rng: np.random.Generator) -> tuple[HeadData, Remover]:
+        """The remover, fitted, and the rows that the layer is to be fitted on."""
+        remover = JSE() if self.remover is None else clone(self.remover)
+        if "random_state" in remover.get_params() and remover.random_state is None:
+            remover.set_params(random_state=int(rng.integers(2**31 - 1)))
+        if data.validation is None:
+            return data, _fitted(remover, data.train)
+        try:
+            return data, _fitted(remover, data.train, data.validation)
+        except GroupSizeError as error:
+            train = _pooled(data.train, data.validation)
+            if train is None:
+                raise
+            note = f"The validation rows are too few to judge directions on, so all rows were cross-fitted. ({error})"
+            warnings.warn(note, FewRowsWarning, stacklevel=4)
+            self.notes_ = (*self.notes_, note)
+            return replace(data, train=train, validation=None), _fitted(clone(remover), train)
+
+    def _choose_head(self, data: HeadData, rng: np.random.Generator) -> Selection:
+        """The layer with the best penalty, fitted on all rows; its coefficients are on rows as they come."""
+        head = GroupWeighted() if self.head is None else clone(self.head)
+        if "random_state" in head.get_params() and head.random_state is None:
+            head.set_params(random_state=int(rng.integers(2**31 - 1)))
+        removal = self.remover_.removal_
+        if head._balanced is not None:
+            after = replace(data.train, removal=removal)
+            variance = np.diag(data.train.geometry(data.train.source(), balanced=head._balanced).second)
+            penalties = penalties_of(variance)
+            return cross_validate_penalty(head, penalties, replace(data, train=after), self, self.cv, rng)
+        name = type(head).__name__
+        grid = dict(GRIDS.get(name, {"weight_decay": PENALTIES}))
+        clean = [part and replace(part, X=self.remover_.transform(part.X)) for part in (data.train, data.validation)]
+        chosen = choose_layer(head, grid, *clean, seed=int(rng.integers(2**31 - 1)))
+        layer = chosen.head
+        layer.coef_, layer.intercept_ = through_removal(removal, layer.coef_, layer.intercept_)
+        return chosen
+
+    @property
+    def removal_(self) -> AffineMap:
+        """What `transform` applies."""
+        return self.remover_.removal_
+
+    def transform(self, X: Array) -> Array:
+        """Rows with the concept removed, as `Remover.transform`."""
+        check_is_fitted(self, "coef_")
+        return self.remover_.transform(X)
+
+    def certificate(
+        self, X: Array, y: Array | None = None, concept: Array | None = None, **options: Any
+    ) -> Certificate:
+        """What the removal does to rows that were not used in the fit, as `Remover.certificate`."""
+        check_is_fitted(self, "coef_")
+        return self.remover_.certificate(X, y, concept, **options)
+
+    def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
+        """Write removal and layer to one safetensors file (no pickle); `unspur.load` reads it back."""
+        check_is_fitted(self, "coef_")
+        arrays, metadata = self.remover_._to_artifact()
+        layer = {
+            "head": type(self.head_).__name__,
+            "weight_decay": self.head_.weight_decay,
+            "classes": storable(self.classes_.tolist()),
+            "table": [[tried["weight_decay"], loss] for tried, loss in self.selection_.table],
+            "notes": list(self.notes_),
+            "cv": int(self.cv),
+        }
+        arrays = {**arrays, "coef": self.coef_, "intercept": self.intercept_}
+        write_artifact(path, arrays, {**metadata, "classifier": layer}, overwrite=overwrite)
+
+    @classmethod
+    def _restore(cls, remover: Remover, arrays: dict[str, Array], metadata: dict[str, Any]) -> RobustClassifier:
+        """The classifier that was saved with a remover."""
+        require_kinds(metadata, _SAVED, "the layer")
+        require_numbers(arrays)
+        kinds = HEADS
+        if metadata["head"] not in kinds:
+            raise ValueError(f"its layer is a {brief(repr(metadata['head']), 40)}; there are {', '.join(kinds)}")
+        classes = np.array(metadata["classes"])
+        lines = 1 if len(classes) == 2 else len(classes)
+        d = remover.n_features_in_
+        if len(classes) < 2 or arrays["coef"].shape != (lines, d) or arrays["intercept"].shape != (lines,):
+            shapes = f"{arrays['coef'].shape} and {arrays['intercept'].shape}"
+            raise ValueError(f"its layer has shapes {shapes} for {len(classes)} classes and {d} features")
+        made = cls(clone(remover), kinds[metadata["head"]](weight_decay=metadata["weight_decay"]), cv=metadata["cv"])
+        made._validate_params()
+        made.remover_, made.head_ = remover, clone(made.head)
+        made.coef_, made.intercept_, made.classes_ = arrays["coef"], arrays["intercept"], classes
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(remover, name):
+                setattr(made, name, getattr(remover, name))
+        made.head_.coef_, made.head_.intercept_, made.head_.classes_ = made.coef_, made.intercept_, classes
+        made.head_.n_features_in_ = d
+        table = tuple(({"weight_decay": penalty}, loss) for penalty, loss in metadata["table"])
+        made.selection_ = Selection(made.head_, {"weight_decay": metadata["weight_decay"]}, table)
+        made.notes_ = tuple(metadata["notes"])
+        return made
+
+
+#: What the metadata of a layer hold.
+_SAVED = {"head": str, "weight_decay": float, "classes": list, "table": list, "notes": [str], "cv": int}
+
+
+def load(path: str | PathLike[str]) -> Remover | RobustClassifier:
+    """Read a remover or a classifier that was saved with its `save` method.
+
+    A file whose parts do not belong together is refused with an `ArtifactError`; it need not be trusted.
+    """
+    saved: Remover | RobustClassifier = read_saved(path, RobustClassifier._restore)
+    return saved
+
+
+def _fitted(remover: Remover, train: LabelledData, validation: LabelledData | None = None) -> Remover:
+    """The remover, fitted with what of the rows its `fit` takes."""
+    takes = inspect.signature(remover.fit).parameters
+    given = {**train.arguments(), "sample_weight": train.weight}
+    if validation is not None:
+        given |= {**validation.arguments("_val"), "sample_weight_val": validation.weight}
+    remover.fit(**{name: value for name, value in given.items() if name in takes})
+    return remover
+
+
+def _pooled(train: LabelledData, validation: LabelledData) -> LabelledData | None:
+    """Both sets as one, where rows can be put below each other; None for rows in files."""
+    both = (train.X, validation.X)
+    kinds = {backend_of(X) for X in both}
+    if kinds == {"dask"}:
+        import dask.array
+
+        X = dask.array.concatenate(both)
+    elif kinds == {"torch"}:
+        import torch
+
+        X = torch.cat(both)
+    elif kinds == {"memory"}:
+        X = np.concatenate(both)
+    else:
+        return None
+    return replace(train.stacked(validation), X=X, parts=())
