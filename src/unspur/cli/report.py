@@ -227,7 +227,7 @@ def report_command(
         ids=test.columns.get("id"),
         notes=notes,
         numbers=(file if test_file is None else test_file, range(len(test.Z)) if test.kept is None else test.kept),
-        source=_source(ctx.params),
+        source=_source(ctx),
     )
     write_page(found, output, title=title, overwrite=force)
     _print_result(found, output, save, as_json)
@@ -288,8 +288,9 @@ def _load_or_fit(
     return jse
 
 
-def _source(given: dict[str, Any]) -> str:
-    """The options that tell other verbs, too, of these rows."""
+def _source(ctx: click.Context) -> str:
+    """The options that tell `unspur compare` of these rows, and how they are divided and weighed."""
+    given = ctx.params
     words = [given["file"]]
     names = {"clusters": "cluster", "test_file": "test"}
     for option in (
@@ -311,6 +312,9 @@ def _source(given: dict[str, Any]) -> str:
                 words += [f"--{names.get(option, option).replace('_', '-')}", text]
     if given["show"] is not None and is_column(given["show"]) and given["show"] not in given["ignore"]:
         words += ["--ignore", given["show"]]  # which other verbs do not show, and which is no feature
+    for option in ("seed", "balance"):
+        if ctx.get_parameter_source(option) is not ParameterSource.DEFAULT:
+            words += [f"--{option}", str(given[option])]
     return shlex.join(words)
 
 
