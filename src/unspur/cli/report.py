@@ -29,7 +29,7 @@ from unspur.cli.data import (
     test_rows,
     with_clusters,
 )
-from unspur.cli.fit import fit_jse
+from unspur.cli.fit import fit_remover
 from unspur.cli.options import (
     FITTING_PARAMETERS,
     Conditions,
@@ -157,7 +157,7 @@ def report_command(
     """
     import numpy as np
 
-    from unspur import load
+    from unspur.removers import load
     from unspur.report.page.rendering import check_page, write_page
 
     ctx = click.get_current_context()
@@ -179,7 +179,7 @@ def report_command(
     table = replace(table, Z=np.asarray(table.Z))
     data = labelled_rows(table, main, concept, missing, clusters)
     if removal is None:
-        notes += note_left_out(data, together=options["orthogonality"] == "auto")
+        notes += note_left_out(data)
     else:
         notes += check_removal_labels(fitted, data)
     others: dict[str, Table | None] = {}
@@ -277,12 +277,12 @@ def _load_or_fit(
     """The removal that was saved, or one that is fitted on the training rows."""
     import numpy as np
 
-    from unspur import load
+    from unspur.removers import load
 
     seed, missing, watched = how
     if removal is not None:
         return load(removal)
-    jse, _ = fit_jse(rows["train"], rows.get("validation"), missing=missing, seed=seed, watched=watched, **options)
+    jse = fit_remover(rows["train"], rows.get("validation"), missing=missing, seed=seed, watched=watched, **options)
     if table.features is not None:
         jse.feature_names_in_ = np.array(table.features, dtype=object)
     return jse
