@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from unspur import JSE, removers
-from unspur._data import LabelledData
+from unspur._data import LabelledData, labelled
 from unspur._typing import Array, BoolArray
 from unspur.certificate import row_hashes
 from unspur.clusters import has_continuous_columns
@@ -28,6 +28,7 @@ FIRST = 2000
 REMOVERS: dict[str, Callable[..., Any] | None] = {
     "none": None,
     "JSE": JSE,
+    "JSE-w": partial(JSE, metric=0.0),
     "JSE-s": partial(JSE, metric=1.0),
     **{name: kind for name, kind in removers.REMOVERS.items() if kind is not JSE},
 }
@@ -88,12 +89,16 @@ def compare(
     of the training rows. Rows whose concept is missing train heads that do not ask for it. A method that cannot be
     fitted is a line with its reason, not an end of the comparison.
 
-    Training, test and validation rows (or None) are tuples (Z, y, concept), with clusters a fourth. Several concepts
-    are a mapping from their names to labels, or an array (n, m).
+    Training, test and validation rows (or None) are tuples (Z, y, concept), with clusters a fourth, of arrays, lists,
+    DataFrames or tensors. Several concepts are a mapping from their names to labels, or an array (n, m). Test and
+    validation rows have the features and the classes of the training rows. Validation rows of which none has a known
+    concept are left out.
     """
     require_known(removers, REMOVERS)
     require_known(heads, HEADS)
-    train, test, validation = as_data(train), as_data(test, "test"), as_data(validation, "validation")
+    train = labelled(train)
+    test = labelled(test, "test", like=train)
+    validation = None if validation is None else labelled(validation, "validation", like=train)
     penalties = penalties_for(train.X)
     shared = tuple(shared_rows(train.X, test.X, None if validation is None else validation.X).values())
     results = []
@@ -155,7 +160,7 @@ def accuracy_of(right: BoolArray, test: LabelledData) -> GroupAccuracy:
         concept_classes=tuple(label.classes for label in test.concepts),
         names=("main" if test.main.name == "y" else test.main.name, *test.concept_names),
         empty="nan",
-        ungrouped=right[~known],
+        ungrouped=(right[~known], test.main.codes[~known]),
     )
 
 
@@ -216,8 +221,9 @@ def fit_remover(remover: Any, train: Any, validation: Any) -> None:
     """Fit a remover on rows with a known concept; validation rows go to those that judge directions on them."""
     judges_directions = "X_val" in inspect.signature(remover.fit).parameters
     arguments = as_data(train).with_known_concept().arguments(clusters=judges_directions)
-    if validation is not None and judges_directions:
-        arguments |= as_data(validation, "validation").with_known_concept().arguments("_val")
+    validation = as_data(validation, "validation")
+    if judges_directions and validation is not None and validation.known.any():
+        arguments |= validation.with_known_concept().arguments("_val")
     remover.fit(**arguments)
 
 

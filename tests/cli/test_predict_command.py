@@ -11,6 +11,7 @@ from tests.optional import pandas as pd
 from unspur import JSE, RobustClassifier, load
 from unspur.cli import main
 from unspur.cli.fit import METHODS, RECOMMENDED
+from unspur.cli.options import FITTING_PARAMETERS
 from unspur.compare import make_remover
 from unspur.datasets import make_toy
 from unspur.metrics import group_accuracy
@@ -113,6 +114,24 @@ def test_a_method_is_a_remover_alone_with_the_settings_of_compare(method, here):
     found = load("r.safetensors")
     assert type(found) is REMOVERS[method]
     np.testing.assert_allclose(found.transform(Z), expected.transform(Z), atol=1e-8)
+
+
+def test_options_of_a_fit_have_the_defaults_of_jse():
+    given = ["rows.csv", *LABELS, "--output", "r.safetensors"]
+    options = main.get_command(None, "fit").make_context("fit", given).params
+    defaults = JSE().get_params()
+    shared = [name for name in FITTING_PARAMETERS if name != "orthogonality"]
+    assert {name: options[name] for name in shared} == {name: defaults[name] for name in shared}
+
+
+def test_the_metric_may_be_chosen(here):
+    write(TRAIN, "train.npz")
+    fit = ["fit", "train.npz", *LABELS, *FAST, "--metric", "auto", "--output"]
+    said = " ".join(unspur(*fit, "a.safetensors").split())
+    told = json.loads(unspur(*fit, "b.safetensors", "--json"))
+    assert f"The metric is {told['metric']:g}, chosen by the held-out loss of bird: " in said
+    assert f"{told['metric']:g}" in told["metric_losses"]
+    assert len(told["metric_losses"]) > 1
 
 
 def test_methods_are_the_removers_and_have_their_own_options_only(here):

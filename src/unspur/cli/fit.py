@@ -180,6 +180,9 @@ def fit(
     say(f"\n{spurious} of {remover.n_features_in_} directions {_carry(spurious)} {told}{task}.")
     if not spurious:
         say("Nothing would be removed: the saved removal leaves rows as they are.")
+    if losses := getattr(remover, "metric_losses_", {}):
+        told = ", ".join(f"{loss:.4f} at {metric:g}" for metric, (loss, _) in losses.items())
+        say(f"The metric is {remover.metric_:g}, chosen by the held-out loss of {main}: {told}.")
     for problem, advice in _problems(remover):
         say(f"{problem} {advice}")
     if classifier is not None:
@@ -308,7 +311,8 @@ def _as_json(remover: Remover, classifier: RobustClassifier | None) -> dict[str,
         "spurious": remover.spurious_.dim,
         "main": remover.main_.dim,
         "ambient": remover.n_features_in_,
-        "metric": getattr(remover, "metric_", getattr(remover, "metric", None)),
+        "metric": getattr(remover, "metric_", None),
+        "metric_losses": {f"{metric:g}": loss for metric, (loss, _) in getattr(remover, "metric_losses_", {}).items()},
         "penalty": None if chosen is None else chosen.penalty,
         "held_out_losses": [] if chosen is None else [{**tried, "loss": loss} for tried, loss in chosen.table],
         "notes": [] if classifier is None else list(classifier.notes_),

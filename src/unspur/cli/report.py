@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,7 @@ from unspur.cli.options import (
     force_option,
     json_option,
     label_options,
+    options_of_rows,
     other_file,
     outside_option,
     refuse_input_as_output,
@@ -227,7 +229,7 @@ def report_command(
         ids=test.columns.get("id"),
         notes=notes,
         numbers=(file if test_file is None else test_file, range(len(test.Z)) if test.kept is None else test.kept),
-        source=_source(ctx.params),
+        source=_source(ctx),
     )
     write_page(found, output, title=title, overwrite=force)
     _print_result(found, output, save, as_json)
@@ -288,29 +290,15 @@ def _load_or_fit(
     return jse
 
 
-def _source(given: dict[str, Any]) -> str:
-    """The options that tell other verbs, too, of these rows."""
-    words = [given["file"]]
-    names = {"clusters": "cluster", "test_file": "test"}
-    for option in (
-        "main",
-        "concept",
-        "ignore",
-        "missing_concept",
-        "clusters",
-        "where",
-        "test_file",
-        "test_where",
-        "validation",
-        "validation_where",
-    ):
-        values = given[option] if isinstance(given[option], tuple) else [given[option]]
-        for value in values:
-            if value is not None:
-                text = "=".join(value) if isinstance(value, tuple) else str(value)
-                words += [f"--{names.get(option, option).replace('_', '-')}", text]
+def _source(ctx: click.Context) -> str:
+    """The options that tell `unspur compare` of these rows, and how they are divided and weighed."""
+    given = ctx.params
+    words = [given["file"], *chain.from_iterable(options_of_rows(given))]
     if given["show"] is not None and is_column(given["show"]) and given["show"] not in given["ignore"]:
         words += ["--ignore", given["show"]]  # which other verbs do not show, and which is no feature
+    for option in ("seed", "balance"):
+        if ctx.get_parameter_source(option) is not ParameterSource.DEFAULT:
+            words += [f"--{option}", str(given[option])]
     return shlex.join(words)
 
 
