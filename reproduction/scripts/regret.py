@@ -54,7 +54,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 from scipy.special import logsumexp
 
-from unspur import JSE, Subspace
+from unspur import JSE, RobustClassifier, Subspace
 from unspur.compare import choose_head, fit_remover, make_remover
 from unspur.datasets import embed_images, label_axes, make_photodigits, make_toy
 from unspur.metrics import group_accuracy
@@ -188,6 +188,13 @@ def evaluate(run: Run, embeddings: Path, methods: str) -> list[dict[str, Any]]:
             axis = AffineMap.removing(Subspace.spanned_by(label_axes(20, 3.0, 90.0)[0][:, None]), np.zeros(20))
             layers("true axis", axis, 1, ("GroupWeighted", "ERM"), 0.0)
         layers("none", None, 0, ("ERM", "GroupWeighted"), 0.0)
+    if methods in ("all", "recommended"):
+        start = time.perf_counter()
+        held_out = {"X_val": validation.Z, "y_val": validation.y, "concept_val": validation.concept}
+        model = RobustClassifier(random_state=run.number).fit(train.Z, train.y, concept=train.concept, **held_out)
+        spent, chosen = time.perf_counter() - start, model.selection_
+        removed = model.remover_.spurious_.dim
+        add("recommended", "RobustClassifier", model, test, removed, spent, penalty=chosen.penalty, loss=chosen.loss)
     if methods in ("all", "others"):
         layers("none", None, 0, ("SUBG", "GroupDRO", "JTT", "DFR"), 0.0)
         for name in REMOVERS:
@@ -246,7 +253,7 @@ def main() -> None:
     parser.add_argument("what", choices=["run", "page"])
     parser.add_argument("--embeddings", type=Path, default=Path("unspur-embeddings"))
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--methods", choices=["all", "metric", "others"], default="all")
+    parser.add_argument("--methods", choices=["all", "metric", "recommended", "others"], default="all")
     parser.add_argument("--only", default="", help="words that the key of a run must begin with, such as 'birds 0.9'")
     parser.add_argument("--output", type=Path, default=RESULTS)
     given = parser.parse_args()
