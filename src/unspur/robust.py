@@ -11,7 +11,7 @@ from os import PathLike
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import clone
+from sklearn.base import TransformerMixin, clone
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval, Options
 from sklearn.utils.validation import check_is_fitted
@@ -34,7 +34,7 @@ from unspur.subspace import AffineMap
 from unspur.surgery.folding import through_removal
 
 
-class RobustClassifier(LinearClassifier):
+class RobustClassifier(TransformerMixin, LinearClassifier):
     """Remove a concept, then classify: a removal and a group-weighted last layer, both with chosen penalties.
 
     The removal is fitted first (by default `JSE`), then the layer on what it leaves (by default `GroupWeighted`, in
@@ -246,6 +246,11 @@ class RobustClassifier(LinearClassifier):
         }
         arrays = {**arrays, "coef": self.coef_, "intercept": self.intercept_}
         write_artifact(path, arrays, {**metadata, "classifier": layer}, overwrite=overwrite)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32", "float16"]
+        return tags
 
     @classmethod
     def _restore(cls, remover: Remover, arrays: dict[str, Array], metadata: dict[str, Any]) -> RobustClassifier:
