@@ -401,7 +401,7 @@ def group_loss(head: Any, rows: Any) -> float:
     code = _class_codes(head, rows.main)
     probabilities: FloatArray = head.predict_proba(rows.X)
     losses = -np.log(np.maximum(probabilities[np.arange(len(code)), code], 1e-300))
-    return _mean_over_groups(losses, rows.group)
+    return mean_over_groups(losses, rows.group)
 
 
 def temperature_scaled_loss(head: Any, rows: Any) -> float:
@@ -410,11 +410,16 @@ def temperature_scaled_loss(head: Any, rows: Any) -> float:
     That loss is convex in t. It is log K for K classes where no factor is better than 0, and 0 where every row is
     right by a margin.
     """
-    return _scaled_loss(*_logit_differences(head, rows))
+    return _scaled_loss(*logit_differences(head, rows))
 
 
 def _scaled_loss(behind: FloatArray, group: IntArray) -> float:
     """`temperature_scaled_loss` of logit differences (n, K) of rows in groups (n,)."""
+    return mean_over_groups(temperature_scaled_losses(behind, group), group)
+
+
+def temperature_scaled_losses(behind: FloatArray, group: IntArray) -> FloatArray:
+    """The losses (n,) whose mean over groups is `temperature_scaled_loss`, of logit differences (n, K)."""
     share = (1.0 / np.bincount(group))[group] / (group.max() + 1)
 
     def slope(t: float) -> float:
@@ -428,22 +433,22 @@ def _scaled_loss(behind: FloatArray, group: IntArray) -> float:
                 break
             high *= 2.0
         factor = float(brentq(slope, 0.0, high)) if slope(high) >= 0 else high
-    return _mean_over_groups(logsumexp(factor * behind, axis=1), group)
+    return np.asarray(logsumexp(factor * behind, axis=1))
 
 
 def _ranking_key(head: Any, rows: LabelledData) -> tuple[float, float, float]:
     """What `choose_layer` keeps the least of."""
-    return _key_of(*_logit_differences(head, rows))
+    return _key_of(*logit_differences(head, rows))
 
 
 def _key_of(behind: FloatArray, group: IntArray) -> tuple[float, float, float]:
     """The same from logit differences (n, K) of rows in groups (n,)."""
-    wrong = _mean_over_groups((behind.max(axis=1) > 0).astype(np.float64), group)
-    plain = _mean_over_groups(logsumexp(behind, axis=1), group)
+    wrong = mean_over_groups((behind.max(axis=1) > 0).astype(np.float64), group)
+    plain = mean_over_groups(logsumexp(behind, axis=1), group)
     return round(_scaled_loss(behind, group), DECIMALS), round(wrong, DECIMALS), plain
 
 
-def _logit_differences(head: Any, rows: Any) -> tuple[FloatArray, IntArray]:
+def logit_differences(head: Any, rows: Any) -> tuple[FloatArray, IntArray]:
     """By how much the logit of each row's own class lies behind those of all, (n, K), and groups, of rows in one.
 
     Groups are numbered without those that have no rows.
@@ -470,6 +475,7 @@ def _class_codes(head: Any, y: ClassLabel) -> IntArray:
     return np.array([known.index(value) if value in known else -1 for value in y.classes])[y.codes]
 
 
-def _mean_over_groups(values: FloatArray, group: IntArray) -> float:
+def mean_over_groups(values: FloatArray, group: IntArray) -> float:
+    """Mean over groups of the means of the values (n,) in each; groups without rows are left out."""
     rows = np.bincount(group)
     return float(np.mean(np.bincount(group, weights=values)[rows > 0] / rows[rows > 0]))
