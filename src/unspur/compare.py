@@ -402,13 +402,13 @@ def _python(line: Comparison, balance: str, seed: int) -> str:
         )
     kind = line.remover.removesuffix("-s")
     default = inspect.signature(getattr(removers, kind)).parameters["balance"].default
-    given = ", ".join([f"balance={balance!r}"] * (balance != default) + ["metric=1.0"] * (line.remover != kind))
+    given = ", ".join([f'balance="{balance}"'] * (balance != default) + ["metric=1.0"] * (line.remover != kind))
     parts = [f"{kind}({given})", f"{line.head}()", f"random_state={seed}"]
     names = [kind, line.head]
     if line.recommended and not given:
         parts, names = parts[2:], []
     return (
-        f"from unspur import {', '.join(['RobustClassifier', *names])}\n\n"
+        f"from unspur import {', '.join([*sorted(names), 'RobustClassifier'])}\n\n"
         f"model = RobustClassifier({', '.join(parts)})\nmodel.fit(X, y, concept=concept)"
     )
 

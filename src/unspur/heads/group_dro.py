@@ -106,6 +106,7 @@ def solve_worst_group(
     n_classes: int,
     whitening: Whitening,
     *,
+    start: LinearModel | None = None,
     tol: float = 1e-6,
     max_iter: int = 1000,
 ) -> WorstGroup:
@@ -116,6 +117,7 @@ def solve_worst_group(
     totals : weight of each group, shape (G,); groups without weight do not count.
     adjustments : a_g, shape (G,).
     whitening : coordinates and penalty, of the rows when all groups weigh the same.
+    start : a solution of a neighbouring problem.
     tol : the duality gap, in units of the loss of chance, and the relative gradient of each step.
     """
     present = totals > 0
@@ -125,6 +127,8 @@ def solve_worst_group(
     # float64: an error of the losses comes back in q divided by μ.
     plain = SoftmaxObjective(rows, balanced, whitening, n_logits(n_classes), precise=True)
     x, scale = plain.start()
+    if start is not None:
+        x = plain.at(start)
     step = SmoothedWorst(plain, totals, adjustments, equal, FIRST_TEMPERATURE)
     chance = float(np.log(n_classes))
     gap, unsolved = np.inf, 0
@@ -250,9 +254,11 @@ class GroupDRO(TrainedHead):
             self._adjustments(rows),
             rows.n_classes,
             Whitening.of(geometry, self.weight_decay),
+            start=data.shared.get("last"),
             tol=self.tol,
             max_iter=self.max_iter,
         )
+        data.shared["last"] = found.model
         return found.model, found.group_weights, found.adjusted_losses
 
     def _by_sgd(self, data: HeadData, rng: np.random.Generator) -> tuple[LinearModel, FloatArray, FloatArray]:
