@@ -24,6 +24,7 @@ from unspur.selection import (
 )
 
 GRID = {"weight_decay": PENALTIES}
+SETTINGS = [{"weight_decay": penalty} for penalty in PENALTIES]
 PAPER = {"weight_decay": PAPER_PENALTIES}
 
 
@@ -102,7 +103,7 @@ def test_every_group_has_one_say_however_small():
     """A layer that suits the many loses to one that suits every group; counting rows would choose the other."""
     train, many = rows(rho=0.9, n=1500), rows(1, rho=0.9, n=1500)
     found = choose_layer(ERM(), GRID, train, many)
-    fits = fit_path(ERM(), PENALTIES, train.Z, train.y)
+    fits = fit_path(ERM(), SETTINGS, train.Z, train.y)
     by_rows = [-np.mean(np.log(one.predict_proba(many.Z)[np.arange(1500), many.y])) for one in fits]
     assert [temperature_scaled_loss(one, many) for one in fits] == pytest.approx([loss for _, loss in found.table])
     assert found.penalty == PENALTIES[int(np.argmin([loss for _, loss in found.table]))]
@@ -189,7 +190,7 @@ def test_layers_that_a_factor_makes_equal_are_chosen_by_accuracy_and_loss():
 def test_a_path_of_penalties_is_one_fit_each():
     train = rows()
     for one, penalty in zip(
-        fit_path(GroupWeighted(), PENALTIES, train.Z, train.y, concept=train.concept), PENALTIES, strict=True
+        fit_path(GroupWeighted(), SETTINGS, train.Z, train.y, concept=train.concept), PENALTIES, strict=True
     ):
         alone = GroupWeighted(weight_decay=penalty).fit(train.Z, train.y, concept=train.concept)
         np.testing.assert_array_equal(one.coef_, alone.coef_)

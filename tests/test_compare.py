@@ -2,6 +2,8 @@
 
 import csv
 import json
+import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,9 +13,10 @@ from tests.labelled_rows import Rows
 from tests.optional import pandas as pd
 from tests.optional import torch
 from unspur import ERM, JSE, LEACE, GroupWeighted
+from unspur import compare as compare_module
 from unspur._data import labelled
 from unspur.cli import main
-from unspur.compare import REMOVERS, compare
+from unspur.compare import REMOVERS, _paired, best_held_out, compare, to_take
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, LabelError
 from unspur.metrics import group_accuracy
@@ -233,3 +236,115 @@ def test_concepts_of_several_classes_are_compared():
     )
     assert not [line.problem for line in lines if line.problem]
     assert {line.removed for line in lines if line.remover in ("LEACE", "SAL", "RLACE")} == {2}
+
+
+def wide_rows(seed, n=160, d=360):
+    """Fewer rows than features, whose columns differ in scale."""
+    rng = np.random.default_rng(seed)
+    y, concept = rng.integers(2, size=(2, n))
+    concept = np.where(rng.random(n) < 0.6, y, concept)
+    Z = rng.standard_normal((n, d)) * rng.uniform(0.5, 2.0, d) + 3.0
+    Z[:, 0] += 4 * y
+    Z[:, 1] += 4 * concept
+    return Rows(Z, y, concept)
+
+
+@pytest.mark.parametrize("validated", [True, False])
+def test_coordinates_of_the_span_change_no_answer(validated, monkeypatch):
+    sets = wide_rows(0), wide_rows(1), wide_rows(2) if validated else None
+    heads = ["ERM", "GroupWeighted", "SUBG", "GroupDRO", "JTT", "DFR"]
+    short = compare(*sets, list(REMOVERS), heads)
+    monkeypatch.setattr(compare_module._Span, "of", lambda _: None)
+    for one, other in zip(short, compare(*sets, list(REMOVERS), heads), strict=True):
+        assert (one.removed, one.parameters, one.problem) == (other.removed, other.parameters, "")
+        # A grid of more than penalties is searched at a tolerance of 1e-3, and so are folds.
+        exact = one.head in ("ERM", "GroupWeighted", "SUBG", "DFR")
+        assert one.validation_loss == pytest.approx(other.validation_loss, abs=1e-6 if exact else 1e-3)
+        assert one.held_out.loss == pytest.approx(other.held_out.loss, abs=1e-6 if exact and validated else 1e-3)
+        np.testing.assert_array_equal(one.accuracy.correct, other.accuracy.correct)
+        assert one.probes["concept"].accuracy == other.probes["concept"].accuracy
+
+
+def test_lines_are_judged_on_held_out_rows_and_not_on_test_rows(results):
+    assert any(line.level for line in results)
+    assert min(line.held_out.above_best for line in results) == 0.0
+    for line in results:
+        assert line.held_out.loss == pytest.approx(line.validation_loss, abs=1e-6)
+        assert line.level == (line.held_out.low <= 0)
+    again = compare(rows(0), rows(7, rho=-0.8), rows(2), list(REMOVERS), ["ERM", "GroupWeighted"])
+    assert [line.held_out for line in again] == [line.held_out for line in results]
+
+
+def test_the_interval_of_a_difference_holds_the_truth_about_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+    group = np.repeat([0, 1, 2], [200, 60, 20])
+    truth = np.array([0.1, -0.2, 0.4])
+    found = [_paired(truth[group] + rng.standard_normal(280) * (1 + group), group, None) for _ in range(1000)]
+    held = np.mean([abs(mean - truth.mean()) <= 1.96 * error for mean, error in found])
+    assert 0.925 < held < 0.965
+    clusters = np.arange(280) // 2  # every row twice: half as many
+    noise = rng.standard_normal(140)
+    one, other = (_paired(np.repeat(noise, 2), group, which)[1] for which in (None, clusters))
+    assert other == pytest.approx(np.sqrt(2) * one, rel=0.03)
+
+
+def test_a_clearly_worse_line_is_not_level_and_the_recommendation_is_kept_unless_it_is_worse(results):
+    by_name = {(line.remover, line.head): line for line in results}
+    ours = by_name["JSE", "GroupWeighted"]
+    assert ours.recommended
+    assert not by_name["LEACE", "ERM"].level  # it pays with the task
+    assert not ours.level  # a little, where every group has rows enough for a weighted layer
+    assert to_take(results) is best_held_out(results) is by_name["none", "GroupWeighted"]
+    level = replace(ours, held_out=replace(ours.held_out, low=-0.001))
+    assert to_take([*results, level]) is level
+    assert to_take([replace(ours, held_out=None)]) is None
+
+
+def test_a_probe_tells_what_a_removal_leaves_of_the_concept(results):
+    found = {line.remover: line.probes["concept"] for line in results}
+    assert found["none"].low > 0.75
+    assert found["JSE"].low < found["JSE"].chance < found["JSE"].high
+
+
+def test_code_of_every_line_runs(results):
+    train = rows(0)
+    for line in results:
+        given = {"X": train.Z, "y": train.y, "concept": train.concept}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            exec(line.python, given)
+        assert given["model"].score(train.Z, train.y) > 0.5
+
+
+def test_the_command_line_says_which_line_to_take_and_how(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = rows(0, names=True)
+    np.savez("my rows.npz", Z=data.Z, bird=data.y, water=data.concept)
+    command = [
+        "compare",
+        "my rows.npz",
+        "--main",
+        "bird",
+        "--concept",
+        "water",
+        "--seed",
+        "3",
+        "--head",
+        "GroupWeighted",
+    ]
+    worse = CliRunner().invoke(main, [*command, "--remover", "none", "--remover", "JSE"]).output
+    assert "The recommendation, JSE + GroupWeighted, is clearly worse there: by 0.0" in " ".join(worse.split())
+    assert "It removes nothing: a probe still finds water with" in " ".join(worse.split())
+    shown = CliRunner().invoke(main, [*command, "--remover", "LEACE", "--remover", "JSE"])
+    assert shown.exit_code == 0, shown.output
+    text = " ".join(shown.output.replace("\\\n", " ").split())
+    assert "Take JSE + GroupWeighted, which is the recommendation" in text
+    assert "unspur fit 'my rows.npz' --main bird --concept water --seed 3 --output model.safetensors" in text
+    assert "model = RobustClassifier(random_state=3)" in text
+    assert "chance is 50.0" in text
+    told = json.loads(CliRunner().invoke(main, [*command, "--remover", "none", "--remover", "JSE-s", "--json"]).stdout)
+    assert told[0]["command"] is None
+    assert "--method JSE --metric 1" in told[1]["command"]
+    assert {"loss", "above_best", "low95", "high95"} == set(told[1]["held_out"])
+    assert told[1]["probes"]["water"]["chance"] == 0.5
+    assert not told[1]["recommended"]

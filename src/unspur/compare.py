@@ -1,4 +1,12 @@
-"""Every remover with every chosen last layer on one set of embeddings."""
+"""Every remover with every chosen last layer on one set of embeddings, and which of them to take.
+
+Lines are judged on rows that neither their removal nor their layer has seen: validation rows, or each fold of the
+training rows in turn. They are compared row by row with the line that has the least loss there, and those that are not
+clearly worse are level with it. Test rows are measured on, and decide nothing.
+
+Rows are often fewer than their features. Layers and most removers then act in the span of the training rows alone, so
+that they are fitted in coordinates of that span, in which they are the same (`_Span`).
+"""
 
 from __future__ import annotations
 
@@ -6,24 +14,49 @@ import inspect
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
+from sklearn.base import clone
 
 from unspur import JSE, removers
 from unspur._data import LabelledData, labelled
-from unspur._typing import Array, BoolArray
+from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.certificate import row_hashes
 from unspur.clusters import has_continuous_columns
 from unspur.exceptions import InputError, UnspurError
 from unspur.heads import HEADS
-from unspur.metrics import GroupAccuracy
-from unspur.selection import GRIDS, PAPER_PENALTIES, PENALTIES, Selection, as_data, choose_layer, penalties_for
+from unspur.metrics import GroupAccuracy, Leakage, leakage
+from unspur.selection import (
+    GRIDS,
+    PAPER_PENALTIES,
+    PENALTIES,
+    ROUGH_TOL,
+    Selection,
+    as_data,
+    choose_layer,
+    logit_differences,
+    mean_over_groups,
+    penalties_for,
+    temperature_scaled_losses,
+)
+from unspur.solvers.whitening import MIN_DEVIATION_SHARE
 
 #: Rows that tell whether equal ones are copies.
 FIRST = 2000
+#: The remover and the last layer that `RobustClassifier` has by default.
+RECOMMENDED = ("JSE", "GroupWeighted")
+#: Folds in which lines are judged without validation rows, and training rows from which on one of them is enough.
+FOLDS, MANY_ROWS = 5, 5000
+#: Most test rows that are probed.
+PROBED = 2000
+#: Normal quantile of a two-sided interval of 95 %.
+Z95 = 1.96
+#: Removers that measure rows in units of their columns, whose answers therefore depend on the coordinates.
+_IN_COLUMNS = ("LEACE", "SPLINCE")
 #: What can be compared, by name. "none" leaves the rows as they are; "JSE-s" has orthogonal scores.
 REMOVERS: dict[str, Callable[..., Any] | None] = {
     "none": None,
@@ -32,6 +65,21 @@ REMOVERS: dict[str, Callable[..., Any] | None] = {
     "JSE-s": partial(JSE, metric=1.0),
     **{name: kind for name, kind in removers.REMOVERS.items() if kind is not JSE},
 }
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """The loss of a line on held-out rows, and by how much it is above the least of all, with its 95 % interval."""
+
+    loss: float
+    above_best: float
+    low: float
+    high: float
+
+    @property
+    def level(self) -> bool:
+        """Whether the line is not clearly worse than the best."""
+        return self.low <= 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +98,33 @@ class Comparison:
     #: "largest" or "smallest", where the penalty is the last on that side of those tried.
     edge: str = ""
     notes: tuple[str, ...] = ()
+    #: On rows that neither removal nor head has seen; None where the folds could not be fitted.
+    held_out: HeldOut | None = None
+    #: What a fresh linear probe finds of each concept in the test rows after the removal, by name.
+    probes: Mapping[str, Leakage] = field(default_factory=dict)
+    #: Code that makes a model of this line.
+    python: str = ""
+
+    @property
+    def recommended(self) -> bool:
+        """Whether this is the combination that we recommend, that of `RobustClassifier`."""
+        return (self.remover, self.head) == RECOMMENDED
+
+    @property
+    def level(self) -> bool:
+        """Whether the line is not clearly worse than the best on held-out rows."""
+        return self.held_out is not None and self.held_out.level
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and words, ready for JSON."""
-        measured = None
+        measured = judged = None
+        if self.held_out is not None:
+            judged = {
+                "loss": self.held_out.loss,
+                "above_best": self.held_out.above_best,
+                "low95": self.held_out.low,
+                "high95": self.held_out.high,
+            }
         if self.accuracy is not None:
             low, high = self.accuracy.worst_interval()
             measured = {**self.accuracy.to_dict(), "worst_low95": low, "worst_high95": high}
@@ -69,6 +140,11 @@ class Comparison:
             "penalty": self.parameters.get("weight_decay"),
             "edge_of_grid": self.edge,
             "notes": list(self.notes),
+            "held_out": judged,
+            "recommended": self.recommended,
+            "level": self.level,
+            "probes": {name: found.to_dict() for name, found in self.probes.items()},
+            "python": self.python,
         }
 
 
@@ -89,6 +165,10 @@ def compare(
     of the training rows. Rows whose concept is missing train heads that do not ask for it. A method that cannot be
     fitted is a line with its reason, not an end of the comparison.
 
+    Every line is judged on held-out rows (`Comparison.held_out`), with its chosen parameters: on the validation rows,
+    or on each fifth of the training rows by removals and heads that are fitted to the others. What a linear probe
+    still finds of the concepts is measured on test rows, once for each remover.
+
     Training, test and validation rows (or None) are tuples (Z, y, concept), with clusters a fourth, of arrays, lists,
     DataFrames or tensors. Several concepts are a mapping from their names to labels, or an array (n, m). Test and
     validation rows have the features and the classes of the training rows. Validation rows of which none has a known
@@ -101,40 +181,265 @@ def compare(
     validation = None if validation is None else labelled(validation, "validation", like=train)
     penalties = penalties_for(train.X)
     shared = tuple(shared_rows(train.X, test.X, None if validation is None else validation.X).values())
-    results = []
+    span = _Span.of([rows.X for rows in (train, validation) if rows is not None])
+    sets = _Sets(train, validation, test, span, balance, seed)
+    results, losses = [], []
     for remover_name in removers:
         report(remover_name)
         start = time.perf_counter()
-        remover = make_remover(remover_name, balance, seed)
+        clean, found, problem = None, {}, ""
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # what they say is in the table: directions removed, and accuracy
-                if remover is not None:
-                    fit_remover(remover, train, validation)
-                clean = [rows if rows is None else _cleaned(remover, rows) for rows in (train, validation, test)]
-            problem = ""
+                clean = sets.after(remover_name)
+                found = probes(clean.probed, test.select(sets.probed), seed)
         except UnspurError as error:
-            problem, clean = str(error), []
+            problem = str(error)
         spent = time.perf_counter() - start
+        folds = sets.folds_after(remover_name) if clean is not None else ()
         for head_name in heads:
             report(f"{remover_name} + {head_name}")
-            found = Comparison(remover_name, head_name, 0, None, {}, spent, problem, notes=shared)
-            if not problem:
-                removed = 0 if remover is None else remover.spurious_.dim
-                found = _with_head(replace(found, removed=removed), clean, seed, penalties)
-            results.append(found)
-    return results
+            line = Comparison(remover_name, head_name, 0, None, {}, spent, problem, notes=shared, probes=found)
+            loss = None
+            if clean is not None:
+                line, chosen = _with_head(replace(line, removed=clean.removed), clean, seed, penalties)
+                line = replace(line, python=_python(line, balance, seed))
+                loss = None if chosen is None else _held_out_losses(chosen, clean.validation, folds)
+            results.append(line)
+            losses.append(loss)
+    return _judged(results, losses, sets.held_out) if results else []
 
 
-def _with_head(line: Comparison, clean: Sequence[Any], seed: int, penalties: Sequence[float]) -> Comparison:
-    """The line with what its head makes of cleaned training, validation and test rows."""
-    start, (train, validation, test) = time.perf_counter(), clean
+@dataclass(frozen=True)
+class _Span:
+    """Orthonormal coordinates (x − centre) B of the span of some rows, fewer than its features.
+
+    A layer with a quadratic penalty has its weights in the span of its training rows, and a projection off directions
+    in the span leaves everything else as it is: in these coordinates both are the same.
+    """
+
+    centre: FloatArray
+    basis: FloatArray
+
+    @classmethod
+    def of(cls, sets: Sequence[Array]) -> _Span | None:
+        """The span of these rows; None where it is the whole space."""
+        n, d = sum(map(len, sets)), sets[0].shape[1]
+        if n > d:
+            return None
+        rows = np.concatenate(sets).astype(np.float64)
+        centre = rows.mean(axis=0)
+        _, deviation, axes = np.linalg.svd(rows - centre, full_matrices=False)
+        share = MIN_DEVIATION_SHARE[4 if sets[0].dtype.itemsize < 8 and sets[0].dtype.kind == "f" else 8]
+        real = deviation > share * deviation[0]
+        return cls(centre, axes[real].T) if real.any() else None
+
+    def coordinates(self, X: Array) -> FloatArray:
+        """Of rows (n, d), shape (n, r); what lies outside of the span is left out."""
+        return np.asarray((X - self.centre) @ self.basis)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cleaned:
+    """What one remover leaves: rows in the coordinates of heads, and test rows to be probed, as they are stored."""
+
+    removed: int
+    train: LabelledData
+    validation: LabelledData | None
+    test: LabelledData
+    probed: Array
+
+
+class _Sets:
+    """The rows of a comparison, and what a remover leaves of them."""
+
+    def __init__(
+        self,
+        train: LabelledData,
+        validation: LabelledData | None,
+        test: LabelledData,
+        span: _Span | None,
+        balance: str,
+        seed: int,
+    ):
+        self._train, self._validation, self._test = train, validation, test
+        self._span, self._balance, self._seed = span, balance, seed
+        rng = np.random.default_rng(seed)
+        self.probed = np.sort(rng.permutation(len(test))[:PROBED])
+        self._held: list[BoolArray] = []
+        if validation is None or not validation.known.any():
+            fold = train.folds(FOLDS, rng)
+            held = [fold == k for k in range(FOLDS if len(train) < MANY_ROWS else 1)]
+            self._held = [rows for rows in held if rows.any()]
+
+    @property
+    def held_out(self) -> LabelledData:
+        """Rows that lines are judged on, in the order of their losses."""
+        if not self._held:
+            assert self._validation is not None
+            return self._validation.with_known_concept()
+        return self._train.select(np.concatenate([np.flatnonzero(rows) for rows in self._held]))
+
+    def after(self, name: str) -> _Cleaned:
+        """What a remover leaves that is fitted to the training rows, and judged on the validation rows."""
+        removed, (train, validation, test), probed = self._cleaned(
+            name, [self._train, self._validation, self._test], self._validation, probed=True
+        )
+        return _Cleaned(removed, train, validation, test, probed)
+
+    def folds_after(self, name: str) -> Sequence[tuple[LabelledData, LabelledData]] | None:
+        """Training rows and rows held out of each fold after a remover; None where one cannot be fitted."""
+        found = []
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for rows in self._held:
+                parts = self._train.select(~rows), self._train.select(rows)
+                try:
+                    _, (train, held), _ = self._cleaned(name, parts, None)
+                except UnspurError:
+                    return None
+                found.append((train, held))
+        return found
+
+    def _cleaned(
+        self, name: str, sets: Sequence[Any], validation: LabelledData | None, *, probed: bool = False
+    ) -> tuple[int, list[Any], Array]:
+        """Directions removed and the sets after a remover that is fitted to the first; also probed test rows."""
+        remover, span = make_remover(name, self._balance, self._seed), self._span
+        seen = self._test.X[self.probed] if probed else None
+        if span is None or name in _IN_COLUMNS:
+            if remover is not None:
+                fit_remover(remover, sets[0], validation)
+            clean = [rows and _cleaned(remover, rows) for rows in sets]
+            if seen is not None and remover is not None:
+                seen = remover.transform(seen)
+            if span is not None:
+                clean = [rows and replace(rows, X=span.coordinates(rows.X)) for rows in clean]
+        else:
+            inside = [rows and replace(rows, X=span.coordinates(rows.X)) for rows in sets]
+            if remover is None:
+                return 0, inside, seen
+            fit_remover(remover, inside[0], validation and replace(validation, X=span.coordinates(validation.X)))
+            clean = [rows and _cleaned(remover, rows) for rows in inside]
+            if seen is not None:
+                within = span.coordinates(seen)
+                seen = seen - (within - remover.transform(within)) @ span.basis.T
+        return 0 if remover is None else remover.spurious_.dim, clean, seen
+
+
+def _held_out_losses(
+    chosen: Selection,
+    validation: LabelledData | None,
+    folds: Sequence[tuple[LabelledData, LabelledData]] | None,
+) -> FloatArray | None:
+    """Loss of each held-out row, with the best factor on the logits; None where the folds could not be fitted."""
+    if folds is None:
+        return None
+    if not folds:
+        return temperature_scaled_losses(*logit_differences(chosen.head, validation))
+    behind, groups = [], []
+    rough = clone(chosen.head).set_params(tol=max(chosen.head.tol, ROUGH_TOL))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for train, held in folds:
+                head = clone(rough).fit(**train.arguments())
+                behind.append(logit_differences(head, held)[0])
+                groups.append(held.group)
+    except UnspurError:
+        return None
+    group = np.unique(np.concatenate(groups), return_inverse=True)[1].reshape(-1)
+    return temperature_scaled_losses(np.concatenate(behind), group)
+
+
+def _judged(lines: Sequence[Comparison], losses: Sequence[FloatArray | None], rows: LabelledData) -> list[Comparison]:
+    """The lines with their losses on held-out rows (n,), each beside the least."""
+    group = np.unique(rows.group, return_inverse=True)[1].reshape(-1)
+    means = [np.inf if loss is None else mean_over_groups(loss, group) for loss in losses]
+    best = losses[int(np.argmin(means))]
+    found = []
+    for line, loss, mean in zip(lines, losses, means, strict=True):
+        if loss is None or best is None:
+            found.append(line)
+            continue
+        difference, error = _paired(loss - best, group, rows.clusters)
+        held_out = HeldOut(mean, difference, difference - Z95 * error, difference + Z95 * error)
+        found.append(replace(line, held_out=held_out))
+    return found
+
+
+def _paired(difference: FloatArray, group: IntArray, clusters: Array | None) -> tuple[float, float]:
+    """Mean over groups of the means of differences (n,) in each, and its standard error; clusters count once."""
+    rows = np.bincount(group)
+    centred = (difference - (np.bincount(group, weights=difference) / rows)[group]) / rows[group] / len(rows)
+    if clusters is None:
+        variance = float(np.sum(centred**2 * (rows / np.maximum(rows - 1, 1))[group]))
+    else:
+        code = np.unique(clusters, return_inverse=True)[1].reshape(-1)
+        number = int(code.max()) + 1
+        variance = float(np.sum(np.bincount(code, weights=centred) ** 2)) * number / max(number - 1, 1)
+    return mean_over_groups(difference, group), float(np.sqrt(variance))
+
+
+def to_take(lines: Sequence[Comparison]) -> Comparison | None:
+    """The line to go on with: the recommended one unless it is clearly worse on held-out rows, then the best there."""
+    judged = [line for line in lines if line.held_out is not None]
+    ours = next((line for line in judged if line.recommended and line.level), None)
+    return ours or best_held_out(judged)
+
+
+def best_held_out(lines: Sequence[Comparison]) -> Comparison | None:
+    """The line with the least loss on held-out rows."""
+    return min(
+        (line for line in lines if line.held_out is not None),
+        key=lambda line: np.inf if line.held_out is None else line.held_out.loss,
+        default=None,
+    )
+
+
+def _python(line: Comparison, balance: str, seed: int) -> str:
+    """Code that makes a model of a line from X, y and concept."""
+    if line.remover == "none":
+        given = ", ".join(f"{name}={value!r}" for name, value in line.parameters.items())
+        return (
+            f"from unspur import {line.head}\n\n"
+            f"model = {line.head}({given}, random_state={seed})\nmodel.fit(X, y, concept=concept)"
+        )
+    kind = line.remover.removesuffix("-s")
+    default = inspect.signature(getattr(removers, kind)).parameters["balance"].default
+    given = ", ".join([f'balance="{balance}"'] * (balance != default) + ["metric=1.0"] * (line.remover != kind))
+    parts = [f"{kind}({given})", f"{line.head}()", f"random_state={seed}"]
+    names = [kind, line.head]
+    if line.recommended and not given:
+        parts, names = parts[2:], []
+    return (
+        f"from unspur import {', '.join([*sorted(names), 'RobustClassifier'])}\n\n"
+        f"model = RobustClassifier({', '.join(parts)})\nmodel.fit(X, y, concept=concept)"
+    )
+
+
+def probes(z: Array, rows: LabelledData, seed: int = 0) -> dict[str, Leakage]:
+    """What a fresh linear probe finds of each concept in rows `z`; concepts with too few rows are left out."""
+    found = {}
+    clusters = None if rows.clusters is None else rows.clusters[rows.known]
+    for label in rows.concepts:
+        with suppress(InputError):
+            found[label.name] = leakage(z[rows.known], label.select(rows.known), clusters=clusters, random_state=seed)
+    return found
+
+
+def _with_head(
+    line: Comparison, clean: _Cleaned, seed: int, penalties: Sequence[float]
+) -> tuple[Comparison, Selection | None]:
+    """The line with what its head makes of cleaned training, validation and test rows, and the head."""
+    start, train, validation, test = time.perf_counter(), clean.train, clean.validation, clean.test
     try:
         chosen = choose_head(line.head, train, validation, seed, penalties)
         accuracy = accuracy_of(chosen.head.predict(test.X) == test.main.values, test)
     except UnspurError as error:
-        return replace(line, removed=0, problem=str(error), seconds=line.seconds + time.perf_counter() - start)
-    return replace(
+        problem = replace(line, removed=0, problem=str(error), seconds=line.seconds + time.perf_counter() - start)
+        return problem, None
+    line = replace(
         line,
         accuracy=accuracy,
         parameters={"weight_decay": chosen.penalty, **chosen.parameters},
@@ -143,6 +448,7 @@ def _with_head(line: Comparison, clean: Sequence[Any], seed: int, penalties: Seq
         edge=chosen.edge,
         notes=(*line.notes, *chosen.notes),
     )
+    return line, chosen
 
 
 def accuracy_of(right: BoolArray, test: LabelledData) -> GroupAccuracy:

@@ -136,18 +136,26 @@ def choose_layer(
     every : also fit the heads that did not win on all training rows (`Selection.fitted`).
     """
     train, validation = as_data(train), as_data(validation, "validation")
+    # Large grids are searched at a rough tolerance, and what won is fitted once more.
+    rough = clone(head)
+    if search := set(grid) != {"weight_decay"}:
+        rough.set_params(tol=max(head.tol, ROUGH_TOL))
     if validation is not None and validation.known.any():
-        return select_head(head, grid, train, validation, rank=_ranking_key)
+        found = select_head(rough, grid, train, validation, rank=_ranking_key)
+        if not search:
+            return found
+        return replace(found, head=_fitted(clone(head).set_params(**found.parameters), train))
     aside = train.held_out(CHOOSING, np.random.default_rng(seed))
     notes = _notes_on_missing_groups(train, aside)
     if not aside.any():
         few = "No group has two rows" if train.clusters is None else "No group has clusters to hold out"
         note = f"{few}, so no penalty could be chosen; it is {head.weight_decay:g}, the default."
         return Selection(_fitted(head, train), {}, (), notes=(*notes, note))
-    found = select_head(head, grid, train.select(~aside), train.select(aside), rank=_ranking_key)
+    found = select_head(rough, grid, train.select(~aside), train.select(aside), rank=_ranking_key)
     if every and found.fitted:
-        again = _path(head, tuple(found.fitted), train)
-        return replace(found, head=again[found.penalty], fitted=again, notes=notes)
+        again = _path(head, [{"weight_decay": penalty} for penalty in found.fitted], train)
+        by_penalty = dict(zip(found.fitted, again, strict=True))
+        return replace(found, head=by_penalty[found.penalty], fitted=by_penalty, notes=notes)
     best = _fitted(clone(head).set_params(**found.parameters), train)
     return replace(found, head=best, fitted={}, notes=notes)
 
@@ -168,7 +176,8 @@ def cross_validate_penalty(
     def tried(part: LabelledData) -> list[Head]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NotConvergedWarning)  # a value that cannot be solved loses on its own
-            return fit_decoded_path(rough, penalties, replace(data, train=part, validation=None), checked)
+            settings = [{"weight_decay": penalty} for penalty in penalties]
+            return fit_decoded_path(rough, settings, replace(data, train=part, validation=None), checked)
 
     if validation is not None:
         behind = _behind(tried(train), validation)
@@ -185,9 +194,10 @@ def cross_validate_penalty(
         everything = train
     best = min(range(len(penalties)), key=keys.__getitem__)
     chosen = replace(data, train=everything, validation=None)
-    (last,) = fit_decoded_path(head, penalties[best : best + 1], chosen, checked)
+    won = {"weight_decay": penalties[best]}
+    (last,) = fit_decoded_path(head, [won], chosen, checked)
     table = tuple(({"weight_decay": penalty}, key[0]) for penalty, key in zip(penalties, keys, strict=True))
-    return Selection(last, {"weight_decay": penalties[best]}, table)
+    return Selection(last, won, table)
 
 
 def _behind(heads: Sequence[Head], rows: LabelledData) -> FloatArray:
@@ -262,21 +272,23 @@ def select_head(
     """
     train, validation = as_data(train), as_data(validation, "validation")
     more = {} if held_out is None else as_data(held_out, "held-out").arguments("_val", clusters=False)
-    fitted: dict[float, Any] = {}
-    if set(grid) == {"weight_decay"} and not more:
-        fitted = _path(head, grid["weight_decay"], train)
+    settings = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+    if more:
+        fitted = [_fitted(clone(head).set_params(**parameters), train, **more) for parameters in settings]
+    else:
+        fitted = _path(head, settings, train)
     tried: list[tuple[dict[str, Any], float]] = []
     best: tuple[tuple[float, ...], Any, dict[str, Any]] | None = None
-    for values in product(*grid.values()):
-        parameters = dict(zip(grid, values, strict=True))
-        one = fitted[values[0]] if fitted else _fitted(clone(head).set_params(**parameters), train, **more)
+    for parameters, one in zip(settings, fitted, strict=True):
         found = (group_loss(one, validation),) if rank is None else rank(one, validation)
         tried.append((parameters, found[0]))
         if best is None or found < best[0]:
             best = (found, one, parameters)
     if best is None:
         raise InputError("The grid is empty; there is nothing to choose from.")
-    return Selection(best[1], best[2], tuple(tried), fitted)
+    path = not more and set(grid) == {"weight_decay"}
+    by_penalty = {one.weight_decay: one for one in fitted} if path else {}
+    return Selection(best[1], best[2], tuple(tried), by_penalty)
 
 
 def _fitted(head: Any, rows: LabelledData, **more: Any) -> Any:
@@ -285,11 +297,10 @@ def _fitted(head: Any, rows: LabelledData, **more: Any) -> Any:
         return head.fit(**rows.arguments(), **more)
 
 
-def _path(head: Any, penalties: Sequence[float], rows: LabelledData) -> dict[float, Any]:
+def _path(head: Any, settings: Sequence[Mapping[str, Any]], rows: LabelledData) -> list[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)
-        fitted = fit_path(head, penalties, **rows.arguments())
-    return dict(zip(penalties, fitted, strict=True))
+        return fit_path(head, settings, **rows.arguments())
 
 
 def _notes_on_missing_groups(train: LabelledData, aside: BoolArray) -> tuple[str, ...]:
@@ -366,7 +377,7 @@ def group_loss(head: Any, rows: Any) -> float:
     code = _class_codes(head, rows.main)
     probabilities: FloatArray = head.predict_proba(rows.X)
     losses = -np.log(np.maximum(probabilities[np.arange(len(code)), code], 1e-300))
-    return _mean_over_groups(losses, rows.group)
+    return mean_over_groups(losses, rows.group)
 
 
 def temperature_scaled_loss(head: Any, rows: Any) -> float:
@@ -375,11 +386,16 @@ def temperature_scaled_loss(head: Any, rows: Any) -> float:
     That loss is convex in t. It is log K for K classes where no factor is better than 0, and 0 where every row is
     right by a margin.
     """
-    return _scaled_loss(*_logit_differences(head, rows))
+    return _scaled_loss(*logit_differences(head, rows))
 
 
 def _scaled_loss(behind: FloatArray, group: IntArray) -> float:
     """`temperature_scaled_loss` of logit differences (n, K) of rows in groups (n,)."""
+    return mean_over_groups(temperature_scaled_losses(behind, group), group)
+
+
+def temperature_scaled_losses(behind: FloatArray, group: IntArray) -> FloatArray:
+    """The losses (n,) whose mean over groups is `temperature_scaled_loss`, of logit differences (n, K)."""
     share = (1.0 / np.bincount(group))[group] / (group.max() + 1)
 
     def slope(t: float) -> float:
@@ -393,22 +409,22 @@ def _scaled_loss(behind: FloatArray, group: IntArray) -> float:
                 break
             high *= 2.0
         factor = float(brentq(slope, 0.0, high)) if slope(high) >= 0 else high
-    return _mean_over_groups(logsumexp(factor * behind, axis=1), group)
+    return np.asarray(logsumexp(factor * behind, axis=1))
 
 
 def _ranking_key(head: Any, rows: LabelledData) -> tuple[float, float, float]:
     """What `choose_layer` keeps the least of."""
-    return _key_of(*_logit_differences(head, rows))
+    return _key_of(*logit_differences(head, rows))
 
 
 def _key_of(behind: FloatArray, group: IntArray) -> tuple[float, float, float]:
     """The same from logit differences (n, K) of rows in groups (n,)."""
-    wrong = _mean_over_groups((behind.max(axis=1) > 0).astype(np.float64), group)
-    plain = _mean_over_groups(logsumexp(behind, axis=1), group)
+    wrong = mean_over_groups((behind.max(axis=1) > 0).astype(np.float64), group)
+    plain = mean_over_groups(logsumexp(behind, axis=1), group)
     return round(_scaled_loss(behind, group), DECIMALS), round(wrong, DECIMALS), plain
 
 
-def _logit_differences(head: Any, rows: Any) -> tuple[FloatArray, IntArray]:
+def logit_differences(head: Any, rows: Any) -> tuple[FloatArray, IntArray]:
     """By how much the logit of each row's own class lies behind those of all, (n, K), and groups, of rows in one.
 
     Groups are numbered without those that have no rows.
@@ -435,6 +451,7 @@ def _class_codes(head: Any, y: ClassLabel) -> IntArray:
     return np.array([known.index(value) if value in known else -1 for value in y.classes])[y.codes]
 
 
-def _mean_over_groups(values: FloatArray, group: IntArray) -> float:
+def mean_over_groups(values: FloatArray, group: IntArray) -> float:
+    """Mean over groups of the means of the values (n,) in each; groups without rows are left out."""
     rows = np.bincount(group)
     return float(np.mean(np.bincount(group, weights=values)[rows > 0] / rows[rows > 0]))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import csv
+import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import click
 
 from unspur._data import LabelledData
-from unspur.cli.console import echo_json, progress_bar, say, say_where, show
+from unspur.cli.console import echo_json, progress_bar, say, say_command, say_where, show
 from unspur.cli.data import (
     check_labels,
     labelled_rows,
@@ -39,7 +40,7 @@ from unspur.cli.options import (
     where_option,
     with_default,
 )
-from unspur.compare import REMOVERS, Comparison, compare
+from unspur.compare import RECOMMENDED, REMOVERS, Comparison, best_held_out, compare, to_take
 from unspur.heads import HEADS
 from unspur.io.artifact import atomic, refuse_existing
 from unspur.report.tables import comparison_table
@@ -93,6 +94,9 @@ def compare_command(
 ) -> None:
     r"""Compare all removers, with last layers on top, on FILE.
 
+    Lines are judged on held-out rows: those of --validation, or folds of FILE. Those that are not clearly worse than
+    the best are marked. At the end stands which line to take, and the command and the Python code that make it.
+
     Example:
       unspur compare train.npz --test test.npz --main bird \
           --concept background --head ERM --head DFR
@@ -124,8 +128,10 @@ def compare_command(
         results = compare(*splits, chosen_removers, chosen_heads, seed, balance, report)
     if csv_file is not None:
         _write_csv(results, csv_file, force)
+    options = click.get_current_context().params
     if as_json:
-        echo_json([result.to_dict() for result in results])
+        made = ((result, _fit_command(result, file, options)) for result in results)
+        echo_json([{**result.to_dict(), "command": " ".join(words) or None} for result, words in made])
         return
     show(comparison_table(results))
     if empty := next((result.accuracy.empty_groups() for result in results if result.accuracy is not None), []):
@@ -134,6 +140,90 @@ def compare_command(
         say(f"\nTest rows are 30 % of each group of {file}, which no remover or head has seen.")
     if csv_file is not None:
         say_where("Table", csv_file)
+    _say_what_to_take(results, file, options)
+
+
+def _say_what_to_take(results: Sequence[Comparison], file: str, options: Mapping[str, Any]) -> None:
+    """The line to go on with, why, and what makes it; beside it the one with the least loss, where it is another."""
+    take, best = to_take(results), best_held_out(results)
+    if take is None or best is None:
+        say("\nNo line could be judged on held-out rows.")
+        return
+    ours = next((line for line in results if line.recommended), None)
+    if take.recommended:
+        why = "which is the recommendation, and not clearly worse than any other on held-out rows"
+    elif ours is not None and ours.held_out is not None:
+        found = ours.held_out
+        why = (
+            f"which has the least loss on held-out rows. The recommendation, {_name(ours)}, is clearly worse there: "
+            f"by {found.above_best:.3f} ({found.low:.3f} – {found.high:.3f})"
+        )
+    else:
+        tried = "could not be fitted or judged" if ours is not None else "was not compared"
+        why = f"which has the least loss on held-out rows. The recommendation, {' + '.join(RECOMMENDED)}, {tried}"
+    say(f"\nTake {_name(take)}, {why}.{_what_stays(take)}")
+    _say_how(take, file, options)
+    if best is not take:
+        say(f"\nThe least loss on held-out rows, level with it, has {_name(best)}.")
+        _say_how(best, file, options)
+
+
+def _what_stays(line: Comparison) -> str:
+    """What is to be said of a line that leaves the rows as they are."""
+    found = "; ".join(
+        f"{name} with {100 * probe.accuracy:.1f} % (chance {100 * probe.chance:.1f})"
+        for name, probe in line.probes.items()
+    )
+    if line.remover != "none" or not found:
+        return ""
+    return f" It removes nothing: a probe still finds {found}. Where that must not be, take the best line that removes."
+
+
+def _name(line: Comparison) -> str:
+    return f"{line.head} on the rows as they are" if line.remover == "none" else f"{line.remover} + {line.head}"
+
+
+def _say_how(line: Comparison, file: str, options: Mapping[str, Any]) -> None:
+    words = _fit_command(line, file, options)
+    if words:
+        alone = "" if line.recommended else ", the removal alone"
+        say(f"\nOn the command line{alone}:")
+        say_command("   ", words)
+    say("\nIn Python:")
+    for code in line.python.splitlines():
+        click.echo(f"    {code}".rstrip())
+
+
+def _fit_command(line: Comparison, file: str, options: Mapping[str, Any]) -> list[str]:
+    """Words of the command that fits a line, or its removal; none for rows as they are."""
+    if line.remover == "none":
+        return []
+    words = ["unspur fit", shlex.quote(file)]
+    for option, name in _OPTIONS_OF_ROWS.items():
+        value = options.get(option)
+        values = value if isinstance(value, tuple) else () if value is None else (value,)
+        texts = ("=".join(one) if isinstance(one, tuple) else str(one) for one in values)
+        words += [f"--{name} {shlex.quote(text)}" for text in texts]
+    if not line.recommended:
+        words.append(f"--method {line.remover.removesuffix('-s')}")
+    if line.remover.endswith("-s"):
+        words.append("--metric 1")
+    words += [f"--balance {options['balance']}"] * (options["balance"] != "group")
+    words += [f"--seed {options['seed']}"] * (options["seed"] != 0)
+    return [*words, f"--output {'model' if line.recommended else 'removal'}.safetensors"]
+
+
+#: Options that say which rows are fitted, by the names of their parameters.
+_OPTIONS_OF_ROWS = {
+    "main": "main",
+    "concept": "concept",
+    "ignore": "ignore",
+    "missing_concept": "missing-concept",
+    "clusters": "cluster",
+    "where": "where",
+    "validation": "validation",
+    "validation_where": "validation-where",
+}
 
 
 def _write_csv(results: Sequence[Comparison], path: str, force: bool) -> None:
@@ -147,6 +237,12 @@ def _write_csv(results: Sequence[Comparison], path: str, force: bool) -> None:
         "group_average",
         "average",
         "validation_loss",
+        "held_out_loss",
+        "above_best_low95",
+        "above_best_high95",
+        "level",
+        "recommended",
+        "probe",
         "penalty",
     ]
     with atomic(Path(path), overwrite=force) as temporary, temporary.open("w", newline="", encoding="utf-8") as stream:
@@ -155,4 +251,11 @@ def _write_csv(results: Sequence[Comparison], path: str, force: bool) -> None:
         for result in results:
             flat = result.to_dict()
             flat |= flat.pop("accuracy") or {}
+            flat["probe"] = max((found.accuracy for found in result.probes.values()), default="")
+            if (judged := result.held_out) is not None:
+                flat |= {
+                    "held_out_loss": judged.loss,
+                    "above_best_low95": judged.low,
+                    "above_best_high95": judged.high,
+                }
             writer.writerow({name: flat.get(name, "") for name in writer.fieldnames})

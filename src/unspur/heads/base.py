@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, Self
@@ -39,12 +39,23 @@ WEIGHT_DECAY = 0.01
 
 @dataclass(frozen=True, slots=True)
 class HeadData:
-    """Training rows, rows to judge on if any were passed, and the values behind the codes."""
+    """Training rows, rows to judge on if any were passed, and the values behind the codes.
+
+    `shared` is what fits of one head to these rows have in common, whatever their penalties: draws, and rows that are
+    weighted anew, by name.
+    """
 
     train: LabelledData
     validation: LabelledData | None
     classes: Array
     concept_classes: tuple[Any, ...] | None
+    shared: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def once(self, name: Any, made: Callable[[], Any]) -> Any:
+        """What `made` returns when it is called for the first time."""
+        if name not in self.shared:
+            self.shared[name] = made()
+        return self.shared[name]
 
 
 def head_data(
@@ -315,29 +326,31 @@ class Head(LinearClassifier):
 
 def fit_path(
     head: Head,
-    weight_decays: Sequence[float],
+    settings: Sequence[Mapping[str, Any]],
     X: Array,
     y: Array,
     *,
     concept: Array | None = None,
     clusters: Array | None = None,
 ) -> list[Head]:
-    """Copies of a head, each fitted with one of these penalties, as `fit` would.
+    """Copies of a head, each fitted with one of these settings of its parameters, as `fit` would.
 
-    Checks, and the second moment of the rows, which costs most where there are many features, are made once for all.
+    Checks, draws, and second moments of the rows, which cost most where there are many features, are made once for all.
     """
     checked = clone(head)
     train = {"X": X, "y": y, "concept": concept if head._needs_concept else None, "clusters": clusters}
     data = head_data(checked, train, {}, head.missing_concept, needs_concept=head._needs_concept)
-    return fit_decoded_path(head, weight_decays, data, checked)
+    return fit_decoded_path(head, settings, data, checked)
 
 
-def fit_decoded_path(head: Head, weight_decays: Sequence[float], data: HeadData, checked: BaseEstimator) -> list[Head]:
+def fit_decoded_path(
+    head: Head, settings: Sequence[Mapping[str, Any]], data: HeadData, checked: BaseEstimator
+) -> list[Head]:
     """The same on rows that are decoded; `checked` is the estimator that has seen their features."""
     fitted: list[Head] = []
     seen = {name: value for name, value in vars(checked).items() if name in ("n_features_in_", "feature_names_in_")}
-    for weight_decay in weight_decays:
-        one = clone(head).set_params(weight_decay=weight_decay)
+    for parameters in settings:
+        one = clone(head).set_params(**parameters)
         one._validate_params()
         vars(one).update(seen)
         one._fit_to(data)

@@ -23,7 +23,6 @@ from numbers import Real
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from scipy.special import logsumexp
 from sklearn.utils._param_validation import Interval
 
 from unspur._data import LabelledData
@@ -31,8 +30,10 @@ from unspur._typing import FloatArray
 from unspur.heads.base import WEIGHT_DECAY, HeadData, TrainedHead
 from unspur.options import SGD
 from unspur.rows import RowSource, Weighting
-from unspur.solvers.logistic import LinearModel, SoftmaxObjective, cell_losses, n_logits, solve_whitened, whitening_of
+from unspur.solvers.logistic import LinearModel, SoftmaxObjective, cell_losses, n_logits, solve_whitened
 from unspur.solvers.sgd import RunningGroupWeights
+from unspur.solvers.statistics import Moments
+from unspur.solvers.whitening import Geometry, Whitening
 
 #: The temperature μ falls from the first value to the last by this factor: large steps 1/μ converge fast and are badly
 #: conditioned.
@@ -77,7 +78,10 @@ class SmoothedWorst:
         present = self.prior > 0
         exponents = np.full(len(adjusted), -np.inf)
         exponents[present] = np.log(self.prior[present]) + adjusted[present] / self.temperature
-        total = float(logsumexp(exponents))
+        worst = int(exponents.argmax())
+        shares = np.exp(exponents - exponents[worst])
+        shares[worst] = 0.0  # of which the 1 is in log1p
+        total = float(exponents[worst] + np.log1p(shares.sum()))
         return self.temperature * total, np.exp(exponents - total)
 
     def __call__(self, x: FloatArray) -> tuple[float, FloatArray]:
@@ -100,8 +104,9 @@ def solve_worst_group(
     totals: FloatArray,
     adjustments: FloatArray,
     n_classes: int,
-    weight_decay: float,
+    whitening: Whitening,
     *,
+    start: LinearModel | None = None,
     tol: float = 1e-6,
     max_iter: int = 1000,
 ) -> WorstGroup:
@@ -111,17 +116,19 @@ def solve_worst_group(
     ----------
     totals : weight of each group, shape (G,); groups without weight do not count.
     adjustments : a_g, shape (G,).
-    weight_decay : in units of the mean variance of the rows when all groups weigh the same.
+    whitening : coordinates and penalty, of the rows when all groups weigh the same.
+    start : a solution of a neighbouring problem.
     tol : the duality gap, in units of the loss of chance, and the relative gradient of each step.
     """
     present = totals > 0
     equal = np.where(present, 1.0 / present.sum(), 0.0)
     adjustments = np.where(present, adjustments, 0.0)
     balanced = per_group(equal, totals)
-    whitening = whitening_of(rows, balanced, weight_decay)
     # float64: an error of the losses comes back in q divided by μ.
     plain = SoftmaxObjective(rows, balanced, whitening, n_logits(n_classes), precise=True)
     x, scale = plain.start()
+    if start is not None:
+        x = plain.at(start)
     step = SmoothedWorst(plain, totals, adjustments, equal, FIRST_TEMPERATURE)
     chance = float(np.log(n_classes))
     gap, unsolved = np.inf, 0
@@ -225,7 +232,7 @@ class GroupDRO(TrainedHead):
         self.start_learning_rate = start_learning_rate
 
     def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
-        solved = self._minimax(data.train) if SGD.of(self.solver) is None else self._by_sgd(data, rng)
+        solved = self._minimax(data) if SGD.of(self.solver) is None else self._by_sgd(data, rng)
         model, q, losses = solved
         shape, present = data.train.shape, data.train.totals > 0
         self.group_weights_ = q.reshape(shape)
@@ -237,16 +244,21 @@ class GroupDRO(TrainedHead):
         size = rows.effective
         return np.where(size > 0, self.adjustment / np.sqrt(np.where(size > 0, size, 1.0)), 0.0)
 
-    def _minimax(self, rows: LabelledData) -> tuple[LinearModel, FloatArray, FloatArray]:
+    def _minimax(self, data: HeadData) -> tuple[LinearModel, FloatArray, FloatArray]:
+        rows, source = data.train, data.train.source()
+        alike = per_group(rows.totals.astype(bool) / np.count_nonzero(rows.totals), rows.totals)
+        geometry = data.once("geometry", lambda: Geometry.of(Moments.of(source, alike), source.dtype.itemsize))
         found = solve_worst_group(
-            rows.source(),
+            source,
             rows.totals,
             self._adjustments(rows),
             rows.n_classes,
-            self.weight_decay,
+            Whitening.of(geometry, self.weight_decay),
+            start=data.shared.get("last"),
             tol=self.tol,
             max_iter=self.max_iter,
         )
+        data.shared["last"] = found.model
         return found.model, found.group_weights, found.adjusted_losses
 
     def _by_sgd(self, data: HeadData, rng: np.random.Generator) -> tuple[LinearModel, FloatArray, FloatArray]:

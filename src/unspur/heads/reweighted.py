@@ -21,7 +21,8 @@ from unspur._typing import Array, IntArray
 from unspur.heads.base import WEIGHT_DECAY, Head, HeadData, TrainedHead
 from unspur.options import SGD
 from unspur.rows import MAIN, Block
-from unspur.solvers.logistic import LinearLogits, LinearModel, average, solve_softmax, whitening_of
+from unspur.solvers.logistic import LinearLogits, LinearModel, average, solve_softmax
+from unspur.solvers.whitening import Whitening
 
 
 class ERM(TrainedHead):
@@ -176,10 +177,10 @@ class SUBG(TrainedHead):
 
     def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
         train, held_out = (data.train, None) if SGD.of(self.solver) is None else self._held_out(data, rng)
-        self.drawn_ = train.subsample_groups(rng)
-        subsample = train.only(self.drawn_)
         if held_out is None:
+            self.drawn_, subsample = data.once(("drawn", self.random_state), lambda: _drawn(train, rng))
             return self._exact(subsample)
+        self.drawn_, subsample = _drawn(train, rng)
         return self._sgd(subsample, held_out, rng, watch="groups")
 
 
@@ -242,16 +243,13 @@ class DFR(Head):
         self.random_state = random_state
 
     def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
-        held_out = data.validation
-        if held_out is None:
-            held_out = data.train.split(self.validation_fraction, rng)[1]
-        held_out.require_classes("among those held out, with a positive weight and a known concept")
+        drawn = ("drawn", self.random_state, self.n_draws, self.validation_fraction)
+        held_out, subsamples = data.once(drawn, lambda: self._drawn(data, rng))
         self.group_counts_ = held_out.counts.reshape(held_out.shape)
         # One set of coordinates and one penalty for all draws, so that their coefficients can be averaged.
-        whitening = whitening_of(held_out.source(), held_out.weighting(balanced=True), self.weight_decay)
+        whitening = Whitening.of(held_out.geometry(held_out.source(), balanced=True), self.weight_decay)
         draws: list[LinearModel] = []
-        for _ in range(self.n_draws):
-            draw = held_out.only(held_out.subsample_groups(rng))
+        for draw in subsamples:
             source, weighting = draw.source(), draw.weighting(balanced=False)
             start = draws[-1] if draws else None
             draws.append(
@@ -260,6 +258,14 @@ class DFR(Head):
                 )
             )
         return average(draws)
+
+    def _drawn(self, data: HeadData, rng: np.random.Generator) -> tuple[LabelledData, list[LabelledData]]:
+        """The rows held out, and group-balanced draws from them."""
+        held_out = data.validation
+        if held_out is None:
+            held_out = data.train.split(self.validation_fraction, rng)[1]
+        held_out.require_classes("among those held out, with a positive weight and a known concept")
+        return held_out, [_drawn(held_out, rng)[1] for _ in range(self.n_draws)]
 
 
 class NoErrorsWarning(UserWarning):
@@ -360,11 +366,15 @@ class JTT(TrainedHead):
     def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
         exact = SGD.of(self.solver) is None
         train, held_out = (data.train, None) if exact else self._held_out(data, rng)
-        first = self._identify(train) if exact else self._sgd(train, None, rng, epochs=self.identification_epochs)
-        self.errors_ = _wrong(train, first.logits())
-        weight = train.weight.copy()
-        weight[self.errors_] *= self.upweight
-        again = train.reweighted(weight)
+        if exact:
+            # Neither depends on the penalty: the model that finds errors, and the rows with those upweighted.
+            first = ("errors", self.identification_weight_decay)
+            self.errors_ = data.once(first, lambda: _wrong(train, self._identify(train).logits()))
+            again = data.once((*first, self.upweight), lambda: self._upweighted(train))
+        else:
+            stopped = self._sgd(train, None, rng, epochs=self.identification_epochs)
+            self.errors_ = _wrong(train, stopped.logits())
+            again = self._upweighted(train)
         second = self._exact(again) if held_out is None else self._sgd(again, held_out, rng, watch=_watch(held_out))
         if len(self.errors_):
             return second
@@ -377,10 +387,21 @@ class JTT(TrainedHead):
         )
         return replace(second, outcome=replace(second.outcome, reason=f"{second.outcome.reason}; {message}"))
 
+    def _upweighted(self, rows: LabelledData) -> LabelledData:
+        weight = rows.weight.copy()
+        weight[self.errors_] *= self.upweight
+        return rows.reweighted(weight)
+
     def _identify(self, rows: LabelledData) -> LinearModel:
         source, weighting = rows.source(), rows.weighting(balanced=False)
-        whitening = whitening_of(source, weighting, self.identification_weight_decay)
+        whitening = Whitening.of(rows.geometry(source, balanced=False), self.identification_weight_decay)
         return solve_softmax(source, weighting, whitening, rows.n_classes, tol=self.tol, max_iter=self.max_iter)
+
+
+def _drawn(rows: LabelledData, rng: np.random.Generator) -> tuple[IntArray, LabelledData]:
+    """As many rows of every group as the smallest has, by position, and the rows of which only these count."""
+    drawn = rows.subsample_groups(rng)
+    return drawn, rows.only(drawn)
 
 
 def _watch(held_out: LabelledData) -> str:

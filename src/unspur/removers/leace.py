@@ -31,7 +31,7 @@ from unspur._parameters import BALANCE, MISSING, named_after_y
 from unspur._reading import NUMBER, require_kinds
 from unspur._resources import one_scipy_thread
 from unspur._text import filled
-from unspur._typing import Array, FloatArray
+from unspur._typing import Array, BoolArray, FloatArray
 from unspur._validation import checked_weights, checked_z, require_finite
 from unspur.exceptions import (
     EverythingRemovedWarning,
@@ -204,17 +204,10 @@ class Whitener:
     @classmethod
     def of(cls, covariance: FloatArray, noise: float) -> Whitener:
         """Cholesky where all pivots are clearly above the noise of the moments, eigenvalues where not."""
-        deviation = np.sqrt(np.maximum(np.diag(covariance), 0.0))
-        live = deviation > 0
-        scale = np.where(live, deviation, 1.0)
-        correlation = covariance / np.outer(scale, scale)
-        empty = np.empty((0, 0))
-        try:
-            lower = np.linalg.cholesky(correlation) if live.all() else empty
-        except np.linalg.LinAlgError:
-            lower = empty
-        if lower.size and np.diag(lower).min() ** 2 > max(1e-10, noise):
-            return cls(deviation[:, None] * lower, scale, empty, np.empty(0), len(lower))
+        clear = cls.by_cholesky(covariance, noise)
+        if clear is not None:
+            return clear
+        live, scale, correlation = _correlation(covariance)
         # A column that does not vary has no unit: rounding errors in it would be as large as a one.
         values, inside = np.linalg.eigh(correlation[np.ix_(live, live)])
         values, inside = values[::-1], inside[:, ::-1]
@@ -223,10 +216,17 @@ class Whitener:
         vectors[live] = inside
         return cls(None, scale, vectors, np.sqrt(np.where(real, values, 1.0)), int(real.sum()))
 
-    @property
-    def clear(self) -> bool:
-        """Whether the rows have full rank beyond doubt."""
-        return self.lower is not None
+    @classmethod
+    def by_cholesky(cls, covariance: FloatArray, noise: float) -> Whitener | None:
+        """The one of rows that have full rank beyond doubt; None for others."""
+        live, scale, correlation = _correlation(covariance)
+        try:
+            lower = np.linalg.cholesky(correlation) if live.all() else np.empty((0, 0))
+        except np.linalg.LinAlgError:
+            return None
+        if not lower.size or np.diag(lower).min() ** 2 <= max(1e-10, noise):
+            return None
+        return cls(scale[:, None] * lower, scale, np.empty((0, 0)), np.empty(0), len(lower))
 
     def __call__(self, columns: FloatArray) -> FloatArray:
         """``L⁻¹ columns``."""
@@ -241,6 +241,14 @@ class Whitener:
             return (self.vectors @ (columns / self.roots[:, None])) / self.deviation[:, None]
         with one_scipy_thread():
             return np.asarray(scipy.linalg.solve_triangular(self.lower, columns, lower=True, trans="T"))
+
+
+def _correlation(covariance: FloatArray) -> tuple[BoolArray, FloatArray, FloatArray]:
+    """Which columns vary (d,), their deviations, 1 for the others (d,), and correlations (d, d)."""
+    deviation = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    live = deviation > 0
+    scale = np.where(live, deviation, 1.0)
+    return live, scale, covariance / np.outer(scale, scale)
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,8 +359,8 @@ def covariances_of(rows: RowSource) -> tuple[Covariances, Whitener | None]:
     if rows.dtype == np.float64:
         return moments, None
     if keeps_digits(moments.xx, rows):
-        whitener = Whitener.of(moments.covariance, moments.noise)
-        if whitener.clear:
+        whitener = Whitener.by_cholesky(moments.covariance, moments.noise)
+        if whitener is not None:
             return moments, whitener
     return Covariances.of(rows, exact=True), None
 

@@ -137,26 +137,55 @@ def _single(share: float) -> str:
 
 
 def comparison_table(results: Sequence[Comparison]) -> str:
-    """One line per remover and head: directions removed, accuracies, validation loss, penalty, seconds."""
-    wide = {"worst group (95 %)": 21, "groups": 7, "rows": 6, "loss": 6, "penalty": 8, "s": 5}
-    head = f"{'remover':<8}{'head':<14}{'gone':>5}" + "".join(f"{name:>{n}}" for name, n in wide.items())
-    lines = ["accuracy, %: worst group, average over groups, over rows; loss on held-out rows", head, "─" * len(head)]
+    """One line per remover and head: directions removed, accuracies, held-out loss, what a probe finds, penalty.
+
+    The recommended line has an arrow, and lines that are not clearly worse than the best on held-out rows have a "=".
+    """
+    wide = {"worst (95 %)": 15, "groups": 7, "rows": 6, "loss": 6, " probe": 7, "penalty": 8}
+    head = f"  {'remover':<8}{'head':<14}{'gone':>5}" + "".join(f"{name:>{n}}" for name, n in wide.items())
+    lines = [
+        "accuracy on test rows, %: worst group, average over groups, over rows",
+        "loss on held-out rows; probe: of the concept, on test rows, %",
+        "",
+        head,
+        "─" * len(head),
+    ]
     previous, edges, notes = "", set(), dict.fromkeys(note for result in results for note in result.notes)
     for result in results:
-        name = "" if result.remover == previous else result.remover
+        first = result.remover != previous
         previous = result.remover
-        start = f"{name:<8}{result.head:<14}"
+        start = f"{'→' if result.recommended else '':<2}{result.remover if first else '':<8}{result.head:<14}"
         if result.accuracy is None:
             lines.append(filled(result.problem, f"{start}  ", " " * (len(start) + 2)))
             continue
         low, high = (100 * bound for bound in result.accuracy.worst_interval())
-        worst = f"{100 * result.accuracy.worst:.1f} ({low:.1f} – {high:.1f})"
+        worst = f"{100 * result.accuracy.worst:.1f} ({low:.0f}–{high:.0f})"
         averages = f"{100 * result.accuracy.group_average:>7.1f}{100 * result.accuracy.average:>6.1f}"
-        loss = "" if result.validation_loss is None else f"{result.validation_loss:.3f}"
+        loss = "" if result.held_out is None else f"{result.held_out.loss:.3f}"
+        found = max((100 * found.accuracy for found in result.probes.values()), default=None) if first else None
+        probe = "" if found is None else f"{found:.1f}"
         penalty = f"{result.parameters['weight_decay']:g}" + ("!" if result.edge else "")
-        seconds = f"{result.seconds:.1f}" if result.seconds < 100 else f"{result.seconds:.0f}"
         edges.add(result.edge)
-        lines.append(f"{start}{result.removed:>5}{worst:>21}{averages}{loss:>6}{penalty:>8}{seconds:>5}")
-    if edges - {""}:
-        lines.append(filled("! the largest or smallest penalty that was tried; a better one may lie outside the grid."))
-    return "\n".join([*lines, *map(filled, notes)])
+        level = "=" if result.level else ""
+        lines.append(f"{start}{result.removed:>5}{worst:>15}{averages}{loss:>6}{level:<1}{probe:>6}{penalty:>8}")
+    return "\n".join([*lines, "", *_legend(results, bool(edges - {""})), *map(filled, notes)])
+
+
+def _legend(results: Sequence[Comparison], edge: bool) -> list[str]:
+    """What the marks of a comparison mean."""
+    said = []
+    if any(result.recommended for result in results):
+        said.append("→ the recommended combination, that of RobustClassifier")
+    if any(result.level for result in results):
+        said.append("= not clearly worse than the best on held-out rows (95 % interval, row by row)")
+    if chances := {name: found.chance for result in results for name, found in result.probes.items()}:
+        if len(chances) == 1:
+            said.append(
+                f"probe: balanced accuracy of a fresh linear probe; chance is {100 * min(chances.values()):.1f}"
+            )
+        else:
+            each = ", ".join(f"{name} {100 * chance:.1f}" for name, chance in chances.items())
+            said.append(f"probe: balanced accuracy of a fresh linear probe, the largest of all; chance: {each}")
+    if edge:
+        said.append("! the largest or smallest penalty that was tried; a better one may lie outside the grid.")
+    return [filled(line, further="  ") for line in said]
