@@ -1,4 +1,4 @@
-"""The tables inside docs/which-method.md, docs/limits.md and the guides, from the records in reproduction/results/; no number is typed in.
+"""The tables inside docs/decision-tables.md, docs/limits.md and the guides, from the records in reproduction/results/; no number is typed in.
 
     python reproduction/scripts/decision_table.py        # write every table again
 

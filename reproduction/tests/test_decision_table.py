@@ -24,7 +24,7 @@ def texts():
 
 
 def test_pages_say_what_the_records_say_and_a_changed_number_is_noticed(texts):
-    assert {page.name for page in texts} >= {"which-method.md", "limits.md", "delta-and-level.md", "missing-labels.md"}
+    assert {page.name for page in texts} >= {"decision-tables.md", "limits.md", "delta-and-level.md", "missing-labels.md"}
     for page, text in texts.items():
         assert decision_table.rendered(text) == text, page
         value = re.search(r"\| (\d+\.\d) \(", text) or re.search(r"\| (\d+) %", text)
@@ -39,7 +39,7 @@ def test_every_table_is_on_a_page(texts):
 
 
 def test_prose_of_the_page_on_methods_has_no_figures_of_its_own(texts):
-    (text,) = (text for page, text in texts.items() if page.name == "which-method.md")
+    (text,) = (text for page, text in texts.items() if page.name == "decision-tables.md")
     prose = re.sub(r"ρ = 0\.9|95 % interval", "", decision_table.MARKED.sub("", text))
     assert re.search(r"\d\.\d", text)
     assert not re.search(r"\d\.\d|\d %", prose)
