@@ -33,12 +33,12 @@ VARIANTS = {
     "weight_decay=0.001": {"weight_decay": 0.001},
     "cv=0.2 (20 % held out)": {"cv": 0.2},
     "cv=10": {"cv": 10},
-    "scalars='training'": {"variant": PaperVariant(scalars="training")},
-    "candidate='failing'": {"variant": PaperVariant(candidate="failing")},
-    "inner='spurious'": {"variant": PaperVariant(inner="spurious")},
-    "tests='plain'": {"variant": PaperVariant(tests="plain")},
+    "PaperVariant(scalars='training')": {"variant": PaperVariant(scalars="training")},
+    "PaperVariant(candidate='failing')": {"variant": PaperVariant(candidate="failing")},
+    "PaperVariant(inner='spurious')": {"variant": PaperVariant(inner="spurious")},
+    "PaperVariant(tests='plain')": {"variant": PaperVariant(tests="plain")},
     "delta='auto'": {"delta": "auto"},
-    "output='onto_main'": {"variant": PaperVariant(output="onto_main")},
+    "PaperVariant(output='onto_main')": {"variant": PaperVariant(output="onto_main")},
     "solver='sgd', cv=0.2": {"solver": "sgd", "weight_decay": 0.0, "cv": 0.2},
 }
 
@@ -162,7 +162,7 @@ def measured(runs, jobs):
     parts.append(table(["photodigits, agreement 0.9", "d_s", "d_y", "worst group", "average over groups", "s"], rows))
     rows = []
     for n in (400, 2000):
-        for name in ("defaults", "cv=0.2 (20 % held out)", "scalars='training'"):
+        for name in ("defaults", "cv=0.2 (20 % held out)", "PaperVariant(scalars='training')"):
             results = pool(delayed(null_run)(VARIANTS[name], seed, n) for seed in range(4 * runs))
             rows.append([f"`{name}`", f"{n}", *row("", results, (1, 1))[1:]])
     parts.append(
@@ -214,7 +214,7 @@ A level of 5 % per test; a direction must pass two.
 - **Weight decay by the one-standard-error rule.** Too much (1 on Toy) mixes the correlated features and leaves more of z_sp; too
   little leaves noise in the directions. On photodigits more decay than the rule chooses does as well, with fewer directions
   and in less time; no one value is right for both, so the rule stays until a better one is found.
-- **`candidate='last_accepted'`**: the spurious direction of the pair whose main-task direction was accepted. After the main task
+- **`PaperVariant(candidate='last_accepted')`**: the spurious direction of the pair whose main-task direction was accepted. After the main task
   is gone (`'failing'`) the spurious direction is estimated with the wrong partner, and on Toy more of z_sp stays.
 - **Δ = 0**: "auto" makes up for a label that is easier to predict. On Toy neither is, and it changes nothing; on photodigits it
   stops far too early. Its place is where Δ = 0 loses the task (finetuned-networks.md has the runs).

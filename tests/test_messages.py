@@ -126,7 +126,7 @@ def typed(case):
     files += [] if case.validation is None else ["--validation", written(case.validation, "validation.csv")]
     files += ["--cluster", "film"] if "film" in case.rows else []
     labels = ["--main", "bird", "--concept", "background", "--weight-decay", "0.1", "--output", "r.safetensors"]
-    done = CliRunner().invoke(main, ["fit", *files, *labels, *map(str, case.options)])
+    done = CliRunner().invoke(main, ["fit", "--method", "JSE", *files, *labels, *map(str, case.options)])
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return done.exit_code, " ".join(done.stderr.split())
 

@@ -30,6 +30,7 @@ LINES = {
         "saved:rlace": 50,
         "saved:leace": 100,
         "saved:splince": 50,
+        "saved:classifier": 120,
     },
     "networks in training": {"saved:checkpoint": 80, "saved:reduction": 80, "saved:training": 80},
     "embedding stores and maps": {
@@ -71,6 +72,7 @@ LINES = {
         "commands:fit_csv": 20,
         "commands:fit_npz": 20,
         "commands:apply": 20,
+        "commands:predict": 16,
         "commands:evaluate": 16,
         "commands:report": 10,
         "commands:report_removal": 16,

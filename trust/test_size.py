@@ -121,3 +121,19 @@ def test_all_looks_together_keep_the_level_when_asked(design, tally, effort):
     )
     assert all(at_most(one["either"], one["sets"]) for one in cells)
     assert total(cells, "without") > total(cells, "either")
+
+
+@pytest.mark.parametrize("metric", [0.0, 0.25, 1.0])
+def test_the_level_holds_in_every_metric(metric, tally, effort):
+    """Rows whose columns are correlated and of sizes from 1 to 100, so that metrics differ."""
+    line = tally(f"concept without information, stretched rows, metric {metric:g}")
+    wrong = tried = 0
+    for groups in ("balanced", "correlated"):
+        world = World("task", groups, 500, task=0.5, stretched=100.0)
+        sets = effort.times(150, 1000)
+        fits = fit_sets(world, sets, design="cross-fitted", metric=metric)
+        wrong, tried = wrong + sum(fit.spurious > 0 for fit in fits), tried + sets
+    line.trials(tried, tried - wrong)
+    line.figure = f"removed wrongly {percent(wrong, tried)}"
+    assert at_most(wrong, tried)
+    assert upper_bound(wrong, tried) <= LEVEL + 0.03

@@ -52,6 +52,8 @@ class World:
     d: int = 10
     task: float = 1.0
     concept: float = 1.0
+    #: How many times as large as the smallest the largest axis of the rows is made, by a map that is always the same.
+    stretched: float = 1.0
 
     @property
     def counts(self) -> np.ndarray:
@@ -80,4 +82,7 @@ class World:
             Z[:, 1] += np.sin(np.pi / 6) * concept
         if self.signal == "shared":
             Z[:, 0] += concept
+        if self.stretched != 1.0:
+            turn = np.linalg.qr(np.random.default_rng(0).normal(size=(self.d, self.d)))[0]
+            Z = Z @ (turn * np.geomspace(1.0, self.stretched, self.d))
         return Drawn(Z, y, s)

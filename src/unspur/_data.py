@@ -27,7 +27,14 @@ from sklearn.base import BaseEstimator
 from unspur._arrays import is_tensor, on_numpy, rows_at
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur._validation import checked_weights, checked_z, require_finite
-from unspur.clusters import cluster_codes, copies, folds_by_cluster, has_continuous_columns, held_out
+from unspur.clusters import (
+    cluster_codes,
+    cluster_labels,
+    copies,
+    folds_by_cluster,
+    has_continuous_columns,
+    held_out,
+)
 from unspur.exceptions import InputError, LabelError, Parameter
 from unspur.labels import (
     ClassLabel,
@@ -360,7 +367,7 @@ def read_data(
         main = replace(main, name=main_name)
     weight = checked_weights(sample_weight, f"sample_weight{suffix}", n_rows)
     together = None if clusters is None else cluster_codes(clusters, f"clusters{suffix}", n_rows)
-    require_finite(estimator, X, "Z" if like is None else "X_val")
+    require_finite(estimator, X, "Z" if like is None else "Z of the validation rows")
     return LabelledData(X, main, concepts, weight, together, suffix=suffix)
 
 
@@ -421,19 +428,24 @@ def labelled(
             f"Concepts of the {what} rows are called {', '.join(columns)}, those of the training rows "
             f"{', '.join(like.concept_names)}; they must be the same."
         )
+    if like is not None and X.shape[1] != like.X.shape[1]:
+        raise InputError(f"The {what} rows have {X.shape[1]} features, the training rows {like.X.shape[1]}.")
     known = {} if like is None else {label.name: label.classes for label in like.concepts}
-    label = as_label(y, main, len(X), classes=None if like is None else like.main.classes, least=least)
+    whose = "" if like is None else f" of the {what} rows"
+
+    def decoded(values: Any, name: str, **options: Any) -> ClassLabel:
+        return replace(as_label(values, name + whose, len(X), least=least, **options), name=name)
+
+    label = decoded(y, main, classes=None if like is None else like.main.classes)
     if not label.present.all():
         raise LabelError(
             f"{main} is missing in {np.sum(~label.present)} {what} rows; a last layer needs it in all. Drop those rows."
         )
     concepts = tuple(
-        as_label(columns[name], name, len(X), missing=missing, classes=known.get(name), least=least)
-        for name in known or columns
+        decoded(columns[name], name, missing=missing, classes=known.get(name)) for name in known or columns
     )
-    if like is not None and X.shape[1] != like.X.shape[1]:
-        raise InputError(f"The {what} rows have {X.shape[1]} features, the training rows {like.X.shape[1]}.")
-    return LabelledData(X, label, concepts, np.ones(len(X)), clusters)
+    together = None if clusters is None else cluster_labels(clusters, f"clusters{whose}", len(X))
+    return LabelledData(X, label, concepts, np.ones(len(X)), together)
 
 
 def as_matrix(rows: Any, what: str) -> Array:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from unicodedata import combining, east_asian_width
 
 WIDTH = 80
+#: What `str.splitlines` breaks lines at.
+_LINE_ENDS = re.compile(r"[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 
 
 def columns(text: str) -> int:
     """Columns that a text takes in a terminal: two for a wide character, none for an accent that follows a letter."""
     return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def one_line(text: str) -> str:
+    r"""A text with ends of lines written out, "\n": a name must not break a table."""
+    return _LINE_ENDS.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
 def filled(text: str, indent: str = "", further: str | None = None) -> str:

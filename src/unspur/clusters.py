@@ -17,13 +17,19 @@ from unspur.exceptions import InputError
 from unspur.labels import is_gap
 
 
-def cluster_codes(values: Any, name: str, n_rows: int) -> IntArray:
-    """Code 0, 1, … of the cluster of each row, shape (n,), from labels of any hashable kind."""
+def cluster_labels(values: Any, name: str, n_rows: int) -> Array:
+    """Labels of the cluster of each row as an array, shape (n,)."""
     array = _one_per_row(values)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.shape != (n_rows,):
         raise InputError(f"{name} has shape {array.shape} for {n_rows} rows of Z. Each row needs one label.")
+    return array
+
+
+def cluster_codes(values: Any, name: str, n_rows: int) -> IntArray:
+    """Code 0, 1, … of the cluster of each row, shape (n,), from labels of any hashable kind."""
+    array = cluster_labels(values, name, n_rows)
     if array.dtype.kind == "O":
         return _codes_of_objects(array, name)
     gaps = np.isnan(array) if array.dtype.kind == "f" else np.isnat(array) if array.dtype.kind in "mM" else None

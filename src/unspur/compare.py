@@ -23,7 +23,7 @@ import numpy as np
 from sklearn.base import clone
 
 from unspur import JSE, removers
-from unspur._data import LabelledData
+from unspur._data import LabelledData, labelled
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.certificate import row_hashes
 from unspur.clusters import has_continuous_columns
@@ -61,6 +61,7 @@ _IN_COLUMNS = ("LEACE", "SPLINCE")
 REMOVERS: dict[str, Callable[..., Any] | None] = {
     "none": None,
     "JSE": JSE,
+    "JSE-w": partial(JSE, metric=0.0),
     "JSE-s": partial(JSE, metric=1.0),
     **{name: kind for name, kind in removers.REMOVERS.items() if kind is not JSE},
 }
@@ -168,12 +169,16 @@ def compare(
     or on each fifth of the training rows by removals and heads that are fitted to the others. What a linear probe
     still finds of the concepts is measured on test rows, once for each remover.
 
-    Training, test and validation rows (or None) are tuples (Z, y, concept), with clusters a fourth. Several concepts
-    are a mapping from their names to labels, or an array (n, m).
+    Training, test and validation rows (or None) are tuples (Z, y, concept), with clusters a fourth, of arrays, lists,
+    DataFrames or tensors. Several concepts are a mapping from their names to labels, or an array (n, m). Test and
+    validation rows have the features and the classes of the training rows. Validation rows of which none has a known
+    concept are left out.
     """
     require_known(removers, REMOVERS)
     require_known(heads, HEADS)
-    train, test, validation = as_data(train), as_data(test, "test"), as_data(validation, "validation")
+    train = labelled(train)
+    test = labelled(test, "test", like=train)
+    validation = None if validation is None else labelled(validation, "validation", like=train)
     penalties = penalties_for(train.X)
     shared = tuple(shared_rows(train.X, test.X, None if validation is None else validation.X).values())
     span = _Span.of([rows.X for rows in (train, validation) if rows is not None])
@@ -400,9 +405,10 @@ def _python(line: Comparison, balance: str, seed: int) -> str:
             f"from unspur import {line.head}\n\n"
             f"model = {line.head}({given}, random_state={seed})\nmodel.fit(X, y, concept=concept)"
         )
-    kind = line.remover.removesuffix("-s")
-    default = inspect.signature(getattr(removers, kind)).parameters["balance"].default
-    given = ", ".join([f'balance="{balance}"'] * (balance != default) + ["metric=1.0"] * (line.remover != kind))
+    kind, options = class_and_options(line.remover)
+    default = inspect.signature(removers.REMOVERS[kind]).parameters["balance"].default
+    balanced = [f'balance="{balance}"'] * (balance != default)
+    given = ", ".join([*balanced, *(f"{name}={value!r}" for name, value in options.items())])
     parts = [f"{kind}({given})", f"{line.head}()", f"random_state={seed}"]
     names = [kind, line.head]
     if line.recommended and not given:
@@ -461,7 +467,7 @@ def accuracy_of(right: BoolArray, test: LabelledData) -> GroupAccuracy:
         concept_classes=tuple(label.classes for label in test.concepts),
         names=("main" if test.main.name == "y" else test.main.name, *test.concept_names),
         empty="nan",
-        ungrouped=right[~known],
+        ungrouped=(right[~known], test.main.codes[~known]),
     )
 
 
@@ -509,6 +515,12 @@ def require_known(names: Sequence[str], *kinds: Mapping[str, Any]) -> None:
         raise InputError(f"Unknown: {', '.join(unknown)}. There are {there}.")
 
 
+def class_and_options(name: str) -> tuple[str, dict[str, Any]]:
+    """The class behind the name of a remover, and the parameters that the name stands for."""
+    kind = REMOVERS[name]
+    return (kind.func.__name__, kind.keywords) if isinstance(kind, partial) else (name, {})
+
+
 def make_remover(name: str, balance: str, seed: int) -> Any:
     """A remover by name, not fitted yet; None for "none"."""
     kind = REMOVERS[name]
@@ -522,8 +534,9 @@ def fit_remover(remover: Any, train: Any, validation: Any) -> None:
     """Fit a remover on rows with a known concept; validation rows go to those that judge directions on them."""
     judges_directions = "X_val" in inspect.signature(remover.fit).parameters
     arguments = as_data(train).with_known_concept().arguments(clusters=judges_directions)
-    if validation is not None and judges_directions:
-        arguments |= as_data(validation, "validation").with_known_concept().arguments("_val")
+    validation = as_data(validation, "validation")
+    if judges_directions and validation is not None and validation.known.any():
+        arguments |= validation.with_known_concept().arguments("_val")
     remover.fit(**arguments)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import warnings
 from dataclasses import replace
 from numbers import Integral, Real
@@ -10,7 +11,7 @@ from os import PathLike
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import clone
+from sklearn.base import TransformerMixin, clone
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval, Options
 from sklearn.utils.validation import check_is_fitted
@@ -18,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from unspur._data import LabelledData
 from unspur._parameters import REQUESTED, named_after_y
 from unspur._reading import brief, require_kinds
-from unspur._typing import Array
+from unspur._typing import Array, FloatArray
 from unspur.certificate import Certificate
 from unspur.exceptions import FewRowsWarning, GroupSizeError
 from unspur.heads import HEADS, GroupWeighted
@@ -33,7 +34,7 @@ from unspur.subspace import AffineMap
 from unspur.surgery.folding import through_removal
 
 
-class RobustClassifier(LinearClassifier):
+class RobustClassifier(TransformerMixin, LinearClassifier):
     """Remove a concept, then classify: a removal and a group-weighted last layer, both with chosen penalties.
 
     The removal is fitted first (by default `JSE`), then the layer on what it leaves (by default `GroupWeighted`, in
@@ -168,6 +169,8 @@ class RobustClassifier(LinearClassifier):
             self.__dict__.update(before)
             raise
         self.head_ = self.selection_.head
+        if hasattr(self, "feature_names_in_"):
+            self.remover_.feature_names_in_ = self.head_.feature_names_in_ = self.feature_names_in_
         self.coef_, self.intercept_, self.classes_ = self.head_.coef_, self.head_.intercept_, data.classes
         self.notes_ = (*self.notes_, *self.selection_.notes)
         return self
@@ -233,7 +236,7 @@ class RobustClassifier(LinearClassifier):
         layer = {
             "head": type(self.head_).__name__,
             "weight_decay": self.head_.weight_decay,
-            "classes": storable(self.classes_.tolist()),
+            "classes": storable(list(self.classes_)),
             "table": [[tried["weight_decay"], loss] for tried, loss in self.selection_.table],
             "notes": list(self.notes_),
             "cv": int(self.cv),
@@ -241,37 +244,76 @@ class RobustClassifier(LinearClassifier):
         arrays = {**arrays, "coef": self.coef_, "intercept": self.intercept_}
         write_artifact(path, arrays, {**metadata, "classifier": layer}, overwrite=overwrite)
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32", "float16"]
+        return tags
+
     @classmethod
     def _restore(cls, remover: Remover, arrays: dict[str, Array], metadata: dict[str, Any]) -> RobustClassifier:
         """The classifier that was saved with a remover."""
         require_kinds(metadata, _SAVED, "the layer")
         require_numbers(arrays)
-        kinds = HEADS
-        if metadata["head"] not in kinds:
-            raise ValueError(f"its layer is a {brief(repr(metadata['head']), 40)}; there are {', '.join(kinds)}")
-        classes = np.array(metadata["classes"])
+        if metadata["head"] not in HEADS:
+            raise ValueError(f"its layer is a {brief(repr(metadata['head']), 40)}; there are {', '.join(HEADS)}")
+        classes = _saved_classes(metadata["classes"], remover.classes_)
         lines = 1 if len(classes) == 2 else len(classes)
         d = remover.n_features_in_
-        if len(classes) < 2 or arrays["coef"].shape != (lines, d) or arrays["intercept"].shape != (lines,):
+        if arrays["coef"].shape != (lines, d) or arrays["intercept"].shape != (lines,):
             shapes = f"{arrays['coef'].shape} and {arrays['intercept'].shape}"
             raise ValueError(f"its layer has shapes {shapes} for {len(classes)} classes and {d} features")
-        made = cls(clone(remover), kinds[metadata["head"]](weight_decay=metadata["weight_decay"]), cv=metadata["cv"])
+        _require_after(remover.removal_, arrays["coef"])
+        table = tuple(({"weight_decay": penalty}, loss) for penalty, loss in metadata["table"])
+        if not all(math.isfinite(number) for tried, loss in table for number in (*tried.values(), loss)):
+            raise ValueError("a penalty or a held-out loss is no finite number")
+        head = HEADS[metadata["head"]](weight_decay=metadata["weight_decay"])
+        made = cls(clone(remover), head, cv=metadata["cv"])
         made._validate_params()
-        made.remover_, made.head_ = remover, clone(made.head)
+        head._validate_params()
+        made.remover_, made.head_ = remover, clone(head)
         made.coef_, made.intercept_, made.classes_ = arrays["coef"], arrays["intercept"], classes
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(remover, name):
-                setattr(made, name, getattr(remover, name))
+                for part in (made, made.head_):
+                    setattr(part, name, getattr(remover, name))
         made.head_.coef_, made.head_.intercept_, made.head_.classes_ = made.coef_, made.intercept_, classes
-        made.head_.n_features_in_ = d
-        table = tuple(({"weight_decay": penalty}, loss) for penalty, loss in metadata["table"])
         made.selection_ = Selection(made.head_, {"weight_decay": metadata["weight_decay"]}, table)
         made.notes_ = tuple(metadata["notes"])
         return made
 
 
 #: What the metadata of a layer hold.
-_SAVED = {"head": str, "weight_decay": float, "classes": list, "table": list, "notes": [str], "cv": int}
+_SAVED = {
+    "head": str,
+    "weight_decay": (int, float),
+    "classes": list,
+    "table": [[(int, float)]],
+    "notes": [str],
+    "cv": int,
+}
+#: Share of the coefficients that may lie along what the removal takes out.
+ALONG_REMOVED = 1e-6
+#: Characters of all names of classes up to which they are a plain array of texts.
+MAX_CLASS_CHARACTERS = 10**6
+
+
+def _saved_classes(values: list[Any], known: tuple[Any, ...]) -> Array:
+    """The classes of a layer: texts, numbers or truth values, and those of the removal where that has some."""
+    plain = any(all(type(value) in kinds for value in values) for kinds in ((str,), (int, float), (bool,)))
+    if not plain or len(set(values)) != len(values) or len(values) < 2 or any(value != value for value in values):
+        raise ValueError(f"the classes of its layer are {brief(repr(values[:3]), 60)}")
+    if known and list(map(str, known)) != list(map(str, values)):
+        raise ValueError("the classes of its layer are not those of the removal")
+    longest = max(len(value) if isinstance(value, str) else 1 for value in values)
+    return np.array(values, dtype=object if longest * len(values) > MAX_CLASS_CHARACTERS else None)
+
+
+def _require_after(removal: AffineMap, coef: FloatArray) -> None:
+    """Raise ValueError unless coefficients (k, d) stay as they are before the removal, which has to come first."""
+    folded, _ = through_removal(removal, coef, np.zeros(len(coef)))
+    size = max(1.0, float(np.linalg.norm(removal.left) * np.linalg.norm(removal.right)))
+    if not np.abs(folded - coef).max() <= ALONG_REMOVED * size * np.abs(coef).max():
+        raise ValueError("its layer looks at what the removal takes out")
 
 
 def load(path: str | PathLike[str]) -> Remover | RobustClassifier:

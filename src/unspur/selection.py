@@ -8,6 +8,7 @@ such a layer is confident and wrong in small groups, and a larger penalty only m
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
@@ -22,8 +23,7 @@ from sklearn.base import BaseEstimator, clone
 
 from unspur._data import LabelledData, labelled
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
-from unspur.exceptions import InputError, LabelError, NotConvergedWarning, NothingRemovedWarning, TaskLostWarning
-from unspur.heads import ERM
+from unspur.exceptions import InputError, LabelError, NotConvergedWarning
 from unspur.heads.base import Head, HeadData, fit_decoded_path, fit_path
 from unspur.labels import ClassLabel
 from unspur.removers import JSE
@@ -203,6 +203,7 @@ def cross_validate_penalty(
 def _behind(heads: Sequence[Head], rows: LabelledData) -> FloatArray:
     """By how much the logit of each row's own class lies behind those of all, (heads, n, K): one visit of the rows."""
     stack = copy(heads[0])
+    stack.__dict__.pop("feature_names_in_", None)  # of rows that are decoded, and have none
     stack.coef_ = np.concatenate([head.coef_ for head in heads])
     stack.intercept_ = np.concatenate([head.intercept_ for head in heads])
     (logits,) = to_host(stack.decision_function(rows.X))
@@ -363,36 +364,11 @@ def select_first_pair(
     return FirstPairSelection(min(table, key=lambda line: line[1])[0], strength, tuple(table))
 
 
-def select_orthogonality(jse: JSE, train: Any, validation: Any = None, seed: int = 0) -> tuple[JSE, dict[str, float]]:
-    """Fit JSE with orthogonal weights and with orthogonal scores; return the better one, and the loss of each.
-
-    The loss is that of a plain last layer on what is left, on validation rows and with groups of equal weight: the rule
-    that the paper chooses hyper-parameters by. Without validation rows, on a fifth of each group of the training rows,
-    which then take no part in either fit; the better one is fitted again on all of them.
-    """
-    train, validation = as_data(train), as_data(validation, "validation")
-    fit_on, judged_on = train, validation
-    if validation is None:
-        aside = train.held_out(0.2, np.random.default_rng(seed))
-        fit_on, judged_on = train.select(~aside), train.select(aside)
-    fitted, losses, penalties = {}, {}, penalties_for(fit_on.X)
-    for kind in ("weights", "scores"):
-        tried = fitted[kind] = clone(jse).set_params(metric=float(kind == "scores"))
-        with warnings.catch_warnings():
-            for expected in (TaskLostWarning, NothingRemovedWarning):
-                warnings.simplefilter("ignore", expected)
-            fit_rows(tried, fit_on, judged_on if validation is not None else None)
-        left = [replace(rows, X=tried.transform(rows.X)) for rows in (fit_on, judged_on)]
-        losses[kind] = min(loss for _, loss in select_head(ERM(), {"weight_decay": penalties}, *left).table)
-    best = min(losses, key=lambda kind: losses[kind])
-    if validation is None:
-        fit_rows(fitted[best], train, None)
-    return fitted[best], losses
-
-
-def fit_rows(jse: JSE, train: LabelledData, validation: LabelledData | None) -> None:
-    """Fit JSE, with directions judged on the validation rows if there are any."""
-    jse.fit(**train.arguments(), **({} if validation is None else validation.arguments("_val")))
+def fit_rows(model: Any, train: LabelledData, validation: LabelledData | None = None) -> None:
+    """Fit a remover or a classifier with what of the rows its `fit` takes."""
+    given = train.arguments() | ({} if validation is None else validation.arguments("_val"))
+    takes = inspect.signature(model.fit).parameters
+    model.fit(**{name: value for name, value in given.items() if name in takes})
 
 
 def group_loss(head: Any, rows: Any) -> float:

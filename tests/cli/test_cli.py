@@ -197,6 +197,16 @@ def test_demo_raises_the_worst_group_and_draws_a_figure(tmp_path):
     assert "exists" in unspur("demo", "--output", "figure.png", cwd=tmp_path, code=1)
 
 
+def test_demo_says_what_to_do_where_a_group_is_too_small(tmp_path):
+    command = ["demo", "--output", str(tmp_path / "demo.png")]
+    done = CliRunner().invoke(main, [*command, "--agreement", "0.95", "--seed", "233"])
+    assert done.exit_code == 2
+    said = " ".join(done.output.split())
+    assert "With --agreement 0.95 and --seed 233 a group has 9 pictures to test directions on; 10 are needed." in said
+    assert "Choose another seed, or a lower agreement." in said
+    assert CliRunner().invoke(main, [*command, "--agreement", "0.96"]).exit_code == 2  # where chance does so often
+
+
 def test_help_version_and_misuse(tmp_path):
     assert "demo" in unspur("--help", cwd=tmp_path)
     for verb in ("demo", "fit", "apply", "evaluate"):

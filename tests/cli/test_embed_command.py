@@ -171,6 +171,27 @@ def test_a_store_is_found_kept_and_replaced(photos, tmp_path):
     assert json.loads(unspur(*command, "--pca", 3, "--force", "--json"))["width"] == 3
 
 
+def test_the_command_to_go_on_with_may_name_a_concept_with_gaps(photos, tmp_path):
+    table = pd.read_csv(photos / "squares.csv", dtype=str).head(12)
+    table.loc[:2, "square"] = ["", "NA", " "]
+    table.to_csv(tmp_path / "gaps.csv", index=False)
+    given = ("embed", tmp_path / "gaps.csv", "--root", photos, "--encoder", "grey-50", "--output", tmp_path / "store")
+    assert " --main ground --concept square --output " in " ".join(unspur(*given).replace("\\\n", "").split())
+
+
+def test_texts_that_were_cut_are_counted(tiny_bert, tmp_path):  # noqa: F811
+    (tmp_path / "texts.csv").write_text(
+        "text,y\na bird,0\n" + f"{'fish ' * 60},1\n{'fish ' * 46},0\n{'bird ' * 47},1\n"
+    )
+    command = ("embed", tmp_path / "texts.csv", "--encoder", tiny_bert, "--output", tmp_path / "store")
+    note = "Note: 2 of 4 texts are longer than 48 tokens and were cut."
+    assert note in unspur(*command)
+    assert note in unspur(*command)  # also of a store that is there already
+    assert EmbeddingStore.open(tmp_path / "store").manifest["cut"] == {"texts": 2, "max_tokens": 48}
+    (tmp_path / "texts.csv").write_text("text,y\na bird,0\na fish,1\n")
+    assert "longer than" not in unspur(*command, "--force")
+
+
 def test_tables_of_texts_and_of_pairs(tiny_bert, tmp_path):  # noqa: F811
     encoder = load_encoder(str(tiny_bert), device="cpu")
     for pair, texts in {

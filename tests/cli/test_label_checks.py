@@ -221,11 +221,19 @@ def test_a_main_label_that_is_not_there_is_no_class(birds):
     assert "bird is missing in 3 rows; only background may have gaps" in fit(code=1)[1]
 
 
-def test_classes_that_differ_by_white_space_are_noted(birds):
-    birds.loc[(birds.index < 200) & (birds["background"] == "sea"), "background"] = "sea "
+@pytest.mark.parametrize(
+    ("other", "how"),
+    [
+        ("sea ", "'sea' and 'sea ', classes that differ by white space alone."),
+        ("Sea", "'Sea' and 'sea', classes that differ by case alone."),
+        ("SEA ", "'SEA ' and 'sea', classes that differ by white space and case alone."),
+    ],
+)
+def test_classes_that_differ_by_white_space_or_case_are_noted(birds, other, how):
+    birds.loc[(birds.index < 200) & (birds["background"] == "sea"), "background"] = other
     birds.to_csv("rows.csv", index=False)
     said = fit("rows.csv", "--smallest-group", "2")[1]
-    assert "rows.csv has 'sea' and 'sea ', classes that differ by white space alone." in said
+    assert f"rows.csv has {how}" in said
     assert len(load("r.safetensors").concept_classes_) == 3  # nothing is stripped
 
 

@@ -3,6 +3,7 @@
 import html
 import json
 import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -430,6 +431,16 @@ def test_what_was_noted_of_columns_is_on_the_page_and_every_penalty_in_json(tabl
     assert not any(
         "column" in warning for warning in json.loads(unspur(*command, "--output", "level.html"))["warnings"]
     )
+
+
+def test_the_command_to_go_on_with_divides_and_weighs_rows_as_the_report_does(table):
+    options = [*LABELS, "--ignore", "shot", "--seed", "3", "--balance", "concept"]
+    told = json.loads(unspur("report", "rows.csv", *options, "--json"))
+    command = shlex.split(told["verdict"][-1].split("unspur ")[1])
+    assert command == ["compare", "rows.csv", *options]
+    compared = json.loads(unspur(*command, "--remover", "none", "--remover", "JSE", "--head", "ERM", "--json"))
+    for line, judged in zip(compared, told["judged"], strict=True):
+        assert line["accuracy"]["groups"] == judged["accuracy"]["groups"]
 
 
 def test_columns_in_another_order_are_those_of_the_removal(table):

@@ -119,6 +119,13 @@ def test_the_second_of_a_pair_counts_and_has_its_place(tiny_bert):
 def test_long_texts_are_cut_where_the_network_ends(tiny_bert):
     encoder = HubText(str(tiny_bert), "cpu")
     assert_allclose(*encoder(["fish " * 46, "fish " * 400]), atol=1e-5)
+    for example, cut in (
+        ("fish " * 46, False),
+        ("fish " * 47, True),
+        (("fish " * 44, "a"), False),
+        (("a", "fish " * 45), True),
+    ):
+        assert encoder.is_cut(example, encoder.prepare(example)) == cut
     short = HubText(str(tiny_bert), "cpu", max_length=5)
     assert_allclose(*short(["a big bird", "a big bird sees"]), atol=1e-5)
     assert short.digest != encoder.digest

@@ -166,7 +166,7 @@ JSE_OPTIONS: dict[str, dict[str, Any]] = {
     "other folds": {"random_state": 7},
 }
 for _name, _options in JSE_OPTIONS.items():
-    case(f"JSE, {_name}", lambda o=_options: fitted(JSE(**{"random_state": 0, **o})))
+    case(f"JSE, {_name}", lambda o=_options: fitted(JSE(**{"metric": 0.0, "random_state": 0, **o})))
 
 INLP_OPTIONS: dict[str, dict[str, Any]] = {
     "defaults": {},
@@ -212,7 +212,7 @@ def _in_parts(remover: Any) -> Answer:
 # Labels, weights, designs: every remover.
 
 REMOVERS: dict[str, Callable[[], Any]] = {
-    "JSE": lambda: JSE(random_state=0, weight_decay=0.1),
+    "JSE": lambda: JSE(metric=0.0, random_state=0, weight_decay=0.1),
     "INLP": lambda: INLP(random_state=0, weight_decay=0.1),
     "RLACE": lambda: RLACE(random_state=0, rank=1),
     **CLOSED,
@@ -229,24 +229,30 @@ LABELS: dict[str, dict[str, Any]] = {
 for _name, _new in REMOVERS.items():
     for _what, _given in LABELS.items():
         case(f"{_name}, {_what}", lambda n=_new, g=_given: fitted(n(), **g))
-case("JSE, concept missing by a mark", lambda: fitted(JSE(missing_concept=-1, random_state=0), concept=TRAIN.marked))
+case(
+    "JSE, concept missing by a mark",
+    lambda: fitted(JSE(metric=0.0, missing_concept=-1, random_state=0), concept=TRAIN.marked),
+)
 case("LEACE, concept missing by a mark", lambda: fitted(LEACE(missing_concept=-1), concept=TRAIN.marked))
 for _name in ("JSE", "INLP"):
     case(f"{_name}, validation set", lambda n=_name: fitted(REMOVERS[n](), **VALIDATION))
     case(f"{_name}, clusters", lambda n=_name: fitted(REMOVERS[n](), clusters=TRAIN.cluster))
-case("JSE, validation set and penalty chosen", lambda: fitted(JSE(random_state=0), **VALIDATION))
+case("JSE, validation set and penalty chosen", lambda: fitted(JSE(metric=0.0, random_state=0), **VALIDATION))
 case(
     "JSE, folds of a splitter by cluster",
-    lambda: fitted(JSE(cv=GroupKFold(4), random_state=0, weight_decay=0.1), clusters=TRAIN.cluster),
+    lambda: fitted(JSE(metric=0.0, cv=GroupKFold(4), random_state=0, weight_decay=0.1), clusters=TRAIN.cluster),
 )
 case("JSE, every row twice", lambda: _twice())
-case("JSE, nothing to find", lambda: fitted(JSE(random_state=0), concept=np.random.default_rng(5).integers(2, size=N)))
+case(
+    "JSE, nothing to find",
+    lambda: fitted(JSE(metric=0.0, random_state=0), concept=np.random.default_rng(5).integers(2, size=N)),
+)
 
 
 def _twice() -> Answer:
     rows = np.concatenate([TRAIN.Z, TRAIN.Z])
     labels = {"y": np.tile(TRAIN.y, 2), "concept": np.tile(TRAIN.concept, 2)}
-    return removal_answer(JSE(random_state=0, weight_decay=0.1).fit(rows, **labels))
+    return removal_answer(JSE(metric=0.0, random_state=0, weight_decay=0.1).fit(rows, **labels))
 
 
 # Where rows live.

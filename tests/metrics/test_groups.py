@@ -156,6 +156,17 @@ def test_ways_to_pass_concepts_agree():
     assert_array_equal(array.correct, group_accuracy(y, predicted, concepts[["size", "light"]]).correct)
 
 
+def test_a_line_end_in_a_name_does_not_break_a_table():
+    y, predicted, concepts = several()
+    broken = group_accuracy(y, predicted, pd.Series(concepts["light"].str.replace("n", "\n\u2028"), name="li\nght"))
+    whole = group_accuracy(y, predicted, pd.Series(concepts["light"].str.replace("n", "xx"), name="light"))
+    for one, other in ((str(broken), str(whole)), (group_table({"ERM": broken}), group_table({"ERM": whole}))):
+        assert len(one.splitlines()) == len(other.splitlines())
+    assert "main=ant, li\\nght=\\n\\u2028ight" in str(broken)
+    long = group_table({"ERM": broken}, main="the kind of animal that the picture shows")
+    assert "ant, \\n\\u2028ight  " in long
+
+
 def test_rows_without_a_concept_are_in_no_group():
     y, predicted, concepts = several()
     gaps = concepts.assign(light=concepts["light"].where(np.arange(600) % 3 > 0, None))
@@ -177,6 +188,7 @@ def test_rows_without_a_concept_count_in_the_average_over_rows():
     low, high = result.average_interval()
     assert (low, high) == tuple(exact_bounds(round(result.average * 600), 600, 0.025))
     assert (result.ungrouped_rows, result.ungrouped_correct) == (200, 200)
+    assert result.majority == max(np.mean(y == name) for name in ["ant", "bee", "cat"]) != grouped.majority
     saved = result.to_dict()
     assert (saved["rows"], saved["ungrouped_rows"], saved["ungrouped_correct"]) == (600, 200, 200)
     assert sum(group["rows"] for group in saved["groups"]) == 400

@@ -4,6 +4,7 @@ import re
 import tracemalloc
 import warnings
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
 from tests.entangled import entangled_rows
-from unspur import ERM, JSE, AffineMap, PaperVariant, Subspace, load
+from unspur import ERM, AffineMap, PaperVariant, Subspace, load, removers
 from unspur.datasets import make_toy
 from unspur.exceptions import (
     EmptySubspaceError,
@@ -29,6 +30,9 @@ from unspur.removers.joint import Tracks
 from unspur.removers.weight_decay import WEIGHT_DECAYS, choose_weight_decay
 from unspur.solvers.outcome import Outcome
 from unspur.trace import TaskLoss, Trace, Traces
+
+#: In the metric of the paper; test_metric.py has the others.
+JSE = partial(removers.JSE, metric=0.0)
 
 
 def fitted(toy, **options):

@@ -1,4 +1,4 @@
-"""JSE with orthogonal scores: the same as on whitened rows, in the coordinates of the user."""
+"""JSE in a metric between weights and scores: the same as on transformed rows, in the coordinates of the user."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from sklearn.decomposition import PCA
 
 from unspur import JSE, SAL, PaperVariant, load, surgery
 from unspur.datasets import make_toy
-from unspur.exceptions import EmptySubspaceError
+from unspur.exceptions import EmptySubspaceError, NothingRemovedWarning
 from unspur.removers.metric import Metric
 from unspur.rows import Columns, MemoryRows
 from unspur.solvers.statistics import CellCounts
@@ -140,3 +140,79 @@ def test_a_removal_between_scales_far_apart_is_a_projection_to_the_last_digit():
         worst["products"] = max(worst["products"], abs(float(plain[0, 0]) - 1.0))
     assert worst["factors"] < 1e-14
     assert worst["products"] > 1e-12  # control: T and its inverse alone are not
+
+
+@pytest.mark.parametrize("tau", [0.1, 0.25, 0.75])
+def test_equals_the_paper_on_rows_that_are_transformed(tau):
+    Z, y, c = stretched()
+    held_out = dict(zip(("X_val", "y_val", "concept_val"), stretched(seed=1), strict=True))
+    covariance = np.cov(Z.T, bias=True)
+    values, vectors = np.linalg.eigh((1 - tau) * np.trace(covariance) / 12 * np.eye(12) + tau * covariance)
+    root = vectors / np.sqrt(values) @ vectors.T
+    here = JSE(metric=tau, tol=1e-8).fit(Z, y, concept=c, **held_out)
+    there = JSE(metric=0.0, tol=1e-8).fit(Z @ root, y, concept=c, **{**held_out, "X_val": held_out["X_val"] @ root})
+    assert here.metric_ == tau
+    assert (here.spurious_.dim, here.main_.dim) == (there.spurious_.dim, there.main_.dim)
+    assert here.spurious_.dim >= 1
+    back = there.transform(Z @ root) @ np.linalg.inv(root)
+    # Around another centre: that of rows as they come, there that of balanced groups.
+    assert_allclose(here.transform(Z) - here.transform(Z)[0], back - back[0], atol=1e-5)
+    paper = JSE(metric=0.0, tol=1e-8).fit(Z, y, concept=c, **held_out)  # control: it is another removal
+    assert np.abs(paper.transform(Z) - here.transform(Z)).max() > 0.1
+
+
+def test_no_rows_are_copied(monkeypatch):
+    Z, y, c = stretched()
+    widths = []
+    project = MemoryRows.project
+    monkeypatch.setattr(MemoryRows, "project", lambda self, v, c: widths.append(v.shape[1]) or project(self, v, c))
+    JSE(metric=0.25, random_state=0).fit(Z, y, concept=c)
+    assert widths
+    assert max(widths) <= 5  # one direction for each fold, never all twelve
+
+
+def test_the_metric_can_be_chosen_by_held_out_loss():
+    Z, y, c = stretched()
+    jse = JSE(metric="auto", random_state=0).fit(Z, y, concept=c)
+    assert set(jse.metric_losses_) == {0.0, 0.1, 0.25, 0.5, 0.75, 1.0}
+    best, error = min(jse.metric_losses_.values())
+    good = [tau for tau, (loss, _) in jse.metric_losses_.items() if loss <= best + error]
+    assert jse.metric_ in good
+    assert abs(jse.metric_ - 0.25) == min(abs(tau - 0.25) for tau in good)
+    again = JSE(metric=jse.metric_, random_state=0).fit(Z, y, concept=c)
+    assert_allclose(again.transform(Z), jse.transform(Z))
+    assert again.metric_losses_ == {}
+
+
+def test_the_former_name_still_works_and_says_the_new_one():
+    Z, y, c = stretched()
+    for name, tau in (("weights", 0.0), ("scores", 1.0)):
+        with pytest.warns(FutureWarning, match=f"is now metric={tau:g}"):
+            old = fitted(Z, y, c, orthogonality=name)
+        assert_allclose(old.transform(Z), fitted(Z, y, c, metric=tau).transform(Z))
+
+
+@pytest.mark.parametrize("tau", [-0.1, 1.1, "scores", None])
+def test_a_metric_lies_between_0_and_1(tau):
+    Z, y, c = stretched(200)
+    with pytest.raises(ValueError, match=r"'metric' parameter of JSE must be .*\[0.0, 1.0\]"):
+        JSE(metric=tau).fit(Z, y, concept=c)
+
+
+@pytest.mark.parametrize("tau", [0.0, 0.25, 1.0])
+def test_rows_along_one_line_are_refused(tau):
+    _, y, c = stretched(400)
+    Z = np.outer(np.random.default_rng(0).standard_normal(400) + y + c, np.arange(1.0, 6.0))
+    with pytest.raises(ValueError, match="needs two free dimensions"):
+        JSE(metric=tau, random_state=0).fit(Z, y, concept=c)
+
+
+def test_a_column_of_another_scale_hides_the_rest_unless_scores_are_compared():
+    toy = make_toy(3000, d=8, rho=0.5, random_state=1)
+    Z = np.column_stack([toy.Z, 1e5 * np.random.default_rng(0).standard_normal(3000)])
+    jse = JSE(metric=1.0, random_state=0).fit(Z, toy.y, concept=toy.concept)
+    assert jse.spurious_.dim == 1
+    assert abs(jse.spurious_.basis[0, 0]) > 0.9
+    assert np.isfinite(jse.transform(Z)).all()
+    with pytest.warns(NothingRemovedWarning):  # never in silence
+        JSE(metric=0.25, random_state=0).fit(Z, toy.y, concept=toy.concept)

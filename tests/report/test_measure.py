@@ -13,12 +13,13 @@ from tests.entangled import entangled_rows
 from tests.labelled_rows import Rows
 from tests.optional import pandas as pd
 from tests.report.rows import nothing_to_find, removal, toy
-from unspur import INLP, JSE, LEACE, RLACE, SPLINCE
+from unspur import INLP, JSE, LEACE, RLACE, SPLINCE, PaperVariant
 from unspur.compare import choose_head, compare
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, LabelError, NothingRemovedWarning, TaskLostWarning
 from unspur.metrics import leakage, shared_variance
 from unspur.report.measuring import STEPS, measure, stratified_sample, used_parameters
+from unspur.report.page.verdict import accuracy_verdict, verdict
 
 TRAIN, TEST = toy(), toy(700, rho=0.0, seed=1)
 JSE_TOY = removal(TRAIN)
@@ -247,6 +248,17 @@ def test_rows_without_a_known_concept_are_drawn_but_in_no_group():
     assert found.certificate.rows == 640
 
 
+def test_the_most_frequent_class_is_that_of_all_test_rows():
+    concept = np.where(TEST[1] == "land", TEST[2], None)
+    concept[:100] = TEST[2][:100]
+    found = measure(JSE_TOY, TRAIN, (TEST[0], TEST[1], concept))
+    most = max(np.mean(TEST[1] == "land"), np.mean(TEST[1] == "water"))
+    assert found.before.accuracy.rows[0].sum() > 0.8 * found.before.accuracy.rows.sum()  # of those in a group
+    said = f"always answering the most frequent class in {100 * most:.1f} % of the rows"
+    assert sum(said in sentence for sentence in verdict(found)) == 1
+    assert sum(said in sentence for sentence in accuracy_verdict(found.judged)) == 1  # which `evaluate` prints
+
+
 def test_a_value_that_stands_for_not_known_is_the_removals():
     codes = (TRAIN[2] == "sea").astype(int)
     codes[::5] = -1
@@ -301,6 +313,13 @@ def test_several_concepts_and_more_than_two_classes():
     assert_array_equal(again.group, found.group)
     with pytest.raises(InputError, match="called light, those of the training"):
         measure(jse, train, (test[0], test[1], test[2][["light"]]))
+
+
+def test_directions_have_the_names_of_their_concepts_also_with_swapped_loops():
+    train = several(900, 0)
+    swapped = JSE(random_state=0, variant=PaperVariant(inner="spurious")).fit(train[0], train[1], concept=train[2])
+    axes = [axis.name for axis in measure(swapped, train, several(400, 1)).view.axes if axis.role == "spurious"]
+    assert axes == ["light 1", "size=0 1", "size=1 1"]
 
 
 def test_directions_of_later_classes_of_a_multi_class_layer_lie_higher():
@@ -430,7 +449,7 @@ def test_a_worst_group_that_fell_and_a_lost_task_are_said():
     assert any("may remove the task" in warning for warning in found.warnings)
     # Erasing the task itself: what is left is worse for somebody.
     Z, y, concept = TRAIN
-    wrong = JSE(random_state=0).fit(Z, concept, concept=y)
+    wrong = JSE(metric=0.0, random_state=0).fit(Z, concept, concept=y)
     assert any("worst group fell" in warning for warning in measure(wrong, TRAIN, TEST).warnings)
 
 
@@ -513,6 +532,23 @@ def test_validation_rows_are_in_the_snippet():
     found = measure(JSE_TOY, TRAIN, TEST, validation=validation, compare=["SUBG"])
     assert "X_val=Z_val" in found.origin.snippet
     assert found.origin.digests["validation rows"].startswith("400-")
+
+
+def test_clusters_are_in_the_snippet():
+    films = [np.arange(len(rows[0])) // 9 for rows in (TRAIN, TEST)]
+    jse = JSE(random_state=0).fit(TRAIN[0], TRAIN[1], concept=TRAIN[2], clusters=films[0])
+    origin = measure(jse, (*TRAIN, films[0]), (*TEST, films[1])).origin
+    names = dict(zip(("Z", "y", "concept", "clusters"), (*TRAIN, films[0]), strict=True))
+    names |= dict(zip(("Z_test", "y_test", "concept_test", "clusters_test"), (*TEST, films[1]), strict=True))
+    exec(origin.snippet, names)
+    assert names["jse"].trace_.to_dict() == jse.trace_.to_dict() != JSE_TOY.trace_.to_dict()
+    rows = (*toy(400, seed=5), np.arange(400) // 4)
+    validated = measure(jse, (*TRAIN, films[0]), TEST, validation=rows).origin.snippet
+    assert ", clusters=clusters, X_val=" in validated
+    assert "concept_val=concept_val, clusters_val=clusters_val)" in validated
+    assert "clusters_test" not in validated
+    closed = LEACE().fit(TRAIN[0], TRAIN[1], concept=TRAIN[2])
+    assert ".fit(Z, y, concept=concept)\n" in measure(closed, (*TRAIN, films[0]), TEST).origin.snippet
 
 
 @pytest.mark.parametrize(

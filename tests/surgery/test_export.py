@@ -8,7 +8,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 
 from tests.surgery.maps import KINDS, D, error, make, rows
-from unspur import JSE, surgery
+from unspur import JSE, LEACE, RobustClassifier, surgery
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, OutputExistsError
 
@@ -99,3 +99,28 @@ def test_a_missing_onnx_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(InputError, match=r"pip install '\.\[onnx\]'"):
         surgery.to_onnx(make("remove"), tmp_path / "a.onnx")
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_classifier_is_one_product(classes, tmp_path):
+    toy = make_toy(1200, rho=0.7, random_state=0)
+    y = toy.y + (classes == 3) * (toy.y & (toy.Z[:, 1] > 0))
+    model = RobustClassifier(LEACE(), random_state=0).fit(toy.Z, y, concept=toy.concept)
+    surgery.to_onnx(model, tmp_path / "scores.onnx")
+    expected = model.decision_function(toy.Z).reshape(len(y), -1)
+    assert error(run(tmp_path / "scores.onnx", toy.Z), expected) < 1e-5
+    assert len(onnx.load(tmp_path / "scores.onnx").graph.node) == 1
+    with_head = model.remover_.transform(toy.Z) @ np.ones(
+        (toy.Z.shape[1], 1)
+    )  # the removal alone, before another layer
+    surgery.to_onnx(model, tmp_path / "other.onnx", head=Ridge(alpha=1e-9).fit(toy.Z, toy.Z.sum(axis=1)))
+    assert error(run(tmp_path / "other.onnx", toy.Z), with_head) < 1e-4
+
+
+def test_a_pipeline_that_ends_in_a_classifier_is_one_product(tmp_path):
+    toy = make_toy(1200, rho=0.7, random_state=0)
+    pca = PCA(10).fit(toy.Z)
+    model = RobustClassifier(LEACE(), random_state=0).fit(pca.transform(toy.Z), toy.y, concept=toy.concept)
+    pipeline = make_pipeline(pca, model)
+    surgery.to_onnx(pipeline, tmp_path / "scores.onnx")
+    assert error(run(tmp_path / "scores.onnx", toy.Z), pipeline.decision_function(toy.Z)[:, None]) < 1e-5

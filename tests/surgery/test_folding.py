@@ -24,11 +24,12 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from sklearn.svm import SVC, LinearSVC, LinearSVR
 
-from tests.optional import torch
+from tests.optional import pandas, torch
 from tests.surgery.maps import KINDS, D, error, make, rows
-from unspur import JSE, surgery
+from unspur import JSE, LEACE, RobustClassifier, load, surgery
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError
+from unspur.heads import GroupDRO
 
 #: What float32 and float64 promise, relative to the largest score.
 TOLERANCE = {"float32": 1e-6, "float64": 1e-13}
@@ -380,3 +381,29 @@ print("torch" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split("\n")[:2] == ["[]", "True"]
+
+
+@pytest.mark.parametrize("head", [None, GroupDRO()], ids=["GroupWeighted", "GroupDRO"])
+def test_a_classifier_is_a_removal_and_a_layer(toy, head, tmp_path):
+    frame = pandas.DataFrame(toy.Z, columns=[f"f{i}" for i in range(toy.Z.shape[1])])
+    model = RobustClassifier(LEACE(), head, random_state=0).fit(frame, toy.y, concept=toy.concept)
+    model.save(tmp_path / "model.safetensors")
+    for one in (model, load(tmp_path / "model.safetensors")):
+        layer = surgery.fold(one)
+        assert not hasattr(layer, "removal_")
+        assert type(layer) is type(model.head_)
+        assert list(layer.feature_names_in_) == list(frame.columns)
+        np.testing.assert_allclose(layer.decision_function(frame), model.decision_function(frame), atol=1e-12)
+        np.testing.assert_array_equal(layer.predict(frame), model.predict(frame))
+        clean = pandas.DataFrame(model.remover_.transform(frame), columns=frame.columns)
+        np.testing.assert_allclose(layer.decision_function(clean), model.decision_function(frame), atol=1e-9)
+
+
+def test_a_classifier_after_other_steps(toy):
+    scaler = StandardScaler().fit(toy.Z)
+    model = RobustClassifier(LEACE(), random_state=0).fit(scaler.transform(toy.Z), toy.y, concept=toy.concept)
+    expected = model.decision_function(scaler.transform(toy.Z))
+    for steps in ((scaler, model), (make_pipeline(scaler, model),)):
+        np.testing.assert_allclose(surgery.fold(*steps).decision_function(toy.Z), expected, atol=1e-10)
+    with pytest.raises(NotFittedError):
+        surgery.fold(RobustClassifier())

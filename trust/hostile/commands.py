@@ -71,6 +71,10 @@ def _apply(path: Path) -> None:
     )
 
 
+def _predict(path: Path) -> None:
+    _run(path, "predict", path, path.parent / "rows.csv", *LABELS, "--output", path.parent / "new.csv", "--force")
+
+
 def _evaluate(path: Path) -> None:
     _run(path, "evaluate", path, path.parent / "rows.csv", *LABELS)
 
@@ -107,10 +111,11 @@ fit_csv = Reader(_table, _fit, _csv_attacks, text=True)
 fit_npz = Reader(_archive, _fit, arrays.npz_attacks)
 apply = Reader(_with_rows(saved.leace.make), _apply, saved.artifact_attacks, forged=saved.forged_artifact)
 evaluate = Reader(_with_rows(saved.leace.make), _evaluate, saved.artifact_attacks, forged=saved.forged_artifact)
+predict = Reader(_with_rows(saved.classifier.make), _predict, saved.layer_attacks, forged=saved.forged_artifact)
 report_removal = Reader(
     _with_rows(saved.jse.make), _report_removal, saved.artifact_attacks, forged=saved.forged_artifact
 )
 report = Reader(_table, _report, _csv_attacks, text=True)
 data = Reader(_tarred, _data, datasets.tar_attacks)
 reproduce = Reader(experiments.spec.make, _reproduce, experiments.spec_attacks, text=True)
-__all__ = ["apply", "data", "evaluate", "fit_csv", "fit_npz", "report", "report_removal", "reproduce"]
+__all__ = ["apply", "data", "evaluate", "fit_csv", "fit_npz", "predict", "report", "report_removal", "reproduce"]

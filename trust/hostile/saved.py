@@ -16,7 +16,7 @@ import safetensors.numpy
 from trust.hostile.arrays import csv_attacks, npy_attacks
 from trust.hostile.damage import ODD_JSON, as_json, forged, odd_fields
 from trust.hostile.trials import NOT_FILES, Attacks, Reader, promised
-from unspur import INLP, JSE, LEACE, RLACE, SPLINCE, PaperVariant, load
+from unspur import INLP, JSE, LEACE, RLACE, SPLINCE, PaperVariant, RobustClassifier, load, surgery
 from unspur.criteria import LABEL
 from unspur.embed.store import EmbeddingStore, Reduction, content_digest, file_digest, write_labels
 from unspur.io.artifact import write_artifact
@@ -53,9 +53,78 @@ def _saved(remover: Any) -> Callable[[Path], Path]:
     return make
 
 
+def _make_classifier(folder: Path) -> Path:
+    z, y, concept = _rows()
+    RobustClassifier(LEACE(), random_state=0).fit(z, y, concept=concept).save(folder / "model.safetensors")
+    return folder / "model.safetensors"
+
+
+def _load_classifier(path: Path) -> None:
+    """A classifier that was read predicts, folds into one layer, and its removal is one."""
+    model = load(path)
+    if not isinstance(model, RobustClassifier):  # without what is said of the layer it is a removal
+        _use(model, path)
+        return
+    _use(model.remover_, path)
+    z = _rows()[0][:, : model.n_features_in_]
+    k = len(model.classes_)
+    promised(model.classes_.shape == (k,) and len(set(model.classes_.tolist())) == k >= 2, "classes are none")
+    if z.shape[1] == model.n_features_in_:
+        shares = model.predict_proba(z)
+        promised(shares.shape == (ROWS, k) and np.isfinite(shares).all(), "probabilities are none")
+        promised(np.isin(model.predict(z), model.classes_).all(), "it predicts what is no class")
+        clean, folded = model.predict_proba(model.transform(z)), surgery.fold(model).predict_proba(z)
+        near = np.abs(model.removal_.centre).max() < 1e6  # else rounding is all that is left of rows that are cleaned
+        promised(not near or np.allclose(clean, shares, atol=1e-4), "the layer looks at what is removed")
+        promised(np.array_equal(folded, shares), "it folds into another layer")
+    promised(np.isfinite(model.selection_.penalty) and all(isinstance(note, str) for note in model.notes_), "no layer")
+    again = path.with_name("again.safetensors")
+    model.save(again, overwrite=True)
+    load(again)
+    again.unlink()
+
+
+def layer_attacks(sound: bytes) -> Attacks:
+    """Those of a removal, and layers that are forged: classes, penalties, coefficients that see the concept again."""
+    arrays, metadata = _arrays_of(sound)
+    plain = json.loads(metadata["unspur"])
+    coef, d = arrays["coef"], WIDTH
+    for what, changed in {
+        "three classes for one line": {"coef": np.zeros((3, d)), "intercept": np.zeros(3)},
+        "a million lines": {"coef": np.zeros((10**6, d)), "intercept": np.zeros(10**6)},
+        "no lines": {"coef": np.empty((0, d)), "intercept": np.empty(0)},
+        "coefficients along the concept": {"coef": coef + arrays["right"].T},
+        "coefficients of random numbers": {"coef": np.random.default_rng(0).normal(size=coef.shape)},
+        "coefficients of 1e99": {"coef": 1e99 * coef},
+        "an intercept of 1e99": {"intercept": np.full(1, 1e99)},
+        "coefficients of another space": {"coef": np.zeros((1, d + 3))},
+    }.items():
+        yield what, bytes(safetensors.numpy.save({**arrays, **changed}, metadata))
+    for name, values in {
+        "classes": [[], [0], [0, 0], [0, "a"], [[0], [1]], [None, 1], [0, {}], [float("nan"), 1], ["x" * 10**6, "y"]],
+        "head": ["JSE", "__import__('os')", "", "GroupDRO", None],
+        "weight_decay": [-1.0, float("nan"), float("inf"), "0.1", 10**400],
+        "table": [[[1.0]], [["a", 1.0]], [[1.0, float("nan")]], [[[1.0], 1.0]], {}, [[1.0, 2.0]] * 100_000],
+        "notes": [["x" * 10**6], [1], "a", [["b"]]],
+        "cv": [0, -1, 2**70, True],
+    }.items():
+        for value in values:
+            layer = {**plain["classifier"], name: value}
+            yield (
+                f"{name} of the layer: {str(value)[:40]}",
+                _with_metadata(arrays, json.dumps({**plain, "classifier": layer})),
+            )
+    for value in ({}, [], None, "x"):
+        yield f"a layer that is {value!r}", _with_metadata(arrays, json.dumps({**plain, "classifier": value}))
+    yield from artifact_attacks(sound)
+
+
 def _load(path: Path) -> None:
     """A removal that was read can be used, looked at and saved again."""
-    remover = load(path)
+    _use(load(path), path)
+
+
+def _use(remover: Any, path: Path) -> None:
     z = _rows()[0][:, : remover.n_features_in_]
     if z.shape[1] == remover.n_features_in_:
         clean = remover.transform(z)
@@ -455,6 +524,7 @@ onto_main = Reader(
 inlp = Reader(_saved(INLP), _load, artifact_attacks, forged=forged_artifact)
 rlace = Reader(_saved(RLACE), _load, artifact_attacks, forged=forged_artifact)
 leace = Reader(_saved(LEACE), _load, artifact_attacks, forged=forged_artifact)
+classifier = Reader(_make_classifier, _load_classifier, layer_attacks, forged=forged_artifact)
 splince = Reader(_saved(SPLINCE), _load, artifact_attacks, forged=forged_artifact)
 reduction = Reader(_make_reduction, _read_reduction, reduction_attacks)
 checkpoint = Reader(_make_checkpoint, _read_checkpoint, artifact_attacks, forged=forged_artifact)

@@ -16,7 +16,8 @@ SECTIONS = {
         "report": "Write a page that shows all that a removal does.",
     },
     "Remove a concept": {
-        "fit": "Find the concept in the embeddings of FILE, save its removal.",
+        "fit": "Fit a classifier without the concept to FILE, or a removal.",
+        "predict": "Predict the classes of the rows of FILE by a saved MODEL.",
         "apply": "Apply a saved REMOVAL to the rows of FILE.",
         "evaluate": "Compare last layers with and without the REMOVAL, by group.",
         "compare": "Compare all removers, with last layers on top, on FILE.",

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from unspur.cli.completion import columns_of
 from unspur.cli.console import echo_json, say
-from unspur.cli.data import read_rows, refuse_ignored_labels
+from unspur.cli.data import carry_labels, read_rows, refuse_ignored_labels
 from unspur.cli.options import (
     Conditions,
     LocalPath,
@@ -61,12 +60,12 @@ def apply(
       unspur apply background.safetensors new.npz --output new-clean.npz
       unspur apply background.safetensors big/*.parquet --output big-clean
     """
-    from unspur import load
     from unspur.exceptions import InputError
     from unspur.io.artifact import refuse_existing
     from unspur.io.files import is_parquet, write_rows
     from unspur.io.parquet import clean_parquet
     from unspur.io.table import FILE_SUFFIXES, apply_removal
+    from unspur.removers import load
 
     if Path(output).suffix.lower() not in FILE_SUFFIXES and is_parquet(files):
         if where:
@@ -79,15 +78,7 @@ def apply(
     refuse_input_as_output(output, *files, removal)
     refuse_existing(output, overwrite=force)
     remover = load(removal)
-    table = read_rows(files, labels, ignore, where)
-    columns = dict(table.columns)
-    for name in dict.fromkeys(labels):
-        if name not in table.columns:
-            stem = Path(name).stem
-            if stem in columns:
-                raise InputError(f"--label {name}: there is another label {stem!r}, its name in {output}. Rename one.")
-            columns[stem] = table.label(name)
-    table = replace(table, columns=columns)
+    table = carry_labels(read_rows(files, labels, ignore, where), labels, output)
     if table.columns and Path(output).suffix.lower() == ".npy":
         raise InputError(f"{output} can hold no labels; write .npz, .csv or .parquet, or use --ignore for them.")
     clean = apply_removal(remover, table)

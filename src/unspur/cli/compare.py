@@ -40,7 +40,7 @@ from unspur.cli.options import (
     where_option,
     with_default,
 )
-from unspur.compare import RECOMMENDED, REMOVERS, Comparison, best_held_out, compare, to_take
+from unspur.compare import RECOMMENDED, REMOVERS, Comparison, best_held_out, class_and_options, compare, to_take
 from unspur.heads import HEADS
 from unspur.io.artifact import atomic, refuse_existing
 from unspur.report.tables import comparison_table
@@ -205,9 +205,8 @@ def _fit_command(line: Comparison, file: str, options: Mapping[str, Any]) -> lis
         texts = ("=".join(one) if isinstance(one, tuple) else str(one) for one in values)
         words += [f"--{name} {shlex.quote(text)}" for text in texts]
     if not line.recommended:
-        words.append(f"--method {line.remover.removesuffix('-s')}")
-    if line.remover.endswith("-s"):
-        words.append("--metric 1")
+        method, given = class_and_options(line.remover)
+        words += [f"--method {method}", *(f"--{name} {value:g}" for name, value in given.items())]
     words += [f"--balance {options['balance']}"] * (options["balance"] != "group")
     words += [f"--seed {options['seed']}"] * (options["seed"] != 0)
     return [*words, f"--output {'model' if line.recommended else 'removal'}.safetensors"]

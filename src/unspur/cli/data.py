@@ -179,6 +179,20 @@ def read_rows(
     return replace(table, columns={name: column for name, column in table.columns.items() if name not in dropped})
 
 
+def carry_labels(table: Table, labels: Sequence[str], output: str) -> Table:
+    """The table with labels of other files among its columns, under the names that they get in `output`."""
+    from unspur.exceptions import InputError
+
+    columns = dict(table.columns)
+    for name in dict.fromkeys(labels):
+        if name not in table.columns:
+            stem = Path(name).stem
+            if stem in columns:
+                raise InputError(f"--label {name}: there is another label {stem!r}, its name in {output}. Rename one.")
+            columns[stem] = table.label(name)
+    return replace(table, columns=columns)
+
+
 def check_labels(table: Table, main: str, concepts: Sequence[str]) -> list[str]:
     """Refuse labels that are no classes, and note on standard error what may be no feature; the notes are returned."""
     from unspur.io.table import odd_features

@@ -36,7 +36,7 @@ METHODS = ("as they are", "JSE")
     "--agreement",
     default=0.9,
     show_default=True,
-    type=click.FloatRange(0.5, 0.98),
+    type=click.FloatRange(0.5, 0.95),
     help="How often digit group and photograph agree in the training pictures.",
 )
 @seed_option
@@ -62,6 +62,7 @@ def demo(agreement: float, seed: int, output: str, report: str | None, force: bo
         name: make_photodigits(name, agreement=p, random_state=seed + i)  # type: ignore[arg-type]
         for i, (name, p) in enumerate((("train", agreement), ("validation", agreement), ("test", 0.5)))
     }
+    _require_every_group(sets["validation"], agreement, seed)
     features = {name: embed_images(data.images) for name, data in sets.items()}
     pca = PCA(100, random_state=0).fit(features["train"])
     rows = {name: (pca.transform(features[name]), *_labels(data)) for name, data in sets.items()}
@@ -109,6 +110,16 @@ def demo(agreement: float, seed: int, output: str, report: str | None, force: bo
     say_where("Report", page)
     say("Open the report in a browser. With rows of your own:")
     say_command("Next:", ["unspur", "report", "FILE", "--main COLUMN", "--concept COLUMN"])
+
+
+def _require_every_group(data: PhotoDigits, agreement: float, seed: int) -> None:
+    """Raise where chance has put too few pictures into a group for directions to be tested: one seed in 300 at 0.95."""
+    smallest, needed = int(np.bincount(2 * data.y + data.concept, minlength=4).min()), JSE().smallest_group
+    if smallest < needed:
+        raise click.UsageError(
+            f"With --agreement {agreement:g} and --seed {seed} a group has {smallest} pictures to test directions on; "
+            f"{needed} are needed. Choose another seed, or a lower agreement."
+        )
 
 
 def _labels(data: PhotoDigits) -> tuple[Array, Array]:

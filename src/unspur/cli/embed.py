@@ -21,6 +21,7 @@ from unspur.embed.examples import Examples, TableExamples
 from unspur.embed.registry import ENCODERS, load_encoder, load_source, source_names
 from unspur.embed.store import MANIFEST, EmbeddingStore
 from unspur.exceptions import InputError
+from unspur.io.files import MISSING_VALUE_WORDS
 
 #: Options of every verb that shows examples to a frozen network.
 network_options = in_order(
@@ -144,9 +145,15 @@ def _known_as(name: str, encoder: Encoder) -> str:
 
 
 def _binary(store: EmbeddingStore) -> tuple[str, str]:
-    """The first two labels with two values, or words that say what is to be put there."""
-    two = [name for name, column in store.labels.items() if name != "split" and len(np.unique(column)) == 2]
-    return (two[0], two[1]) if len(two) > 1 else (two[0] if two else "LABEL", "CONCEPT")
+    """The first two labels with two values, or words that say what is to be put there; only a concept may have gaps."""
+    two: dict[str, bool] = {}
+    for name, column in store.labels.items():
+        values = np.unique(column).tolist()
+        known = [value for value in values if str(value).strip() and value not in MISSING_VALUE_WORDS]
+        if name != "split" and len(known) == 2:
+            two[name] = len(known) < len(values)
+    main = next((name for name, gaps in two.items() if not gaps), "LABEL")
+    return main, next((name for name in two if name != main), "CONCEPT")
 
 
 def following(store: EmbeddingStore, source: str) -> str | None:
@@ -180,6 +187,7 @@ def _tell(store: EmbeddingStore, following: str | None, *, found: bool, as_json:
                 "labels": list(store.labels),
                 "rows_per_second": rate,
                 "peak_memory_mb": about.get("peak_memory_mb"),
+                "cut": about.get("cut"),
                 "next": following,
             }
         )
@@ -192,6 +200,12 @@ def _tell(store: EmbeddingStore, following: str | None, *, found: bool, as_json:
     memory = "" if not about.get("peak_memory_mb") else f"at most {about['peak_memory_mb']} MB of memory"
     if speed or memory:
         say(", ".join(filter(None, (speed, memory))), indent="  ")
+    if (cut := about.get("cut")) and cut["texts"]:
+        are, were = ("is", "was") if cut["texts"] == 1 else ("are", "were")
+        say(
+            f"Note: {cut['texts']:,} of {rows:,} texts {are} longer than {cut['max_tokens']} tokens and {were} cut.",
+            err=True,
+        )
     if following is not None:
         say_command("Next:", re.split(r" (?=--)", following))
 

@@ -68,7 +68,7 @@ def evaluate(
       unspur evaluate background.safetensors train.npz --test test.npz \
           --main bird --concept background
     """
-    from unspur import load
+    from unspur.removers import load
     from unspur.report.baselines import Evaluator, cleaned, evaluate_removal
     from unspur.report.page.verdict import accuracy_verdict
     from unspur.report.tables import group_table, penalty_lines, penalty_table

@@ -1,16 +1,18 @@
-"""`unspur fit`: from a file of embeddings to a saved removal."""
+"""`unspur fit`: from a file of embeddings to a saved classifier, or to a removal alone."""
 
 from __future__ import annotations
 
+import shlex
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
-from unspur.cli.console import echo_json, say, say_where, show
+from unspur.cli.console import echo_json, say, say_command, say_where, show
 from unspur.cli.data import (
     check_labels,
     labelled_rows,
@@ -21,6 +23,7 @@ from unspur.cli.data import (
 )
 from unspur.cli.errors import as_option
 from unspur.cli.options import (
+    FITTING_PARAMETERS,
     Conditions,
     LocalPath,
     cluster_option,
@@ -29,17 +32,25 @@ from unspur.cli.options import (
     json_option,
     label_options,
     memory_option,
+    options_of_rows,
     other_file,
     refuse_input_as_output,
     require_removal_name,
     scratch_option,
     seed_option,
     where_option,
+    with_default,
 )
 
 if TYPE_CHECKING:
-    from unspur import JSE
+    from unspur import RobustClassifier
     from unspur._data import LabelledData
+    from unspur.removers import Remover
+
+#: A removal with a last layer after it, and removers by name.
+RECOMMENDED = "recommended"
+METHODS = (RECOMMENDED, "JSE", "INLP", "RLACE", "LEACE", "SAL", "SPLINCE")
+Fitted = TypeVar("Fitted", bound="RobustClassifier | Remover")
 
 
 @click.command()
@@ -55,9 +66,17 @@ if TYPE_CHECKING:
     help="Rows on a Dask cluster: tcp://HOST:PORT, a scheduler file, or local for one of "
     "this machine's cores. FILE may be a Zarr group as well.",
 )
-@click.option("--output", required=True, type=LocalPath(), help="Where the removal goes (a .safetensors file).")
 @click.option(
-    "--validation", type=LocalPath(), help="File with rows to test directions on; else folds of FILE are used."
+    "--output", required=True, type=LocalPath(), help="Where removal and last layer go (a .safetensors file)."
+)
+@with_default(
+    "--method",
+    RECOMMENDED,
+    "JSE and a group-weighted last layer after it (recommended), or a remover alone.",
+    type=click.Choice(METHODS, case_sensitive=False),
+)
+@click.option(
+    "--validation", type=LocalPath(), help="File with rows to judge directions and penalties on; else folds of FILE."
 )
 @where_option("validation")
 @fitting_options
@@ -76,6 +95,7 @@ def fit(
     scratch: str | None,
     dask: str | None,
     output: str,
+    method: str,
     validation: str | None,
     validation_where: Conditions,
     trace: bool,
@@ -85,36 +105,37 @@ def fit(
     missing_concept: str | None,
     **options: Any,
 ) -> None:
-    r"""Find the concept in the embeddings of FILE, save its removal.
+    r"""Fit a classifier without the concept to FILE, or a removal.
 
     FILE is .npy, .npz, .csv or .parquet, or the folder of a store that unspur embed made; or several Parquet files, a
     folder of them or a quoted pattern. Parquet files have one column of lists, or a column for each feature.
 
+    The concept is removed, and a last layer is trained on what is left, in which every combination of the labels counts
+    the same. Both go to one file, for unspur predict. With --method it is a removal alone, for unspur apply.
+
     Example:
       unspur fit birds.npz --main bird --concept background \
-          --output background.safetensors
+          --output birds.safetensors
       unspur fit big/*.parquet --memory 1GB --main bird --concept background \
-          --output background.safetensors
+          --output birds.safetensors
       unspur fit big.zarr --dask tcp://host:8786 --main bird \
-          --concept background --output background.safetensors
+          --concept background --method LEACE --output background.safetensors
     """
     from unspur.io.artifact import refuse_existing
     from unspur.io.dask_tables import connected
     from unspur.io.table import within
 
-    chosen = options["orthogonality"]
+    ctx = click.get_current_context()
     if memory is not None and dask is not None:
         raise click.UsageError("--memory is for rows in the files of one machine; a cluster has its own. Give one.")
-    if (memory is not None or dask is not None) and chosen == "auto":
-        option = "--memory" if dask is None else "--dask"
-        raise click.UsageError(f"--orthogonality auto transforms all rows; with {option} choose weights or scores.")
     if scratch is not None and memory is None:
         raise click.UsageError("--scratch is for rows that stay in their files; say with --memory that they shall.")
     refuse_input_as_output(output, *files, validation)
     require_removal_name(output, "--output")
     refuse_existing(output, overwrite=force)
     watched = not as_json and sys.stderr.isatty()
-    cluster = None if dask is None else click.get_current_context().with_resource(connected(dask))
+    _refuse_unknown_options(ctx, method)
+    cluster = None if dask is None else ctx.with_resource(connected(dask))
     reading: Any = {
         "memory": memory,
         "scratch": scratch,
@@ -135,99 +156,166 @@ def fit(
             table, other = within(memory, table, other)
     missing = missing_values(missing_concept, table, concept)
     train = labelled_rows(table, main, concept, missing, clusters)
-    note_left_out(train, together=chosen == "auto")
+    whole = method == RECOMMENDED
+    note_left_out(train, together=whole)
     if others is not None:
         validation_rows = labelled_rows(other, main, concept, missing, clusters, like=train)
     one = missing[concept[0]] if len(concept) == 1 else None
-    jse, losses = fit_jse(train, validation_rows, missing=one, seed=seed, watched=watched, **options)
-    if table.features is not None:
-        import numpy as np
-
-        jse.feature_names_in_ = np.array(table.features, dtype=object)
-    jse.save(output, overwrite=force)
+    settings: Any = {"missing": one, "seed": seed, "watched": watched, **options}
+    classifier = fit_classifier(train, validation_rows, **settings) if whole else None
+    if classifier is not None:
+        remover = classifier.remover_
+    else:
+        remover = fit_remover(train, validation_rows, method=method, **settings)
+    saved = remover if classifier is None else classifier
+    _name_features(table.features, remover, saved)
+    saved.save(output, overwrite=force)
     if as_json:
-        dims = {"spurious": jse.spurious_.dim, "main": jse.main_.dim, "ambient": jse.n_features_in_}
-        echo_json(
-            {
-                "output": output,
-                **dims,
-                "concepts": list(concept),
-                "metric": jse.metric,
-                "losses": losses,
-                "task_lost": bool(jse.task_lost),
-                "complete": jse.trace_.complete,
-                "trace": jse.trace_.to_dict(),
-            }
-        )
+        echo_json({"output": output, "method": method, "concepts": list(concept), **_as_json(remover, classifier)})
         return
-    show(jse.trace_ if trace else (told := jse.trace_.summary()))
-    if not trace and told != str(jse.trace_):
-        say(f"All {len(jse.trace_)} tests: --trace prints them, --json has them, and unspur report draws them.")
-    if losses:
-        told = ", ".join(f"{kind} {loss:.4f}" for kind, loss in losses.items())
-        say(f"\nOrthogonal {'scores' if jse.metric else 'weights'}; loss of a last layer on rows held out: {told}.")
-    spurious, kept = jse.spurious_.dim, jse.main_.dim
+    _print_trace(remover, whole=trace)
+    spurious = remover.spurious_.dim
+    task = f", {remover.main_.dim} {_carry(remover.main_.dim)} {main}" if method in (RECOMMENDED, "JSE") else ""
     told = " or ".join(concept)
-    say(f"\n{spurious} of {jse.n_features_in_} directions {_carry(spurious)} {told}, {kept} {_carry(kept)} {main}.")
-    if not jse.spurious_.dim:
+    say(f"\n{spurious} of {remover.n_features_in_} directions {_carry(spurious)} {told}{task}.")
+    if not spurious:
         say("Nothing would be removed: the saved removal leaves rows as they are.")
-    if jse.unfinished:
-        say(f"{jse.unfinished} Try a larger --weight-decay, or raise --max-pairs.")
-    if jse.task_lost:
-        say(f"{jse.task_lost} Try --orthogonality scores.")
-    say_where("Removal", output)
+    for problem, advice in _problems(remover):
+        say(f"{problem} {advice}")
+    if classifier is not None:
+        say(_layer_in_words(classifier))
+        for note in classifier.notes_:
+            say(f"Note: {note}")
+    say_where("Removal" if classifier is None else "Classifier", output)
+    verb = "apply" if classifier is None else "predict"
+    result = "clean.npz" if classifier is None else "predictions.csv"
+    say_command("Next:", ["unspur", verb, shlex.quote(output), "FILE", f"--output {result}"])
+    if len(files) == 1 and memory is None and dask is None:  # a report has its rows in memory
+        words = [f"{option} {shlex.quote(value)}" for option, value in options_of_rows(ctx.params)]
+        say_command("Next:", ["unspur", "report", shlex.quote(files[0]), *words, f"--removal {shlex.quote(output)}"])
 
 
 def _carry(directions: int) -> str:
     return "carries" if directions == 1 else "carry"
 
 
-def fit_jse(
-    train: LabelledData,
-    validation: LabelledData | None,
-    *,
-    cv: int,
-    orthogonality: str,
-    missing: Any,
-    seed: int,
-    watched: bool,
-    **options: Any,
-) -> tuple[JSE, dict[str, float]]:
-    """JSE by its options, fitted; and, where it was to choose what is orthogonal, the losses that it chose by.
+def _refuse_unknown_options(ctx: click.Context, method: str) -> None:
+    """Options that a method does not have, where they were typed."""
+    if method == RECOMMENDED:
+        return
+    from unspur.removers import REMOVERS
 
-    What warnings would say is for the caller to tell.
-    """
-    from unspur import JSE
+    known = REMOVERS[method]().get_params()
+    settings = {name: _parameter(name, known) for name in FITTING_PARAMETERS}
+    typed = [name for name in settings if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    if strange := [name for name in typed if settings[name] not in known]:
+        there = ", ".join(_option(name) for name in settings if settings[name] in known and name != "orthogonality")
+        raise click.UsageError(f"{_option(strange[0])} is not a setting of {method}, which has {there}.")
+
+
+def _option(parameter: str) -> str:
+    return f"--{parameter.replace('_', '-')}"
+
+
+def _parameter(option: str, known: Mapping[str, Any]) -> str:
+    """What an option is called by a remover: of INLP all directions are spurious."""
+    renamed = {"max_spurious": "max_directions"}
+    return renamed[option] if option not in known and option in renamed else option
+
+
+def make_remover(method: str, *, missing: Any, seed: int, watched: bool, **options: Any) -> Remover:
+    """A remover by name, with those of the options that it has; not fitted yet."""
+    from unspur import compare
+
+    remover: Remover = compare.make_remover(method, options["balance"], seed)
+    known = remover.get_params()
+    given = {"missing_concept": missing, "verbose": watched, **options, "cv": options["cv"] or 0.2}
+    settings = {_parameter(name, known): value for name, value in given.items()}
+    remover.set_params(**{name: value for name, value in settings.items() if name in known})
+    return remover
+
+
+def fit_remover(train: LabelledData, validation: LabelledData | None, *, method: str = "JSE", **settings: Any) -> Any:
+    """A remover by name, fitted with those of the settings that it has."""
+    return _fitted(make_remover(method, **settings), train, validation)
+
+
+def fit_classifier(train: LabelledData, validation: LabelledData | None, **settings: Any) -> RobustClassifier:
+    """What we recommend: JSE with these settings and a group-weighted last layer after it, fitted."""
+    from unspur import RobustClassifier
+
+    folds = {"cv": settings["cv"]} if settings["cv"] else {}
+    one, seed = settings["missing"], settings["seed"]
+    model = RobustClassifier(make_remover("JSE", **settings), missing_concept=one, random_state=seed, **folds)
+    return _fitted(model, train, validation)
+
+
+def _fitted(model: Fitted, train: LabelledData, validation: LabelledData | None) -> Fitted:
+    """The model, fitted; what some warnings would say is for the caller to tell."""
     from unspur.exceptions import (
         ClusterWarning,
+        FewRowsWarning,
         NothingRemovedWarning,
         SearchLimitWarning,
         TaskLostWarning,
         UsedRowsWarning,
     )
-    from unspur.selection import fit_rows, select_orthogonality
+    from unspur.selection import fit_rows
 
-    jse = JSE(
-        cv=0.2 if cv == 0 else cv,
-        missing_concept=missing,
-        random_state=seed,
-        verbose=watched,
-        metric=float(orthogonality == "scores"),
-        **options,
-    )
-    losses: dict[str, float] = {}
-    with (
-        warnings.catch_warnings(),
-        _warnings_as_notes(ClusterWarning, UsedRowsWarning),
-    ):
-        for told_later in (NothingRemovedWarning, SearchLimitWarning, TaskLostWarning):
+    with warnings.catch_warnings(), _warnings_as_notes(ClusterWarning, UsedRowsWarning):
+        for told_later in (FewRowsWarning, NothingRemovedWarning, SearchLimitWarning, TaskLostWarning):
             warnings.simplefilter("ignore", told_later)
-        if orthogonality == "auto":
-            judged_on = None if validation is None else validation.with_known_concept()
-            jse, losses = select_orthogonality(jse, train.with_known_concept(), judged_on, seed)
-        else:
-            fit_rows(jse, train, validation)
-    return jse, losses
+        fit_rows(model, train, validation)
+    return model
+
+
+def _name_features(features: list[str] | None, *models: Any) -> None:
+    import numpy as np
+
+    if features is not None:
+        for model in models:
+            model.feature_names_in_ = np.array(features, dtype=object)
+
+
+def _print_trace(remover: Remover, *, whole: bool) -> None:
+    trace = remover.trace_
+    told = str(trace) if whole or not hasattr(trace, "summary") else trace.summary()
+    show(told)
+    if told != str(trace):
+        say(f"All {len(trace)} tests: --trace prints them, --json has them, and unspur report draws them.")
+
+
+def _problems(remover: Remover) -> Iterator[tuple[str, str]]:
+    """What is wrong with a removal, and what to try."""
+    if unfinished := getattr(remover, "unfinished", ""):
+        yield unfinished, "Try a larger --weight-decay, or raise --max-pairs."
+    if task_lost := getattr(remover, "task_lost", ""):
+        yield task_lost, "Try --metric 1."
+
+
+def _layer_in_words(classifier: RobustClassifier) -> str:
+    chosen = classifier.selection_
+    losses = ", ".join(f"{loss:.4f} at {tried['weight_decay']:g}" for tried, loss in chosen.table)
+    return (
+        f"A {type(classifier.head_).__name__} layer follows, with the penalty {chosen.penalty:g}, which has the least "
+        f"held-out loss: {losses}."
+    )
+
+
+def _as_json(remover: Remover, classifier: RobustClassifier | None) -> dict[str, Any]:
+    chosen = None if classifier is None else classifier.selection_
+    return {
+        "spurious": remover.spurious_.dim,
+        "main": remover.main_.dim,
+        "ambient": remover.n_features_in_,
+        "metric": getattr(remover, "metric_", getattr(remover, "metric", None)),
+        "penalty": None if chosen is None else chosen.penalty,
+        "held_out_losses": [] if chosen is None else [{**tried, "loss": loss} for tried, loss in chosen.table],
+        "notes": [] if classifier is None else list(classifier.notes_),
+        "task_lost": bool(getattr(remover, "task_lost", "")),
+        "complete": getattr(remover.trace_, "complete", True),
+        "trace": remover.trace_.to_dict(),
+    }
 
 
 @contextmanager

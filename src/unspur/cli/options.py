@@ -7,21 +7,22 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 import click
+from click.core import ParameterSource
 
 from unspur.cli.completion import columns_of
+from unspur.cli.console import say
 
 #: Columns and the values they must have.
 Conditions: TypeAlias = tuple[tuple[str, str], ...]
 F = TypeVar("F", bound=Callable[..., Any])
 Correction: TypeAlias = Literal["none", "looks"]
 Balance: TypeAlias = Literal["none", "concept", "main", "group"]
-#: "auto" compares the other two.
-Orthogonality: TypeAlias = Literal["weights", "scores", "auto"]
 Solver: TypeAlias = Literal["exact", "sgd"]
 #: One file, or several.
 Named = TypeVar("Named", str, tuple[str, ...])
@@ -109,32 +110,39 @@ def _one_main_label(ctx: click.Context, parameter: click.Parameter, given: tuple
     return name
 
 
+_main_option = partial(
+    click.option,
+    "--main",
+    "main",
+    multiple=True,
+    metavar="NAME",
+    callback=_one_main_label,
+    shell_complete=columns_of("file", "files"),
+)
+_concept_option = partial(
+    click.option,
+    "--concept",
+    multiple=True,
+    metavar="NAME",
+    callback=_distinct_concepts,
+    shell_complete=columns_of("file", "files"),
+)
+_missing_concept_option = click.option(
+    "--missing-concept",
+    help="Value that marks an unknown concept, in addition to empty cells, NaN, NA, None and null.",
+)
 #: Options that say which columns or arrays are the labels.
 label_options = in_order(
-    click.option(
-        "--main",
-        "main",
-        required=True,
-        multiple=True,
-        metavar="NAME",
-        callback=_one_main_label,
-        shell_complete=columns_of("file", "files"),
-        help="Main-task label: a column, an array of the .npz, or a .npy file.",
-    ),
-    click.option(
-        "--concept",
-        required=True,
-        multiple=True,
-        metavar="NAME",
-        callback=_distinct_concepts,
-        shell_complete=columns_of("file", "files"),
-        help="Concept to remove, given the same way; may be repeated.",
-    ),
+    _main_option(required=True, help="Main-task label: a column, an array of the .npz, or a .npy file."),
+    _concept_option(required=True, help="Concept to remove, given the same way; may be repeated."),
     ignore_option("A column that is neither feature nor label; may be repeated."),
-    click.option(
-        "--missing-concept",
-        help="Value that marks an unknown concept, in addition to empty cells, NaN, NA, None and null.",
-    ),
+    _missing_concept_option,
+)
+#: The same where rows need no labels: those that they have are compared with predictions.
+optional_label_options = in_order(
+    _main_option(help="Main-task label of the rows, where they have it: print the accuracy."),
+    _concept_option(help="Concept that was removed, given the same way: by group; may be repeated."),
+    _missing_concept_option,
 )
 
 
@@ -166,6 +174,30 @@ def other_file(
     if not where:
         raise click.UsageError(f"--{option}-where takes rows of FILE; say with --where which rows are the others.")
     return file
+
+
+def options_of_rows(given: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Options, with their values, that tell other verbs of the same rows."""
+    names = {"clusters": "cluster", "test_file": "test"}
+    said = []
+    for option in (
+        "main",
+        "concept",
+        "ignore",
+        "missing_concept",
+        "clusters",
+        "where",
+        "test_file",
+        "test_where",
+        "validation",
+        "validation_where",
+    ):
+        value = given.get(option)
+        for one in value if isinstance(value, tuple) else (value,):
+            if one is not None:
+                text = "=".join(one) if isinstance(one, tuple) else str(one)
+                said.append((f"--{names.get(option, option).replace('_', '-')}", text))
+    return said
 
 
 def refuse_input_as_output(output: str, *inputs: str | None) -> None:
@@ -242,6 +274,33 @@ def _number_or_auto(ctx: click.Context, parameter: click.Parameter, value: str) 
     return number
 
 
+#: What --orthogonality was, until version 0.3, as a metric.
+_METRIC_OF: dict[str, Any] = {"weights": 0.0, "scores": 1.0, "auto": "auto"}
+#: Where a context keeps the metric that --orthogonality stands for.
+_OLD_METRIC = "unspur.metric"
+
+
+def _orthogonality(ctx: click.Context, parameter: click.Parameter, given: str | None) -> None:  # noqa: ARG001
+    if given is None:
+        return
+    metric = ctx.meta[_OLD_METRIC] = _METRIC_OF[given]
+    if not ctx.resilient_parsing:
+        told = metric if isinstance(metric, str) else f"{metric:g}"
+        say(f"Note: --orthogonality {given} is now --metric {told}; the old name goes with version 0.3.", err=True)
+
+
+def _metric(ctx: click.Context, parameter: click.Parameter, value: str) -> Any:
+    """A number from 0 to 1, or "auto"; what --orthogonality stood for, where that was given instead."""
+    if _OLD_METRIC in ctx.meta:
+        if ctx.get_parameter_source("metric") is ParameterSource.COMMANDLINE:
+            raise click.UsageError("--metric and --orthogonality are two names of one option; give --metric.", ctx=ctx)
+        return ctx.meta[_OLD_METRIC]
+    number = _number_or_auto(ctx, parameter, value)
+    if number != "auto" and not 0 <= number <= 1:
+        raise click.BadParameter(f"{value} is not between 0 and 1.")
+    return number
+
+
 def _folds(ctx: click.Context, parameter: click.Parameter, value: int) -> int:  # noqa: ARG001
     if value == 1:
         raise click.BadParameter("one fold cannot be cross-fitted; use 0 or at least 2.")
@@ -274,11 +333,21 @@ _FITTING_OPTIONS = {
     "balance": with_default(
         "--balance", "group", "Classes that get equal weight.", type=click.Choice(get_args(Balance))
     ),
-    "orthogonality": with_default(
+    "metric": with_default(
+        "--metric",
+        "0",
+        "Metric in which the weights of the two labels are orthogonal: 0 (weights are), 1 (scores are "
+        "uncorrelated), between, or auto.",
+        metavar="NUMBER|auto",
+        callback=_metric,
+    ),
+    "orthogonality": click.option(
         "--orthogonality",
-        "weights",
-        "Whether weights or scores of the two labels are orthogonal; auto: by held-out loss.",
-        type=click.Choice(get_args(Orthogonality)),
+        type=click.Choice(tuple(_METRIC_OF)),
+        hidden=True,
+        is_eager=True,  # --metric looks at it
+        expose_value=False,
+        callback=_orthogonality,
     ),
     "solver": with_default(
         "--solver", "exact", "How a pair is estimated; sgd is the paper's.", type=click.Choice(get_args(Solver))

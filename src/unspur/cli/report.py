@@ -29,7 +29,7 @@ from unspur.cli.data import (
     test_rows,
     with_clusters,
 )
-from unspur.cli.fit import fit_jse
+from unspur.cli.fit import fit_remover
 from unspur.cli.options import (
     FITTING_PARAMETERS,
     Conditions,
@@ -157,7 +157,7 @@ def report_command(
     """
     import numpy as np
 
-    from unspur import load
+    from unspur.removers import load
     from unspur.report.page.rendering import check_page, write_page
 
     ctx = click.get_current_context()
@@ -179,7 +179,7 @@ def report_command(
     table = replace(table, Z=np.asarray(table.Z))
     data = labelled_rows(table, main, concept, missing, clusters)
     if removal is None:
-        notes += note_left_out(data, together=options["orthogonality"] == "auto")
+        notes += note_left_out(data)
     else:
         notes += check_removal_labels(fitted, data)
     others: dict[str, Table | None] = {}
@@ -227,7 +227,7 @@ def report_command(
         ids=test.columns.get("id"),
         notes=notes,
         numbers=(file if test_file is None else test_file, range(len(test.Z)) if test.kept is None else test.kept),
-        source=_source(ctx.params),
+        source=_source(ctx),
     )
     write_page(found, output, title=title, overwrite=force)
     _print_result(found, output, save, as_json)
@@ -277,19 +277,20 @@ def _load_or_fit(
     """The removal that was saved, or one that is fitted on the training rows."""
     import numpy as np
 
-    from unspur import load
+    from unspur.removers import load
 
     seed, missing, watched = how
     if removal is not None:
         return load(removal)
-    jse, _ = fit_jse(rows["train"], rows.get("validation"), missing=missing, seed=seed, watched=watched, **options)
+    jse = fit_remover(rows["train"], rows.get("validation"), missing=missing, seed=seed, watched=watched, **options)
     if table.features is not None:
         jse.feature_names_in_ = np.array(table.features, dtype=object)
     return jse
 
 
-def _source(given: dict[str, Any]) -> str:
-    """The options that tell other verbs, too, of these rows."""
+def _source(ctx: click.Context) -> str:
+    """The options that tell `unspur compare` of these rows, and how they are divided and weighed."""
+    given = ctx.params
     words = [given["file"]]
     names = {"clusters": "cluster", "test_file": "test"}
     for option in (
@@ -311,6 +312,9 @@ def _source(given: dict[str, Any]) -> str:
                 words += [f"--{names.get(option, option).replace('_', '-')}", text]
     if given["show"] is not None and is_column(given["show"]) and given["show"] not in given["ignore"]:
         words += ["--ignore", given["show"]]  # which other verbs do not show, and which is no feature
+    for option in ("seed", "balance"):
+        if ctx.get_parameter_source(option) is not ParameterSource.DEFAULT:
+            words += [f"--{option}", str(given[option])]
     return shlex.join(words)
 
 

@@ -94,6 +94,8 @@ class NetworkEncoder(ABC):
 
     kind: Kind
     width: int
+    #: Tokens after which an example is cut; None where nothing is.
+    max_tokens: int | None = None
 
     def __init__(self, network: Any, where: Where, name: str, preparation: str) -> None:
         self.network, self.where, self.name = network, where, name
@@ -110,6 +112,10 @@ class NetworkEncoder(ABC):
     @abstractmethod
     def prepare(self, example: Any) -> Any:
         """One example as small arrays; safe to call from several threads."""
+
+    def is_cut(self, example: Any, prepared: Any) -> bool:  # noqa: ARG002
+        """Whether a part of an example was left out when it was prepared."""
+        return False
 
     @abstractmethod
     def batch(self, prepared: Sequence[Any]) -> Any:

@@ -23,7 +23,7 @@ import numpy as np
 from tqdm import tqdm
 
 from unspur._files import disk_error, hold, take_place
-from unspur._reading import NUMBER, load_npy, read_json
+from unspur._reading import NUMBER, load_npy, read_json, require_kinds
 from unspur._resources import keep_freed_memory, peak_memory
 from unspur._typing import Array, BoolArray
 from unspur._version import __version__
@@ -82,9 +82,9 @@ def embed(
             found = work.finished()  # while we waited for the lock, perhaps
             if found is not None:
                 return found
-            done, spent = work.begin()
-            seconds = work.fill(done, spent, batch, workers, progress=progress)
-            return work.finish(seconds)
+            done, spent, cut = work.begin()
+            seconds, cut = work.fill(done, spent, cut, batch, workers, progress=progress)
+            return work.finish(seconds, cut)
     except OSError as error:
         if error.errno not in DISK_FULL_ERRORS:
             raise
@@ -153,8 +153,8 @@ class _Embedding:
                 for path in left:
                     path.unlink(missing_ok=True)
 
-    def begin(self) -> tuple[int, float]:
-        """How many rows are there already, and the seconds they took."""
+    def begin(self) -> tuple[int, float, int]:
+        """How many rows are there already, the seconds they took, and of how many the text was cut."""
         folder, shape = self.folder, (len(self.examples), self.encoder.width)
         part, there = folder / layout.PART, _read(folder / layout.PROGRESS)
         if not any((folder / name).exists() for name in (layout.MANIFEST, layout.PROGRESS)):
@@ -173,22 +173,23 @@ class _Embedding:
                 (folder / layout.ROWS).replace(part)  # stopped just before the manifest
             if _is_part(part, shape) and 0 <= done <= shape[0]:
                 take_place(part)  # the process may have died before it did
-                return done, float(there["seconds"])
-        self._note(0, 0.0)  # first: from here on the folder is known as the beginning of these rows
+                return done, float(there["seconds"]), int(there.get("cut", 0))
+        self._note(0, 0.0, 0)  # first: from here on the folder is known as the beginning of these rows
         for name in (layout.MANIFEST, layout.ROWS, layout.LABELS, layout.REDUCTION):
             (folder / name).unlink(missing_ok=True)
         new_rows(part, shape)
-        return 0, 0.0
+        return 0, 0.0, 0
 
-    def fill(self, done: int, spent: float, batch: int, workers: int, *, progress: bool) -> float:
-        """Embed what is not there yet; return the seconds that all rows took."""
+    def fill(self, done: int, spent: float, cut: int, batch: int, workers: int, *, progress: bool) -> tuple[float, int]:
+        """Embed what is not there yet; return the seconds that all rows took, and of how many the text was cut."""
         examples, start = self.examples, time.perf_counter()
         rows = np.lib.format.open_memmap(self.folder / layout.PART, mode="r+")
         noted, last = done, start
         shown = None if progress else True  # None: only on a terminal
         with tqdm(total=len(examples), initial=done, unit=examples.kind, disable=shown) as bar:
             for at, loaded in _batches(self._load, len(examples), done, batch, workers):
-                made = np.asarray(self._run(loaded))
+                made = np.asarray(self._run([example for example, _ in loaded]))
+                cut += sum(was_cut for _, was_cut in loaded)
                 if made.shape != (len(loaded), self.encoder.width):
                     raise InputError(
                         f"{self.encoder.name} made {made.shape} of {len(loaded)} examples; it promises "
@@ -201,19 +202,22 @@ class _Embedding:
                 if done - noted >= ROWS_BETWEEN_NOTES or now - last >= SECONDS_BETWEEN_NOTES or done == len(examples):
                     _require_finite(rows, noted, done, examples)
                     rows.flush()
-                    self._note(done, spent + now - start)
+                    self._note(done, spent + now - start, cut)
                     noted, last = done, now
-        return spent + time.perf_counter() - start
+        return spent + time.perf_counter() - start, cut
 
-    def _load(self, index: int) -> Any:
-        """One example, prepared where the encoder can do so in a thread of its own."""
-        example = self.examples[index]
-        return self.encoder.prepare(example) if isinstance(self.encoder, NetworkEncoder | Grey) else example
+    def _load(self, index: int) -> tuple[Any, bool]:
+        """One example, prepared where the encoder can do so in a thread of its own, and whether it was cut."""
+        example, encoder = self.examples[index], self.encoder
+        if not isinstance(encoder, NetworkEncoder | Grey):
+            return example, False
+        prepared = encoder.prepare(example)
+        return prepared, isinstance(encoder, NetworkEncoder) and encoder.is_cut(example, prepared)
 
     def _run(self, loaded: list[Any]) -> Array:
         return self.encoder.rows(loaded) if isinstance(self.encoder, NetworkEncoder | Grey) else self.encoder(loaded)
 
-    def finish(self, seconds: float) -> EmbeddingStore:
+    def finish(self, seconds: float, cut: int) -> EmbeddingStore:
         """Reduce, write labels, give the rows their name, and write the manifest."""
         folder, part, final = self.folder, self.folder / layout.PART, self.folder / layout.ROWS
         layout.write_labels(folder / layout.LABELS, self.examples.ids, self.examples.labels)
@@ -226,12 +230,14 @@ class _Embedding:
         del rows  # some systems rename no file that is open
         if self.wanted["pca"] is None and not half:
             part.replace(final)
+        tokens = self.encoder.max_tokens if isinstance(self.encoder, NetworkEncoder) else None
         _write(
             folder / layout.MANIFEST,
             {
                 "format": layout.FORMAT,
                 "unspur": __version__,
                 **self.wanted,
+                **({} if tokens is None else {"cut": {"texts": cut, "max_tokens": tokens}}),
                 "rows": shape[0],
                 "width": shape[1],
                 "labels": sorted(labels),
@@ -245,8 +251,8 @@ class _Embedding:
         part.unlink(missing_ok=True)
         return EmbeddingStore.open(folder)
 
-    def _note(self, done: int, seconds: float) -> None:
-        _write(self.folder / layout.PROGRESS, {**self.wanted, "done": done, "seconds": seconds})
+    def _note(self, done: int, seconds: float, cut: int) -> None:
+        _write(self.folder / layout.PROGRESS, {**self.wanted, "done": done, "seconds": seconds, "cut": cut})
 
 
 def _require_empty(folder: Path) -> None:
@@ -330,7 +336,9 @@ def _write(path: Path, value: dict[str, Any]) -> None:
 def _read(path: Path) -> dict[str, Any] | None:
     """A note of progress; None if there is none that can be read."""
     try:
-        return dict(read_json(path, {"done": int, "seconds": NUMBER}))
+        noted = dict(read_json(path, {"done": int, "seconds": NUMBER}))
+        require_kinds(noted.get("cut", 0), int, "'cut'")
+        return noted
     except (OSError, ValueError):
         return None
 

@@ -101,10 +101,11 @@ def digest_of(name: str, settings: Mapping[str, Any], labels: Mapping[str, Array
     return total.hexdigest()[:16]
 
 
-def open_image(path: Path, mode: str = "RGB") -> Any:
+def open_image(path: Path, mode: str = "RGB", *, upright: bool = False) -> Any:
     """Read an image file; a missing or damaged one, and one that takes too much memory, is an error with its name.
 
     Of a JPEG that is too large, the decoder makes one of a half, a quarter or an eighth of its width and height.
+    `upright`: turned as its EXIF data say, as viewers show it.
     """
     require("Pictures need", "PIL")
     from PIL import Image, UnidentifiedImageError
@@ -121,7 +122,10 @@ def open_image(path: Path, mode: str = "RGB") -> Any:
             # Pillow cuts 16-bit grey off at 255 instead of scaling it.
             deep = image.mode.startswith("I;16")
             decoded = image.point(lambda grey: grey * (1 / 256)).convert("L") if deep else image
-            return decoded if decoded.mode == mode else decoded.convert(mode)
+            decoded = decoded if decoded.mode == mode else decoded.convert(mode)
+            turn = _turn(image) if upright else None
+        del image  # a picture, and one made of it, are all that there is room for
+        return decoded if turn is None else decoded.transpose(turn)
     except FileNotFoundError:
         raise InputError(f"{path} does not exist. Is the dataset complete?") from None
     except Image.DecompressionBombError as error:
@@ -133,6 +137,26 @@ def open_image(path: Path, mode: str = "RGB") -> Any:
         raise
     except (OSError, SyntaxError, ValueError, TypeError) as error:
         raise InputError(f"{path} cannot be read as an image: {brief(error)}.") from error
+
+
+def _turn(image: Any) -> Any:
+    """How a picture is to be turned by its EXIF data, if they can be read and say so."""
+    from PIL import ExifTags, Image
+
+    try:
+        orientation = image.getexif().get(ExifTags.Base.Orientation)
+    except Exception:  # of a library that raises nearly every kind
+        return None
+    turns = Image.Transpose
+    return {
+        2: turns.FLIP_LEFT_RIGHT,
+        3: turns.ROTATE_180,
+        4: turns.FLIP_TOP_BOTTOM,
+        5: turns.TRANSPOSE,
+        6: turns.ROTATE_270,
+        7: turns.TRANSVERSE,
+        8: turns.ROTATE_90,
+    }.get(orientation)
 
 
 class _Bounded(BufferedReader):
@@ -309,12 +333,17 @@ class TableExamples:
 
     def __getitem__(self, index: int) -> Any:
         """Load one image, or give one text."""
-        return open_image(self.root / self.content[index]) if self.kind == "image" else self.content[index]
+        if self.kind == "text":
+            return self.content[index]
+        return open_image(self.root / self.content[index], upright=True)
 
     def digest(self) -> str:
         """Of the table and the images."""
-        images = [self.root / name for name in self.content] if self.kind == "image" else []
-        return digest_of(self.name, self.settings, self.labels, (self.table, *images))
+        if self.kind == "text":
+            return digest_of(self.name, self.settings, self.labels, [self.table])
+        # Earlier versions showed networks pictures as they are stored, not upright.
+        settings, images = {**self.settings, "upright": True}, [self.root / name for name in self.content]
+        return digest_of(self.name, settings, self.labels, (self.table, *images))
 
 
 def _columns(table: Path) -> dict[str, list[str]]:

@@ -307,11 +307,11 @@ class HubText(NetworkEncoder):
         taken = min(
             self._tokenizer.model_max_length, getattr(network.config, "max_position_embeddings", MAX_TOKENS), MAX_TOKENS
         )
-        self._max_length = taken if max_length is None else max_length
-        if not 3 <= self._max_length <= taken:
+        self.max_tokens = taken if max_length is None else max_length
+        if not 3 <= self.max_tokens <= taken:
             raise InputError(f"max_length is a number of tokens from 3 to {taken} for {name}; got {max_length}.")
         self._pooling = pooling
-        words = f"{settings_of(folder, 'text')}\n{pooling}, {self._max_length} tokens"
+        words = f"{settings_of(folder, 'text')}\n{pooling}, {self.max_tokens} tokens"
         super().__init__(network.to(where.device), where, known_as or _short(name), words)
         self.width = _probed_width(self, "grey")
 
@@ -321,7 +321,15 @@ class HubText(NetworkEncoder):
         if len(texts) not in (1, 2) or not all(isinstance(text, str) for text in texts):
             raise InputError(f"A text is a string or a pair of strings; got {example!r}.")
         with self._one_at_a_time:
-            return dict(self._tokenizer(*texts, truncation=True, max_length=self._max_length))
+            return dict(self._tokenizer(*texts, truncation=True, max_length=self.max_tokens))
+
+    def is_cut(self, example: Any, prepared: dict[str, list[int]]) -> bool:
+        """Whether a text or pair has more tokens than the network is shown."""
+        if self.max_tokens is None or len(prepared["input_ids"]) < self.max_tokens:
+            return False
+        texts = example if isinstance(example, tuple) else (example,)
+        with self._one_at_a_time:
+            return len(self._tokenizer(*texts, verbose=False)["input_ids"]) > self.max_tokens
 
     def batch(self, prepared: Sequence[dict[str, list[int]]]) -> Any:
         """Tokens on the device, padded on the right to the longest text."""

@@ -113,6 +113,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         manifest = read_json(path, {"format": int})
         if (version := manifest["format"]) == FORMAT:
             require_kinds(manifest, _KINDS)
+            if "cut" in manifest:
+                require_kinds(manifest["cut"], {"texts": int, "max_tokens": int}, "'cut'")
             require_kinds(encoder := manifest.get("encoder", {}), dict, "its encoder")
             if (training := encoder.get("training")) is not None:
                 require_kinds(training, dict, "the training of its encoder")

@@ -106,7 +106,7 @@ def with_gaps(table: Table, names: Sequence[str]) -> tuple[Table, list[str]]:
     """The table with words for "not there", and blanks, as gaps in the columns `names`, which hold classes.
 
     Other columns, which are carried along, stay as they are. What was read as a gap is told in sentences, and so are
-    classes that differ by white space alone.
+    classes that differ by white space or case alone.
     """
     columns, notes = dict(table.columns), []
     for name in names:
@@ -132,10 +132,15 @@ def with_gaps(table: Table, names: Sequence[str]) -> tuple[Table, list[str]]:
             )
         bare: dict[str, list[str]] = {}
         for word in sorted(words - gaps):
-            bare.setdefault("".join(word.split()), []).append(word)
+            bare.setdefault("".join(word.casefold().split()), []).append(word)
         if alike := next((group for group in bare.values() if len(group) > 1), None):
             said = [repr(word[:MAX_VALUE_SHOWN]) for word in alike[:5]]
-            notes.append(f"{name} in {table.path} has {' and '.join(said)}, classes that differ by white space alone.")
+            by = "white space and case"
+            if len({"".join(word.split()) for word in alike}) == 1:
+                by = "white space"
+            elif len({word.casefold() for word in alike}) == 1:
+                by = "case"
+            notes.append(f"{name} in {table.path} has {' and '.join(said)}, classes that differ by {by} alone.")
     return replace(table, columns=columns), notes
 
 

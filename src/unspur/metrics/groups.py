@@ -18,6 +18,7 @@ from scipy.stats import binom, norm
 
 from unspur._arrays import on_numpy, to_python
 from unspur._reading import brief
+from unspur._text import one_line
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError, LabelError
 from unspur.labels import ClassLabel, class_label, concept_names, is_frame, series_name
@@ -239,7 +240,7 @@ def group_accuracy(
         concept_classes=tuple(label.classes for label in labels),
         names=(_main_name(y, columns), *columns),
         empty=empty,
-        ungrouped=right[~known],
+        ungrouped=(right[~known], truth.codes[~known]),
     )
 
 
@@ -248,14 +249,15 @@ class GroupAccuracy:
     """Rows and correct predictions per group, both of shape (main classes, classes of concept 1, of concept 2, …).
 
     `levels` holds the classes along each axis and `names` what the axes are called. Rows that are in no group, since a
-    concept is not known, are counted in `ungrouped_rows`, and those of them that are right in `ungrouped_correct`.
+    concept is not known, are counted by main class in `ungrouped_by_class` (empty where there are none), and those of
+    them that are right in `ungrouped_correct`.
     """
 
     rows: IntArray
     correct: IntArray
     levels: tuple[tuple[Any, ...], ...]
     names: tuple[str, ...] = ("main", "concept")
-    ungrouped_rows: int = 0
+    ungrouped_by_class: tuple[int, ...] = ()
     ungrouped_correct: int = 0
 
     @classmethod
@@ -269,12 +271,12 @@ class GroupAccuracy:
         concept_classes: tuple[Any, ...] | None = None,
         names: tuple[str, ...] | None = None,
         empty: Empty = "error",
-        ungrouped: Array | None = None,
+        ungrouped: tuple[Array, Array] | None = None,
     ) -> GroupAccuracy:
         """Count; `y` (n,) and `concept` (n,) or (n, m) are codes 0, 1, …; `correct` says which predictions were right.
 
         `concept_classes` holds the classes of the concept, or for a 2-D `concept` one tuple of them per column.
-        `ungrouped` says which predictions were right of further rows that are in no group.
+        `ungrouped` are further rows, which are in no group: which predictions were right, and codes of `y`.
         """
         codes = np.column_stack([np.asarray(y), np.asarray(concept)]).astype(np.intp)
         given: list[Any] = [classes, *_per_concept(concept_classes, np.ndim(concept), codes.shape[1] - 1)]
@@ -290,8 +292,9 @@ class GroupAccuracy:
         size = int(np.prod(shape))
         rows = np.bincount(cell, minlength=size).reshape(shape)
         right = np.bincount(cell[np.asarray(correct, dtype=bool)], minlength=size).reshape(shape)
-        others = np.asarray([] if ungrouped is None else ungrouped, dtype=bool)
-        result = cls(rows, right, levels, names, len(others), int(others.sum()))
+        others, their_y = ([], []) if ungrouped is None else ungrouped
+        by_class = np.bincount(np.asarray(their_y, dtype=np.intp), minlength=shape[0])
+        result = cls(rows, right, levels, names, tuple(by_class.tolist()), int(np.sum(others)))
         _require_rows(result, empty)
         return result
 
@@ -356,9 +359,22 @@ class GroupAccuracy:
         return (int(self.correct.sum()) + self.ungrouped_correct) / self.n_rows
 
     @property
+    def ungrouped_rows(self) -> int:
+        """Rows in no group, since a concept is not known."""
+        return sum(self.ungrouped_by_class)
+
+    @property
     def n_rows(self) -> int:
         """All rows, also those in no group."""
         return int(self.rows.sum()) + self.ungrouped_rows
+
+    @property
+    def majority(self) -> float:
+        """Share of the most frequent main class among all rows, also those in no group: what one answer gets right."""
+        by_class = self.rows.reshape(len(self.classes), -1).sum(axis=1)
+        if self.ungrouped_by_class:
+            by_class = by_class + self.ungrouped_by_class
+        return float(by_class.max() / by_class.sum())
 
     def group_average_interval(self, level: float = 0.95) -> tuple[float, float]:
         """Interval of `group_average`, from the exact one of every group with rows (`proportions.mean_interval`)."""
@@ -431,7 +447,7 @@ class GroupAccuracy:
             others = tuple(other for other in range(1, len(self.levels)) if other != axis)
             levels = (self.levels[0], self.levels[axis])
             rows, correct = self.rows.sum(axis=others), self.correct.sum(axis=others)
-            others_too = self.ungrouped_rows, self.ungrouped_correct
+            others_too = self.ungrouped_by_class, self.ungrouped_correct
             tables[name] = GroupAccuracy(rows, correct, levels, (self.names[0], name), *others_too)
         return tables
 
@@ -445,9 +461,9 @@ class GroupAccuracy:
             yield index, self._at(index)
 
     def labels(self, names: tuple[str, ...] | None = None) -> list[str]:
-        """What to call the groups, "main=land, concept=sea", in the order of `groups`."""
+        """What to call the groups, "main=land, concept=sea", each in one line, in the order of `groups`."""
         names = names or self.names
-        return [", ".join(f"{n}={v}" for n, v in zip(names, at, strict=True)) for _, at in self.groups()]
+        return [one_line(", ".join(f"{n}={v}" for n, v in zip(names, at, strict=True))) for _, at in self.groups()]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, ready for JSON; None where there are no rows.

@@ -217,6 +217,12 @@ class JointEstimation:
         )
         return combine(concept.mean, main.mean), float(np.hypot(concept.error, main.error))
 
+    def task_loss(self, away_from: Tracks) -> tuple[float, float]:
+        """Held-out loss of the main label without a subspace, by the best direction that is left; and its error."""
+        best = self.alone(MAIN, away_from)
+        summary = self.tests.summarise(self._losses(best.judged("main"), self.tests), "main")
+        return summary.mean, summary.error
+
     def row_weights(self, directions: FloatArray) -> FloatArray:
         """The weights on rows, shape (..., d), that directions are read by."""
         return directions if self.metric is None else self.metric.read_by(directions)

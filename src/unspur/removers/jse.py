@@ -53,6 +53,8 @@ _SOONER = (
     "To end sooner, estimate with a larger weight_decay (0.1 or 1), limit max_spurious and max_main, or reduce the "
     "features by PCA; to search on, raise max_pairs."
 )
+#: The default metric, and those that are tried where it is to be chosen.
+METRIC, METRICS = 0.25, (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)
 #: Seconds after which a fit says where it is.
 LONG = 30.0
 
@@ -82,12 +84,14 @@ class JSE(Remover):
         others should be scaled down first. "auto" tries 1, 0.1, 0.01, 0.001 and 0.0001 until held-out losses clearly
         rise, and takes the largest whose first pair predicts held-out rows as well as the best, within one standard
         error.
-    metric : float between 0 and 1, default=0.0
+    metric : float between 0 and 1, or "auto", default=0.25
         The metric τ in which the weights of the two labels are orthogonal, ``w_spᵀ M w_mt = 0`` with
         ``M = (1 − τ) tr(Σ)/r I + τ Σ``, and Σ the covariance of the training rows, r its rank. At 0 weights are
         orthogonal, as in the paper. At 1 scores are uncorrelated over the training rows, which is JSE on whitened
         rows. Above 0 the removal is oblique: one direction then removes what would otherwise take many, and a far
         easier concept does not absorb the task; but what travels with the concept in the training rows goes along.
+        "auto" fits at 0, 0.1, 0.25, 0.5, 0.75 and 1 and takes, of those after which the task is predicted as well as
+        after the best (held-out loss with groups of equal weight, within one standard error), the one nearest to 0.25.
     solver : "exact", "sgd" or SGD, default="exact"
         Solve each pair to `tol`, or by the paper's minibatch SGD with the settings of an :class:`~unspur.SGD`.
     variant : PaperVariant or None, default=None
@@ -126,6 +130,10 @@ class JSE(Remover):
         Spans of the weights of the two labels, orthogonal to each other in the metric.
     removal_ : AffineMap
         What `transform` applies.
+    metric_ : float
+        The metric τ that was used.
+    metric_losses_ : dict
+        Held-out loss of the main task and its standard error for each τ that was tried; empty unless ``metric="auto"``.
     trace_ : Trace or Traces
         Every direction tested, with both statistics and the decision; prints as a table. With several concepts, or
         labels of more than two classes, one trace for each concept and class against the rest, by name.
@@ -154,7 +162,7 @@ class JSE(Remover):
         **TESTED,
         "correction": [StrOptions({"none", "looks"})],
         "delta": [StrOptions({"auto"}), Interval(Real, None, None, closed="neither")],
-        "metric": [Interval(Real, 0, 1, closed="both")],
+        "metric": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
         "orthogonality": [StrOptions({"weights", "scores", "deprecated"})],
         "variant": [PaperVariant, None],
         "max_spurious": LIMIT,
@@ -170,7 +178,7 @@ class JSE(Remover):
         delta: float | Literal["auto"] = 0.0,
         balance: Balance = "group",
         weight_decay: float | Literal["auto"] = "auto",
-        metric: float = 0.0,
+        metric: float | Literal["auto"] = METRIC,
         solver: Literal["exact", "sgd"] | SGD = "exact",
         variant: PaperVariant | None = None,
         max_spurious: int | None = None,
@@ -261,8 +269,7 @@ class JSE(Remover):
             self._validate_params()
             data = FitData.read(self, train, validation, needs_y=True)
             cv = HeldOutSplitter.reusable_cv(self.cv)
-            metric = self._metric_of(data, cv)
-            found = fit_each_concept(data, partial(self._fit_binary, cv, metric))
+            found, metric = self._fit_in_metric(data, cv)
             self.spurious_, self.main_, self.removal_ = self._removal(found, metric)
             self.trace_ = found.traces[0] if len(found.traces) == 1 else Traces.of(found.traces)
             self.classes_ = data.train.main.classes
@@ -312,16 +319,37 @@ class JSE(Remover):
         make, subspace = (AffineMap.keeping, found.main) if onto_main else (AffineMap.removing, found.spurious)
         return found.spurious, found.main, make(subspace, found.centre)
 
-    def _metric_of(self, data: FitData, cv: Any) -> Metric | None:
-        """One metric for all concepts and classes, from the rows of the first; None where it is the ordinary one."""
-        tau = float(self.metric)
+    def _fit_in_metric(self, data: FitData, cv: Any) -> tuple[ConceptFits, Metric | None]:
+        """Fit in the metric that was given; or in each of several, and keep what is best."""
+        if self.metric != "auto" or self.orthogonality != "deprecated":
+            self.metric_, self.metric_losses_ = self._given_metric(), {}
+            metric = self._metric_of(data, cv, self.metric_)
+            return fit_each_concept(data, partial(self._fit_binary, cv, metric)), metric
+        fits, losses = {}, {}
+        for tau in METRICS:
+            metric = self._metric_of(data, cv, tau)
+            fits[tau] = fit_each_concept(data, partial(self._fit_binary, cv, metric)), metric
+            parts = np.array(fits[tau][0].task_losses)
+            losses[tau] = float(parts[:, 0].mean()), float(np.linalg.norm(parts[:, 1]) / len(parts))
+        enough = sum(min(losses.values()))
+        good = [tau for tau, (loss, _) in losses.items() if loss <= enough]
+        self.metric_, self.metric_losses_ = min(good, key=lambda tau: (abs(tau - METRIC), tau)), losses
+        return fits[self.metric_]
+
+    def _given_metric(self) -> float:
+        """The metric that was passed, also by its former name."""
         if self.orthogonality != "deprecated":
             tau = 1.0 if self.orthogonality == "scores" else 0.0
             warnings.warn(
                 f"orthogonality={self.orthogonality!r} is now metric={tau:g}; the old name goes with version 0.3.",
                 FutureWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
+            return tau
+        return float(self.metric)
+
+    def _metric_of(self, data: FitData, cv: Any, tau: float) -> Metric | None:
+        """One metric for all concepts and classes, from the rows of the first; None where it is the ordinary one."""
         if tau == 0.0:
             return None
         folded = self._lay_out(first_problem(data), cv, self._generator())
@@ -419,7 +447,12 @@ class JSE(Remover):
         trace = Trace(
             found.steps, found.stopped, delta, float(weight_decay), scores, complete=found.complete, task=task
         )
-        return BinaryFit(found, trace, spectrum.centre)
+        loss = None
+        if self.metric == "auto" and not main_only and found.tracks is not None:
+            fixed = _exact_solver(data, spectrum, "group", self.max_iter)(float(weight_decay), self.tol)
+            after = replace(estimation, solver=fixed, tests=replace(tests, by_group=True))
+            loss = after.task_loss(found.tracks)
+        return BinaryFit(found, trace, spectrum.centre, loss)
 
     def _pair_solver(
         self, data: FoldedRows, spectrum: Spectrum, root: FloatArray | None, rng: np.random.Generator

@@ -105,11 +105,15 @@ def _require_other_clusters(train: Any, validation: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BinaryFit:
-    """What is found of one binary concept: subspaces, the trace, and the centre of the rows, shape (d,)."""
+    """What is found of one binary concept: subspaces, the trace, and the centre of the rows, shape (d,).
+
+    `task_loss` is the held-out loss of the main label after the removal and its standard error, where it was asked for.
+    """
 
     found: Subspaces
     trace: Trace
     centre: FloatArray
+    task_loss: tuple[float, float] | None = None
 
 
 #: Fits a problem away from a subspace; or, with True, looks for what the main label alone needs.
@@ -127,6 +131,8 @@ class ConceptFits:
     main: Subspace
     traces: tuple[Trace, ...]
     centre: FloatArray
+    #: Held-out losses of the main label after each removal, with their standard errors, where they were asked for.
+    task_losses: tuple[tuple[float, float], ...] = ()
 
 
 def problems(data: FitData) -> list[tuple[ClassLabel, Problem]]:
@@ -161,11 +167,19 @@ def fit_each_concept(data: FitData, fit_binary: FitBinary) -> ConceptFits:
     spurious = main = Subspace.empty(data.train.X.shape[1])
     traces: list[Trace] = []
     centre: FloatArray | None = None
+    losses: list[tuple[float, float]] = []
+
+    def fit_and_keep_loss(problem: Problem, excluded: Subspace, main_only: bool) -> BinaryFit:
+        fitted = fit_binary(problem, excluded, main_only)
+        if fitted.task_loss is not None:
+            losses.append(fitted.task_loss)
+        return fitted
+
     for label, problem in problems(data):
         if problem.train.y is not None and len(problem.train.y.classes) > 2:
-            found, of_concept, at = _fit_each_class(problem, spurious, fit_binary)
+            found, of_concept, at = _fit_each_class(problem, spurious, fit_and_keep_loss)
         else:
-            fitted = fit_binary(problem, spurious, False)
+            fitted = fit_and_keep_loss(problem, spurious, False)
             found, of_concept, at = fitted.found, (fitted.trace,), fitted.centre
         main_name = "y" if problem.train.y is None else problem.train.y.name
         about: Any = {"concept": label.name, "concept_class": label.of_class, "main": main_name, "reused": data.used}
@@ -173,7 +187,7 @@ def fit_each_concept(data: FitData, fit_binary: FitBinary) -> ConceptFits:
         spurious, main = spurious.beside(found.spurious), found.main
         centre = at if centre is None else centre
     assert centre is not None
-    return ConceptFits(spurious, main, tuple(traces), centre)
+    return ConceptFits(spurious, main, tuple(traces), centre, tuple(losses))
 
 
 def _fit_each_class(

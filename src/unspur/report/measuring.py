@@ -58,8 +58,6 @@ MAX_CERTIFICATE_ROWS = 5000
 _TASK_NOTE = "task: not measured. "
 #: Parameters that change nothing that is found.
 SILENT_PARAMETERS = ("verbose",)
-#: Settings of the paper's solver, which the exact one does not use.
-SGD_PARAMETERS = ("learning_rate", "momentum", "batch_size", "max_epochs", "patience", "stop_below")
 
 
 def measure(
@@ -182,14 +180,7 @@ def measure(
         content=content,
         pixels=pixels,
         saliency=saliency,
-        origin=origin_of(
-            remover,
-            {name: part.X for name, part in rows.items()},
-            command=command,
-            saved=saved,
-            validated=validation is not None,
-            remarks=remarks,
-        ),
+        origin=origin_of(remover, rows, command=command, saved=saved, remarks=remarks),
         warnings=(*_warnings(remover, rows, results, guarantees.used), *notes),
         choice=removal.choice,
         source=_source(main, testing) if source is None else source,
@@ -232,8 +223,8 @@ def _spurious_names(remover: Remover, rows: LabelledData) -> list[str]:
     """What each spurious direction is called: by the concept or class it was found for, where that is known."""
     trace, k = remover.trace_, remover.spurious_.dim
     together = " and ".join(rows.concept_names)
-    if isinstance(trace, Traces) and getattr(remover, "inner", "main") == "main":
-        # One concept after the other: accepted directions are in the order of the parts.
+    if isinstance(trace, Traces):
+        # One concept after the other: accepted directions are in the order of the parts, unless some were given up.
         found: dict[str, int] = {}
         for part in renamed(trace, rows, "").parts.values():  # type: ignore[union-attr]
             accepted = sum(step.verdict.proper and step.verdict.role == "spurious" for step in part)
@@ -438,16 +429,15 @@ def sample_each_group(group: Array, groups: int, each: int, rng: np.random.Gener
 
 def origin_of(
     remover: Remover,
-    rows: Mapping[str, Array],
+    rows: Mapping[str, LabelledData],
     *,
     command: str,
     saved: str | None,
-    validated: bool,
     remarks: tuple[str, ...],
 ) -> Origin:
     """`rows` are those of each kind by name; `saved` is where the removal is, if it was kept."""
     digests = {"rows of the fit": str(remover.training_hash_)}
-    digests |= {f"{name} rows": fingerprint(row_hashes(z)) for name, z in rows.items()}
+    digests |= {f"{name} rows": fingerprint(row_hashes(part.X)) for name, part in rows.items()}
     return Origin(
         parameters={name: _json_value(value) for name, value in sorted(used_parameters(remover).items())},
         versions={
@@ -459,35 +449,42 @@ def origin_of(
         },
         digests=digests,
         command=command,
-        snippet=snippet(remover, saved=saved, validated=validated),
+        snippet=snippet(remover, rows, saved=saved),
         remarks=remarks,
     )
 
 
-def snippet(remover: Remover, *, saved: str | None = None, validated: bool = False) -> str:
-    """Python that loads the removal, or fits it with the same parameters, and uses it."""
+def snippet(remover: Remover, rows: Mapping[str, LabelledData], *, saved: str | None = None) -> str:
+    """Python that loads the removal, or fits it with the same parameters on such rows, and uses it."""
     kind = type(remover).__name__
     name = kind.lower()
+    clustered = {split for split, part in rows.items() if part.clusters is not None}
     if saved is not None:
         lines = ["from unspur import load", "", f"{name} = load({saved!r})"]
     else:
         changed = changed_parameters(remover)
         arguments = ", ".join(f"{key}={value!r}" for key, value in changed.items())
         names = [kind, *(type(value).__name__ for value in changed.values() if _is_option(value))]
-        rows = ", X_val=Z_val, y_val=y_val, concept_val=concept_val" if validated and _takes_validation(remover) else ""
+        given, told = "Z, y, concept=concept", ""
+        if "training" in clustered and _judges_directions(remover):
+            given, told = f"{given}, clusters=clusters", "; clusters: which of them belong together"
+        if "validation" in rows and _judges_directions(remover):
+            given += ", X_val=Z_val, y_val=y_val, concept_val=concept_val"
+            given += ", clusters_val=clusters_val" if "validation" in clustered else ""
         lines = [
             f"from unspur import {', '.join(names)}",
             "",
-            "# Z, y, concept: training rows (n, d), their main label and their concept",
+            f"# Z, y, concept: training rows (n, d), their main label and their concept{told}",
             f"{name} = {kind}({arguments})",
-            f"{name}.fit(Z, y, concept=concept{rows})",
+            f"{name}.fit({given})",
         ]
+    test = "Z_test, y_test, concept_test" + (", clusters=clusters_test" if "test" in clustered else "")
     return "\n".join(
         [
             *lines,
             f"Z_clean = {name}.transform(Z)  # same shape, without the concept",
             f"print({name}.trace_)",
-            f"print({name}.certificate(Z_test, y_test, concept_test))  # on rows that the fit has not seen",
+            f"print({name}.certificate({test}))  # on rows that the fit has not seen",
         ]
     )
 
@@ -514,7 +511,7 @@ def changed_parameters(remover: Remover) -> dict[str, Any]:
     }
 
 
-def _takes_validation(remover: Remover) -> bool:
+def _judges_directions(remover: Remover) -> bool:
     return "X_val" in inspect.signature(remover.fit).parameters  # type: ignore[attr-defined]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from unspur._text import WIDTH, columns, filled, lines_of, padded
+from unspur._text import WIDTH, columns, filled, lines_of, one_line, padded
 from unspur.compare import Comparison
 from unspur.metrics.groups import NO_GROUP, GroupAccuracy
 from unspur.report.results import MethodResult
@@ -34,7 +34,7 @@ def group_table(
         names[1] = concept or names[1]
     labels, above = first.labels(tuple(names)), ""
     if sum(map(columns, names)) > NAME_COLUMNS:
-        labels = [", ".join(map(str, classes)) for _, classes in first.groups()]
+        labels = [one_line(", ".join(map(str, classes))) for _, classes in first.groups()]
         above = filled(f"groups: {' × '.join(names)}", further="  ") + "\n\n"
     width = min(max(columns(label) for label in [*labels, "average over groups", NO_GROUP]), NAME_COLUMNS)
     shown = [[label] if columns(label) <= width else lines_of(label, width - 2) for label in labels]

@@ -47,7 +47,7 @@ class Pictures:
         """Load one picture."""
         item = self.items[index]
         if isinstance(item, str | PathLike):
-            return open_image(self._path(item))
+            return open_image(self._path(item), upright=True)
         if isinstance(item, np.ndarray):
             return _drawn(item)
         return item.convert("RGB")

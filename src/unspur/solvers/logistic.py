@@ -391,10 +391,16 @@ class SoftmaxObjective:
         self.evaluations += 1
         k, logits = self.n_logits, self.logits(x)
         sums = self.rows.sum(SoftmaxLoss(logits, self.weighting))
-        decay = self.whitening.decay
-        gradient = sums[1 + k :].reshape(logits.weights.shape) + decay * logits.weights
-        value = float(sums[0]) + 0.5 * decay * float(np.sum(logits.weights**2))
-        return value, np.append(gradient @ self.whitening.transform, INTERCEPT_SCALE * sums[1 : 1 + k])
+        decay, lengths = self.whitening.decay, self.whitening.lengths
+        slopes = sums[1 + k :].reshape(logits.weights.shape)
+        if lengths is None:
+            gradient = (slopes + decay * logits.weights) @ self.whitening.transform
+            length = float(np.sum(logits.weights**2))
+        else:  # the penalty is on weights after the removal, which are shorter or longer on rows before it
+            a = x[:-k].reshape(k, -1)
+            gradient = slopes @ self.whitening.transform + decay * lengths * a
+            length = float(np.sum(lengths * a**2))
+        return float(sums[0]) + 0.5 * decay * length, np.append(gradient, INTERCEPT_SCALE * sums[1 : 1 + k])
 
     def logits(self, x: FloatArray) -> LinearLogits:
         """Weights and intercepts at x."""

@@ -130,11 +130,13 @@ class Whitening:
     geometry: Geometry
     decay: float
     forbidden: FloatArray
+    #: Squared lengths (r,) of the weights after a removal that each coordinate stands for; None without a removal.
+    lengths: FloatArray | None = None
 
     @classmethod
     def of(cls, geometry: Geometry, weight_decay: float) -> Whitening:
         """Whitening of the whole space at λ = weight_decay · tr(C) / rank(C)."""
-        decay = weight_decay * geometry.mean_variance
+        decay, lengths = weight_decay * geometry.mean_variance, None
         if geometry.range_basis is None:
             hessian = geometry.second / 4.0
             hessian[np.diag_indices_from(hessian)] += decay
@@ -147,13 +149,14 @@ class Whitening:
             assert geometry.range_variance is not None
             transform = geometry.range_basis / np.sqrt(geometry.range_variance / 4.0 + decay)
             if geometry.matrix is not None:
+                lengths = 1.0 / (geometry.range_variance / 4.0 + decay)
                 transform = geometry.matrix @ transform
-        return cls(transform, geometry, decay, np.empty((transform.shape[1], 0)))
+        return cls(transform, geometry, decay, np.empty((transform.shape[1], 0)), lengths)
 
     def away_from(self, subspace: Subspace) -> Whitening:
         """The same coordinates with weights kept orthogonal to `subspace`."""
         forbidden = orthonormal_range(self.transform.T @ subspace.basis)
-        return Whitening(self.transform, self.geometry, self.decay, forbidden)
+        return Whitening(self.transform, self.geometry, self.decay, forbidden, self.lengths)
 
     @property
     def freedom(self) -> int:

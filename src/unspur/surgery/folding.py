@@ -56,6 +56,14 @@ def as_removal(thing: Any) -> AffineMap:
     raise InputError(f"A removal is an AffineMap or a fitted remover; got a {type(thing).__name__}.{hint}")
 
 
+def is_robust_classifier(thing: Any) -> bool:
+    """Whether it is a classifier with a removal of its own and a `head_` on rows as they come; it must be fitted."""
+    if not hasattr(type(thing), "removal_"):  # removers get theirs when they are fitted
+        return False
+    check_is_fitted(thing, "coef_")
+    return True
+
+
 def flatten(steps: tuple[Any, ...]) -> Iterator[Any]:
     """The steps in the order that rows pass through them, with pipelines opened and "passthrough" left out."""
     from sklearn.pipeline import Pipeline
@@ -141,7 +149,8 @@ def fold(*steps: Any) -> Any:
     *steps :
         In the order that rows pass through them. First any number of removals (AffineMap or fitted remover) and fitted
         PCA, IncrementalPCA, TruncatedSVD or StandardScaler; last the linear layer: a ``torch.nn.Linear``, or a fitted
-        scikit-learn model that scores rows by ``x @ coef_.T + intercept_``. Fitted pipelines stand for their steps.
+        scikit-learn model that scores rows by ``x @ coef_.T + intercept_``. Fitted pipelines stand for their steps. A
+        fitted `RobustClassifier` is a removal and a layer, and may be the only step.
 
     Returns
     -------
@@ -176,11 +185,18 @@ def folded_weights(*steps: Any) -> Layer:
 def _folded(steps: tuple[Any, ...]) -> tuple[list[Any], Any, Layer]:
     """The steps before the last layer, that layer, and its weights pulled back through all of them."""
     *before, last = list(flatten(steps)) or [None]
+    if is_robust_classifier(last):
+        return [*before, last], last.head_, _pulled_back(before, last.head_)
     if not before:
         raise InputError(
             f"fold needs at least two steps, the last of them the linear layer; got {_listed(steps)}. "
             "Example: fold(removal, layer)."
         )
+    return before, last, _pulled_back(before, last)
+
+
+def _pulled_back(before: list[Any], last: Any) -> Layer:
+    """Weights of the layer, through all steps before it."""
     stages = [as_stage(step) for step in before]
     weight, bias = _read_torch(last) if _is_torch_module(last) else _read_sklearn(last)
     name = type(last).__name__
@@ -192,7 +208,7 @@ def _folded(steps: tuple[Any, ...]) -> tuple[list[Any], Any, Layer]:
             )
         weight, bias = stage.back(weight, bias)
         name = stage.name
-    return before, last, (weight, bias)
+    return weight, bias
 
 
 def _listed(steps: tuple[Any, ...]) -> str:
@@ -296,12 +312,14 @@ OPSET, IR_VERSION = 21, 10
 def to_onnx(removal: Any, path: str | PathLike[str], *, head: Any = None, overwrite: bool = False) -> None:
     """Write a removal to an ONNX file: input "rows" (batch, d) in float32, output "cleaned" (batch, d).
 
-    With a `head` the two are folded into one product and the output is "scores" (batch, m), ``x W'ᵀ + b'``: the logits
-    of a torch layer, the decision function of a classifier (m = 1 for two classes), the prediction of a regressor.
+    With a `head`, or of a `RobustClassifier`, the two are folded into one product and the output is "scores"
+    (batch, m), ``x W'ᵀ + b'``: the logits of a torch layer, the decision function of a classifier (m = 1 for two
+    classes), the prediction of a regressor.
 
     Parameters
     ----------
-    removal : AffineMap or fitted remover; with a `head`, anything that `fold` takes before one, such as a pipeline.
+    removal : AffineMap, fitted remover or fitted `RobustClassifier`, or a pipeline that ends in one; with a `head`,
+        anything that `fold` takes before one.
     path : file to write, in one piece or not at all.
     head : ``torch.nn.Linear`` or fitted scikit-learn linear model that takes the cleaned rows.
     overwrite : replace an existing file.
@@ -309,7 +327,10 @@ def to_onnx(removal: Any, path: str | PathLike[str], *, head: Any = None, overwr
     require("ONNX files need", "onnx")
     import onnx
 
-    model = _removal_model(as_removal(removal)) if head is None else _head_model(removal, head)
+    steps = (removal,) if head is None else (removal, head)
+    *_, last = flatten(steps)
+    scores = head is not None or is_robust_classifier(last)
+    model = _head_model(*steps) if scores else _removal_model(as_removal(removal))
     onnx.checker.check_model(model, full_check=True)
     with artifact.atomic(path, overwrite=overwrite) as temporary:
         temporary.write_bytes(model.SerializeToString())
@@ -337,11 +358,11 @@ def _removal_model(removal: AffineMap) -> onnx.ModelProto:
     return _model(nodes, constants, "cleaned", removal.ambient, removal.ambient)
 
 
-def _head_model(removal: Any, head: Any) -> onnx.ModelProto:
+def _head_model(*steps: Any) -> onnx.ModelProto:
     """One product: x ↦ x W'ᵀ + b' with the weights of the folded head."""
     from onnx import helper
 
-    weight, bias = folded_weights(removal, head)
+    weight, bias = folded_weights(*steps)
     nodes = [helper.make_node("Gemm", ["rows", "weight", "bias"], ["scores"], transB=1)]
     return _model(nodes, {"weight": weight, "bias": bias}, "scores", weight.shape[1], len(weight))
 

@@ -87,6 +87,13 @@ def test_costs_and_gains_on_average_are_told_apart():
     assert "costs 1.0 point (" in said(with_change(-0.015, -0.005))
 
 
+def test_a_clear_change_has_no_bound_that_reads_as_zero():
+    assert "and gains 1.4 points (0.04 – 2.70) on average over rows" in said(with_change(0.0004, 0.027))
+    assert words.signed_bounds(-0.027, -0.00002) == "−2.700 to −0.002"
+    assert words.signed_bounds(-0.027, 0.0004) == "−2.7 to 0.0"  # not clear, whatever is written
+    assert words.signed_bounds(0.001, 0.027) == "+0.1 to +2.7"
+
+
 def test_a_probe_is_still_finding_only_above_chance():
     above = said(with_leak(accuracy=0.56, low=0.53, high=0.59))
     assert "A linear probe still finds the background at 56 % (53 – 59)" in above
@@ -130,6 +137,9 @@ def test_a_worst_group_below_a_coin_flip_is_no_success():
     assert "raises the worst group" in below
     assert "That is still below a coin flip, 50 %: it is no success." in below
     assert "That is not clearly above a coin flip, 50 %." in said(with_accuracy(0.53))
+    rise = with_accuracy(0.55, 1000)  # from 45 %
+    fallen = replace(rise, judged=(rise.after, replace(rise.before, removed=1), *rise.judged[2:]))
+    assert "That is below a coin flip, 50 %: it is no success." in said(fallen)
     assert "coin" not in said(with_accuracy(0.8, 1000))
     three = several_findings()
     worst = np.nanmin(three.after.accuracy.accuracy)
@@ -198,7 +208,7 @@ def test_the_last_line_is_a_command():
 def test_several_concepts_are_all_named():
     text = said(several_findings())
     assert "for the hat and the glasses" in text
-    assert "chance is 33 %" in text
+    assert "chance is 33.3 %" in text
     assert "chance is 50 %" in text
 
 
@@ -242,6 +252,7 @@ def test_names_that_do_not_read_like_words_are_quoted(name, text):
 
 def test_numbers_in_words():
     assert words.signed(-0.0004) == "0.0"
+    assert [words.chance(1 / k) for k in (2, 3, 8, 10)] == ["50 %", "33.3 %", "12.5 %", "10 %"]
     assert words.signed(0.012) == "+1.2"
     assert words.statistic(-598.4) == "−598"
     assert words.statistic(-2.0e11) == "−2.0 × 10¹¹"

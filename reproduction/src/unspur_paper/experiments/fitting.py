@@ -100,6 +100,8 @@ def estimator(kinds: Mapping[str, Any], named: Mapping[str, Any], rng: np.random
         raise InputError(f"{named['name']} is not available in this preset; there are {', '.join(kinds)}.")
     # TOML has no null.
     options = {key: None if value == "null" else value for key, value in named.items() if key != "name"}
+    if named["name"] == "JSE" and "metric" not in options:
+        options.setdefault("orthogonality", "weights")  # the paper's
     try:
         made = kinds[named["name"]](**from_flat_parameters(named["name"], options))
     except (TypeError, InvalidParameterError) as error:

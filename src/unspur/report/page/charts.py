@@ -188,7 +188,7 @@ def _leak(findings: Findings) -> Iterator[Tile]:
     if not leaks:
         return
     name, leak = max(leaks.items(), key=lambda item: item[1].accuracy - item[1].chance)
-    note, marks = f"chance is {formatting.percent(leak.chance, 0)}", [_of_leak(leak, before=False)]
+    note, marks = f"chance is {formatting.chance(leak.chance)}", [_of_leak(leak, before=False)]
     if name in (earlier := leaks_of(findings.before)):
         was = earlier[name]
         note = f"was {formatting.percent(was.accuracy, 0)} ({formatting.bounds(was.low, was.high, 0)}); {note}"

@@ -22,11 +22,18 @@ _UNFIT = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]|([\u202
 _DIGITS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 #: Longest name of a class or a label inside of the name of a group, and of an axis.
 MAX_CLASS_NAME, MAX_AXIS_NAME = 48, 80
+#: Most decimals of a bound in points.
+MAX_DIGITS = 4
 
 
 def percent(share: float, digits: int = 1) -> str:
     """A share as "69.5 %"; nothing is known of NaN."""
     return "not known" if math.isnan(share) else f"{100 * share:.{digits}f} %"
+
+
+def chance(share: float) -> str:
+    """A share that guessing gets right: "50 %", "12.5 %", "33.3 %"."""
+    return percent(share, 0 if math.isclose(100 * share, round(100 * share)) else 1)
 
 
 def bounds(low: float, high: float, digits: int = 1) -> str:
@@ -42,8 +49,17 @@ def signed(share: float, digits: int = 1) -> str:
     return ("−" if share < 0 else "+") + text
 
 
+def clear_digits(low: float, high: float, digits: int = 1) -> int:
+    """Decimals with which bounds on one side of zero do not look like zero: more than `digits` where one is near it."""
+    nearest = 100 * min(abs(low), abs(high))
+    while low * high > 0 and digits < MAX_DIGITS and not float(f"{nearest:.{digits}f}"):
+        digits += 1
+    return digits
+
+
 def signed_bounds(low: float, high: float, digits: int = 1) -> str:
-    """Bounds of an interval of a difference in points, "−0.7 to +0.1"."""
+    """Bounds of an interval of a difference in points, "−0.7 to +0.1"; "+0.04 to +2.71" where zero lies outside."""
+    digits = clear_digits(low, high, digits)
     return f"{signed(low, digits)} to {signed(high, digits)}"
 
 

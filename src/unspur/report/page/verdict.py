@@ -98,7 +98,7 @@ def _accuracies(lines: Sequence[MethodResult], groups: Sequence[str]) -> Iterato
     was, is_now = _share(before.worst, before.worst_interval()), _share(after.worst, after.worst_interval())
     if not removed:
         yield _sentence(f"The worst group ({worst}) stays at ", *was)
-        yield from _coin(after)
+        yield from _coin(after, before)
         return
     it = "it" if removed == 1 else "them"
     change = lines[1].worst_change
@@ -109,19 +109,18 @@ def _accuracies(lines: Sequence[MethodResult], groups: Sequence[str]) -> Iterato
         start = f"Removing {it} makes no clear change to the worst group ({worst}): from "
     another = f", the worst now being {then}" if then != worst else ""
     yield _sentence(start, *was, " to ", *is_now, another, *_average(lines[1].average_change))
-    yield from _coin(after)
+    yield from _coin(after, before)
 
 
-def _coin(accuracy: GroupAccuracy) -> list[Sentence]:
-    """What is to be said of a worst group that guessing would serve as well."""
+def _coin(accuracy: GroupAccuracy, before: GroupAccuracy) -> list[Sentence]:
+    """What is to be said of a worst group that guessing would serve as well, and maybe did before."""
     guess = 1.0 / len(accuracy.classes)
     coin = "a coin flip" if len(accuracy.classes) == 2 else f"guessing among {len(accuracy.classes)} classes"
     if accuracy.worst < guess:
-        return [
-            _sentence(f"That is still below {coin}, ", (formatting.percent(guess, 0), "figure"), ": it is no success")
-        ]
+        still = "still " if before.worst < guess else ""
+        return [_sentence(f"That is {still}below {coin}, ", (formatting.chance(guess), "figure"), ": it is no success")]
     if accuracy.worst_interval()[0] <= guess:
-        return [_sentence(f"That is not clearly above {coin}, ", (formatting.percent(guess, 0), "figure"))]
+        return [_sentence(f"That is not clearly above {coin}, ", (formatting.chance(guess), "figure"))]
     return []
 
 
@@ -141,10 +140,9 @@ def _in_place(lines: Sequence[MethodResult], groups: Sequence[str]) -> Iterator[
         f" remain between the best and the worst group{earlier}",
     )
     yield from _penalty(lines[0], before)
-    classes = after.rows.reshape(len(after.classes), -1).sum(axis=1)
     yield _sentence(
-        f"Guessing is right in {formatting.percent(1 / len(classes), 0)} of every group, and always answering the most "
-        f"frequent class in {formatting.percent(float(classes.max() / classes.sum()))} of the rows"
+        f"Guessing is right in {formatting.chance(1 / len(after.classes))} of every group, and always answering "
+        f"the most frequent class in {formatting.percent(after.majority)} of the rows"
     )
 
 
@@ -221,7 +219,7 @@ def _next(findings: Findings) -> Sentence:
             "Next, with rows of your own: ", ("unspur report FILE --main COLUMN --concept COLUMN", "command")
         )
     change, after = findings.after.worst_change, findings.after.accuracy
-    gains = change is not None and change.low > 0.0 and after is not None and not _coin(after)
+    gains = change is not None and change.low > 0.0 and after is not None and not _coin(after, after)
     weighted = findings.before.weighted
     alone = weighted is not None and weighted.worst_beside is not None and not _as_well(weighted)
     if gains and alone and not any(line.removed > 0 and _as_well(line) for line in findings.judged[2:]):
@@ -238,7 +236,7 @@ def _average(change: Change | None) -> list[Part | str]:
         return ["; there is no clear change on average over rows, ", *_difference(change)]
     verb = "costs" if change.value < 0 else "gains"
     low, high = sorted((abs(change.low), abs(change.high)))
-    interval: Part = (f"({formatting.bounds(low, high)})", "interval")
+    interval: Part = (f"({formatting.bounds(low, high, formatting.clear_digits(low, high))})", "interval")
     figure: Part = (f"{100 * abs(change.value):.1f} {points(change.value)}", "figure")
     return [f", and {verb} ", figure, " ", interval, " on average over rows"]
 
@@ -250,7 +248,7 @@ def _leaks(findings: Findings) -> Iterator[Sentence]:
             f"{'It' if k else 'A linear probe'} {'still ' if leak.low > leak.chance else ''}{_finds(name, leak)}",
             *_found(leak),
             *([", where it was ", *_found(earlier[name]), " before"] if name in earlier else []),
-            f"; chance is {formatting.percent(leak.chance, 0)}",
+            f"; chance is {formatting.chance(leak.chance)}",
         )
     for k, (name, leak) in enumerate(findings.nonlinear.items()):
         start = f"{'It' if k else 'A small network, which is not linear,'} {_finds(name, leak)}"
