@@ -266,6 +266,18 @@ def test_messages_of_a_fit_on_the_command_line(case, tmp_path, monkeypatch):
     assert typed(case) == (0 if note else 1, expected)
 
 
+def test_validation_rows_that_are_too_few_are_pooled_for_a_classifier(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    case = CASES["an empty group of validation rows"]
+    files = [written(case.rows, "rows.csv"), "--validation", written(case.validation, "validation.csv")]
+    labels = ["--main", "bird", "--concept", "background", "--weight-decay", "0.1", "--output", "r.safetensors"]
+    done = CliRunner().invoke(main, ["fit", *files, *labels])
+    assert done.exit_code == 0
+    reason = case.message.format(**NAMED, **OPTIONS)
+    expected = f"too few to judge directions on, so all rows were cross-fitted. ({reason})"
+    assert expected in " ".join(done.stderr.split())
+
+
 def test_names_of_labels_are_put_in_as_they_are():
     with pytest.raises(LabelError, match=re.escape(r"g{0} is equal to \\1 in all 600 rows")) as told:
         JSE().fit(TOY.Z, {r"\\1": TOY.y}, concept={"g{0}": TOY.y})

@@ -191,7 +191,7 @@ class IllConditionedWarning(UserWarning):
     """Separating concept and task amplifies noise, or rounding of the cleaned rows tells the concept."""
 
 
-class FewRowsWarning(UserWarning):
+class FewRowsWarning(WithFields, UserWarning):
     """Validation rows are too few to judge on, so they were pooled with the training rows."""
 
 

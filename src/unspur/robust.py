@@ -188,9 +188,12 @@ class RobustClassifier(TransformerMixin, LinearClassifier):
             train = _pooled(data.train, data.validation)
             if train is None:
                 raise
-            note = f"The validation rows are too few to judge directions on, so all rows were cross-fitted. ({error})"
-            warnings.warn(note, FewRowsWarning, stacklevel=4)
-            self.notes_ = (*self.notes_, note)
+            note = FewRowsWarning(
+                "The validation rows are too few to judge directions on, so all rows were cross-fitted. ({reason})",
+                reason=error.message,
+            )
+            warnings.warn(note, stacklevel=4)
+            self.notes_ = (*self.notes_, str(note))
             return replace(data, train=train, validation=None), _fitted(clone(remover), train)
 
     def _choose_head(self, data: HeadData, rng: np.random.Generator) -> Selection:

@@ -36,7 +36,8 @@ class CommandPage:
 
     def table_of(self, verb):
         """Options as the help has them; without --debug and --help, which all verbs have."""
-        options = [one for one in self.command(verb).params if isinstance(one, click.Option) and one.name != "debug"]
+        options = [one for one in self.command(verb).params if isinstance(one, click.Option) and not one.hidden]
+        options = [one for one in options if one.name != "debug"]
         return "\n".join(["| Option | What it does |", "| --- | --- |", *map(_row, options)]) + "\n"
 
     def parts(self):

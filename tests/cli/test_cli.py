@@ -13,10 +13,10 @@ from click.testing import CliRunner
 
 from tests.entangled import entangled_rows
 from tests.optional import pandas as pd
-from unspur import load
 from unspur.cli import main
 from unspur.datasets import make_toy
 from unspur.io.files import read_table
+from unspur.removers import load
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -492,19 +492,23 @@ def test_fit_says_in_its_own_words_when_the_task_is_lost_and_how_to_keep_it(tmp_
     z, y, c = entangled_rows()
     np.savez(tmp_path / "rows.npz", Z=z, y=y, c=c)
     command = ["fit", str(tmp_path / "rows.npz"), "--main", "y", "--concept", "c", "--cv", "0", "--output"]
-    lost = CliRunner().invoke(main, [*command, str(tmp_path / "lost.safetensors")])
+    lost = CliRunner().invoke(main, [*command, str(tmp_path / "lost.safetensors"), "--metric", "0"])
     assert lost.exit_code == 0, lost.output
-    assert "--orthogonality scores" in lost.output
-    kept = CliRunner().invoke(main, [*command, str(tmp_path / "kept.safetensors"), "--orthogonality", "scores"])
-    assert "--orthogonality scores" not in kept.output
+    assert "Try --metric 1." in " ".join(lost.output.split())
+    kept = CliRunner().invoke(main, [*command, str(tmp_path / "kept.safetensors"), "--metric", "1"])
+    assert "--metric" not in kept.output
     assert "1 carries y" in kept.output
-    chosen = CliRunner().invoke(main, [*command, str(tmp_path / "auto.safetensors"), "--orthogonality", "auto"])
-    assert "Orthogonal scores; loss of a last layer on rows held out: weights " in chosen.output
-    assert load(tmp_path / "auto.safetensors").metric == 1.0
+    old = CliRunner().invoke(main, [*command, str(tmp_path / "old.safetensors"), "--orthogonality", "scores"])
+    assert "Note: --orthogonality scores is now --metric 1" in old.stderr
+    assert load(tmp_path / "old.safetensors").metric == 1.0
+    assert old.stdout == kept.stdout.replace("kept.safetensors", "old.safetensors")
+    both = CliRunner().invoke(main, [*command, "x.safetensors", "--orthogonality", "scores", "--metric", "1"])
+    assert both.exit_code == 2
+    assert "two names of one option; give --metric" in both.output
 
 
 def test_options_can_be_completed_without_loading_numpy():
-    verbs = ", ".join(f"unspur.cli.{name}" for name in ("fit", "apply", "evaluate"))
+    verbs = ", ".join(f"unspur.cli.{name}" for name in ("fit", "predict", "apply", "evaluate"))
     code = f"import sys, {verbs}; print('numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

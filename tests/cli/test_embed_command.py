@@ -13,10 +13,10 @@ from tests.optional import pandas as pd
 pytest.importorskip("PIL")
 
 from tests.embed.conftest import tiny_bert  # noqa: F401 — a fixture
-from unspur import load
 from unspur.cli import main
 from unspur.embed.registry import ENCODERS, load_encoder
 from unspur.embed.store import EmbeddingStore
+from unspur.removers import load
 
 PICTURES = 240
 

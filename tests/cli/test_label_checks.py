@@ -8,12 +8,12 @@ import pytest
 from click.testing import CliRunner
 
 from tests.optional import pandas as pd
-from unspur import load
 from unspur.cli import main
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError
 from unspur.io.files import read_table
 from unspur.io.table import odd_features
+from unspur.removers import load
 
 LABELS = ("--main", "bird", "--concept", "background")
 FEATURES = [f"f{i}" for i in range(6)]

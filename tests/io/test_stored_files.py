@@ -12,11 +12,12 @@ from tests.embed.strips import N, Pictures, Strips
 from tests.optional import parquet
 from tests.optional import pyarrow as pa
 from tests.rows.test_parquet import flip, lists, middle_of, write
-from unspur import JSE, load, open_rows
+from unspur import JSE, open_rows
 from unspur.datasets import make_toy
 from unspur.embed.embedding import embed
 from unspur.exceptions import InputError
 from unspur.io.files import read_table
+from unspur.removers import load
 from unspur.rows import StoredRows
 from unspur.rows.memmap import StoredNpy
 from unspur.rows.parquet import ParquetRows
@@ -118,7 +119,6 @@ def test_a_scratch_folder_changes_nothing_but_the_time(toy, here):
         (["big", "--main", "brid", "--concept", "background"], "has no column 'brid' (its columns: bird, backg", 1),
         (["big", *LABELS, "--memory", "10kB"], "900 rows × 128 bytes", 1),
         (["big", *LABELS, "--memory", "much"], "'much' is not an amount of memory", 2),
-        (["big", *LABELS, "--orthogonality", "auto"], "with --memory choose weights or scores", 2),
         (["big", "rows.npy", *LABELS], "only Parquet files can be read together", 1),
         (["big", "big/part-0.parquet", *LABELS], "named twice", 1),
         (["nothing/*.parquet", *LABELS], "There is no file nothing/*.parquet", 1),
@@ -127,7 +127,7 @@ def test_a_scratch_folder_changes_nothing_but_the_time(toy, here):
         (["wide", *LABELS, "--ignore", "season"], "has no 'season' to ignore", 1),
         (["table.csv", *LABELS], "has to be read as a whole", 1),
     ],
-    ids=["label", "memory", "amount", "auto", "mixed", "twice", "nothing", "no store", "text", "ignore", "csv"],
+    ids=["label", "memory", "amount", "mixed", "twice", "nothing", "no store", "text", "ignore", "csv"],
 )
 def test_what_cannot_be_done_is_said_in_one_line(here, arguments, message, code):
     Path("empty").mkdir()

@@ -180,11 +180,14 @@ def fit(
     say(f"\n{spurious} of {remover.n_features_in_} directions {_carry(spurious)} {told}{task}.")
     if not spurious:
         say("Nothing would be removed: the saved removal leaves rows as they are.")
+    if losses := getattr(remover, "metric_losses_", {}):
+        told = ", ".join(f"{loss:.4f} at {metric:g}" for metric, (loss, _) in losses.items())
+        say(f"The metric is {remover.metric_:g}, chosen by the held-out loss of {main}: {told}.")
     for problem, advice in _problems(remover):
         say(f"{problem} {advice}")
     if classifier is not None:
         say(_layer_in_words(classifier))
-        for note in classifier.notes_:
+        for note in classifier.selection_.notes:  # others of its notes were warnings
             say(f"Note: {note}")
     say_where("Removal" if classifier is None else "Classifier", output)
     verb = "apply" if classifier is None else "predict"
@@ -262,8 +265,8 @@ def _fitted(model: Fitted, train: LabelledData, validation: LabelledData | None)
     )
     from unspur.selection import fit_rows
 
-    with warnings.catch_warnings(), _warnings_as_notes(ClusterWarning, UsedRowsWarning):
-        for told_later in (FewRowsWarning, NothingRemovedWarning, SearchLimitWarning, TaskLostWarning):
+    with warnings.catch_warnings(), _warnings_as_notes(ClusterWarning, FewRowsWarning, UsedRowsWarning):
+        for told_later in (NothingRemovedWarning, SearchLimitWarning, TaskLostWarning):
             warnings.simplefilter("ignore", told_later)
         fit_rows(model, train, validation)
     return model
@@ -308,7 +311,8 @@ def _as_json(remover: Remover, classifier: RobustClassifier | None) -> dict[str,
         "spurious": remover.spurious_.dim,
         "main": remover.main_.dim,
         "ambient": remover.n_features_in_,
-        "metric": getattr(remover, "metric_", getattr(remover, "metric", None)),
+        "metric": getattr(remover, "metric_", None),
+        "metric_losses": {f"{metric:g}": loss for metric, (loss, _) in getattr(remover, "metric_losses_", {}).items()},
         "penalty": None if chosen is None else chosen.penalty,
         "held_out_losses": [] if chosen is None else [{**tried, "loss": loss} for tried, loss in chosen.table],
         "notes": [] if classifier is None else list(classifier.notes_),

@@ -335,7 +335,7 @@ _FITTING_OPTIONS = {
     ),
     "metric": with_default(
         "--metric",
-        "0",
+        "0.25",
         "Metric in which the weights of the two labels are orthogonal: 0 (weights are), 1 (scores are "
         "uncorrelated), between, or auto.",
         metavar="NUMBER|auto",

@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,7 @@ from unspur.cli.options import (
     force_option,
     json_option,
     label_options,
+    options_of_rows,
     other_file,
     outside_option,
     refuse_input_as_output,
@@ -291,25 +293,7 @@ def _load_or_fit(
 def _source(ctx: click.Context) -> str:
     """The options that tell `unspur compare` of these rows, and how they are divided and weighed."""
     given = ctx.params
-    words = [given["file"]]
-    names = {"clusters": "cluster", "test_file": "test"}
-    for option in (
-        "main",
-        "concept",
-        "ignore",
-        "missing_concept",
-        "clusters",
-        "where",
-        "test_file",
-        "test_where",
-        "validation",
-        "validation_where",
-    ):
-        values = given[option] if isinstance(given[option], tuple) else [given[option]]
-        for value in values:
-            if value is not None:
-                text = "=".join(value) if isinstance(value, tuple) else str(value)
-                words += [f"--{names.get(option, option).replace('_', '-')}", text]
+    words = [given["file"], *chain.from_iterable(options_of_rows(given))]
     if given["show"] is not None and is_column(given["show"]) and given["show"] not in given["ignore"]:
         words += ["--ignore", given["show"]]  # which other verbs do not show, and which is no feature
     for option in ("seed", "balance"):

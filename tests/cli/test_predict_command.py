@@ -1,0 +1,281 @@
+"""`unspur fit` saves a classifier, and `unspur predict` uses it on files of every kind."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from tests.optional import pandas as pd
+from unspur import JSE, RobustClassifier, load
+from unspur.cli import main
+from unspur.cli.fit import METHODS, RECOMMENDED
+from unspur.cli.options import FITTING_PARAMETERS
+from unspur.compare import make_remover
+from unspur.datasets import make_toy
+from unspur.metrics import group_accuracy
+from unspur.removers import REMOVERS
+
+D = 6
+LABELS = ["--main", "bird", "--concept", "background"]
+FAST = ["--weight-decay", "0.1", "--cv", "2"]
+
+
+def unspur(*arguments, code=0):
+    """Run the program; return what it printed, or all it said when it is meant to fail."""
+    done = CliRunner().invoke(main, list(map(str, arguments)))
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    assert done.exit_code == code, done.output
+    return " ".join(done.output.split()) if code else done.stdout
+
+
+def frame_of(seed, n=600, rho=0.6):
+    toy = make_toy(n, d=D, rho=rho, random_state=seed)
+    frame = pd.DataFrame(toy.Z, columns=[f"f{i}" for i in range(D)])
+    frame.insert(0, "id", [f"row {i}" for i in range(n)])
+    frame["bird"] = np.array(["land", "water"])[toy.y]
+    return frame.assign(background=np.array(["forest", "sea"])[toy.concept])
+
+
+TRAIN, NEW = frame_of(0), frame_of(1, n=300, rho=0.0)
+FEATURES = [f"f{i}" for i in range(D)]
+CLASSIFIER = RobustClassifier(JSE(random_state=0, weight_decay=0.1, cv=2), cv=2, random_state=0).fit(
+    TRAIN[FEATURES].to_numpy(), TRAIN["bird"], concept=TRAIN["background"]
+)
+
+
+def write(frame, name):
+    """A table as a file of the kind that its name says."""
+    kind = name.rpartition(".")[2]
+    if kind == "npz":
+        labels = {key: frame[key].to_numpy().astype(str) for key in frame.columns if key not in FEATURES}
+        np.savez(name, Z=frame[FEATURES].to_numpy(), **labels)
+    elif kind == "parquet":
+        frame.to_parquet(name, row_group_size=90)
+    else:
+        frame.to_csv(name, index=False)
+    return name
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A classifier that was fitted on the command line."""
+    folder = tmp_path_factory.mktemp("fitted")
+    write(TRAIN, str(folder / "train.csv"))
+    unspur("fit", folder / "train.csv", *LABELS, "--ignore", "id", *FAST, "--output", folder / "m.safetensors")
+    return folder / "m.safetensors"
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_fit_saves_the_classifier_of_python_and_says_what_was_chosen(here):
+    write(TRAIN, "train.csv")
+    said = unspur("fit", "train.csv", *LABELS, "--ignore", "id", *FAST, "--output", "m.safetensors")
+    model = load("m.safetensors")
+    np.testing.assert_allclose(model.coef_, CLASSIFIER.coef_, atol=1e-6)
+    assert list(model.feature_names_in_) == FEATURES
+    words = " ".join(said.split())
+    assert "1 of 6 directions carries background, 1 carries bird." in words
+    assert f"with the penalty {model.selection_.penalty:g}, which has the least held-out loss" in words
+    assert all(f"{loss:.4f} at {tried['weight_decay']:g}" in words for tried, loss in model.selection_.table)
+    assert max(map(len, said.splitlines())) <= 80
+    following = [line.removeprefix("Next: ") for line in said.replace("\\\n", "").splitlines() if "Next: " in line]
+    assert following[0] == "unspur predict m.safetensors FILE --output predictions.csv"
+    assert following[1].split() == [
+        "unspur",
+        "report",
+        "train.csv",
+        *LABELS,
+        "--ignore",
+        "id",
+        "--removal",
+        "m.safetensors",
+    ]
+    told = json.loads(
+        unspur("fit", "train.csv", *LABELS, "--ignore", "id", *FAST, "--output", "again.safetensors", "--json")
+    )
+    assert told["penalty"] == model.selection_.penalty
+    assert [line["loss"] for line in told["held_out_losses"]] == [loss for _, loss in model.selection_.table]
+    assert told["notes"] == []
+
+
+@pytest.mark.parametrize("method", METHODS[1:])
+def test_a_method_is_a_remover_alone_with_the_settings_of_compare(method, here):
+    write(TRAIN, "train.npz")
+    said = unspur("fit", "train.npz", *LABELS, "--method", method.lower(), "--output", "r.safetensors")
+    assert "Next: unspur apply r.safetensors FILE" in said
+    expected = make_remover(method, "group", 0)
+    Z, y, concept = (TRAIN[FEATURES].to_numpy(), TRAIN["bird"].to_numpy(), TRAIN["background"].to_numpy())
+    expected.fit(Z, y, concept=concept)
+    found = load("r.safetensors")
+    assert type(found) is REMOVERS[method]
+    np.testing.assert_allclose(found.transform(Z), expected.transform(Z), atol=1e-8)
+
+
+def test_options_of_a_fit_have_the_defaults_of_jse():
+    given = ["rows.csv", *LABELS, "--output", "r.safetensors"]
+    options = main.get_command(None, "fit").make_context("fit", given).params
+    defaults = JSE().get_params()
+    shared = [name for name in FITTING_PARAMETERS if name != "orthogonality"]
+    assert {name: options[name] for name in shared} == {name: defaults[name] for name in shared}
+
+
+def test_the_metric_may_be_chosen(here):
+    write(TRAIN, "train.npz")
+    fit = ["fit", "train.npz", *LABELS, *FAST, "--metric", "auto", "--output"]
+    said = " ".join(unspur(*fit, "a.safetensors").split())
+    told = json.loads(unspur(*fit, "b.safetensors", "--json"))
+    assert f"The metric is {told['metric']:g}, chosen by the held-out loss of bird: " in said
+    assert f"{told['metric']:g}" in told["metric_losses"]
+    assert len(told["metric_losses"]) > 1
+
+
+def test_methods_are_the_removers_and_have_their_own_options_only(here):
+    assert (RECOMMENDED, *REMOVERS) == METHODS
+    write(TRAIN, "train.npz")
+    fit = ["fit", "train.npz", *LABELS, "--output", "r.safetensors"]
+    assert "--cv is not a setting of LEACE, which has --balance." in unspur(
+        *fit, "--method", "LEACE", "--cv", 3, code=2
+    )
+    unspur(*fit, "--method", "INLP", "--max-spurious", 1)
+    assert load("r.safetensors").max_directions == 1
+    unspur(*fit, "--metric", "0.5", "--force", *FAST)
+    assert load("r.safetensors").remover_.metric == 0.5
+    assert "2 is not between 0 and 1" in unspur(*fit, "--metric", "2", code=2)
+
+
+@pytest.mark.parametrize("kind", ["csv", "npz", "parquet"])
+def test_predictions_go_to_files_of_every_kind(saved, here, kind):
+    write(NEW, f"new.{kind}")
+    labels = [] if kind == "npz" else ["--label", "id", "--label", "bird", "--label", "background"]
+    unspur("predict", saved, f"new.{kind}", *labels, "--output", f"out.{kind}")
+    shares = CLASSIFIER.predict_proba(NEW[FEATURES].to_numpy())
+    predicted = CLASSIFIER.predict(NEW[FEATURES].to_numpy())
+    if kind == "npz":
+        with np.load("out.npz") as out:
+            assert set(out) == {"id", "bird", "background", "predicted", "classes", "probability"}
+            np.testing.assert_array_equal(out["id"], NEW["id"])
+            np.testing.assert_array_equal(out["predicted"], predicted)
+            np.testing.assert_array_equal(out["classes"], ["land", "water"])
+            np.testing.assert_allclose(out["probability"], shares, atol=1e-6)
+        return
+    out = pd.read_csv("out.csv") if kind == "csv" else pd.read_parquet("out.parquet")
+    names = ["id", "bird", "background", "predicted", "probability_land", "probability_water"]
+    assert sorted(out.columns) == sorted(names)
+    np.testing.assert_array_equal(out["id"], NEW["id"])
+    np.testing.assert_array_equal(out["predicted"], predicted)
+    np.testing.assert_allclose(out[["probability_land", "probability_water"]], shares, atol=1e-6)
+
+
+def test_accuracy_is_printed_by_group_where_labels_are_named(saved, here):
+    write(NEW, "new.csv")
+    right = group_accuracy(NEW["bird"], CLASSIFIER.predict(NEW[FEATURES].to_numpy()), NEW["background"])
+    predict = ["predict", saved, "new.csv", "--label", "id", "--output", "out.csv", "--force"]
+    said = unspur(*predict, *LABELS)
+    assert "bird=land, background=sea" in said
+    assert f"{100 * right.worst:.1f}" in said
+    told = json.loads(unspur(*predict, *LABELS, "--json"))
+    assert told["accuracy"]["worst"] == pytest.approx(right.worst)
+    assert sum(told["predicted"].values()) == told["rows"] == 300
+    alone = unspur(*predict, "--main", "bird", "--label", "background")
+    assert f"{100 * told['accuracy']['average']:.1f} % are right." in alone
+    gaps = NEW.assign(bird=NEW["bird"].where(NEW.index >= 100), background=NEW["background"].where(NEW.index < 280))
+    write(gaps, "new.csv")
+    told = json.loads(unspur(*predict, *LABELS, "--json"))
+    assert told["rows"] == 300
+    assert told["accuracy"]["rows"] == 200  # of those that have a label
+    assert told["accuracy"]["ungrouped_rows"] == 20
+    write(NEW[(NEW["bird"] == "land") & (NEW["background"] == "sea")], "new.csv")
+    assert len(json.loads(unspur(*predict, *LABELS, "--json"))["accuracy"]["groups"]) == 1  # one group is enough
+
+
+def test_columns_are_matched_by_name_and_rows_chosen(saved, here):
+    turned = NEW[["bird", *FEATURES[::-1], "id", "background"]]
+    write(turned.assign(split=np.where(NEW.index < 100, "a", "b")), "new.csv")
+    labels = ["--label", "id", "--label", "bird", "--label", "background"]
+    unspur("predict", saved, "new.csv", *labels, "--where", "split=a", "--output", "out.csv")
+    out = pd.read_csv("out.csv")
+    np.testing.assert_array_equal(out["id"], NEW["id"][:100])
+    np.testing.assert_array_equal(out["predicted"], CLASSIFIER.predict(NEW[FEATURES].to_numpy()[:100]))
+
+
+def test_rows_may_stay_in_their_files(saved, here):
+    write(TRAIN, "train.parquet")
+    fit = ["fit", "train.parquet", *LABELS, "--ignore", "id", *FAST, "--memory", "1MB", "--output", "m.safetensors"]
+    assert "Next: unspur report" not in unspur(*fit)  # which needs them in memory
+    np.testing.assert_allclose(load("m.safetensors").coef_, CLASSIFIER.coef_, atol=1e-5)
+    write(NEW, "new.parquet")
+    predict = ["predict", saved, "new.parquet", "--label", "id", *LABELS]
+    unspur(*predict, "--output", "whole.csv")
+    unspur(*predict, "--memory", "1MB", "--output", "stored.csv")
+    whole, stored = pd.read_csv("whole.csv"), pd.read_csv("stored.csv")
+    pd.testing.assert_frame_equal(whole, stored)
+
+
+def test_labels_of_more_than_two_classes(here):
+    kinds = np.where(TRAIN["f2"] > 0.5, "duck", TRAIN["bird"])
+    write(TRAIN.assign(bird=kinds, background=TRAIN["background"].where(TRAIN.index >= 20)), "train.csv")
+    unspur("fit", "train.csv", *LABELS, "--ignore", "id", *FAST, "--output", "m.safetensors")
+    model = load("m.safetensors")
+    unspur("predict", "m.safetensors", "train.csv", *LABELS, "--label", "id", "--output", "out.csv")
+    out = pd.read_csv("out.csv")
+    columns = [f"probability_{name}" for name in ("duck", "land", "water")]
+    np.testing.assert_allclose(out[columns], model.predict_proba(TRAIN[FEATURES]), atol=1e-9)
+    assert set(out["predicted"]) == {"duck", "land", "water"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "code"),
+    [
+        (["r.safetensors", "new.csv", "--output", "out.csv"], "unspur fit without --method saves a classifier", 1),
+        (["m.safetensors", "new.csv", "--output", "out.npy"], "predictions are written as .csv, .npz, .parquet", 2),
+        (["m.safetensors", "new.csv", "--output", "out"], "predictions are written as .csv, .npz, .parquet", 2),
+        (["m.safetensors", "new.csv", "--output", "kept.csv"], "exists and is kept", 1),
+        (["m.safetensors", "new.csv", "--output", "new.csv", "--force"], "is an input file", 1),
+        (["m.safetensors", "narrow.csv", "--output", "out.csv"], "lacks the columns 'f0'", 1),
+        (["m.safetensors", "narrow.npz", "--output", "out.csv"], "has 5 features; the removal was fitted on 6", 1),
+        (["m.safetensors", "wide.csv", "--output", "out.csv"], "that the removal does not know", 1),
+        (["m.safetensors", "new.csv", "--concept", "background", "--output", "out.csv"], "with --main", 2),
+        (["m.safetensors", "new.csv", "--main", "place", "--output", "out.csv"], "has no column 'place'", 1),
+        (["m.safetensors", "clash.csv", "--label", "predicted", "--output", "out.csv"], "a column 'predicted'", 1),
+        (["new.csv", "m.safetensors", "--output", "out.csv"], "FILE and REMOVAL may be swapped", 1),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(saved, here, arguments, message, code):
+    model = load(saved)
+    model.save("m.safetensors")
+    model.remover_.save("r.safetensors")
+    rows = NEW[FEATURES]
+    write(rows, "new.csv")
+    write(rows.drop(columns="f0"), "narrow.csv")
+    np.savez("narrow.npz", Z=rows.to_numpy()[:, 1:])
+    write(rows.assign(f9=1.0), "wide.csv")
+    write(rows.assign(predicted="land"), "clash.csv")
+    write(rows, "kept.csv")
+    assert message in unspur("predict", *arguments, code=code)
+    assert not list(Path().glob("out*"))
+    assert list(pd.read_csv("kept.csv").columns) == FEATURES
+
+
+def test_a_label_that_the_classifier_does_not_predict_is_refused(saved, here):
+    write(NEW, "new.csv")
+    wrong = ["--main", "background", "--label", "bird", "--label", "id"]
+    said = unspur("predict", saved, "new.csv", *wrong, "--output", "out.csv", code=1)
+    assert "background has the class 'forest', and the classifier was fitted for the classes land, water" in said
+
+
+def test_other_verbs_use_the_removal_of_a_classifier(saved, here):
+    write(NEW, "new.csv")
+    write(TRAIN, "train.csv")
+    labels = ["--label", "id", "--label", "bird", "--label", "background"]
+    unspur("apply", saved, "new.csv", *labels, "--output", "clean.csv")
+    clean = pd.read_csv("clean.csv")[FEATURES].to_numpy()
+    np.testing.assert_allclose(clean, CLASSIFIER.transform(NEW[FEATURES].to_numpy()), atol=1e-6)
+    told = json.loads(unspur("evaluate", saved, "train.csv", "--test", "new.csv", *LABELS, "--ignore", "id", "--json"))
+    assert 0 < told["removed"]["worst"] <= 1
+    page = ["report", "train.csv", "--test", "new.csv", *LABELS, "--ignore", "id", "--removal", saved, "--json"]
+    assert json.loads(unspur(*page))["spurious"] == 1

@@ -1,0 +1,146 @@
+"""A saved classifier is what was fitted; one whose layer cannot be meant is refused when it is read, by a sentence."""
+
+import json
+import warnings
+from datetime import date
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from tests.optional import pandas as pd
+from unspur import JSE, LEACE, SAL, GroupDRO, RobustClassifier, load
+from unspur.exceptions import ArtifactError
+from unspur.removers import load as load_removal
+
+D = 4
+RNG = np.random.default_rng(0)
+Y, CONCEPT = RNG.integers(2, size=(2, 240))
+Z = RNG.normal(size=(240, D))
+Z[:, 0] += 2 * Y
+Z[:, 1] += 2 * CONCEPT
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory):
+    """Arrays and metadata of a classifier."""
+    path = tmp_path_factory.mktemp("sound") / "model.safetensors"
+    RobustClassifier(LEACE(balance="group"), random_state=0).fit(Z, Y, concept=CONCEPT).save(path)
+    content = path.read_bytes()
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    return safetensors.numpy.load(content), json.loads(header["__metadata__"]["unspur"])
+
+
+def written(path, arrays, metadata):
+    safetensors.numpy.save_file(arrays, path, metadata={"unspur": json.dumps(metadata)})
+    return path
+
+
+@pytest.mark.parametrize(
+    ("remover", "head"),
+    [(JSE(cv=2), None), (JSE(cv=2, metric=1.0), None), (SAL(), GroupDRO())],
+    ids=["JSE", "scores", "SAL"],
+)
+@pytest.mark.parametrize("classes", [[0, 1], ["land", "water"], [False, True], [date(2020, 1, 1), date(2021, 1, 1)]])
+def test_what_was_saved_predicts_the_same(remover, head, classes, tmp_path):
+    y = np.array(classes)[Y]
+    model = RobustClassifier(remover, head, random_state=0).fit(Z, y, concept=CONCEPT)
+    model.save(tmp_path / "m.safetensors")
+    again = load(tmp_path / "m.safetensors")
+    assert isinstance(again, RobustClassifier)
+    np.testing.assert_array_equal(again.predict_proba(Z), model.predict_proba(Z))
+    np.testing.assert_array_equal(again.transform(Z), model.transform(Z))
+    assert again.predict(Z).astype(str).tolist() == model.predict(Z).astype(str).tolist()
+    assert again.selection_.penalty == model.selection_.penalty
+    np.testing.assert_array_equal(load_removal(tmp_path / "m.safetensors").transform(Z), model.transform(Z))
+    again.save(tmp_path / "again.safetensors")
+    np.testing.assert_array_equal(load(tmp_path / "again.safetensors").coef_, model.coef_)
+
+
+def test_names_of_features_are_kept(tmp_path):
+    frame = pd.DataFrame(Z, columns=list("abcd"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = RobustClassifier(LEACE(), random_state=0).fit(frame, Y, concept=CONCEPT)
+        model.save(tmp_path / "m.safetensors")
+        again = load(tmp_path / "m.safetensors")
+        np.testing.assert_array_equal(again.predict(frame), model.predict(frame))
+    assert list(again.feature_names_in_) == list(again.remover_.feature_names_in_) == list("abcd")
+    with pytest.raises(ValueError, match="feature names"):
+        again.predict(frame[list("dcba")])
+
+
+def test_what_is_written_again_is_read(sound, tmp_path):
+    """Control of the tests below: what they change is what is refused."""
+    assert load(written(tmp_path / "m.safetensors", *sound)).predict(Z).shape == (240,)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"coef": np.zeros((3, D)), "intercept": np.zeros(3)}, "for 2 classes and 4 features"),
+        ({"coef": np.empty((0, D)), "intercept": np.empty(0)}, "for 2 classes and 4 features"),
+        ({"coef": np.zeros((1, D + 1))}, "do not go with the removal"),
+        ({"intercept": np.zeros(2)}, "do not go with the removal"),
+        ({"coef": np.zeros(D)}, "'coef' is of type F64"),
+        ({"coef": np.zeros((1, D), dtype=np.float32)}, "'coef' is of type F32"),
+        ({"coef": np.full((1, D), np.nan)}, "'coef' holds NaN"),
+        ({"intercept": np.full(1, np.inf)}, "'intercept' holds NaN"),
+        ({"coef": np.eye(D)[1:2]}, "its layer looks at what the removal takes out"),
+        ({"coef": None}, "there is no array 'coef'"),
+    ],
+)
+def test_arrays_that_do_not_belong_to_the_removal_are_refused(sound, tmp_path, changes, says):
+    arrays = {name: array for name, array in {**sound[0], **changes}.items() if array is not None}
+    with pytest.raises(ArtifactError, match=f"does not describe a fitted LEACE: .*{says}"):
+        load(written(tmp_path / "m.safetensors", arrays, sound[1]))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("classes", [0], "the classes of its layer"),
+        ("classes", [0, 0], "the classes of its layer"),
+        ("classes", [0, "b"], "the classes of its layer"),
+        ("classes", [[0], [1]], "the classes of its layer"),
+        ("classes", [None, 1], "the classes of its layer"),
+        ("classes", [float("nan"), 1.0], "the classes of its layer"),
+        ("classes", [0, 7], "not those of the removal"),
+        ("classes", list(range(100_000)), "not those of the removal"),
+        ("head", "LEACE", "there are ERM"),
+        ("weight_decay", -1.0, "weight_decay"),
+        ("weight_decay", float("nan"), "weight_decay"),
+        ("weight_decay", "0.1", "of another type"),
+        ("table", [[1.0]], "not enough values"),
+        ("table", [["a", 1.0]], "of another type"),
+        ("table", [[1.0, float("inf")]], "no finite number"),
+        ("notes", [1], "of another type"),
+        ("cv", 0, "'cv' parameter"),
+        ("cv", 2**70, "too large"),
+    ],
+)
+def test_a_layer_that_cannot_be_meant_is_refused(sound, tmp_path, key, value, says):
+    arrays, metadata = sound
+    layer = {**metadata["classifier"], key: value}
+    with pytest.raises(ArtifactError, match=f"does not describe a fitted LEACE: .*{says}"):
+        load(written(tmp_path / "m.safetensors", arrays, {**metadata, "classifier": layer}))
+
+
+@pytest.mark.parametrize("layer", [None, [], "x", {}])
+def test_a_layer_of_another_kind_is_refused(sound, tmp_path, layer):
+    arrays, metadata = sound
+    with pytest.raises(ArtifactError, match="the layer"):
+        load(written(tmp_path / "m.safetensors", arrays, {**metadata, "classifier": layer}))
+
+
+def test_a_long_name_of_a_class_takes_no_more_memory_than_it_has(tmp_path):
+    """As an array of texts, every name would take as much as the longest."""
+    classes = np.array([f"class {k}" for k in range(39)] + ["x" * 50_000], dtype=object)
+    y = classes[np.arange(2400) % 40]
+    z = np.random.default_rng(0).normal(size=(2400, D))
+    concept = np.random.default_rng(1).integers(2, size=2400)
+    model = RobustClassifier(LEACE(), random_state=0).fit(z, y, concept=concept)
+    model.save(tmp_path / "m.safetensors")
+    again = load(tmp_path / "m.safetensors")
+    assert again.classes_.nbytes < 1000
+    assert again.predict(z).tolist() == model.predict(z).tolist()
