@@ -32,6 +32,7 @@ from unspur.heads import HEADS
 from unspur.metrics import GroupAccuracy, Leakage, leakage
 from unspur.selection import (
     GRIDS,
+    NEGLIGIBLE,
     PAPER_PENALTIES,
     PENALTIES,
     ROUGH_TOL,
@@ -78,8 +79,8 @@ class HeldOut:
 
     @property
     def level(self) -> bool:
-        """Whether the line is not clearly worse than the best."""
-        return self.low <= 0.0
+        """Whether the line is not clearly worse than the best: it may be worse by next to nothing."""
+        return self.low <= NEGLIGIBLE * (self.loss - self.above_best)
 
 
 @dataclass(frozen=True, slots=True)
