@@ -270,7 +270,7 @@ def test_lines_are_judged_on_held_out_rows_and_not_on_test_rows(results):
     assert min(line.held_out.above_best for line in results) == 0.0
     for line in results:
         assert line.held_out.loss == pytest.approx(line.validation_loss, abs=1e-6)
-        assert line.level == (line.held_out.low <= 0)
+        assert line.level == (line.held_out.low <= 0.01 * min(other.held_out.loss for other in results))
     again = compare(rows(0), rows(7, rho=-0.8), rows(2), list(REMOVERS), ["ERM", "GroupWeighted"])
     assert [line.held_out for line in again] == [line.held_out for line in results]
 
@@ -303,7 +303,8 @@ def test_a_clearly_worse_line_is_not_level_and_the_recommendation_is_kept_unless
 def test_a_probe_tells_what_a_removal_leaves_of_the_concept(results):
     found = {line.remover: line.probes["concept"] for line in results}
     assert found["none"].low > 0.75
-    assert found["JSE"].low < found["JSE"].chance < found["JSE"].high
+    assert found["JSE"].chance == 0.5
+    assert found["JSE"].high < 0.6
 
 
 def test_code_of_every_line_runs(results):
@@ -332,7 +333,11 @@ def test_the_command_line_says_which_line_to_take_and_how(tmp_path, monkeypatch)
         "--head",
         "GroupWeighted",
     ]
-    worse = CliRunner().invoke(main, [*command, "--remover", "none", "--remover", "JSE"]).output
+    other, tested = rows(2, names=True), rows(1, rho=0.0, names=True)
+    np.savez("validation.npz", Z=other.Z, bird=other.y, water=other.concept)
+    np.savez("test.npz", Z=tested.Z, bird=tested.y, water=tested.concept)
+    split = ["--validation", "validation.npz", "--test", "test.npz"]
+    worse = CliRunner().invoke(main, [*command, *split, "--remover", "none", "--remover", "JSE"]).output
     assert "The recommendation, JSE + GroupWeighted, is clearly worse there: by 0.0" in " ".join(worse.split())
     assert "It removes nothing: a probe still finds water with" in " ".join(worse.split())
     shown = CliRunner().invoke(main, [*command, "--remover", "LEACE", "--remover", "JSE"])

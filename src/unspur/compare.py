@@ -32,6 +32,7 @@ from unspur.heads import HEADS
 from unspur.metrics import GroupAccuracy, Leakage, leakage
 from unspur.selection import (
     GRIDS,
+    NEGLIGIBLE,
     PAPER_PENALTIES,
     PENALTIES,
     ROUGH_TOL,
@@ -78,8 +79,8 @@ class HeldOut:
 
     @property
     def level(self) -> bool:
-        """Whether the line is not clearly worse than the best."""
-        return self.low <= 0.0
+        """Whether the line is not clearly worse than the best: it may be worse by next to nothing."""
+        return self.low <= NEGLIGIBLE * (self.loss - self.above_best)
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,9 +406,10 @@ def _python(line: Comparison, balance: str, seed: int) -> str:
             f"from unspur import {line.head}\n\n"
             f"model = {line.head}({given}, random_state={seed})\nmodel.fit(X, y, concept=concept)"
         )
-    kind = line.remover.removesuffix("-s")
-    default = inspect.signature(getattr(removers, kind)).parameters["balance"].default
-    given = ", ".join([f'balance="{balance}"'] * (balance != default) + ["metric=1.0"] * (line.remover != kind))
+    kind, options = class_and_options(line.remover)
+    default = inspect.signature(removers.REMOVERS[kind]).parameters["balance"].default
+    balanced = [f'balance="{balance}"'] * (balance != default)
+    given = ", ".join([*balanced, *(f"{name}={value!r}" for name, value in options.items())])
     parts = [f"{kind}({given})", f"{line.head}()", f"random_state={seed}"]
     names = [kind, line.head]
     if line.recommended and not given:
@@ -512,6 +514,12 @@ def require_known(names: Sequence[str], *kinds: Mapping[str, Any]) -> None:
     if unknown:
         there = "; and ".join(", ".join(kind) for kind in kinds)
         raise InputError(f"Unknown: {', '.join(unknown)}. There are {there}.")
+
+
+def class_and_options(name: str) -> tuple[str, dict[str, Any]]:
+    """The class behind the name of a remover, and the parameters that the name stands for."""
+    kind = REMOVERS[name]
+    return (kind.func.__name__, kind.keywords) if isinstance(kind, partial) else (name, {})
 
 
 def make_remover(name: str, balance: str, seed: int) -> Any:
