@@ -171,7 +171,7 @@ def test_no_rows_are_copied(monkeypatch):
     assert max(widths) <= 5  # one direction for each fold, never all twelve
 
 
-def test_the_metric_can_be_chosen_by_held_out_loss():
+def test_the_metric_can_be_chosen_by_held_out_loss(tmp_path):
     Z, y, c = stretched()
     jse = JSE(metric="auto", random_state=0).fit(Z, y, concept=c)
     assert set(jse.metric_losses_) == {0.0, 0.1, 0.25, 0.5, 0.75, 1.0}
@@ -179,6 +179,9 @@ def test_the_metric_can_be_chosen_by_held_out_loss():
     good = [tau for tau, (loss, _) in jse.metric_losses_.items() if loss <= best + error]
     assert jse.metric_ in good
     assert abs(jse.metric_ - 0.25) == min(abs(tau - 0.25) for tau in good)
+    jse.save(tmp_path / "jse.safetensors")
+    saved = load(tmp_path / "jse.safetensors")
+    assert (saved.metric_, saved.metric_losses_) == (jse.metric_, jse.metric_losses_)
     again = JSE(metric=jse.metric_, random_state=0).fit(Z, y, concept=c)
     assert_allclose(again.transform(Z), jse.transform(Z))
     assert again.metric_losses_ == {}

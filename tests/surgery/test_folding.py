@@ -260,7 +260,7 @@ class TestEndToEnd:
     def test_the_folded_head_does_not_see_the_concept(self, toy):
         jse = JSE(random_state=0).fit(toy.Z, toy.y, concept=toy.concept)
         head = LogisticRegression().fit(jse.transform(toy.Z), toy.y)
-        direction = jse.spurious_.basis[:, 0]
+        direction = jse.removal_.left[:, 0]  # along which rows are moved
         assert abs(surgery.fold(jse, head).coef_ @ direction)[0] < 1e-12
         plain = LogisticRegression().fit(toy.Z, toy.y)
         assert abs(plain.coef_ @ direction)[0] > 1e-2

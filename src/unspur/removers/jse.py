@@ -19,6 +19,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from tqdm.auto import tqdm
 
 from unspur._parameters import LIMIT, REQUESTED, TESTED, named_after_y, sgd_settings
+from unspur._reading import require_kinds
 from unspur._typing import Array, FloatArray
 from unspur.criteria import SMALLEST_GROUP, DirectionTests, Role
 from unspur.exceptions import EmptySubspaceError, SearchLimitWarning, SlowFitWarning, TaskLostWarning
@@ -300,6 +301,18 @@ class JSE(Remover):
         measured = "" if task is None or not task.lost else str(task)
         danger = "" if self.main_.dim else danger_to_task(self.trace_, self.spurious_.dim)
         return " ".join(filter(None, [measured, danger]))
+
+    def _to_artifact(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        arrays, metadata = super()._to_artifact()
+        chosen = [[tau, *loss] for tau, loss in self.metric_losses_.items()]
+        return arrays, {**metadata, "metric": {"used": self.metric_, "losses": chosen}}
+
+    def _restore(self, arrays: dict[str, Array], metadata: dict[str, Any]) -> Self:
+        used = metadata.get("metric", {"used": self.metric, "losses": []})  # not written before 0.1
+        require_kinds(used, {"used": (int, float), "losses": [[(int, float)]]}, "'metric'")
+        self.metric_ = float(used["used"])
+        self.metric_losses_ = {float(tau): (float(loss), float(error)) for tau, loss, error in used["losses"]}
+        return super()._restore(arrays, metadata)
 
     def _notes(self) -> list[str]:
         return [*super()._notes(), *filter(None, [self.unfinished, self.task_lost])]

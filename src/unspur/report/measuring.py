@@ -29,7 +29,7 @@ from unspur.compare import shared_rows
 from unspur.exceptions import InputError, UsedRowsWarning
 from unspur.io.table import MAX_COLUMNS_NAMED, dominating
 from unspur.labels import numbered
-from unspur.metrics import Leakage
+from unspur.metrics import Leakage, principal_angles
 from unspur.options import SGD, PaperVariant
 from unspur.removers import Remover
 from unspur.report.baselines import Evaluator, MethodComparison, chosen_methods, cleaned, evaluate_removal, probes
@@ -45,6 +45,7 @@ from unspur.report.views import (
     saliency_maps,
     view_of,
 )
+from unspur.subspace import AffineMap, Subspace
 from unspur.trace import Trace, Traces
 
 #: Rows of each group that are shown before and after, and where a network looks.
@@ -187,8 +188,16 @@ def measure(
         keep=_keep(remover, command, saved),
         fitted_on_these=fitted,
         numbered=_numbered(names, numbers),
+        tilt=_tilt(remover.removal_),
         **_of_the_fit(remover, testing, main),
     )
+
+
+def _tilt(removal: AffineMap) -> float:
+    """Largest angle in degrees between what a map reads and what it subtracts."""
+    if not removal.right.shape[1]:
+        return 0.0
+    return float(principal_angles(*(Subspace.spanned_by(factor) for factor in (removal.right, removal.left))).max())
 
 
 def _fitted_on(remover: Remover, rows: LabelledData) -> bool:

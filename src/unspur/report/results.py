@@ -208,6 +208,8 @@ class Findings:
         whether it was.
     numbered : the file in which rows that are called "row 7" have this number, counted from 1; "" if none are.
     keep : a command that keeps the removal or, where it was kept, applies it.
+    tilt : largest angle in degrees between the directions that a removal reads and those that it subtracts; 0 for an
+        orthogonal projection.
     """
 
     method: str
@@ -246,6 +248,7 @@ class Findings:
     keep: str = ""
     fitted_on_these: bool = True
     numbered: str = ""
+    tilt: float = 0.0
 
     @property
     def before(self) -> MethodResult:

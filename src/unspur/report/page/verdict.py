@@ -39,8 +39,13 @@ def verdict(findings: Findings) -> list[str]:
 
 
 def sentences(findings: Findings) -> list[Sentence]:
-    """How much was removed, what that does to the worst group and on average, and what is still to be found."""
-    return [_directions(findings), *_accuracies(findings.judged, findings.groups), *_leaks(findings)]
+    """What we recommend, how much was removed, what that does to accuracies, and what is still to be found."""
+    return [
+        *_recommended(findings),
+        _directions(findings),
+        *_accuracies(findings.judged, findings.groups),
+        *_leaks(findings),
+    ]
 
 
 def further(findings: Findings) -> list[Sentence]:
@@ -54,6 +59,7 @@ def further(findings: Findings) -> list[Sentence]:
     return [
         *_in_place(findings.judged, findings.groups),
         *([task] if without_task else ()),
+        *_oblique(findings),
         *_others(findings.judged),
         _next(findings),
     ]
@@ -75,6 +81,33 @@ def leaks_of(judged: MethodResult) -> dict[str, Leakage]:
 def worst_name(accuracy: GroupAccuracy, groups: Sequence[str]) -> str:
     """What the worst group is called."""
     return groups[int(np.nanargmin(accuracy.accuracy))]
+
+
+def _recommended(findings: Findings) -> Iterator[Sentence]:
+    """The classifier that `unspur fit` makes by default, where it was measured here."""
+    line = findings.after.weighted
+    if findings.method != "JSE" or line is None or line.accuracy is None:
+        return
+    accuracy = line.accuracy
+    yield _sentence(
+        "Recommended: this removal, then a group-weighted layer. It gets ",
+        *_share(accuracy.worst, accuracy.worst_interval()),
+        f" in its worst group ({worst_name(accuracy, findings.groups)}) and ",
+        (f"{100 * accuracy.average:.1f} %", "figure"),
+        " on average over rows",
+    )
+
+
+def _oblique(findings: Findings) -> Iterator[Sentence]:
+    """What a removal takes along that does not subtract the directions it reads."""
+    if findings.tilt > _RIGHT_ANGLE_DEGREES:
+        concepts = formatting.listed([formatting.the(name) for name in findings.concepts])
+        yield _sentence(
+            f"The removal is oblique: it reads {concepts} along one direction and subtracts another, up to ",
+            (f"{findings.tilt:.0f}°", "figure"),
+            f" away, which is what travels with {concepts} in the training rows. Where the two travel apart later, "
+            "that goes along",
+        )
 
 
 def _directions(findings: Findings) -> Sentence:
