@@ -285,15 +285,18 @@ class Results:
         return float(np.mean([np.mean(values) for values in strengths.values()])) if strengths else np.nan
 
     def regret(self, method: tuple[str, str], name: str) -> float:
-        """Mean over the strengths of a set of the distance to the best method there."""
+        """Mean over the strengths of a set of the distance to the best method there.
+
+        Over the runs that all methods of a strength have, and strengths at which all methods were run.
+        """
+        methods = {other: runs for other, runs in self.worst.items() if other[0] not in NOT_METHODS}
         distances = []
         for strength in {run.strength for run in self.worst[RECOMMENDED] if run.set == name}:
-            means = {
-                other: np.mean([value for run, value in runs.items() if (run.set, run.strength) == (name, strength)])
-                for other, runs in self.worst.items()
-                if other[0] not in NOT_METHODS and any((run.set, run.strength) == (name, strength) for run in runs)
-            }
-            if method in means:
+            common = set.intersection(
+                *({run for run in runs if (run.set, run.strength) == (name, strength)} for runs in methods.values())
+            )
+            if common:
+                means = {other: np.mean([runs[run] for run in common]) for other, runs in methods.items()}
                 distances.append(max(means.values()) - means[method])
         return float(np.mean(distances)) if distances else np.nan
 

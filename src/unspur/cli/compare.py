@@ -33,6 +33,7 @@ from unspur.cli.options import (
     force_option,
     json_option,
     label_options,
+    options_of_rows,
     other_file,
     refuse_input_as_output,
     seed_option,
@@ -40,7 +41,7 @@ from unspur.cli.options import (
     where_option,
     with_default,
 )
-from unspur.compare import RECOMMENDED, REMOVERS, Comparison, best_held_out, compare, to_take
+from unspur.compare import RECOMMENDED, REMOVERS, Comparison, best_held_out, class_and_options, compare, to_take
 from unspur.heads import HEADS
 from unspur.io.artifact import atomic, refuse_existing
 from unspur.report.tables import comparison_table
@@ -199,31 +200,14 @@ def _fit_command(line: Comparison, file: str, options: Mapping[str, Any]) -> lis
     if line.remover == "none":
         return []
     words = ["unspur fit", shlex.quote(file)]
-    for option, name in _OPTIONS_OF_ROWS.items():
-        value = options.get(option)
-        values = value if isinstance(value, tuple) else () if value is None else (value,)
-        texts = ("=".join(one) if isinstance(one, tuple) else str(one) for one in values)
-        words += [f"--{name} {shlex.quote(text)}" for text in texts]
+    rows = {name: value for name, value in options.items() if name not in ("test_file", "test_where")}
+    words += [f"{option} {shlex.quote(text)}" for option, text in options_of_rows(rows)]
     if not line.recommended:
-        words.append(f"--method {line.remover.removesuffix('-s')}")
-    if line.remover.endswith("-s"):
-        words.append("--metric 1")
+        method, given = class_and_options(line.remover)
+        words += [f"--method {method}", *(f"--{name} {value:g}" for name, value in given.items())]
     words += [f"--balance {options['balance']}"] * (options["balance"] != "group")
     words += [f"--seed {options['seed']}"] * (options["seed"] != 0)
     return [*words, f"--output {'model' if line.recommended else 'removal'}.safetensors"]
-
-
-#: Options that say which rows are fitted, by the names of their parameters.
-_OPTIONS_OF_ROWS = {
-    "main": "main",
-    "concept": "concept",
-    "ignore": "ignore",
-    "missing_concept": "missing-concept",
-    "clusters": "cluster",
-    "where": "where",
-    "validation": "validation",
-    "validation_where": "validation-where",
-}
 
 
 def _write_csv(results: Sequence[Comparison], path: str, force: bool) -> None:
