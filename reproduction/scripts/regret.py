@@ -276,28 +276,28 @@ class Results:
             self.average.setdefault(method, {})[run] = 100 * line["average"]
         self.sets = [name for name in ORDER if any(run.set == name for runs in self.worst.values() for run in runs)]
 
+    def common(self, name: str) -> set[Run]:
+        """The runs of a set that all methods have."""
+        methods = [runs for method, runs in self.worst.items() if method[0] not in NOT_METHODS]
+        return {run for run in set.intersection(*map(set, methods)) if run.set == name}
+
     def mean(self, method: tuple[str, str], name: str, what: str = "worst", aside: bool | None = None) -> float:
-        """Mean over the strengths of a set of the means over their runs."""
+        """Mean over the strengths of a set of the means over their runs; of those that all have, unless `aside`."""
+        chosen = self.common(name) if aside is None else None
         strengths: dict[float, list[float]] = {}
         for run, value in getattr(self, what).get(method, {}).items():
-            if run.set == name and aside in (None, run.aside):
+            if run.set == name and aside in (None, run.aside) and (chosen is None or run in chosen):
                 strengths.setdefault(run.strength, []).append(value)
         return float(np.mean([np.mean(values) for values in strengths.values()])) if strengths else np.nan
 
     def regret(self, method: tuple[str, str], name: str) -> float:
-        """Mean over the strengths of a set of the distance to the best method there.
-
-        Over the runs that all methods of a strength have, and strengths at which all methods were run.
-        """
+        """Mean over the strengths of a set of the distance to the best method there, over the runs that all have."""
         methods = {other: runs for other, runs in self.worst.items() if other[0] not in NOT_METHODS}
         distances = []
-        for strength in {run.strength for run in self.worst[RECOMMENDED] if run.set == name}:
-            common = set.intersection(
-                *({run for run in runs if (run.set, run.strength) == (name, strength)} for runs in methods.values())
-            )
-            if common:
-                means = {other: np.mean([runs[run] for run in common]) for other, runs in methods.items()}
-                distances.append(max(means.values()) - means[method])
+        for strength in {run.strength for run in self.common(name)}:
+            common = [run for run in self.common(name) if run.strength == strength]
+            means = {other: np.mean([runs[run] for run in common]) for other, runs in methods.items()}
+            distances.append(max(means.values()) - means[method])
         return float(np.mean(distances)) if distances else np.nan
 
     def loss_to(self, rival: tuple[str, str], name: str, doubt: float) -> tuple[float, float, int]:
@@ -353,7 +353,10 @@ def page(lines: list[dict[str, Any]]) -> str:
             if not run.aside
         ]
         error = np.std(paired, ddof=1) / np.sqrt(len(paired))
-        text += ["", f"{rule[0].capitalize()} against τ = 0.25, paired: {np.mean(paired):+.2f} ± {error:.2f} points."]
+        text += [
+            "",
+            f"{rule[0].replace('rule', 'Rule')} against τ = 0.25, paired: {np.mean(paired):+.2f} ± {error:.2f} points.",
+        ]
     methods = sorted(
         (method for method in found.worst if method[0] not in NOT_METHODS),
         key=lambda method: np.nanmean([found.regret(method, name) for name in real] or [np.nan]),
@@ -363,7 +366,14 @@ def page(lines: list[dict[str, Any]]) -> str:
         "## Distance to the best",
         "",
         "The best of a set and strength is looked up on test rows, so nobody could choose as well. Means over strengths; "
-        "`mean` is over the real sets. GroupWeighted+ is trained on validation rows as well, as the recommendation is.",
+        "`mean` is over the real sets. GroupWeighted+ is trained on validation rows as well, as the recommendation is. "
+        "Only runs that all methods have: "
+        + "; ".join(
+            f"{name} {', '.join(f'{s:g}' for s in sorted({run.strength for run in found.common(name)}))} "
+            f"({len(found.common(name))} runs)"
+            for name in sets
+        )
+        + ".",
         "",
         *head("removal + layer", [*sets, "mean"]),
     ]
@@ -372,7 +382,14 @@ def page(lines: list[dict[str, Any]]) -> str:
         over = [value for name, value in zip(sets, values, strict=True) if name in real]
         label = "**RobustClassifier**" if method == RECOMMENDED else f"{method[0]} + {method[1]}"
         text.append(row(label, [*values, float(np.mean(over))]))
-    text += ["", "## Accuracy", "", "Worst group / average over rows of a test set.", "", *head("method", sets)]
+    text += [
+        "",
+        "## Accuracy",
+        "",
+        "Worst group / average over rows of a test set, on the same runs.",
+        "",
+        *head("method", sets),
+    ]
     for method in methods:
         cells = [(found.mean(method, name), found.mean(method, name, "average")) for name in sets]
         label = "**RobustClassifier**" if method == RECOMMENDED else f"{method[0]} + {method[1]}"

@@ -177,7 +177,7 @@ def _legend(results: Sequence[Comparison], edge: bool) -> list[str]:
     if any(result.recommended for result in results):
         said.append("→ the recommended combination, that of RobustClassifier")
     if any(result.level for result in results):
-        said.append("= not clearly worse than the best on held-out rows (95 % interval, row by row)")
+        said.append("= not clearly worse than the best on held-out rows (row by row, 95 % for all lines)")
     if chances := {name: found.chance for result in results for name, found in result.probes.items()}:
         if len(chances) == 1:
             said.append(
