@@ -115,6 +115,11 @@ def test_places_of_rows(tmp_path: Path, tally: Any, effort: Any) -> None:
     assert compared.line.all_survived, compared.wrong
 
 
+def _without(fold: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows to train on and rows to test on in round k."""
+    return np.flatnonzero(fold != k), np.flatnonzero(fold == k)
+
+
 def test_order_of_rows(tally: Any, effort: Any) -> None:
     """With the same folds: those are drawn by position, so they are passed along."""
     compared = Compared(tally("rows in another order, same folds"))
@@ -126,7 +131,7 @@ def test_order_of_rows(tally: Any, effort: Any) -> None:
             order = rng.permutation(len(Z))
             for name in REMOVERS:
                 one, other = (
-                    fit(name, Z[at], y[at], concept[at], cv=[([], np.flatnonzero(fold[at] == k)) for k in range(5)])
+                    fit(name, Z[at], y[at], concept[at], cv=[_without(fold[at], k) for k in range(5)])
                     for at in (np.arange(len(Z)), order)
                 )
                 compared.add(name, kind, one, other, promised(name, kind))
