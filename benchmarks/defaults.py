@@ -1,4 +1,4 @@
-"""The evidence behind the default parameters of JSE: writes docs/defaults.md.
+"""The evidence behind the default parameters of JSE: writes reproduction/docs/defaults.md.
 
 ``make defaults`` runs it on embedded data (some twenty minutes on two cores). Embeddings of your own join in with
 ``--embeddings FILE.npz`` (arrays Z_train, y_train, c_train, and the same for val and test); they are printed, not written.
@@ -217,7 +217,7 @@ A level of 5 % per test; a direction must pass two.
 - **`PaperVariant(candidate='last_accepted')`**: the spurious direction of the pair whose main-task direction was accepted. After the main task
   is gone (`'failing'`) the spurious direction is estimated with the wrong partner, and on Toy more of z_sp stays.
 - **Δ = 0**: "auto" makes up for a label that is easier to predict. On Toy neither is, and it changes nothing; on photodigits it
-  stops far too early. Its place is where Δ = 0 loses the task (finetuned-networks.md has the runs).
+  stops far too early. Its place is where Δ = 0 loses the task ([fine-tuned networks](finetuned-networks.md) has the runs).
 - **Off the spurious subspace.** On photodigits, projecting onto the main-task subspace does as well; on Toy it keeps less of
   z_mt. Removal is the default because it is the smaller intervention: what no test was about stays.
 """
@@ -244,4 +244,4 @@ if __name__ == "__main__":
             digits=digits,
             nulls_table=nulls,
         )
-        Path("docs/defaults.md").write_text(page, encoding="utf-8")
+        Path("reproduction/docs/defaults.md").write_text(page, encoding="utf-8")

@@ -390,7 +390,7 @@ def dask(measured: dict[str, Any]) -> list[str]:
                 *table("method | chunks | in memory | on the cluster | difference", fits),
                 "",
             ]
-    return [*out, "[big-data.md](big-data.md) has the guide, and the arithmetic for a billion rows."]
+    return [*out, "[big-data.md](guides/big-data.md) has the guide, and the arithmetic for a billion rows."]
 
 
 def core(measured: dict[str, Any]) -> list[str]:

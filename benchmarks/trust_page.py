@@ -1,4 +1,4 @@
-"""docs/trust.md and its picture, from the record that `make trust-full` writes; nothing on the page is typed in.
+"""reproduction/docs/trust.md and its picture, from the record that `make trust-full` writes; nothing on the page is typed in.
 
 python benchmarks/trust_page.py
 """
@@ -22,8 +22,9 @@ try:
 finally:
     sys.path.pop(0)
 RECORD = ROOT / "trust" / "full.json"
-PAGE = ROOT / "docs" / "trust.md"
-PICTURE = ROOT / "docs" / "images" / "power.svg"
+DOCS = ROOT / "reproduction" / "docs"
+PAGE = DOCS / "trust.md"
+PICTURE = DOCS / "images" / "power.svg"
 COLOURS = {"held out": "#d55e00", "cross-fitted": "#0072b2"}
 #: Parts in the order of the page; others come after them.
 ORDER = (
@@ -58,7 +59,7 @@ def page(lines: Sequence[Line]) -> str:
     out = [
         "# Can it be trusted?",
         "",
-        "Written by `python benchmarks/trust_page.py` from [trust/full.json](../trust/full.json), which `make trust-full` writes; `make trust` tries most "
+        "Written by `python benchmarks/trust_page.py` from [trust/full.json](../../trust/full.json), which `make trust-full` writes; `make trust` tries most "
         "of it with fewer trials in three minutes, and is part of every change's tests. "
         f"{len(lines)} claims, {tried:,} trials; {len(lost) or 'none'} did not hold."
         + (
@@ -179,7 +180,7 @@ def size(lines: Sequence[Line]) -> list[str]:
         "- *Small groups.* The variance of a group of ten rows is itself uncertain. Quantiles are Student's, with Welch's degrees of freedom, and fewer than ten "
         "held-out rows in a group are refused (`smallest_group`).",
         "- *Folds.* Cross-fitted directions share the noise of the rows they have in common. The second test had one and a half times the variance it allowed for, "
-        "and now divides by what it should ([criteria.py](../src/unspur/criteria.py) derives it).",
+        "and now divides by what it should ([criteria.py](../../src/unspur/criteria.py) derives it).",
         "- *Many folds.* With as few as four rows in each of fifty folds, a direction without information points away from the rows that are left out, which a slope of "
         "the other sign made look like knowledge. A direction has to point to its label.",
         "- *Row weights.* Rows that weigh more may vary more. The variance is that of their own deviations, not of all rows by an effective number.",
@@ -207,7 +208,7 @@ def clusters(lines: Sequence[Line]) -> list[str]:
     return [
         "## And where rows belong together?",
         "",
-        "Whole fits with `clusters=` ([guide](guides/clusters.md)), in percent of sets in which a direction was removed wrongly; in *equal difficulty* also, after the "
+        "Whole fits with `clusters=` ([guide](../../docs/guides/clusters.md)), in percent of sets in which a direction was removed wrongly; in *equal difficulty* also, after the "
         "stroke, those in which a main-task direction was accepted. Rows of a cluster are correlated by so much in every feature; labels are those of the cluster, or vary "
         "inside it. Sizes from 2 to 50 are drawn equally on a logarithmic scale. "
         + (

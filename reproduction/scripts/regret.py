@@ -66,7 +66,7 @@ from unspur_paper.experiments.draws import draw
 from unspur_paper.rows import Rows
 
 RESULTS = Path(__file__).parents[1] / "results" / "regret.jsonl.xz"
-PAGE = Path(__file__).parents[2] / "docs" / "regret.md"
+PAGE = Path(__file__).parents[1] / "docs" / "regret.md"
 TAUS = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)
 REMOVERS = ("LEACE", "SAL", "SPLINCE", "INLP", "RLACE")
 LAYERS = ("ERM", "GroupWeighted", "SUBG", "GroupDRO", "JTT", "DFR")

@@ -1,6 +1,6 @@
 """The pages on frozen and on fine-tuned networks: prose from templates, every number from the records in results/.
 
-    python reproduction/scripts/result_pages.py                         # write docs/frozen-networks.md, docs/finetuned-networks.md
+    python reproduction/scripts/result_pages.py                         # write frozen-networks.md and finetuned-networks.md in reproduction/docs
     python reproduction/scripts/result_pages.py --frozen DIR            # first note what embedding cost, from the stores in DIR
     python reproduction/scripts/result_pages.py --finetuned DIR         # first note how networks were trained, likewise
 
@@ -321,6 +321,6 @@ if __name__ == "__main__":
     if options.finetuned is not None:
         note_networks(options.finetuned)
     for name in PAGES:
-        written = ROOT / "docs" / f"{name}.md"
+        written = ROOT / "reproduction" / "docs" / f"{name}.md"
         written.write_text(rendered(name), encoding="utf-8")
         print(written)
