@@ -88,5 +88,5 @@ ax.set(ylim=(0, 119), yticks=range(0, 101, 20), ylabel="accuracy, %", title="Wor
 ax.legend(ncols=2, loc="upper center")
 
 # %%
-# One draw of one small data set shows how a comparison is made, not which method is best: :doc:`/decision-tables`
-# has the comparisons on real data, with their intervals.
+# One draw of one small data set shows how a comparison is made, not which method is best.
+# :doc:`/evidence/decision-tables` has the comparisons on real data, with their intervals.

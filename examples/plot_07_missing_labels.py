@@ -84,4 +84,4 @@ ax.set_title("Three draws (dots) and their mean (lines)")
 ax.legend()
 
 # %%
-# Which of the two is ahead depends on the rows. :doc:`/frozen-networks` has the same for birds and faces.
+# Which of the two is ahead depends on the rows. :doc:`/evidence/frozen-networks` has the same for birds and faces.
