@@ -73,7 +73,7 @@ docs: $(READY)  ## the site, in build/docs: warnings, broken links and failing e
 linkcheck: $(READY)  ## links to other sites, which need the network
 	$(BIN)/sphinx-build -n -q -b linkcheck -d build/doctrees docs build/links
 
-bench: $(READY)  ## speed, as ratios within one run, and docs/benchmarks.md; its other figures have commands of their own
+bench: $(READY)  ## speed, as ratios within one run, and the pages on speed; their other figures have commands of their own
 	$(BIN)/python -W ignore benchmarks/bench.py
 	$(BIN)/python benchmarks/speed_page.py
 

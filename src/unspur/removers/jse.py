@@ -116,7 +116,8 @@ class JSE(Remover):
     missing_concept : scalar or None, default=None
         Value of `concept` that means "not known", besides NaN and None.
     tol : float, default=1e-4
-        Relative gradient norm at which a pair counts as solved. The tests need no less (docs/benchmarks.md).
+        Relative gradient norm at which a pair counts as solved. A smaller one changes no test
+        (reproduction/docs/speed.md).
     max_iter : int, default=1000
         Most iterations for one pair.
     random_state : int, RandomState or None, default=None
