@@ -70,8 +70,8 @@ judged = {
 bars = figures.group_bars(judged, groups=list(names.values()), width="page")
 
 # %%
-# Is the photograph gone? Fresh linear probes are trained to find it, and evaluated on rows they have not seen. Chance is
-# 50 %. What they still find does not help a last layer for the digit, but it is not nothing
+# Is the photograph gone? Fresh linear probes are trained to find it, and evaluated on rows they have not seen. Chance
+# is 50 %. What they still find does not help a last layer for the digit, but it is not nothing
 # (:doc:`plot_10_what_is_not_guaranteed`).
 
 for name, rows in (("before", Z_test), ("after", jse.transform(Z_test))):

@@ -30,9 +30,9 @@ rows = {name: (pca.transform(features[name]), split.y, split.concept) for name, 
 # Removers, each followed by a plain last layer
 # ---------------------------------------------
 # ``balance`` weights the rows when a removal is estimated. Either all rows have the same weight, as in the published
-# closed forms, or the four groups (digit, photograph), which is the default of JSE. This can matter more than the method.
-# If all rows have the same weight, much of the covariance with the photograph is covariance with the digit, because the
-# two are correlated. Erasing it then erases the digit.
+# closed forms, or the four groups (digit, photograph), which is the default of JSE. This can matter more than the
+# method. If all rows have the same weight, much of the covariance with the photograph is covariance with the digit,
+# because the two are correlated. Erasing it then erases the digit.
 #
 # "none" removes nothing. "JSE-s" is JSE with orthogonal scores instead of orthogonal weights.
 
@@ -70,8 +70,8 @@ ax.legend(ncols=2, loc="upper center")
 # %%
 # Classifiers trained with concept labels
 # ---------------------------------------
-# These change the last layer and leave the rows alone. With one task, and concept labels for all training rows, they may
-# do as well or better. The embedding still contains the concept.
+# These change the last layer and leave the rows alone. With one task, and concept labels for all training rows, they
+# may do as well or better. The embedding still contains the concept.
 
 heads = ["ERM", "GroupWeighted", "SUBG", "DFR"]
 reweighted = compare(rows["train"], rows["test"], rows["validation"], ["none"], heads)

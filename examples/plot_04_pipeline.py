@@ -9,8 +9,8 @@ routing passes the concept labels along.
 # %%
 # Route the concept
 # -----------------
-# With routing enabled, `concept` is passed to every step that requests it. Removers and last layers of unspur request it
-# by themselves. Other steps do not see it.
+# With routing enabled, `concept` is passed to every step that requests it. Removers and last layers of unspur request
+# it by themselves. Other steps do not see it.
 
 import matplotlib.pyplot as plt
 import numpy as np

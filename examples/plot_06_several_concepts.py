@@ -9,8 +9,8 @@ trace shows what was found for each.
 # %%
 # Three colours, two places, one task
 # -----------------------------------
-# Synthetic rows: a bird (task) that is correlated with a colour (three classes) and a place (two). Each label shifts the
-# rows along its own directions.
+# Synthetic rows: a bird (task) that is correlated with a colour (three classes) and a place (two). Each label shifts
+# the rows along its own directions.
 
 import matplotlib.pyplot as plt
 import numpy as np

@@ -45,9 +45,9 @@ print(jse.spurious_)
 # %%
 # How many are enough?
 # --------------------
-# For each number, the rows with a known concept are drawn three times. The removal is estimated from those rows, and the
-# last layer is trained on all rows. SUBG, which subsamples every group to the size of the smallest, can only learn from
-# rows whose group is known.
+# For each number, the rows with a known concept are drawn three times. The removal is estimated from those rows, and
+# the last layer is trained on all rows. SUBG, which subsamples every group to the size of the smallest, can only
+# learn from rows whose group is known.
 
 warnings.simplefilter("ignore", TaskLostWarning)  # said of some fits on few rows, and worth a look outside of a loop
 numbers = (200, 400, 800, 1600)

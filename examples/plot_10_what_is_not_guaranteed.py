@@ -58,8 +58,8 @@ for (when, _), probe in probes.items():
     print(f"{when:>6}: {probe}")
 
 # %%
-# The removal is linear. A linear layer cannot use what is left, but a nonlinear model can. If a network follows, measure
-# with a network.
+# The removal is linear. A linear layer cannot use what is left, but a nonlinear model can. If a network follows,
+# measure with a network.
 
 fig, ax = plt.subplots(figsize=(6, 3.2))
 for k, ((when, _), probe) in enumerate(probes.items()):
@@ -74,9 +74,9 @@ ax.legend()
 # %%
 # A concept correlated with the task
 # ----------------------------------
-# Now the concept agrees with the task in nine of ten rows and is encoded linearly only. The task predicts the concept in
-# nine of ten cases, so any removal that keeps the task leaves that much. The certificate reports a plain probe, and a
-# probe under weights that make concept and task independent ("task held fixed").
+# Now the concept agrees with the task in nine of ten rows and is encoded linearly only. The task predicts the concept
+# in nine of ten cases, so any removal that keeps the task leaves that much. The certificate reports a plain probe,
+# and a probe under weights that make concept and task independent ("task held fixed").
 
 Z, y, concept = make_rows(4000, agreement=0.9, widening=0.0, seed=2)
 Z_test, y_test, concept_test = make_rows(4000, agreement=0.9, widening=0.0, seed=3)
@@ -90,6 +90,6 @@ leace = LEACE().fit(Z, concept=concept)
 print(leace.certificate(Z_test, y_test, concept_test))
 
 # %%
-# Which of the two you want depends on the question. To stop a layer from *using* the background, remove it with the task
-# kept. To stop anyone from *telling* the background, erase all covariance; if concept and task are correlated, this costs
-# accuracy. See :doc:`/limits`.
+# Which of the two you want depends on the question. To stop a layer from *using* the background, remove it with the
+# task kept. To stop anyone from *telling* the background, erase all covariance; if concept and task are correlated,
+# this costs accuracy. See :doc:`/limits`.
