@@ -8,7 +8,9 @@ Nothing on the pages is typed in. A part that was not measured is named, with th
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Callable, Iterable
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,21 @@ def table(header: str, lines: list[list[str]]) -> list[str]:
     ]
 
 
+def paragraph(text: str) -> list[str]:
+    """Lines of at most a hundred characters; those of a list item are indented."""
+    indent = "  " if text.startswith("- ") else ""
+    return textwrap.wrap(text, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def reflowed(lines: Iterable[str]) -> list[str]:
+    """The lines of a page, with paragraphs as `paragraph` has them."""
+    out: list[str] = []
+    for prose, group in groupby(lines, lambda line: bool(line) and line[0] not in "#|!-"):
+        part = list(group)
+        out += paragraph(" ".join(part)) if prose else part
+    return out
+
+
 def page(measured: dict[str, Any]) -> str:
     """What a fit costs, as Markdown."""
     lines = [
@@ -71,7 +88,7 @@ def page(measured: dict[str, Any]) -> str:
         ("memory", "Memory", memory),
         ("dask", "On a cluster", cluster_fits),
     )
-    return "\n".join(lines + sections(measured, parts)) + "\n"
+    return "\n".join(reflowed(lines + sections(measured, parts))) + "\n"
 
 
 def details(measured: dict[str, Any]) -> str:
@@ -92,7 +109,7 @@ def details(measured: dict[str, Any]) -> str:
         ("dask", "On a cluster", cluster_evaluations),
         ("core", "Other comparisons", core),
     )
-    return "\n".join(lines + sections(measured, parts)) + "\n"
+    return "\n".join(reflowed(lines + sections(measured, parts))) + "\n"
 
 
 Part = tuple[str, str, Callable[[dict[str, Any]], list[str]]]
