@@ -14,6 +14,7 @@ import json
 import re
 import subprocess
 import sys
+import textwrap
 from functools import cache
 from pathlib import Path
 
@@ -283,7 +284,20 @@ def rendered(page: str) -> str:
         return _FILLERS[name](*(part.strip() for part in arguments.split("|") if part.strip()))
 
     template = Path(__file__).with_name(f"{page}.template.md")
-    return re.sub(r"\{\{(.+?)\}\}", fill, template.read_text(encoding="utf-8"), flags=re.S)
+    filled = re.sub(r"\{\{(.+?)\}\}", fill, template.read_text(encoding="utf-8"), flags=re.S)
+    return "\n\n".join(_reflowed(part) for part in filled.rstrip("\n").split("\n\n")) + "\n"
+
+
+def _reflowed(paragraph: str) -> str:
+    """Lines of at most a hundred characters; headings, tables and pictures stay as they are."""
+    if paragraph.lstrip("\n")[:1] in ("#", "|", "!"):
+        return paragraph
+    items = re.split(r"\n(?=- )", paragraph)
+    indent = "  " if paragraph.startswith("- ") else ""
+    return "\n".join(
+        textwrap.fill(item, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+        for item in items
+    )
 
 
 def note_networks(embeddings: Path) -> None:
