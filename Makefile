@@ -15,7 +15,7 @@ demo: $(DEMO)  ## remove the photograph behind the digits, end to end; ends with
 BIRDS_ROOT ?= data
 BIRDS ?= unspur-embeddings
 
-report-birds: $(READY)  ## the report of real birds, report-birds.html, where data and store are at hand (docs/datasets.md)
+report-birds: $(READY)  ## the report of real birds, report-birds.html, where data and store are at hand (reproduction/docs/datasets.md)
 	$(BIN)/python reproduction/scripts/report_birds.py --root '$(BIRDS_ROOT)' --embeddings '$(BIRDS)' --output report-birds.html
 
 picture: $(READY)  ## the pictures of the README and of the guide to the report (needs Chromium)
@@ -26,13 +26,13 @@ picture: $(READY)  ## the pictures of the README and of the guide to the report 
 test: $(READY)  ## the whole test suite, a file to each core in turn
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n logical --dist loadfile
 
-# Trials of claims: what was tried, how often, what survived (docs/trust.md).
+# Trials of claims: what was tried, how often, what survived (reproduction/docs/trust.md).
 TRUST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest trust -q -n logical --dist worksteal -p no:cacheprovider
 
 trust: $(READY)  ## the quick form, three minutes on two cores; ends with one table
 	$(TRUST) --record build/trust.json
 
-trust-full: $(READY)  ## the long form, whose figures docs/trust.md shows
+trust-full: $(READY)  ## the long form, whose figures reproduction/docs/trust.md shows
 	$(TRUST) --full --record trust/full.json
 
 # Jobs in environments of their own, made anew each time; installing needs the network.
@@ -73,14 +73,14 @@ docs: $(READY)  ## the site, in build/docs: warnings, broken links and failing e
 linkcheck: $(READY)  ## links to other sites, which need the network
 	$(BIN)/sphinx-build -n -q -b linkcheck -d build/doctrees docs build/links
 
-bench: $(READY)  ## speed, as ratios within one run, and docs/benchmarks.md; its other figures have commands of their own
+bench: $(READY)  ## speed, as ratios within one run, and the pages on speed; their other figures have commands of their own
 	$(BIN)/python -W ignore benchmarks/bench.py
 	$(BIN)/python benchmarks/speed_page.py
 
-defaults: $(READY)  ## the evidence behind the default parameters, docs/defaults.md
+defaults: $(READY)  ## the evidence behind the default parameters, reproduction/docs/defaults.md
 	$(BIN)/python benchmarks/defaults.py
 
-regret: $(READY)  ## every method on every set at hand, the evidence behind our recommendation, docs/regret.md
+regret: $(READY)  ## every method on every set at hand, the evidence behind our recommendation, reproduction/docs/regret.md
 	$(BIN)/python reproduction/scripts/regret.py run --embeddings unspur-embeddings --jobs 2
 	$(BIN)/python reproduction/scripts/regret.py pack unspur-results/regret.jsonl
 
@@ -88,7 +88,7 @@ results: $(READY)  ## every experiment on Toy beside the published values, into 
 	$(BIN)/unspur-paper reproduce toy --output reproduction/results
 	$(BIN)/python reproduction/scripts/decision_table.py
 
-frozen: $(READY)  ## birds and faces, from the stores in unspur-embeddings/ (docs/datasets.md), and their page
+frozen: $(READY)  ## birds and faces, from the stores in unspur-embeddings/ (reproduction/docs/datasets.md), and their page
 	$(BIN)/unspur-paper reproduce waterbirds celeba --output reproduction/results
 	$(BIN)/python reproduction/scripts/result_pages.py --frozen unspur-embeddings
 	$(BIN)/python reproduction/scripts/decision_table.py
@@ -112,4 +112,4 @@ $(READY): pyproject.toml reproduction/pyproject.toml constraints.txt
 	touch $(DEMO) $@
 
 clean:
-	rm -rf $(VENV) build dist unspur-demo.png docs/gallery docs/results docs/api/generated docs/_static/pages docs/contributing.md docs/changelog.md
+	rm -rf $(VENV) build dist unspur-demo.png docs/gallery docs/results docs/evidence docs/api/generated docs/_static/pages docs/contributing.md docs/changelog.md

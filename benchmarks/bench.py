@@ -1,4 +1,4 @@
-"""Speed and memory of the core, each figure a ratio or a time within this one run; for the last table of docs/benchmarks.md.
+"""Speed and memory of the core, each figure a ratio or a time within this one run; for the last table of reproduction/docs/speed.md.
 
 Run with ``make bench``. Nothing here is a test: machines differ and are noisy; ratios travel better than seconds.
 """

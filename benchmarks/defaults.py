@@ -1,4 +1,4 @@
-"""The evidence behind the default parameters of JSE: writes docs/defaults.md.
+"""The evidence behind the default parameters of JSE: writes reproduction/docs/defaults.md.
 
 ``make defaults`` runs it on embedded data (some twenty minutes on two cores). Embeddings of your own join in with
 ``--embeddings FILE.npz`` (arrays Z_train, y_train, c_train, and the same for val and test); they are printed, not written.
@@ -203,23 +203,30 @@ A level of 5 % per test; a direction must pass two.
 
 ## What follows
 
-- **Cross-fitting (`cv=5`)** finds the direction in every Toy set where one held-out fifth finds it in two of three: the tests
-  see all rows. On photodigits it finds more directions than the validation rows do, removing them changes little, and it takes longer. Every
-  fold estimates its own sequence of pairs, so no direction is judged by rows it was estimated from.
-- **Scalars from held-out rows, leaving out the row that is judged.** It makes little difference here. But an encoder that was
-  fine-tuned on the training rows nearly separates them, and scalars fitted there are too confident for any other row; the held-out
-  ones do not have that fault. Leaving one row out needs no random halves, so the order of validation rows cannot matter.
-- **Group balance.** On Toy the model is right and weighting only costs a little precision (compare `balance='none'`); where it is
-  not right, as on pictures, the groups that break the correlation are the ones that tell the two directions apart.
-- **Weight decay by the one-standard-error rule.** Too much (1 on Toy) mixes the correlated features and leaves more of z_sp; too
-  little leaves noise in the directions. On photodigits more decay than the rule chooses does as well, with fewer directions
-  and in less time; no one value is right for both, so the rule stays until a better one is found.
-- **`PaperVariant(candidate='last_accepted')`**: the spurious direction of the pair whose main-task direction was accepted. After the main task
-  is gone (`'failing'`) the spurious direction is estimated with the wrong partner, and on Toy more of z_sp stays.
-- **Δ = 0**: "auto" makes up for a label that is easier to predict. On Toy neither is, and it changes nothing; on photodigits it
-  stops far too early. Its place is where Δ = 0 loses the task (finetuned-networks.md has the runs).
-- **Off the spurious subspace.** On photodigits, projecting onto the main-task subspace does as well; on Toy it keeps less of
-  z_mt. Removal is the default because it is the smaller intervention: what no test was about stays.
+- **Cross-fitting (`cv=5`).** On Toy it finds the direction in every data set, and one held-out
+  fifth in two of three, because the tests see all rows. On photodigits it finds more directions
+  than validation rows do; removing them changes little and takes longer. Every fold estimates its
+  own sequence of pairs, so no direction is tested on rows it was estimated from.
+- **Scalars from held-out rows, leaving one out.** This makes little difference here. An encoder
+  that was fine-tuned on the training rows, however, nearly separates them, and scalars fitted there
+  are too confident for new rows. Leaving one row out needs no random halves, so the order of
+  validation rows does not matter.
+- **Group balance.** On Toy the model is right, and weighting only costs a little precision (compare
+  `balance='none'`). On pictures it is not right, and the groups that break the correlation are the
+  ones that separate the two directions.
+- **Weight decay by the one-standard-error rule.** Too much (1 on Toy) mixes the correlated features
+  and leaves more of z_sp. Too little leaves noise in the directions. On photodigits more decay than
+  the rule chooses does as well, with fewer directions and in less time. No single value is right
+  for both, so the rule stays until a better one is found.
+- **`PaperVariant(candidate='last_accepted')`** takes the spurious direction of the pair whose
+  main-task direction was accepted. With `'failing'`, the main task has already been set aside, the
+  spurious direction is estimated with the wrong partner, and on Toy more of z_sp stays.
+- **Δ = 0.** "auto" corrects for a label that is easier to predict. On Toy neither label is, and it
+  changes nothing. On photodigits it stops far too early. Use it if Δ = 0 loses the task
+  ([fine-tuned networks](finetuned-networks.md) has the runs).
+- **Removing the spurious subspace.** On photodigits, projecting onto the main-task subspace does as
+  well. On Toy it keeps less of z_mt. Removal is the default because it changes less: everything
+  that was not tested stays.
 """
 
 if __name__ == "__main__":
@@ -244,4 +251,4 @@ if __name__ == "__main__":
             digits=digits,
             nulls_table=nulls,
         )
-        Path("docs/defaults.md").write_text(page, encoding="utf-8")
+        Path("reproduction/docs/defaults.md").write_text(page, encoding="utf-8")

@@ -1,7 +1,7 @@
 """How fast fits are: against a copy, against peers as rows and features grow, and with many directions on real birds.
 
     python benchmarks/speed.py evaluation scaling                    # 6 GB of memory, a quarter of an hour on two cores
-    python benchmarks/speed.py birds --embeddings unspur-embeddings  # needs the store of docs/datasets.md
+    python benchmarks/speed.py birds --embeddings unspur-embeddings  # needs the store of reproduction/docs/datasets.md
 
 Every part writes `benchmarks/results/PART.json`; `benchmarks/speed_page.py` makes the page from these. Machines are
 noisy: what counts are ratios within one run.

@@ -1,13 +1,16 @@
-"""docs/benchmarks.md and its picture, from the figures in benchmarks/results; nothing on the page is typed in.
+"""docs/benchmarks.md with its picture, and reproduction/docs/speed.md, from the figures in benchmarks/results.
 
     python benchmarks/speed_page.py
 
-What a part needs that was not measured is named on the page, with the command that measures it.
+Nothing on the pages is typed in. A part that was not measured is named, with the command that measures it.
 """
 
 from __future__ import annotations
 
 import json
+import textwrap
+from collections.abc import Callable, Iterable
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from unspur import JSE
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "benchmarks.md"
+DETAILS = ROOT / "reproduction" / "docs" / "speed.md"
 PICTURE = ROOT / "docs" / "images" / "scaling.svg"
 #: Colours that are told apart by people who do not see all of them; the same method always has the same.
 COLOURS = ("#0072b2", "#56b4e9", "#d55e00", "#009e73")
@@ -53,29 +57,71 @@ def table(header: str, lines: list[list[str]]) -> list[str]:
     ]
 
 
+def paragraph(text: str) -> list[str]:
+    """Lines of at most a hundred characters; those of a list item are indented."""
+    indent = "  " if text.startswith("- ") else ""
+    return textwrap.wrap(text, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def reflowed(lines: Iterable[str]) -> list[str]:
+    """The lines of a page, with paragraphs as `paragraph` has them."""
+    out: list[str] = []
+    for prose, group in groupby(lines, lambda line: bool(line) and line[0] not in "#|!-"):
+        part = list(group)
+        out += paragraph(" ".join(part)) if prose else part
+    return out
+
+
 def page(measured: dict[str, Any]) -> str:
-    """The page as Markdown."""
+    """What a fit costs, as Markdown."""
     lines = [
         "# Speed and memory",
         "",
-        "Written by `python benchmarks/speed_page.py` from the figures in [benchmarks/results](../benchmarks/results), each of which one command "
-        "measures (named with it). Machines are noisy: trust ratios within one run more than seconds.",
+        "Times of whole fits. [Speed in detail](../reproduction/docs/speed.md) has goals, single evaluations and comparisons with other",
+        "packages. The command below each heading measures its figures, and `python benchmarks/speed_page.py` writes this page.",
+        "Machines are noisy, so trust ratios within one run more than seconds.",
+    ]
+    parts = (
+        ("scaling", "One fit, by rows and features", scaling),
+        ("birds", "Many directions: frozen birds", birds),
+        ("gpu", "On a GPU", gpu_fits),
+        ("memory", "Memory", memory),
+        ("dask", "On a cluster", cluster_fits),
+    )
+    return "\n".join(reflowed(lines + sections(measured, parts))) + "\n"
+
+
+def details(measured: dict[str, Any]) -> str:
+    """What lies behind those times, as Markdown."""
+    lines = [
+        "# Speed in detail",
+        "",
+        "Goals, single evaluations of the loss, the tolerance of the solver, and comparisons with other packages.",
+        "[Speed and memory](../../docs/benchmarks.md) has the times of whole fits. The command below each heading measures its",
+        "figures and stores them in [benchmarks/results](../../benchmarks/results); `python benchmarks/speed_page.py` writes both pages.",
     ]
     if set(COMMANDS) <= set(measured):
         lines += ["", "## Goals", "", *goals(measured)]
-    for name, title, part in (
+    parts = (
         ("evaluation", "One evaluation against a copy", evaluation),
-        ("scaling", "One fit, by rows and features", scaling),
-        ("birds", "Many directions: frozen real birds", birds),
-        ("tolerance", "What the tests can feel", tolerance),
-        ("gpu", "On a GPU", gpu),
-        ("memory", "Memory", memory),
-        ("dask", "On a cluster", dask),
-        ("core", "The rest", core),
-    ):
+        ("tolerance", "Tolerance of the solver", tolerance),
+        ("gpu", "On a GPU", gpu_evaluations),
+        ("dask", "On a cluster", cluster_evaluations),
+        ("core", "Other comparisons", core),
+    )
+    return "\n".join(reflowed(lines + sections(measured, parts))) + "\n"
+
+
+Part = tuple[str, str, Callable[[dict[str, Any]], list[str]]]
+
+
+def sections(measured: dict[str, Any], parts: Iterable[Part]) -> list[str]:
+    """A section for each part: its name, its heading, and what writes it."""
+    lines: list[str] = []
+    for name, title, write in parts:
         lines += ["", f"## {title}", "", f"`{COMMANDS[name]}`", ""]
-        lines += part(measured) if name in measured else ["Not measured yet."]
-    return "\n".join(lines) + "\n"
+        lines += write(measured) if name in measured else ["Not measured yet."]
+    return lines
 
 
 def evaluation(measured: dict[str, Any]) -> list[str]:
@@ -85,9 +131,9 @@ def evaluation(measured: dict[str, Any]) -> list[str]:
         for t, line in given["tracks"].items()
     ]
     return [
-        f"Loss and gradient of both labels over n = {given['n']:,} rows of d = {given['d']}, {given['dtype']}, beside `np.copyto` of the same array into a "
-        f"touched buffer; {given['cores']} cores, NumPy {given['numpy']}, medians in turn. A track is one set of row weights: one for a validation set, six for "
-        "five folds and all rows together.",
+        f"Loss and gradient of both labels over n = {given['n']:,} rows of d = {given['d']}, {given['dtype']}, compared with",
+        f"`np.copyto` of the same array into a touched buffer ({given['cores']} cores, NumPy {given['numpy']}, medians, measured in",
+        "turn). A track is one set of row weights. A validation set needs one track, and five folds need six.",
         "",
         *table("tracks | copy | evaluation | ratio", lines),
     ]
@@ -108,9 +154,10 @@ def scaling(measured: dict[str, Any]) -> list[str]:
         if found
     ]
     return [
-        f"Float32 rows in memory with one direction for each label; {measured['scaling']['cores']} cores. Exponents are fitted to points above 0.05 s: "
-        + "; ".join(grown)
-        + ".",
+        f"Float32 rows in memory with one direction for each label ({measured['scaling']['cores']} cores). Exponents fitted to points",
+        "above 0.05 s:",
+        "",
+        *(f"- {line}" for line in grown),
         "",
         "![Seconds of one fit against the number of rows, a panel for each number of features](images/scaling.svg)",
         "",
@@ -151,9 +198,9 @@ def birds(measured: dict[str, Any]) -> list[str]:
         )
     n, d = fits[0]["n"], fits[0]["d"]
     return [
-        f"n = {n:,}, d = {d}, agreement 0.9, default parameters but for `balance`; {len({f['draw'] for f in fits})} draws (smallest to largest), "
-        f"{measured['birds']['cores']} cores, best of some repeats. Pairs include those of the weight decays that were tried. The authors' program takes 239 s "
-        "for 58 pairs on one thread.",
+        f"n = {n:,}, d = {d}, agreement 0.9, default parameters except `balance` ({measured['birds']['cores']} cores, best of some",
+        f"repeats, smallest to largest of {len({f['draw'] for f in fits})} draws). Pairs include those of the weight decays tried. The",
+        "authors' program takes 239 s for 58 pairs on one thread.",
         "",
         *table("balance | judged on | fit | pairs | a pair | evaluations a pair | d_spurious | d_main", lines),
     ]
@@ -180,8 +227,9 @@ def tolerance(measured: dict[str, Any]) -> list[str]:
         for line in given["table"]
     ]
     return [
-        f"Fits at looser tolerances against the same at {given['reference']:g}, all in float64: in how many of them any verdict differs, and the largest angle (radians) "
-        f"between what is removed, where all verdicts agree. {_loosest(given['table'])}",
+        f"Fits at looser tolerances compared with the same fits at {given['reference']:g}, all in float64. The table counts the fits in",
+        "which any verdict differs. Angles (in radians) between removed subspaces are for fits whose verdicts all agree.",
+        *_loosest(given["table"]),
         "",
         *table(
             "data | tol | fits | verdicts | fits that differ | median angle | largest angle | evaluations a fit", lines
@@ -189,16 +237,17 @@ def tolerance(measured: dict[str, Any]) -> list[str]:
     ]
 
 
-def _loosest(table_: list[dict[str, Any]]) -> str:
+def _loosest(table_: list[dict[str, Any]]) -> list[str]:
     differ: dict[float, int] = {}
     for line in table_:
         differ[line["tol"]] = differ.get(line["tol"], 0) + line["paths_that_differ"]
     none = [tol for tol, count in differ.items() if not count]
     default = JSE().tol
-    return (
-        f"The default is {default:g}, with which {differ.get(default, 'an unknown number')} of "
-        f"{sum(line['fits'] for line in table_ if line['tol'] == default)} fits differ; the loosest that changes none is {max(none, default=0):g}."
-    )
+    fits = sum(line["fits"] for line in table_ if line["tol"] == default)
+    return [
+        f"At the default, {default:g}, {differ.get(default, 'an unknown number')} of {fits} fits differ. The loosest tolerance that",
+        f"changes no verdict is {max(none, default=0):g}.",
+    ]
 
 
 def goals(measured: dict[str, Any]) -> list[str]:
@@ -260,7 +309,7 @@ def goals(measured: dict[str, Any]) -> list[str]:
     return table("what | measured | goal | met", lines)
 
 
-def gpu(measured: dict[str, Any]) -> list[str]:
+def gpu_evaluations(measured: dict[str, Any]) -> list[str]:
     given = measured["gpu"]
     lines = []
     for kind, part in given["evaluation"].items():
@@ -274,19 +323,24 @@ def gpu(measured: dict[str, Any]) -> list[str]:
                 [f"{kind}: copy of Z ({part['copy_TB_per_s']:.2f} TB/s)", f"{1e3 * part['copy']['best_s']:.2f} ms", "1"]
             )
     out = [
-        f"{given['device']}, torch {given['torch']}, triton {given['triton']}; n = {given['n']:,}, d = {given['d']}, rows on the device. Two lines are both labels "
-        'of one track; twelve those of five folds and all rows. "sum" is what a fit calls, from the host and back.',
+        f"{given['device']}, torch {given['torch']}, triton {given['triton']}; n = {given['n']:,}, d = {given['d']}, rows on the device.",
+        'Two lines are both labels of one track, and twelve are those of six tracks. "sum" is what a fit calls, including the',
+        "transfer of its result.",
         "",
         *table("evaluation | best | of a copy", lines),
         "",
     ]
     errors = [[name, f"{e['loss']:.0e}", f"{e['gradient']:.0e}"] for name, e in given["error"].items()]
-    out += [
+    return [
+        *out,
         "Error against float64 on the same rows, relative to the largest entry:",
         "",
         *table("rows, path | loss | gradient", errors),
-        "",
     ]
+
+
+def gpu_fits(measured: dict[str, Any]) -> list[str]:
+    given = measured["gpu"]
     fits = []
     for n, kind, part in (
         (given["n"], "float32", given["fit"]),
@@ -303,12 +357,14 @@ def gpu(measured: dict[str, Any]) -> list[str]:
             for name, f in part.items()
             if isinstance(f, dict)
         ]
-    out += ["Whole fits:", "", *table("fit | time | directions | evaluations | memory beside Z", fits), ""]
     angles = [
         [name, f"{a['spurious']:.0e}", f"{a['main']:.0e}"] for name, a in given["angles"].items() if isinstance(a, dict)
     ]
     return [
-        *out,
+        f"{given['device']}, torch {given['torch']}, triton {given['triton']}; d = {given['d']}, rows on the device.",
+        "",
+        *table("fit | time | directions | evaluations | memory beside Z", fits),
+        "",
         "Largest angle (radians) to the fit on float64 rows on the host, n = 100,000:",
         "",
         *table("rows | spurious | main", angles),
@@ -340,20 +396,18 @@ def memory(measured: dict[str, Any]) -> list[str]:
             ]
         )
     return [
-        "`JSE(max_spurious=1, max_main=1, cv=0.2)`, each in a process of its own. Anonymous memory is what a process cannot give back, unlike pages of files it has mapped; of the "
-        "array in memory it includes the array.",
+        "`JSE(max_spurious=1, max_main=1, cv=0.2)`, each in its own process. Anonymous memory excludes pages of mapped files,",
+        "which the system can take back. For the array in memory it includes the array.",
         "",
         *table("rows | shape | size of Z | budget | most anonymous memory | fit | beside Z", lines),
     ]
 
 
-def dask(measured: dict[str, Any]) -> list[str]:
+def cluster_evaluations(measured: dict[str, Any]) -> list[str]:
     out: list[str] = []
     for name in ("dask", "dask64"):
         if name not in measured:
             continue
-        given = measured[name]
-        settings = given["settings"]
         lines = [
             [
                 f"{line['chunks']}",
@@ -367,36 +421,53 @@ def dask(measured: dict[str, Any]) -> list[str]:
                 f"{line['memory_ms']:.0f} ms",
                 f"{line['difference']:.0e}",
             ]
-            for line in given["evaluations"]
+            for line in measured[name]["evaluations"]
         ]
+        columns = "chunks | size | tasks | client sends | scheduler sends | workers send | time | of it Dask alone | in memory | difference"
+        settings = measured[name]["settings"]
         out += [
-            f"{settings['rows']:,} × {settings['features']} {settings['dtype']}, {settings['weightings']} weightings × 2 labels, {settings['workers']} workers of one thread on "
-            "this machine; for each evaluation:",
             "",
-            *table(
-                "chunks | size | tasks | client sends | scheduler sends | workers send | time | of it Dask alone | in memory | difference",
-                lines,
-            ),
+            f"{_rows_on_workers(measured[name])}, {settings['weightings']} weightings × 2 labels, {settings['workers']} workers with one thread each on",
+            "one machine. Each evaluation:",
             "",
+            *table(columns, lines),
         ]
-        fits = [
-            [f["method"], f"{f['chunks']}", f"{f['memory_s']:.1f} s", f"{f['dask_s']:.1f} s", f"{f['difference']:.0e}"]
-            for f in given["fits"]
+    return out[1:]
+
+
+def cluster_fits(measured: dict[str, Any]) -> list[str]:
+    lines = [
+        [
+            f"{f['method']}, {_rows_on_workers(measured[name])}",
+            f"{f['chunks']}",
+            f"{f['memory_s']:.1f} s",
+            f"{f['dask_s']:.1f} s",
+            f"{f['difference']:.0e}",
         ]
-        if fits:
-            out += [
-                "Whole fits (difference: of the matrix that is applied):",
-                "",
-                *table("method | chunks | in memory | on the cluster | difference", fits),
-                "",
-            ]
-    return [*out, "[big-data.md](big-data.md) has the guide, and the arithmetic for a billion rows."]
+        for name in ("dask", "dask64")
+        if name in measured
+        for f in measured[name]["fits"]
+    ]
+    workers = measured["dask"]["settings"]["workers"]
+    return [
+        f"{workers} workers with one thread each on one machine. The difference is that of the matrix applied to rows.",
+        "",
+        *table("fit | chunks | in memory | on the cluster | difference", lines),
+        "",
+        "[Big data](guides/big-data.md) is the guide, with an estimate for a billion rows.",
+    ]
+
+
+def _rows_on_workers(given: dict[str, Any]) -> str:
+    settings = given["settings"]
+    return f"{settings['rows']:,} × {settings['features']} {settings['dtype']}"
 
 
 def core(measured: dict[str, Any]) -> list[str]:
     given = measured["core"]
     return [
-        f"On {given['cores']} cores with {given['versions']}; best of several repeats. The two thread pools are explained in [architecture.md](architecture.md) under *Threads*.",
+        f"{given['cores']} cores, {given['versions']}; best of several repeats. [Architecture](../../docs/architecture.md) explains the two",
+        "thread pools, under *Threads*.",
         "",
         *table("what | measured | goal", [[f["name"], f["measured"], f["goal"]] for f in given["figures"]]),
     ]
@@ -428,6 +499,7 @@ def picture(measured: dict[str, Any]) -> None:
 if __name__ == "__main__":
     measured = figures()
     PAGE.write_text(page(measured), encoding="utf-8")
+    DETAILS.write_text(details(measured), encoding="utf-8")
     if "scaling" in measured:
         picture(measured)
-    print(f"{PAGE}; not measured: {', '.join(sorted(COMMANDS.keys() - measured.keys())) or 'nothing'}")
+    print(f"{PAGE}, {DETAILS}; not measured: {', '.join(sorted(COMMANDS.keys() - measured.keys())) or 'nothing'}")

@@ -1,4 +1,4 @@
-"""docs/trust.md and its picture, from the record that `make trust-full` writes; nothing on the page is typed in.
+"""reproduction/docs/trust.md and its picture, from the record that `make trust-full` writes; nothing on the page is typed in.
 
 python benchmarks/trust_page.py
 """
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from speed_page import table
+from speed_page import paragraph, table
 from unspur.criteria import SMALLEST_GROUP
 
 ROOT = Path(__file__).parents[1]
@@ -22,8 +22,9 @@ try:
 finally:
     sys.path.pop(0)
 RECORD = ROOT / "trust" / "full.json"
-PAGE = ROOT / "docs" / "trust.md"
-PICTURE = ROOT / "docs" / "images" / "power.svg"
+DOCS = ROOT / "reproduction" / "docs"
+PAGE = DOCS / "trust.md"
+PICTURE = DOCS / "images" / "power.svg"
 COLOURS = {"held out": "#d55e00", "cross-fitted": "#0072b2"}
 #: Parts in the order of the page; others come after them.
 ORDER = (
@@ -58,16 +59,13 @@ def page(lines: Sequence[Line]) -> str:
     out = [
         "# Can it be trusted?",
         "",
-        "Written by `python benchmarks/trust_page.py` from [trust/full.json](../trust/full.json), which `make trust-full` writes; `make trust` tries most "
-        "of it with fewer trials in three minutes, and is part of every change's tests. "
-        f"{len(lines)} claims, {tried:,} trials; {len(lost) or 'none'} did not hold."
-        + (
-            " Lines marked *quick* have the counts of the short form."
-            if any(not line["full"] for line in lines)
-            else ""
+        *paragraph(
+            f"{_held(lines, lost)} There were {tried:,} trials. `make trust-full` runs them and writes [trust/full.json](../../trust/full.json), and "
+            "`python benchmarks/trust_page.py` writes this page. `make trust` is a shorter form of three minutes, and part of the tests of every change."
+            + (" Lines marked *quick* are from the shorter form." if any(not line["full"] for line in lines) else "")
         ),
         "",
-        "## What was tried, how often, what survived",
+        "## Summary",
         "",
         *table(
             "part | claims | tried | survived | did not hold",
@@ -84,9 +82,11 @@ def page(lines: Sequence[Line]) -> str:
             ],
         ),
         "",
-        "Survived means: nothing was wrongly accepted (sizes), intervals held the truth as often as they say in a setting (intervals), the answer was right or the error "
-        "clear (numbers, files), the rerun gave what an undisturbed run gives (faults). A claim about a rate holds if the count of each cell is inside what the rate allows "
-        f"in {100 * (1 - DOUBT):g} % of tries (there are some hundred cells), so fewer than all may survive.",
+        *paragraph(
+            "A trial survived if nothing was wrongly accepted (size), if intervals covered the truth as often as stated (intervals), if the answer was right or the "
+            "error clear (numerics, files), or if the rerun gave the result of an undisturbed run (faults). A claim about a rate holds if the count of each cell is within "
+            f"the {100 * (1 - DOUBT):g} % range of that rate (there are about a hundred cells). Such a claim can hold although some trials did not survive."
+        ),
         "",
         *size(lines),
         *boundary(lines),
@@ -106,6 +106,10 @@ def page(lines: Sequence[Line]) -> str:
             *table("what was tried | tried | survived | <figure", [_line(line) for line in own]),
         ]
     return "\n".join(out).rstrip() + "\n"
+
+
+def _held(lines: Sequence[Line], lost: Sequence[Line]) -> str:
+    return f"{len(lost)} of {len(lines)} claims did not hold." if lost else f"All {len(lines)} claims held."
 
 
 def _of(lines: Sequence[Line], part: str) -> list[Line]:
@@ -165,24 +169,36 @@ def size(lines: Sequence[Line]) -> list[str]:
     return [
         "## Is something removed that should not be?",
         "",
-        "Whole fits to simulated sets of ten features, in percent of sets in which a direction was removed wrongly, with the upper 95 % bound of that in brackets; "
-        f"{sets}. The level of a test is 5 %. *Even* groups, or 95 rows to 5; Gaussian rows, or "
-        "Student's t with three degrees of freedom. *Refused*: a group has fewer than ten held-out rows, and `fit` raises a `GroupSizeError` that names it.",
+        *paragraph(
+            "Percent of simulated data sets in which a whole fit wrongly removed a direction, with its upper 95 % bound in brackets. Data sets have ten features; there are "
+            f"{sets}. The level of a test is 5 %. Groups are *even*, or have 95 rows to 5. Rows are Gaussian, or *heavy*: Student's t with three degrees of freedom. "
+            "*Refused* means that a group has fewer than ten held-out rows, and `fit` raises a `GroupSizeError` that names it."
+        ),
         "",
-        "Three of the nulls have nothing to find: the upper bound of every cell must be below 5 %. In *equal difficulty* one direction says as much about either label: the "
-        f"second test stands at its boundary there and is allowed its 5 %. {_pooled(cells)}",
+        *paragraph(
+            "In three of the nulls there is nothing to find, and the upper bound of every cell must be below 5 %. In *equal difficulty* one direction predicts both labels "
+            f"equally well. The second test is at its boundary there and may reach 5 %. {_pooled(cells)}"
+        ),
         "",
         *table("null | <groups | <rows | <judged | " + " | ".join(f"n = {n:,}" for n in sizes), shown),
         "",
-        "What made these figures too large at first, and what was done:",
+        "Four causes made these figures too large at first:",
         "",
-        "- *Small groups.* The variance of a group of ten rows is itself uncertain. Quantiles are Student's, with Welch's degrees of freedom, and fewer than ten "
-        "held-out rows in a group are refused (`smallest_group`).",
-        "- *Folds.* Cross-fitted directions share the noise of the rows they have in common. The second test had one and a half times the variance it allowed for, "
-        "and now divides by what it should ([criteria.py](../src/unspur/criteria.py) derives it).",
-        "- *Many folds.* With as few as four rows in each of fifty folds, a direction without information points away from the rows that are left out, which a slope of "
-        "the other sign made look like knowledge. A direction has to point to its label.",
-        "- *Row weights.* Rows that weigh more may vary more. The variance is that of their own deviations, not of all rows by an effective number.",
+        *paragraph(
+            "- *Small groups.* The variance of a group of ten rows is itself uncertain. Quantiles are now Student's, with Welch's degrees of freedom, and groups with fewer "
+            "than ten held-out rows are refused (`smallest_group`)."
+        ),
+        *paragraph(
+            "- *Folds.* Cross-fitted directions share the noise of their common rows. The second test had one and a half times the variance it assumed, and now divides by "
+            "the right one ([criteria.py](../../src/unspur/criteria.py) derives it)."
+        ),
+        *paragraph(
+            "- *Many folds.* With only four rows in each of fifty folds, a direction of noise points away from the rows that are left out, and a negative slope made that look "
+            "like information. A direction must now point towards its label."
+        ),
+        *paragraph(
+            "- *Row weights.* Rows with larger weights may vary more. The variance now uses their own deviations instead of an effective number of rows."
+        ),
         "",
     ]
 
@@ -205,15 +221,17 @@ def clusters(lines: Sequence[Line]) -> list[str]:
 
     sets = [cell["sets"] for line in own if line["full"] for cell in line["data"]["cells"]]
     return [
-        "## And where rows belong together?",
+        "## And with clusters?",
         "",
-        "Whole fits with `clusters=` ([guide](guides/clusters.md)), in percent of sets in which a direction was removed wrongly; in *equal difficulty* also, after the "
-        "stroke, those in which a main-task direction was accepted. Rows of a cluster are correlated by so much in every feature; labels are those of the cluster, or vary "
-        "inside it. Sizes from 2 to 50 are drawn equally on a logarithmic scale. "
-        + (
-            f"{_numbers(sets)} sets a cell; sets with too few clusters in a group are refused in words and not counted."
-            if sets
-            else ""
+        *paragraph(
+            "Percent of data sets in which a whole fit with `clusters=` ([guide](../../docs/guides/clusters.md)) wrongly removed a direction. In *equal difficulty* the second "
+            "figure counts those in which a main-task direction was accepted. Columns are the correlation of the rows of a cluster in every feature. Labels belong to the "
+            "cluster or vary inside it. Sizes from 2 to 50 are drawn uniformly on a logarithmic scale. "
+            + (
+                f"{_numbers(sets)} data sets a cell; those with too few clusters in a group are refused and not counted."
+                if sets
+                else ""
+            )
         ),
         "",
         *table(
@@ -231,8 +249,8 @@ def _pooled(cells: Sequence[tuple[str, Line]]) -> str:
         own = [c for null, c in cells if (null, c["design"]) == ("equal difficulty", design)]
         if own:
             wrong, sets = (sum(c[name] for c in own) for name in ("spurious", "sets"))
-            told.append(f"{design}, {_rate(wrong, sets)} of {sets:,} sets")
-    return f"Over all of it: {'; '.join(told)}." if told else ""
+            told.append(f"{_rate(wrong, sets)} % of {sets:,} data sets {design}")
+    return f"Over all cells it is {' and '.join(told)}." if told else ""
 
 
 def boundary(lines: Sequence[Line]) -> list[str]:
@@ -256,11 +274,18 @@ def boundary(lines: Sequence[Line]) -> list[str]:
     return [
         "### The tests alone",
         "",
-        "Along a direction that is given, in percent (upper bound). *Second test*: a direction that says as much about either label, taken for the concept's or for the "
-        f"task's. From a hundred rows a group on the sizes are {large}, inside the binomial interval of 5 %; in smaller groups they are less, since scalars that are refitted without "
-        "each row vary more between rows than their mean does between sets. *First test*: a direction of noise. It compares a fitted model with the constant inside it "
-        "(nested models); a fit to noise predicts rows it has not seen worse than the constant, so the mean lies above zero where the test asks whether it lies below, "
-        "and the size is a fraction of 5 %.",
+        "Rates of acceptance along a given direction, in percent (upper bound).",
+        "",
+        *paragraph(
+            "*Second test*: a direction that predicts both labels equally well, accepted for the concept or for the task. With a hundred rows or more in a group the rates are "
+            f"{large}, within the binomial interval of 5 %. In smaller groups they are lower, because scalars that are refitted without each row vary more between rows "
+            "than their mean varies between data sets."
+        ),
+        "",
+        *paragraph(
+            "*First test*: a direction of noise. The test compares a fitted model with a constant, which is nested in it. A model fitted to noise predicts new rows worse than "
+            "the constant, so the mean lies above zero while the test asks whether it lies below. The rate is a fraction of 5 %."
+        ),
         "",
         *table(
             "groups | <rows | held-out rows | smallest group | sets | second: concept | second: task | first", shown
@@ -286,14 +311,16 @@ def looks(lines: Sequence[Line]) -> list[str]:
         for c in sorted(cells, key=lambda c: (c["design"], c["rows"]))
     ]
     return [
-        "### Repeated looks",
+        "### Repeated tests",
         "",
-        "A fit tests many directions. *Controlled*, for a concept and a task of two classes each: a loop ends at its first failure, so a wrong spurious direction is "
-        "accepted in no more than 5 % of fits however many are tested, and a wrong main-task direction in no more than 5 % of rounds (the argument takes candidates that do "
-        "not depend on their judges; those of later rounds do, a little, and the rates above are measured). *Not controlled by default*: either role, all rounds, several "
-        "classes and several concepts together. "
-        '`correction="looks"` spends the level over both roles and all rounds of a concept (divide `significance_level` by the number of concepts). Sets with a wrong '
-        "direction of either role, where one direction says as much about either label:",
+        *paragraph(
+            "A fit tests many directions. *Controlled*, with two classes each: a loop ends at its first failure, so a wrong spurious direction is accepted in at most 5 % of "
+            "fits, however many are tested, and a wrong main-task direction in at most 5 % of rounds. This assumes that candidates are independent of the rows that test them. In "
+            "later rounds they depend on them slightly, and the rates above are measured. *Not controlled by default*: both roles, all rounds, several classes and several "
+            'concepts together. `correction="looks"` spreads the level over both roles and all rounds of a concept (divide `significance_level` by the number of concepts).'
+        ),
+        "",
+        "Data sets with a wrong direction of either role, if one direction predicts both labels equally well:",
         "",
         *table("rows | <judged | n | sets | default | corrected", shown),
         "",
@@ -323,9 +350,12 @@ def power(lines: Sequence[Line]) -> list[str]:
         for n, groups, design in keys
     ]
     return [
-        "## Is it found when it is there?",
+        "## Is the concept found?",
         "",
-        "Percent of sets in which the concept's direction is found, by its strength (half the distance of the class means, in deviations of the noise; the task has 0.5).",
+        *paragraph(
+            "Percent of data sets in which the concept's direction is found, by its strength: half the distance of the class means, in standard deviations of the noise. The "
+            "task has a strength of 0.5."
+        ),
         "",
         "![Share of sets in which the concept is found, against its strength, for both ways of judging](images/power.svg)",
         "",
@@ -351,14 +381,18 @@ def harm(lines: Sequence[Line]) -> list[str]:
         for c in sorted(cells, key=lambda c: (c["groups"], c["design"]))
     ]
     return [
-        "## Does it harm where there is nothing to remove?",
+        "## Does it do harm if there is nothing to remove?",
         "",
-        "n = 2,000, the task in the rows and the concept not. Where nothing is removed, rows stay what they are, to the bit. Where something is, the accuracy of a last layer "
-        "on balanced rows changes by so many points (positive: lost).",
+        *paragraph(
+            "n = 2,000. The rows encode the task and not the concept. If nothing is removed, rows do not change by a single bit. If something is removed, the last columns "
+            "show how many points a last layer loses on balanced rows."
+        ),
         "",
         *table("groups | <judged | sets | something removed, % | lost on average | lost at most", shown),
         "",
-        "Where the assumptions of the method fail (concept and task not orthogonal, overlapping, or one and the same) a certificate says so in words; the claims are below.",
+        *paragraph(
+            "If the assumptions of the method fail (concept and task are not orthogonal, overlap, or are the same), a certificate says so. The claims are below."
+        ),
         "",
     ]
 
@@ -384,7 +418,9 @@ def coverage(lines: Sequence[Line]) -> list[str]:
     return [
         "## Do intervals cover?",
         "",
-        "Percent of simulated sets in which a stated 95 % interval holds the truth, over settings of group sizes, accuracies and weights.",
+        *paragraph(
+            "Percent of simulated data sets in which a 95 % interval covers the truth, over settings of group sizes, accuracies and weights."
+        ),
         "",
         *table("interval | settings | sets | lowest | mean", shown),
         "",

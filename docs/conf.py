@@ -16,7 +16,7 @@ release = version = __version__
 
 extensions = [
     "docstrings",  # _ext: how our docstrings are written
-    "repository_pages",  # _ext: results, changelog and sources as pages of the site
+    "repository_pages",  # _ext: evidence, results, changelog and sources as pages of the site
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",

@@ -2,8 +2,8 @@
 Five minutes: remove a concept, keep the task
 =============================================
 
-Two labels travel together. A last layer that is trained for one of them leans on the other, and fails where the two
-part. Joint Subspace Estimation finds the directions of each and removes only those of the one that is in the way.
+Two labels are correlated. A last layer trained for one of them relies on the other, and fails where they disagree.
+Joint Subspace Estimation finds the directions of both and removes only those of the spurious one.
 """
 
 # %%
@@ -27,9 +27,9 @@ print(f"train: {train.Z.shape}, task and concept agree in {np.mean(train.y == tr
 print(f"test:  {test.Z.shape}, task and concept agree in {np.mean(test.y == test.concept):.0%} of the rows")
 
 # %%
-# Fit, and read what was decided
-# ------------------------------
-# Each line of the trace is a direction that was tested on rows it was not estimated from. A direction is *proper* if it
+# Fit, and read the trace
+# -----------------------
+# Each line of the trace is a direction, tested on rows it was not estimated from. A direction is *proper* if it
 # is informative about its own label, and more so than about the other label.
 
 jse = JSE(random_state=0).fit(train.Z, train.y, concept=train.concept)
@@ -37,12 +37,12 @@ print(jse.spurious_, jse.main_)
 print(jse.trace_)
 
 # %%
-# The same as a picture: statistics that speak against chance, or for the own label, lie beyond the threshold.
+# The same as a figure. A test is passed if its statistic lies beyond the threshold.
 
 ladder = figures.ladder(jse.trace_, width="page")
 
 # %%
-# The data are made up, so the true axes are known, and so is how far off the two are that were found:
+# The data are synthetic, so we know the true axes and can compute how far off the estimates are:
 
 for name, found, axis in (("concept", jse.spurious_, train.spurious_axis), ("task", jse.main_, train.main_axis)):
     cosine = np.linalg.norm(found.basis.T @ axis) / np.linalg.norm(axis)
@@ -51,8 +51,8 @@ for name, found, axis in (("concept", jse.spurious_, train.spurious_axis), ("tas
 # %%
 # Before and after
 # ----------------
-# `transform` keeps the shape of the rows. Along the concept's direction nothing is left; along the task's direction
-# everything is as it was.
+# `transform` keeps the shape of the rows. Nothing is left along the concept's direction, and
+# nothing has changed along the task's direction.
 
 clean = jse.transform(test.Z)
 colours = {(0, 0): "#0072B2", (0, 1): "#56B4E9", (1, 0): "#E69F00", (1, 1): "#D55E00"}
@@ -72,10 +72,10 @@ print(
 fig.legend(loc="outside lower center", ncols=4, markerscale=2)
 
 # %%
-# What it is good for
-# -------------------
-# A last layer on the rows as they are, and one on the cleaned rows. Both are trained where the concept goes with the
-# task, and judged where it does not, in each of the four groups.
+# Effect on a last layer
+# ----------------------
+# One last layer is trained on the original rows and one on the cleaned rows. Concept and task are correlated in the
+# training rows and independent in the test rows, where both layers are evaluated by group.
 
 plain = ERM().fit(train.Z, train.y)
 without = ERM().fit(jse.transform(train.Z), train.y)

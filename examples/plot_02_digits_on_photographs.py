@@ -43,8 +43,8 @@ for ax, ((y, concept), name) in zip(axes, names.items(), strict=True):
 # %%
 # From pictures to rows
 # ---------------------
-# A small network that was never trained makes 512 features of a picture; 100 principal components are kept. Any encoder
-# will do: what follows only sees the rows.
+# An untrained small network computes 512 features of each picture, and 100 principal components are kept. Any encoder
+# would do, because the rest only sees the rows.
 
 pca = PCA(100, random_state=0).fit(embed_images(train.images))
 Z, Z_val, Z_test = (pca.transform(embed_images(split.images)) for split in (train, validation, test))
@@ -52,7 +52,7 @@ Z, Z_val, Z_test = (pca.transform(embed_images(split.images)) for split in (trai
 # %%
 # Find the photograph, remove it
 # ------------------------------
-# Validation pictures judge which directions belong to the photograph and which to the digit.
+# Validation pictures are used to test which directions belong to the photograph and which to the digit.
 
 jse = JSE(random_state=0)
 jse.fit(Z, train.y, concept=train.concept, X_val=Z_val, y_val=validation.y, concept_val=validation.concept)
@@ -61,7 +61,7 @@ print(f"{jse.spurious_.dim} of {jse.n_features_in_} directions show the photogra
 # %%
 # Did it work?
 # ------------
-# Last layers on the rows before and after, judged on test pictures where digit and photograph are independent:
+# Last layers on the rows before and after, evaluated on test pictures where digit and photograph are independent:
 
 judged = {
     "as they are": group_accuracy(test.y, ERM().fit(Z, train.y).predict(Z_test), test.concept),
@@ -70,9 +70,9 @@ judged = {
 bars = figures.group_bars(judged, groups=list(names.values()), width="page")
 
 # %%
-# And is the photograph gone? Fresh linear probes are trained to find it, and judged on rows that they have not seen;
-# chance is 50 %. What they still find is of no use to a last layer for the digit, but it is not nothing:
-# :doc:`plot_10_what_is_not_guaranteed` looks into that.
+# Is the photograph gone? Fresh linear probes are trained to find it, and evaluated on rows they have not seen. Chance
+# is 50 %. What they still find does not help a last layer for the digit, but it is not nothing
+# (:doc:`plot_10_what_is_not_guaranteed`).
 
 for name, rows in (("before", Z_test), ("after", jse.transform(Z_test))):
     print(f"{name:>6}: {leakage(rows, test.concept, random_state=0)}")
@@ -80,8 +80,8 @@ for name, rows in (("before", Z_test), ("after", jse.transform(Z_test))):
 # %%
 # What a direction means
 # ----------------------
-# The pictures that lie farthest out along the first spurious direction differ in their photograph; those along the
-# first direction of the task differ in their digit.
+# The most extreme pictures along the first spurious direction differ in their photograph. Those along the first
+# direction of the task differ in their digit.
 
 fig, axes = plt.subplots(4, figsize=(8, 5))
 ends = iter(axes)

@@ -2,8 +2,8 @@
 Methods compared on the same rows
 =================================
 
-:func:`unspur.compare.compare` fits removers and last layers on the same rows and counts, group by group, what each
-combination gets right on test rows. On the command line this is ``unspur compare``.
+:func:`unspur.compare.compare` fits removers and last layers on the same rows and reports the accuracy of every
+combination by group. On the command line this is ``unspur compare``.
 """
 
 # %%
@@ -29,12 +29,12 @@ rows = {name: (pca.transform(features[name]), split.y, split.concept) for name, 
 # %%
 # Removers, each followed by a plain last layer
 # ---------------------------------------------
-# ``balance`` says which rows count how much when a removal is estimated: all rows alike, as the closed forms were
-# published, or the four groups (digit, photograph) alike, which is the default of JSE. It can make more of a difference
-# than the method. With all rows alike the covariance with the photograph is to a good part that with the digit, since
-# the two go together, and erasing it erases the digit.
+# ``balance`` weights the rows when a removal is estimated. Either all rows have the same weight, as in the published
+# closed forms, or the four groups (digit, photograph), which is the default of JSE. This can matter more than the
+# method. If all rows have the same weight, much of the covariance with the photograph is covariance with the digit,
+# because the two are correlated. Erasing it then erases the digit.
 #
-# "none" leaves the rows as they are. "JSE-s" is JSE with orthogonal scores in place of orthogonal weights.
+# "none" removes nothing. "JSE-s" is JSE with orthogonal scores instead of orthogonal weights.
 
 methods = ["none", "JSE", "JSE-s", "INLP", "LEACE", "SPLINCE"]
 results = {
@@ -48,8 +48,7 @@ for balance, compared in results.items():
         print(f"{result.remover:>10}: directions removed: {result.removed:2d}, {accuracy}")
 
 # %%
-# Bars are the worst group, with an interval that holds for the worst of four; circles are the average over the test
-# rows.
+# Bars show the worst group, with an interval that holds for the worst of four. Circles show the average over test rows.
 
 
 def draw(ax, compared, at, **look):
@@ -69,11 +68,10 @@ ax.set(ylim=(0, 119), yticks=range(0, 101, 20), ylabel="accuracy, %", title="Wor
 ax.legend(ncols=2, loc="upper center")
 
 # %%
-# Last layers that know of the concept
-# ------------------------------------
-# They change what is learnt from the rows and leave the rows alone. Where there is one task, and labels of the concept
-# for all of its training rows, they may do as well or better; the embedding still shows the concept to whatever comes
-# next.
+# Classifiers trained with concept labels
+# ---------------------------------------
+# These change the last layer and leave the rows alone. With one task, and concept labels for all training rows, they
+# may do as well or better. The embedding still contains the concept.
 
 heads = ["ERM", "GroupWeighted", "SUBG", "DFR"]
 reweighted = compare(rows["train"], rows["test"], rows["validation"], ["none"], heads)
@@ -88,5 +86,5 @@ ax.set(ylim=(0, 119), yticks=range(0, 101, 20), ylabel="accuracy, %", title="Wor
 ax.legend(ncols=2, loc="upper center")
 
 # %%
-# One draw of one small data set shows how a comparison is made, not which method is best: :doc:`/decision-tables`
-# has the comparisons on real data, with their intervals.
+# One draw of one small data set shows how a comparison is made, not which method is best.
+# :doc:`/evidence/decision-tables` has the comparisons on real data, with their intervals.

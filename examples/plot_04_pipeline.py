@@ -2,15 +2,15 @@
 In a scikit-learn pipeline
 ==========================
 
-A remover is a transformer, so it goes where a scaler goes: into a pipeline, into cross-validation, into a search. The
-label of the concept travels along by scikit-learn's metadata routing.
+A remover is a transformer, so it works in pipelines, cross-validation and parameter searches. scikit-learn's metadata
+routing passes the concept labels along.
 """
 
 # %%
 # Route the concept
 # -----------------
-# Once routing is switched on, `concept` goes to every step that asks for it. Removers and last layers of unspur ask for
-# it by themselves; others do not get to see it.
+# With routing enabled, `concept` is passed to every step that requests it. Removers and last layers of unspur request
+# it by themselves. Other steps do not see it.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -36,8 +36,8 @@ pipe.fit(Z, y, concept=photograph)
 # %%
 # Score what matters
 # ------------------
-# The folds have the correlation of the training rows, so plain accuracy rewards leaning on the photograph. The accuracy
-# of the worst group does not. A scorer that needs the concept asks for it, too.
+# The folds have the correlation of the training rows, so plain accuracy rewards relying on the photograph. The accuracy
+# of the worst group does not. The scorer requests the concept too.
 
 
 def worst_group(y_true, y_predicted, concept):
@@ -53,7 +53,7 @@ scoring = {
 # %%
 # Cross-validate
 # --------------
-# Folds are stratified by group, so that each has rows of the rare ones.
+# Folds are stratified by group, so that each contains rows of the rare groups.
 
 group = 2 * y + photograph
 folds = list(StratifiedKFold(3, shuffle=True, random_state=0).split(Z, group))
@@ -81,7 +81,7 @@ ax.legend(loc="lower left")
 # %%
 # Search
 # ------
-# Parameters of any step are searched as usual, here the penalties of JSE and of the last layer, by the worst group.
+# Parameters of any step can be searched as usual, here the penalties of JSE and of the last layer.
 
 search = GridSearchCV(
     make_pipeline(PCA(40, random_state=0), JSE(random_state=0), LogisticRegression(max_iter=2000)),

@@ -2,14 +2,14 @@
 Into a network: fold, hook, export
 ==================================
 
-A removal is an affine map, and the layer after it is one as well. The two together are one layer: the deployed network
-costs nothing extra.
+A removal is an affine map, and so is the layer after it. Together they are one layer, so the deployed network costs
+nothing extra.
 """
 
 # %%
 # A network whose last layer learnt the concept
 # ---------------------------------------------
-# An encoder that stays as it is, and a last layer that is trained on rows where concept and task are correlated.
+# A frozen encoder, and a last layer trained on rows where concept and task are correlated.
 
 import tempfile
 from pathlib import Path
@@ -46,9 +46,9 @@ train_layer(head, Z)
 network = torch.nn.Sequential(*encoder, head)
 
 # %%
-# Fit on what the encoder gives, fold into what comes next
-# --------------------------------------------------------
-# Tensors go in as they are. :func:`unspur.surgery.fold` returns a new linear layer.
+# Fit on the embeddings, fold into the next layer
+# -----------------------------------------------
+# Removers take tensors. :func:`unspur.surgery.fold` returns a new linear layer.
 
 jse = JSE(random_state=0).fit(Z, train.y, concept=train.concept)
 folded = surgery.fold(jse, head)
@@ -59,7 +59,7 @@ with torch.no_grad():
 print(f"largest difference between removal and layer, and the folded layer: {difference:.1e}")
 
 # %%
-# The old layer was trained with the concept in view. A new one, trained on cleaned rows, folds just the same.
+# The old layer was trained on rows with the concept. A new layer, trained on cleaned rows, folds in the same way.
 
 retrained = torch.nn.Linear(32, 2)
 train_layer(retrained, jse.transform(Z))
@@ -81,8 +81,8 @@ bars = figures.group_bars(judged, width="page")
 # %%
 # Without changing the network
 # ----------------------------
-# :func:`unspur.surgery.attach` lets the output of a module pass through the removal for as long as a block lasts;
-# :func:`unspur.surgery.as_module` makes a module of it.
+# :func:`unspur.surgery.attach` applies the removal to the output of a module inside a ``with`` block.
+# :func:`unspur.surgery.as_module` turns the removal into a module.
 
 with torch.no_grad(), surgery.attach(network, "1", jse):
     hooked = network(x_test)

@@ -2,15 +2,15 @@
 Several concepts, and more than two classes
 ===========================================
 
-A concept may have any number of classes, and there may be several. They are given as the columns of a table and removed
-together; the trace tells what was found for each.
+There may be several concepts, with any number of classes. Pass them as the columns of a table, and all are removed. The
+trace shows what was found for each.
 """
 
 # %%
 # Three colours, two places, one task
 # -----------------------------------
-# Made-up rows: a bird (task) that often comes with a colour (three classes) and a place (two). Each label moves the
-# rows along directions of its own.
+# Synthetic rows: a bird (task) that is correlated with a colour (three classes) and a place (two). Each label shifts
+# the rows along its own directions.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -44,8 +44,8 @@ pd.crosstab(bird, [concepts.colour, concepts.place])
 # %%
 # One fit for all
 # ---------------
-# Concepts are taken one after the other, and a concept of three classes one class against the rest, so there are
-# several ladders of tests.
+# Concepts are removed one after the other, and a concept with three classes one class against the rest. There are
+# therefore several ladders of tests.
 
 jse = JSE(random_state=0).fit(Z, bird, concept=concepts)
 print(jse.spurious_, "concepts;", jse.main_, "task")

@@ -2,14 +2,14 @@
 When few rows have a known concept
 ==================================
 
-The task is labelled everywhere, the concept rarely. Rows whose concept is missing are left out of the fit of the
-removal, transformed like all others, and used to train the last layer.
+All rows have a task label, but few have a concept label. Rows without one are left out of the fit of the removal. They
+are transformed like all others and used to train the last layer.
 """
 
 # %%
-# Leave gaps where the concept is not known
-# -----------------------------------------
-# A gap is ``NaN`` or ``None`` (or another value, by ``missing_concept``).
+# Leave missing labels missing
+# ----------------------------
+# A missing label is ``NaN`` or ``None``, or the value of ``missing_concept``.
 
 import warnings
 
@@ -45,9 +45,9 @@ print(jse.spurious_)
 # %%
 # How many are enough?
 # --------------------
-# Rows with a known concept are drawn three times for each number of them. The removal is estimated from those rows; the
-# last layer after it is trained on all. SUBG, a last layer that takes as many rows of each group as the smallest has,
-# can only learn from rows whose group is known.
+# For each number, the rows with a known concept are drawn three times. The removal is estimated from those rows, and
+# the last layer is trained on all rows. SUBG, which subsamples every group to the size of the smallest, can only
+# learn from rows whose group is known.
 
 warnings.simplefilter("ignore", TaskLostWarning)  # said of some fits on few rows, and worth a look outside of a loop
 numbers = (200, 400, 800, 1600)
@@ -84,4 +84,4 @@ ax.set_title("Three draws (dots) and their mean (lines)")
 ax.legend()
 
 # %%
-# Which of the two is ahead depends on the rows. :doc:`/frozen-networks` has the same for birds and faces.
+# Which of the two is better depends on the data. :doc:`/evidence/frozen-networks` has such figures for birds and faces.

@@ -2,15 +2,14 @@
 Choosing Δ and the significance level
 =====================================
 
-The second test asks whether a direction says more about its own label than about the other. Where one label is much
-easier to predict than the other, that comparison is not fair, and Δ shifts it. The level says how much evidence is
-asked for.
+The second test asks whether a direction predicts its own label better than the other. If one label is much easier to
+predict, that comparison is unfair, and Δ shifts it. The significance level says how much evidence is needed.
 """
 
 # %%
 # An easy concept, a hard task
 # ----------------------------
-# In these Toy rows the label of the concept follows its feature closely (γ = 5), that of the task loosely (γ = 2).
+# In these Toy rows the concept label follows its feature closely (γ = 5), and the task label loosely (γ = 2).
 
 import warnings
 
@@ -44,9 +43,9 @@ strengths = (0.7, 0.8, 0.9)
 plain, auto = ([runs(rho, delta=delta) for rho in strengths] for delta in (0.0, "auto"))
 
 # %%
-# With Δ = 0 every direction that shows a bit of the concept speaks for the concept, and those of the task are not
-# recognised. ``delta="auto"`` sets Δ to how much better the first spurious direction predicts the concept than the
-# first main-task direction predicts the task.
+# With Δ = 0, every direction that contains a little of the concept predicts the concept better, so directions of the
+# task are not recognised. ``delta="auto"`` sets Δ to the difference in loss between the best direction of each label,
+# estimated alone.
 
 for name, found in (("0", plain), ("auto", auto)):
     for rho, values in zip(strengths, found, strict=True):
@@ -70,10 +69,10 @@ axes[0].legend()
 # %%
 # The level
 # ---------
-# α bounds the chance that one test accepts what it should not. A small α overlooks directions where there are few rows;
-# a large one may accept some that are none. To see both: 300 rows with labels of equal difficulty, once with the true
-# label of the concept, once with the same labels shuffled, so that there is nothing to find. A direction has to pass
-# two tests, and the first is on the safe side, so shuffled labels pass more rarely than α allows.
+# α bounds the probability that one test accepts a wrong direction. With few rows, a small α misses directions, and a
+# large α may accept noise. This example has 300 rows with labels of equal difficulty. Concept labels are true, or
+# shuffled so that there is nothing to find. A direction must pass two tests, and the first is conservative, so shuffled
+# labels pass less often than α allows.
 
 levels = (0.001, 0.01, 0.05, 0.2)
 accepted = {"true concept": [], "shuffled concept": []}

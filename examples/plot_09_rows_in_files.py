@@ -2,8 +2,8 @@
 Rows in files, with a memory budget
 ===================================
 
-Rows that do not fit into memory stay in their files. :func:`unspur.open_rows` opens them with a budget, and `fit` takes
-what it returns in place of an array.
+Rows that do not fit into memory can stay in their files. :func:`unspur.open_rows` opens them with a memory budget, and
+`fit` takes the result in place of an array.
 """
 
 # %%
@@ -42,7 +42,7 @@ bird, background = rows.column("bird"), rows.column("background")
 print(f"{len(rows):,} rows of {rows.shape[1]} features")
 
 # %%
-# The largest amount of memory at any time, as Python's own bookkeeping sees it:
+# Peak memory, as measured by Python:
 
 
 def peak(fit):
@@ -71,7 +71,7 @@ ax.set(xlabel="peak, MB", title="Memory of a fit")
 ax.legend(loc="center left", bbox_to_anchor=(1, 0.5))
 
 # %%
-# The answer is the same, to the digits of single precision:
+# The result is the same up to single precision:
 
 angle = from_files.spurious_.angles(in_memory.spurious_).max()
 print(f"{from_files.spurious_} and {in_memory.spurious_}, {np.degrees(angle):.1e}° apart")

@@ -2,14 +2,15 @@
 What removal does not guarantee
 ===============================
 
-A concept that is gone for a linear layer may still be there for a network, and one that travels with the task can be
-guessed from the task. Both can be measured.
+A concept that a linear layer cannot find may still be found by a network. A concept that is correlated with the task
+can be guessed from the task. Both can be measured.
 """
 
 # %%
-# A concept with two traces
-# -------------------------
-# One trace is linear: the concept shifts the first feature. The other is not: it widens the third, whose mean stays.
+# A concept encoded twice
+# -----------------------
+# The concept shifts the first feature, which is linear. It also widens the third feature without changing its mean,
+# which is not linear.
 
 # sphinx_gallery_thumbnail_number = 1
 import matplotlib.pyplot as plt
@@ -57,8 +58,8 @@ for (when, _), probe in probes.items():
     print(f"{when:>6}: {probe}")
 
 # %%
-# The test is about lines, and so is the removal. A linear layer cannot use what is left; anything after it that is not
-# linear can. If a network comes next, measure with one.
+# The removal is linear. A linear layer cannot use what is left, but a nonlinear model can. If a network follows,
+# measure with a network.
 
 fig, ax = plt.subplots(figsize=(6, 3.2))
 for k, ((when, _), probe) in enumerate(probes.items()):
@@ -71,11 +72,11 @@ ax.set(ylim=(40, 100), ylabel="balanced accuracy, %", title="Who still finds the
 ax.legend()
 
 # %%
-# A concept that travels with the task
-# ------------------------------------
-# Now the concept agrees with the task in nine of ten rows, and has a linear trace only. Whoever knows the task knows
-# the concept in nine of ten cases, so any removal that keeps the task leaves that much. The certificate measures both:
-# the probe as it is, and under weights that make concept and task independent ("task held fixed").
+# A concept correlated with the task
+# ----------------------------------
+# Now the concept agrees with the task in nine of ten rows and is encoded linearly only. The task predicts the concept
+# in nine of ten cases, so any removal that keeps the task leaves that much. The certificate reports a plain probe,
+# and a probe under weights that make concept and task independent ("task held fixed").
 
 Z, y, concept = make_rows(4000, agreement=0.9, widening=0.0, seed=2)
 Z_test, y_test, concept_test = make_rows(4000, agreement=0.9, widening=0.0, seed=3)
@@ -83,12 +84,12 @@ jse = JSE(random_state=0).fit(Z, y, concept=concept)
 print(jse.certificate(Z_test, y_test, concept_test))
 
 # %%
-# A method that erases all covariance with the concept can bring the plain probe to chance here. It pays with the task:
+# A method that erases all covariance with the concept can bring the plain probe to chance, at the cost of the task:
 
 leace = LEACE().fit(Z, concept=concept)
 print(leace.certificate(Z_test, y_test, concept_test))
 
 # %%
-# Which of the two is wanted depends on the question. "The layer does not *use* the background" needs the first; "nobody
-# can *tell* the background" needs the second, and where concept and task go together it cannot be had for free.
-# :doc:`/limits` says more.
+# Which of the two you want depends on the question. To stop a layer from *using* the background, remove it with the
+# task kept. To stop anyone from *telling* the background, erase all covariance; if concept and task are correlated,
+# this costs accuracy. See :doc:`/limits`.

@@ -2,9 +2,9 @@
 The report: everything in one page
 ==================================
 
-:func:`unspur.report.build` measures what a fitted removal does and writes one HTML file that opens anywhere,
-without a network: the verdict in words, accuracies with intervals, the tests, what directions mean, what is left. On
-the command line it is ``unspur report``.
+:func:`unspur.report.build` measures a fitted removal and writes one HTML file that opens offline. It contains a verdict
+in words, accuracies with intervals, the tests, examples along the directions, and what is left of the concept. On the
+command line this is ``unspur report``.
 """
 
 # %%
@@ -32,8 +32,8 @@ jse = JSE(random_state=0).fit(rows[0], rows[1], concept=rows[2])
 # %%
 # The page
 # --------
-# Test rows should be rows that the fit has not seen. With their pictures the page shows what lies farthest out along
-# each direction, and the picture of a row where the pointer is.
+# Test rows should be rows that the fit has not seen. If you pass their pictures, the page shows the extremes of each
+# direction, and the picture of the row under the pointer.
 
 options = {"main": "digit", "concept": "photograph", "compare": ["LEACE"], "pictures": test.images}
 folder = tempfile.TemporaryDirectory()
@@ -43,8 +43,8 @@ print(f"{page.name}: {page.stat().st_size / 1e6:.2f} MB")
 # %%
 # The same findings as figures for a paper
 # ----------------------------------------
-# :func:`unspur.report.measure` returns what the page shows, as plain values. The functions in
-# ``unspur.report.figures`` draw them, in colours that are the same everywhere.
+# :func:`unspur.report.measure` returns the content of the page as plain values. The functions in
+# ``unspur.report.figures`` draw them in consistent colours.
 
 findings = measure(jse, rows, judged, **options)
 plane = figures.subspaces(findings)

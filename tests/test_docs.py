@@ -22,21 +22,21 @@ from unspur.exceptions import NothingRemovedWarning, TaskLostWarning
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 #: What `make docs` writes into the folder of the sources; git ignores it.
-WRITTEN = ("results", "gallery", "api/generated", "contributing.md", "changelog.md", "_static")
+WRITTEN = ("results", "evidence", "gallery", "api/generated", "contributing.md", "changelog.md", "_static")
 PAGES = [
     page
     for page in sorted(DOCS.rglob("*.md"))
     if not any(page.relative_to(DOCS).as_posix().startswith(written) for written in WRITTEN)
 ]
 #: Blocks of Python that need what a test has not; a page that is not named here has none.
-NOT_RUN = {"big-data.md": 4, "guides/huggingface.md": 2, "guides/timm.md": 2}
+NOT_RUN = {"guides/big-data.md": 4, "guides/huggingface.md": 2, "guides/timm.md": 2}
 #: Pages whose commands are run as well, after the Python above them.
 COMMANDS_RUN = {"start.md"}
 BLOCK = re.compile(r"(<!-- not run: [^>]+ -->\n)?^```(python|console)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
 def name_of(page: Path) -> str:
-    return page.relative_to(DOCS).as_posix()
+    return page.relative_to(DOCS if page.is_relative_to(DOCS) else ROOT).as_posix()
 
 
 def blocks(page: Path) -> list[tuple[bool, str, str]]:
@@ -56,15 +56,15 @@ def commands(text: str, program: str = "unspur") -> list[list[str]]:
 def prepared(page: str, folder: Path) -> dict[str, object]:
     """Names, and files in the folder, that a page takes for granted."""
     toy = make_toy(1000, rho=0.5, random_state=0)
-    if page == "big-data.md":
+    if page == "guides/big-data.md":
         (folder / "big").mkdir()
         rows = pd.DataFrame({"embedding": list(toy.Z), "bird": toy.y, "background": toy.concept})
         rows.to_parquet(folder / "big" / "rows.parquet")
     return {"Z": toy.Z, "y": toy.y, "background": toy.concept}
 
 
-def run_code(page: Path, folder: Path, *, reproduction: bool = False) -> int:
-    """Run the blocks of a page, those that import the reproduction only if asked; return how many are not to be run."""
+def run_code(page: Path, folder: Path) -> int:
+    """Run the blocks of a page; return how many are not to be run."""
     name, skipped = name_of(page), 0
     names = {"__name__": "page", **prepared(name, folder)}
     try:
@@ -73,8 +73,7 @@ def run_code(page: Path, folder: Path, *, reproduction: bool = False) -> int:
                 warnings.simplefilter("ignore", kind)
             for to_run, language, text in blocks(page):
                 if language == "python" and to_run:
-                    if reproduction or "unspur_paper" not in text:
-                        exec(compile(text, name, "exec"), names)
+                    exec(compile(text, name, "exec"), names)
                 elif language == "python":
                     skipped += 1
                 elif name in COMMANDS_RUN:

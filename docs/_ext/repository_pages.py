@@ -1,4 +1,4 @@
-"""Results, changelog and contributing as pages of the site, and links that lead there.
+"""Evidence, results, changelog and contributing as pages of the site, and links that lead there.
 
 Pages link to each other by their paths in the repository, as readers of the repository need it. Here, what lies outside
 `docs` and is a page or a picture is copied in before the build (git ignores the copies); a source becomes a page of
@@ -22,7 +22,11 @@ from sphinx.util import logging
 
 DOCS = Path(__file__).resolve().parents[1]
 ROOT = DOCS.parent
-RESULTS = ROOT / "reproduction" / "results"
+#: Folders of pages and drawings outside `docs`, and what they are called in `docs`.
+FOLDERS = {
+    ROOT / "reproduction" / "docs": DOCS / "evidence",
+    ROOT / "reproduction" / "results": DOCS / "results",
+}
 #: Pages of the repository, and what they are called in `docs`.
 PAGES = {ROOT / "CONTRIBUTING.md": DOCS / "contributing.md", ROOT / "CHANGELOG.md": DOCS / "changelog.md"}
 #: Sources that can be shown, and what they are written in.
@@ -35,9 +39,11 @@ log = logging.getLogger(__name__)
 @functools.cache
 def copies() -> dict[Path, Path]:
     """What is copied, and where to."""
-    pages = [RESULTS / "README.md", *RESULTS.glob("*/*.md")]
-    found = [*pages, *(picture for folder in {page.parent for page in pages} for picture in folder.glob("*.svg"))]
-    return PAGES | {path: DOCS / "results" / path.relative_to(RESULTS) for path in found}
+    found = dict(PAGES)
+    for folder, copy in FOLDERS.items():
+        for pattern in ("*.md", "*/*.md", "*/*.svg"):
+            found |= {path: copy / path.relative_to(folder) for path in folder.glob(pattern)}
+    return found
 
 
 def copy_pages(app: Sphinx) -> None:
@@ -47,18 +53,21 @@ def copy_pages(app: Sphinx) -> None:
         if not copy.exists() or copy.read_bytes() != original.read_bytes():
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(original, copy)
-    for old in set((DOCS / "results").rglob("*.*")) - set(wanted.values()):
-        old.unlink()
+    for folder in FOLDERS.values():
+        for old in set(folder.rglob("*.*")) - set(wanted.values()):
+            old.unlink()
 
 
-def results_toctree() -> str:
-    """All pages of results in the navigation, under names that are short and differ."""
-    pages = sorted(
-        copy.relative_to(DOCS / "results") for copy in copies().values() if copy.parent.parent.name == "results"
-    )
-    entries = [
-        f"{page.parent} · {page.stem} <{page.with_suffix('').as_posix()}>" for page in pages if page.suffix == ".md"
-    ]
+def toctree(page: Path, source: str) -> str:
+    """The navigation below the two pages that introduce a folder; nothing for other pages."""
+    if page == DOCS / "results" / "README.md":  # every page, under names that are short and differ
+        pages = sorted(path.relative_to(page.parent) for path in page.parent.glob("*/*.md"))
+        entries = [f"{path.parent} · {path.stem} <{path.with_suffix('').as_posix()}>" for path in pages]
+    elif page == DOCS / "evidence" / "README.md":  # the pages it links to, in its order; others are of `docs` itself
+        linked = [match[1].removesuffix(".md") for match in LINK.finditer(source)]
+        entries = [name for name in linked if "/" not in name or name == "../results/README"]
+    else:
+        return ""
     return "\n\n```{toctree}\n:hidden:\n\n" + "\n".join(entries) + "\n```\n"
 
 
@@ -88,9 +97,8 @@ def lead_links_there(app: Sphinx, docname: str, source: list[str]) -> None:
         return f"](repo:{target.relative_to(ROOT).as_posix()})"
 
     prose_and_code = re.split(r"(^```.*?^```$)", source[0], flags=re.DOTALL | re.MULTILINE)
-    source[0] = "".join(part if part.startswith("```") else LINK.sub(rewritten, part) for part in prose_and_code) + (
-        results_toctree() if page == DOCS / "results" / "README.md" else ""
-    )
+    text = "".join(part if part.startswith("```") else LINK.sub(rewritten, part) for part in prose_and_code)
+    source[0] = text + toctree(page, text)
 
 
 def resolve_sources(app: Sphinx, doctree: nodes.document, docname: str) -> None:

@@ -1,4 +1,4 @@
-"""The tables inside docs/decision-tables.md, docs/limits.md and the guides, from the records in reproduction/results/; no number is typed in.
+"""The tables inside reproduction/docs/decision-tables.md, docs/limits.md and the guides, from the records in reproduction/results/; no number is typed in.
 
     python reproduction/scripts/decision_table.py        # write every table again
 
@@ -26,7 +26,9 @@ from unspur_paper.experiments.records import Record, canonical, unpack
 from unspur_paper.experiments.reproduce import find_experiments
 
 ROOT = Path(__file__).parents[2]
-RESULTS, DOCS = ROOT / "reproduction" / "results", ROOT / "docs"
+RESULTS = ROOT / "reproduction" / "results"
+#: Folders of pages that may have tables.
+DOCS = (ROOT / "docs", ROOT / "reproduction" / "docs")
 MARKED = re.compile(
     r"(<!-- table (?P<name>[\w-]+): python reproduction/scripts/decision_table\.py -->\n).*?(\n<!-- end of table -->)",
     re.S,
@@ -300,7 +302,9 @@ TABLES: dict[str, Callable[[], str]] = {
 
 def pages() -> list[Path]:
     """The pages that have tables of ours."""
-    return [page for page in sorted(DOCS.rglob("*.md")) if MARKED.search(page.read_text(encoding="utf-8"))]
+    found = [page for folder in DOCS for page in sorted(folder.rglob("*.md"))]
+    found = [page for page in found if not page.is_relative_to(ROOT / "docs" / "evidence")]  # copies, for the site
+    return [page for page in found if MARKED.search(page.read_text(encoding="utf-8"))]
 
 
 def rendered(text: str) -> str:

@@ -74,7 +74,7 @@ from unspur_paper.experiments.draws import draw
 from unspur_paper.rows import Rows
 
 RESULTS = Path(__file__).parents[1] / "results" / "regret.jsonl.xz"
-PAGE = Path(__file__).parents[2] / "docs" / "regret.md"
+PAGE = Path(__file__).parents[1] / "docs" / "regret.md"
 TAUS = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)
 #: Those that group DRO is tried after.
 WITH_DRO = (0.25, 0.5, 1.0)

@@ -2,7 +2,7 @@
 
     python reproduction/scripts/report_birds.py --root data --embeddings unspur-embeddings --output report-birds.html
 
-Needs the birds and scenes of docs/datasets.md in --root, and the store that `unspur-paper embed waterbirds --root data
+Needs the birds and scenes of reproduction/docs/datasets.md in --root, and the store that `unspur-paper embed waterbirds --root data
 --encoder efficientnet-lite0` makes. Training birds are on their own background in 95 % of pictures, test birds in half
 of them. All methods see the training birds alone. `--with INLP` adds one that takes some minutes.
 """
@@ -53,7 +53,9 @@ def main(
         birds = Composites.draw(root, root, made["seed"], made["sizes"], made["rule"])
         page(data, birds, seed, embeddings, output, compared)
     except UnspurError as error:
-        sys.exit(f"The report of the birds cannot be made here. {error}\ndocs/datasets.md says where data come from.")
+        sys.exit(
+            f"The report of the birds cannot be made here. {error}\nreproduction/docs/datasets.md says where data come from."
+        )
 
 
 def page(data: dict, birds: Composites, seed: int, embeddings: Path, output: Path, compared: tuple[str, ...]) -> None:

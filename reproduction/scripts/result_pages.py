@@ -1,6 +1,6 @@
 """The pages on frozen and on fine-tuned networks: prose from templates, every number from the records in results/.
 
-    python reproduction/scripts/result_pages.py                         # write docs/frozen-networks.md, docs/finetuned-networks.md
+    python reproduction/scripts/result_pages.py                         # write frozen-networks.md and finetuned-networks.md in reproduction/docs
     python reproduction/scripts/result_pages.py --frozen DIR            # first note what embedding cost, from the stores in DIR
     python reproduction/scripts/result_pages.py --finetuned DIR         # first note how networks were trained, likewise
 
@@ -14,6 +14,7 @@ import json
 import re
 import subprocess
 import sys
+import textwrap
 from functools import cache
 from pathlib import Path
 
@@ -283,7 +284,20 @@ def rendered(page: str) -> str:
         return _FILLERS[name](*(part.strip() for part in arguments.split("|") if part.strip()))
 
     template = Path(__file__).with_name(f"{page}.template.md")
-    return re.sub(r"\{\{(.+?)\}\}", fill, template.read_text(encoding="utf-8"), flags=re.S)
+    filled = re.sub(r"\{\{(.+?)\}\}", fill, template.read_text(encoding="utf-8"), flags=re.S)
+    return "\n\n".join(_reflowed(part) for part in filled.rstrip("\n").split("\n\n")) + "\n"
+
+
+def _reflowed(paragraph: str) -> str:
+    """Lines of at most a hundred characters; headings, tables and pictures stay as they are."""
+    if paragraph.lstrip("\n")[:1] in ("#", "|", "!"):
+        return paragraph
+    items = re.split(r"\n(?=- )", paragraph)
+    indent = "  " if paragraph.startswith("- ") else ""
+    return "\n".join(
+        textwrap.fill(item, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+        for item in items
+    )
 
 
 def note_networks(embeddings: Path) -> None:
@@ -321,6 +335,6 @@ if __name__ == "__main__":
     if options.finetuned is not None:
         note_networks(options.finetuned)
     for name in PAGES:
-        written = ROOT / "docs" / f"{name}.md"
+        written = ROOT / "reproduction" / "docs" / f"{name}.md"
         written.write_text(rendered(name), encoding="utf-8")
         print(written)

@@ -17,6 +17,7 @@ from unspur_paper.experiments.reproduce import find_experiments, reproduce
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "reproduction" / "results"
+DOCS = ROOT / "reproduction" / "docs"
 
 
 def table(experiment, preset):
@@ -72,7 +73,7 @@ def test_nine_of_ten_published_values_agree_under_the_authors_program():
 
 
 def test_counts_in_the_map_of_the_paper_are_those_of_the_results():
-    text = (ROOT / "docs" / "paper-map.md").read_text(encoding="utf-8")
+    text = (DOCS / "paper-map.md").read_text(encoding="utf-8")
     told = {(int(a), int(b)) for a, b in re.findall(r"(\d+)\s+of\s+(\d+)", text)}
     for experiment in ("toy-ood", "toy-reweighting", "toy-delta"):
         counts = agreement(experiment)
@@ -95,7 +96,7 @@ def test_exact_solutions_keep_what_the_paper_promises():
     assert mean(rebuilt, "INLP", "mse_main", "0.9") > 0.5
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/experiments.md"])
+@pytest.mark.parametrize("page", ["README.md", "reproduction/docs/experiments.md"])
 def test_pictures_of_pages_are_there(page):
     path = ROOT / page
     pictures = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", path.read_text(encoding="utf-8"))
@@ -103,18 +104,19 @@ def test_pictures_of_pages_are_there(page):
     assert all((path.parent / name).stat().st_size > 1000 for name in pictures)
 
 
-def test_the_page_of_benchmarks_says_what_was_measured():
+def test_the_pages_on_speed_say_what_was_measured():
     sys.path.insert(0, str(ROOT / "benchmarks"))
     try:
         import speed_page
     finally:
         sys.path.pop(0)
     measured = speed_page.figures()
-    text = speed_page.page(measured)
-    assert text == (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
-    assert "Not measured" not in text
     fewer = {name: part for name, part in measured.items() if name != "gpu"}
-    assert "Not measured" in speed_page.page(fewer)
+    for path, page in ((speed_page.PAGE, speed_page.page), (speed_page.DETAILS, speed_page.details)):
+        text = page(measured)
+        assert text == path.read_text(encoding="utf-8")
+        assert "Not measured" not in text
+        assert "Not measured" in page(fewer)
 
 
 @pytest.mark.parametrize("page", ["frozen-networks", "finetuned-networks"])
@@ -124,7 +126,7 @@ def test_a_page_says_what_the_records_say(page):
         import result_pages
     finally:
         sys.path.pop(0)
-    assert result_pages.rendered(page) == (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    assert result_pages.rendered(page) == (DOCS / f"{page}.md").read_text(encoding="utf-8")
 
 
 def difference(experiment, method, other, metric, at, runs=5):

@@ -79,9 +79,9 @@ ROUNDING = 1e-12
 DEGENERATE = 1e3
 #: Mean held-out loss in nats below which a label is separable.
 SEPARABLE = 1e-3
-#: Fewest held-out rows of a group for which the tests keep their level (docs/trust.md).
+#: Fewest held-out rows of a group for which the tests keep their level (reproduction/docs/trust.md).
 SMALLEST_GROUP = 10
-#: Fewest clusters, effective ones, that the held-out rows of a group must lie in (docs/trust.md).
+#: Fewest clusters, effective ones, that the held-out rows of a group must lie in (reproduction/docs/trust.md).
 SMALLEST_CLUSTERS = 2
 
 

@@ -110,12 +110,14 @@ class JSE(Remover):
         (``TimeSeriesSplit``) are refused.
     smallest_group : int, default=10
         Fewest held-out rows that every group (main, concept) must have in the tests, effective ones under
-        weights; with fewer the tests no longer keep their level (docs/trust.md) and `fit` raises a GroupSizeError.
-        Held-out rows of a group must also lie in two clusters or more, effective ones where their sizes differ.
+        weights; with fewer the tests no longer keep their level (reproduction/docs/trust.md) and `fit` raises
+        a GroupSizeError. Held-out rows of a group must also lie in two clusters or more, effective ones where their
+        sizes differ.
     missing_concept : scalar or None, default=None
         Value of `concept` that means "not known", besides NaN and None.
     tol : float, default=1e-4
-        Relative gradient norm at which a pair counts as solved. The tests need no less (docs/benchmarks.md).
+        Relative gradient norm at which a pair counts as solved. A smaller one changes no test
+        (reproduction/docs/speed.md).
     max_iter : int, default=1000
         Most iterations for one pair.
     random_state : int, RandomState or None, default=None

@@ -165,7 +165,7 @@ def _not_reproduced(digests: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = [
         "## Published values that do not agree under `released`",
         "",
-        "That preset repeats what the numbers were made with, so these ask for a reason: see docs/paper-map.md.",
+        "That preset repeats how the numbers were made. reproduction/docs/paper-map.md gives the reasons we know.",
         "",
         "| experiment | method | at | metric | ours | published | distance |",
         "| --- | --- | --- | --- | ---: | ---: | ---: |",
