@@ -38,7 +38,7 @@ from unspur.clusters import (
 from unspur.exceptions import InputError, LabelError, Parameter
 from unspur.labels import (
     ClassLabel,
-    as_label,
+    class_label,
     columns_in_order,
     is_frame,
     joint_label,
@@ -358,7 +358,7 @@ def read_data(
         raise LabelError(f"{type(estimator).__name__} requires y to be passed, but the target y is None.")
     main = None
     if y is not None:
-        main = as_label(y, called, n_rows, classes=None if like is None else like.main.classes)
+        main = class_label(y, called, n_rows, classes=None if like is None else like.main.classes)
     concepts: tuple[ClassLabel, ...] = ()
     if needs_concept or (like is not None and concept is not None):
         concepts = _concepts(concept, n_rows, missing, like)
@@ -375,16 +375,16 @@ def _concepts(values: Any, n_rows: int, missing: Any, like: LabelledData | None)
     """A label for each concept; those of a validation set by the names, classes and order of the training rows."""
     if like is None:
         columns = label_columns(values, n_rows, "concept")
-        return tuple(as_label(column, name, n_rows, missing=missing) for name, column in columns.items())
+        return tuple(class_label(column, name, n_rows, missing=missing) for name, column in columns.items())
     others = label_columns(values, n_rows, "concept_val")
     if not like.concepts:
-        return tuple(as_label(column, name, n_rows, missing=missing) for name, column in others.items())
+        return tuple(class_label(column, name, n_rows, missing=missing) for name, column in others.items())
     known = {label.name: label for label in like.concepts}
     ordered = columns_in_order(others, tuple(known), "concept_val", "concept")
     found = []
     for (name, label), column in zip(known.items(), ordered, strict=True):
         called = validation_name(name, "concept")
-        found.append(replace(as_label(column, called, n_rows, missing=missing, classes=label.classes), name=name))
+        found.append(replace(class_label(column, called, n_rows, missing=missing, classes=label.classes), name=name))
     return tuple(found)
 
 
@@ -434,7 +434,7 @@ def labelled(
     whose = "" if like is None else f" of the {what} rows"
 
     def decoded(values: Any, name: str, **options: Any) -> ClassLabel:
-        return replace(as_label(values, name + whose, len(X), least=least, **options), name=name)
+        return replace(class_label(values, name + whose, len(X), least=least, **options), name=name)
 
     label = decoded(y, main, classes=None if like is None else like.main.classes)
     if not label.present.all():

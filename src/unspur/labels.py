@@ -81,7 +81,7 @@ class ClassLabel:
         return replace(self, codes=codes, classes=classes)
 
 
-def as_label(
+def class_label(
     values: Array | ClassLabel,
     name: str,
     n_rows: int,
@@ -90,23 +90,7 @@ def as_label(
     classes: tuple[Any, ...] | None = None,
     least: int = 2,
 ) -> ClassLabel:
-    """A label that is decoded already, under this name; or `class_label` of the values."""
-    if not isinstance(values, ClassLabel):
-        return class_label(values, name, n_rows, missing=missing, classes=classes, least=least)
-    label = replace(values, name=name)
-    return label.occurring(least) if classes is None else label.among(classes)
-
-
-def class_label(
-    values: Array,
-    name: str,
-    n_rows: int,
-    *,
-    missing: Any = None,
-    classes: tuple[Any, ...] | None = None,
-    least: int = 2,
-) -> ClassLabel:
-    """Code a label of two or more values, in their order.
+    """Code a label by its values, in their order; a label that is decoded already gets this name.
 
     Parameters
     ----------
@@ -116,6 +100,9 @@ def class_label(
 
     NaN, None and `missing` are marked as not present and coded 0.
     """
+    if isinstance(values, ClassLabel):
+        label = replace(values, name=name)
+        return label.occurring(least) if classes is None else label.among(classes)
     array = _column(values, name, n_rows)
     present = ~_missing(array, missing)
     known = array[present]

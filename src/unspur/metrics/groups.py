@@ -27,6 +27,13 @@ from unspur.labels import ClassLabel, class_label, concept_names, is_frame, seri
 MAX_STANDARD_ERRORS = 37.0
 
 
+def tail_probability(level: float) -> float:
+    """Probability on either side of an interval of this level."""
+    if not 0 < level < 1:
+        raise InputError(f"level is a probability between 0 and 1, such as 0.95; got {level}.")
+    return 0.5 - level / 2
+
+
 def exact_bounds(correct: Array, rows: Array, tail: float) -> FloatArray:
     """Bounds that a proportion is beyond with probability `tail` each (Clopper and Pearson, 1934), shape (..., 2).
 
@@ -133,9 +140,7 @@ def paired_difference(before: Array, after: Array, group: Array | None = None, l
     group : number of each row's group, shape (n,); groups count the same then. Without it, rows do.
     """
     first, second = _answers(before, after)
-    if not 0 < level < 1:
-        raise InputError(f"level is a probability between 0 and 1, such as 0.95; got {level}.")
-    z = float(norm.ppf(0.5 + level / 2))
+    z = float(norm.isf(tail_probability(level)))
     if group is None:
         return PairedDifference(*_tango(int(np.sum(second & ~first)), int(np.sum(first & ~second)), len(first), z))
     numbers = np.unique(np.asarray(group), return_inverse=True)[1].reshape(-1)
@@ -379,11 +384,13 @@ class GroupAccuracy:
     def group_average_interval(self, level: float = 0.95) -> tuple[float, float]:
         """Interval of `group_average`, from the exact one of every group with rows (`proportions.mean_interval`)."""
         filled = self.rows > 0
-        return mean_interval(self.accuracy[filled], self.rows[filled].astype(np.float64), float(norm.isf(_tail(level))))
+        return mean_interval(
+            self.accuracy[filled], self.rows[filled].astype(np.float64), float(norm.isf(tail_probability(level)))
+        )
 
     def average_interval(self, level: float = 0.95) -> tuple[float, float]:
         """Exact interval of `average`, for rows that were drawn alike or group by group."""
-        low, high = exact_bounds(self.correct.sum() + self.ungrouped_correct, self.n_rows, _tail(level))
+        low, high = exact_bounds(self.correct.sum() + self.ungrouped_correct, self.n_rows, tail_probability(level))
         return float(low), float(high)
 
     def average_weighted(self, train_shares: Array) -> float:
@@ -432,7 +439,7 @@ class GroupAccuracy:
         Clopper and Pearson's: it covers at least at its level, whatever the accuracy and however few the rows. With
         `simultaneous` all groups lie in theirs at once with that probability (Šidák).
         """
-        tail = _tail(level)
+        tail = tail_probability(level)
         if simultaneous:
             return simultaneous_bounds(self.correct, self.rows, level)
         return exact_bounds(self.correct, self.rows, tail)
@@ -535,13 +542,6 @@ class GroupAccuracy:
             f"{'average over rows':<{width}} {self.n_rows:>8} {100 * self.average:>7.1f}",
         ]
         return "\n".join(line.rstrip() for line in lines)
-
-
-def _tail(level: float) -> float:
-    """Probability on either side of an interval of this level."""
-    if not 0 < level < 1:
-        raise InputError(f"level is a probability between 0 and 1, such as 0.95; got {level}.")
-    return 0.5 - level / 2
 
 
 def _require_rows(result: GroupAccuracy, empty: Empty) -> None:
