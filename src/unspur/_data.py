@@ -15,7 +15,7 @@ that does not count (its concept is missing, or the user gave it no weight) has 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -40,10 +40,10 @@ from unspur.labels import (
     ClassLabel,
     class_label,
     columns_in_order,
-    is_frame,
     joint_label,
     label_columns,
     main_column,
+    named_concepts,
     require_no_gaps,
     require_values,
 )
@@ -373,14 +373,11 @@ def read_data(
 
 def _concepts(values: Any, n_rows: int, missing: Any, like: LabelledData | None) -> tuple[ClassLabel, ...]:
     """A label for each concept; those of a validation set by the names, classes and order of the training rows."""
-    if like is None:
-        columns = label_columns(values, n_rows, "concept")
+    columns = label_columns(values, n_rows, "concept" if like is None else "concept_val")
+    if like is None or not like.concepts:
         return tuple(class_label(column, name, n_rows, missing=missing) for name, column in columns.items())
-    others = label_columns(values, n_rows, "concept_val")
-    if not like.concepts:
-        return tuple(class_label(column, name, n_rows, missing=missing) for name, column in others.items())
     known = {label.name: label for label in like.concepts}
-    ordered = columns_in_order(others, tuple(known), "concept_val", "concept")
+    ordered = columns_in_order(columns, tuple(known), "concept_val", "concept")
     found = []
     for (name, label), column in zip(known.items(), ordered, strict=True):
         called = validation_name(name, "concept")
@@ -420,7 +417,10 @@ def labelled(
         X, y, clusters = rows.X, rows.y, rows.clusters
         main, columns = rows.main.name, {label.name: label for label in rows.concepts}
     else:
-        X, y, concept, clusters = _tuple(rows, what)
+        if not isinstance(rows, tuple | list) or len(rows) not in (3, 4):
+            kind = f"a {type(rows).__name__}" + (f" of {len(rows)}" if isinstance(rows, tuple | list) else "")
+            raise InputError(f"The {what} rows are three things, (Z, y, concept); got {kind}.")
+        X, y, concept, clusters = (*rows, None)[:4]
         main, columns = names[0], named_concepts(concept, names[1])
     X = as_matrix(X, what)
     if like is not None and set(columns) != set(like.concept_names):
@@ -463,28 +463,3 @@ def as_matrix(rows: Any, what: str) -> Array:
     if not np.isfinite(z).all():
         raise InputError(f"The {what} rows hold NaN or infinity. Drop those rows or fill the values in.")
     return z
-
-
-def named_concepts(concept: Any, name: str | Sequence[str]) -> dict[str, Array]:
-    """Concepts by name, from one column, a mapping, a DataFrame or an array of shape (n, m)."""
-    if isinstance(concept, Mapping) or is_frame(concept):
-        keys = concept if isinstance(concept, Mapping) else concept.columns
-        return {str(key): concept[key] for key in keys}
-    values = on_numpy(concept)
-    if getattr(values, "ndim", 1) == 2 and values.shape[1] > 1:
-        m = values.shape[1]
-        names = [f"{name} {i + 1}" for i in range(m)] if isinstance(name, str) else list(map(str, name))
-        if len(set(names)) != m:
-            raise InputError(f"There are {m} concepts and {len(names)} names ({', '.join(names)}); each needs its own.")
-        return dict(zip(names, np.asarray(values).T, strict=True))
-    one = [name] if isinstance(name, str) else list(name)
-    if len(one) != 1:
-        raise InputError(f"There is one concept and {len(one)} names ({', '.join(map(str, one))}). Pass one name.")
-    return {str(one[0]): concept}
-
-
-def _tuple(rows: Any, what: str) -> tuple[Any, Any, Any, Any]:
-    if not isinstance(rows, tuple | list) or len(rows) not in (3, 4):
-        kind = f"a {type(rows).__name__}" + (f" of {len(rows)}" if isinstance(rows, tuple | list) else "")
-        raise InputError(f"The {what} rows are three things, (Z, y, concept); got {kind}.")
-    return rows[0], rows[1], rows[2], rows[3] if len(rows) == 4 else None

@@ -13,7 +13,7 @@ import numpy as np
 from unspur._arrays import on_numpy
 from unspur._reading import brief
 from unspur._typing import Array, BoolArray, IntArray
-from unspur.exceptions import LabelError, MissingCodeWarning
+from unspur.exceptions import InputError, LabelError, MissingCodeWarning
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +189,25 @@ def label_columns(values: Array, n_rows: int, name: str) -> dict[str, Array]:
             )
         return dict(zip(numbered(name, array.shape[1]), array.T, strict=True))
     return {name: values}
+
+
+def named_concepts(concept: Any, name: str | Sequence[str]) -> dict[str, Array]:
+    """Concepts by name, from one column, a mapping, a DataFrame or an array of shape (n, m).
+
+    `name` is that of one column, or what numbered columns of an array are called; or there is one for each column.
+    """
+    if isinstance(concept, Mapping) or is_frame(concept):
+        keys = list(concept if isinstance(concept, Mapping) else concept.columns)
+        return dict(zip(concept_names(keys), (concept[key] for key in keys), strict=True))
+    values = np.empty(0) if isinstance(concept, ClassLabel) else np.asarray(on_numpy(concept))
+    m = values.shape[1] if values.ndim == 2 else 1
+    names = [name] if isinstance(name, str) else list(map(str, name))
+    if isinstance(name, str) and m > 1:
+        names = [f"{name} {i + 1}" for i in range(m)]
+    if len(set(names)) != m:
+        each = "each needs its own" if m > 1 else "pass one name"
+        raise InputError(f"The number of concepts is {m}, and their names are {', '.join(names)}; {each}.")
+    return dict(zip(names, values.T, strict=True)) if m > 1 else {names[0]: concept}
 
 
 def is_frame(values: Any) -> bool:

@@ -14,8 +14,7 @@ from unspur import JSE, LEACE, open_rows
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, NotFiniteError
 from unspur.rows import Columns
-from unspur.rows.memmap import MemmapRows, StoredNpy, ask_for
-from unspur.rows.stored import Budget, as_bytes, divide, in_words
+from unspur.rows.stored import Budget, MemmapRows, StoredNpy, as_bytes, ask_for, divide, in_words
 
 
 def saved(z, folder, name="z.npy"):

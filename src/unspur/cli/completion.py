@@ -117,7 +117,7 @@ def _family(name: str) -> str:
 
 
 def _of_csv(path: Path) -> list[str]:
-    from unspur.rows.names import first_line, separator
+    from unspur._reading import first_line, separator
 
     with path.open(newline="", encoding="utf-8-sig") as file:
         mark = separator(first_line(file))

@@ -230,7 +230,7 @@ class _Embedding:
         del rows  # some systems rename no file that is open
         if self.wanted["pca"] is None and not half:
             part.replace(final)
-        tokens = self.encoder.max_tokens if isinstance(self.encoder, NetworkEncoder) else None
+        tokens, peak = getattr(self.encoder, "max_tokens", None), peak_memory()
         _write(
             folder / layout.MANIFEST,
             {
@@ -244,7 +244,7 @@ class _Embedding:
                 "digest": digest,
                 "labels_digest": layout.file_digest(folder / layout.LABELS),
                 "seconds": round(seconds, 1),
-                "peak_memory_mb": _megabytes(peak_memory()),
+                "peak_memory_mb": None if peak is None else round(peak / 2**20),
             },
         )
         (folder / layout.PROGRESS).unlink(missing_ok=True)
@@ -341,7 +341,3 @@ def _read(path: Path) -> dict[str, Any] | None:
         return noted
     except (OSError, ValueError):
         return None
-
-
-def _megabytes(size: int | None) -> int | None:
-    return None if size is None else round(size / 2**20)

@@ -16,7 +16,6 @@ column `id` names the examples. Every other column is a label.
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 import os
@@ -30,10 +29,9 @@ import numpy as np
 from tqdm import tqdm
 
 from unspur._extras import require
-from unspur._reading import brief, require_regular
+from unspur._reading import brief, csv_lines, listed, require_regular, some
 from unspur._typing import Array
 from unspur.exceptions import InputError, Parameter
-from unspur.rows.names import first_line, listed, separator, some
 
 Kind = Literal["image", "text"]
 #: Characters that file systems allow for one name, and for names in a row; and of one that a message shows.
@@ -205,22 +203,12 @@ def _coefficients(image: Any) -> int:
     return int(2 * share * image.width * image.height)
 
 
-def inside(name: str, listing: Path) -> str:
-    """A path that a list of files names, unless it leads out of the folder it is meant to be in, or nowhere."""
-    path = Path(name)
-    if not path.parts or path.anchor or ".." in path.parts:
-        raise InputError(
-            f"{listing} names {brief(name, MAX_NAME_SHOWN)!r}; it may only name files inside of its folder."
-        )
-    return _possible(name, listing)
-
-
 def inside_of(folder: Path, name: str, listing: Path, *, allow_outside: bool = False) -> Path:
     """The file that a list names in a folder, unless it lies elsewhere: by its name, or at the end of a link.
 
     With `allow_outside` it may lie anywhere.
     """
-    path = folder / _possible(name, listing)
+    path = folder / possible(name, listing)
     if allow_outside:
         return path
     try:
@@ -245,7 +233,8 @@ def inside_of(folder: Path, name: str, listing: Path, *, allow_outside: bool = F
     return path
 
 
-def _possible(name: str, listing: Path) -> str:
+def possible(name: str, listing: Path) -> str:
+    """A name that a list of files has, if a file can be called so."""
     parts = Path(name).parts
     if not parts or "\0" in name or max(map(len, parts)) > MAX_NAME_CHARACTERS or len(name) > MAX_PATH_CHARACTERS:
         raise InputError(f"{listing} names {brief(name, MAX_NAME_SHOWN)!r}, which no file is called.")
@@ -267,24 +256,6 @@ def _int(field: str) -> int | None:
     except ValueError:
         return None
     return value if -(2**63) <= value < 2**63 else None
-
-
-def required(root: Path, *parts: str, what: str) -> Path:
-    """A file or folder of a dataset, or an error that says what is expected where."""
-    path = root.joinpath(*parts)
-    if not path.exists():
-        raise InputError(f"{path} does not exist; it is where {what} is expected.")
-    if not path.is_file() and not path.is_dir():
-        raise InputError(f"{path} is neither a file nor a folder; it is where {what} is expected.")
-    return path
-
-
-def required_file(root: Path, *parts: str, what: str) -> Path:
-    """A file of a dataset, or an error that says what is expected where."""
-    path = required(root, *parts, what=what)
-    if not path.is_file():
-        raise InputError(f"{path} is a folder; it is where {what} is expected.")
-    return path
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,15 +323,8 @@ def _columns(table: Path) -> dict[str, list[str]]:
         raise InputError(f"There is no file {table}.")
     if table.suffix.lower() != ".csv" or not table.is_file():
         raise InputError(f"{table} is no .csv file; a table of one's own is needed, or the name of a dataset.")
-    try:
-        with table.open(encoding="utf-8-sig", newline="") as file:
-            mark = separator(first_line(file))
-            file.seek(0)
-            header, *lines = [line for line in csv.reader(file, delimiter=mark) if line] or [[]]
-    except UnicodeDecodeError as error:
-        raise InputError(f"{table} is not UTF-8 text (byte {error.start}). Save it as UTF-8.") from error
-    except csv.Error as error:
-        raise InputError(f"{table} cannot be read as CSV: {brief(error)}.") from error
+    with csv_lines(table) as fields:
+        header, *lines = [line for line in fields if line] or [[]]
     if not lines:
         raise InputError(f"{table} has no rows below a header.")
     if "" in header or len(set(header)) < len(header):

@@ -159,13 +159,8 @@ def load_network(folder: Path, name: str) -> Any:
             "are not. Use a revision that has one (owner/model@revision), or load the model once where you trust it "
             "and write a folder with save_pretrained."
         )
-    try:
-        with quietly():
-            network, report = AutoModel.from_pretrained(
-                folder, use_safetensors=True, trust_remote_code=False, local_files_only=True, output_loading_info=True
-            )
-    except Exception as error:  # of a library that raises nearly every kind
-        raise InputError(f"{name} cannot be loaded: {first_line(error)}") from error
+    options = {"use_safetensors": True, "output_loading_info": True}
+    network, report = _from_folder(AutoModel, folder, name, "cannot be loaded", **options)
     absent = sorted(report["missing_keys"])
     # Classifiers are often published without the pooler that the bare network has; it would be random, so it goes.
     if any(key.startswith("pooler.") for key in absent):
@@ -220,7 +215,12 @@ class HubVision(NetworkEncoder):
         # Models of pictures and texts have two halves.
         network = getattr(network, "vision_model", network)
         if preparation is None:
-            self._processor, words = _own_processor(folder, name), settings_of(folder, "image")
+            from transformers import AutoImageProcessor
+
+            # PIL's resizing: the other backend needs torchvision and scales a little differently.
+            what = "has no image processor that could be used"
+            self._processor = _from_folder(AutoImageProcessor, folder, name, what, backend="pil")
+            words = settings_of(folder, "image")
         else:
             words = f"{settings_of(folder, None)}\n{preparation}"
         self.preparation = preparation
@@ -302,7 +302,13 @@ class HubText(NetworkEncoder):
         folder = model_folder(name, revision)
         network = load_network(folder, name)
         network = getattr(network, "text_model", network)
-        self._tokenizer = _tokenizer(folder, name)
+        from transformers import AutoTokenizer
+
+        # Padding on the right, so that the first token is the text's first.
+        what = "has no tokenizer that could be used"
+        self._tokenizer = _from_folder(AutoTokenizer, folder, name, what, padding_side="right")
+        if self._tokenizer.pad_token is None:
+            raise InputError(f"{name} has no padding token, so texts cannot be batched; use an encoder such as BERT.")
         self._one_at_a_time = Lock()  # a tokenizer keeps settings that threads must not change under each other
         taken = min(
             self._tokenizer.model_max_length, getattr(network.config, "max_position_embeddings", MAX_TOKENS), MAX_TOKENS
@@ -360,39 +366,18 @@ def _short(name: str) -> str:
     return folder.resolve().name if folder.is_dir() else name
 
 
-def _own_processor(folder: Path, name: str) -> Any:
-    """The model's own image processor."""
-    from transformers import AutoImageProcessor
-
+def _from_folder(loader: Any, folder: Path, name: str, what: str, **options: Any) -> Any:
+    """What a class of transformers loads from a folder, without running code from it."""
     try:
         with quietly():
-            # PIL's resizing: the other backend needs torchvision and scales a little differently.
-            return AutoImageProcessor.from_pretrained(
-                folder, backend="pil", trust_remote_code=False, local_files_only=True
-            )
+            return loader.from_pretrained(folder, trust_remote_code=False, local_files_only=True, **options)
     except Exception as error:  # of a library that raises nearly every kind
-        raise InputError(f"{name} has no image processor that could be used: {first_line(error)}") from error
+        raise InputError(f"{name} {what}: {first_line(error)}") from error
 
 
 def _close(one: Any, other: Any) -> bool:
     """Whether two batches of features are the same up to rounding in bfloat16."""
     return bool((one - other).norm() <= 0.02 * other.norm())
-
-
-def _tokenizer(folder: Path, name: str) -> Any:
-    """The model's own tokenizer, padding on the right so that the first token is the text's first."""
-    from transformers import AutoTokenizer
-
-    try:
-        with quietly():
-            tokenizer = AutoTokenizer.from_pretrained(
-                folder, padding_side="right", trust_remote_code=False, local_files_only=True
-            )
-    except Exception as error:  # of a library that raises nearly every kind
-        raise InputError(f"{name} has no tokenizer that could be used: {first_line(error)}") from error
-    if tokenizer.pad_token is None:
-        raise InputError(f"{name} has no padding token, so texts cannot be batched; use an encoder such as BERT.")
-    return tokenizer
 
 
 def _probed_width(encoder: Callable[[Sequence[Any]], NDArray[np.float32]], example: Any) -> int:

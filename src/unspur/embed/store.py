@@ -25,12 +25,11 @@ from safetensors.numpy import load_file, save
 from sklearn.decomposition import PCA
 
 from unspur._files import take_place
-from unspur._reading import brief, load_npy, read_json, require_kinds, require_regular
+from unspur._reading import brief, first_line, load_npy, read_json, require_kinds, require_regular
 from unspur._typing import Array, FloatArray
 from unspur.embed.examples import label_column
 from unspur.exceptions import ArtifactError, InputError, Message, Parameter
 from unspur.io.artifact import atomic
-from unspur.rows.names import first_line
 
 FORMAT = 1
 ROWS, LABELS, MANIFEST, REDUCTION = "rows.npy", "labels.csv", "manifest.json", "reduction.safetensors"

@@ -24,8 +24,8 @@ from unspur._version import __version__
 from unspur.exceptions import InputError
 from unspur.io.files import read_table
 from unspur.io.table import Table, require_known
-from unspur.rows.memmap import StoredNpy, open_npy
 from unspur.rows.parquet import RowGroup, read_groups
+from unspur.rows.stored import StoredNpy, open_npy
 
 #: Seconds to wait for a scheduler, and for its first worker.
 CONNECT_SECONDS = 10.0

@@ -23,20 +23,26 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 import numpy as np
 
 from unspur._extras import require
-from unspur._reading import brief, require_npy
-from unspur._resources import available_memory
+from unspur._reading import (
+    PARQUET,
+    brief,
+    csv_lines,
+    listed,
+    require_distinct,
+    require_labels,
+    require_npy,
+    some,
+)
 from unspur._typing import Array, FloatArray
 from unspur.embed.examples import label_column
 from unspur.embed.store import MANIFEST, PROGRESS, ROWS, EmbeddingStore
 from unspur.exceptions import InputError, NotFiniteError
 from unspur.io.artifact import atomic
 from unspur.io.parquet import read_parquet, stored_parquet
-from unspur.io.table import FILE_SUFFIXES, Table, load_npy, no_features, require_known, words_of
+from unspur.io.table import FILE_SUFFIXES, Table, load_npy, no_features, require_known, require_memory, words_of
 from unspur.rows import Columns, MemoryRows, StoredRows
 from unspur.rows.backends import find_files, parquet_below
-from unspur.rows.memmap import StoredNpy
-from unspur.rows.names import PARQUET, first_line, listed, require_distinct, require_labels, separator, some
-from unspur.rows.stored import in_words
+from unspur.rows.stored import StoredNpy
 from unspur.solvers.statistics import ColumnFaults
 
 #: How programs write that a value is not there, besides leaving the cell empty; those of pandas, R and spreadsheets.
@@ -220,19 +226,13 @@ def _gaps_marked(array: Array) -> Array:
 
 
 def _read_csv(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> Table:
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            mark = separator(first_line(file))
-            file.seek(0)
-            lines = csv.reader(file, delimiter=mark)
-            header = next(lines)
-            require_distinct(path, header)
-            require_known(path, header, ignore)
-            return _csv_rows(path, header, lines, labels, ignore)
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 text (byte {error.start}). Save it as UTF-8.") from error
-    except (csv.Error, StopIteration) as error:
-        raise InputError(f"{path} cannot be read as CSV: {str(error) or 'it has no lines'}.") from error
+    with csv_lines(path) as lines:
+        header = next(lines, None)
+        if header is None:
+            raise InputError(f"{path} cannot be read as CSV: it has no lines.")
+        require_distinct(path, header)
+        require_known(path, header, ignore)
+        return _csv_rows(path, header, lines, labels, ignore)
 
 
 def _csv_rows(
@@ -305,7 +305,13 @@ def read_arrays(path: Path, ignore: tuple[str, ...]) -> dict[str, Array]:
                 raise ValueError("it has several arrays of the same name")
             require_known(path, list(members), ignore)
             wanted = {name: info for name, info in members.items() if name not in ignore}
-            _require_memory(path, wanted.values())
+            largest = sorted(wanted.values(), key=lambda info: -info.file_size)
+            require_memory(
+                path,
+                sum(info.file_size for info in largest),
+                f" (largest: {some([info.filename for info in largest[:2]])})",
+                "Write its rows as .npy, and pass --memory 1GB to leave them there.",
+            )
             return {name: _unpacked(archive, info) for name, info in wanted.items()}
     except InputError:
         raise
@@ -326,17 +332,6 @@ def _unpacked(archive: ZipFile, info: ZipInfo) -> Array:
             return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
     except ValueError as error:
         raise ValueError(f"{info.filename!r}: {error}") from error
-
-
-def _require_memory(path: Path, members: Iterable[ZipInfo]) -> None:
-    """Refuse what would take more than half of the memory there is, before it is unpacked."""
-    size, free = sum(info.file_size for info in members), available_memory()
-    if free is not None and size > free / 2:
-        largest = [info.filename for info in sorted(members, key=lambda info: -info.file_size)]
-        raise InputError(
-            f"{path} would take {in_words(size)} of the {in_words(free)} of memory that are free (largest: "
-            f"{some(largest[:2])}). Write its rows as .npy, and pass --memory 1GB to leave them there."
-        )
 
 
 def write_rows(table: Table, output: str | Path, *, overwrite: bool = False) -> None:

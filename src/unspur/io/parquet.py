@@ -12,16 +12,24 @@ import numpy as np
 
 from unspur._extras import require
 from unspur._files import staging_dir
-from unspur._resources import available_memory
+from unspur._reading import index_columns, listed, require_distinct, require_labels, some
 from unspur._typing import Array
 from unspur.exceptions import InputError, NotFiniteError, OutputExistsError
 from unspur.io.artifact import output_exists
-from unspur.io.table import Table, no_features, require_known
+from unspur.io.table import Table, no_features, require_known, require_memory
 from unspur.removers import Remover
 from unspur.rows.backends import find_files
-from unspur.rows.names import index_columns, listed, require_distinct, require_labels, some
-from unspur.rows.parquet import Layout, ParquetRows, RowGroup, batches, opened, said, unreadable, values_of
-from unspur.rows.stored import in_words
+from unspur.rows.parquet import (
+    Layout,
+    ParquetRows,
+    RowGroup,
+    batches,
+    is_number,
+    opened,
+    readable,
+    values_of,
+)
+from unspur.rows.stored import file_names
 
 #: Bytes of rows that are cleaned at a time, and of the row groups they become.
 PIECE_BYTES = 2**26
@@ -36,18 +44,20 @@ def read_parquet(files: Sequence[Path], labels: tuple[str, ...], ignore: tuple[s
     for path in files:
         schema = parquet_schema(path)
         require_labels(path, schema.names, labels_inside(schema, labels))
-    _require_memory(files)
+    size = 0
+    for path in files:
+        with readable(path):
+            metadata = _module().read_metadata(path)
+        size += sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
+    require_memory(file_names(files), size, "", "Pass --memory 1GB to leave the rows in their files.")
     parts = [_read_file(path, labels, ignore) for path in files]
     parts = [part for part in parts if len(part.Z)] or parts[:1]  # without rows nothing says how long lists are
     first = parts[0]
     if len(parts) == 1:
         return first
     for part in parts[1:]:
-        if (part.features, part.Z.shape[1], list(part.columns)) != (
-            first.features,
-            first.Z.shape[1],
-            list(first.columns),
-        ):
+        found, wanted = ((one.features, one.Z.shape[1], list(one.columns)) for one in (part, first))
+        if found != wanted:
             raise InputError(
                 f"{part.path} has {part.Z.shape[1]} features and the columns {some(list(part.columns))}; {first.path} "
                 f"has {first.Z.shape[1]} and {some(list(first.columns))}. All files need the same."
@@ -76,15 +86,12 @@ def labels_inside(schema: Any, labels: Sequence[str]) -> list[str]:
 
 def feature_columns(path: Path, schema: Any, apart: Sequence[str]) -> list[str]:
     """The only column of lists, or all columns that are not set apart and no index of pandas."""
-    import pyarrow as pa
-
     features = [name for name in schema.names if name not in {*apart, *index_columns(schema)}]
     lists = [name for name in features if _is_list(schema.field(name).type)]
     if len(lists) > 1:
         raise InputError(f"{path} has several columns of lists: {some(lists)}. Name all but one with --ignore.")
     features = lists or features
-    numbers = (pa.types.is_floating, pa.types.is_integer)
-    text = [name for name in features if not lists and not any(is_one(schema.field(name).type) for is_one in numbers)]
+    text = [name for name in features if not lists and not is_number(schema.field(name).type)]
     if text:
         are = "columns {} are not numbers" if len(text) > 1 else "column {} is not of numbers"
         raise InputError(f"{path}: {are.format(some(text))}. {no_features(text)}")
@@ -95,10 +102,8 @@ def feature_columns(path: Path, schema: Any, apart: Sequence[str]) -> list[str]:
 
 def _read_file(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> Table:
     parquet = _module()
-    try:
+    with readable(path):
         table = parquet.read_table(path, partitioning=None)
-    except unreadable() as error:
-        raise InputError(f"{path} cannot be read as Parquet: {said(error)}") from error
     require_known(path, table.column_names, ignore)
     index = index_columns(table.schema)
     features = feature_columns(path, table.schema, (*labels, *ignore))
@@ -144,38 +149,16 @@ def _is_list(kind: Any) -> bool:
     import pyarrow as pa
 
     lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    return any(is_one(kind) for is_one in lists) and bool(
-        pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)
-    )
+    return any(is_one(kind) for is_one in lists) and is_number(kind.value_type)
 
 
 def parquet_schema(path: Path) -> Any:
     """The columns of a file, of different names, with their types."""
     parquet = _module()
-    try:
+    with readable(path):
         schema = parquet.read_schema(path)
-    except unreadable() as error:
-        raise InputError(f"{path} cannot be read as Parquet: {said(error)}") from error
     require_distinct(path, schema.names)
     return schema
-
-
-def _require_memory(files: Sequence[Path]) -> None:
-    """Refuse what would take more than half of the memory there is, before it is read."""
-    parquet = _module()
-    size = 0
-    for path in files:
-        try:
-            metadata = parquet.read_metadata(path)
-        except unreadable() as error:
-            raise InputError(f"{path} cannot be read as Parquet: {said(error)}") from error
-        size += sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
-    free = available_memory()
-    if free is not None and size > free / 2:
-        raise InputError(
-            f"{files[0]}{f' and {len(files) - 1} more' if len(files) > 1 else ''} would take {in_words(size)} of the "
-            f"{in_words(free)} of memory that are free. Pass --memory 1GB to leave the rows in their files."
-        )
 
 
 def _module() -> Any:

@@ -7,17 +7,18 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from unspur import _reading
-from unspur._reading import brief
+from unspur._reading import PARQUET, brief, listed, nearest, some
+from unspur._resources import available_memory
 from unspur._typing import Array, BoolArray, IntArray
 from unspur.exceptions import InputError
 from unspur.removers import Remover
 from unspur.rows import StoredRows
-from unspur.rows.names import PARQUET, listed, nearest, some
-from unspur.rows.stored import as_bytes, divide
+from unspur.rows.stored import as_bytes, divide, in_words
 from unspur.selection import column_variances
 
 FILE_SUFFIXES = (".npy", ".npz", ".csv", *PARQUET)
@@ -157,6 +158,15 @@ def load_npy(path: Path, what: str, *, mapped: bool = False) -> Array:
         return _reading.load_npy(path, mapped=mapped)
     except (ValueError, OSError) as error:
         raise InputError(f"{path} cannot be read as a .npy file of {what}: {brief(error)}.") from error
+
+
+def require_memory(what: Any, size: int, largest: str, advice: str) -> None:
+    """Refuse what would take more than half of the free memory, before it is read."""
+    free = available_memory()
+    if free is not None and size > free / 2:
+        raise InputError(
+            f"{what} would take {in_words(size)} of the {in_words(free)} of memory that are free{largest}. {advice}"
+        )
 
 
 def require_known(path: Path, names: list[str], ignore: tuple[str, ...]) -> None:

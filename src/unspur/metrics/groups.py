@@ -21,7 +21,7 @@ from unspur._reading import brief
 from unspur._text import one_line
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError, LabelError
-from unspur.labels import ClassLabel, class_label, concept_names, is_frame, series_name
+from unspur.labels import ClassLabel, class_label, named_concepts, series_name
 
 #: No p-value is computed beyond this many standard errors: 1e-299 is small enough.
 MAX_STANDARD_ERRORS = 37.0
@@ -166,10 +166,8 @@ def worst_difference(before: GroupAccuracy, after: GroupAccuracy, level: float =
     """
     (low, high), (lower, higher) = before.worst_interval(level), after.worst_interval(level)
     change = after.worst - before.worst
-    below, above = (
-        math.hypot(after.worst - lower, high - before.worst),
-        math.hypot(higher - after.worst, before.worst - low),
-    )
+    below = math.hypot(after.worst - lower, high - before.worst)
+    above = math.hypot(higher - after.worst, before.worst - low)
     return PairedDifference(change, max(-1.0, change - below), min(1.0, change + above))
 
 
@@ -234,7 +232,7 @@ def group_accuracy(
     if not truth.present.all():
         raise LabelError(f"y is missing in {np.sum(~truth.present)} rows; predictions cannot be judged there.")
     right = _right(y, predicted)
-    columns = _columns(concept)
+    columns = named_concepts(concept, series_name(concept) or "concept")
     labels = [class_label(values, name, len(right), missing=missing_concept) for name, values in columns.items()]
     known = np.all([label.present for label in labels], axis=0)
     return GroupAccuracy.of(
@@ -284,10 +282,13 @@ class GroupAccuracy:
         `ungrouped` are further rows, which are in no group: which predictions were right, and codes of `y`.
         """
         codes = np.column_stack([np.asarray(y), np.asarray(concept)]).astype(np.intp)
-        given: list[Any] = [classes, *_per_concept(concept_classes, np.ndim(concept), codes.shape[1] - 1)]
+        if concept_classes is None:
+            concept_classes = (None,) * (codes.shape[1] - 1)
+        elif np.ndim(concept) < 2:
+            concept_classes = (concept_classes,)
         levels = tuple(
             tuple(range(max(2, 1 + int(column.max(initial=0))))) if level is None else tuple(level)
-            for column, level in zip(codes.T, given, strict=True)
+            for column, level in zip(codes.T, (classes, *concept_classes), strict=True)
         )
         names = names or _axis_names(codes.shape[1] - 1)
         shape = tuple(map(len, levels))
@@ -300,7 +301,15 @@ class GroupAccuracy:
         others, their_y = ([], []) if ungrouped is None else ungrouped
         by_class = np.bincount(np.asarray(their_y, dtype=np.intp), minlength=shape[0])
         result = cls(rows, right, levels, names, tuple(by_class.tolist()), int(np.sum(others)))
-        _require_rows(result, empty)
+        if empty not in ("error", "nan"):
+            raise InputError(f"empty is 'error' or 'nan'; got {empty!r}.")
+        if not rows.any():
+            raise InputError("There are no rows to judge.")
+        if empty == "error" and (missing := result.empty_groups()):
+            raise InputError(
+                f"No rows with {missing[0]}: its accuracy is unknown, and so is the worst group. Evaluate on rows of "
+                f"all {size} groups, or pass empty='nan' to leave such groups out."
+            )
         return result
 
     @property
@@ -404,10 +413,10 @@ class GroupAccuracy:
                 f"train_shares must be shares ≥ 0 of the groups in an array of shape {self.rows.shape}; got "
                 f"{np.array2string(shares, threshold=8)}. count(y_train, concept_train) makes one."
             )
-        if np.any((shares > 0) & (self.rows == 0)):
+        if np.any(empty := (shares > 0) & (self.rows == 0)):
             raise InputError(
-                f"{self._name((shares > 0) & (self.rows == 0))} has training rows and none here: its accuracy, and "
-                "with it the weighted average, is unknown."
+                f"Group ({self.labels()[int(np.argmax(empty))]}) has training rows and none here: its accuracy, "
+                "and with it the weighted average, is unknown."
             )
         return float(np.nansum(self.accuracy * shares) / shares.sum())
 
@@ -416,7 +425,7 @@ class GroupAccuracy:
 
         Several concepts that have names are matched by name; those of arrays are taken in their order.
         """
-        concepts, names = _columns(concept), self.names[1:]
+        concepts, names = named_concepts(concept, series_name(concept) or "concept"), self.names[1:]
         if len(concepts) != len(names):
             raise LabelError(f"There are {len(concepts)} concepts; {len(names)} are judged here: {names}.")
         if set(concepts) == set(names):
@@ -512,9 +521,6 @@ class GroupAccuracy:
     def _at(self, index: Any) -> tuple[Any, ...]:
         return tuple(to_python(level[i]) for level, i in zip(self.levels, index, strict=True))
 
-    def _name(self, mask: Array) -> str:
-        return f"Group ({self.labels()[int(np.flatnonzero(mask)[0])]})"
-
     def __repr__(self) -> str:
         return f"GroupAccuracy({' × '.join(self.names)}, worst={self.worst:.4f}, average={self.average:.4f})"
 
@@ -544,19 +550,6 @@ class GroupAccuracy:
         return "\n".join(line.rstrip() for line in lines)
 
 
-def _require_rows(result: GroupAccuracy, empty: Empty) -> None:
-    if empty not in ("error", "nan"):
-        raise InputError(f"empty is 'error' or 'nan'; got {empty!r}.")
-    if not result.rows.any():
-        raise InputError("There are no rows to judge.")
-    if empty == "error" and not result.rows.all():
-        index = int(np.flatnonzero(result.rows == 0)[0])
-        raise InputError(
-            f"No rows with {result.labels()[index]}: its accuracy is unknown, and so is the worst group. Evaluate on "
-            f"rows of all {result.rows.size} groups, or pass empty='nan' to leave such groups out."
-        )
-
-
 def _right(y: Array, predicted: Array) -> Array:
     """Which predictions equal the truth; an error where the two are not even of a kind."""
     truth, guess = np.asarray(on_numpy(y)).ravel(), np.asarray(on_numpy(predicted)).ravel()
@@ -576,17 +569,6 @@ def _codes_among(label: ClassLabel, level: tuple[Any, ...], name: str) -> IntArr
     return np.array([level.index(value) for value in label.classes])[label.codes]
 
 
-def _columns(concept: Array) -> dict[str, Array]:
-    """Concepts by name, from one column, a mapping, a DataFrame or an array (n, m)."""
-    names = concept if isinstance(concept, Mapping) else concept.columns if is_frame(concept) else None
-    if names is not None:
-        return dict(zip(concept_names(names), (concept[name] for name in names), strict=True))
-    values = np.asarray(on_numpy(concept))
-    if values.ndim == 2 and values.shape[1] > 1:
-        return dict(zip(_axis_names(values.shape[1])[1:], values.T, strict=True))
-    return {series_name(concept) or "concept": concept}
-
-
 def _main_name(y: Array, concepts: Mapping[str, Array]) -> str:
     """The name of a Series, "main", or "y": the first that no concept has."""
     return next(name for name in (series_name(y), "main", "y", "main label") if name and name not in concepts)
@@ -594,12 +576,6 @@ def _main_name(y: Array, concepts: Mapping[str, Array]) -> str:
 
 def _axis_names(concepts: int) -> tuple[str, ...]:
     return ("main", "concept") if concepts == 1 else ("main", *(f"concept {i + 1}" for i in range(concepts)))
-
-
-def _per_concept(classes: tuple[Any, ...] | None, ndim: int, concepts: int) -> list[Any]:
-    if classes is None:
-        return [None] * concepts
-    return list(classes) if ndim == 2 else [classes]
 
 
 def _number(value: float) -> float | None:

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from unspur._arrays import is_of, is_tensor, on_numpy
+from unspur._reading import PARQUET
 from unspur._typing import Array
 from unspur.exceptions import InputError
-from unspur.rows.memmap import MemmapRows, StoredNpy, file_behind
-from unspur.rows.names import PARQUET
 from unspur.rows.source import Columns, MemoryRows, RowSource
-from unspur.rows.stored import StoredRows
+from unspur.rows.stored import MemmapRows, StoredNpy, StoredRows, file_behind
 
 #: Where rows live: anything NumPy can see, a tensor and its device, a cluster, or files read block by block.
 Backend: TypeAlias = Literal["memory", "torch", "dask", "files"]

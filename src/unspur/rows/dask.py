@@ -20,8 +20,7 @@ import operator
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from itertools import islice
+from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -32,13 +31,10 @@ import numpy as np
 
 from unspur._typing import Array
 from unspur.exceptions import ClusterLostError, InputError
-from unspur.rows.source import Block, Columns, MemoryRows, RowSource, S, Weighting
+from unspur.rows.source import Block, Columns, LabelledRows, MemoryRows, RowSource, S, Weighting
 
 #: Results that are added up in one task: few levels, and no worker has to hold many results.
 FAN_IN = 8
-#: Bytes of drawn rows that are fetched at once, so that a minibatch does not cost a journey each.
-MINIBATCH_FETCH_BYTES = 32 * 2**20
-
 #: Bytes of projected rows up to which they are brought here: visiting them on a cluster would take longer, every time.
 MAX_LOCAL_PROJECTION_BYTES = 4 * 2**20
 
@@ -47,7 +43,7 @@ Delayed: TypeAlias = Any
 _kept: WeakValueDictionary[tuple[str, str | None], Any] = WeakValueDictionary()
 
 
-class DaskRows(RowSource):
+class DaskRows(LabelledRows):
     """Rows of a `dask.array` of shape (n, d), computed once and kept by their workers while this source lives.
 
     A chunk holds whole rows: an array that is cut along the features is put together first. Columns travel once, at
@@ -56,10 +52,9 @@ class DaskRows(RowSource):
     """
 
     def __init__(self, z: Array, columns: Columns):
-        if z.ndim != 2 or z.shape[0] != len(columns):
-            raise InputError(f"Z of shape {z.shape} does not go with {len(columns)} labels.")
+        super().__init__(z.shape, columns)
         z = kept(z)
-        self._columns, self._n_features, self._dtype = columns, int(z.shape[1]), z.dtype
+        self._dtype = z.dtype
         full, ends = np.flatnonzero(z.chunks[0]), np.cumsum(z.chunks[0])  # a chunk may be empty
         self._slices = [slice(int(ends[i] - z.chunks[0][i]), int(ends[i])) for i in full]
         chunks = z.to_delayed(optimize_graph=False)[full, 0]
@@ -68,21 +63,6 @@ class DaskRows(RowSource):
         beside = [_task(_unpacked)(own, chunk) for own, chunk in zip(packed, chunks, strict=True)]
         self._parts = list(zip(chunks, _persisted(beside), strict=True))
         self._z = z  # keeps `kept` from computing the chunks again for another source
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return len(self._columns)
-
-    @property
-    def n_features(self) -> int:
-        """Number of features."""
-        return self._n_features
-
-    @property
-    def n_folds(self) -> int:
-        """Number of folds that are held out in turn."""
-        return self._columns.n_folds
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -120,14 +100,7 @@ class DaskRows(RowSource):
 
     def minibatches(self, size: int, rng: np.random.Generator, weighting: Weighting) -> Iterator[Block]:
         """One epoch of random blocks (see :class:`RowSource`): drawn here, fetched from the chunks, many at a time."""
-        numbers = MemoryRows(np.arange(self.n_rows, dtype=np.float64)[:, None], self._columns)
-        drawn = numbers.minibatches(size, rng, weighting)
-        at_once = max(1, MINIBATCH_FETCH_BYTES // max(1, size * self.n_features * self.dtype.itemsize))
-        while blocks := list(islice(drawn, at_once)):
-            rows = [block.z[:, 0].astype(np.intp) for block in blocks]
-            z = self._fetched(np.concatenate(rows))
-            for block, own in zip(blocks, np.split(z, np.cumsum([len(r) for r in rows])[:-1]), strict=True):
-                yield replace(block, z=own)
+        return self._fetched_minibatches(size, rng, weighting, self._fetched)
 
     def _fetched(self, rows: Array) -> Array:
         """Some rows by number, in that order, shape (m, d)."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -17,11 +17,19 @@ from typing import Any
 import numpy as np
 
 from unspur._extras import require
-from unspur._reading import brief
+from unspur._reading import brief, index_columns, require_distinct, require_labels, some
 from unspur._typing import Array
 from unspur.exceptions import InputError, Parameter
-from unspur.rows.names import index_columns, require_distinct, require_labels, some
-from unspur.rows.stored import MAX_PIECE_BYTES, Budget, StoredRows, Stretches, as_bytes, enough_memory, in_words
+from unspur.rows.stored import (
+    MAX_PIECE_BYTES,
+    Budget,
+    StoredRows,
+    Stretches,
+    as_bytes,
+    enough_memory,
+    file_names,
+    in_words,
+)
 
 #: Bytes read from a column at once. Without such a buffer pyarrow reads a whole column of a row group.
 COLUMN_BUFFER_BYTES = 2**16
@@ -56,33 +64,27 @@ class Layout:
     dtype: np.dtype[Any]
 
 
-def _arrow() -> Any:
-    require("Parquet files need", "pyarrow")
-    from pyarrow import parquet
-
-    return parquet
-
-
 def open_file(path: Path) -> Any:
     """A file that is read through small buffers, page by page, with the checksums of its pages if it has any."""
-    parquet = _arrow()
-    try:
-        return parquet.ParquetFile(
-            path, buffer_size=COLUMN_BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True
-        )
-    except unreadable() as error:
-        raise InputError(f"{path} cannot be read as Parquet: {said(error)}") from error
+    require("Parquet files need", "pyarrow")
+    from pyarrow.parquet import ParquetFile
+
+    with readable(path):
+        return ParquetFile(path, buffer_size=COLUMN_BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True)
+
+
+def opened(path: Path) -> Any:
+    """A Parquet file, closed at the end of the block."""
+    return closing(open_file(path))
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Any]:
-    """A Parquet file, closed at the end."""
-    _arrow()
-    file = open_file(path)
+def readable(path: Path) -> Iterator[None]:
+    """Turn what pyarrow raises for a damaged file into an InputError that names it."""
     try:
-        yield file
-    finally:
-        file.close()
+        yield
+    except unreadable() as error:
+        raise InputError(f"{path} cannot be read as Parquet: {said(error)}") from error
 
 
 def unreadable() -> tuple[type[Exception], ...]:
@@ -129,7 +131,8 @@ def plain_schema(schema: Any) -> dict[str, Any]:
     return {field.name: plain(field.type) for field in schema}
 
 
-def _is_number(kind: Any) -> bool:
+def is_number(kind: Any) -> bool:
+    """Whether a type of Arrow is one of numbers."""
     import pyarrow as pa
 
     return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
@@ -139,7 +142,7 @@ def _is_feature(kind: Any) -> bool:
     """Numbers and, as in arrays and tables in memory, booleans: 0 and 1."""
     import pyarrow as pa
 
-    return _is_number(kind) or bool(pa.types.is_boolean(kind))
+    return is_number(kind) or bool(pa.types.is_boolean(kind))
 
 
 def _is_list(kind: Any) -> bool:
@@ -156,7 +159,7 @@ def feature_columns_of(
     if features is None:
         lists = [name for name, kind in schema.items() if _is_list(kind) and name not in apart]
         # Beside lists of numbers, lists of booleans are masks; a file may name them with features= all the same.
-        lists = [name for name in lists if _is_number(schema[name].value_type)] or lists
+        lists = [name for name in lists if is_number(schema[name].value_type)] or lists
         if len(lists) > 1:
             raise InputError(f"{path} has several columns of lists: {', '.join(lists)}. Name one with features=.")
         if not lists and not labels:
@@ -342,7 +345,7 @@ def as_labels(column: Any) -> Array:
         words = [*column.chunk(0).dictionary.to_pylist(), None]
         codes = np.concatenate([chunk.indices.fill_null(-1).to_numpy() for chunk in column.chunks])
         return np.array(words, dtype=object)[codes]
-    if column.null_count and not _is_number(column.type):
+    if column.null_count and not is_number(column.type):
         return np.array(column.to_pylist(), dtype=object)
     return np.asarray(column.to_numpy())
 
@@ -407,14 +410,14 @@ class ParquetRows(StoredRows):
                             f"have {width}. All files need features of the same width and type."
                         )
         if first is None or not start:
-            raise InputError(f"{_files(paths)} no rows.")
+            raise InputError(f"{file_names(paths)} {'has' if len(paths) == 1 else 'have'} no rows.")
         self.groups = tuple(group for group in groups if group.rows)
         self.layout = layout_of(columns, lists, first, width)
         self.shape, self.dtype = (start, self.layout.width), self.layout.dtype
         self.feature_names = None if lists else list(columns)
         self.column_names = [name for name in names if name not in columns]
         self.budget = Budget(as_bytes(memory), start, self.shape[1] * self.dtype.itemsize, overhead)
-        self.budget.require_enough(f"{paths[0]}" + (f" and {len(paths) - 1} more" if len(paths) > 1 else ""))
+        self.budget.require_enough(file_names(paths))
         self._block_rows = block_rows
         super().__init__(paths, progress=progress, scratch=scratch)
 
@@ -482,7 +485,3 @@ class ParquetRows(StoredRows):
         if len(column) != self.budget.rows:
             raise InputError(f"{self.name}: column {name!r} has {len(column)} values for {self.budget.rows} rows.")
         return as_labels(column)
-
-
-def _files(paths: Sequence[Path]) -> str:
-    return f"{paths[0]} has" if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more have"

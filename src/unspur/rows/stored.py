@@ -7,6 +7,7 @@ at a time, `read_ahead` has the next piece read meanwhile, and a `Spool` is a te
 from __future__ import annotations
 
 import functools
+import mmap
 import operator
 import os
 import re
@@ -16,7 +17,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -28,10 +29,10 @@ import numpy as np
 from tqdm import tqdm
 
 from unspur._files import remove_abandoned, take_place, temporary_name
+from unspur._reading import column_faults, load_npy
 from unspur._typing import Array, BoolArray
 from unspur.exceptions import InputError, NotFiniteError, Parameter
-from unspur.rows.names import column_faults
-from unspur.rows.source import Block, Columns, MemoryRows, RowSource, S, Weighting
+from unspur.rows.source import Block, Columns, LabelledRows, MemoryRows, RowSource, S, Weighting, slices
 
 #: Bytes that a fit keeps for each row besides its features: two labels as given, as codes and as targets, which rows
 #: have them, weight, group, cell and fold, and the hash a certificate needs.
@@ -130,6 +131,11 @@ class Budget:
         )
 
 
+def file_names(paths: Sequence[Path]) -> str:
+    """The file, or the first of several and how many more there are."""
+    return f"{paths[0]}{f' and {len(paths) - 1} more' if len(paths) > 1 else ''}"
+
+
 def enough_memory(needed: int) -> Parameter:
     """The memory to pass where so many bytes are needed."""
     return Parameter("memory", f"{-(-needed // 10**6)}MB")
@@ -215,7 +221,7 @@ class Spool:
         remove_abandoned(folder)
         self.path = folder / temporary_name()
         os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        self._finalizer = weakref.finalize(self, _remove, str(self.path))
+        self._finalizer = weakref.finalize(self, Path.unlink, self.path, missing_ok=True)
         try:
             self.array = np.lib.format.open_memmap(self.path, mode="w+", dtype=dtype, shape=shape)
             take_place(self.path)
@@ -229,10 +235,6 @@ def _no_room(what: str, size: int, folder: Path, but: str) -> InputError:
         f"{what} takes a temporary file of {in_words(size)}; {folder} {but}. Name a folder on a larger disk (scratch, "
         "or TMPDIR), or pass more memory."
     )
-
-
-def _remove(name: str) -> None:
-    Path(name).unlink(missing_ok=True)
 
 
 class StoredRows(ABC):
@@ -280,9 +282,8 @@ class StoredRows(ABC):
 
     @property
     def name(self) -> str:
-        """The file, or the first of them and how many more there are."""
-        more = f" and {len(self._paths) - 1} more" if len(self._paths) > 1 else ""
-        return f"{self._paths[0]}{more}"
+        """What messages call the rows: their file, or the first of several."""
+        return file_names(self._paths)
 
     @abstractmethod
     def _pieces(self) -> Stretches:
@@ -314,18 +315,21 @@ class StoredRows(ABC):
         index = chosen if self._wanted is None else np.flatnonzero(self._wanted)[chosen]
         there = np.zeros(self.budget.rows, dtype=bool)
         there[index] = True
-        some = object.__new__(type(self))
-        some.__dict__.update(self.__dict__)
-        some.shape, some._wanted, some._copy = (int(there.sum()), self.shape[1]), there, None
-        some._spool, some._cuts = None, []
+        some = self._without_copy()
+        some.shape, some._wanted = (int(there.sum()), self.shape[1]), there
         return some
 
     def within(self, memory: int | str) -> Self:
         """The same rows with another budget."""
-        same = object.__new__(type(self))
-        same.__dict__.update(self.__dict__)
+        same = self._without_copy()
         same.budget = replace(self.budget, total=as_bytes(memory))
         same.budget.require_enough(self.name)
+        return same
+
+    def _without_copy(self) -> Self:
+        """The same rows, without what was kept of them when they were read."""
+        same = object.__new__(type(self))
+        same.__dict__.update(self.__dict__)
         same._copy, same._spool, same._cuts = None, None, []
         return same
 
@@ -452,29 +456,12 @@ class StoredRows(ABC):
         )
 
 
-class FileRows(RowSource):
+class FileRows(LabelledRows):
     """Stored rows with their columns; travels between processes as paths."""
 
     def __init__(self, stored: StoredRows, columns: Columns):
-        if len(stored) != len(columns):
-            raise InputError(f"Z of shape {stored.shape} does not go with {len(columns)} labels.")
+        super().__init__(stored.shape, columns)
         self._stored = stored
-        self._columns = columns
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return self._stored.shape[0]
-
-    @property
-    def n_features(self) -> int:
-        """Number of features."""
-        return self._stored.shape[1]
-
-    @property
-    def n_folds(self) -> int:
-        """Number of folds that are held out in turn."""
-        return self._columns.n_folds
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -489,7 +476,7 @@ class FileRows(RowSource):
         """Sum of `statistic` over blocks of rows, in row order."""
         with closing(self._stored.blocks()) as blocks:
             # What was read are rows in memory, which know what size of block the processor likes.
-            parts = (MemoryRows(z, _part(self._columns, rows)).sum(statistic) for rows, z in blocks)
+            parts = (MemoryRows(z, self._columns.select(rows)).sum(statistic) for rows, z in blocks)
             return functools.reduce(operator.add, parts)
 
     def project(self, directions: Array, centre: Array) -> RowSource:
@@ -507,12 +494,10 @@ class FileRows(RowSource):
                 for rows, z in blocks:
                     for start in range(0, len(z), step := max(1, MAX_PROJECTED_BYTES // (8 * k))):
                         here = slice(rows.start + start, min(rows.start + start + step, rows.stop))
-                        part = MemoryRows(z[start : start + step], _part(self._columns, here))
+                        part = MemoryRows(z[start : start + step], self._columns.select(here))
                         out[here] = part.project(directions, centre)._z
         if spool is None:
             return MemoryRows(out, self._columns)
-        from unspur.rows.memmap import StoredNpy
-
         options: dict[str, Any] = {"progress": self._stored._progress, "scratch": self._stored._scratch}
         total = self._stored.budget.total
         return FileRows(StoredNpy(spool.path, memory=total, spool=spool, **options), self._columns)
@@ -520,10 +505,6 @@ class FileRows(RowSource):
     def minibatches(self, size: int, rng: np.random.Generator, weighting: Weighting) -> Iterator[Block]:
         """One epoch of random blocks (see :class:`RowSource`), drawn as rows in memory are, with a copy of the rows."""
         return MemoryRows(self._stored.at_random(), self._columns).minibatches(size, rng, weighting)
-
-
-def _part(columns: Columns, rows: slice) -> Columns:
-    return Columns(columns.targets[:, rows], columns.cell[rows], columns.weight[rows], columns.n_folds)
 
 
 def _mask(rows: Any, n: int) -> BoolArray:
@@ -552,3 +533,149 @@ def _mask(rows: Any, n: int) -> BoolArray:
         raise InputError(f"Row {after} was named after row {before}; {_ORDERED}")
     chosen[given] = True
     return chosen
+
+
+# Rows of a .npy file, mapped and never loaded as a whole
+
+
+def open_npy(path: str | PathLike[str]) -> np.memmap[Any, Any]:
+    """Read-only map of a ``.npy`` file of shape (n, d) with floating-point rows."""
+    try:
+        mapped = load_npy(path, mapped=True)
+    except ValueError as error:
+        raise InputError(f"{path} cannot be mapped as a .npy file: {error}. Write it with numpy.save.") from error
+    if not isinstance(mapped, np.memmap) or mapped.ndim != 2 or mapped.dtype.kind != "f":
+        shape, kind = getattr(mapped, "shape", None), getattr(mapped, "dtype", type(mapped).__name__)
+        raise InputError(f"{path} holds {kind} of shape {shape}; rows must be floating point of shape (n, d).")
+    return mapped
+
+
+class MemmapRows(MemoryRows):
+    """Rows of a ``.npy`` file; travels between processes as its path.
+
+    `mapped` is the file's map where one is open already: it stays valid should the name come to mean another file.
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        columns: Columns,
+        *,
+        block_rows: int | None = None,
+        mapped: np.memmap[Any, Any] | None = None,
+    ):
+        self.path = Path(path).absolute()
+        super().__init__(open_npy(path) if mapped is None else mapped, columns, block_rows=block_rows)
+
+    def _slices(self) -> Iterator[slice]:
+        turn, asked = 0, ask_for(self._z, 0, MAX_PIECE_BYTES)
+        for rows in super()._slices():
+            if rows.start >= turn:
+                turn, asked = asked, ask_for(self._z, asked, MAX_PIECE_BYTES)
+            yield rows
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return functools.partial(MemmapRows, block_rows=self._block_rows), (str(self.path), self._columns)
+
+
+class StoredNpy(StoredRows):
+    """The rows of a ``.npy`` file, with a budget for what is computed from them; the rows themselves stay mapped.
+
+    Mapped pages belong to the system, which takes them back when it needs them: they count as the file's, not as the
+    process's own (anonymous) memory. `spool` is the owner of a temporary file.
+    """
+
+    _decoded = False
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        *,
+        memory: int | str = "1GB",
+        progress: bool = False,
+        scratch: str | PathLike[str] | None = None,
+        block_rows: int | None = None,
+        spool: Spool | None = None,
+    ):
+        self._map: np.memmap[Any, Any] = open_npy(path)
+        n, d = self._map.shape
+        self.shape, self.dtype = (int(n), int(d)), np.promote_types(self._map.dtype, np.float32)
+        self.feature_names, self.column_names = None, []
+        if not n or not d:
+            raise InputError(f"{path} has shape {self._map.shape}; at least one row and one feature are needed.")
+        copied = self._map.dtype != self.dtype  # half precision, a piece at a time
+        row_bytes = d * self.dtype.itemsize
+        self.budget = Budget(as_bytes(memory), self.shape[0], row_bytes if copied else 0)
+        if spool is None:  # what goes to a temporary file does so for want of memory
+            self.budget.require_enough(str(path))
+        self._block_rows = block_rows
+        self._owner = spool
+        super().__init__([Path(path)], progress=progress, scratch=scratch)
+
+    def _pieces(self) -> Stretches:
+        n, size = len(self._map), self._rows_at_once
+        ask_for(self._map, 0, size * self._map.itemsize * self.shape[1])
+        for rows in slices(n, size):
+            ask_for(self._map, rows.stop, size * self._map.itemsize * self.shape[1])
+            yield rows, self._map[rows].astype(self.dtype, copy=False)
+
+    @property
+    def _rows_at_once(self) -> int:
+        if self._block_rows is not None:
+            return self._block_rows
+        copied = self.budget.row_bytes > 0
+        return self.budget.piece_rows if copied else max(1, MAX_PIECE_BYTES // (self.shape[1] * self.dtype.itemsize))
+
+    def _arriving(self) -> Stretches:
+        return self._pieces()  # the system reads ahead
+
+    def at_random(self) -> Array:
+        """The map itself, unless rows were selected."""
+        return self._map if self._wanted is None else super().at_random()
+
+    def place_of(self, row: int) -> str:
+        """The number of the row."""
+        return f"row {row} of {self._paths[0]}"
+
+    def _whole_column(self, name: str) -> Array:
+        raise NotImplementedError(name)  # there are none
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name not in ("_map", "_owner")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._require_unchanged()
+        self._map, self._owner = open_npy(self._paths[0]), None
+
+
+def ask_for(z: Array, row: int, size: int) -> int:
+    """Have the system read `size` bytes of a map from a row on while others are worked on; the row after them.
+
+    Saves the wait for a slow disk; where pages are in memory already it costs next to nothing.
+    """
+    row_bytes = z.shape[1] * z.itemsize
+    stop = int(min(len(z), row + max(1, size // max(1, row_bytes))))
+    mapped = getattr(z, "_mmap", None)
+    if row < stop and z.flags.c_contiguous and mapped is not None and hasattr(mmap, "MADV_WILLNEED"):
+        before = z.offset % mmap.ALLOCATIONGRANULARITY  # the map begins at a page, its array where the header ends
+        first = (before + row * row_bytes) // mmap.PAGESIZE * mmap.PAGESIZE
+        with suppress(OSError, ValueError):  # a hint, no more
+            mapped.madvise(mmap.MADV_WILLNEED, first, before + stop * row_bytes - first)
+    return stop
+
+
+def file_behind(z: Array) -> str | None:
+    """Path of the ``.npy`` file that an array maps from its first element to its last, if it does.
+
+    A slice or a view of a map is rows in memory like any other; only the whole file is worth its path. A map that can
+    be written to may differ from its file.
+    """
+    if not isinstance(z, np.memmap) or z.filename is None or z.mode != "r" or not str(z.filename).endswith(".npy"):
+        return None
+    try:
+        whole = open_npy(z.filename)
+    except (InputError, OSError):
+        return None
+    same = whole.shape == z.shape and whole.dtype == z.dtype and whole.offset == z.offset
+    return str(z.filename) if same and whole.strides == z.strides else None

@@ -17,11 +17,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from unspur._reading import brief, read_text
+from unspur._reading import brief, first_line, read_text
 from unspur._typing import Array, IntArray
-from unspur.embed.examples import Kind, digest_of, inside, open_image, required, required_file
+from unspur.embed.examples import Kind, digest_of, open_image
 from unspur.exceptions import InputError
-from unspur.rows.names import first_line
+from unspur_paper.datasets.published import inside, required, required_file
 
 LabelRule = Literal["species", "circulated"]
 #: A species of CUB is a waterbird if its name ends in one of these, seabirds and waterfowl, and a landbird else.
