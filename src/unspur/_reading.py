@@ -28,15 +28,15 @@ import numpy as np
 from unspur._typing import Array, FloatArray
 from unspur.exceptions import InputError
 
-#: Bytes of a text that is read as a whole; those that are written here have a few thousand.
+#: Largest text file that is read; ours have a few thousand bytes.
 MAX_TEXT_BYTES = 64 * 2**20
-#: Values in a JSON text, and how deep they are nested: each takes up to 200 bytes, and repr goes down by recursion.
+#: Most values in a JSON text (each takes up to 200 bytes), and deepest nesting (repr is recursive).
 MAX_JSON_VALUES, MAX_JSON_DEPTH = 500_000, 50
-#: Bytes of the header of a .npy file; NumPy writes a hundred. Some thousand signs are too many for Python's parser.
+#: Largest header of a .npy file; NumPy writes a hundred bytes, and long ones overwhelm Python's parser.
 MAX_NPY_HEADER_BYTES = 4_000
 #: Axes of an array; NumPy has no more.
 MAX_AXES = 64
-#: Characters of what another library says, or a file holds, that a message repeats.
+#: Characters that a message quotes from another library or from a file.
 MAX_QUOTED_CHARACTERS = 200
 #: How names of Parquet files end.
 PARQUET = (".parquet", ".pq")
@@ -50,18 +50,18 @@ MAX_HEADER_CHARACTERS = 2 * 2**20
 MAX_NAMES_COMPARED = 10_000
 #: Kinds of values for `require_kinds`.
 NUMBER, MAYBE_NUMBER, MAYBE_TEXT = (int, float), (int, float, type(None)), (str, type(None))
-#: What NumPy raises for a header that is none.
+#: What NumPy raises for a damaged header.
 _NO_HEADER = (ValueError, TypeError, OverflowError, SyntaxError, RecursionError, MemoryError, tokenize.TokenError)
 
 
 def brief(what: object, most: int = MAX_QUOTED_CHARACTERS) -> str:
-    """What was said or found, on one line that is not too long."""
+    """A text on one line, shortened to `most` characters."""
     text = " ".join(str(what).split()).rstrip(".")
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def require_regular(path: str | PathLike[str]) -> int:
-    """Bytes of a plain file; of a folder, a pipe or a device nobody knows how much there is to read."""
+    """Size of a regular file in bytes; folders, pipes and devices are refused."""
     found = os.stat(path)
     if not stat.S_ISREG(found.st_mode):
         raise ValueError("it is not a plain file")
@@ -69,7 +69,7 @@ def require_regular(path: str | PathLike[str]) -> int:
 
 
 def read_text(path: str | PathLike[str], most: int = MAX_TEXT_BYTES) -> str:
-    """A text in UTF-8."""
+    """The content of a UTF-8 file."""
     if (size := require_regular(path)) > most:
         raise ValueError(f"it has {size:,} bytes, more than the {most:,} that are read")
     with open(path, "rb") as file:
@@ -81,7 +81,7 @@ def read_text(path: str | PathLike[str], most: int = MAX_TEXT_BYTES) -> str:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """What a JSON text holds."""
+    """The value of a JSON text, unless it is too large or nested too deeply."""
     marks: tuple[Any, ...] = (",", "[", "{") if isinstance(text, str) else (b",", b"[", b"{")
     if (count := sum(text.count(mark) for mark in marks)) > MAX_JSON_VALUES:
         raise ValueError(f"it has some {count:,} values, more than the {MAX_JSON_VALUES:,} that are read")
@@ -106,7 +106,7 @@ def _require_shallow(value: Any) -> None:
 
 
 def read_json(path: str | PathLike[str], kind: Any = object) -> Any:
-    """What a small JSON file holds, if it is of a kind (see `require_kinds`)."""
+    """The value of a small JSON file of the given kind (see `require_kinds`)."""
     value = parse_json(read_text(path))
     if kind is not object:
         require_kinds(value, kind)
@@ -114,10 +114,10 @@ def read_json(path: str | PathLike[str], kind: Any = object) -> Any:
 
 
 def require_kinds(value: Any, kind: Any, place: str = "it") -> None:
-    """Raise unless a value of JSON is of a kind; `place` is what it is called.
+    """Raise ValueError unless a JSON value is of the given kind; messages call it `place`.
 
-    A kind is a type, or a tuple of types, where True is no number and whole numbers have 64 bits; ``[kind]``, a list of
-    such values; or a table of kinds by key, ``...`` standing for all keys that are not named.
+    A kind is a type or a tuple of types (booleans are not numbers, and integers have 64 bits); ``[kind]`` for a list;
+    or a mapping from keys to kinds, with ``...`` for all other keys.
     """
     if isinstance(kind, list):
         require_kinds(value, list, place)
@@ -138,7 +138,7 @@ def require_kinds(value: Any, kind: Any, place: str = "it") -> None:
 
 
 def load_npy(path: str | PathLike[str], *, mapped: bool = False) -> Array:
-    """The array of a .npy file: in memory, or mapped and read-only."""
+    """The array of a .npy file, in memory or as a read-only memory map."""
     size = require_regular(path)
     with open(path, "rb") as file:
         require_npy(file, size)
@@ -150,7 +150,7 @@ def load_npy(path: str | PathLike[str], *, mapped: bool = False) -> Array:
 
 
 def require_npy(file: IO[bytes], size: int) -> None:
-    """Raise unless a file of `size` bytes begins as .npy files do and has all the numbers that its header promises."""
+    """Raise ValueError unless a file of `size` bytes is a complete .npy file of plain values."""
     magic = file.read(8)
     if magic[:6] != b"\x93NUMPY" or len(magic) < 8:
         raise ValueError("it is no .npy file, as numpy.save writes them" if magic else "it is empty")
@@ -184,13 +184,13 @@ def _promised(header: bytes) -> tuple[tuple[int, ...], Any]:
 
 
 def some(names: Sequence[str]) -> str:
-    """The first few of many names."""
+    """The first five names, quoted, and the number of others."""
     first = ", ".join(repr(brief(name, MAX_NAME_CHARACTERS)) for name in names[:5])
     return first + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def listed(names: Collection[str]) -> str:
-    """The columns that there are, as a message lists them."""
+    """The first twenty names, and the number of others."""
     more = f" and {len(names) - MAX_COLUMNS_LISTED} more" if len(names) > MAX_COLUMNS_LISTED else ""
     return ", ".join(brief(name, MAX_NAME_CHARACTERS) for name in list(names)[:MAX_COLUMNS_LISTED]) + more
 
@@ -209,7 +209,7 @@ def column_faults(counts: FloatArray, names: Sequence[str] | None = None) -> str
 
 
 def nearest(name: str, names: Collection[str]) -> str:
-    """A question after the name that was meant, if one is near; it starts with a space."""
+    """The question " Did you mean …?" if a similar name exists, else ""."""
     if len(names) > MAX_NAMES_COMPARED:
         return ""
     by_small = {known.lower(): known for known in names if len(known) <= MAX_NAME_CHARACTERS}
@@ -218,7 +218,7 @@ def nearest(name: str, names: Collection[str]) -> str:
 
 
 def first_line(file: TextIO) -> str:
-    """The first line of a table, which has its columns; `csv.Error` if it is longer than they are, or has none."""
+    """The first line of a CSV file, with the names of its columns; `csv.Error` if it is too long or has none."""
     line = file.readline(MAX_HEADER_CHARACTERS + 1)
     if len(line) > MAX_HEADER_CHARACTERS:
         raise csv.Error(f"its first line has more than the {MAX_HEADER_CHARACTERS:,} characters that are read")
@@ -228,7 +228,7 @@ def first_line(file: TextIO) -> str:
 
 
 def separator(header: str) -> str:
-    """What separates the fields of a CSV file, by its first line: commas, or what some spreadsheets write instead."""
+    """Separator of a CSV file, guessed from its first line: a comma, a semicolon or a tab."""
     bare = re.sub('"[^"]*"', "", header)
     return next((mark for mark in ",;\t" if mark in bare), ",")
 
@@ -248,7 +248,7 @@ def csv_lines(path: Path) -> Iterator[Iterator[list[str]]]:
 
 
 def index_columns(schema: Any) -> set[str]:
-    """Columns that pandas adds to a file to keep an index, which are no features; none if its note is not readable."""
+    """Columns in which pandas keeps an index, which are not features."""
     try:
         note = parse_json((schema.metadata or {}).get(b"pandas", b"{}"))
         require_kinds(note, {"index_columns": list})
@@ -258,7 +258,7 @@ def index_columns(schema: Any) -> set[str]:
 
 
 def require_distinct(path: Path, header: Sequence[str]) -> None:
-    """Columns are known by their names."""
+    """Raise InputError if a column has no name or two have the same."""
     if "" in header:
         raise InputError(f"{path}: column {header.index('') + 1} has no name; a row number? Drop it, or name it.")
     twice = sorted(name for name, times in Counter(header).items() if times > 1)
@@ -267,7 +267,7 @@ def require_distinct(path: Path, header: Sequence[str]) -> None:
 
 
 def require_labels(path: Path, names: Collection[str], labels: Sequence[str]) -> None:
-    """Columns that were named and are not there are slips of the pen."""
+    """Raise InputError if a label is not among the columns `names`."""
     for name in labels:
         if name not in names:
             raise InputError(f"{path} has no column {name!r} (its columns: {listed(names)}).{nearest(name, names)}")

@@ -1,4 +1,4 @@
-"""Labels as people have them (integers, booleans, strings, with gaps) turned into codes."""
+"""Encode labels (integers, booleans or strings, possibly with missing values) as integer codes."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from unspur.exceptions import InputError, LabelError, MissingCodeWarning
 
 @dataclass(frozen=True, slots=True)
 class ClassLabel:
-    """Codes 0, 1, … of a label, which rows have one, and the values behind the codes."""
+    """A label as codes 0, 1, …, with the rows where it is present and the class of each code."""
 
     codes: IntArray
     present: BoolArray
     classes: tuple[Any, ...]
     name: str = ""
-    #: The class that is told from the rest, where there were more than two.
+    #: The class that is contrasted with the rest, if there were more than two.
     of_class: Any = None
 
     @property
     def full_name(self) -> str:
-        """With the class where there were more than two: "season=winter"."""
+        """The name, with the class that is contrasted with the rest: "season=winter"."""
         return self.name if self.of_class is None else f"{self.name}={self.of_class}"
 
     def binary(self) -> list[Self]:
-        """The label itself where it has two classes, else each class against the rest, coded in the order of names."""
+        """One label per class against the rest, or the label itself if it has two classes."""
         if len(self.classes) == 2:
             return [self]
         found = []
@@ -59,19 +59,19 @@ class ClassLabel:
 
     @property
     def occurring_classes(self) -> tuple[Any, ...]:
-        """Those classes that some row has."""
+        """The classes that occur."""
         seen = np.bincount(self.codes[self.present], minlength=len(self.classes))
         return tuple(value for value, count in zip(self.classes, seen, strict=True) if count)
 
     def occurring(self, least: int = 2) -> Self:
-        """Coded by those classes that some row has, which are so many at least."""
+        """The label without classes that do not occur; at least `least` must be left."""
         if (classes := self.occurring_classes) == self.classes:
             return self
         _require_several(np.array(classes, dtype=object), self.name, self.codes, least)
         return self.among(classes)
 
     def among(self, classes: tuple[Any, ...]) -> Self:
-        """Coded by these classes, among which must be all that occur."""
+        """The label coded by other classes, which must include all that occur."""
         if classes == self.classes:
             return self
         place = np.array([classes.index(value) if value in classes else -1 for value in self.classes])
@@ -130,7 +130,7 @@ def class_label(
 
 
 def _warn_of_another_type(known: Array, missing: Any, name: str, *, met: bool) -> None:
-    """Warn where the code for "not known" does not occur and its text does, as that of −1 among texts."""
+    """Warn if the code for a missing value does not occur but its text does, such as "-1" for −1."""
     values = [] if met or (known.dtype.kind in "biuf" and not isinstance(missing, str)) else known.tolist()
     alike = sum(str(value) == str(missing) for value in values)
     if alike:
@@ -144,10 +144,7 @@ def _warn_of_another_type(known: Array, missing: Any, name: str, *, met: bool) -
 
 
 def joint_label(labels: Sequence[ClassLabel]) -> ClassLabel:
-    """Several labels of the same rows as one: each combination of classes is a class, whether it occurs or not.
-
-    A row has it where it has all of them.
-    """
+    """One label whose classes are all combinations of classes of several; present where all of them are."""
     if len(labels) == 1:
         return labels[0]
     present = np.logical_and.reduce([label.present for label in labels])
@@ -216,9 +213,9 @@ def is_frame(values: Any) -> bool:
 
 
 def columns_in_order(columns: Mapping[str, Array], names: tuple[str, ...], called: str, known: str) -> list[Array]:
-    """Columns in the order of `names`, those of other rows; messages call the two `called` and `known`.
+    """Columns in the order of `names`, which other rows have; columns of arrays, without names, in their own order.
 
-    Columns of arrays have no names of their own and are taken in their order.
+    Messages call the two sets of columns `called` and `known`.
     """
     if len(columns) != len(names):
         raise LabelError(f"{called} has {len(columns)} columns and {known} {len(names)}; they must be the same.")
@@ -232,13 +229,13 @@ def columns_in_order(columns: Mapping[str, Array], names: tuple[str, ...], calle
 
 
 def series_name(values: Any) -> str:
-    """The name of a Series, or ""; arrays of other libraries have names that nobody gave them."""
+    """The name of a Series, or ""; names of other arrays, such as Dask's, are made up."""
     name = getattr(values, "name", None)
     return name if hasattr(values, "to_numpy") and isinstance(name, str) else ""
 
 
 def main_column(y: Any, name: str = "y") -> tuple[str, Any]:
-    """Name and values of the main label: a mapping from one name to them, or a decoded label, brings its own."""
+    """Name and values of the main label, which may be a mapping from its name or a decoded label."""
     if not isinstance(y, Mapping):
         return (y.name, y) if isinstance(y, ClassLabel) else (name, y)
     if len(y) != 1:
@@ -264,7 +261,7 @@ def require_no_gaps(label: ClassLabel, concepts: Sequence[str]) -> None:
 
 
 def numbered(name: str, columns: int) -> tuple[str, ...]:
-    """What columns without names are called: by their number where there are several."""
+    """Names for columns that have none: numbered if there are several."""
     return (name,) if columns == 1 else tuple(f"{name}[{j}]" for j in range(columns))
 
 
@@ -273,7 +270,7 @@ def _mixed(values: Any) -> bool:
 
 
 def concept_names(columns: Iterable[Any]) -> list[str]:
-    """What several concepts are called, as text. By a name that two have, one of them would be lost: an error."""
+    """Names of several concepts as text; LabelError if two are the same."""
     names = [str(name) for name in columns]
     if not names:
         raise LabelError("concept has no columns. Pass one or more.")
@@ -283,7 +280,7 @@ def concept_names(columns: Iterable[Any]) -> list[str]:
 
 
 def _different(known: Array, *, sort: bool) -> Array:
-    """The values that occur, in order; of a few integers by counting, which is far quicker than sorting them all."""
+    """Unique values, sorted; small ranges of integers are counted, which is far quicker than sorting."""
     if known.dtype.kind in "biu" and len(known):
         low = int(known.min())
         if int(known.max()) - low < 256 and abs(low) < 2**62:
@@ -319,7 +316,7 @@ def _require_several(seen: Array, name: str, array: Array, least: int) -> None:
 
 
 def require_values(values: Any, name: str) -> None:
-    """Raise LabelError where a label is a name or a single value instead of one value for each row."""
+    """Raise LabelError if a label is text or a single value instead of one value for each row."""
     if isinstance(values, str | bytes):
         raise LabelError(
             "{label} is the text {value!r}, and not a value for each row. Pass the column itself, such as "
@@ -368,7 +365,7 @@ def _column(values: Array, name: str, n_rows: int) -> Array:
 
 
 def _as_array(values: Array) -> Array:
-    """Like numpy.asarray, without turning NaN or numbers beside strings into strings, and with masked rows as gaps."""
+    """Like numpy.asarray, but numbers beside strings stay numbers, and masked values become None."""
     if np.ma.isMaskedArray(values):
         array = values.data.astype(object)
         array[np.ma.getmaskarray(values)] = None
@@ -379,7 +376,7 @@ def _as_array(values: Array) -> Array:
 
 
 def _missing(array: Array, code: Any) -> BoolArray:
-    """Rows whose label is NaN, None or `code`."""
+    """Mask of labels that are NaN, None or `code`."""
     if array.dtype.kind == "f":
         gaps = np.isnan(array)
     elif array.dtype.kind == "O":

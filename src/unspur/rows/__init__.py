@@ -1,4 +1,4 @@
-"""Where numbers come from: rows in memory, in files, on a device or on a cluster."""
+"""Rows in memory, in files, on a device or on a cluster, behind one protocol."""
 
 from unspur.rows.backends import Backend, backend_of, open_rows, persisted, rows_of, to_host
 from unspur.rows.source import (

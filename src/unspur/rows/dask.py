@@ -33,13 +33,13 @@ from unspur._typing import Array
 from unspur.exceptions import ClusterLostError, InputError
 from unspur.rows.source import Block, Columns, LabelledRows, MemoryRows, RowSource, S, Weighting
 
-#: Results that are added up in one task: few levels, and no worker has to hold many results.
+#: Results that are added in one task.
 FAN_IN = 8
-#: Bytes of projected rows up to which they are brought here: visiting them on a cluster would take longer, every time.
+#: Projected rows of up to this many bytes are brought to this process, where visiting them is quicker.
 MAX_LOCAL_PROJECTION_BYTES = 4 * 2**20
 
 Delayed: TypeAlias = Any
-#: Arrays whose chunks are being kept, by name and cluster, for as long as somebody uses them.
+#: Persisted arrays by name and cluster, for as long as they are in use.
 _kept: WeakValueDictionary[tuple[str, str | None], Any] = WeakValueDictionary()
 
 
@@ -122,10 +122,10 @@ class _Kept(da.Array):
 
 
 def kept(z: Array) -> Array:
-    """The array with whole rows in each chunk, computed once: workers keep the chunks while the result is alive.
+    """The array with whole rows in each chunk, persisted: workers keep the chunks while the result is alive.
 
-    Asked again for an array that is being kept, it gives what there is, so that two sources share their chunks. What
-    is no array of two dimensions is given back as it is, to be refused where rows are checked.
+    An array that is persisted already is returned, so that two sources share their chunks. Anything but a
+    two-dimensional array is returned unchanged, to be refused where rows are checked.
     """
     if not isinstance(z, da.Array) or z.ndim != 2:
         return z
@@ -143,12 +143,12 @@ def kept(z: Array) -> Array:
 
 
 def applied(z: Array, function: Callable[[Array], Array]) -> Array:
-    """`function` of every chunk of rows, when it is asked for: same shape, type and chunks."""
+    """Lazily apply `function` to every chunk of rows; shape, dtype and chunks stay."""
     return _whole_rows(z).map_blocks(function, dtype=z.dtype, meta=z._meta).rechunk(z.chunks)
 
 
 def answered(z: Array, function: Callable[[Array], Array], width: int | None, dtype: np.dtype[Any]) -> Array:
-    """`function` of every chunk of rows, when it is asked for: shape (n, width), or (n,) for None."""
+    """Lazily apply `function` to every chunk of rows; shape (n, width), or (n,) if `width` is None."""
     if width is None:
         return _whole_rows(z).map_blocks(function, drop_axis=1, dtype=dtype, meta=np.empty(0, dtype))
     shape = (z.chunks[0], (width,))
@@ -156,13 +156,13 @@ def answered(z: Array, function: Callable[[Array], Array], width: int | None, dt
 
 
 def computed(given: Sequence[Any]) -> tuple[Any, ...]:
-    """What is of Dask among some values, computed at once, so that what they share is computed once; the rest as is."""
+    """Values with Dask collections among them computed together; others unchanged."""
     with _cluster_in_words():
         return tuple(dask.compute(*given, traverse=False))
 
 
 def per_chunk(z: Array, function: Callable[[Array], S]) -> list[S]:
-    """What `function` makes of each chunk (m, d), in their order; made where the chunk is, and brought here."""
+    """Results of `function` on each chunk (m, d), in order, computed where the chunks are."""
     chunks = _whole_rows(_kept.get((z.name, _cluster()), z)).to_delayed()[:, 0]
     return list(_computed([_task(function)(chunk) for chunk in chunks]))
 
@@ -175,13 +175,13 @@ def _whole_rows(z: Array) -> Array:
 
 
 def _cluster() -> str | None:
-    """The client that Dask would send work to; None for the schedulers of this process."""
+    """Id of the client that Dask would use; None for the schedulers of this process."""
     client = getattr(dask.base.get_scheduler(), "__self__", None)
     return getattr(client, "id", None)
 
 
 def _computed_before(z: Array) -> bool:
-    """Whether a cluster has the chunks already: another copy of them under another name would count twice."""
+    """Whether the cluster has computed the chunks already; a copy under another name would take memory twice."""
     from distributed.client import futures_of
 
     return bool(futures_of(z))
@@ -219,7 +219,7 @@ def _labels(cell: Array) -> Array:
 
 
 def _small(numbers: Array) -> Array:
-    """The same numbers, in a byte each if they fit."""
+    """The same numbers as uint8 if they fit."""
     with np.errstate(invalid="ignore"):
         short = numbers.astype(np.uint8)
     return short if np.array_equal(short, numbers) else numbers
@@ -243,9 +243,9 @@ def _unpacked(packed: _Packed, chunk: Array) -> Columns:
 
 
 def _aligned(chunk: Array) -> Array:
-    """The chunk at an address that suits its type; what has travelled may lie anywhere.
+    """The chunk in aligned memory; a chunk that was sent may not be.
 
-    NumPy takes other paths through such arrays, slower ones, whose sums differ in the last bits.
+    NumPy handles unaligned arrays by slower code whose sums differ in the last bits.
     """
     return np.require(chunk, requirements="A")
 
@@ -284,16 +284,16 @@ def _taken(chunk: Array, rows: Array) -> Array:
 
 
 def _parcel(value: Any) -> Delayed:
-    """What many tasks need, as a task of its own: the scheduler sends it to one worker, and workers to each other.
+    """A value that many tasks need, as a task: it is sent to one worker, and by workers to each other.
 
-    For a cluster it is pickled here, once, and unpickled by each task, which puts its arrays where they should lie.
+    For a cluster it is pickled here, once, and unpickled by each task, so that its arrays are aligned.
     """
     return _task(_sent)(value if _cluster() is None else _Parcel(cloudpickle.dumps(value)))
 
 
 @functools.cache
 def _task(function: Callable[..., Any]) -> Callable[..., Delayed]:
-    """The function as one that makes tasks; not pure to Dask, which would hash all arguments to tell equal ones."""
+    """A delayed function; not pure, so that Dask does not hash its arguments."""
     task: Callable[..., Delayed] = dask.delayed(function, pure=False)
     return task
 
@@ -310,7 +310,7 @@ def _computed(tasks: Sequence[Delayed]) -> tuple[Any, ...]:
 
 @contextmanager
 def _cluster_in_words() -> Iterator[None]:
-    """Errors of the cluster as `ClusterLostError`; those of the rows and of their files as they are."""
+    """Turn errors of the cluster into `ClusterLostError`; other errors pass."""
     try:
         yield
     except Exception as error:

@@ -31,12 +31,12 @@ from unspur.rows.stored import (
     in_words,
 )
 
-#: Bytes read from a column at once. Without such a buffer pyarrow reads a whole column of a row group.
+#: Bytes read from a column at once; without a buffer pyarrow reads a whole column of a row group.
 COLUMN_BUFFER_BYTES = 2**16
-#: Most that is held of a column besides its values: a page of data and one of its dictionary, which writers keep to a
+#: Bytes held of a column besides its values: a page of data and one of its dictionary, which writers keep to a
 #: megabyte each, one of them compressed as well.
 MAX_PAGES_BYTES = 3 * 2**20
-#: Whole numbers beyond this are not all different as float64.
+#: Integers beyond this are not exact in float64.
 MAX_EXACT_INTEGER = 2**53
 
 
@@ -65,7 +65,7 @@ class Layout:
 
 
 def open_file(path: Path) -> Any:
-    """A file that is read through small buffers, page by page, with the checksums of its pages if it has any."""
+    """Open a file for reading page by page through small buffers, with checksums if it has any."""
     require("Parquet files need", "pyarrow")
     from pyarrow.parquet import ParquetFile
 
@@ -88,19 +88,19 @@ def readable(path: Path) -> Iterator[None]:
 
 
 def unreadable() -> tuple[type[Exception], ...]:
-    """What pyarrow raises for a damaged file, besides errors of its own."""
+    """Exceptions that pyarrow raises for a damaged file."""
     import pyarrow as pa
 
     return (pa.ArrowException, ValueError, OSError, MemoryError, TypeError, LookupError, OverflowError)
 
 
 def said(error: BaseException) -> str:
-    """What pyarrow says of a file that it cannot read."""
+    """The message of an error of pyarrow, shortened."""
     return f"{brief(error) or type(error).__name__}."
 
 
 def batches(file: Any, group: RowGroup, columns: list[str], rows: int) -> Iterator[Any]:
-    """Record batches of a row group; what is damaged is named, also a footer that counts other rows than there are."""
+    """Record batches of a row group; InputError if it is damaged or has another number of rows than its footer says."""
     seen = 0
     try:
         for batch in file.iter_batches(rows, row_groups=[group.number], columns=columns, use_threads=False):
@@ -116,7 +116,7 @@ def batches(file: Any, group: RowGroup, columns: list[str], rows: int) -> Iterat
 
 
 def plain_schema(schema: Any) -> dict[str, Any]:
-    """Types by name; a dictionary is a way to write its values, and the name of a list's items is of no interest."""
+    """Types by column name, without differences that do not matter: dictionaries, names of list items."""
     import pyarrow as pa
 
     def plain(kind: Any) -> Any:
@@ -139,7 +139,7 @@ def is_number(kind: Any) -> bool:
 
 
 def _is_feature(kind: Any) -> bool:
-    """Numbers and, as in arrays and tables in memory, booleans: 0 and 1."""
+    """Whether a type is one of numbers or booleans."""
     import pyarrow as pa
 
     return is_number(kind) or bool(pa.types.is_boolean(kind))
@@ -154,7 +154,7 @@ def _is_list(kind: Any) -> bool:
 def feature_columns_of(
     path: Path, schema: dict[str, Any], features: str | Sequence[str] | None, labels: Sequence[str], apart: set[str]
 ) -> tuple[tuple[str, ...], bool]:
-    """Names of the feature columns, and whether it is one of lists; those set apart are features only by name."""
+    """Names of the feature columns, and whether it is one column of lists; columns `apart` must be named."""
     there = ", ".join(f"{name} ({kind})" for name, kind in list(schema.items())[:20])
     if features is None:
         lists = [name for name, kind in schema.items() if _is_list(kind) and name not in apart]
@@ -198,14 +198,14 @@ def require_same(path: Path, schema: dict[str, Any], first: dict[str, Any], exam
 
 
 def leaves_of(file: Any, columns: tuple[str, ...]) -> list[int]:
-    """Numbers of the stored columns that belong to the features."""
+    """Indices of the stored columns that belong to the features."""
     wanted = set(columns)
     paths = [file.schema.column(i).path for i in range(len(file.schema))]
     return [i for i, path in enumerate(paths) if path in wanted or path.split(".", 1)[0] in wanted]
 
 
 def pages_of(group: Any, leaves: list[int]) -> int:
-    """Bytes that reading a row group holds besides the values asked for: of pages not more than there are, packed too.
+    """Bytes of pages and buffers that reading a row group takes besides the values.
 
     Columns are not asked one by one: where a footer is damaged, pyarrow ends the process instead of raising an error.
     """
@@ -214,7 +214,7 @@ def pages_of(group: Any, leaves: list[int]) -> int:
 
 
 def width_of(file: Any, group: RowGroup, columns: tuple[str, ...], lists: bool, schema: dict[str, Any]) -> int:
-    """Number of features; of lists that do not say it, that of the first row of a file."""
+    """Number of features; for lists of variable size, the length of the first one."""
     import pyarrow as pa
 
     if not lists:
@@ -233,19 +233,19 @@ def width_of(file: Any, group: RowGroup, columns: tuple[str, ...], lists: bool, 
 
 
 def layout_of(columns: tuple[str, ...], lists: bool, schema: dict[str, Any], width: int) -> Layout:
-    """Where the features are, and the type that holds their values."""
+    """Layout of the features, with the dtype that holds their values."""
     names = _kinds(columns, lists, schema)
     single = names <= {"halffloat", "float"}
     return Layout(columns, lists, ", ".join(sorted(names)), width, np.dtype(np.float32 if single else np.float64))
 
 
 def _kinds(columns: tuple[str, ...], lists: bool, schema: dict[str, Any]) -> set[str]:
-    """Types of the features' values, in words."""
+    """Names of the types of the features."""
     return {str(schema[name].value_type if lists else schema[name]) for name in columns}
 
 
 def read_groups(groups: Sequence[RowGroup], layout: Layout) -> Array:
-    """Rows (m, d) of some row groups, read as a whole; those that are not as they were found are named."""
+    """Rows (m, d) of some row groups; InputError if they have changed since they were found."""
     z = np.empty((sum(group.rows for group in groups), layout.width), layout.dtype)
     step = max(1, MAX_PIECE_BYTES // (layout.width * layout.dtype.itemsize))
     start = 0
@@ -265,7 +265,7 @@ def read_groups(groups: Sequence[RowGroup], layout: Layout) -> Array:
 
 
 def _require_as_found(file: Any, schema: dict[str, Any], group: RowGroup, layout: Layout) -> None:
-    """A file may have been written anew since its columns and row groups were looked at."""
+    """Raise InputError if the file was rewritten since its columns and row groups were found."""
     metadata = file.metadata
     there = all(name in schema and _is_list(schema[name]) == layout.lists for name in layout.columns)
     if there:
@@ -282,7 +282,7 @@ def _require_as_found(file: Any, schema: dict[str, Any], group: RowGroup, layout
 
 
 def values_of(batch: Any, layout: Layout, group: RowGroup) -> Array:
-    """Rows (m, d) of a record batch: without a copy where they are lists of float32 or float64."""
+    """Rows (m, d) of a record batch; lists of float32 or float64 are not copied."""
     if not layout.lists:
         out = np.empty((layout.width, batch.num_rows), dtype=layout.dtype)
         # In the order asked for, which need not be that of the file.
@@ -324,7 +324,7 @@ def _numbers(column: Any, name: str, group: RowGroup) -> Array:
 
 
 def decoded(column: Any) -> Any:
-    """Labels as plain values; texts as a dictionary, which is small however many rows there are."""
+    """A label column as plain values; texts as a dictionary, which stays small for many rows."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(column.type):
@@ -337,7 +337,7 @@ def decoded(column: Any) -> Any:
 
 
 def as_labels(column: Any) -> Array:
-    """A label column as an array: texts as objects with None for gaps, numbers with NaN for them."""
+    """A label column as an array; missing values are None among texts and NaN among numbers."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(column.type):
@@ -449,7 +449,7 @@ class ParquetRows(StoredRows):
                 file.close()
 
     def _require_room(self, group: RowGroup, used: int) -> None:
-        """Pages may be larger than writers usually make them, which nothing says before they are read."""
+        """Raise InputError if pages are so large that reading exceeds the budget, which shows only now."""
         if used > self.budget.total:
             raise InputError(
                 "{group} has pages so large that reading takes {used}, more than {memory}. Pass {enough}, or write "

@@ -216,7 +216,7 @@ def slices(n: int, size: int) -> Iterator[slice]:
 
 
 class LabelledRows(RowSource):
-    """What all sources of rows of shape (n, d) with their columns share, wherever the rows are."""
+    """Base class of rows of shape (n, d) with their columns."""
 
     def __init__(self, shape: Sequence[int], columns: Columns):
         if len(shape) != 2 or shape[0] != len(columns):

@@ -37,18 +37,18 @@ from unspur.rows.source import Block, Columns, LabelledRows, MemoryRows, RowSour
 #: Bytes that a fit keeps for each row besides its features: two labels as given, as codes and as targets, which rows
 #: have them, weight, group, cell and fold, and the hash a certificate needs.
 BYTES_KEPT_PER_ROW = 128
-#: Larger pieces of a file are read no faster, and what a piece is worked on in has to fit the cache anyway.
+#: Larger pieces of a file are not read faster.
 MAX_PIECE_BYTES = 64 * 2**20
 #: Pieces that exist at once: one is summed, one waits, and one is decoded, which takes its values, their levels (as
 #: large again for float32) and room to grow.
 PIECES_AT_ONCE = 8
-#: Fewer rows at a time are not worth a read.
+#: Fewest rows that are read at a time.
 MIN_PIECE_ROWS = 16
-#: How long a thread waits before it looks whether anybody still wants what it has, in seconds.
+#: Seconds after which the reading thread checks whether its items are still wanted.
 HANDOVER_SECONDS = 0.05
-#: Bytes of projected rows that are computed at a time, besides where they go.
+#: Bytes of projected rows that are computed at a time.
 MAX_PROJECTED_BYTES = 4 * 2**20
-#: Stretches of rows in order: which rows, and their values (m, d). To be closed where one stops early.
+#: Consecutive stretches of rows: a slice and the values (m, d). Close the generator to stop early.
 Stretches: TypeAlias = Generator[tuple[slice, Array], None, None]
 #: Why an index may be refused, and what to do.
 _ORDERED = "rows of files come in their order, each once. Sort the index with numpy.unique, and the labels with it."
@@ -58,7 +58,7 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "
 
 
 def as_bytes(size: int | str) -> int:
-    """Bytes of a size such as ``2_000_000``, "512MB", "1.5 GiB" or "1g"; decimal unless an i says otherwise."""
+    """A size such as ``2_000_000``, "512MB", "1.5 GiB" or "1g" in bytes; units are decimal unless they have an i."""
     if isinstance(size, int) and not isinstance(size, bool) and size > 0:
         return size
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?\s*", size.lower()) if isinstance(size, str) else None
@@ -68,7 +68,7 @@ def as_bytes(size: int | str) -> int:
 
 
 def in_words(size: float) -> str:
-    """A size for people, such as ``1.2 GB``; rounded up, so that it is enough where it says what is needed."""
+    """A size as text, such as ``1.2 GB``, rounded up."""
     for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
         if size >= unit:
             return f"{-(-size * 10 // unit) / 10:g} {name}"
@@ -92,7 +92,7 @@ class Budget:
 
     @property
     def needed(self) -> int:
-        """The smallest total that would do."""
+        """The smallest total that suffices."""
         return BYTES_KEPT_PER_ROW * self.rows + self.overhead + PIECES_AT_ONCE * MIN_PIECE_ROWS * self.row_bytes
 
     @property
@@ -108,11 +108,11 @@ class Budget:
 
     @property
     def room(self) -> int:
-        """Bytes for a copy of the rows, or for columns that are computed from them; twice that is free."""
+        """Bytes for a copy of the rows, or for columns computed from them; there is room for two."""
         return max(0, self.total - BYTES_KEPT_PER_ROW * self.rows - self.reading) // 2
 
     def require_enough(self, what: str) -> None:
-        """Raise InputError with the sum that was done, unless the total suffices."""
+        """Raise InputError unless the total suffices."""
         if self.total >= self.needed:
             return
         pages = f" ({in_words(self.overhead)} for the pages of one row group)" if self.overhead else ""
@@ -142,7 +142,7 @@ def enough_memory(needed: int) -> Parameter:
 
 
 def divide(total: int, budgets: Sequence[Budget]) -> list[int]:
-    """Shares of a total for rows that are used together: what each needs, and of the rest in proportion to its rows."""
+    """Divide a total among sets of rows: what each needs, and the rest in proportion to their rows."""
     needed = [budget.needed for budget in budgets]
     rest = total - sum(needed)
     if rest < 0:
@@ -158,10 +158,10 @@ def divide(total: int, budgets: Sequence[Budget]) -> list[int]:
 
 
 def read_ahead(make: Callable[[], Generator[T, None, None]], depth: int = 1) -> Generator[T, None, None]:
-    """The items of ``make()``, of which up to `depth` wait, made by a thread of their own.
+    """Iterate over ``make()`` in a thread that is up to `depth` items ahead.
 
-    An error in the thread is raised where the items are asked for. The thread has ended when the iterator has: after
-    the last item, an error on either side, or `close`.
+    An error in the thread is raised in the consumer. The thread ends with the iterator: after the last item, after an
+    error on either side, or at `close`.
     """
     waiting: Queue[tuple[T | None, BaseException | None]] = Queue(depth)
     unwanted = Event()
@@ -208,7 +208,7 @@ def read_ahead(make: Callable[[], Generator[T, None, None]], depth: int = 1) -> 
 
 
 class Spool:
-    """A new ``.npy`` file of shape (n, k), open for writing as `array`; gone when nobody holds the spool any more."""
+    """A temporary ``.npy`` file of shape (n, k), open for writing as `array`; removed with the last reference."""
 
     def __init__(self, shape: tuple[int, int], dtype: Any, what: str, folder: Path | None = None):
         size = shape[0] * shape[1] * np.dtype(dtype).itemsize
@@ -238,7 +238,7 @@ def _no_room(what: str, size: int, folder: Path, but: str) -> InputError:
 
 
 class StoredRows(ABC):
-    """What a user passes as Z when the rows are in files: a shape, a type, and a way to visit them.
+    """Rows in files, which a user passes as X: a shape, a dtype, and a way to visit them.
 
     Attributes
     ----------
@@ -253,7 +253,7 @@ class StoredRows(ABC):
     """
 
     ndim = 2
-    #: Whether reading takes more than a look at the file, so that rows that fit are better kept than read again.
+    #: Whether reading includes decoding, so that rows that fit into memory are better kept than read again.
     _decoded = True
     shape: tuple[int, int]
     dtype: np.dtype[Any]
@@ -287,18 +287,18 @@ class StoredRows(ABC):
 
     @abstractmethod
     def _pieces(self) -> Stretches:
-        """All rows of the files in order, in pieces within the budget; one with no wanted row may be left out."""
+        """All rows of the files in order, in pieces within the budget; pieces without a selected row may be skipped."""
 
     @abstractmethod
     def place_of(self, row: int) -> str:
-        """Where a row of the files is, in words."""
+        """Describe where in the files a row is."""
 
     @abstractmethod
     def _whole_column(self, name: str) -> Array:
-        """A column that is no feature, for all rows of the files."""
+        """A column other than the features, for all rows of the files."""
 
     def column(self, name: str) -> Array:
-        """A column that is no feature, such as a label: shape (n,). Nothing else is read for it."""
+        """A column other than the features, such as a label, shape (n,); nothing else is read."""
         if name not in self.column_names:
             there = ", ".join(self.column_names) or "none besides the features"
             raise InputError(f"{self.name} has no column {name!r} (it has: {there}).")
@@ -307,9 +307,9 @@ class StoredRows(ABC):
         return column if self._wanted is None else column[self._wanted]
 
     def select(self, rows: Array | slice) -> Self:
-        """Some of the rows by mask, slice or increasing index; what is left out is skipped.
+        """Some of the rows by mask, slice or increasing index.
 
-        Rows come in the order of the files, so an index that asks for another one, or for a row twice, is refused.
+        Rows come in the order of the files, so an index in another order, or with duplicates, is an error.
         """
         chosen = _mask(rows, len(self))
         index = chosen if self._wanted is None else np.flatnonzero(self._wanted)[chosen]
@@ -338,7 +338,7 @@ class StoredRows(ABC):
         return FileRows(self, columns)
 
     def blocks(self) -> Stretches:
-        """All rows in order: which they are, and their values (m, d). Close it if you stop early."""
+        """All rows in order, as pairs of a slice and values (m, d). Close the generator to stop early."""
         self._require_unchanged()
         self._passes += 1
         with self._bar() as bar, closing(self._read() if self._copy is None else self._copied()) as blocks:
@@ -348,7 +348,7 @@ class StoredRows(ABC):
                     bar.update(len(z))
 
     def _bar(self) -> AbstractContextManager[Any]:
-        """Rows of this pass and rows per second, for passes that are long enough to be watched."""
+        """Progress bar of one pass."""
         if not self._progress:
             return nullcontext()
         text = f"pass {self._passes}"
@@ -358,7 +358,7 @@ class StoredRows(ABC):
         return bar
 
     def _read(self, into: Array | None = None) -> Stretches:
-        """Wanted rows from the files, kept once all were read: in `into`; in memory if they fit; in a scratch file."""
+        """Selected rows from the files; a copy is kept in `into`, in memory if they fit, or in a scratch file."""
         spool = None
         if into is None and self._decoded and self._fits:
             into = np.empty(self.shape, self.dtype)
@@ -396,9 +396,9 @@ class StoredRows(ABC):
         return read_ahead(self._pieces)
 
     def check(self) -> None:
-        """Read everything once and raise an error that names what is damaged, missing or not finite, and where.
+        """Read everything once and raise an error that says what is damaged, missing or not finite, and where.
 
-        What was found whole is not read for this again as long as its files do not change.
+        Rows that passed are not checked again as long as their files do not change.
         """
         if self._checked:
             return
@@ -422,7 +422,7 @@ class StoredRows(ABC):
         self._checked = True
 
     def at_random(self) -> Array:
-        """The rows as an array that can be indexed: a copy, in memory where it fits into the budget, else in a file."""
+        """A copy of the rows for random access, in memory if the budget allows, else in a temporary file."""
         if self._copy is None:
             self._require_unchanged()
             if self._fits:
@@ -434,7 +434,7 @@ class StoredRows(ABC):
         return self._copy
 
     def _state(self) -> tuple[tuple[int, int], ...]:
-        """Size and time of change of each file."""
+        """Size and modification time of each file."""
         return tuple((found.st_size, found.st_mtime_ns) for found in (path.stat() for path in self._paths))
 
     def _require_unchanged(self) -> None:
@@ -508,7 +508,7 @@ class FileRows(LabelledRows):
 
 
 def _mask(rows: Any, n: int) -> BoolArray:
-    """Which of n rows a mask, a slice with a positive step or an increasing index names."""
+    """Mask (n,) of rows given by a mask, a slice with a positive step or an increasing index."""
     chosen = np.zeros(n, dtype=bool)
     if isinstance(rows, slice):
         if rows.step is not None and rows.step < 1:
@@ -650,9 +650,9 @@ class StoredNpy(StoredRows):
 
 
 def ask_for(z: Array, row: int, size: int) -> int:
-    """Have the system read `size` bytes of a map from a row on while others are worked on; the row after them.
+    """Ask the system to read `size` bytes of a map ahead, from a row on; return the row after them.
 
-    Saves the wait for a slow disk; where pages are in memory already it costs next to nothing.
+    This saves waiting for a slow disk, and costs next to nothing for pages that are in memory already.
     """
     row_bytes = z.shape[1] * z.itemsize
     stop = int(min(len(z), row + max(1, size // max(1, row_bytes))))
@@ -666,11 +666,7 @@ def ask_for(z: Array, row: int, size: int) -> int:
 
 
 def file_behind(z: Array) -> str | None:
-    """Path of the ``.npy`` file that an array maps from its first element to its last, if it does.
-
-    A slice or a view of a map is rows in memory like any other; only the whole file is worth its path. A map that can
-    be written to may differ from its file.
-    """
+    """Path of the ``.npy`` file that an array maps as a whole and read-only, or None."""
     if not isinstance(z, np.memmap) or z.filename is None or z.mode != "r" or not str(z.filename).endswith(".npy"):
         return None
     try:

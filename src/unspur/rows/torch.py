@@ -1,4 +1,4 @@
-"""Rows in a torch tensor, on whatever device it is: nothing but the results of sums leaves it."""
+"""Rows in a torch tensor on any device; only the results of sums leave it."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ from unspur.rows.source import (
     slices,
 )
 
-#: Bytes of a block in float64 on a device: large enough that starting kernels is no cost beside running them, and its
-#: temporaries are no cost beside Z.
+#: Bytes of a float64 block on a device: large enough to hide kernel launches, and small beside Z.
 DEVICE_BLOCK_BYTES = 2**27
-#: Rows of a block on a device. Temporaries of narrow rows are longer than the rows themselves.
+#: Most rows of a block on a device: temporaries of narrow rows are larger than the rows themselves.
 MAX_DEVICE_BLOCK_ROWS = 2**20
 #: Rows of a block that is only multiplied with (see `TorchRows.sum`).
 THIN_BLOCK_ROWS = 2**22
@@ -142,7 +141,7 @@ def _rebuilt(z: torch.Tensor, columns: Columns, block_rows: int, thin_rows: int)
 
 
 def _moved(column: Array, device: torch.device) -> torch.Tensor:
-    """A column on the device; one number, where it is the same all along and says so by its strides."""
+    """A column on the device; a broadcast column is sent as one number."""
     same = column.size > 1 and not any(column.strides)
     values = np.array(column[(slice(1),) * column.ndim] if same else column)  # torch warns of what cannot be written
     placed = torch.from_numpy(values).to(device)
