@@ -90,7 +90,7 @@ def _abandoned(path: Path) -> bool:
     return False
 
 
-def take_place(path: Path) -> None:
+def reserve_space(path: Path) -> None:
     """Reserve the disk space of a file of this size, or raise OSError.
 
     A file that is filled through a memory map needs this: if the disk becomes full on the way, a signal ends the

@@ -183,7 +183,7 @@ def _promised(header: bytes) -> tuple[tuple[int, ...], Any]:
 # Columns of tables
 
 
-def some(names: Sequence[str]) -> str:
+def quoted(names: Sequence[str]) -> str:
     """The first five names, quoted, and the number of others."""
     first = ", ".join(repr(brief(name, MAX_NAME_CHARACTERS)) for name in names[:5])
     return first + (f" and {len(names) - 5} more" if len(names) > 5 else "")
@@ -217,7 +217,7 @@ def nearest(name: str, names: Collection[str]) -> str:
     return f" Did you mean {by_small[near[0]]!r}?" if near else ""
 
 
-def first_line(file: TextIO) -> str:
+def header_line(file: TextIO) -> str:
     """The first line of a CSV file, with the names of its columns; `csv.Error` if it is too long or has none."""
     line = file.readline(MAX_HEADER_CHARACTERS + 1)
     if len(line) > MAX_HEADER_CHARACTERS:
@@ -238,7 +238,7 @@ def csv_lines(path: Path) -> Iterator[Iterator[list[str]]]:
     """The lines of a CSV file as lists of fields, header first; InputError if it is damaged."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            mark = separator(first_line(file))
+            mark = separator(header_line(file))
             file.seek(0)
             yield csv.reader(file, delimiter=mark)
     except UnicodeDecodeError as error:
@@ -263,7 +263,7 @@ def require_distinct(path: Path, header: Sequence[str]) -> None:
         raise InputError(f"{path}: column {header.index('') + 1} has no name; a row number? Drop it, or name it.")
     twice = sorted(name for name, times in Counter(header).items() if times > 1)
     if twice:
-        raise InputError(f"{path} has several columns named {some(twice)}. Rename or drop them.")
+        raise InputError(f"{path} has several columns named {quoted(twice)}. Rename or drop them.")
 
 
 def require_labels(path: Path, names: Collection[str], labels: Sequence[str]) -> None:

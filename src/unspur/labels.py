@@ -196,7 +196,7 @@ def named_concepts(concept: Any, name: str | Sequence[str]) -> dict[str, Array]:
     if isinstance(concept, Mapping) or is_frame(concept):
         keys = list(concept if isinstance(concept, Mapping) else concept.columns)
         return dict(zip(concept_names(keys), (concept[key] for key in keys), strict=True))
-    values = np.empty(0) if isinstance(concept, ClassLabel) else np.asarray(on_numpy(concept))
+    values: Array = np.empty(0) if isinstance(concept, ClassLabel) else np.asarray(on_numpy(concept))
     m = values.shape[1] if values.ndim == 2 else 1
     names = [name] if isinstance(name, str) else list(map(str, name))
     if isinstance(name, str) and m > 1:

@@ -1,4 +1,4 @@
-"""What a network can be shown: examples with their labels, each loaded when it is asked for.
+"""Examples (images or texts) with their labels, each loaded on demand.
 
 ::
 
@@ -29,16 +29,16 @@ import numpy as np
 from tqdm import tqdm
 
 from unspur._extras import require
-from unspur._reading import brief, csv_lines, listed, require_regular, some
+from unspur._reading import brief, csv_lines, listed, quoted, require_regular
 from unspur._typing import Array
 from unspur.exceptions import InputError, Parameter
 
 Kind = Literal["image", "text"]
-#: Characters that file systems allow for one name, and for names in a row; and of one that a message shows.
+#: Longest file name and path, and characters of a name that a message shows.
 MAX_NAME_CHARACTERS, MAX_PATH_CHARACTERS, MAX_NAME_SHOWN = 255, 2000, 80
-#: Bytes of memory that reading one picture may take, and bytes that its file may have.
+#: Most bytes of memory for reading one picture, and of its file.
 MAX_PICTURE_MEMORY, MAX_PICTURE_BYTES = 200_000_000, 300_000_000
-#: Kinds of pictures that are read, and bytes that decoding and converting a pixel of them takes.
+#: Formats of pictures that are read, and the bytes that decoding and converting a pixel takes.
 PIXEL_BYTES = {"JPEG": 8, "MPO": 8, "PNG": 8, "BMP": 8, "DIB": 8, "GIF": 8, "TIFF": 8, "PPM": 8, "WEBP": 16}
 #: A JPEG can be decoded at one of these shares of its width and height.
 REDUCTIONS = (1, 2, 4, 8)
@@ -86,7 +86,7 @@ class Examples(Protocol):
 
 
 def digest_of(name: str, settings: Mapping[str, Any], labels: Mapping[str, Array], files: Iterable[Path]) -> str:
-    """A digest of a dataset made of files: of their content in the given order, not of where they lie."""
+    """Hash of a dataset of files, by their content in the given order and not by their paths."""
     total = hashlib.sha256(json.dumps([name, settings], sort_keys=True, default=str).encode())
     for column in sorted(labels):
         total.update(f"{column}:{','.join(map(str, labels[column].tolist()))}\n".encode())
@@ -138,7 +138,7 @@ def open_image(path: Path, mode: str = "RGB", *, upright: bool = False) -> Any:
 
 
 def _turn(image: Any) -> Any:
-    """How a picture is to be turned by its EXIF data, if they can be read and say so."""
+    """The transposition that the EXIF data of a picture ask for, or None."""
     from PIL import ExifTags, Image
 
     try:
@@ -158,17 +158,17 @@ def _turn(image: Any) -> Any:
 
 
 class _Bounded(BufferedReader):
-    """A file that is not asked for more than it has: a chunk may claim a gigabyte, which would be set aside."""
+    """A file that limits reads to its size: a damaged chunk may claim a gigabyte, which would be allocated."""
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Bytes, as of any file."""
+        """Read up to `size` bytes."""
         if size is None or size < 0:
             return super().read()
         return super().read(min(size, max(0, os.fstat(self.fileno()).st_size - self.tell())))
 
 
 def _bound(image: Any, path: Path) -> None:
-    """Raise unless an image that was opened, and not decoded yet, takes little enough memory; reduce a JPEG to that."""
+    """Refuse an image that would take too much memory to decode; have a JPEG decoded at a smaller scale."""
     width, height = image.size
     each, fixed, tiles = PIXEL_BYTES[image.format], _coefficients(image), ""
     if image.format == "TIFF" and 322 in image.tag_v2:  # a tile is decoded whole, however little of it is shown
@@ -187,7 +187,7 @@ def _bound(image: Any, path: Path) -> None:
 
 
 def _coefficients(image: Any) -> int:
-    """Bytes that the decoder of a JPEG keeps besides the pixels: all coefficients, where they come in several scans."""
+    """Bytes that a JPEG decoder keeps besides the pixels: all coefficients, if there are several scans."""
     layers = getattr(image, "layer", None)
     if not layers:
         return 0
@@ -204,9 +204,9 @@ def _coefficients(image: Any) -> int:
 
 
 def inside_of(folder: Path, name: str, listing: Path, *, allow_outside: bool = False) -> Path:
-    """The file that a list names in a folder, unless it lies elsewhere: by its name, or at the end of a link.
+    """The path that a list names in a folder; InputError if it, or a link it leads through, points elsewhere.
 
-    With `allow_outside` it may lie anywhere.
+    With `allow_outside` it may be anywhere.
     """
     path = folder / possible(name, listing)
     if allow_outside:
@@ -242,7 +242,7 @@ def possible(name: str, listing: Path) -> str:
 
 
 def label_column(fields: Sequence[str]) -> Array:
-    """A label that was read as text: whole numbers where all of it is, else words."""
+    """A label that was read as text, as integers if all values are, else as texts."""
     # Only what is written as str(int) would write it: 01 and 1 may be two classes, and so may 2**53 and 2**53 + 1.
     numbers = {field: _int(field) for field in set(fields)}  # few values, many rows
     if numbers and all(number is not None and field == str(number) for field, number in numbers.items()):
@@ -260,10 +260,7 @@ def _int(field: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class TableExamples:
-    """Examples in the order of their table.
-
-    A label is a column of whole numbers where all its values are some, else of words.
-    """
+    """Examples of a .csv table, in its order."""
 
     table: Path
     root: Path
@@ -277,9 +274,9 @@ class TableExamples:
 
     @classmethod
     def read(cls, table: str | Path, root: str | Path | None = None, *, allow_outside: bool = False) -> TableExamples:
-        """From a .csv file; paths of images are relative to `root`, by default the folder of the table.
+        """Read a .csv file; paths of images are relative to `root`, by default the folder of the table.
 
-        Only with `allow_outside` may they, or links among them, lead out of it.
+        Paths that lead out of `root` need `allow_outside`.
         """
         table = Path(table)
         root = table.parent if root is None else Path(root)
@@ -303,13 +300,13 @@ class TableExamples:
         return len(self.ids)
 
     def __getitem__(self, index: int) -> Any:
-        """Load one image, or give one text."""
+        """Load one image, or return one text."""
         if self.kind == "text":
             return self.content[index]
         return open_image(self.root / self.content[index], upright=True)
 
     def digest(self) -> str:
-        """Of the table and the images."""
+        """Hash of the table and the images."""
         if self.kind == "text":
             return digest_of(self.name, self.settings, self.labels, [self.table])
         # Earlier versions showed networks pictures as they are stored, not upright.
@@ -318,7 +315,7 @@ class TableExamples:
 
 
 def _columns(table: Path) -> dict[str, list[str]]:
-    """Name -> fields, for a table with a header, lines, and as many fields in each."""
+    """Columns of a table by name; InputError unless all lines have as many fields as the header."""
     if table.suffix.lower() == ".csv" and not table.exists():
         raise InputError(f"There is no file {table}.")
     if table.suffix.lower() != ".csv" or not table.is_file():
@@ -328,7 +325,7 @@ def _columns(table: Path) -> dict[str, list[str]]:
     if not lines:
         raise InputError(f"{table} has no rows below a header.")
     if "" in header or len(set(header)) < len(header):
-        raise InputError(f"{table} needs a different name for every column; it has {some(header)}.")
+        raise InputError(f"{table} needs a different name for every column; it has {quoted(header)}.")
     for number, line in enumerate(lines, 1):
         if len(line) != len(header):
             raise InputError(f"{table}: row {number} has {len(line)} fields; the header has {len(header)}.")

@@ -53,7 +53,7 @@ MAX_TOKENS = 512
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Hold back the progress bars and log lines of transformers and of the hub's client; exceptions still come."""
+    """Context without progress bars and log lines of transformers and of the hub's client."""
     from transformers.utils import logging as chatter
 
     loggers = [logging.getLogger(name) for name in ("transformers", "huggingface_hub")]
@@ -71,7 +71,7 @@ def quietly() -> Iterator[None]:
 
 
 def model_folder(name: str, revision: str | None = None) -> Path:
-    """Folder of a model: the given one, the cached one, or one that is downloaded now."""
+    """Folder of a model: given, cached, or downloaded now."""
     folder = Path(name).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():
@@ -86,7 +86,7 @@ def model_folder(name: str, revision: str | None = None) -> Path:
 
 
 def _cached(name: str, revision: str | None) -> Path | None:
-    """The cached folder, if it looks complete; a download that was cut short does not."""
+    """The cached folder, or None if it is missing or incomplete."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
@@ -119,7 +119,7 @@ def _downloaded(name: str, revision: str | None) -> Path:
 
 
 def kind_of(folder: Path, name: str) -> Kind:
-    """Kind of examples: images if there is an image processor or image settings, else texts if a vocabulary."""
+    """Kind of examples: images if there are image settings, texts if there is a vocabulary."""
     settings = _settings(folder, name)
     if (folder / _IMAGE_FILES[0]).is_file() or any(key in settings for key in _IMAGE_SETTINGS):
         return "image"
@@ -149,7 +149,7 @@ def settings_of(folder: Path, kind: Kind | None) -> str:
 
 
 def load_network(folder: Path, name: str) -> Any:
-    """The network without its head, in float32, for inference; refused if that takes code or leaves random parts."""
+    """The network without its head, in float32; refused if it needs remote code or lacks weights."""
     from transformers import AutoModel
 
     if not any((folder / file).is_file() for file in _WEIGHTS):
@@ -175,7 +175,7 @@ def load_network(folder: Path, name: str) -> Any:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of what a library says, or the name of its error."""
+    """The first line of an error message, or the type of the error."""
     return next(iter(str(error).strip().splitlines()), "") or type(error).__name__
 
 
@@ -361,7 +361,7 @@ class HubText(NetworkEncoder):
 
 
 def _short(name: str) -> str:
-    """A name for results: where a folder lies on this machine is nobody's business."""
+    """A name for results, without the path of a folder on this machine."""
     folder = Path(name).expanduser()
     return folder.resolve().name if folder.is_dir() else name
 
@@ -376,12 +376,12 @@ def _from_folder(loader: Any, folder: Path, name: str, what: str, **options: Any
 
 
 def _close(one: Any, other: Any) -> bool:
-    """Whether two batches of features are the same up to rounding in bfloat16."""
+    """Whether two batches of features are equal up to rounding in bfloat16."""
     return bool((one - other).norm() <= 0.02 * other.norm())
 
 
 def _probed_width(encoder: Callable[[Sequence[Any]], NDArray[np.float32]], example: Any) -> int:
-    """Width of one embedded example: settings name it differently from model to model."""
+    """Width of one embedded example; model settings have different names for it."""
     try:
         return int(encoder([example]).shape[1])
     except Exception as error:  # whatever a network of another make may raise

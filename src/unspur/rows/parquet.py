@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from unspur._extras import require
-from unspur._reading import brief, index_columns, require_distinct, require_labels, some
+from unspur._reading import brief, index_columns, quoted, require_distinct, require_labels
 from unspur._typing import Array
 from unspur.exceptions import InputError, Parameter
 from unspur.rows.stored import (
@@ -84,7 +84,7 @@ def readable(path: Path) -> Iterator[None]:
     try:
         yield
     except unreadable() as error:
-        raise InputError(f"{path} cannot be read as Parquet: {said(error)}") from error
+        raise InputError(f"{path} cannot be read as Parquet: {error_text(error)}") from error
 
 
 def unreadable() -> tuple[type[Exception], ...]:
@@ -94,7 +94,7 @@ def unreadable() -> tuple[type[Exception], ...]:
     return (pa.ArrowException, ValueError, OSError, MemoryError, TypeError, LookupError, OverflowError)
 
 
-def said(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """The message of an error of pyarrow, shortened."""
     return f"{brief(error) or type(error).__name__}."
 
@@ -109,7 +109,7 @@ def batches(file: Any, group: RowGroup, columns: list[str], rows: int) -> Iterat
                 break
             yield batch
     except unreadable() as error:
-        raise InputError(f"{group} is damaged (column {some(columns)}): {said(error)}") from error
+        raise InputError(f"{group} is damaged (column {quoted(columns)}): {error_text(error)}") from error
     if seen != group.rows:
         more = "more" if seen > group.rows else f"only {seen}"
         raise InputError(f"{group} is damaged: its footer counts {group.rows} rows, and there are {more}.")
@@ -429,7 +429,7 @@ class ParquetRows(StoredRows):
         before = pool.bytes_allocated()
         try:
             for group in self.groups:
-                if self._wanted is not None and not self._wanted[group.start : group.start + group.rows].any():
+                if self._selected is not None and not self._selected[group.start : group.start + group.rows].any():
                     continue
                 if path != group.path:
                     if file is not None:
@@ -460,7 +460,7 @@ class ParquetRows(StoredRows):
                 enough=enough_memory(self.budget.total + used),
             )
 
-    def place_of(self, row: int) -> str:
+    def location_of(self, row: int) -> str:
         """File, row group and row in it."""
         group = next(group for group in reversed(self.groups) if group.start <= row)
         return f"{group} (row {row - group.start} of it)"

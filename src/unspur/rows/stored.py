@@ -28,7 +28,7 @@ from typing import Any, NoReturn, Self, TypeAlias, TypeVar
 import numpy as np
 from tqdm import tqdm
 
-from unspur._files import remove_abandoned, take_place, temporary_name
+from unspur._files import remove_abandoned, reserve_space, temporary_name
 from unspur._reading import column_faults, load_npy
 from unspur._typing import Array, BoolArray
 from unspur.exceptions import InputError, NotFiniteError, Parameter
@@ -224,7 +224,7 @@ class Spool:
         self._finalizer = weakref.finalize(self, Path.unlink, self.path, missing_ok=True)
         try:
             self.array = np.lib.format.open_memmap(self.path, mode="w+", dtype=dtype, shape=shape)
-            take_place(self.path)
+            reserve_space(self.path)
         except OSError as error:  # others take room as well; a quota, a limit of this process
             self._finalizer()
             raise _no_room(what, size, folder, f"refuses it ({error.strerror})") from error
@@ -263,15 +263,15 @@ class StoredRows(ABC):
 
     def __init__(self, paths: Sequence[Path], *, progress: bool = False, scratch: str | PathLike[str] | None = None):
         self._paths = tuple(Path(path).absolute() for path in paths)
-        self._as_found = self._state()
+        self._initial_state = self._state()
         self._progress = progress
         self._scratch = None if scratch is None else Path(scratch).absolute()
         self._passes = 0
-        self._wanted: BoolArray | None = None
+        self._selected: BoolArray | None = None
         self._checked = False
         self._copy: Array | None = None
         self._spool: Spool | None = None
-        self._cuts: list[slice] = []
+        self._block_slices: list[slice] = []
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -290,7 +290,7 @@ class StoredRows(ABC):
         """All rows of the files in order, in pieces within the budget; pieces without a selected row may be skipped."""
 
     @abstractmethod
-    def place_of(self, row: int) -> str:
+    def location_of(self, row: int) -> str:
         """Describe where in the files a row is."""
 
     @abstractmethod
@@ -304,7 +304,7 @@ class StoredRows(ABC):
             raise InputError(f"{self.name} has no column {name!r} (it has: {there}).")
         self._require_unchanged()
         column = self._whole_column(name)
-        return column if self._wanted is None else column[self._wanted]
+        return column if self._selected is None else column[self._selected]
 
     def select(self, rows: Array | slice) -> Self:
         """Some of the rows by mask, slice or increasing index.
@@ -312,11 +312,11 @@ class StoredRows(ABC):
         Rows come in the order of the files, so an index in another order, or with duplicates, is an error.
         """
         chosen = _mask(rows, len(self))
-        index = chosen if self._wanted is None else np.flatnonzero(self._wanted)[chosen]
+        index = chosen if self._selected is None else np.flatnonzero(self._selected)[chosen]
         there = np.zeros(self.budget.rows, dtype=bool)
         there[index] = True
         some = self._without_copy()
-        some.shape, some._wanted = (int(there.sum()), self.shape[1]), there
+        some.shape, some._selected = (int(there.sum()), self.shape[1]), there
         return some
 
     def within(self, memory: int | str) -> Self:
@@ -330,7 +330,7 @@ class StoredRows(ABC):
         """The same rows, without what was kept of them when they were read."""
         same = object.__new__(type(self))
         same.__dict__.update(self.__dict__)
-        same._copy, same._spool, same._cuts = None, None, []
+        same._copy, same._spool, same._block_slices = None, None, []
         return same
 
     def source(self, columns: Columns) -> RowSource:
@@ -366,9 +366,9 @@ class StoredRows(ABC):
             spool = Spool(self.shape, self.dtype, "A decoded copy of the rows", self._scratch)
             into = spool.array
         start, cuts = 0, []
-        with closing(self._arriving()) as pieces:
+        with closing(self._pieces_ahead()) as pieces:
             for rows, piece in pieces:
-                z = piece if self._wanted is None else piece[self._wanted[rows]]
+                z = piece if self._selected is None else piece[self._selected[rows]]
                 if not len(z):
                     continue
                 here = slice(start, start + len(z))
@@ -379,7 +379,7 @@ class StoredRows(ABC):
                 start = here.stop
                 del piece, z  # not held while the next is read
         if into is not None:
-            self._copy, self._cuts, self._spool = into, cuts, spool or self._spool
+            self._copy, self._block_slices, self._spool = into, cuts, spool or self._spool
 
     @property
     def _fits(self) -> bool:
@@ -388,10 +388,10 @@ class StoredRows(ABC):
 
     def _copied(self) -> Stretches:
         """The same blocks from the copy, so that sums over them come out the same to the last bit."""
-        for rows in self._cuts:
+        for rows in self._block_slices:
             yield rows, self._copy[rows]  # type: ignore[index]
 
-    def _arriving(self) -> Stretches:
+    def _pieces_ahead(self) -> Stretches:
         """Pieces of the files, read ahead."""
         return read_ahead(self._pieces)
 
@@ -413,10 +413,10 @@ class StoredRows(ABC):
                     first = rows.start + int(np.argmax(bad.any(axis=1)))
                 counts += np.stack([np.isnan(z).sum(axis=0), np.isinf(z).sum(axis=0)])
         if first is not None:
-            at = first if self._wanted is None else int(np.flatnonzero(self._wanted)[first])
+            at = first if self._selected is None else int(np.flatnonzero(self._selected)[first])
             faults = column_faults(counts, self.feature_names)
             raise NotFiniteError(
-                f"Z must be finite; found {faults}, the first in {self.place_of(at)}. Drop those rows or fill the "
+                f"Z must be finite; found {faults}, the first in {self.location_of(at)}. Drop those rows or fill the "
                 "values in."
             )
         self._checked = True
@@ -442,12 +442,12 @@ class StoredRows(ABC):
             now = self._state()
         except OSError as error:
             raise InputError(f"{error.filename} cannot be read any more ({error.strerror}).") from error
-        for path, before, after in zip(self._paths, self._as_found, now, strict=True):
+        for path, before, after in zip(self._paths, self._initial_state, now, strict=True):
             if before != after:
                 raise InputError(f"{path} was changed after it was opened. Open the rows again.")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_copy": None, "_spool": None, "_cuts": []}
+        return {**self.__dict__, "_copy": None, "_spool": None, "_block_slices": []}
 
     def __array__(self, *args: Any, **options: Any) -> NoReturn:
         raise InputError(
@@ -568,10 +568,10 @@ class MemmapRows(MemoryRows):
         super().__init__(open_npy(path) if mapped is None else mapped, columns, block_rows=block_rows)
 
     def _slices(self) -> Iterator[slice]:
-        turn, asked = 0, ask_for(self._z, 0, MAX_PIECE_BYTES)
+        turn, asked = 0, prefetch(self._z, 0, MAX_PIECE_BYTES)
         for rows in super()._slices():
             if rows.start >= turn:
-                turn, asked = asked, ask_for(self._z, asked, MAX_PIECE_BYTES)
+                turn, asked = asked, prefetch(self._z, asked, MAX_PIECE_BYTES)
             yield rows
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -614,9 +614,9 @@ class StoredNpy(StoredRows):
 
     def _pieces(self) -> Stretches:
         n, size = len(self._map), self._rows_at_once
-        ask_for(self._map, 0, size * self._map.itemsize * self.shape[1])
+        prefetch(self._map, 0, size * self._map.itemsize * self.shape[1])
         for rows in slices(n, size):
-            ask_for(self._map, rows.stop, size * self._map.itemsize * self.shape[1])
+            prefetch(self._map, rows.stop, size * self._map.itemsize * self.shape[1])
             yield rows, self._map[rows].astype(self.dtype, copy=False)
 
     @property
@@ -626,14 +626,14 @@ class StoredNpy(StoredRows):
         copied = self.budget.row_bytes > 0
         return self.budget.piece_rows if copied else max(1, MAX_PIECE_BYTES // (self.shape[1] * self.dtype.itemsize))
 
-    def _arriving(self) -> Stretches:
+    def _pieces_ahead(self) -> Stretches:
         return self._pieces()  # the system reads ahead
 
     def at_random(self) -> Array:
         """The map itself, unless rows were selected."""
-        return self._map if self._wanted is None else super().at_random()
+        return self._map if self._selected is None else super().at_random()
 
-    def place_of(self, row: int) -> str:
+    def location_of(self, row: int) -> str:
         """The number of the row."""
         return f"row {row} of {self._paths[0]}"
 
@@ -649,7 +649,7 @@ class StoredNpy(StoredRows):
         self._map, self._owner = open_npy(self._paths[0]), None
 
 
-def ask_for(z: Array, row: int, size: int) -> int:
+def prefetch(z: Array, row: int, size: int) -> int:
     """Ask the system to read `size` bytes of a map ahead, from a row on; return the row after them.
 
     This saves waiting for a slow disk, and costs next to nothing for pages that are in memory already.

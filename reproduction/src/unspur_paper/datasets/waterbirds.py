@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from unspur._reading import brief, first_line, read_text
+from unspur._reading import brief, header_line, read_text
 from unspur._typing import Array, IntArray
 from unspur.embed.examples import Kind, digest_of, open_image
 from unspur.exceptions import InputError
@@ -274,7 +274,7 @@ def read_published(root: Path, rule: LabelRule | None = None) -> Published:
     metadata = required_file(root, "metadata.csv", what="the list of Waterbirds' images")
     try:
         with metadata.open(encoding="utf-8", newline="") as file:
-            first_line(file)
+            header_line(file)
             file.seek(0)
             lines = list(csv.DictReader(file))
     except (UnicodeDecodeError, csv.Error) as error:
