@@ -248,28 +248,20 @@ def result_to_host(value: Any) -> Any:
     Takes tensors, numbers, NumPy arrays, and lists, tuples and dataclasses of them; integers and booleans keep their
     dtype, and a zero-dimensional tensor becomes a number.
     """
-    tensors: list[Any] = []
-    _collect(value, tensors)
-    if not tensors:
-        return value
-    return _replaced(value, iter(_fetched(tensors)))
+    tensors = list(_tensors(value))
+    return _replaced(value, iter(_to_numpy(tensors))) if tensors else value
 
 
-def _collect(value: Any, tensors: list[Any]) -> None:
-    for part in _parts(value):
-        if is_tensor(part):
-            tensors.append(part)
-        elif part is not value:
-            _collect(part, tensors)
-
-
-def _parts(value: Any) -> list[Any]:
-    """The elements of a container or dataclass; of anything else, the value itself."""
-    if isinstance(value, list | tuple):
-        return list(value)
-    if hasattr(value, "__dataclass_fields__"):
-        return [getattr(value, name) for name in value.__dataclass_fields__]
-    return [value]
+def _tensors(value: Any) -> Iterator[Any]:
+    """The tensors of a nested value, in order."""
+    if is_tensor(value):
+        yield value
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _tensors(part)
+    elif hasattr(value, "__dataclass_fields__"):
+        for name in value.__dataclass_fields__:
+            yield from _tensors(getattr(value, name))
 
 
 def _replaced(value: Any, arrays: Iterator[Any]) -> Any:
@@ -279,11 +271,11 @@ def _replaced(value: Any, arrays: Iterator[Any]) -> Any:
     if isinstance(value, list | tuple):
         return type(value)([_replaced(part, arrays) for part in value])
     if hasattr(value, "__dataclass_fields__"):
-        return type(value)(*(_replaced(part, arrays) for part in _parts(value)))
+        return type(value)(*(_replaced(getattr(value, name), arrays) for name in value.__dataclass_fields__))
     return value
 
 
-def _fetched(tensors: list[Any]) -> list[Any]:
+def _to_numpy(tensors: list[Any]) -> list[Any]:
     """Tensors of one device as NumPy arrays, packed into bytes so that there is one transfer."""
     xp = namespace(tensors[0])
     wide = [(tensor.to(xp.float64) if tensor.is_floating_point() else tensor).contiguous() for tensor in tensors]

@@ -1,4 +1,4 @@
-"""Files that are being written: temporary names, locks, and errors of the disk in words.
+"""Files that are being written: temporary names, locks, and errors of the disk.
 
 A temporary name says which process on which host made it, so that a later process can tell the leftovers of a dead one
 from the work of a living one. Clocks are not trusted where that can be avoided.
@@ -21,18 +21,18 @@ from pathlib import Path
 
 from unspur.exceptions import BusyError, DiskError
 
-_NAME = re.compile(r"\.unspur-(?P<pid>\d+)-(?P<mark>[0-9a-f]+)-(?P<host>.*)\.tmp")
+_TEMPORARY_NAME = re.compile(r"\.unspur-(?P<pid>\d+)-(?P<mark>[0-9a-f]+)-(?P<host>.*)\.tmp")
 #: Seconds after which a file of another host, whose processes cannot be checked, counts as abandoned.
 _ABANDONED_AFTER_SECONDS = 86400.0
 #: Namespace of the processes of a Linux host itself, outside any container.
 _HOST_PID_NAMESPACE = "4026531836"
 #: Start of the marks of this process; another mark with its number is that of an earlier process.
-_OURS = secrets.token_hex(4)
+_PROCESS_MARK = secrets.token_hex(4)
 
 
 def temporary_name() -> str:
     """A new name, hidden, for something that is unfinished."""
-    return f".unspur-{os.getpid()}-{_OURS}{secrets.token_hex(4)}-{host_id()}.tmp"
+    return f".unspur-{os.getpid()}-{_PROCESS_MARK}{secrets.token_hex(4)}-{host_id()}.tmp"
 
 
 @cache
@@ -74,14 +74,14 @@ def remove_abandoned(folder: Path) -> None:
 
 
 def _abandoned(path: Path) -> bool:
-    whose = _NAME.fullmatch(path.name)
+    whose = _TEMPORARY_NAME.fullmatch(path.name)
     if whose is None:
         return False
     try:
-        if whose["host"] != host_id() or os.name != "posix":  # os.kill(pid, 0) is no question on Windows
+        if whose["host"] != host_id() or os.name != "posix":  # on Windows os.kill(pid, 0) would end the process
             return time.time() - path.stat().st_mtime > _ABANDONED_AFTER_SECONDS
         if int(whose["pid"]) == os.getpid():
-            return not whose["mark"].startswith(_OURS)
+            return not whose["mark"].startswith(_PROCESS_MARK)
         os.kill(int(whose["pid"]), 0)
     except (FileNotFoundError, ProcessLookupError, OverflowError):
         return True
@@ -124,18 +124,18 @@ def hold(path: Path, *, patience: float = 0.0) -> Iterator[None]:
         who = f"Process {holder[0]}" if holder else "Another process"
         raise BusyError(f"{who} is already at work here (it holds {path}). Wait until it ends.") from None
     try:
-        with suppress(OSError):  # Windows lets nobody write to a file that is locked
+        with suppress(OSError):  # Windows does not allow writing to a locked file
             path.write_text(str(os.getpid()), encoding="utf-8")
         remove_abandoned(path.parent)
         yield
     finally:
-        with suppress(OSError):  # before the release: whoever waits sees that this file has no name any more
+        with suppress(OSError):  # before the release, so that a waiting process sees that its file is gone
             path.unlink()
         lock.release()
 
 
 def disk_error(error: OSError, path: str | PathLike[str] | None, advice: str) -> DiskError:
-    """An error of the operating system while `path`, or the output (None), was written, with its reason in words."""
+    """A DiskError for an OSError while `path`, or the output (None), was written."""
     reasons = {
         errno.ENOSPC: "the disk is full",
         errno.EDQUOT: "the disk quota is used up",

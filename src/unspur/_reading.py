@@ -51,7 +51,7 @@ MAX_NAMES_COMPARED = 10_000
 #: Kinds of values for `require_kinds`.
 NUMBER, MAYBE_NUMBER, MAYBE_TEXT = (int, float), (int, float, type(None)), (str, type(None))
 #: What NumPy raises for a damaged header.
-_NO_HEADER = (ValueError, TypeError, OverflowError, SyntaxError, RecursionError, MemoryError, tokenize.TokenError)
+_HEADER_ERRORS = (ValueError, TypeError, OverflowError, SyntaxError, RecursionError, MemoryError, tokenize.TokenError)
 
 
 def brief(what: object, most: int = MAX_QUOTED_CHARACTERS) -> str:
@@ -144,7 +144,7 @@ def load_npy(path: str | PathLike[str], *, mapped: bool = False) -> Array:
         require_npy(file, size)
     try:
         array: Array = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
-    except _NO_HEADER as error:
+    except _HEADER_ERRORS as error:
         raise ValueError(brief(error)) from error
     return array
 
@@ -159,7 +159,7 @@ def require_npy(file: IO[bytes], size: int) -> None:
     if magic[6] not in (1, 2, 3) or length > min(MAX_NPY_HEADER_BYTES, size):
         raise ValueError(f"its header, of version {magic[6]}, would have {length:,} bytes")
     header = magic + measure + file.read(length)
-    shape, dtype = _promised(header)
+    shape, dtype = _parsed_header(header)
     if dtype.hasobject:
         raise ValueError("it holds Python objects, which are not read. Write plain arrays, of numbers")
     wanted = math.prod(shape) * dtype.itemsize
@@ -167,13 +167,13 @@ def require_npy(file: IO[bytes], size: int) -> None:
         raise ValueError(f"it is cut off: {size - len(header):,} bytes where shape {brief(shape, 60)} takes {wanted:,}")
 
 
-def _promised(header: bytes) -> tuple[tuple[int, ...], Any]:
+def _parsed_header(header: bytes) -> tuple[tuple[int, ...], Any]:
     file = BytesIO(header)
     try:
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, _, dtype = read(file)
-    except _NO_HEADER as error:
+    except _HEADER_ERRORS as error:
         raise ValueError(f"its header is damaged ({brief(error) or type(error).__name__})") from error
     if not all(type(length) is int and 0 <= length < 2**63 for length in shape) or len(shape) > MAX_AXES:
         raise ValueError(f"its shape is {brief(shape, 60)}")

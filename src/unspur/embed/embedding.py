@@ -315,7 +315,7 @@ def _rewritten(rows: Array, training: BoolArray, k: int | None, folder: Path, *,
 
 
 def _same(there: dict[str, Any], wanted: dict[str, Any]) -> bool:
-    """Whether a description matches the wanted one."""
+    """Whether a description has all that is wanted."""
     plain = json.loads(json.dumps(wanted))
     return all(there.get(key) == plain[key] for key in plain)
 

@@ -42,7 +42,7 @@ MAX_PICTURE_MEMORY, MAX_PICTURE_BYTES = 200_000_000, 300_000_000
 PIXEL_BYTES = {"JPEG": 8, "MPO": 8, "PNG": 8, "BMP": 8, "DIB": 8, "GIF": 8, "TIFF": 8, "PPM": 8, "WEBP": 16}
 #: A JPEG can be decoded at one of these shares of its width and height.
 REDUCTIONS = (1, 2, 4, 8)
-_SMALLER = "Save a smaller copy and name that: 2,000 pixels a side are more than a network or a page shows."
+_SMALLER_COPY_ADVICE = "Save a smaller copy and name that: 2,000 pixels a side are more than a network or a page shows."
 #: Columns that are not labels.
 IMAGE, TEXT, PAIR, ID = "image", "text", "text_pair", "id"
 #: Missing files that are named; more are counted.
@@ -110,24 +110,26 @@ def open_image(path: Path, mode: str = "RGB", *, upright: bool = False) -> Any:
 
     try:
         if (size := require_regular(path)) > MAX_PICTURE_BYTES:
-            raise InputError(f"{path} has {size:,} bytes; pictures of up to {MAX_PICTURE_BYTES:,} are read. {_SMALLER}")
+            raise InputError(
+                f"{path} has {size:,} bytes; pictures of up to {MAX_PICTURE_BYTES:,} are read. {_SMALLER_COPY_ADVICE}"
+            )
         with (
-            _Bounded(FileIO(path)) as file,
+            _BoundedReader(FileIO(path)) as file,
             Image.open(file, formats=[kind for kind in PIXEL_BYTES if kind != "MPO"]) as image,
         ):  # a kind of JPEG
-            _bound(image, path)
+            _limit_memory(image, path)
             image.load()
             # Pillow cuts 16-bit grey off at 255 instead of scaling it.
             deep = image.mode.startswith("I;16")
             decoded = image.point(lambda grey: grey * (1 / 256)).convert("L") if deep else image
             decoded = decoded if decoded.mode == mode else decoded.convert(mode)
-            turn = _turn(image) if upright else None
+            turn = _exif_transposition(image) if upright else None
         del image  # a picture, and one made of it, are all that there is room for
         return decoded if turn is None else decoded.transpose(turn)
     except FileNotFoundError:
         raise InputError(f"{path} does not exist. Is the dataset complete?") from None
     except Image.DecompressionBombError as error:
-        raise InputError(f"{path} is not read: {brief(error)}. {_SMALLER}") from error
+        raise InputError(f"{path} is not read: {brief(error)}. {_SMALLER_COPY_ADVICE}") from error
     except UnidentifiedImageError as error:
         kinds = ", ".join(kind for kind in PIXEL_BYTES if kind not in ("MPO", "DIB"))
         raise InputError(f"{path} cannot be read as an image: it is none of {kinds}. Convert it to one.") from error
@@ -137,7 +139,7 @@ def open_image(path: Path, mode: str = "RGB", *, upright: bool = False) -> Any:
         raise InputError(f"{path} cannot be read as an image: {brief(error)}.") from error
 
 
-def _turn(image: Any) -> Any:
+def _exif_transposition(image: Any) -> Any:
     """The transposition that the EXIF data of a picture ask for, or None."""
     from PIL import ExifTags, Image
 
@@ -157,7 +159,7 @@ def _turn(image: Any) -> Any:
     }.get(orientation)
 
 
-class _Bounded(BufferedReader):
+class _BoundedReader(BufferedReader):
     """A file that limits reads to its size: a damaged chunk may claim a gigabyte, which would be allocated."""
 
     def read(self, size: int | None = -1, /) -> bytes:
@@ -167,10 +169,10 @@ class _Bounded(BufferedReader):
         return super().read(min(size, max(0, os.fstat(self.fileno()).st_size - self.tell())))
 
 
-def _bound(image: Any, path: Path) -> None:
+def _limit_memory(image: Any, path: Path) -> None:
     """Refuse an image that would take too much memory to decode; have a JPEG decoded at a smaller scale."""
     width, height = image.size
-    each, fixed, tiles = PIXEL_BYTES[image.format], _coefficients(image), ""
+    each, fixed, tiles = PIXEL_BYTES[image.format], _coefficient_bytes(image), ""
     if image.format == "TIFF" and 322 in image.tag_v2:  # a tile is decoded whole, however little of it is shown
         across, down = (int(image.tag_v2.get(tag, 0)) for tag in (322, 323))
         fixed, tiles = each * across * down, f" in tiles of {across} × {down}"
@@ -181,12 +183,12 @@ def _bound(image: Any, path: Path) -> None:
     if image.format not in ("JPEG", "MPO") or not fitting:
         raise InputError(
             f"{path} has {width} × {height} pixels{tiles}; to read it would take some {takes[0] / 1e6:,.0f} MB of "
-            f"memory, and one picture gets {MAX_PICTURE_MEMORY / 1e6:.0f} MB. {_SMALLER}"
+            f"memory, and one picture gets {MAX_PICTURE_MEMORY / 1e6:.0f} MB. {_SMALLER_COPY_ADVICE}"
         )
     image.draft(None, (width // fitting[0], height // fitting[0]))
 
 
-def _coefficients(image: Any) -> int:
+def _coefficient_bytes(image: Any) -> int:
     """Bytes that a JPEG decoder keeps besides the pixels: all coefficients, if there are several scans."""
     layers = getattr(image, "layer", None)
     if not layers:

@@ -174,6 +174,12 @@ def load_network(folder: Path, name: str) -> Any:
     return network.float().eval()
 
 
+def _loaded(name: str, device: str, precision: Precision, revision: str | None) -> tuple[Where, Path, Any]:
+    where = Where.choose(device, precision)
+    folder = model_folder(name, revision)
+    return where, folder, load_network(folder, name)
+
+
 def first_line(error: Exception) -> str:
     """The first line of an error message, or the type of the error."""
     return next(iter(str(error).strip().splitlines()), "") or type(error).__name__
@@ -209,9 +215,7 @@ class HubVision(NetworkEncoder):
         import torch
         from PIL import Image
 
-        where = Where.choose(device, precision)
-        folder = model_folder(name, revision)
-        network = load_network(folder, name)
+        where, folder, network = _loaded(name, device, precision, revision)
         # Models of pictures and texts have two halves.
         network = getattr(network, "vision_model", network)
         if preparation is None:
@@ -265,7 +269,8 @@ class HubVision(NetworkEncoder):
         if maps.ndim == 4:
             maps = maps.float()
             mean = maps.mean(dim=(2, 3))
-            if pooled is None or _close(pooled.float().flatten(1), mean):
+            # Equal up to rounding in bfloat16.
+            if pooled is None or (pooled.float().flatten(1) - mean).norm() <= 0.02 * mean.norm():
                 return maps
         return super().feature_maps(inputs)
 
@@ -298,9 +303,7 @@ class HubText(NetworkEncoder):
         if pooling not in get_args(Pooling):
             raise InputError(f"pooling is 'cls' or 'mean'; got {pooling!r}.")
         require(f"{name} needs", *HUB, extra="encoders")
-        where = Where.choose(device, precision)
-        folder = model_folder(name, revision)
-        network = load_network(folder, name)
+        where, folder, network = _loaded(name, device, precision, revision)
         network = getattr(network, "text_model", network)
         from transformers import AutoTokenizer
 
@@ -373,11 +376,6 @@ def _from_folder(loader: Any, folder: Path, name: str, what: str, **options: Any
             return loader.from_pretrained(folder, trust_remote_code=False, local_files_only=True, **options)
     except Exception as error:  # of a library that raises nearly every kind
         raise InputError(f"{name} {what}: {first_line(error)}") from error
-
-
-def _close(one: Any, other: Any) -> bool:
-    """Whether two batches of features are equal up to rounding in bfloat16."""
-    return bool((one - other).norm() <= 0.02 * other.norm())
 
 
 def _probed_width(encoder: Callable[[Sequence[Any]], NDArray[np.float32]], example: Any) -> int:

@@ -25,6 +25,7 @@ from unspur.exceptions import InputError
 from unspur.io.files import read_table
 from unspur.io.table import Table, require_known
 from unspur.rows.parquet import RowGroup, read_groups
+from unspur.rows.source import slices
 from unspur.rows.stored import StoredNpy, open_npy
 
 #: Seconds to wait for a scheduler, and for its first worker.
@@ -42,7 +43,9 @@ def connected(where: str, *, patience: float = CONNECT_SECONDS, default: bool = 
     patience : seconds to wait for an answer and for the first worker.
     default : whether Dask sends its work to this cluster while the block lasts.
     """
-    distributed = _distributed()
+    require("A Dask cluster needs", "dask", "distributed")
+    import distributed
+
     if where == "local":
         with (
             distributed.LocalCluster(threads_per_worker=1, dashboard_address=":0") as cluster,
@@ -54,13 +57,6 @@ def connected(where: str, *, patience: float = CONNECT_SECONDS, default: bool = 
         _expect_workers(client, where, patience)
         _expect_this_version(client, where)
         yield client
-
-
-def _distributed() -> Any:
-    require("A Dask cluster needs", "dask", "distributed")
-    import distributed
-
-    return distributed
 
 
 def _client(distributed: Any, where: str, patience: float, default: bool) -> Any:
@@ -138,7 +134,7 @@ NO_MEMORY_LIMIT = 2**60
 
 
 #: A function that reads a range of rows, its arguments, and the range.
-Reading: TypeAlias = tuple[Callable[..., Array], tuple[Any, ...], tuple[int, int]]
+Reading: TypeAlias = tuple[Callable[..., Array], tuple[Any, ...], slice]
 
 
 def read_dask_table(
@@ -165,14 +161,14 @@ def read_dask_table(
         _require_visible(client, [path])
         dtype = open_npy(path).dtype
         size = _rows_per_chunk(stored.shape, dtype.itemsize, threads)
-        tasks = [(_npy_rows, (str(path), *part), part) for part in _ranges(len(stored), size)]
+        tasks = [(_npy_rows, (str(path), part), part) for part in slices(len(stored), size)]
     else:
         files = list(dict.fromkeys(group.path for group in stored.groups))
         _require_visible(client, files)
         dtype = stored.dtype
         size = _rows_per_chunk(stored.shape, dtype.itemsize, threads)
         tasks = [
-            (read_groups, (groups, stored.layout), (groups[0].start, groups[-1].start + groups[-1].rows))
+            (read_groups, (groups, stored.layout), slice(groups[0].start, groups[-1].start + groups[-1].rows))
             for groups in _together(stored.groups, size)
         ]
     return replace(table, Z=_array(tasks, stored.shape[1], dtype))
@@ -185,8 +181,8 @@ def _array(tasks: Sequence[Reading], d: int, dtype: Any) -> Array:
 
     return da.concatenate(
         [
-            da.from_delayed(dask.delayed(read, pure=False)(*arguments), (stop - start, d), dtype)
-            for read, arguments, (start, stop) in tasks
+            da.from_delayed(dask.delayed(read, pure=False)(*arguments), (rows.stop - rows.start, d), dtype)
+            for read, arguments, rows in tasks
         ]
     )
 
@@ -196,12 +192,6 @@ def _rows_per_chunk(shape: tuple[int, int], itemsize: int, threads: int) -> int:
     total = shape[0] * row
     size = min(MAX_CHUNK_BYTES, max(MIN_CHUNK_BYTES, total // (CHUNKS_PER_THREAD * threads)))
     return max(1, max(size, total // MAX_CHUNKS) // row)
-
-
-def _ranges(n: int, size: int) -> Iterator[tuple[int, int]]:
-    """Rows 0 … n in ranges of `size`."""
-    for start in range(0, n, size):
-        yield start, min(start + size, n)
 
 
 def _together(groups: Sequence[RowGroup], size: int) -> Iterator[list[RowGroup]]:
@@ -235,9 +225,9 @@ def _absent(names: list[str]) -> list[str]:
     return [name for name in names if not os.access(name, os.R_OK)]
 
 
-def _npy_rows(path: str, start: int, stop: int) -> Array:
+def _npy_rows(path: str, rows: slice) -> Array:
     """Rows of a memory-mapped file."""
-    return open_npy(path)[start:stop]
+    return open_npy(path)[rows]
 
 
 # Zarr
@@ -282,11 +272,10 @@ def _read_zarr(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...], thr
     size = _rows_per_chunk(rows.shape, rows.dtype.itemsize, threads)
     own = int(rows.chunks[0])
     size = max(own, size // own * own)  # a piece that lies in two chunks would be read twice
-    tasks = [(_zarr_rows, (str(path), name, *part), part) for part in _ranges(rows.shape[0], size)]
+    tasks = [(_zarr_rows, (str(path), name, part), part) for part in slices(rows.shape[0], size)]
     return Table(path, _array(tasks, int(rows.shape[1]), rows.dtype), None, columns)
 
 
-def _zarr_rows(path: str, name: str, start: int, stop: int) -> Array:
+def _zarr_rows(path: str, name: str, rows: slice) -> Array:
     found = _open_zarr(path)
-    rows = found[name] if name else found
-    return np.asarray(rows[start:stop])
+    return np.asarray((found[name] if name else found)[rows])

@@ -54,7 +54,7 @@ MAX_VALUE_SHOWN = 40
 #: Largest compression ratio of each method; a larger one means that the stated size is wrong.
 MAX_COMPRESSION = {ZIP_STORED: 1, ZIP_DEFLATED: 1100}
 #: What unpacking a damaged archive raises; an encrypted member raises RuntimeError.
-_DAMAGE = (ValueError, EOFError, OSError, RuntimeError, NotImplementedError, BadZipFile, zlib.error, LZMAError)
+_ZIP_ERRORS = (ValueError, EOFError, OSError, RuntimeError, NotImplementedError, BadZipFile, zlib.error, LZMAError)
 
 
 def read_table(
@@ -215,14 +215,10 @@ def _read_npz(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> T
         found = ", ".join(wide) or "none"
         raise InputError(f"{path} needs one two-dimensional array, or one named Z; found: {found}.")
     z = arrays.pop(rows)
-    return Table(path, z, None, {name: _gaps_marked(array) for name, array in arrays.items()}, array=rows)
-
-
-def _gaps_marked(array: Array) -> Array:
-    """Texts of a .npz file with empty ones as None; the format has no missing values."""
-    if array.dtype.kind != "U" or not (empty := array == "").any():
-        return array
-    return np.where(empty, None, array.astype(object))
+    for name, array in arrays.items():
+        if array.dtype.kind == "U" and (empty := array == "").any():  # the format has no missing values
+            arrays[name] = np.where(empty, None, array.astype(object))
+    return Table(path, z, None, arrays, array=rows)
 
 
 def _read_csv(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> Table:
@@ -317,7 +313,7 @@ def read_arrays(path: Path, ignore: tuple[str, ...]) -> dict[str, Array]:
         raise
     except MemoryError as error:
         raise InputError(f"{path} does not fit into memory. Write its rows as .npy, and pass --memory 1GB.") from error
-    except _DAMAGE as error:
+    except _ZIP_ERRORS as error:
         raise InputError(f"{path} cannot be read as a .npz file: {brief(error) or type(error).__name__}.") from error
 
 

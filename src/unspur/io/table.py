@@ -50,7 +50,11 @@ class Table:
             return self.columns[name]
         if name.endswith(".npy") and Path(name).is_file():
             column = load_npy(Path(name), "labels")
-            return column if self.kept is None else _taken(column, self.kept, name)
+            if self.kept is None:
+                return column
+            if column.ndim == 0 or self.kept[-1] >= len(column):
+                raise InputError(f"{name} has {column.size} labels, too few for the rows. Each row needs one.")
+            return column[self.kept]
         kind = self.path.suffix.lower()
         what = "array" if kind == ".npz" else "column"
         hint = " Labels of a .npy file are .npy files themselves." if kind == ".npy" else nearest(name, self.columns)
@@ -105,12 +109,6 @@ class Table:
         if self.Z.shape[1] != n_features:
             raise InputError(f"{self.path} has {self.Z.shape[1]} features; the removal was fitted on {n_features}.")
         return self
-
-
-def _taken(column: Array, rows: IntArray, name: str) -> Array:
-    if column.ndim == 0 or rows[-1] >= len(column):
-        raise InputError(f"{name} has {column.size} labels, too few for the rows. Each row needs one.")
-    return column[rows]
 
 
 def _is(column: Array, value: str) -> BoolArray:
@@ -196,11 +194,9 @@ def odd_features(table: Table) -> list[str]:
         f"the column {table.features[j]!r} {what}: --ignore {shlex.quote(table.features[j])}."
         for j, what in list(told.items())[:MAX_COLUMNS_NAMED]
     ]
-    return (
-        [*notes, f"so it is with {len(told) - MAX_COLUMNS_NAMED} more columns."]
-        if len(told) > MAX_COLUMNS_NAMED
-        else notes
-    )
+    if len(told) > MAX_COLUMNS_NAMED:
+        notes.append(f"so it is with {len(told) - MAX_COLUMNS_NAMED} more columns.")
+    return notes
 
 
 def dominating(Z: Array) -> dict[int, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -39,14 +39,8 @@ class DescriptionLength:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, ready for JSON."""
-        return {
-            "bits": self.bits,
-            "uniform_bits": self.uniform_bits,
-            "prior_bits": self.prior_bits,
-            "compression": self.compression,
-            "compression_over_prior": self.compression_over_prior,
-            "rows": self.rows,
-        }
+        ratios = {"compression": self.compression, "compression_over_prior": self.compression_over_prior}
+        return {**asdict(self), **ratios}
 
     def __str__(self) -> str:
         return (

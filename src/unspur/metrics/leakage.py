@@ -17,7 +17,7 @@ from sklearn.model_selection import KFold, StratifiedKFold
 
 from unspur._arrays import on_numpy
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
-from unspur.clusters import cluster_codes, clusters_in_two, folds_by_cluster, shared_clusters, splits_of_known
+from unspur.clusters import cluster_codes, folds_by_cluster, shared_clusters, splits_of_known
 from unspur.exceptions import GroupSizeError, InputError, LabelError
 from unspur.labels import ClassLabel, class_label
 from unspur.metrics.groups import mean_interval, p_above, tail_probability
@@ -97,7 +97,11 @@ def extreme_values_note(numbers: FloatArray, name: str, weight: FloatArray | Non
     held = np.cumsum(weight[order] * (away / away[0]) ** 2) if away[0] > 0 else np.zeros(len(away))
     jump = (away[:-1] > EXTREME_DISTANCE_RATIO * away[1:]) & (away[1:] > 0)
     ends = np.flatnonzero(jump & (held[:-1] > EXTREME_DEVIATION_SHARE * held[-1])) + 1
-    apart = [k for k in ends.tolist() if k <= few or _look_like_codes(values[order[:k]], len(values))]
+
+    def look_like_codes(k: int) -> bool:
+        return 2 * k < len(values) and len(np.unique(values[order[:k]])) <= min(MAX_CODES, k // 2)
+
+    apart = [k for k in ends.tolist() if k <= few or look_like_codes(k)]
     if not apart:
         return ""
     k = apart[-1]
@@ -111,10 +115,6 @@ def extreme_values_note(numbers: FloatArray, name: str, weight: FloatArray | Non
         "not, clip or transform the number (its logarithm, its rank): as it is, these rows decide alone on what is "
         "found of it"
     )
-
-
-def _look_like_codes(outside: FloatArray, n_values: int) -> bool:
-    return 2 * len(outside) < n_values and len(np.unique(outside)) <= min(MAX_CODES, len(outside) // 2)
 
 
 def _ridge(
@@ -461,9 +461,9 @@ def _predictions(
     predict: Callable[[Array, Array], FloatArray],
     splits: list[tuple[Array, Array]],
 ) -> tuple[FloatArray, _Rows, float]:
-    """What ``predict(training rows, Z)`` says of test rows, or of each fold from the others.
+    """Predictions for the test rows, or for each fold from the others, by ``predict(training rows, Z)``.
 
-    Returns the predictions, the rows they are of, and how much larger their variance is than that of independent rows.
+    Also returns the rows that were predicted, and the variance of their errors relative to independent rows.
     """
     if test is not None:
         if test.Z.shape[1] != train.Z.shape[1]:
@@ -474,9 +474,11 @@ def _predictions(
     found = np.zeros((len(train.Z), parts[0][1].shape[1]))
     for rows, values in parts:
         seen[rows], found[rows] = True, values
+    inflation = CROSS_FIT_VARIANCE_RATIO if len(parts) > 1 else 1.0
+    if seen.all():
+        return found, train, inflation
     together = None if train.clusters is None else train.clusters[seen]
-    judged = _Rows(train.Z[seen], train.target[seen], train.weight[seen], seen, together)
-    return found[seen], judged, CROSS_FIT_VARIANCE_RATIO if len(parts) > 1 else 1.0
+    return found[seen], _Rows(train.Z[seen], train.target[seen], train.weight[seen], seen, together), inflation
 
 
 def _numbers(values: Array, n_rows: int, missing: Any) -> FloatArray:
@@ -558,7 +560,7 @@ def _class_folds(cv: Any, rows: _Rows, named: list[str], rng: np.random.Generato
     codes, clusters = rows.target, rows.clusters
     if not isinstance(cv, Integral):
         splits = splits_of_known(cv, rows.known, codes, clusters, rows.Z)
-        if clusters is not None and any(_share_clusters(clusters, *split) for split in splits):
+        if clusters is not None and any(np.isin(clusters[train], clusters[test]).any() for train, test in splits):
             raise InputError(
                 "cv: a cluster has rows in a training set and in its test set. Use an int, or a splitter that keeps "
                 "clusters together, such as GroupKFold()."
@@ -583,11 +585,6 @@ def _class_folds(cv: Any, rows: _Rows, named: list[str], rng: np.random.Generato
 def _require_folds(cv: Any) -> None:
     if cv < 2:
         raise InputError(f"cv must be 2 or more folds; got {cv}.")
-
-
-def _share_clusters(clusters: IntArray, train: Array, test: Array) -> bool:
-    both = np.concatenate([clusters[train], clusters[test]])
-    return len(clusters_in_two(both, np.repeat([0, 1], [len(clusters[train]), len(clusters[test])]))) > 0
 
 
 def _require(rows: int, least: int, which: str, why: str) -> None:

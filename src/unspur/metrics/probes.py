@@ -577,7 +577,8 @@ class SmallNetwork:
         for _ in range(EPOCHS):
             drawn = rng.choice(len(rows), size=len(rows), p=chance)
             self.model.partial_fit(rows[drawn], labels[drawn], classes=np.arange(n_classes))
-            loss = log_loss(self, *held)
+            log_p = self.log_proba(held[0])[np.arange(len(held[1])), held[1]]
+            loss = -float(np.average(log_p, weights=held[2]))
             waited += 1
             if loss < best:
                 best, waited = loss, 0
@@ -609,8 +610,3 @@ def balanced(weight: FloatArray, codes: IntArray) -> FloatArray:
     """Weights in which every class present has the same total, all of them summing to one."""
     total = np.bincount(codes, weights=weight)
     return np.asarray(weight / total[codes] / np.count_nonzero(total), dtype=np.float64)
-
-
-def log_loss(probe: Probe, Z: Array, codes: IntArray, weight: FloatArray) -> float:
-    """Weighted mean log loss in nats."""
-    return -float(np.average(probe.log_proba(Z)[np.arange(len(codes)), codes], weights=weight))

@@ -107,7 +107,7 @@ class DaskRows(LabelledRows):
         order = np.argsort(rows, kind="stable")
         cuts = np.searchsorted(rows[order], [part.start for part in self._slices[1:]])
         wanted = [
-            (_task(_taken)(chunk, rows[own] - part.start), own)
+            (_task(operator.getitem)(chunk, rows[own] - part.start), own)
             for (chunk, _), part, own in zip(self._parts, self._slices, np.split(order, cuts), strict=True)
             if len(own)
         ]
@@ -133,7 +133,7 @@ def persist_rows(z: Array) -> Array:
     there = _persistent.get((z.name, cluster))
     if there is None:
         there = _whole_rows(z)
-        if cluster is not None and not _computed_before(there):
+        if cluster is not None and not _has_futures(there):
             there = there.map_blocks(_aligned, dtype=z.dtype, meta=z._meta)
         with _cluster_errors():
             there = there.persist()
@@ -180,7 +180,7 @@ def _cluster() -> str | None:
     return getattr(client, "id", None)
 
 
-def _computed_before(z: Array) -> bool:
+def _has_futures(z: Array) -> bool:
     """Whether the cluster has computed the chunks already; a copy under another name would take memory twice."""
     from distributed.client import futures_of
 
@@ -274,10 +274,6 @@ def _added(first: Any, *others: Any) -> Any:
 
 def _projected(chunk: Array, columns: Columns, onto: Any) -> Array:
     return _source(chunk, columns).project(*_opened(onto))._z
-
-
-def _taken(chunk: Array, rows: Array) -> Array:
-    return chunk[rows]
 
 
 # How they are asked to

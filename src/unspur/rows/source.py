@@ -1,4 +1,4 @@
-"""Rows of (Z, y, concept), wherever they live: the one protocol the algorithms are written against.
+"""Rows of (Z, y, concept) on any backend: the protocol that the algorithms are written against.
 
 A *statistic* is a function of one :class:`Block` whose values add up over blocks. Moments, losses, gradients,
 counts: all are statistics, so the place where rows live (memory, a file, a GPU, a cluster) shows up only in

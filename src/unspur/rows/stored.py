@@ -17,12 +17,11 @@ import weakref
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from queue import Empty, Full, Queue
-from threading import Event, Thread
 from typing import Any, NoReturn, Self, TypeAlias, TypeVar
 
 import numpy as np
@@ -44,14 +43,14 @@ MAX_PIECE_BYTES = 64 * 2**20
 PIECES_AT_ONCE = 8
 #: Fewest rows that are read at a time.
 MIN_PIECE_ROWS = 16
-#: Seconds after which the reading thread checks whether its items are still wanted.
-HANDOVER_SECONDS = 0.05
 #: Bytes of projected rows that are computed at a time.
 MAX_PROJECTED_BYTES = 4 * 2**20
 #: Consecutive stretches of rows: a slice and the values (m, d). Close the generator to stop early.
 Stretches: TypeAlias = Generator[tuple[slice, Array], None, None]
 #: Why an index may be refused, and what to do.
-_ORDERED = "rows of files come in their order, each once. Sort the index with numpy.unique, and the labels with it."
+_ORDER_ADVICE = (
+    "rows of files come in their order, each once. Sort the index with numpy.unique, and the labels with it."
+)
 
 T = TypeVar("T")
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
@@ -137,7 +136,7 @@ def file_names(paths: Sequence[Path]) -> str:
 
 
 def enough_memory(needed: int) -> Parameter:
-    """The memory to pass where so many bytes are needed."""
+    """The value of `memory` to suggest if this many bytes are needed."""
     return Parameter("memory", f"{-(-needed // 10**6)}MB")
 
 
@@ -157,54 +156,22 @@ def divide(total: int, budgets: Sequence[Budget]) -> list[int]:
     return [least + rest * budget.rows // rows for least, budget in zip(needed, budgets, strict=True)]
 
 
-def read_ahead(make: Callable[[], Generator[T, None, None]], depth: int = 1) -> Generator[T, None, None]:
-    """Iterate over ``make()`` in a thread that is up to `depth` items ahead.
+def read_ahead(make: Callable[[], Generator[T, None, None]]) -> Generator[T, None, None]:
+    """Iterate over ``make()`` in a thread: while one item is in use, one waits and one is made.
 
     An error in the thread is raised in the consumer. The thread ends with the iterator: after the last item, after an
     error on either side, or at `close`.
     """
-    waiting: Queue[tuple[T | None, BaseException | None]] = Queue(depth)
-    unwanted = Event()
-
-    def hand_over(item: tuple[T | None, BaseException | None]) -> bool:
-        while not unwanted.is_set():
-            try:
-                waiting.put(item, timeout=HANDOVER_SECONDS)
-            except Full:
-                continue
-            return True
-        return False
-
-    def work() -> None:
+    end: Any = object()
+    with closing(make()) as items, ThreadPoolExecutor(1, thread_name_prefix="unspur read-ahead") as pool:
         try:
-            with closing(make()) as items:
-                for item in items:
-                    if not hand_over((item, None)):
-                        return
-                    del item  # while the next one is made, this one belongs to whoever took it
-            hand_over((None, StopIteration()))
-        except BaseException as error:
-            hand_over((None, error))
-
-    thread = Thread(target=work, name="unspur read-ahead", daemon=True)
-    thread.start()
-    try:
-        while True:
-            item, error = waiting.get()
-            if isinstance(error, StopIteration):
-                return
-            if error is not None:
-                raise error
-            yield item  # type: ignore[misc]
-            del item
-    finally:
-        unwanted.set()
-        while thread.is_alive():
-            try:
-                waiting.get(timeout=HANDOVER_SECONDS)
-            except Empty:
-                continue
-        thread.join()
+            ahead = deque(pool.submit(next, items, end) for _ in range(2))
+            while (item := ahead.popleft().result()) is not end:
+                ahead.append(pool.submit(next, items, end))
+                yield item
+                del item  # do not hold it while the next one is made
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 class Spool:
@@ -341,7 +308,9 @@ class StoredRows(ABC):
         """All rows in order, as pairs of a slice and values (m, d). Close the generator to stop early."""
         self._require_unchanged()
         self._passes += 1
-        with self._bar() as bar, closing(self._read() if self._copy is None else self._copied()) as blocks:
+        # A copy has the same blocks as the files, so that sums come out the same to the last bit.
+        copied = ((rows, self._copy[rows]) for rows in self._block_slices)  # type: ignore[index]
+        with self._bar() as bar, closing(self._read() if self._copy is None else copied) as blocks:
             for rows, z in blocks:
                 yield rows, z
                 if bar is not None:
@@ -385,11 +354,6 @@ class StoredRows(ABC):
     def _fits(self) -> bool:
         """Whether a copy of all rows is within the budget."""
         return self.shape[0] * self.shape[1] * self.dtype.itemsize <= self.budget.room
-
-    def _copied(self) -> Stretches:
-        """The same blocks from the copy, so that sums over them come out the same to the last bit."""
-        for rows in self._block_slices:
-            yield rows, self._copy[rows]  # type: ignore[index]
 
     def _pieces_ahead(self) -> Stretches:
         """Pieces of the files, read ahead."""
@@ -509,29 +473,27 @@ class FileRows(LabelledRows):
 
 def _mask(rows: Any, n: int) -> BoolArray:
     """Mask (n,) of rows given by a mask, a slice with a positive step or an increasing index."""
-    chosen = np.zeros(n, dtype=bool)
     if isinstance(rows, slice):
         if rows.step is not None and rows.step < 1:
-            raise InputError(f"A slice with step {rows.step} was given; {_ORDERED}")
-        chosen[rows] = True
-        return chosen
-    given = np.asarray(rows)
+            raise InputError(f"A slice with step {rows.step} was given; {_ORDER_ADVICE}")
+        given: Array = np.arange(n)[rows]
+    else:
+        given = np.asarray(rows)
     if given.dtype == bool:
         if given.shape != (n,):
             raise InputError(f"A mask of shape {given.shape} does not go with {n:,} rows; it needs one value for each.")
-        return given
+        return np.asarray(given, dtype=bool)
     if given.ndim != 1 or (given.dtype.kind not in "iu" and len(given)):
         raise InputError(f"Rows were named by {given.dtype} of shape {given.shape}; a mask, a slice or an index works.")
-    if not len(given):
-        return chosen
-    low, high = int(given.min()), int(given.max())
-    if low < 0 or high >= n:
-        raise InputError(f"Row {low if low < 0 else high} was named; there are rows 0 to {n - 1:,}.")
-    falls = np.flatnonzero(given[1:] <= given[:-1])
+    index = given.astype(np.intp)
+    if len(outside := index[(index < 0) | (index >= n)]):
+        raise InputError(f"Row {outside[0]} was named; there are rows 0 to {n - 1:,}.")
+    falls = np.flatnonzero(np.diff(index) <= 0)
     if len(falls):
-        before, after = given[falls[0]], given[falls[0] + 1]
-        raise InputError(f"Row {after} was named after row {before}; {_ORDERED}")
-    chosen[given] = True
+        before, after = index[falls[0] : falls[0] + 2]
+        raise InputError(f"Row {after} was named after row {before}; {_ORDER_ADVICE}")
+    chosen = np.zeros(n, dtype=bool)
+    chosen[index] = True
     return chosen
 
 

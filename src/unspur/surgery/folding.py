@@ -188,8 +188,9 @@ def _folded(steps: tuple[Any, ...]) -> tuple[list[Any], Any, Layer]:
     if is_robust_classifier(last):
         return [*before, last], last.head_, _pulled_back(before, last.head_)
     if not before:
+        got = ", ".join(type(step).__name__ for step in steps) or "none"
         raise InputError(
-            f"fold needs at least two steps, the last of them the linear layer; got {_listed(steps)}. "
+            f"fold needs at least two steps, the last of them the linear layer; got {got}. "
             "Example: fold(removal, layer)."
         )
     return before, last, _pulled_back(before, last)
@@ -209,10 +210,6 @@ def _pulled_back(before: list[Any], last: Any) -> Layer:
         weight, bias = stage.back(weight, bias)
         name = stage.name
     return weight, bias
-
-
-def _listed(steps: tuple[Any, ...]) -> str:
-    return ", ".join(type(step).__name__ for step in steps) or "none"
 
 
 def _is_torch_module(layer: Any) -> bool:
