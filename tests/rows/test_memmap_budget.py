@@ -1,5 +1,6 @@
 """Rows in .npy files with a budget."""
 
+import gc
 import pickle
 import re
 import threading
@@ -186,6 +187,7 @@ def test_visiting_a_file_takes_no_memory_of_its_own(tmp_path, how):
     z.flush()
     del z
     columns = Columns.of(np.arange(n) % 2, np.arange(n) % 2)
+    gc.collect()  # memory of earlier tests must not be freed while we measure
     before, most, done = _anonymous(), [0], threading.Event()
 
     def watch():
