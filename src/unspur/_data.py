@@ -366,9 +366,9 @@ def read_data(
         require_no_gaps(main, [label.name for label in concepts])
         main = replace(main, name=main_name)
     weight = checked_weights(sample_weight, f"sample_weight{suffix}", n_rows)
-    together = None if clusters is None else cluster_codes(clusters, f"clusters{suffix}", n_rows)
+    cluster = None if clusters is None else cluster_codes(clusters, f"clusters{suffix}", n_rows)
     require_finite(estimator, X, "Z" if like is None else "Z of the validation rows")
-    return LabelledData(X, main, concepts, weight, together, suffix=suffix)
+    return LabelledData(X, main, concepts, weight, cluster, suffix=suffix)
 
 
 def _concepts(values: Any, n_rows: int, missing: Any, like: LabelledData | None) -> tuple[ClassLabel, ...]:
@@ -445,8 +445,8 @@ def labelled(
     concepts = tuple(
         decoded(columns[name], name, missing=missing, classes=known.get(name)) for name in known or columns
     )
-    together = None if clusters is None else cluster_labels(clusters, f"clusters{whose}", len(X))
-    return LabelledData(X, label, concepts, np.ones(len(X)), together)
+    cluster = None if clusters is None else cluster_labels(clusters, f"clusters{whose}", len(X))
+    return LabelledData(X, label, concepts, np.ones(len(X)), cluster)
 
 
 def as_matrix(rows: Any, what: str) -> Array:

@@ -370,10 +370,10 @@ def _known_rows(
         raise InputError(f"sample_weight must be {n} finite numbers ≥ 0, one per row; got {weight.shape}.")
     weight = weight / (weight.max(initial=0.0) or 1.0)  # sums and squares of them neither overflow nor vanish
     known = present & (weight > 0)
-    together = None if clusters is None else cluster_codes(clusters, name, n)[known]
+    cluster = None if clusters is None else cluster_codes(clusters, name, n)[known]
     if known.all():
-        return _Rows(Z, target, weight, known, together)
-    return _Rows(Z[known], target[known], weight[known], known, together)
+        return _Rows(Z, target, weight, known, cluster)
+    return _Rows(Z[known], target[known], weight[known], known, cluster)
 
 
 def _decoded(concept: Array, n_rows: int, missing: Any, like: ClassLabel | None = None) -> ClassLabel:
@@ -404,8 +404,8 @@ def _class_leakage(
         for code in range(k):
             _require(int(np.sum(codes[rows] == code)), 2, named[code], "to train a probe on")
         weight = balanced(train.weight[rows], codes[rows])
-        together = None if train.clusters is None else train.clusters[rows]
-        return fit_probe(probe, train.Z[rows], codes[rows], k, weight, rng, penalty, together).log_proba(judged)
+        cluster = None if train.clusters is None else train.clusters[rows]
+        return fit_probe(probe, train.Z[rows], codes[rows], k, weight, rng, penalty, cluster).log_proba(judged)
 
     splits = [] if test is not None else _class_folds(cv, train, named, rng)
     log_p, judged, inflation = _predictions(train, test, log_proba, splits)
@@ -417,8 +417,8 @@ def _class_leakage(
     recall = np.bincount(codes, weights=weight * right) / np.bincount(codes, weights=weight)
     effective = _effective_rows(right, codes, weight)
     if judged.clusters is not None:
-        together = HeldOutClusters.in_groups(judged.clusters, codes, k, weight)
-        effective = _fewer_by_clusters(effective, recall, np.asarray(right, dtype=np.float64), together, level)
+        held_out = HeldOutClusters.in_groups(judged.clusters, codes, k, weight)
+        effective = _fewer_by_clusters(effective, recall, np.asarray(right, dtype=np.float64), held_out, level)
     effective = effective / inflation
     low, high = mean_interval(recall, effective, float(norm.isf(tail_probability(level))))
     return Leakage(
@@ -477,8 +477,8 @@ def _predictions(
     inflation = CROSS_FIT_VARIANCE_RATIO if len(parts) > 1 else 1.0
     if seen.all():
         return found, train, inflation
-    together = None if train.clusters is None else train.clusters[seen]
-    return found[seen], _Rows(train.Z[seen], train.target[seen], train.weight[seen], seen, together), inflation
+    cluster = None if train.clusters is None else train.clusters[seen]
+    return found[seen], _Rows(train.Z[seen], train.target[seen], train.weight[seen], seen, cluster), inflation
 
 
 def _numbers(values: Array, n_rows: int, missing: Any) -> FloatArray:
