@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from unspur._files import host_id, remove_abandoned, staging_dir, take_place, temporary_name
+from unspur._files import host_id, remove_abandoned, reserve_space, staging_dir, temporary_name
 from unspur.exceptions import InputError
 from unspur.io.artifact import atomic, write_artifact
 from unspur.rows.stored import Spool
@@ -132,7 +132,7 @@ def test_rows_beyond_memory_are_refused_in_words_where_the_disk_is_too_small(tmp
         with sparse.open("wb") as file:
             file.truncate(48 * 1024)
         with pytest.raises(OSError, match="No space left"):
-            take_place(sparse)
+            reserve_space(sparse)
         del whole
     finally:
         subprocess.run(["umount", "--lazy", str(disk)], check=True)  # errors hold on to what they met

@@ -37,8 +37,8 @@ __all__ = [
     "surgery",
 ]
 
-#: Modules by what they have to give. They are imported when something of theirs is first asked for: the command line
-#: lives in this package too, and a shell that completes a word should not wait for scikit-learn.
+#: Public names by module. A module is imported when one of its names is first used: shell completion imports this
+#: package too, and should not wait for scikit-learn.
 _HOMES = {
     "heads": ("DFR", "ERM", "JTT", "SUBG", "GroupDRO", "GroupWeighted"),
     "removers": ("INLP", "JSE", "LEACE", "RLACE", "SAL", "SPLINCE"),
@@ -57,7 +57,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """A public name, or a module of them, imported now."""
+    """Import a public name or module on first use."""
     for home, names in _HOMES.items():
         if name == home or name in names:
             module = import_module(f"unspur.{home}")

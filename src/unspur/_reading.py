@@ -1,49 +1,67 @@
-"""Files that may be anything: what is in them, or a `ValueError` that says in a line why not.
+"""Read files that nobody vouches for: .npy, JSON and text; and name their columns in messages.
 
-Whoever reads turns that into an error of its own kind, which names the file. Nothing here trusts what a file says about
-its size, waits for a pipe, follows a nest of brackets to the end of the stack, or runs what it finds.
+A file that cannot be read raises a `ValueError` with a short reason, which the caller turns into an error that names
+the file. Nothing here trusts what a file says about its size, waits for a pipe, overflows the stack on nested brackets,
+or runs what it finds.
 """
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import os
+import re
 import stat
 import tokenize
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
 from io import BytesIO
 from os import PathLike
-from typing import IO, Any
+from pathlib import Path
+from typing import IO, Any, TextIO
 
 import numpy as np
 
-from unspur._typing import Array
+from unspur._typing import Array, FloatArray
+from unspur.exceptions import InputError
 
-#: Bytes of a text that is read as a whole; those that are written here have a few thousand.
+#: Largest text file that is read; ours have a few thousand bytes.
 MAX_TEXT_BYTES = 64 * 2**20
-#: Values in a JSON text, and how deep they are nested: each takes up to 200 bytes, and repr goes down by recursion.
+#: Most values in a JSON text (each takes up to 200 bytes), and deepest nesting (repr is recursive).
 MAX_JSON_VALUES, MAX_JSON_DEPTH = 500_000, 50
-#: Bytes of the header of a .npy file; NumPy writes a hundred. Some thousand signs are too many for Python's parser.
+#: Largest header of a .npy file; NumPy writes a hundred bytes, and long ones overwhelm Python's parser.
 MAX_NPY_HEADER_BYTES = 4_000
 #: Axes of an array; NumPy has no more.
 MAX_AXES = 64
-#: Characters of what another library says, or a file holds, that a message repeats.
+#: Characters that a message quotes from another library or from a file.
 MAX_QUOTED_CHARACTERS = 200
+#: How names of Parquet files end.
+PARQUET = (".parquet", ".pq")
+#: Columns that a message lists; more are counted.
+MAX_COLUMNS_LISTED = 20
+#: Characters of a name that a message shows.
+MAX_NAME_CHARACTERS = 60
+#: Characters of the first line of a table.
+MAX_HEADER_CHARACTERS = 2 * 2**20
+#: Names among which a similar one is looked for: among a million that takes seconds.
+MAX_NAMES_COMPARED = 10_000
 #: Kinds of values for `require_kinds`.
 NUMBER, MAYBE_NUMBER, MAYBE_TEXT = (int, float), (int, float, type(None)), (str, type(None))
-#: What NumPy raises for a header that is none.
-_NO_HEADER = (ValueError, TypeError, OverflowError, SyntaxError, RecursionError, MemoryError, tokenize.TokenError)
+#: What NumPy raises for a damaged header.
+_HEADER_ERRORS = (ValueError, TypeError, OverflowError, SyntaxError, RecursionError, MemoryError, tokenize.TokenError)
 
 
 def brief(what: object, most: int = MAX_QUOTED_CHARACTERS) -> str:
-    """What was said or found, on one line that is not too long."""
+    """A text on one line, shortened to `most` characters."""
     text = " ".join(str(what).split()).rstrip(".")
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def require_regular(path: str | PathLike[str]) -> int:
-    """Bytes of a plain file; of a folder, a pipe or a device nobody knows how much there is to read."""
+    """Size of a regular file in bytes; folders, pipes and devices are refused."""
     found = os.stat(path)
     if not stat.S_ISREG(found.st_mode):
         raise ValueError("it is not a plain file")
@@ -51,7 +69,7 @@ def require_regular(path: str | PathLike[str]) -> int:
 
 
 def read_text(path: str | PathLike[str], most: int = MAX_TEXT_BYTES) -> str:
-    """A text in UTF-8."""
+    """The content of a UTF-8 file."""
     if (size := require_regular(path)) > most:
         raise ValueError(f"it has {size:,} bytes, more than the {most:,} that are read")
     with open(path, "rb") as file:
@@ -63,7 +81,7 @@ def read_text(path: str | PathLike[str], most: int = MAX_TEXT_BYTES) -> str:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """What a JSON text holds."""
+    """The value of a JSON text, unless it is too large or nested too deeply."""
     marks: tuple[Any, ...] = (",", "[", "{") if isinstance(text, str) else (b",", b"[", b"{")
     if (count := sum(text.count(mark) for mark in marks)) > MAX_JSON_VALUES:
         raise ValueError(f"it has some {count:,} values, more than the {MAX_JSON_VALUES:,} that are read")
@@ -88,7 +106,7 @@ def _require_shallow(value: Any) -> None:
 
 
 def read_json(path: str | PathLike[str], kind: Any = object) -> Any:
-    """What a small JSON file holds, if it is of a kind (see `require_kinds`)."""
+    """The value of a small JSON file of the given kind (see `require_kinds`)."""
     value = parse_json(read_text(path))
     if kind is not object:
         require_kinds(value, kind)
@@ -96,10 +114,10 @@ def read_json(path: str | PathLike[str], kind: Any = object) -> Any:
 
 
 def require_kinds(value: Any, kind: Any, place: str = "it") -> None:
-    """Raise unless a value of JSON is of a kind; `place` is what it is called.
+    """Raise ValueError unless a JSON value is of the given kind; messages call it `place`.
 
-    A kind is a type, or a tuple of types, where True is no number and whole numbers have 64 bits; ``[kind]``, a list of
-    such values; or a table of kinds by key, ``...`` standing for all keys that are not named.
+    A kind is a type or a tuple of types (booleans are not numbers, and integers have 64 bits); ``[kind]`` for a list;
+    or a mapping from keys to kinds, with ``...`` for all other keys.
     """
     if isinstance(kind, list):
         require_kinds(value, list, place)
@@ -120,19 +138,19 @@ def require_kinds(value: Any, kind: Any, place: str = "it") -> None:
 
 
 def load_npy(path: str | PathLike[str], *, mapped: bool = False) -> Array:
-    """The array of a .npy file: in memory, or mapped and read-only."""
+    """The array of a .npy file, in memory or as a read-only memory map."""
     size = require_regular(path)
     with open(path, "rb") as file:
         require_npy(file, size)
     try:
         array: Array = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
-    except _NO_HEADER as error:
+    except _HEADER_ERRORS as error:
         raise ValueError(brief(error)) from error
     return array
 
 
 def require_npy(file: IO[bytes], size: int) -> None:
-    """Raise unless a file of `size` bytes begins as .npy files do and has all the numbers that its header promises."""
+    """Raise ValueError unless a file of `size` bytes is a complete .npy file of plain values."""
     magic = file.read(8)
     if magic[:6] != b"\x93NUMPY" or len(magic) < 8:
         raise ValueError("it is no .npy file, as numpy.save writes them" if magic else "it is empty")
@@ -141,7 +159,7 @@ def require_npy(file: IO[bytes], size: int) -> None:
     if magic[6] not in (1, 2, 3) or length > min(MAX_NPY_HEADER_BYTES, size):
         raise ValueError(f"its header, of version {magic[6]}, would have {length:,} bytes")
     header = magic + measure + file.read(length)
-    shape, dtype = _promised(header)
+    shape, dtype = _parsed_header(header)
     if dtype.hasobject:
         raise ValueError("it holds Python objects, which are not read. Write plain arrays, of numbers")
     wanted = math.prod(shape) * dtype.itemsize
@@ -149,14 +167,107 @@ def require_npy(file: IO[bytes], size: int) -> None:
         raise ValueError(f"it is cut off: {size - len(header):,} bytes where shape {brief(shape, 60)} takes {wanted:,}")
 
 
-def _promised(header: bytes) -> tuple[tuple[int, ...], Any]:
+def _parsed_header(header: bytes) -> tuple[tuple[int, ...], Any]:
     file = BytesIO(header)
     try:
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, _, dtype = read(file)
-    except _NO_HEADER as error:
+    except _HEADER_ERRORS as error:
         raise ValueError(f"its header is damaged ({brief(error) or type(error).__name__})") from error
     if not all(type(length) is int and 0 <= length < 2**63 for length in shape) or len(shape) > MAX_AXES:
         raise ValueError(f"its shape is {brief(shape, 60)}")
     return shape, dtype
+
+
+# Columns of tables
+
+
+def quoted(names: Sequence[str]) -> str:
+    """The first five names, quoted, and the number of others."""
+    first = ", ".join(repr(brief(name, MAX_NAME_CHARACTERS)) for name in names[:5])
+    return first + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def listed(names: Collection[str]) -> str:
+    """The first twenty names, and the number of others."""
+    more = f" and {len(names) - MAX_COLUMNS_LISTED} more" if len(names) > MAX_COLUMNS_LISTED else ""
+    return ", ".join(brief(name, MAX_NAME_CHARACTERS) for name in list(names)[:MAX_COLUMNS_LISTED]) + more
+
+
+def column_faults(counts: FloatArray, names: Sequence[str] | None = None) -> str:
+    """Counts (2, d) of NaN and of infinity by column, as ``3 NaN in column 7; 1 infinity in column 'age'``."""
+    parts = []
+    for kind, per_column in zip(("NaN", "infinity"), counts, strict=True):
+        bad = np.flatnonzero(per_column)
+        for j in bad[:5]:
+            name = repr(brief(names[j], MAX_NAME_CHARACTERS)) if names else j
+            parts.append(f"{int(per_column[j])} {kind} in column {name}")
+        if len(bad) > 5:
+            parts.append(f"{kind} in {len(bad) - 5} more columns")
+    return "; ".join(parts)
+
+
+def nearest(name: str, names: Collection[str]) -> str:
+    """The question " Did you mean …?" if a similar name exists, else ""."""
+    if len(names) > MAX_NAMES_COMPARED:
+        return ""
+    by_small = {known.lower(): known for known in names if len(known) <= MAX_NAME_CHARACTERS}
+    near = get_close_matches(name.lower(), by_small, n=1, cutoff=0.7)
+    return f" Did you mean {by_small[near[0]]!r}?" if near else ""
+
+
+def header_line(file: TextIO) -> str:
+    """The first line of a CSV file, with the names of its columns; `csv.Error` if it is too long or has none."""
+    line = file.readline(MAX_HEADER_CHARACTERS + 1)
+    if len(line) > MAX_HEADER_CHARACTERS:
+        raise csv.Error(f"its first line has more than the {MAX_HEADER_CHARACTERS:,} characters that are read")
+    if re.fullmatch(r"\s*\"?sep=.?\"?\s*", line, re.IGNORECASE):
+        raise csv.Error(f"its first line, {line.strip()}, is for Excel and has no names of columns; delete that line")
+    return line
+
+
+def separator(header: str) -> str:
+    """Separator of a CSV file, guessed from its first line: a comma, a semicolon or a tab."""
+    bare = re.sub('"[^"]*"', "", header)
+    return next((mark for mark in ",;\t" if mark in bare), ",")
+
+
+@contextmanager
+def csv_lines(path: Path) -> Iterator[Iterator[list[str]]]:
+    """The lines of a CSV file as lists of fields, header first; InputError if it is damaged."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            mark = separator(header_line(file))
+            file.seek(0)
+            yield csv.reader(file, delimiter=mark)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 text (byte {error.start}). Save it as UTF-8.") from error
+    except csv.Error as error:
+        raise InputError(f"{path} cannot be read as CSV: {brief(error)}.") from error
+
+
+def index_columns(schema: Any) -> set[str]:
+    """Columns in which pandas keeps an index, which are not features."""
+    try:
+        note = parse_json((schema.metadata or {}).get(b"pandas", b"{}"))
+        require_kinds(note, {"index_columns": list})
+    except ValueError:
+        return set()
+    return {name for name in note["index_columns"] if isinstance(name, str)}
+
+
+def require_distinct(path: Path, header: Sequence[str]) -> None:
+    """Raise InputError if a column has no name or two have the same."""
+    if "" in header:
+        raise InputError(f"{path}: column {header.index('') + 1} has no name; a row number? Drop it, or name it.")
+    twice = sorted(name for name, times in Counter(header).items() if times > 1)
+    if twice:
+        raise InputError(f"{path} has several columns named {quoted(twice)}. Rename or drop them.")
+
+
+def require_labels(path: Path, names: Collection[str], labels: Sequence[str]) -> None:
+    """Raise InputError if a label is not among the columns `names`."""
+    for name in labels:
+        if name not in names:
+            raise InputError(f"{path} has no column {name!r} (its columns: {listed(names)}).{nearest(name, names)}")

@@ -1,12 +1,9 @@
-"""Memory of this process: kept for a network on a CPU, measured, and what is still free. And its threads.
-
-Keep SciPy's linear algebra from fighting NumPy's, and the threads of either from fighting each other.
+"""Memory and BLAS threads of this process.
 
 The wheels of NumPy and SciPy each bring an OpenBLAS with a thread pool of its own, and idle threads of one spin while
 the other works: alternating between the two (an optimiser and its objective) was measured six times slower on two
-cores.
-An optimiser's own vectors are short, so its library gets one thread while it runs. So does what makes many small
-products, on rows of few features: on busy cores its threads wait for each other most of the time.
+cores. An optimiser's own vectors are short, so SciPy's BLAS gets one thread while it runs. Many small products, on rows
+of few features, get one thread as well: on busy cores several would mostly wait for each other.
 """
 
 from __future__ import annotations
@@ -28,10 +25,10 @@ _MMAP_MAX, _TRIM_THRESHOLD = -4, -1
 
 
 def keep_freed_memory() -> bool:
-    """Have the C library keep large blocks for the next layer instead of returning them; whether it could be asked.
+    """Make the C library keep large freed blocks for the next layer; return whether that worked.
 
-    Feature maps are too large for its usual pools, so every layer begins with page faults on fresh memory: half of the
-    time of a small convolutional network on two cores. Linux with glibc only; elsewhere nothing happens.
+    Feature maps are too large for its usual pools, so every layer begins with page faults on fresh memory, which take
+    half of the time of a small convolutional network on two cores. Only on Linux with glibc.
     """
     if not sys.platform.startswith("linux"):
         return False
@@ -43,7 +40,7 @@ def keep_freed_memory() -> bool:
 
 
 def peak_memory() -> int | None:
-    """Largest resident memory of this process so far, in bytes; None where the system does not tell (Windows)."""
+    """Peak resident memory of this process in bytes; None on Windows, which does not tell."""
     try:
         import resource
     except ImportError:
@@ -53,7 +50,7 @@ def peak_memory() -> int | None:
 
 
 def available_memory() -> int | None:
-    """Memory that this process can still have, in bytes, without others being pushed out; None if it cannot be told."""
+    """Memory that this process can still allocate without swapping, in bytes; None if unknown."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         free = next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
@@ -63,7 +60,7 @@ def available_memory() -> int | None:
 
 
 def _allowed() -> int:
-    """What a limit of the process (``ulimit -v``) leaves of its address space."""
+    """Address space that is left under the limit of the process (``ulimit -v``)."""
     import resource
 
     most = resource.getrlimit(resource.RLIMIT_AS)[0]
@@ -90,7 +87,7 @@ def _scipy_pools() -> Any:
 
 @contextmanager
 def one_scipy_thread() -> Iterator[None]:
-    """One thread for SciPy's own BLAS inside the block; the first to enter limits, the last to leave restores."""
+    """Context in which SciPy's own BLAS has one thread; may be nested and shared between threads."""
     global _users, _limit
     with _lock:
         if _users == 0:
@@ -107,5 +104,5 @@ def one_scipy_thread() -> Iterator[None]:
 
 
 def one_thread_if_narrow(features: int) -> Any:
-    """A context of one BLAS thread for rows of few features; of as many as there are for others."""
+    """Context with one BLAS thread for rows of few features, and with the usual number for others."""
     return threadpool_limits(1 if features <= MAX_ONE_THREAD_FEATURES else None, user_api="blas")

@@ -1,4 +1,4 @@
-"""Plain text in the 80 columns of a terminal, for what prints as a table."""
+"""Plain text for tables in a terminal of 80 columns."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _LINE_ENDS = re.compile(r"[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 
 
 def columns(text: str) -> int:
-    """Columns that a text takes in a terminal: two for a wide character, none for an accent that follows a letter."""
+    """Width of a text in a terminal: two columns for a wide character, none for a combining accent."""
     return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
 
 
 def one_line(text: str) -> str:
-    r"""A text with ends of lines written out, "\n": a name must not break a table."""
+    r"""A text with line ends escaped as "\n", so that a name cannot break a table."""
     return _LINE_ENDS.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
 def filled(text: str, indent: str = "", further: str | None = None) -> str:
-    """A text in lines of at most 80 columns, broken at spaces; lines after the first start with `further`."""
+    """A text wrapped to 80 columns; lines after the first start with `further`."""
     further = indent if further is None else further
     return textwrap.fill(
         text, WIDTH, initial_indent=indent, subsequent_indent=further, break_long_words=False, break_on_hyphens=False
@@ -30,15 +30,12 @@ def filled(text: str, indent: str = "", further: str | None = None) -> str:
 
 
 def padded(text: str, width: int) -> str:
-    """A text with spaces after it, `width` columns in all."""
+    """A text padded with spaces to `width` columns."""
     return text + " " * (width - columns(text))
 
 
 def lines_of(name: str, width: int, most: int = 4) -> list[str]:
-    """A name in lines of at most `width` columns, broken at spaces if it can be.
-
-    Where it would take more than `most` of them its middle is left out (…).
-    """
+    """A name wrapped to `width` columns, at spaces if possible; beyond `most` lines its middle becomes "…"."""
     lines: list[str] = []
     for word in name.split(" "):
         first, *others = _pieces(word, width)
@@ -51,7 +48,7 @@ def lines_of(name: str, width: int, most: int = 4) -> list[str]:
 
 
 def _pieces(word: str, width: int) -> list[str]:
-    """A word cut where a line is full."""
+    """A word in pieces of at most `width` columns."""
     pieces = [""]
     for character in word:
         if columns(pieces[-1]) + columns(character) > width:

@@ -1,4 +1,4 @@
-"""Names for the array types that signatures use."""
+"""Array types for signatures."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from numpy.typing import NDArray
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.integer[Any]]
 BoolArray: TypeAlias = NDArray[np.bool_]
-#: An array of whatever library holds the rows (numpy today).
+#: An array of whichever library holds the rows: NumPy, torch or Dask.
 Array: TypeAlias = Any

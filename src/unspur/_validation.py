@@ -1,4 +1,4 @@
-"""What estimators check of rows and weights before they use them."""
+"""Checks of rows and weights that estimators share."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from unspur.solvers.statistics import ColumnFaults
 
 
 def checked_z(estimator: BaseEstimator, X: Array, *, reset: bool) -> Array:
-    """Two-dimensional floating-point rows; arrays that already are pass through uncopied and stay where they are.
+    """Rows as a two-dimensional floating-point array, copied only if necessary, on their own backend.
 
-    CUDA arrays of other libraries than torch become tensors that share their memory.
+    CUDA arrays of libraries other than torch become tensors that share their memory.
     """
     X = as_tensor(X)
     if backend_of(X) != "memory":
@@ -36,7 +36,7 @@ def checked_z(estimator: BaseEstimator, X: Array, *, reset: bool) -> Array:
 
 
 def in_numbers(estimator: BaseEstimator, X: Array, *, reset: bool, dtype: list[Any]) -> Array:
-    """Rows as scikit-learn validates them; text in a column is an error that names it."""
+    """Rows validated by scikit-learn; an error about text names the column."""
     try:
         return validate_data(estimator, X, reset=reset, dtype=dtype, ensure_all_finite=False)
     except ValueError as error:
@@ -46,7 +46,7 @@ def in_numbers(estimator: BaseEstimator, X: Array, *, reset: bool, dtype: list[A
 
 
 def _text_in(X: Array) -> str:
-    """What to say of the first column of rows that holds text which is no number; "" where none does."""
+    """Message about the first column that holds text other than numbers; "" if none does."""
     names = list(getattr(X, "columns", ()))
     columns = (X[name] for name in names) if names else np.asarray(X, dtype=object).T
     for number, column in enumerate(columns):
@@ -69,7 +69,7 @@ def _is_number(text: str) -> bool:
 
 
 def _checked_elsewhere(estimator: BaseEstimator, X: Array, *, reset: bool) -> Array:
-    """Rows on a device, a cluster or in files: what scikit-learn would check of an array, without a look at them."""
+    """The checks of scikit-learn for rows on a device, on a cluster or in files, without reading them."""
     if backend_of(X) == "dask" and not is_of("dask", X, "Array"):
         raise InputError(
             f"Z is a {type(X).__name__} of Dask; pass an array, of a DataFrame Z.to_dask_array(lengths=True)."
@@ -124,7 +124,7 @@ def require_finite(estimator: BaseEstimator, z: Array, name: str = "Z") -> None:
 
 
 def checked_weights(given: Array | None, name: str, n: int, *, relative: bool = True) -> FloatArray:
-    """Row weights (n,), ones when none are given; relative to the largest where only their ratios matter."""
+    """Sample weights (n,), ones by default; divided by the largest if `relative`."""
     if given is None:
         return np.ones(n)
     if np.ma.isMaskedArray(given) and np.ma.getmaskarray(given).any():

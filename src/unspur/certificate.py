@@ -15,7 +15,7 @@ from unspur._typing import Array, FloatArray, IntArray
 from unspur.exceptions import InputError
 from unspur.labels import ClassLabel, joint_label
 from unspur.metrics import leakage
-from unspur.metrics.leakage import Leakage, NumericLeakage, class_leakage, held_by_few
+from unspur.metrics.leakage import Leakage, NumericLeakage, extreme_values_note
 from unspur.metrics.probes import scale_notes
 from unspur.subspace import AffineMap
 
@@ -195,8 +195,9 @@ def certify(
     clean = removal(z)
 
     def before_and_after(name: str, labels: ClassLabel, weight: FloatArray | None = None) -> tuple[Leakage, Leakage]:
+        named = replace(labels, name=name)
         before, after = (
-            class_leakage(rows, labels, name, sample_weight=weight, random_state=random_state, clusters=clusters)
+            leakage(rows, named, sample_weight=weight, random_state=random_state, clusters=clusters)
             for rows in (z, clean)
         )
         return replace(before, notes=()), replace(after, notes=())  # the certificate has them, once
@@ -232,7 +233,7 @@ def certify(
             except InputError as error:
                 notes = (*notes, f"{name}: not measured. {error}")
     for name, (was, _) in measured.items():
-        if outside := held_by_few(numbers[name][0], name):
+        if outside := extreme_values_note(numbers[name][0], name):
             notes = (*notes, f"of the rows measured: {outside}")
         if was.low <= 0:
             notes = (

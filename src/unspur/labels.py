@@ -1,4 +1,4 @@
-"""Labels as people have them (integers, booleans, strings, with gaps) turned into codes."""
+"""Encode labels (integers, booleans or strings, possibly with missing values) as integer codes."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ import numpy as np
 from unspur._arrays import on_numpy
 from unspur._reading import brief
 from unspur._typing import Array, BoolArray, IntArray
-from unspur.exceptions import LabelError, MissingCodeWarning
+from unspur.exceptions import InputError, LabelError, MissingCodeWarning
 
 
 @dataclass(frozen=True, slots=True)
 class ClassLabel:
-    """Codes 0, 1, … of a label, which rows have one, and the values behind the codes."""
+    """A label as codes 0, 1, …, with the rows where it is present and the class of each code."""
 
     codes: IntArray
     present: BoolArray
     classes: tuple[Any, ...]
     name: str = ""
-    #: The class that is told from the rest, where there were more than two.
+    #: The class that is contrasted with the rest, if there were more than two.
     of_class: Any = None
 
     @property
     def full_name(self) -> str:
-        """With the class where there were more than two: "season=winter"."""
+        """The name, with the class that is contrasted with the rest: "season=winter"."""
         return self.name if self.of_class is None else f"{self.name}={self.of_class}"
 
     def binary(self) -> list[Self]:
-        """The label itself where it has two classes, else each class against the rest, coded in the order of names."""
+        """One label per class against the rest, or the label itself if it has two classes."""
         if len(self.classes) == 2:
             return [self]
         found = []
@@ -59,19 +59,19 @@ class ClassLabel:
 
     @property
     def occurring_classes(self) -> tuple[Any, ...]:
-        """Those classes that some row has."""
+        """The classes that occur."""
         seen = np.bincount(self.codes[self.present], minlength=len(self.classes))
         return tuple(value for value, count in zip(self.classes, seen, strict=True) if count)
 
     def occurring(self, least: int = 2) -> Self:
-        """Coded by those classes that some row has, which are so many at least."""
+        """The label without classes that do not occur; at least `least` must be left."""
         if (classes := self.occurring_classes) == self.classes:
             return self
         _require_several(np.array(classes, dtype=object), self.name, self.codes, least)
         return self.among(classes)
 
     def among(self, classes: tuple[Any, ...]) -> Self:
-        """Coded by these classes, among which must be all that occur."""
+        """The label coded by other classes, which must include all that occur."""
         if classes == self.classes:
             return self
         place = np.array([classes.index(value) if value in classes else -1 for value in self.classes])
@@ -81,7 +81,7 @@ class ClassLabel:
         return replace(self, codes=codes, classes=classes)
 
 
-def as_label(
+def class_label(
     values: Array | ClassLabel,
     name: str,
     n_rows: int,
@@ -90,23 +90,7 @@ def as_label(
     classes: tuple[Any, ...] | None = None,
     least: int = 2,
 ) -> ClassLabel:
-    """A label that is decoded already, under this name; or `class_label` of the values."""
-    if not isinstance(values, ClassLabel):
-        return class_label(values, name, n_rows, missing=missing, classes=classes, least=least)
-    label = replace(values, name=name)
-    return label.occurring(least) if classes is None else label.among(classes)
-
-
-def class_label(
-    values: Array,
-    name: str,
-    n_rows: int,
-    *,
-    missing: Any = None,
-    classes: tuple[Any, ...] | None = None,
-    least: int = 2,
-) -> ClassLabel:
-    """Code a label of two or more values, in their order.
+    """Code a label by its values, in their order; a label that is decoded already gets this name.
 
     Parameters
     ----------
@@ -116,6 +100,9 @@ def class_label(
 
     NaN, None and `missing` are marked as not present and coded 0.
     """
+    if isinstance(values, ClassLabel):
+        label = replace(values, name=name)
+        return label.occurring(least) if classes is None else label.among(classes)
     array = _column(values, name, n_rows)
     present = ~_missing(array, missing)
     known = array[present]
@@ -143,7 +130,7 @@ def class_label(
 
 
 def _warn_of_another_type(known: Array, missing: Any, name: str, *, met: bool) -> None:
-    """Warn where the code for "not known" does not occur and its text does, as that of −1 among texts."""
+    """Warn if the code for a missing value does not occur but its text does, such as "-1" for −1."""
     values = [] if met or (known.dtype.kind in "biuf" and not isinstance(missing, str)) else known.tolist()
     alike = sum(str(value) == str(missing) for value in values)
     if alike:
@@ -157,10 +144,7 @@ def _warn_of_another_type(known: Array, missing: Any, name: str, *, met: bool) -
 
 
 def joint_label(labels: Sequence[ClassLabel]) -> ClassLabel:
-    """Several labels of the same rows as one: each combination of classes is a class, whether it occurs or not.
-
-    A row has it where it has all of them.
-    """
+    """One label whose classes are all combinations of classes of several; present where all of them are."""
     if len(labels) == 1:
         return labels[0]
     present = np.logical_and.reduce([label.present for label in labels])
@@ -204,15 +188,34 @@ def label_columns(values: Array, n_rows: int, name: str) -> dict[str, Array]:
     return {name: values}
 
 
+def named_concepts(concept: Any, name: str | Sequence[str]) -> dict[str, Array]:
+    """Concepts by name, from one column, a mapping, a DataFrame or an array of shape (n, m).
+
+    `name` is that of one column, or what numbered columns of an array are called; or there is one for each column.
+    """
+    if isinstance(concept, Mapping) or is_frame(concept):
+        keys = list(concept if isinstance(concept, Mapping) else concept.columns)
+        return dict(zip(concept_names(keys), (concept[key] for key in keys), strict=True))
+    values: Array = np.empty(0) if isinstance(concept, ClassLabel) else np.asarray(on_numpy(concept))
+    m = values.shape[1] if values.ndim == 2 else 1
+    names = [name] if isinstance(name, str) else list(map(str, name))
+    if isinstance(name, str) and m > 1:
+        names = [f"{name} {i + 1}" for i in range(m)]
+    if len(set(names)) != m:
+        each = "each needs its own" if m > 1 else "pass one name"
+        raise InputError(f"The number of concepts is {m}, and their names are {', '.join(names)}; {each}.")
+    return dict(zip(names, values.T, strict=True)) if m > 1 else {names[0]: concept}
+
+
 def is_frame(values: Any) -> bool:
     """Whether this is a DataFrame, of pandas or polars, without importing either."""
     return hasattr(values, "columns") and hasattr(values, "to_numpy")
 
 
 def columns_in_order(columns: Mapping[str, Array], names: tuple[str, ...], called: str, known: str) -> list[Array]:
-    """Columns in the order of `names`, those of other rows; messages call the two `called` and `known`.
+    """Columns in the order of `names`, which other rows have; columns of arrays, without names, in their own order.
 
-    Columns of arrays have no names of their own and are taken in their order.
+    Messages call the two sets of columns `called` and `known`.
     """
     if len(columns) != len(names):
         raise LabelError(f"{called} has {len(columns)} columns and {known} {len(names)}; they must be the same.")
@@ -226,13 +229,13 @@ def columns_in_order(columns: Mapping[str, Array], names: tuple[str, ...], calle
 
 
 def series_name(values: Any) -> str:
-    """The name of a Series, or ""; arrays of other libraries have names that nobody gave them."""
+    """The name of a Series, or ""; names of other arrays, such as Dask's, are made up."""
     name = getattr(values, "name", None)
     return name if hasattr(values, "to_numpy") and isinstance(name, str) else ""
 
 
 def main_column(y: Any, name: str = "y") -> tuple[str, Any]:
-    """Name and values of the main label: a mapping from one name to them, or a decoded label, brings its own."""
+    """Name and values of the main label, which may be a mapping from its name or a decoded label."""
     if not isinstance(y, Mapping):
         return (y.name, y) if isinstance(y, ClassLabel) else (name, y)
     if len(y) != 1:
@@ -258,7 +261,7 @@ def require_no_gaps(label: ClassLabel, concepts: Sequence[str]) -> None:
 
 
 def numbered(name: str, columns: int) -> tuple[str, ...]:
-    """What columns without names are called: by their number where there are several."""
+    """Names for columns that have none: numbered if there are several."""
     return (name,) if columns == 1 else tuple(f"{name}[{j}]" for j in range(columns))
 
 
@@ -267,7 +270,7 @@ def _mixed(values: Any) -> bool:
 
 
 def concept_names(columns: Iterable[Any]) -> list[str]:
-    """What several concepts are called, as text. By a name that two have, one of them would be lost: an error."""
+    """Names of several concepts as text; LabelError if two are the same."""
     names = [str(name) for name in columns]
     if not names:
         raise LabelError("concept has no columns. Pass one or more.")
@@ -277,7 +280,7 @@ def concept_names(columns: Iterable[Any]) -> list[str]:
 
 
 def _different(known: Array, *, sort: bool) -> Array:
-    """The values that occur, in order; of a few integers by counting, which is far quicker than sorting them all."""
+    """Unique values, sorted; small ranges of integers are counted, which is far quicker than sorting."""
     if known.dtype.kind in "biu" and len(known):
         low = int(known.min())
         if int(known.max()) - low < 256 and abs(low) < 2**62:
@@ -313,7 +316,7 @@ def _require_several(seen: Array, name: str, array: Array, least: int) -> None:
 
 
 def require_values(values: Any, name: str) -> None:
-    """Raise LabelError where a label is a name or a single value instead of one value for each row."""
+    """Raise LabelError if a label is text or a single value instead of one value for each row."""
     if isinstance(values, str | bytes):
         raise LabelError(
             "{label} is the text {value!r}, and not a value for each row. Pass the column itself, such as "
@@ -362,7 +365,7 @@ def _column(values: Array, name: str, n_rows: int) -> Array:
 
 
 def _as_array(values: Array) -> Array:
-    """Like numpy.asarray, without turning NaN or numbers beside strings into strings, and with masked rows as gaps."""
+    """Like numpy.asarray, but numbers beside strings stay numbers, and masked values become None."""
     if np.ma.isMaskedArray(values):
         array = values.data.astype(object)
         array[np.ma.getmaskarray(values)] = None
@@ -373,7 +376,7 @@ def _as_array(values: Array) -> Array:
 
 
 def _missing(array: Array, code: Any) -> BoolArray:
-    """Rows whose label is NaN, None or `code`."""
+    """Mask of labels that are NaN, None or `code`."""
     if array.dtype.kind == "f":
         gaps = np.isnan(array)
     elif array.dtype.kind == "O":

@@ -19,6 +19,7 @@ from unspur.exceptions import InputError
 from unspur.io import dask_tables
 from unspur.io.dask_tables import connected, read_dask_table
 from unspur.rows.parquet import RowGroup, read_groups
+from unspur.rows.source import slices
 
 TOY = make_toy(900, rho=0.8, random_state=0)
 Z = TOY.Z.astype(np.float32)
@@ -288,7 +289,7 @@ def test_chunks_hold_whole_row_groups():
     assert together(90, 90, 90, 30) == [[90, 90], [90, 30]]
     assert together(500, 10) == [[500], [10]]
     assert len(together(*[1] * 5000)) == 25  # small files are read together
-    assert list(dask_tables._ranges(7, 3)) == [(0, 3), (3, 6), (6, 7)]
+    assert list(slices(7, 3)) == [slice(0, 3), slice(3, 6), slice(6, 7)]
 
 
 @pytest.mark.parametrize(

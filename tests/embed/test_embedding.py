@@ -15,7 +15,7 @@ pytest.importorskip("PIL")
 pytest.importorskip("resource")
 
 from tests.embed.strips import N, Pictures, Strips, long_labels
-from unspur._files import hold, host_id
+from unspur._files import hold
 from unspur.embed import embedding
 from unspur.embed.embedding import embed
 from unspur.embed.registry import load_encoder
@@ -117,7 +117,7 @@ def test_what_a_process_left_that_died_after_the_manifest_is_removed(tmp_path, u
     with hold(folder / ".lock"):
         embed(Pictures(), Strips(), folder, batch=4, progress=False)
         assert (folder / "progress.json").exists()  # control: somebody is still at work
-    (folder / ".lock").write_text(f"{dead.pid} {host_id()} x")
+    (folder / ".lock").write_text(str(dead.pid))
     embed(Pictures(), Strips(), folder, batch=4, progress=False)
     assert sorted(path.name for path in folder.iterdir()) == ["labels.csv", "manifest.json", "rows.npy"]
 

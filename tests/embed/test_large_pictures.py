@@ -141,7 +141,7 @@ def test_other_kinds_and_files_of_any_size_are_refused(read, tmp_path):
 def test_a_chunk_that_claims_a_gigabyte_is_not_made_room_for(tmp_path):
     path = tmp_path / "a.bin"
     path.write_bytes(b"x" * 100)
-    with examples._Bounded(io.FileIO(path)) as file:
+    with examples._BoundedReader(io.FileIO(path)) as file:
         assert file.read(60) == b"x" * 60
         assert file.read(2**60) == b"x" * 40  # of a plain file that is a MemoryError
         assert file.read() == b""

@@ -19,8 +19,8 @@ from unspur.exceptions import InputError
 from unspur.io.files import read_table
 from unspur.removers import load
 from unspur.rows import StoredRows
-from unspur.rows.memmap import StoredNpy
 from unspur.rows.parquet import ParquetRows
+from unspur.rows.stored import StoredNpy
 
 LABELS = ("--main", "bird", "--concept", "background")
 
@@ -155,9 +155,9 @@ def test_damage_is_named_before_anything_is_written(here):
 
 
 def test_files_larger_than_memory_are_not_loaded(here, monkeypatch):
-    monkeypatch.setattr("unspur.io.parquet.available_memory", lambda: 50_000)
+    monkeypatch.setattr("unspur.io.table.available_memory", lambda: 50_000)
     assert "Pass --memory 1GB" in invoke("fit", "big", *LABELS, "--output", "x.safetensors")
-    monkeypatch.setattr("unspur.io.parquet.available_memory", lambda: None)  # where it cannot be told
+    monkeypatch.setattr("unspur.io.table.available_memory", lambda: None)  # where it cannot be told
     assert fit("big", *LABELS).spurious_.dim == 1
 
 

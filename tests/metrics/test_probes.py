@@ -112,7 +112,7 @@ def test_numbers_are_predicted_as_well_as_they_can_be_and_not_better():
 
 def test_the_interval_of_a_number_covers_on_few_rows_and_stays_narrow_on_many():
     from unspur.exceptions import GroupSizeError
-    from unspur.metrics.leakage import summary_of_a_number as summary
+    from unspur.metrics.leakage import r2_summary as summary
 
     rng = np.random.default_rng(0)
     for explained, n, widest in ((0.0, 12, 1.0), (0.5, 12, 6.0), (0.9, 200, 0.07)):
@@ -132,7 +132,7 @@ def test_the_interval_of_a_number_covers_on_few_rows_and_stays_narrow_on_many():
 
 
 def test_values_that_hold_most_of_the_variance_are_named_and_honest_tails_are_not():
-    from unspur.metrics.leakage import held_by_few
+    from unspur.metrics.leakage import extreme_values_note
 
     z, age = numbers(300, 0.9, 0)
     coded = np.where(np.arange(300) < 2, [999.0, -999.0] * 150, age)
@@ -144,7 +144,7 @@ def test_values_that_hold_most_of_the_variance_are_named_and_honest_tails_are_no
     weight = (np.arange(300) >= 2) * 1.0
     assert not leakage(z, coded, concept_type="continuous", sample_weight=weight, random_state=0).notes
     rng = np.random.default_rng(0)
-    tails = [held_by_few(rng.lognormal(0, 1, 500), "income") for _ in range(300)]
+    tails = [extreme_values_note(rng.lognormal(0, 1, 500), "income") for _ in range(300)]
     assert np.mean([said != "" for said in tails]) < 0.05
 
 
@@ -174,10 +174,10 @@ def test_codes_are_named_up_to_half_of_the_rows(share, codes):
 )
 def test_more_rows_than_a_few_are_taken_for_codes_by_mistake_in_hardly_any_sample(n, draw):
     """More than 1 % of the rows are named only where their values repeat."""
-    from unspur.metrics.leakage import held_by_few
+    from unspur.metrics.leakage import extreme_values_note
 
     rng = np.random.default_rng(0)
-    named = [re.match(r"(\d+) of", held_by_few(draw(rng, n), "number")) for _ in range(300)]
+    named = [re.match(r"(\d+) of", extreme_values_note(draw(rng, n), "number")) for _ in range(300)]
     assert np.mean([found is not None and int(found[1]) > max(1, n // 100) for found in named]) < 0.01
 
 

@@ -1,5 +1,6 @@
 """Rows in .npy files with a budget."""
 
+import gc
 import pickle
 import re
 import threading
@@ -14,8 +15,7 @@ from unspur import JSE, LEACE, open_rows
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, NotFiniteError
 from unspur.rows import Columns
-from unspur.rows.memmap import MemmapRows, StoredNpy, ask_for
-from unspur.rows.stored import Budget, as_bytes, divide, in_words
+from unspur.rows.stored import Budget, MemmapRows, StoredNpy, as_bytes, divide, in_words, prefetch
 
 
 def saved(z, folder, name="z.npy"):
@@ -166,10 +166,10 @@ def test_masks_slices_and_increasing_indices_name_the_same_rows(toy, tmp_path):
 
 def test_asking_for_pages_says_which_row_comes_next(tmp_path):
     mapped = np.load(saved(np.ones((1000, 100)), tmp_path), mmap_mode="r")
-    assert ask_for(mapped, 0, 80_000) == 100
-    assert ask_for(mapped, 950, 80_000) == 1000
-    assert ask_for(mapped, 1000, 80_000) == 1000
-    assert ask_for(np.ones((10, 2)), 0, 32) == 2  # an array in memory needs none
+    assert prefetch(mapped, 0, 80_000) == 100
+    assert prefetch(mapped, 950, 80_000) == 1000
+    assert prefetch(mapped, 1000, 80_000) == 1000
+    assert prefetch(np.ones((10, 2)), 0, 32) == 2  # an array in memory needs none
 
 
 def _anonymous() -> int:
@@ -187,6 +187,7 @@ def test_visiting_a_file_takes_no_memory_of_its_own(tmp_path, how):
     z.flush()
     del z
     columns = Columns.of(np.arange(n) % 2, np.arange(n) % 2)
+    gc.collect()  # memory of earlier tests must not be freed while we measure
     before, most, done = _anonymous(), [0], threading.Event()
 
     def watch():

@@ -9,7 +9,7 @@ import pytest
 from tests.rows.contract import TAIL, TRAINING, RowSourceContract, row_numbers, table, take, visits, whole
 from unspur.exceptions import InputError
 from unspur.rows import Block, Columns, MemoryRows, StackedRows, Weighting, held_out, rows_of, trained_on
-from unspur.rows.memmap import MemmapRows, open_npy
+from unspur.rows.stored import MemmapRows, open_npy
 
 
 def plain_columns(n: int) -> Columns:

@@ -117,10 +117,10 @@ def _family(name: str) -> str:
 
 
 def _of_csv(path: Path) -> list[str]:
-    from unspur.rows.names import first_line, separator
+    from unspur._reading import header_line, separator
 
     with path.open(newline="", encoding="utf-8-sig") as file:
-        mark = separator(first_line(file))
+        mark = separator(header_line(file))
         file.seek(0)  # a header may go over several lines
         return next(csv.reader(file, delimiter=mark))
 

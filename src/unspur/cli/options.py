@@ -202,9 +202,9 @@ def options_of_rows(given: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def refuse_input_as_output(output: str, *inputs: str | None) -> None:
     """Results never replace what they were made from, nor get among it."""
+    from unspur._reading import PARQUET
     from unspur.embed.store import MANIFEST
     from unspur.exceptions import InputError
-    from unspur.rows.names import PARQUET
 
     for name in inputs:
         if name is not None and Path(name).exists() and Path(output).exists() and Path(output).samefile(name):

@@ -74,9 +74,9 @@ def predict(
       unspur predict birds.safetensors test.csv --main bird \
           --concept background --label id --output predictions.csv
     """
+    from unspur._reading import PARQUET
     from unspur.io.artifact import refuse_existing
     from unspur.io.files import write_rows
-    from unspur.rows.names import PARQUET
 
     if concept and main is None:
         raise click.UsageError("--concept is for the accuracy by group; name the label that is predicted with --main.")

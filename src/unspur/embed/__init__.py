@@ -1,4 +1,4 @@
-"""Examples become rows: a frozen network without its last layer.
+"""Turn images and texts into rows with a frozen network without its last layer.
 
 ::
 

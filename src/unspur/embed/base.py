@@ -1,4 +1,4 @@
-"""What turns examples into rows: a network without its last layer, and how its inputs are prepared."""
+"""Encoders, which turn examples into rows, and the preparation of pictures for them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Precision = Literal["auto", "float32", "bfloat16"]
 class Encoder(Protocol):
     """A batch of examples -> rows of shape (batch, width), float32."""
 
-    #: As in the registry, or a model of the hub.
+    #: Name in the registry, or of a model of the hub.
     name: str
     kind: Kind
     width: int
-    #: 16 hexadecimal digits of the weights and of how inputs are prepared.
+    #: Hash of the weights and of the preparation of inputs, 16 hexadecimal digits.
     digest: str
-    #: What it runs on, in words for the manifest: "cpu, float32".
+    #: Device and precision as the manifest has them: "cpu, float32".
     device: str
 
     def __call__(self, examples: Sequence[Any]) -> NDArray[np.float32]:
@@ -35,14 +35,14 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Device and precision that a network runs on."""
+    """Device and precision of a network."""
 
     device: str
     precision: Literal["float32", "bfloat16"]
 
     @classmethod
     def choose(cls, device: str = "auto", precision: Precision = "auto") -> Where:
-        """CUDA if there is one; there in bfloat16, on a CPU in float32, unless asked otherwise."""
+        """Resolve "auto": CUDA with bfloat16 if there is a GPU, else the CPU with float32."""
         require("A network needs", "torch")
         import torch
 
@@ -68,7 +68,7 @@ class Where:
         return torch.autocast(torch.device(self.device).type, torch.bfloat16, enabled=self.precision != "float32")
 
     def kernels(self) -> Any:
-        """A context in which convolutions are computed in the same way every time, as far as the device can."""
+        """A context in which convolutions are deterministic, as far as the device allows."""
         import torch
 
         # GPUs round the inputs of float32 convolutions to ten bits unless told not to.
@@ -84,7 +84,7 @@ class Where:
 
 
 class NetworkEncoder(ABC):
-    """An encoder that is a torch network: it can be fine-tuned, and looked into.
+    """An encoder that is a torch network, which can be fine-tuned and has feature maps.
 
     ::
 
@@ -94,27 +94,27 @@ class NetworkEncoder(ABC):
 
     kind: Kind
     width: int
-    #: Tokens after which an example is cut; None where nothing is.
+    #: Most tokens of an example; None if there is no limit.
     max_tokens: int | None = None
 
     def __init__(self, network: Any, where: Where, name: str, preparation: str) -> None:
         self.network, self.where, self.name = network, where, name
         self.device = str(where)
         self._preparation = preparation
-        #: How it was fine-tuned, for the manifest; empty if it was not.
+        #: Record of the fine-tuning for the manifest; empty without fine-tuning.
         self.training: Mapping[str, Any] = {}
         self.weights_changed()
 
     def weights_changed(self) -> None:
-        """Take the digest anew."""
+        """Compute the digest again."""
         self.digest = weights_digest(self.network, self._preparation)
 
     @abstractmethod
     def prepare(self, example: Any) -> Any:
-        """One example as small arrays; safe to call from several threads."""
+        """One example as small arrays; thread-safe."""
 
     def is_cut(self, example: Any, prepared: Any) -> bool:  # noqa: ARG002
-        """Whether a part of an example was left out when it was prepared."""
+        """Whether an example was truncated when it was prepared."""
         return False
 
     @abstractmethod
@@ -126,7 +126,7 @@ class NetworkEncoder(ABC):
         """Embeddings of a batch, a float32 tensor of shape (batch, width), with gradients where they are recorded."""
 
     def feature_maps(self, inputs: Any) -> Any:  # noqa: ARG002
-        """What is averaged over positions to give the features, a float32 tensor of shape (batch, width, h, w)."""
+        """Feature maps whose mean over positions is the features, a float32 tensor of shape (batch, width, h, w)."""
         raise InputError(
             f"{self.name} has no feature maps whose mean is the embedding; use a network that averages over positions, "
             "such as efficientnet-lite0 or resnet50."
@@ -142,7 +142,7 @@ class NetworkEncoder(ABC):
 
 
 def weights_digest(network: Any, preparation: str) -> str:
-    """Digest of all parameters and buffers of a torch module, and of the words that say how inputs are prepared."""
+    """Hash of the parameters and buffers of a torch module and of the description of its inputs."""
     import hashlib
 
     total = hashlib.sha256(preparation.encode())
@@ -166,7 +166,7 @@ class Preparation:
     scale: tuple[float, float, float]
 
 
-#: What networks trained on ImageNet mostly expect.
+#: The usual preparation for networks trained on ImageNet.
 IMAGENET = Preparation(resize=256, crop=224, mean=(123.675, 116.28, 103.53), scale=(58.395, 57.12, 57.375))
 
 
@@ -176,7 +176,7 @@ def square(image: Any, preparation: Preparation) -> NDArray[np.uint8]:
 
     side, crop = preparation.resize, preparation.crop
     # Scaling only what is kept gives the same pixels as scaling all and cutting.
-    small = image.resize((crop, crop), Image.Resampling.BILINEAR, box=kept(image.size, side, crop))
+    small = image.resize((crop, crop), Image.Resampling.BILINEAR, box=crop_box(image.size, side, crop))
     return np.asarray(small)
 
 
@@ -185,8 +185,8 @@ def opacity(mask: Any, preparation: Preparation) -> NDArray[np.float32]:
     return np.asarray(square(mask, preparation) / 255.0, dtype=np.float32)
 
 
-def kept(size: tuple[int, int], side: int, crop: int) -> tuple[float, float, float, float]:
-    """Left, top, right and bottom of what is left of a picture (width, height) scaled to `side` and cut to `crop`."""
+def crop_box(size: tuple[int, int], side: int, crop: int) -> tuple[float, float, float, float]:
+    """Crop box (left, top, right, bottom) in a picture of this size, scaled to `side` and cropped to `crop`."""
     width, height = size
     margin = (side - crop) / 2
     return (

@@ -1,4 +1,4 @@
-"""Show every example to an encoder once and keep what comes out; a run that was stopped goes on where it was.
+"""Embed examples into a store; an interrupted run continues where it stopped.
 
 ::
 
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from unspur._files import disk_error, hold, take_place
+from unspur._files import disk_error, hold, reserve_space
 from unspur._reading import NUMBER, load_npy, read_json, require_kinds
 from unspur._resources import keep_freed_memory, peak_memory
 from unspur._typing import Array, BoolArray
@@ -36,7 +36,7 @@ from unspur.exceptions import BusyError, InputError, OutputExistsError, Paramete
 from unspur.io.artifact import atomic
 
 DEFAULT_BATCH = 16
-#: Rows, and seconds, after which it is noted how far we are, whichever comes first.
+#: Progress is written after this many rows or seconds, whichever comes first.
 ROWS_BETWEEN_NOTES, SECONDS_BETWEEN_NOTES = 512, 10.0
 LOCK = ".lock"
 DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -93,7 +93,7 @@ def embed(
 
 
 def _check(examples: Examples, encoder: Encoder, pca: int | None, batch: int) -> None:
-    """Whatever would be found wrong in the end is found wrong before anything is embedded."""
+    """Check everything that can be checked before anything is embedded."""
     if examples.kind != encoder.kind:
         raise InputError(f"{encoder.name} embeds {encoder.kind}s; {examples.name} has {examples.kind}s.")
     if len(set(examples.ids)) < len(examples) or not len(examples):
@@ -114,14 +114,14 @@ def _check(examples: Examples, encoder: Encoder, pca: int | None, batch: int) ->
 
 
 def _training(examples: Examples) -> BoolArray:
-    """The examples that may decide how rows are reduced."""
+    """Mask of the examples that the reduction is fitted on."""
     split = examples.labels.get("split")
     return np.ones(len(examples), dtype=bool) if split is None else np.asarray(split == "train")
 
 
 @dataclass(frozen=True, slots=True)
 class _Embedding:
-    """One store in the making; `wanted` says what its rows are rows of."""
+    """A store that is being made; `wanted` describes its dataset and encoder."""
 
     folder: Path
     examples: Examples
@@ -130,7 +130,7 @@ class _Embedding:
     overwrite: bool
 
     def finished(self) -> EmbeddingStore | None:
-        """The store, if it is there and is what is wanted."""
+        """The store, if it is complete and matches `wanted`."""
         if self.overwrite or not (self.folder / layout.MANIFEST).exists():
             return None
         there = layout.read_manifest(self.folder)
@@ -146,7 +146,7 @@ class _Embedding:
         )
 
     def tidy(self) -> None:
-        """Remove what a process left beside a whole store when it was killed at its very end."""
+        """Remove leftovers of a process that was killed after the store was complete."""
         left = [self.folder / name for name in (layout.PROGRESS, layout.PART)]
         if any(path.exists() for path in (self.folder / LOCK, *left)):
             with suppress(BusyError, OSError), hold(self.folder / LOCK):  # a store that can only be read stays as it is
@@ -154,7 +154,7 @@ class _Embedding:
                     path.unlink(missing_ok=True)
 
     def begin(self) -> tuple[int, float, int]:
-        """How many rows are there already, the seconds they took, and of how many the text was cut."""
+        """Number of rows that are done, the seconds they took, and the number of truncated texts."""
         folder, shape = self.folder, (len(self.examples), self.encoder.width)
         part, there = folder / layout.PART, _read(folder / layout.PROGRESS)
         if not any((folder / name).exists() for name in (layout.MANIFEST, layout.PROGRESS)):
@@ -172,7 +172,7 @@ class _Embedding:
             if done == shape[0] and not part.exists() and (folder / layout.ROWS).exists():
                 (folder / layout.ROWS).replace(part)  # stopped just before the manifest
             if _is_part(part, shape) and 0 <= done <= shape[0]:
-                take_place(part)  # the process may have died before it did
+                reserve_space(part)  # the process may have died before it did
                 return done, float(there["seconds"]), int(there.get("cut", 0))
         self._note(0, 0.0, 0)  # first: from here on the folder is known as the beginning of these rows
         for name in (layout.MANIFEST, layout.ROWS, layout.LABELS, layout.REDUCTION):
@@ -181,7 +181,7 @@ class _Embedding:
         return 0, 0.0, 0
 
     def fill(self, done: int, spent: float, cut: int, batch: int, workers: int, *, progress: bool) -> tuple[float, int]:
-        """Embed what is not there yet; return the seconds that all rows took, and of how many the text was cut."""
+        """Embed the remaining rows; return the seconds for all rows and the number of truncated texts."""
         examples, start = self.examples, time.perf_counter()
         rows = np.lib.format.open_memmap(self.folder / layout.PART, mode="r+")
         noted, last = done, start
@@ -207,7 +207,7 @@ class _Embedding:
         return spent + time.perf_counter() - start, cut
 
     def _load(self, index: int) -> tuple[Any, bool]:
-        """One example, prepared where the encoder can do so in a thread of its own, and whether it was cut."""
+        """One example, prepared if the encoder can do that in a thread, and whether it was truncated."""
         example, encoder = self.examples[index], self.encoder
         if not isinstance(encoder, NetworkEncoder | Grey):
             return example, False
@@ -218,7 +218,7 @@ class _Embedding:
         return self.encoder.rows(loaded) if isinstance(self.encoder, NetworkEncoder | Grey) else self.encoder(loaded)
 
     def finish(self, seconds: float, cut: int) -> EmbeddingStore:
-        """Reduce, write labels, give the rows their name, and write the manifest."""
+        """Reduce the rows, write labels, rename the file of rows, and write the manifest."""
         folder, part, final = self.folder, self.folder / layout.PART, self.folder / layout.ROWS
         layout.write_labels(folder / layout.LABELS, self.examples.ids, self.examples.labels)
         ids, labels = layout.read_labels(folder / layout.LABELS)  # as they will be read
@@ -230,7 +230,7 @@ class _Embedding:
         del rows  # some systems rename no file that is open
         if self.wanted["pca"] is None and not half:
             part.replace(final)
-        tokens = self.encoder.max_tokens if isinstance(self.encoder, NetworkEncoder) else None
+        tokens, peak = getattr(self.encoder, "max_tokens", None), peak_memory()
         _write(
             folder / layout.MANIFEST,
             {
@@ -244,7 +244,7 @@ class _Embedding:
                 "digest": digest,
                 "labels_digest": layout.file_digest(folder / layout.LABELS),
                 "seconds": round(seconds, 1),
-                "peak_memory_mb": _megabytes(peak_memory()),
+                "peak_memory_mb": None if peak is None else round(peak / 2**20),
             },
         )
         (folder / layout.PROGRESS).unlink(missing_ok=True)
@@ -256,7 +256,7 @@ class _Embedding:
 
 
 def _require_empty(folder: Path) -> None:
-    """Nothing in a folder that is no store is ever replaced."""
+    """Raise OutputExistsError if a folder that is not a store holds files."""
     other = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
     if other:
         raise OutputExistsError(
@@ -275,7 +275,7 @@ def _is_part(path: Path, shape: tuple[int, int]) -> bool:
 def _batches(
     load: Callable[[int], Any], count: int, start: int, batch: int, workers: int
 ) -> Iterator[tuple[int, list[Any]]]:
-    """Batches from `start` on, the next one being loaded while one is in use."""
+    """Batches from `start` on; the next one is loaded while one is in use."""
     with ThreadPoolExecutor(max(1, workers)) as pool:
         ahead = None
         for at in range(start, count, batch):
@@ -315,7 +315,7 @@ def _rewritten(rows: Array, training: BoolArray, k: int | None, folder: Path, *,
 
 
 def _same(there: dict[str, Any], wanted: dict[str, Any]) -> bool:
-    """Whether two descriptions are of the same rows."""
+    """Whether a description has all that is wanted."""
     plain = json.loads(json.dumps(wanted))
     return all(there.get(key) == plain[key] for key in plain)
 
@@ -334,14 +334,10 @@ def _write(path: Path, value: dict[str, Any]) -> None:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """A note of progress; None if there is none that can be read."""
+    """The progress file, or None if it cannot be read."""
     try:
         noted = dict(read_json(path, {"done": int, "seconds": NUMBER}))
         require_kinds(noted.get("cut", 0), int, "'cut'")
         return noted
     except (OSError, ValueError):
         return None
-
-
-def _megabytes(size: int | None) -> int | None:
-    return None if size is None else round(size / 2**20)

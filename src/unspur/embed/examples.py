@@ -1,4 +1,4 @@
-"""What a network can be shown: examples with their labels, each loaded when it is asked for.
+"""Examples (images or texts) with their labels, each loaded on demand.
 
 ::
 
@@ -16,7 +16,6 @@ column `id` names the examples. Every other column is a label.
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 import os
@@ -30,21 +29,20 @@ import numpy as np
 from tqdm import tqdm
 
 from unspur._extras import require
-from unspur._reading import brief, require_regular
+from unspur._reading import brief, csv_lines, listed, quoted, require_regular
 from unspur._typing import Array
 from unspur.exceptions import InputError, Parameter
-from unspur.rows.names import first_line, listed, separator, some
 
 Kind = Literal["image", "text"]
-#: Characters that file systems allow for one name, and for names in a row; and of one that a message shows.
+#: Longest file name and path, and characters of a name that a message shows.
 MAX_NAME_CHARACTERS, MAX_PATH_CHARACTERS, MAX_NAME_SHOWN = 255, 2000, 80
-#: Bytes of memory that reading one picture may take, and bytes that its file may have.
+#: Most bytes of memory for reading one picture, and of its file.
 MAX_PICTURE_MEMORY, MAX_PICTURE_BYTES = 200_000_000, 300_000_000
-#: Kinds of pictures that are read, and bytes that decoding and converting a pixel of them takes.
+#: Formats of pictures that are read, and the bytes that decoding and converting a pixel takes.
 PIXEL_BYTES = {"JPEG": 8, "MPO": 8, "PNG": 8, "BMP": 8, "DIB": 8, "GIF": 8, "TIFF": 8, "PPM": 8, "WEBP": 16}
 #: A JPEG can be decoded at one of these shares of its width and height.
 REDUCTIONS = (1, 2, 4, 8)
-_SMALLER = "Save a smaller copy and name that: 2,000 pixels a side are more than a network or a page shows."
+_SMALLER_COPY_ADVICE = "Save a smaller copy and name that: 2,000 pixels a side are more than a network or a page shows."
 #: Columns that are not labels.
 IMAGE, TEXT, PAIR, ID = "image", "text", "text_pair", "id"
 #: Missing files that are named; more are counted.
@@ -88,7 +86,7 @@ class Examples(Protocol):
 
 
 def digest_of(name: str, settings: Mapping[str, Any], labels: Mapping[str, Array], files: Iterable[Path]) -> str:
-    """A digest of a dataset made of files: of their content in the given order, not of where they lie."""
+    """Hash of a dataset of files, by their content in the given order and not by their paths."""
     total = hashlib.sha256(json.dumps([name, settings], sort_keys=True, default=str).encode())
     for column in sorted(labels):
         total.update(f"{column}:{','.join(map(str, labels[column].tolist()))}\n".encode())
@@ -112,24 +110,26 @@ def open_image(path: Path, mode: str = "RGB", *, upright: bool = False) -> Any:
 
     try:
         if (size := require_regular(path)) > MAX_PICTURE_BYTES:
-            raise InputError(f"{path} has {size:,} bytes; pictures of up to {MAX_PICTURE_BYTES:,} are read. {_SMALLER}")
+            raise InputError(
+                f"{path} has {size:,} bytes; pictures of up to {MAX_PICTURE_BYTES:,} are read. {_SMALLER_COPY_ADVICE}"
+            )
         with (
-            _Bounded(FileIO(path)) as file,
+            _BoundedReader(FileIO(path)) as file,
             Image.open(file, formats=[kind for kind in PIXEL_BYTES if kind != "MPO"]) as image,
         ):  # a kind of JPEG
-            _bound(image, path)
+            _limit_memory(image, path)
             image.load()
             # Pillow cuts 16-bit grey off at 255 instead of scaling it.
             deep = image.mode.startswith("I;16")
             decoded = image.point(lambda grey: grey * (1 / 256)).convert("L") if deep else image
             decoded = decoded if decoded.mode == mode else decoded.convert(mode)
-            turn = _turn(image) if upright else None
+            turn = _exif_transposition(image) if upright else None
         del image  # a picture, and one made of it, are all that there is room for
         return decoded if turn is None else decoded.transpose(turn)
     except FileNotFoundError:
         raise InputError(f"{path} does not exist. Is the dataset complete?") from None
     except Image.DecompressionBombError as error:
-        raise InputError(f"{path} is not read: {brief(error)}. {_SMALLER}") from error
+        raise InputError(f"{path} is not read: {brief(error)}. {_SMALLER_COPY_ADVICE}") from error
     except UnidentifiedImageError as error:
         kinds = ", ".join(kind for kind in PIXEL_BYTES if kind not in ("MPO", "DIB"))
         raise InputError(f"{path} cannot be read as an image: it is none of {kinds}. Convert it to one.") from error
@@ -139,8 +139,8 @@ def open_image(path: Path, mode: str = "RGB", *, upright: bool = False) -> Any:
         raise InputError(f"{path} cannot be read as an image: {brief(error)}.") from error
 
 
-def _turn(image: Any) -> Any:
-    """How a picture is to be turned by its EXIF data, if they can be read and say so."""
+def _exif_transposition(image: Any) -> Any:
+    """The transposition that the EXIF data of a picture ask for, or None."""
     from PIL import ExifTags, Image
 
     try:
@@ -159,20 +159,20 @@ def _turn(image: Any) -> Any:
     }.get(orientation)
 
 
-class _Bounded(BufferedReader):
-    """A file that is not asked for more than it has: a chunk may claim a gigabyte, which would be set aside."""
+class _BoundedReader(BufferedReader):
+    """A file that limits reads to its size: a damaged chunk may claim a gigabyte, which would be allocated."""
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Bytes, as of any file."""
+        """Read up to `size` bytes."""
         if size is None or size < 0:
             return super().read()
         return super().read(min(size, max(0, os.fstat(self.fileno()).st_size - self.tell())))
 
 
-def _bound(image: Any, path: Path) -> None:
-    """Raise unless an image that was opened, and not decoded yet, takes little enough memory; reduce a JPEG to that."""
+def _limit_memory(image: Any, path: Path) -> None:
+    """Refuse an image that would take too much memory to decode; have a JPEG decoded at a smaller scale."""
     width, height = image.size
-    each, fixed, tiles = PIXEL_BYTES[image.format], _coefficients(image), ""
+    each, fixed, tiles = PIXEL_BYTES[image.format], _coefficient_bytes(image), ""
     if image.format == "TIFF" and 322 in image.tag_v2:  # a tile is decoded whole, however little of it is shown
         across, down = (int(image.tag_v2.get(tag, 0)) for tag in (322, 323))
         fixed, tiles = each * across * down, f" in tiles of {across} × {down}"
@@ -183,13 +183,13 @@ def _bound(image: Any, path: Path) -> None:
     if image.format not in ("JPEG", "MPO") or not fitting:
         raise InputError(
             f"{path} has {width} × {height} pixels{tiles}; to read it would take some {takes[0] / 1e6:,.0f} MB of "
-            f"memory, and one picture gets {MAX_PICTURE_MEMORY / 1e6:.0f} MB. {_SMALLER}"
+            f"memory, and one picture gets {MAX_PICTURE_MEMORY / 1e6:.0f} MB. {_SMALLER_COPY_ADVICE}"
         )
     image.draft(None, (width // fitting[0], height // fitting[0]))
 
 
-def _coefficients(image: Any) -> int:
-    """Bytes that the decoder of a JPEG keeps besides the pixels: all coefficients, where they come in several scans."""
+def _coefficient_bytes(image: Any) -> int:
+    """Bytes that a JPEG decoder keeps besides the pixels: all coefficients, if there are several scans."""
     layers = getattr(image, "layer", None)
     if not layers:
         return 0
@@ -205,22 +205,12 @@ def _coefficients(image: Any) -> int:
     return int(2 * share * image.width * image.height)
 
 
-def inside(name: str, listing: Path) -> str:
-    """A path that a list of files names, unless it leads out of the folder it is meant to be in, or nowhere."""
-    path = Path(name)
-    if not path.parts or path.anchor or ".." in path.parts:
-        raise InputError(
-            f"{listing} names {brief(name, MAX_NAME_SHOWN)!r}; it may only name files inside of its folder."
-        )
-    return _possible(name, listing)
-
-
 def inside_of(folder: Path, name: str, listing: Path, *, allow_outside: bool = False) -> Path:
-    """The file that a list names in a folder, unless it lies elsewhere: by its name, or at the end of a link.
+    """The path that a list names in a folder; InputError if it, or a link it leads through, points elsewhere.
 
-    With `allow_outside` it may lie anywhere.
+    With `allow_outside` it may be anywhere.
     """
-    path = folder / _possible(name, listing)
+    path = folder / possible(name, listing)
     if allow_outside:
         return path
     try:
@@ -245,7 +235,8 @@ def inside_of(folder: Path, name: str, listing: Path, *, allow_outside: bool = F
     return path
 
 
-def _possible(name: str, listing: Path) -> str:
+def possible(name: str, listing: Path) -> str:
+    """A name that a list of files has, if a file can be called so."""
     parts = Path(name).parts
     if not parts or "\0" in name or max(map(len, parts)) > MAX_NAME_CHARACTERS or len(name) > MAX_PATH_CHARACTERS:
         raise InputError(f"{listing} names {brief(name, MAX_NAME_SHOWN)!r}, which no file is called.")
@@ -253,7 +244,7 @@ def _possible(name: str, listing: Path) -> str:
 
 
 def label_column(fields: Sequence[str]) -> Array:
-    """A label that was read as text: whole numbers where all of it is, else words."""
+    """A label that was read as text, as integers if all values are, else as texts."""
     # Only what is written as str(int) would write it: 01 and 1 may be two classes, and so may 2**53 and 2**53 + 1.
     numbers = {field: _int(field) for field in set(fields)}  # few values, many rows
     if numbers and all(number is not None and field == str(number) for field, number in numbers.items()):
@@ -269,30 +260,9 @@ def _int(field: str) -> int | None:
     return value if -(2**63) <= value < 2**63 else None
 
 
-def required(root: Path, *parts: str, what: str) -> Path:
-    """A file or folder of a dataset, or an error that says what is expected where."""
-    path = root.joinpath(*parts)
-    if not path.exists():
-        raise InputError(f"{path} does not exist; it is where {what} is expected.")
-    if not path.is_file() and not path.is_dir():
-        raise InputError(f"{path} is neither a file nor a folder; it is where {what} is expected.")
-    return path
-
-
-def required_file(root: Path, *parts: str, what: str) -> Path:
-    """A file of a dataset, or an error that says what is expected where."""
-    path = required(root, *parts, what=what)
-    if not path.is_file():
-        raise InputError(f"{path} is a folder; it is where {what} is expected.")
-    return path
-
-
 @dataclass(frozen=True, slots=True)
 class TableExamples:
-    """Examples in the order of their table.
-
-    A label is a column of whole numbers where all its values are some, else of words.
-    """
+    """Examples of a .csv table, in its order."""
 
     table: Path
     root: Path
@@ -306,9 +276,9 @@ class TableExamples:
 
     @classmethod
     def read(cls, table: str | Path, root: str | Path | None = None, *, allow_outside: bool = False) -> TableExamples:
-        """From a .csv file; paths of images are relative to `root`, by default the folder of the table.
+        """Read a .csv file; paths of images are relative to `root`, by default the folder of the table.
 
-        Only with `allow_outside` may they, or links among them, lead out of it.
+        Paths that lead out of `root` need `allow_outside`.
         """
         table = Path(table)
         root = table.parent if root is None else Path(root)
@@ -332,13 +302,13 @@ class TableExamples:
         return len(self.ids)
 
     def __getitem__(self, index: int) -> Any:
-        """Load one image, or give one text."""
+        """Load one image, or return one text."""
         if self.kind == "text":
             return self.content[index]
         return open_image(self.root / self.content[index], upright=True)
 
     def digest(self) -> str:
-        """Of the table and the images."""
+        """Hash of the table and the images."""
         if self.kind == "text":
             return digest_of(self.name, self.settings, self.labels, [self.table])
         # Earlier versions showed networks pictures as they are stored, not upright.
@@ -347,24 +317,17 @@ class TableExamples:
 
 
 def _columns(table: Path) -> dict[str, list[str]]:
-    """Name -> fields, for a table with a header, lines, and as many fields in each."""
+    """Columns of a table by name; InputError unless all lines have as many fields as the header."""
     if table.suffix.lower() == ".csv" and not table.exists():
         raise InputError(f"There is no file {table}.")
     if table.suffix.lower() != ".csv" or not table.is_file():
         raise InputError(f"{table} is no .csv file; a table of one's own is needed, or the name of a dataset.")
-    try:
-        with table.open(encoding="utf-8-sig", newline="") as file:
-            mark = separator(first_line(file))
-            file.seek(0)
-            header, *lines = [line for line in csv.reader(file, delimiter=mark) if line] or [[]]
-    except UnicodeDecodeError as error:
-        raise InputError(f"{table} is not UTF-8 text (byte {error.start}). Save it as UTF-8.") from error
-    except csv.Error as error:
-        raise InputError(f"{table} cannot be read as CSV: {brief(error)}.") from error
+    with csv_lines(table) as fields:
+        header, *lines = [line for line in fields if line] or [[]]
     if not lines:
         raise InputError(f"{table} has no rows below a header.")
     if "" in header or len(set(header)) < len(header):
-        raise InputError(f"{table} needs a different name for every column; it has {some(header)}.")
+        raise InputError(f"{table} needs a different name for every column; it has {quoted(header)}.")
     for number, line in enumerate(lines, 1):
         if len(line) != len(header):
             raise InputError(f"{table}: row {number} has {len(line)} fields; the header has {len(header)}.")

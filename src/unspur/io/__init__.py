@@ -2,9 +2,9 @@
 
 ::
 
-    artifact.py      arrays and JSON in one file; knows no removers
-    table.py         Table: rows, names of features, labels; columns that hardly are features
-    files.py         .npy .npz .csv .parquet or an embedding store -> Table, and back
-    parquet.py       Parquet files, in memory, in their files, or cleaned a piece at a time
-    dask_tables.py   rows that the workers of a Dask cluster read
+    artifact.py      arrays and JSON in one safetensors file
+    table.py         Table: rows, feature names and labels; warnings about columns that may not be features
+    files.py         .npy, .npz, .csv, Parquet or an embedding store -> Table, and back
+    parquet.py       Parquet files: read, left in place with a memory budget, or cleaned piece by piece
+    dask_tables.py   tables whose rows are read by the workers of a Dask cluster
 """

@@ -1,4 +1,4 @@
-"""One small file, no pickle: arrays in safetensors, everything else as JSON beside them. Writes are atomic."""
+"""Save arrays (safetensors) and JSON metadata in one file, atomically and without pickle."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from unspur.exceptions import ArtifactError, OutputExistsError, Parameter
 
 #: Type and shape of arrays by name, such as ``("F64", 20, 1)``.
 Shapes: TypeAlias = dict[str, tuple[Any, ...]]
-#: Raised when the layout changes so that older readers would misread it.
+#: Version of the layout; increased when older readers would misread it.
 FORMAT = 1
-#: Bytes of all that an artifact holds beside its arrays. A step of a trace has about a thousand.
+#: Most bytes of metadata. A step of a trace takes about a thousand.
 MAX_HEADER_BYTES = 8 * 2**20
 
 
 def refuse_existing(path: str | PathLike[str], *, overwrite: bool) -> Path:
-    """The path, unless something is there that must be kept."""
+    """The path; OutputExistsError if something is there that must not be replaced."""
     path = Path(path)
     if path.is_dir():
         raise OutputExistsError(f"{path} is a folder; name a file.")
@@ -41,7 +41,7 @@ def refuse_existing(path: str | PathLike[str], *, overwrite: bool) -> Path:
 
 
 def output_exists(path: Path) -> OutputExistsError:
-    """What to say of a file or folder that must be kept."""
+    """The error for a file or folder that must not be replaced."""
     return OutputExistsError(
         "{path} exists and is kept. Choose another name, or pass {overwrite}.",
         path=path,
@@ -51,9 +51,9 @@ def output_exists(path: Path) -> OutputExistsError:
 
 @contextmanager
 def atomic(path: str | PathLike[str], *, overwrite: bool = False) -> Iterator[Path]:
-    """A temporary path that takes the place of `path`, and its mode, once the block ends without an error.
+    """A temporary path that replaces `path`, keeping its mode, if the block ends without an error.
 
-    It lies in a folder of its own beside `path`, so that what else a library writes there goes with it.
+    It lies in a temporary folder beside `path`, so that anything else a library writes there is removed as well.
     """
     path = refuse_existing(path, overwrite=overwrite)
     if path.exists() and not path.is_file():
@@ -85,7 +85,7 @@ def write_artifact(
 
 
 def _of_system(error: safetensors.SafetensorError, path: str | PathLike[str]) -> Exception:
-    """What the system said, such as that the disk is full; safetensors has its number in words only."""
+    """The error of the system behind one of safetensors, such as a full disk, from the number in its text."""
     number = re.search(r"\(os error (\d+)\)", str(error))
     return error if number is None else OSError(int(number[1]), os.strerror(int(number[1])), str(path))
 
@@ -120,7 +120,7 @@ def read_artifact(
 
 
 def _require_header(path: str | PathLike[str]) -> None:
-    """Refuse a header that is too long, before anybody parses it; of one that is cut off safetensors has words."""
+    """Refuse a header that is too long before it is parsed; safetensors refuses one that is cut off."""
     with open(path, "rb") as file:
         size = int.from_bytes(file.read(8), "little")
     if MAX_HEADER_BYTES < size < os.stat(path).st_size:
@@ -128,7 +128,7 @@ def _require_header(path: str | PathLike[str]) -> None:
 
 
 def _metadata(path: str | PathLike[str], text: str | None) -> dict[str, Any]:
-    """The JSON metadata of an artifact, checked before any array is read: foreign files can be large."""
+    """The metadata of an artifact, checked before any array is read, since foreign files can be large."""
     if text is None:
         raise ArtifactError(f"{path} is a safetensors file, but not one that unspur wrote.")
     try:

@@ -1,8 +1,8 @@
-"""Tables whose rows are read by the workers of a Dask cluster, chunk by chunk, from disks that they share.
+"""Tables whose rows are read by the workers of a Dask cluster, chunk by chunk, from a shared disk.
 
-Labels are read here. Zarr groups hold rows and labels as arrays; Parquet files and ``.npy`` files are what they are for
-one machine. A task is a path and a range of rows, and opens its file itself: a file that is not there is an error,
-where an array that was opened elsewhere might take missing pieces for zeros.
+Labels are read in this process. Rows come from Zarr groups, Parquet files or ``.npy`` files. A task is a path and a
+range of rows, and opens its file itself, so that a missing file is an error: a Zarr array that was opened elsewhere
+would read missing chunks as zeros.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from unspur._version import __version__
 from unspur.exceptions import InputError
 from unspur.io.files import read_table
 from unspur.io.table import Table, require_known
-from unspur.rows.memmap import StoredNpy, open_npy
 from unspur.rows.parquet import RowGroup, read_groups
+from unspur.rows.source import slices
+from unspur.rows.stored import StoredNpy, open_npy
 
 #: Seconds to wait for a scheduler, and for its first worker.
 CONNECT_SECONDS = 10.0
@@ -33,7 +34,7 @@ CONNECT_SECONDS = 10.0
 
 @contextmanager
 def connected(where: str, *, patience: float = CONNECT_SECONDS, default: bool = True) -> Iterator[Any]:
-    """A client of a cluster whose workers are there and have this version of unspur.
+    """A client of a cluster, once a worker is there and all have this version of unspur.
 
     Parameters
     ----------
@@ -42,7 +43,9 @@ def connected(where: str, *, patience: float = CONNECT_SECONDS, default: bool = 
     patience : seconds to wait for an answer and for the first worker.
     default : whether Dask sends its work to this cluster while the block lasts.
     """
-    distributed = _distributed()
+    require("A Dask cluster needs", "dask", "distributed")
+    import distributed
+
     if where == "local":
         with (
             distributed.LocalCluster(threads_per_worker=1, dashboard_address=":0") as cluster,
@@ -54,13 +57,6 @@ def connected(where: str, *, patience: float = CONNECT_SECONDS, default: bool = 
         _expect_workers(client, where, patience)
         _expect_this_version(client, where)
         yield client
-
-
-def _distributed() -> Any:
-    require("A Dask cluster needs", "dask", "distributed")
-    import distributed
-
-    return distributed
 
 
 def _client(distributed: Any, where: str, patience: float, default: bool) -> Any:
@@ -83,7 +79,7 @@ def _client(distributed: Any, where: str, patience: float, default: bool) -> Any
 
 
 def _require_address(file: str) -> None:
-    """A file that a scheduler wrote has its address."""
+    """Raise InputError unless a file is one that a scheduler wrote."""
     try:
         read_json(file, {"address": str})
     except (OSError, ValueError) as error:
@@ -104,13 +100,13 @@ def _expect_workers(client: Any, where: str, patience: float) -> None:
 
 
 def worker_command(where: str) -> str:
-    """What starts workers of a cluster."""
+    """The command that starts workers of a cluster."""
     place = where if "://" in where else f"--scheduler-file {where}"
     return f"`dask worker {place} --nworkers auto --nthreads 1`"
 
 
 def _expect_this_version(client: Any, where: str) -> None:
-    """The same code must run on both sides: statistics travel, and records carry the version of this process."""
+    """Raise InputError unless all workers have this version: statistics are sent to them as code."""
 
     def version() -> str:  # inside a function it travels by value, to where unspur may be missing
         try:
@@ -127,18 +123,18 @@ def _expect_this_version(client: Any, where: str) -> None:
         )
 
 
-#: Bytes of rows in a chunk: so many that a task is worth its journey, so few that some fit into a worker.
+#: Bytes of rows in a chunk: enough to be worth a task, and few enough that several fit into a worker.
 MIN_CHUNK_BYTES, MAX_CHUNK_BYTES = 4 * 2**20, 128 * 2**20
-#: Chunks there may be, however large they get: a scheduler takes up to a millisecond for each, every time.
+#: Most chunks: a scheduler takes up to a millisecond for each.
 MAX_CHUNKS = 2000
-#: Chunks for each thread of the cluster, where the rows are few: the last ones then finish at about the same time.
+#: Chunks per thread for few rows, so that threads finish at about the same time.
 CHUNKS_PER_THREAD = 2
 #: No bound on memory: a chunk is held as a whole anyway.
 NO_MEMORY_LIMIT = 2**60
 
 
-#: What reads a range of rows, its arguments, and the range.
-Reading: TypeAlias = tuple[Callable[..., Array], tuple[Any, ...], tuple[int, int]]
+#: A function that reads a range of rows, its arguments, and the range.
+Reading: TypeAlias = tuple[Callable[..., Array], tuple[Any, ...], slice]
 
 
 def read_dask_table(
@@ -165,28 +161,28 @@ def read_dask_table(
         _require_visible(client, [path])
         dtype = open_npy(path).dtype
         size = _rows_per_chunk(stored.shape, dtype.itemsize, threads)
-        tasks = [(_npy_rows, (str(path), *part), part) for part in _ranges(len(stored), size)]
+        tasks = [(_npy_rows, (str(path), part), part) for part in slices(len(stored), size)]
     else:
         files = list(dict.fromkeys(group.path for group in stored.groups))
         _require_visible(client, files)
         dtype = stored.dtype
         size = _rows_per_chunk(stored.shape, dtype.itemsize, threads)
         tasks = [
-            (read_groups, (groups, stored.layout), (groups[0].start, groups[-1].start + groups[-1].rows))
+            (read_groups, (groups, stored.layout), slice(groups[0].start, groups[-1].start + groups[-1].rows))
             for groups in _together(stored.groups, size)
         ]
     return replace(table, Z=_array(tasks, stored.shape[1], dtype))
 
 
 def _array(tasks: Sequence[Reading], d: int, dtype: Any) -> Array:
-    """A Dask array of shape (n, d) from what reads each range of its rows."""
+    """A Dask array of shape (n, d) from tasks that read ranges of its rows."""
     import dask
     import dask.array as da
 
     return da.concatenate(
         [
-            da.from_delayed(dask.delayed(read, pure=False)(*arguments), (stop - start, d), dtype)
-            for read, arguments, (start, stop) in tasks
+            da.from_delayed(dask.delayed(read, pure=False)(*arguments), (rows.stop - rows.start, d), dtype)
+            for read, arguments, rows in tasks
         ]
     )
 
@@ -198,16 +194,10 @@ def _rows_per_chunk(shape: tuple[int, int], itemsize: int, threads: int) -> int:
     return max(1, max(size, total // MAX_CHUNKS) // row)
 
 
-def _ranges(n: int, size: int) -> Iterator[tuple[int, int]]:
-    """Rows 0 … n in ranges of `size`."""
-    for start in range(0, n, size):
-        yield start, min(start + size, n)
-
-
 def _together(groups: Sequence[RowGroup], size: int) -> Iterator[list[RowGroup]]:
-    """Row groups that follow each other, also in several files, of about `size` rows in all.
+    """Consecutive row groups, possibly of several files, with about `size` rows together.
 
-    None of them is cut: it would be read for both halves.
+    A row group is never divided, since it would be read twice.
     """
     here: list[RowGroup] = []
     for group in groups:
@@ -235,9 +225,9 @@ def _absent(names: list[str]) -> list[str]:
     return [name for name in names if not os.access(name, os.R_OK)]
 
 
-def _npy_rows(path: str, start: int, stop: int) -> Array:
-    """Rows of a mapped file: pages that are read when they are used."""
-    return open_npy(path)[start:stop]
+def _npy_rows(path: str, rows: slice) -> Array:
+    """Rows of a memory-mapped file."""
+    return open_npy(path)[rows]
 
 
 # Zarr
@@ -282,11 +272,10 @@ def _read_zarr(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...], thr
     size = _rows_per_chunk(rows.shape, rows.dtype.itemsize, threads)
     own = int(rows.chunks[0])
     size = max(own, size // own * own)  # a piece that lies in two chunks would be read twice
-    tasks = [(_zarr_rows, (str(path), name, *part), part) for part in _ranges(rows.shape[0], size)]
+    tasks = [(_zarr_rows, (str(path), name, part), part) for part in slices(rows.shape[0], size)]
     return Table(path, _array(tasks, int(rows.shape[1]), rows.dtype), None, columns)
 
 
-def _zarr_rows(path: str, name: str, start: int, stop: int) -> Array:
+def _zarr_rows(path: str, name: str, rows: slice) -> Array:
     found = _open_zarr(path)
-    rows = found[name] if name else found
-    return np.asarray(rows[start:stop])
+    return np.asarray((found[name] if name else found)[rows])

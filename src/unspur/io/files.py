@@ -23,32 +23,38 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 import numpy as np
 
 from unspur._extras import require
-from unspur._reading import brief, require_npy
-from unspur._resources import available_memory
+from unspur._reading import (
+    PARQUET,
+    brief,
+    csv_lines,
+    listed,
+    quoted,
+    require_distinct,
+    require_labels,
+    require_npy,
+)
 from unspur._typing import Array, FloatArray
 from unspur.embed.examples import label_column
 from unspur.embed.store import MANIFEST, PROGRESS, ROWS, EmbeddingStore
 from unspur.exceptions import InputError, NotFiniteError
 from unspur.io.artifact import atomic
 from unspur.io.parquet import read_parquet, stored_parquet
-from unspur.io.table import FILE_SUFFIXES, Table, load_npy, no_features, require_known, words_of
+from unspur.io.table import FILE_SUFFIXES, Table, load_npy, no_features, require_known, require_memory, words_of
 from unspur.rows import Columns, MemoryRows, StoredRows
 from unspur.rows.backends import find_files, parquet_below
-from unspur.rows.memmap import StoredNpy
-from unspur.rows.names import PARQUET, first_line, listed, require_distinct, require_labels, separator, some
-from unspur.rows.stored import in_words
+from unspur.rows.stored import StoredNpy
 from unspur.solvers.statistics import ColumnFaults
 
-#: How programs write that a value is not there, besides leaving the cell empty; those of pandas, R and spreadsheets.
+#: How pandas, R and spreadsheets write a missing value, besides an empty cell.
 MISSING_VALUE_WORDS = frozenset(
     ("NA", "<NA>", "#NA", "N/A", "n/a", "#N/A", "NaN", "nan", "-NaN", "-nan", "NULL", "null", "None")
 )
 #: Characters of a field that a message shows.
 MAX_VALUE_SHOWN = 40
-#: How many times smaller the usual ways to pack can make something: more is a lie about its size.
+#: Largest compression ratio of each method; a larger one means that the stated size is wrong.
 MAX_COMPRESSION = {ZIP_STORED: 1, ZIP_DEFLATED: 1100}
-#: What unpacking something damaged raises; an encrypted member is a RuntimeError.
-_DAMAGE = (ValueError, EOFError, OSError, RuntimeError, NotImplementedError, BadZipFile, zlib.error, LZMAError)
+#: What unpacking a damaged archive raises; an encrypted member raises RuntimeError.
+_ZIP_ERRORS = (ValueError, EOFError, OSError, RuntimeError, NotImplementedError, BadZipFile, zlib.error, LZMAError)
 
 
 def read_table(
@@ -103,10 +109,10 @@ def read_table(
 
 
 def with_gaps(table: Table, names: Sequence[str]) -> tuple[Table, list[str]]:
-    """The table with words for "not there", and blanks, as gaps in the columns `names`, which hold classes.
+    """The table with words such as "NA", and blanks, as missing values in the label columns `names`; and notes.
 
-    Other columns, which are carried along, stay as they are. What was read as a gap is told in sentences, and so are
-    classes that differ by white space or case alone.
+    Other columns stay as they are. Notes say what was read as missing, and which classes differ by white space or case
+    alone.
     """
     columns, notes = dict(table.columns), []
     for name in names:
@@ -153,7 +159,7 @@ def is_parquet(paths: Sequence[str | Path]) -> bool:
 
 
 def _files(given: Sequence[Path]) -> list[Path]:
-    """The files that were named, with folders and patterns of Parquet files put out."""
+    """The files that were named, with folders and patterns of Parquet files expanded."""
     files: list[Path] = []
     for path in given:
         if path.is_file():
@@ -173,7 +179,7 @@ def _files(given: Sequence[Path]) -> list[Path]:
 
 
 def _holds_parquet(folder: Path) -> bool:
-    """Whether a folder is one of Parquet files, rather than a store or what is left of one."""
+    """Whether a folder holds Parquet files, and not a store or an unfinished one."""
     if (folder / MANIFEST).exists() or (folder / PROGRESS).exists():
         return False
     return any(True for _ in parquet_below(folder))
@@ -196,7 +202,7 @@ def _read_store(folder: Path, ignore: tuple[str, ...], memory: str | None, optio
 
 def _read_npy(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> Table:
     if ignore:
-        raise InputError(f"{path} has no named columns, so there is no {some(list(ignore))} to ignore.")
+        raise InputError(f"{path} has no named columns, so there is no {quoted(list(ignore))} to ignore.")
     del labels  # they are files of their own
     return Table(path, load_npy(path, "rows", mapped=True), None, {})
 
@@ -209,30 +215,20 @@ def _read_npz(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> T
         found = ", ".join(wide) or "none"
         raise InputError(f"{path} needs one two-dimensional array, or one named Z; found: {found}.")
     z = arrays.pop(rows)
-    return Table(path, z, None, {name: _gaps_marked(array) for name, array in arrays.items()}, array=rows)
-
-
-def _gaps_marked(array: Array) -> Array:
-    """Texts of a .npz, which can hold no gaps, with empty ones as gaps."""
-    if array.dtype.kind != "U" or not (empty := array == "").any():
-        return array
-    return np.where(empty, None, array.astype(object))
+    for name, array in arrays.items():
+        if array.dtype.kind == "U" and (empty := array == "").any():  # the format has no missing values
+            arrays[name] = np.where(empty, None, array.astype(object))
+    return Table(path, z, None, arrays, array=rows)
 
 
 def _read_csv(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> Table:
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            mark = separator(first_line(file))
-            file.seek(0)
-            lines = csv.reader(file, delimiter=mark)
-            header = next(lines)
-            require_distinct(path, header)
-            require_known(path, header, ignore)
-            return _csv_rows(path, header, lines, labels, ignore)
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 text (byte {error.start}). Save it as UTF-8.") from error
-    except (csv.Error, StopIteration) as error:
-        raise InputError(f"{path} cannot be read as CSV: {str(error) or 'it has no lines'}.") from error
+    with csv_lines(path) as lines:
+        header = next(lines, None)
+        if header is None:
+            raise InputError(f"{path} cannot be read as CSV: it has no lines.")
+        require_distinct(path, header)
+        require_known(path, header, ignore)
+        return _csv_rows(path, header, lines, labels, ignore)
 
 
 def _csv_rows(
@@ -262,7 +258,7 @@ def _csv_rows(
 
 
 def _number(field: str) -> float | None:
-    """A field as a number, NaN if it is empty; None if it is none."""
+    """A field as a number; NaN if it is empty, None if it is not a number."""
     try:
         return float(field) if field.strip() else float("nan")
     except ValueError:
@@ -270,7 +266,7 @@ def _number(field: str) -> float | None:
 
 
 def _refuse_text(path: Path, names: dict[int, str], row: int, lines: Iterable[list[str]]) -> NoReturn:
-    """Say which of the columns `names` hold something else than numbers in `lines`, which begin with `row`."""
+    """Raise InputError that names the columns that hold text in `lines`, the first of which is `row`."""
     found: dict[str, str] = {}
     for line in lines:
         for i, name in names.items():
@@ -279,7 +275,7 @@ def _refuse_text(path: Path, names: dict[int, str], row: int, lines: Iterable[li
     (first, value), *others = found.items()
     shown = value if len(value) <= MAX_VALUE_SHOWN else f"{value[: MAX_VALUE_SHOWN - 1]}…"
     decimal = _number(value.replace(",", ".")) is not None
-    also = f" (nor is all of {some([name for name, _ in others])})" if others else ""
+    also = f" (nor is all of {quoted([name for name, _ in others])})" if others else ""
     raise InputError(
         f"{path}: column {first!r} holds {shown!r} in row {row}, which is not a number{also}. "
         + ("Write decimals with a point." if decimal else no_features(list(found)))
@@ -287,7 +283,7 @@ def _refuse_text(path: Path, names: dict[int, str], row: int, lines: Iterable[li
 
 
 def _with_gaps(fields: list[str]) -> Array:
-    """A label column read as text, with empty fields as gaps."""
+    """A label column read as text, with None for empty fields."""
     known = label_column([field for field in fields if field])
     if len(known) == len(fields):
         return known
@@ -297,7 +293,7 @@ def _with_gaps(fields: list[str]) -> Array:
 
 
 def read_arrays(path: Path, ignore: tuple[str, ...]) -> dict[str, Array]:
-    """All arrays by name but those to ignore."""
+    """Arrays of a .npz file by name, without those to ignore."""
     try:
         with ZipFile(path) as archive:
             members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
@@ -305,13 +301,19 @@ def read_arrays(path: Path, ignore: tuple[str, ...]) -> dict[str, Array]:
                 raise ValueError("it has several arrays of the same name")
             require_known(path, list(members), ignore)
             wanted = {name: info for name, info in members.items() if name not in ignore}
-            _require_memory(path, wanted.values())
+            largest = sorted(wanted.values(), key=lambda info: -info.file_size)
+            require_memory(
+                path,
+                sum(info.file_size for info in largest),
+                f" (largest: {quoted([info.filename for info in largest[:2]])})",
+                "Write its rows as .npy, and pass --memory 1GB to leave them there.",
+            )
             return {name: _unpacked(archive, info) for name, info in wanted.items()}
     except InputError:
         raise
     except MemoryError as error:
         raise InputError(f"{path} does not fit into memory. Write its rows as .npy, and pass --memory 1GB.") from error
-    except _DAMAGE as error:
+    except _ZIP_ERRORS as error:
         raise InputError(f"{path} cannot be read as a .npz file: {brief(error) or type(error).__name__}.") from error
 
 
@@ -328,19 +330,8 @@ def _unpacked(archive: ZipFile, info: ZipInfo) -> Array:
         raise ValueError(f"{info.filename!r}: {error}") from error
 
 
-def _require_memory(path: Path, members: Iterable[ZipInfo]) -> None:
-    """Refuse what would take more than half of the memory there is, before it is unpacked."""
-    size, free = sum(info.file_size for info in members), available_memory()
-    if free is not None and size > free / 2:
-        largest = [info.filename for info in sorted(members, key=lambda info: -info.file_size)]
-        raise InputError(
-            f"{path} would take {in_words(size)} of the {in_words(free)} of memory that are free (largest: "
-            f"{some(largest[:2])}). Write its rows as .npy, and pass --memory 1GB to leave them there."
-        )
-
-
 def write_rows(table: Table, output: str | Path, *, overwrite: bool = False) -> None:
-    """Write rows and labels to a file of the kind its name says."""
+    """Write rows and labels to a file whose suffix says its kind."""
     output = Path(output)
     kind = output.suffix.lower()
     if kind not in FILE_SUFFIXES:
@@ -350,10 +341,10 @@ def write_rows(table: Table, output: str | Path, *, overwrite: bool = False) -> 
         assert written.features is not None
         odd = [name for name, column in table.columns.items() if column.shape != (len(table.Z),)]
         if odd:
-            raise InputError(f"{output}: {some(odd)} has not one value per row. Use --ignore, or write .npz.")
+            raise InputError(f"{output}: {quoted(odd)} has not one value per row. Use --ignore, or write .npz.")
         clash = [name for name in table.columns if name in written.features]
         if clash:
-            raise InputError(f"{output}: {some(clash)} is the name of a label and of a feature. Rename one.")
+            raise InputError(f"{output}: {quoted(clash)} is the name of a label and of a feature. Rename one.")
     if kind == ".npz" and table.array in table.columns:
         raise InputError(
             f"{output}: {table.array!r} is the name of a label and, in a .npz, of the rows. Rename the label, or write "
@@ -378,9 +369,9 @@ def _write_npz(table: Table, path: Path) -> None:
 
 
 def _without_objects(column: Array) -> Array:
-    """A label column as .npz can hold it: numbers with gaps as NaN, others with gaps as texts, empty ones for gaps.
+    """A label column without objects, as .npz needs it; missing values become NaN among numbers, "" among texts.
 
-    Others are also whole numbers that floating-point ones cannot tell from their neighbours.
+    Integers that float64 cannot represent become texts.
     """
     if column.dtype != object:
         return column

@@ -1,4 +1,4 @@
-"""Parquet files: read into memory, left in their files with a budget, or cleaned a piece at a time."""
+"""Parquet files: read into memory, left in place with a memory budget, or cleaned piece by piece."""
 
 from __future__ import annotations
 
@@ -12,16 +12,24 @@ import numpy as np
 
 from unspur._extras import require
 from unspur._files import staging_dir
-from unspur._resources import available_memory
+from unspur._reading import index_columns, listed, quoted, require_distinct, require_labels
 from unspur._typing import Array
 from unspur.exceptions import InputError, NotFiniteError, OutputExistsError
 from unspur.io.artifact import output_exists
-from unspur.io.table import Table, no_features, require_known
+from unspur.io.table import Table, no_features, require_known, require_memory
 from unspur.removers import Remover
 from unspur.rows.backends import find_files
-from unspur.rows.names import index_columns, listed, require_distinct, require_labels, some
-from unspur.rows.parquet import Layout, ParquetRows, RowGroup, batches, opened, said, unreadable, values_of
-from unspur.rows.stored import in_words
+from unspur.rows.parquet import (
+    Layout,
+    ParquetRows,
+    RowGroup,
+    batches,
+    is_number,
+    opened,
+    readable,
+    values_of,
+)
+from unspur.rows.stored import file_names
 
 #: Bytes of rows that are cleaned at a time, and of the row groups they become.
 PIECE_BYTES = 2**26
@@ -30,27 +38,29 @@ PIECE_BYTES = 2**26
 def read_parquet(files: Sequence[Path], labels: tuple[str, ...], ignore: tuple[str, ...]) -> Table:
     """All rows of some files in memory.
 
-    A column of lists holds the features, if there is one that is not a label; the other columns then go with the rows.
-    Else all columns are features that are neither labels nor ignored.
+    The features are the only column of lists, and all other columns are kept; or, without lists, all columns that are
+    neither labels nor ignored.
     """
     for path in files:
         schema = parquet_schema(path)
         require_labels(path, schema.names, labels_inside(schema, labels))
-    _require_memory(files)
+    size = 0
+    for path in files:
+        with readable(path):
+            metadata = _module().read_metadata(path)
+        size += sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
+    require_memory(file_names(files), size, "", "Pass --memory 1GB to leave the rows in their files.")
     parts = [_read_file(path, labels, ignore) for path in files]
     parts = [part for part in parts if len(part.Z)] or parts[:1]  # without rows nothing says how long lists are
     first = parts[0]
     if len(parts) == 1:
         return first
     for part in parts[1:]:
-        if (part.features, part.Z.shape[1], list(part.columns)) != (
-            first.features,
-            first.Z.shape[1],
-            list(first.columns),
-        ):
+        found, wanted = ((one.features, one.Z.shape[1], list(one.columns)) for one in (part, first))
+        if found != wanted:
             raise InputError(
-                f"{part.path} has {part.Z.shape[1]} features and the columns {some(list(part.columns))}; {first.path} "
-                f"has {first.Z.shape[1]} and {some(list(first.columns))}. All files need the same."
+                f"{part.path} has {part.Z.shape[1]} features and the columns {quoted(list(part.columns))}; "
+                f"{first.path} has {first.Z.shape[1]} and {quoted(list(first.columns))}. All files need the same."
             )
     columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in first.columns}
     return Table(first.path, np.concatenate([part.Z for part in parts]), first.features, columns)
@@ -59,7 +69,7 @@ def read_parquet(files: Sequence[Path], labels: tuple[str, ...], ignore: tuple[s
 def stored_parquet(
     files: Sequence[Path], labels: tuple[str, ...], ignore: tuple[str, ...], memory: str, options: dict[str, Any]
 ) -> Table:
-    """The same rows, read when they are needed; of other columns only labels are read."""
+    """Rows that stay in their files; of other columns only labels are read."""
     schema = parquet_schema(files[0])
     named = labels_inside(schema, labels)
     require_labels(files[0], schema.names, named)
@@ -70,24 +80,21 @@ def stored_parquet(
 
 
 def labels_inside(schema: Any, labels: Sequence[str]) -> list[str]:
-    """Labels that a Parquet file must have: all but those that are .npy files of their own."""
+    """Labels that a Parquet file must have: all that are not .npy files themselves."""
     return [name for name in labels if name in schema.names or not name.endswith(".npy")]
 
 
 def feature_columns(path: Path, schema: Any, apart: Sequence[str]) -> list[str]:
-    """The only column of lists, or all columns that are not set apart and no index of pandas."""
-    import pyarrow as pa
-
+    """The only column of lists, or all columns that are neither `apart` nor an index of pandas."""
     features = [name for name in schema.names if name not in {*apart, *index_columns(schema)}]
     lists = [name for name in features if _is_list(schema.field(name).type)]
     if len(lists) > 1:
-        raise InputError(f"{path} has several columns of lists: {some(lists)}. Name all but one with --ignore.")
+        raise InputError(f"{path} has several columns of lists: {quoted(lists)}. Name all but one with --ignore.")
     features = lists or features
-    numbers = (pa.types.is_floating, pa.types.is_integer)
-    text = [name for name in features if not lists and not any(is_one(schema.field(name).type) for is_one in numbers)]
+    text = [name for name in features if not lists and not is_number(schema.field(name).type)]
     if text:
         are = "columns {} are not numbers" if len(text) > 1 else "column {} is not of numbers"
-        raise InputError(f"{path}: {are.format(some(text))}. {no_features(text)}")
+        raise InputError(f"{path}: {are.format(quoted(text))}. {no_features(text)}")
     if not features:
         raise InputError(f"{path} has no feature columns besides {listed(schema.names)}.")
     return features
@@ -95,10 +102,8 @@ def feature_columns(path: Path, schema: Any, apart: Sequence[str]) -> list[str]:
 
 def _read_file(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> Table:
     parquet = _module()
-    try:
+    with readable(path):
         table = parquet.read_table(path, partitioning=None)
-    except unreadable() as error:
-        raise InputError(f"{path} cannot be read as Parquet: {said(error)}") from error
     require_known(path, table.column_names, ignore)
     index = index_columns(table.schema)
     features = feature_columns(path, table.schema, (*labels, *ignore))
@@ -113,7 +118,7 @@ def _read_file(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> 
 
 
 def _label(column: Any) -> Array:
-    """A column that goes along with the rows as it is: whole numbers stay whole where some are missing (None)."""
+    """A column other than the features; integers stay integers, with None where they are missing."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(column.type):
@@ -144,38 +149,16 @@ def _is_list(kind: Any) -> bool:
     import pyarrow as pa
 
     lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    return any(is_one(kind) for is_one in lists) and bool(
-        pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)
-    )
+    return any(is_one(kind) for is_one in lists) and is_number(kind.value_type)
 
 
 def parquet_schema(path: Path) -> Any:
-    """The columns of a file, of different names, with their types."""
+    """The schema of a file; InputError if two columns have the same name."""
     parquet = _module()
-    try:
+    with readable(path):
         schema = parquet.read_schema(path)
-    except unreadable() as error:
-        raise InputError(f"{path} cannot be read as Parquet: {said(error)}") from error
     require_distinct(path, schema.names)
     return schema
-
-
-def _require_memory(files: Sequence[Path]) -> None:
-    """Refuse what would take more than half of the memory there is, before it is read."""
-    parquet = _module()
-    size = 0
-    for path in files:
-        try:
-            metadata = parquet.read_metadata(path)
-        except unreadable() as error:
-            raise InputError(f"{path} cannot be read as Parquet: {said(error)}") from error
-        size += sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
-    free = available_memory()
-    if free is not None and size > free / 2:
-        raise InputError(
-            f"{files[0]}{f' and {len(files) - 1} more' if len(files) > 1 else ''} would take {in_words(size)} of the "
-            f"{in_words(free)} of memory that are free. Pass --memory 1GB to leave the rows in their files."
-        )
 
 
 def _module() -> Any:
@@ -194,10 +177,10 @@ def clean_parquet(
     *,
     overwrite: bool = False,
 ) -> int:
-    """Write each file to the folder `output` with its features cleaned and its other columns as they are; their rows.
+    """Write each file to the folder `output` with a removal applied to its features; return the number of rows.
 
-    Files that lie below a folder that was named keep their place below it. The folder appears when all files are
-    written; what was there of other names stays.
+    Files below a folder that was named keep their relative paths. The output appears when all files are written; files
+    of other names in it stay.
     """
     _refuse_inside(Path(output), paths)
     places = _places(paths)
@@ -215,7 +198,7 @@ def clean_parquet(
 
 
 def _refuse_inside(output: Path, paths: Sequence[str | Path]) -> None:
-    """Files written below a folder of rows would be among them the next time that it is read."""
+    """Refuse an output inside a folder of rows: it would be read with them the next time."""
     for name in paths:
         for folder in _folders(str(name)):
             if folder.resolve() in output.resolve().parents:
@@ -223,7 +206,7 @@ def _refuse_inside(output: Path, paths: Sequence[str | Path]) -> None:
 
 
 def _folders(name: str) -> list[Path]:
-    """The folders all of whose files a name or a pattern stands for."""
+    """The folders that a name or a pattern reads as a whole."""
     if Path(name).is_dir():
         return [Path(name)]
     before, deep, _ = name.partition("**")
@@ -234,7 +217,7 @@ def _folders(name: str) -> list[Path]:
 
 
 def _places(paths: Sequence[str | Path]) -> dict[Path, Path]:
-    """Where each file goes, below the folder for all."""
+    """Relative path of each output file."""
     places: dict[Path, Path] = {}
     taken: dict[Path, Path] = {}
     for name in paths:
@@ -247,7 +230,7 @@ def _places(paths: Sequence[str | Path]) -> dict[Path, Path]:
 
 
 def _features(remover: Remover, files: list[Path], labels: Sequence[str], ignore: Sequence[str]) -> list[str]:
-    """The columns a removal was fitted on; by name where it knows names."""
+    """The feature columns of a removal, by name if it has names."""
     schema = parquet_schema(files[0])
     require_labels(files[0], schema.names, labels)
     require_known(files[0], list(schema.names), tuple(ignore))
@@ -256,13 +239,13 @@ def _features(remover: Remover, files: list[Path], labels: Sequence[str], ignore
         return feature_columns(files[0], schema, (*labels, *ignore))
     missing = [name for name in names if name not in schema.names]
     if missing:
-        raise InputError(f"{files[0]} lacks the columns {some(missing)} that the removal was fitted on.")
+        raise InputError(f"{files[0]} lacks the columns {quoted(missing)} that the removal was fitted on.")
     return list(names)
 
 
 @contextmanager
 def _folder(output: Path, inputs: list[Path], overwrite: bool) -> Iterator[Path]:
-    """A temporary folder beside `output` whose files take their places in it once all are written."""
+    """A temporary folder beside `output`, whose files are moved into it at the end of the block."""
     if output.exists() and not output.is_dir():
         raise OutputExistsError(f"{output} is a file; name a folder.")
     if any(output.resolve() in path.resolve().parents for path in inputs):
@@ -288,7 +271,7 @@ def _folder(output: Path, inputs: list[Path], overwrite: bool) -> Iterator[Path]
 
 
 def _took_the_place(folder: Path, output: Path) -> bool:
-    """Whether a folder is `output` now: in one piece, where that was not there or empty, and the system can do so."""
+    """Rename a folder to `output` if that is missing or empty; return whether that worked."""
     if output.exists():
         with suppress(OSError):  # a link, a disk of its own, a system that replaces no folders, one that has files
             folder.chmod(output.stat().st_mode & 0o777)
@@ -303,7 +286,7 @@ def _took_the_place(folder: Path, output: Path) -> bool:
 
 
 def _clean(remover: Remover, rows: ParquetRows, path: Path, target: Path, ignore: Sequence[str]) -> None:
-    """One file, piece by piece; each piece is a row group."""
+    """Clean one file piece by piece; each piece becomes a row group."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -325,7 +308,7 @@ def _clean(remover: Remover, rows: ParquetRows, path: Path, target: Path, ignore
 
 
 def _written(field: Any, layout: Layout) -> Any:
-    """A column as it is written: whole numbers among the features become float64, everything else keeps its type."""
+    """A field of the output: integer features become float64, everything else keeps its type."""
     import pyarrow as pa
 
     if field.name not in layout.columns:

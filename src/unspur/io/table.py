@@ -1,4 +1,4 @@
-"""Rows with their labels, whatever they were read from, and what is said of their columns."""
+"""Rows with their labels, read from any kind of file, and warnings about their columns."""
 
 from __future__ import annotations
 
@@ -7,56 +7,61 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from unspur import _reading
-from unspur._reading import brief
+from unspur._reading import PARQUET, brief, listed, nearest, quoted
+from unspur._resources import available_memory
 from unspur._typing import Array, BoolArray, IntArray
 from unspur.exceptions import InputError
 from unspur.removers import Remover
 from unspur.rows import StoredRows
-from unspur.rows.names import PARQUET, listed, nearest, some
-from unspur.rows.stored import as_bytes, divide
+from unspur.rows.stored import as_bytes, divide, in_words
 from unspur.selection import column_variances
 
 FILE_SUFFIXES = (".npy", ".npz", ".csv", *PARQUET)
-#: Fewest rows of which order says something.
+#: Fewest rows for a warning about the order of their values.
 MIN_ROWS = 10
-#: Times the median variance from which on a column hides the others.
+#: A column of this many times the median variance dominates the others.
 DOMINANT_VARIANCE = 1e4
-#: Columns that are named one by one.
+#: Columns that warnings name one by one.
 MAX_COLUMNS_NAMED = 3
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows Z with the names of their features (None for unnamed arrays) and the columns that are not features."""
+    """Rows Z with the names of their features (None for arrays) and the other columns."""
 
     path: Path
     Z: Array
     features: list[str] | None
     columns: dict[str, Array]
-    #: Which rows of the file these are, in its order; None for all.
+    #: Indices of these rows in the file, increasing; None for all rows.
     kept: IntArray | None = None
-    #: What the array of the rows is called in a .npz.
+    #: Name of the array of rows in a .npz file.
     array: str = "Z"
 
     def label(self, name: str) -> Array:
-        """A label: a column or array of this file, or a one-dimensional ``.npy`` file of its own."""
+        """A label: a column or array of this file, or a one-dimensional ``.npy`` file."""
         if name in self.columns:
             return self.columns[name]
         if name.endswith(".npy") and Path(name).is_file():
             column = load_npy(Path(name), "labels")
-            return column if self.kept is None else _taken(column, self.kept, name)
+            if self.kept is None:
+                return column
+            if column.ndim == 0 or self.kept[-1] >= len(column):
+                raise InputError(f"{name} has {column.size} labels, too few for the rows. Each row needs one.")
+            return column[self.kept]
         kind = self.path.suffix.lower()
         what = "array" if kind == ".npz" else "column"
         hint = " Labels of a .npy file are .npy files themselves." if kind == ".npy" else nearest(name, self.columns)
         raise InputError(f"{self.path} has no {what} {name!r} (it has: {listed(self.columns) or 'none'}).{hint}")
 
     def where(self, name: str, value: str) -> Table:
-        """The rows whose label `name` is `value`, as it is written; an empty value means rows without the label."""
+        """The rows whose label `name` is written as `value`; "" selects rows without the label."""
         column = self.label(name)
         if column.shape != (len(self.Z),):
             raise InputError(f"{name} of {self.path} has shape {column.shape}; {len(self.Z)} values are needed.")
@@ -79,21 +84,21 @@ class Table:
         kept = chosen if self.kept is None else self.kept[chosen]
         if isinstance(self.Z, StoredRows):
             return replace(self, Z=self.Z.select(chosen), columns=columns, kept=kept)
-        # Rows in a row need no copy.
+        # Consecutive rows need no copy.
         together = chosen[-1] - chosen[0] + 1 == len(chosen)
         z = self.Z[chosen[0] : chosen[-1] + 1] if together else self.Z[chosen]
         return replace(self, Z=z, columns=columns, kept=kept)
 
     def like(self, names: Sequence[str] | None, n_features: int) -> Table:
-        """The features that a removal was fitted on, in its order; by name where both sides have names."""
+        """The table with the features of a removal in its order, matched by name if both have names."""
         if names is not None and self.features is not None:
             missing = [name for name in names if name not in self.features]
             if missing:
-                raise InputError(f"{self.path} lacks the columns {some(missing)} that the removal was fitted on.")
+                raise InputError(f"{self.path} lacks the columns {quoted(missing)} that the removal was fitted on.")
             strange = [name for name in self.features if name not in set(names)]
             if strange:
                 raise InputError(
-                    f"{self.path} has columns {some(strange)} that the removal does not know. Name labels with "
+                    f"{self.path} has columns {quoted(strange)} that the removal does not know. Name labels with "
                     "--label, and other columns with --ignore."
                 )
             order = [self.features.index(name) for name in names]
@@ -106,14 +111,8 @@ class Table:
         return self
 
 
-def _taken(column: Array, rows: IntArray, name: str) -> Array:
-    if column.ndim == 0 or rows[-1] >= len(column):
-        raise InputError(f"{name} has {column.size} labels, too few for the rows. Each row needs one.")
-    return column[rows]
-
-
 def _is(column: Array, value: str) -> BoolArray:
-    """Which values are written like this or, for numbers, are this number."""
+    """Mask of values that are written as `value` or, for numbers, equal it."""
     same = np.array([word == value for word in words_of(column)], dtype=bool)
     if same.any() or column.dtype.kind not in "iufM":
         return same
@@ -124,7 +123,7 @@ def _is(column: Array, value: str) -> BoolArray:
 
 
 def words_of(column: Array) -> list[str]:
-    """Values as they are written, gaps as empty words; dates as ISO 8601 has them, with no more digits than needed."""
+    """Values as text, missing ones as ""; dates in ISO 8601 with no more digits than needed."""
     if column.dtype.kind == "M":
         for unit in ("D", "s", "ms", "us"):
             if np.array_equal(coarse := column.astype(f"M8[{unit}]"), column, equal_nan=True):
@@ -137,7 +136,7 @@ def words_of(column: Array) -> list[str]:
 
 
 def apply_removal(remover: Remover, table: Table) -> Table:
-    """The table with its rows cleaned."""
+    """The table with a removal applied to its rows."""
     names = getattr(remover, "feature_names_in_", None)
     table = table.like(names, remover.n_features_in_)
     with warnings.catch_warnings():
@@ -146,36 +145,45 @@ def apply_removal(remover: Remover, table: Table) -> Table:
 
 
 def within(memory: str, *tables: Table) -> list[Table]:
-    """Tables whose rows stay in their files, with a budget that all of them share."""
+    """Tables whose rows stay in their files, with a shared memory budget."""
     shares = divide(as_bytes(memory), [table.Z.budget for table in tables])
     return [replace(table, Z=table.Z.within(share)) for table, share in zip(tables, shares, strict=True)]
 
 
 def load_npy(path: Path, what: str, *, mapped: bool = False) -> Array:
-    """A plain array; a damaged or foreign file is an error in words."""
+    """The array of a ``.npy`` file; InputError if it is damaged."""
     try:
         return _reading.load_npy(path, mapped=mapped)
     except (ValueError, OSError) as error:
         raise InputError(f"{path} cannot be read as a .npy file of {what}: {brief(error)}.") from error
 
 
+def require_memory(what: Any, size: int, largest: str, advice: str) -> None:
+    """Refuse what would take more than half of the free memory, before it is read."""
+    free = available_memory()
+    if free is not None and size > free / 2:
+        raise InputError(
+            f"{what} would take {in_words(size)} of the {in_words(free)} of memory that are free{largest}. {advice}"
+        )
+
+
 def require_known(path: Path, names: list[str], ignore: tuple[str, ...]) -> None:
-    """Names to ignore that are not there are slips of the pen."""
+    """Raise InputError if a column to ignore does not exist."""
     strange = [name for name in ignore if name not in names]
     if strange:
         hint = nearest(strange[0], names)
-        raise InputError(f"{path} has no {some(strange)} to ignore (it has: {listed(names)}).{hint}")
+        raise InputError(f"{path} has no {quoted(strange)} to ignore (it has: {listed(names)}).{hint}")
 
 
 def no_features(names: Sequence[str]) -> str:
-    """What to do about columns that were taken for features."""
+    """Advice for columns that were taken for features."""
     options = " ".join(f"--ignore {shlex.quote(name)}" for name in names[:5]) + (" …" if len(names) > 5 else "")
     seen = "they are no features" if len(names) > 1 else "it is no feature"
     return f"If {seen}: {options}. Columns named as labels, or with --show or --where, are no features either."
 
 
 def odd_features(table: Table) -> list[str]:
-    """Sentences about columns that may be no features; only of named columns in memory."""
+    """Warnings about named columns in memory that may not be features."""
     if table.features is None or not isinstance(table.Z, np.ndarray) or len(table.Z) < MIN_ROWS:
         return []
     orders = ((j, _order(table.Z[:, j])) for j in range(len(table.features)))
@@ -186,15 +194,13 @@ def odd_features(table: Table) -> list[str]:
         f"the column {table.features[j]!r} {what}: --ignore {shlex.quote(table.features[j])}."
         for j, what in list(told.items())[:MAX_COLUMNS_NAMED]
     ]
-    return (
-        [*notes, f"so it is with {len(told) - MAX_COLUMNS_NAMED} more columns."]
-        if len(told) > MAX_COLUMNS_NAMED
-        else notes
-    )
+    if len(told) > MAX_COLUMNS_NAMED:
+        notes.append(f"so it is with {len(told) - MAX_COLUMNS_NAMED} more columns.")
+    return notes
 
 
 def dominating(Z: Array) -> dict[int, str]:
-    """What is to be said of columns that hide the others, by their number."""
+    """Warnings about columns whose variance dominates the others, by index."""
     variance = column_variances(Z)
     positive = variance[variance > 0]
     median = float(np.median(positive)) if len(positive) else np.inf
@@ -206,7 +212,7 @@ def dominating(Z: Array) -> dict[int, str]:
 
 
 def _order(column: Array) -> str:
-    """What the order of whole numbers says of a column; nothing of others."""
+    """Warning about a column of increasing integers; "" for other columns."""
     head = column[:MIN_ROWS]
     if not np.array_equal(head, np.floor(head)) or len(np.unique(head)) < len(head):
         return ""

@@ -1,4 +1,4 @@
-"""How well a classifier does group by group, what rows still tell about a concept, and how subspaces compare."""
+"""Accuracy by group, leakage of a concept from rows, and comparison of subspaces."""
 
 from unspur.metrics.description import DescriptionLength, description_length
 from unspur.metrics.groups import GroupAccuracy, PairedDifference, group_accuracy, paired_difference, worst_difference

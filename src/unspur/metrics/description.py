@@ -1,8 +1,8 @@
-"""Minimum description length: how many bits a label costs when the rows are known (Voita and Titov, 2020)."""
+"""Minimum description length: bits to encode a label given the rows (Voita and Titov, 2020)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,8 @@ from unspur.metrics.probes import Kind, checked_rows, fit_probe
 class DescriptionLength:
     """Code lengths of a label in bits.
 
-    `bits` given the rows; `uniform_bits` = n log₂ k without knowing anything; `prior_bits` knowing only how frequent
-    the classes have been so far. Unequal classes compress without any rows, so leakage shows against `prior_bits`.
+    `bits` given the rows; `uniform_bits` = n log₂ k without any knowledge; `prior_bits` from the class frequencies so
+    far. Unequal classes compress without the rows, so compare with `prior_bits` to measure leakage.
     """
 
     bits: float
@@ -39,14 +39,8 @@ class DescriptionLength:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, ready for JSON."""
-        return {
-            "bits": self.bits,
-            "uniform_bits": self.uniform_bits,
-            "prior_bits": self.prior_bits,
-            "compression": self.compression,
-            "compression_over_prior": self.compression_over_prior,
-            "rows": self.rows,
-        }
+        ratios = {"compression": self.compression, "compression_over_prior": self.compression_over_prior}
+        return {**asdict(self), **ratios}
 
     def __str__(self) -> str:
         return (

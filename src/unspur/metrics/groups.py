@@ -1,7 +1,6 @@
-"""Accuracy in each group (main, concept), the worst of them, and averages that are not the same.
+"""Accuracy by group (main class × concept classes), of the worst group and on average, with confidence intervals.
 
-Intervals are those of proportions (one, several at once, the smallest, their mean), and of differences on the same
-rows.
+Intervals are of proportions (one, several at once, the smallest, their mean) and of paired differences.
 """
 
 from __future__ import annotations
@@ -21,27 +20,34 @@ from unspur._reading import brief
 from unspur._text import one_line
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError, LabelError
-from unspur.labels import ClassLabel, class_label, concept_names, is_frame, series_name
+from unspur.labels import ClassLabel, class_label, named_concepts, series_name
 
-#: No p-value is computed beyond this many standard errors: 1e-299 is small enough.
+#: Most standard errors for which a p-value is computed (1e-299).
 MAX_STANDARD_ERRORS = 37.0
 
 
-def exact_bounds(correct: Array, rows: Array, tail: float) -> FloatArray:
-    """Bounds that a proportion is beyond with probability `tail` each (Clopper and Pearson, 1934), shape (..., 2).
+def tail_probability(level: float) -> float:
+    """Probability on either side of an interval of this level."""
+    if not 0 < level < 1:
+        raise InputError(f"level is a probability between 0 and 1, such as 0.95; got {level}.")
+    return 0.5 - level / 2
 
-    Whatever the proportion and the number of rows. Score intervals (Wilson's) are narrower by a tenth at 30 rows and
-    hold their level on average over proportions only: near 0 and 1 a 95 % interval covers 84 %, at 30 rows and an
-    accuracy of 99.5 % 86 %. Numbers of rows need not be whole (effective rows of weighted ones); NaN without rows.
+
+def exact_bounds(correct: Array, rows: Array, tail: float) -> FloatArray:
+    """Exact bounds of a proportion with probability `tail` beyond each (Clopper and Pearson, 1934), shape (..., 2).
+
+    They hold for any proportion and number of rows. Score intervals (Wilson's) are narrower by a tenth at 30 rows, but
+    hold their level only on average over proportions: near 0 and 1 a 95 % interval covers 84 %, and at 30 rows and an
+    accuracy of 99.5 % it covers 86 %. Numbers of rows may be fractional (effective rows); NaN without rows.
     """
     x, n = np.asarray(correct, dtype=np.float64), np.asarray(rows, dtype=np.float64)
     return np.stack([_lower(x, n, tail), 1.0 - _lower(n - x, n, tail)], axis=-1)
 
 
 def simultaneous_bounds(correct: Array, rows: Array, level: float) -> FloatArray:
-    """Bounds that hold for all of G independent proportions at once with probability `level`; shape (..., 2).
+    """Bounds that hold for G independent proportions at once with probability `level`, shape (..., 2).
 
-    Each is exact at the level ``level^(1/G)`` (Šidák), G the number of those with rows.
+    Each is exact at the level ``level^(1/G)`` (Šidák), where G counts proportions with rows.
     """
     groups = max(1, int(np.count_nonzero(np.asarray(rows) > 0)))
     return exact_bounds(correct, rows, (1 - level ** (1 / groups)) / 2)
@@ -60,17 +66,17 @@ def expected_minimum(share: FloatArray, rows: Array, points: int = 4096) -> floa
 def mean_interval(share: FloatArray, rows: FloatArray, z: float) -> tuple[float, float]:
     """Bounds of the plain mean of k independent proportions from the exact bounds l, u of each (Zou and Donner, 2008).
 
-    ``mean ∓ √Σ a² / k`` with ``a = p − l`` below and ``u − p`` above, neither less than half of u − l: small shares are
-    skewed, their mean hardly is.
+    ``mean ∓ √Σ a² / k`` with ``a = p − l`` below and ``u − p`` above, neither less than half of u − l, since small
+    shares are skewed and their mean hardly is.
     """
     low, high = exact_bounds(share * rows, rows, float(norm.sf(z))).T
-    below, above = combined(share, low, high)
+    below, above = mean_margins(share, low, high)
     mean = float(share.mean())
     return max(0.0, mean - below), min(1.0, mean + above)
 
 
-def combined(value: FloatArray, low: FloatArray, high: FloatArray) -> tuple[float, float]:
-    """How far the bounds of a mean of k independent estimates are below and above it, from the bounds of each."""
+def mean_margins(value: FloatArray, low: FloatArray, high: FloatArray) -> tuple[float, float]:
+    """Margins below and above the mean of k independent estimates, from the bounds of each."""
     half = (high - low) / 2
     below, above = (np.linalg.norm(np.maximum(part, half)) / len(value) for part in (value - low, high - value))
     return float(below), float(above)
@@ -79,7 +85,7 @@ def combined(value: FloatArray, low: FloatArray, high: FloatArray) -> tuple[floa
 def p_above(share: FloatArray, rows: FloatArray, value: float) -> float:
     """One-sided p-value of "the mean is above `value`": the level at which the bound of `mean_interval` reaches it.
 
-    ½ where `value` lies between the bounds even at level zero: exact ones leave room there.
+    It is ½ if `value` lies between the bounds even at level zero, since exact bounds are apart there.
     """
     low, high = mean_interval(share, rows, 0.0)
     if low <= value <= high:
@@ -94,7 +100,7 @@ def p_above(share: FloatArray, rows: FloatArray, value: float) -> float:
 
 
 def _lower(correct: FloatArray, rows: FloatArray, tail: float) -> FloatArray:
-    """The proportion at which so many or more are right with probability `tail`; 0 for none, NaN without rows."""
+    """Lower exact bound: the proportion at which P(X ≥ correct) is `tail`; NaN without rows."""
     some = np.maximum(correct, np.finfo(np.float64).tiny)
     bound = np.where(correct > 0, betaincinv(some, rows - correct + 1.0, tail), 0.0)
     return np.where(rows > 0, bound, np.nan)
@@ -102,7 +108,7 @@ def _lower(correct: FloatArray, rows: FloatArray, tail: float) -> FloatArray:
 
 @dataclass(frozen=True, slots=True)
 class PairedDifference:
-    """Share right in the second set − share right in the first, and the bounds of its interval."""
+    """Accuracy of the second set minus that of the first, and its confidence interval."""
 
     value: float
     low: float
@@ -110,32 +116,30 @@ class PairedDifference:
 
 
 def paired_difference(before: Array, after: Array, group: Array | None = None, level: float = 0.95) -> PairedDifference:
-    """Difference of two accuracies on the same rows, over all rows alike or as the mean over groups.
+    """Difference of two accuracies on the same rows, over all rows or as the mean over groups.
 
-    Rows that are right in both sets, or in neither, say nothing about the difference; what is left are b rows that only
-    the second set has right and c that only the first has. The bounds of ``(b − c) / n`` are Tango's (1998) with a
-    correction for continuity: all Δ that a score test does not reject,
+    Only b rows that the second set alone has right, and c rows that the first alone has right, tell about the
+    difference. The bounds of ``(b − c) / n`` are Tango's (1998) with a continuity correction: all Δ that a score test
+    does not reject,
 
     ::
 
         |b − c − nΔ| ≤ h + z √(n (2q + Δ − Δ²)),    q the most likely share of c-rows if the difference is Δ,
                                                     h = ½ (1 + (b + c) / n)
 
-    b − c goes in steps of one where most rows say nothing, and of two where all differ; h is half a step. With it the
-    interval covers at least at its level for any shares and two rows or more; without it a 95 % one covers 93 % where
-    few rows differ. It is not empty where b = c = 0. With groups, each has such bounds l, u around its difference d,
-    and those of the mean over k groups are ``mean ∓ √Σ a² / k`` with a = d − l below and u − d above (Zou and Donner,
-    2008), neither less than half of u − l.
+    h is half a step of b − c, which is one if most rows agree and two if all differ. With it the interval covers at
+    least at its level for two rows or more; without it a 95 % interval covers 93 % if few rows differ. It is not empty
+    if b = c = 0. With groups, each has such bounds l, u around its difference d, and those of the mean over k groups
+    are ``mean ∓ √Σ a² / k`` with a = d − l below and u − d above (Zou and Donner, 2008), neither less than half of
+    u − l.
 
     Parameters
     ----------
-    before, after : whether each answer is right, shape (n,).
-    group : number of each row's group, shape (n,); groups count the same then. Without it, rows do.
+    before, after : whether each prediction is right, shape (n,).
+    group : group of each row, shape (n,); groups then count the same. Without it, rows do.
     """
     first, second = _answers(before, after)
-    if not 0 < level < 1:
-        raise InputError(f"level is a probability between 0 and 1, such as 0.95; got {level}.")
-    z = float(norm.ppf(0.5 + level / 2))
+    z = float(norm.isf(tail_probability(level)))
     if group is None:
         return PairedDifference(*_tango(int(np.sum(second & ~first)), int(np.sum(first & ~second)), len(first), z))
     numbers = np.unique(np.asarray(group), return_inverse=True)[1].reshape(-1)
@@ -147,7 +151,7 @@ def paired_difference(before: Array, after: Array, group: Array | None = None, l
     )
     bounds = [_tango(int(b), int(c), int(n), z) for b, c, n in zip(better, worse, rows, strict=True)]
     value, low, high = np.array(bounds).T
-    mean, (below, above) = float(value.mean()), combined(value, low, high)
+    mean, (below, above) = float(value.mean()), mean_margins(value, low, high)
     return PairedDifference(mean, max(-1.0, mean - below), min(1.0, mean + above))
 
 
@@ -155,21 +159,19 @@ def worst_difference(before: GroupAccuracy, after: GroupAccuracy, level: float =
     """Change of the accuracy of the worst group, which may be another one afterwards.
 
     From the intervals l, u of the two, ``low = d − √((after − l')² + (u − before)²)`` and likewise above (Zou and
-    Donner, 2008), which holds for independent accuracies. Those of the same rows go up and down together, so that the
-    interval is rather too wide. Only where the second set is right on just those rows of the worst group that the first
-    has wrong it can be too narrow: a 95 % interval then covers 91 % at worst.
+    Donner, 2008), which holds for independent accuracies. Accuracies on the same rows are correlated, so the interval
+    is usually too wide. It is too narrow only if the second set is right on just those rows of the worst group that the
+    first has wrong: a 95 % interval then covers 91 % at worst.
     """
     (low, high), (lower, higher) = before.worst_interval(level), after.worst_interval(level)
     change = after.worst - before.worst
-    below, above = (
-        math.hypot(after.worst - lower, high - before.worst),
-        math.hypot(higher - after.worst, before.worst - low),
-    )
+    below = math.hypot(after.worst - lower, high - before.worst)
+    above = math.hypot(higher - after.worst, before.worst - low)
     return PairedDifference(change, max(-1.0, change - below), min(1.0, change + above))
 
 
 def _tango(better: int, worse: int, n: int, z: float) -> tuple[float, float, float]:
-    """(b − c) / n and the two Δ at which the score statistic is z and −z, corrected for continuity."""
+    """(b − c) / n and the two Δ at which the continuity-corrected score statistic is z and −z."""
     value = (better - worse) / n
     step = (1 + (better + worse) / n) / 2
 
@@ -203,9 +205,9 @@ def _answers(before: Array, after: Array) -> tuple[BoolArray, BoolArray]:
     return first, second
 
 
-#: What a group without rows means: an error, or an accuracy that is NaN and left out of the worst and the averages.
+#: A group without rows is an error, or has accuracy NaN and is left out of the worst group and the averages.
 Empty: TypeAlias = Literal["error", "nan"]
-#: What rows of which a concept is not known are called.
+#: Name of the rows of which a concept is unknown.
 NO_GROUP = "no concept, in no group"
 
 
@@ -219,9 +221,9 @@ def group_accuracy(
     y, predicted : true and predicted main label of each row, shape (n,); two or more classes.
     concept : label of each row, shape (n,); for several concepts a mapping from names to labels, a DataFrame, or an
         array (n, m). Groups are all combinations of main class and concept classes.
-    missing_concept : besides NaN and None, the value that stands for "not known". Rows of which a concept is not known
-        are in no group, and count in the average over rows all the same.
-    empty : "error", or "nan" where combinations without rows are expected.
+    missing_concept : besides NaN and None, the value that means "unknown". Rows of which a concept is unknown are in no
+        group, but count in the average over rows.
+    empty : "error", or "nan" if combinations without rows are expected.
 
     Labels are called "main" and "concept", or by the name of a Series or of the columns of a DataFrame.
     """
@@ -229,7 +231,7 @@ def group_accuracy(
     if not truth.present.all():
         raise LabelError(f"y is missing in {np.sum(~truth.present)} rows; predictions cannot be judged there.")
     right = _right(y, predicted)
-    columns = _columns(concept)
+    columns = named_concepts(concept, series_name(concept) or "concept")
     labels = [class_label(values, name, len(right), missing=missing_concept) for name, values in columns.items()]
     known = np.all([label.present for label in labels], axis=0)
     return GroupAccuracy.of(
@@ -248,9 +250,9 @@ def group_accuracy(
 class GroupAccuracy:
     """Rows and correct predictions per group, both of shape (main classes, classes of concept 1, of concept 2, …).
 
-    `levels` holds the classes along each axis and `names` what the axes are called. Rows that are in no group, since a
-    concept is not known, are counted by main class in `ungrouped_by_class` (empty where there are none), and those of
-    them that are right in `ungrouped_correct`.
+    `levels` holds the classes along each axis and `names` the names of the axes. Rows in no group, of which a concept
+    is unknown, are counted by main class in `ungrouped_by_class` (empty without such rows), and the correct ones among
+    them in `ungrouped_correct`.
     """
 
     rows: IntArray
@@ -273,16 +275,19 @@ class GroupAccuracy:
         empty: Empty = "error",
         ungrouped: tuple[Array, Array] | None = None,
     ) -> GroupAccuracy:
-        """Count; `y` (n,) and `concept` (n,) or (n, m) are codes 0, 1, …; `correct` says which predictions were right.
+        """Count from codes 0, 1, … of `y` (n,) and `concept` (n,) or (n, m), and a mask of `correct` predictions.
 
         `concept_classes` holds the classes of the concept, or for a 2-D `concept` one tuple of them per column.
-        `ungrouped` are further rows, which are in no group: which predictions were right, and codes of `y`.
+        `ungrouped` is a mask of correct predictions and the codes of `y` for further rows, which are in no group.
         """
         codes = np.column_stack([np.asarray(y), np.asarray(concept)]).astype(np.intp)
-        given: list[Any] = [classes, *_per_concept(concept_classes, np.ndim(concept), codes.shape[1] - 1)]
+        if concept_classes is None:
+            concept_classes = (None,) * (codes.shape[1] - 1)
+        elif np.ndim(concept) < 2:
+            concept_classes = (concept_classes,)
         levels = tuple(
             tuple(range(max(2, 1 + int(column.max(initial=0))))) if level is None else tuple(level)
-            for column, level in zip(codes.T, given, strict=True)
+            for column, level in zip(codes.T, (classes, *concept_classes), strict=True)
         )
         names = names or _axis_names(codes.shape[1] - 1)
         shape = tuple(map(len, levels))
@@ -295,7 +300,15 @@ class GroupAccuracy:
         others, their_y = ([], []) if ungrouped is None else ungrouped
         by_class = np.bincount(np.asarray(their_y, dtype=np.intp), minlength=shape[0])
         result = cls(rows, right, levels, names, tuple(by_class.tolist()), int(np.sum(others)))
-        _require_rows(result, empty)
+        if empty not in ("error", "nan"):
+            raise InputError(f"empty is 'error' or 'nan'; got {empty!r}.")
+        if not rows.any():
+            raise InputError("There are no rows to judge.")
+        if empty == "error" and (missing := result.empty_groups()):
+            raise InputError(
+                f"No rows with {missing[0]}: its accuracy is unknown, and so is the worst group. Evaluate on rows of "
+                f"all {size} groups, or pass empty='nan' to leave such groups out."
+            )
         return result
 
     @property
@@ -318,8 +331,8 @@ class GroupAccuracy:
     def worst(self) -> float:
         """Accuracy of the worst group among those with rows: the plug-in minimum.
 
-        It is biased low, since a group can be the worst by bad luck: by 1.9 points for four groups of 500 rows that
-        all have an accuracy of 80 %, by nothing where one group is clearly the worst. See `worst_corrected`.
+        It is biased low, since a group can be the worst by bad luck: by 1.9 points for four groups of 500 rows with an
+        accuracy of 80 % each, and not at all if one group is clearly the worst. See `worst_corrected`.
         """
         return float(np.nanmin(self.accuracy))
 
@@ -330,11 +343,11 @@ class GroupAccuracy:
 
     @property
     def worst_corrected(self) -> float:
-        """Plug-in minimum less its bias were the observed accuracies the true ones (an exact parametric bootstrap).
+        """Plug-in minimum less its bias by an exact parametric bootstrap.
 
-        ``2 min p̂ − E[min p̂*]``, ``p̂*_g ~ Binomial(n_g, p̂_g) / n_g``. It takes back 40 % of the bias where all groups
-        are equal and all of it where they differ a little; it is hardly ever optimistic (0.2 points at most in the
-        cases above). Nothing takes back all of it everywhere; the interval is what to rely on.
+        ``2 min p̂ − E[min p̂*]``, ``p̂*_g ~ Binomial(n_g, p̂_g) / n_g``. It removes 40 % of the bias if all groups are
+        equal and all of it if they differ a little; it is hardly ever optimistic (by 0.2 points at most in the cases
+        above). No estimate removes all bias everywhere; rely on the interval.
         """
         share, rows = self.accuracy[self.rows > 0], self.rows[self.rows > 0]
         return min(1.0, 2 * self.worst - expected_minimum(share, rows))
@@ -343,34 +356,34 @@ class GroupAccuracy:
         """Interval of the true accuracy of the worst group: the smallest lower and the smallest upper bound.
 
         Bounds hold for all groups at once (`interval(simultaneous=True)`), so the smallest accuracy lies between the
-        smallest bounds with at least that probability, whichever group it is and however many are tied.
+        smallest bounds with at least that probability, also if groups are tied.
         """
         low, high = np.nanmin(self.interval(level, simultaneous=True).reshape(-1, 2), axis=0)
         return float(low), float(high)
 
     @property
     def group_average(self) -> float:
-        """Mean of the group accuracies: every group with rows counts the same."""
+        """Mean of the group accuracies; every group with rows counts the same."""
         return float(np.nanmean(self.accuracy))
 
     @property
     def average(self) -> float:
-        """Share of all rows that are right, also of those in no group: every row of this set counts the same."""
+        """Accuracy over all rows, also those in no group."""
         return (int(self.correct.sum()) + self.ungrouped_correct) / self.n_rows
 
     @property
     def ungrouped_rows(self) -> int:
-        """Rows in no group, since a concept is not known."""
+        """Number of rows in no group, since a concept is unknown."""
         return sum(self.ungrouped_by_class)
 
     @property
     def n_rows(self) -> int:
-        """All rows, also those in no group."""
+        """Number of rows, also those in no group."""
         return int(self.rows.sum()) + self.ungrouped_rows
 
     @property
     def majority(self) -> float:
-        """Share of the most frequent main class among all rows, also those in no group: what one answer gets right."""
+        """Share of the most frequent main class among all rows: the accuracy of a constant prediction."""
         by_class = self.rows.reshape(len(self.classes), -1).sum(axis=1)
         if self.ungrouped_by_class:
             by_class = by_class + self.ungrouped_by_class
@@ -379,11 +392,13 @@ class GroupAccuracy:
     def group_average_interval(self, level: float = 0.95) -> tuple[float, float]:
         """Interval of `group_average`, from the exact one of every group with rows (`proportions.mean_interval`)."""
         filled = self.rows > 0
-        return mean_interval(self.accuracy[filled], self.rows[filled].astype(np.float64), float(norm.isf(_tail(level))))
+        return mean_interval(
+            self.accuracy[filled], self.rows[filled].astype(np.float64), float(norm.isf(tail_probability(level)))
+        )
 
     def average_interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Exact interval of `average`, for rows that were drawn alike or group by group."""
-        low, high = exact_bounds(self.correct.sum() + self.ungrouped_correct, self.n_rows, _tail(level))
+        """Exact interval of `average`, for rows drawn at random or group by group."""
+        low, high = exact_bounds(self.correct.sum() + self.ungrouped_correct, self.n_rows, tail_probability(level))
         return float(low), float(high)
 
     def average_weighted(self, train_shares: Array) -> float:
@@ -397,10 +412,10 @@ class GroupAccuracy:
                 f"train_shares must be shares ≥ 0 of the groups in an array of shape {self.rows.shape}; got "
                 f"{np.array2string(shares, threshold=8)}. count(y_train, concept_train) makes one."
             )
-        if np.any((shares > 0) & (self.rows == 0)):
+        if np.any(empty := (shares > 0) & (self.rows == 0)):
             raise InputError(
-                f"{self._name((shares > 0) & (self.rows == 0))} has training rows and none here: its accuracy, and "
-                "with it the weighted average, is unknown."
+                f"Group ({self.labels()[int(np.argmax(empty))]}) has training rows and none here: its accuracy, "
+                "and with it the weighted average, is unknown."
             )
         return float(np.nansum(self.accuracy * shares) / shares.sum())
 
@@ -409,7 +424,7 @@ class GroupAccuracy:
 
         Several concepts that have names are matched by name; those of arrays are taken in their order.
         """
-        concepts, names = _columns(concept), self.names[1:]
+        concepts, names = named_concepts(concept, series_name(concept) or "concept"), self.names[1:]
         if len(concepts) != len(names):
             raise LabelError(f"There are {len(concepts)} concepts; {len(names)} are judged here: {names}.")
         if set(concepts) == set(names):
@@ -429,18 +444,18 @@ class GroupAccuracy:
     def interval(self, level: float = 0.95, *, simultaneous: bool = False) -> FloatArray:
         """Exact interval of each group's accuracy, shape ``(*rows.shape, 2)``: low and high; NaN without rows.
 
-        Clopper and Pearson's: it covers at least at its level, whatever the accuracy and however few the rows. With
-        `simultaneous` all groups lie in theirs at once with that probability (Šidák).
+        Clopper and Pearson's interval covers at least at its level for any accuracy and number of rows. With
+        `simultaneous` the intervals hold for all groups at once (Šidák).
         """
-        tail = _tail(level)
+        tail = tail_probability(level)
         if simultaneous:
             return simultaneous_bounds(self.correct, self.rows, level)
         return exact_bounds(self.correct, self.rows, tail)
 
     def per_concept(self) -> dict[str, GroupAccuracy]:
-        """The groups of main class and one concept at a time, summed over the others: of rows where all are known.
+        """Accuracy by main class and one concept at a time, summed over the others, of rows where all are known.
 
-        Where others have gaps, these are fewer rows, and not alike, than `group_accuracy` of that concept alone counts.
+        If other concepts have missing values, these are fewer rows than `group_accuracy` of one concept counts.
         """
         tables = {}
         for axis, name in enumerate(self.names[1:], start=1):
@@ -452,7 +467,7 @@ class GroupAccuracy:
         return tables
 
     def empty_groups(self) -> list[str]:
-        """What the groups without rows are called."""
+        """Names of the groups without rows."""
         return [label for label, rows in zip(self.labels(), self.rows.ravel(), strict=True) if not rows]
 
     def groups(self) -> Iterator[tuple[tuple[int, ...], tuple[Any, ...]]]:
@@ -461,15 +476,15 @@ class GroupAccuracy:
             yield index, self._at(index)
 
     def labels(self, names: tuple[str, ...] | None = None) -> list[str]:
-        """What to call the groups, "main=land, concept=sea", each in one line, in the order of `groups`."""
+        """Names of the groups, such as "main=land, concept=sea", in the order of `groups`."""
         names = names or self.names
         return [one_line(", ".join(f"{n}={v}" for n, v in zip(names, at, strict=True))) for _, at in self.groups()]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, ready for JSON; None where there are no rows.
+        """Plain numbers, ready for JSON; None for groups without rows.
 
-        `names` are those of the main label and the concepts. `rows` and `average` are of all rows, with those that are
-        in no group, of which `ungrouped_rows` and `ungrouped_correct` tell.
+        `names` are those of the main label and the concepts. `rows` and `average` include rows in no group, which
+        `ungrouped_rows` and `ungrouped_correct` count.
         """
         interval = self.interval()
         groups = []
@@ -505,9 +520,6 @@ class GroupAccuracy:
     def _at(self, index: Any) -> tuple[Any, ...]:
         return tuple(to_python(level[i]) for level, i in zip(self.levels, index, strict=True))
 
-    def _name(self, mask: Array) -> str:
-        return f"Group ({self.labels()[int(np.flatnonzero(mask)[0])]})"
-
     def __repr__(self) -> str:
         return f"GroupAccuracy({' × '.join(self.names)}, worst={self.worst:.4f}, average={self.average:.4f})"
 
@@ -537,28 +549,8 @@ class GroupAccuracy:
         return "\n".join(line.rstrip() for line in lines)
 
 
-def _tail(level: float) -> float:
-    """Probability on either side of an interval of this level."""
-    if not 0 < level < 1:
-        raise InputError(f"level is a probability between 0 and 1, such as 0.95; got {level}.")
-    return 0.5 - level / 2
-
-
-def _require_rows(result: GroupAccuracy, empty: Empty) -> None:
-    if empty not in ("error", "nan"):
-        raise InputError(f"empty is 'error' or 'nan'; got {empty!r}.")
-    if not result.rows.any():
-        raise InputError("There are no rows to judge.")
-    if empty == "error" and not result.rows.all():
-        index = int(np.flatnonzero(result.rows == 0)[0])
-        raise InputError(
-            f"No rows with {result.labels()[index]}: its accuracy is unknown, and so is the worst group. Evaluate on "
-            f"rows of all {result.rows.size} groups, or pass empty='nan' to leave such groups out."
-        )
-
-
 def _right(y: Array, predicted: Array) -> Array:
-    """Which predictions equal the truth; an error where the two are not even of a kind."""
+    """Mask of correct predictions; LabelError if no prediction is a class of y."""
     truth, guess = np.asarray(on_numpy(y)).ravel(), np.asarray(on_numpy(predicted)).ravel()
     if truth.shape != guess.shape:
         raise LabelError(f"There are {len(guess)} predictions for {len(truth)} rows. Each row needs one.")
@@ -576,30 +568,13 @@ def _codes_among(label: ClassLabel, level: tuple[Any, ...], name: str) -> IntArr
     return np.array([level.index(value) for value in label.classes])[label.codes]
 
 
-def _columns(concept: Array) -> dict[str, Array]:
-    """Concepts by name, from one column, a mapping, a DataFrame or an array (n, m)."""
-    names = concept if isinstance(concept, Mapping) else concept.columns if is_frame(concept) else None
-    if names is not None:
-        return dict(zip(concept_names(names), (concept[name] for name in names), strict=True))
-    values = np.asarray(on_numpy(concept))
-    if values.ndim == 2 and values.shape[1] > 1:
-        return dict(zip(_axis_names(values.shape[1])[1:], values.T, strict=True))
-    return {series_name(concept) or "concept": concept}
-
-
 def _main_name(y: Array, concepts: Mapping[str, Array]) -> str:
-    """The name of a Series, "main", or "y": the first that no concept has."""
+    """Name of the main label: that of its Series, "main" or "y", the first that no concept has."""
     return next(name for name in (series_name(y), "main", "y", "main label") if name and name not in concepts)
 
 
 def _axis_names(concepts: int) -> tuple[str, ...]:
     return ("main", "concept") if concepts == 1 else ("main", *(f"concept {i + 1}" for i in range(concepts)))
-
-
-def _per_concept(classes: tuple[Any, ...] | None, ndim: int, concepts: int) -> list[Any]:
-    if classes is None:
-        return [None] * concepts
-    return list(classes) if ndim == 2 else [classes]
 
 
 def _number(value: float) -> float | None:

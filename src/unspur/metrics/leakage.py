@@ -1,14 +1,14 @@
-"""How well a label or a number can still be read off rows, out of sample.
+"""Leakage: how well a fresh probe predicts a concept from rows that it was not trained on.
 
-A label is read by a fresh classifier, against chance; a number is predicted by a linear function of the rows.
+Classes are predicted by a classifier and compared with guessing; a number is predicted by ridge regression.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from numbers import Integral
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 import numpy as np
 from scipy.stats import norm
@@ -17,24 +17,28 @@ from sklearn.model_selection import KFold, StratifiedKFold
 
 from unspur._arrays import on_numpy
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
-from unspur.clusters import cluster_codes, clusters_in_two, folds_by_cluster, shared_clusters, splits_of_known
+from unspur.clusters import cluster_codes, folds_by_cluster, shared_clusters, splits_of_known
 from unspur.exceptions import GroupSizeError, InputError, LabelError
-from unspur.labels import as_label
-from unspur.metrics.groups import mean_interval, p_above
+from unspur.labels import ClassLabel, class_label
+from unspur.metrics.groups import mean_interval, p_above, tail_probability
 from unspur.metrics.probes import Kind, ScaledRows, Units, balanced, checked_rows, fit_probe, scale_notes, units_to_try
 from unspur.solvers.held_out_losses import HeldOutClusters, average_error
 
 #: Penalties of the ridge regression to choose from, in units of the mean variance of the rows.
 PENALTIES = (1e4, 1e3, 1e2, 10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-5, 1e-8, 0.0)
-#: Folds of the training rows to choose on.
+#: Folds of the training rows on which a penalty is chosen.
 FOLDS = 3
-#: Fewest rows to train on, and fewest to judge on.
+#: Fewest rows to train a probe of a number on, and to test it on.
 MIN_TRAINING_ROWS, MIN_TEST_ROWS = 6, 10
-#: Share of the values (one at least) that are few, share of the squared deviations from which they decide alone, and
-#: how many times as far out as the next they are. Of 500 lognormal numbers, 2 % of samples have such values.
+#: Extreme values are at most this share of all values (or one value), hold more than this share of the squared
+#: deviations, and lie this many times as far out as the next. Of 500 lognormal numbers, 2 % of samples have some.
 EXTREME_SHARE, EXTREME_DEVIATION_SHARE, EXTREME_DISTANCE_RATIO = 0.01, 0.5, 3.0
-#: Most different values of more rows than that which may be codes: codes are few, and they repeat.
+#: More rows than that may be extreme if they share at most this many values, as codes for "missing" do.
 MAX_CODES = 3
+#: Cross-fitted rows tell as much as half as many independent ones: any two folds meet twice, each judged by a probe
+#: that learnt from the other, and where the concept is independent of Z both meetings err the same way. So the variance
+#: is up to twice the binomial one (1 + 2/π for a linear probe); ignoring it, a test at 5 % rejects in 8 to 11 %.
+CROSS_FIT_VARIANCE_RATIO = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +47,11 @@ class NumericLeakage:
 
     Attributes
     ----------
-    r2 : ``1 − Σ (y − ŷ)² / Σ (y − ȳ)²`` with ȳ the mean of the training rows: 0 where the rows say nothing, 1 where
-        they say all, and below 0 where the mean would have been the better prediction.
-    low, high : interval of it at `level`.
+    r2 : ``1 − Σ (y − ŷ)² / Σ (y − ȳ)²`` with ȳ the mean of the training rows: 0 if the rows say nothing, 1 if they
+        say everything, and below 0 if the mean would have been the better prediction.
+    low, high : confidence interval of `r2` at `level`.
     p : one-sided test of "r2 is above 0"; low > 0 where p < 0.025 (at a level of 0.95).
-    notes : what a reader should know about the rows, such as columns of very different scale.
+    notes : warnings about the rows, such as columns of very different scale.
     """
 
     r2: float
@@ -56,7 +60,7 @@ class NumericLeakage:
     p: float
     rows: int
     level: float = 0.95
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, ready for JSON."""
@@ -68,38 +72,19 @@ class NumericLeakage:
         return cls(**{**saved, "notes": tuple(saved.get("notes", ()))})
 
     def __str__(self) -> str:
-        p = "< 0.001" if self.p < 0.001 else f"= {self.p:.3f}"
         text = (
-            f"linear probe: R² {self.r2:.3f} ({self.low:.3f} – {self.high:.3f}; nothing is 0; p {p}), {self.rows} rows"
+            f"linear probe: R² {self.r2:.3f} ({self.low:.3f} – {self.high:.3f}; nothing is 0; p {_p_text(self.p)}), "
+            f"{self.rows} rows"
         )
         return "; ".join([text, *self.notes])
 
 
-def numbers_of(values: Array, n_rows: int, missing: Any) -> FloatArray:
-    """A numeric concept, NaN where it is missing."""
-    try:
-        numbers = np.array(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise LabelError("concept is not a column of numbers; use concept_type='class'.") from None
-    if numbers.ndim == 2 and numbers.shape[1] == 1:
-        numbers = numbers[:, 0]
-    if numbers.shape != (n_rows,):
-        raise LabelError(f"concept has shape {numbers.shape}; {n_rows} numbers are needed, one per row of Z.")
-    if np.isinf(numbers).any():
-        raise LabelError(f"concept has {int(np.isinf(numbers).sum())} infinite values.")
-    if missing is not None:
-        numbers[numbers == missing] = np.nan
-    if not np.isfinite(numbers).any():
-        raise LabelError(f"concept is missing in all {n_rows} rows.")
-    return numbers
+def extreme_values_note(numbers: FloatArray, name: str, weight: FloatArray | None = None) -> str:
+    """A warning if a few values, far from all others, hold most of the variance of a number; else "".
 
-
-def held_by_few(numbers: FloatArray, name: str, weight: FloatArray | None = None) -> str:
-    """What to say of a number of which a few values, far from all others, hold most of the variance; or "".
-
-    Few are 1 % of the rows, or up to half of them where they share one to three values, as codes do. Deviations are
-    from the median, which the few do not move. A number whose other values are all the same is left alone: the few are
-    what there is to know of it.
+    "A few" is 1 % of the rows, or up to half of them if they share one to three values, as codes do. Deviations are
+    from the median, which few values do not move. A number whose other values are all the same gets no warning: the few
+    are all that there is to predict.
     """
     weight = np.ones(len(numbers)) if weight is None else weight
     known = np.isfinite(numbers) & (weight > 0)
@@ -112,7 +97,11 @@ def held_by_few(numbers: FloatArray, name: str, weight: FloatArray | None = None
     held = np.cumsum(weight[order] * (away / away[0]) ** 2) if away[0] > 0 else np.zeros(len(away))
     jump = (away[:-1] > EXTREME_DISTANCE_RATIO * away[1:]) & (away[1:] > 0)
     ends = np.flatnonzero(jump & (held[:-1] > EXTREME_DEVIATION_SHARE * held[-1])) + 1
-    apart = [k for k in ends.tolist() if k <= few or _may_be_codes(values[order[:k]], len(values))]
+
+    def look_like_codes(k: int) -> bool:
+        return 2 * k < len(values) and len(np.unique(values[order[:k]])) <= min(MAX_CODES, k // 2)
+
+    apart = [k for k in ends.tolist() if k <= few or look_like_codes(k)]
     if not apart:
         return ""
     k = apart[-1]
@@ -128,38 +117,12 @@ def held_by_few(numbers: FloatArray, name: str, weight: FloatArray | None = None
     )
 
 
-def _may_be_codes(outside: FloatArray, n_values: int) -> bool:
-    return 2 * len(outside) < n_values and len(np.unique(outside)) <= min(MAX_CODES, len(outside) // 2)
-
-
-def cross_fitted(
-    rows: Array,
-    numbers: FloatArray,
-    weight: FloatArray,
-    known: BoolArray,
-    cv: Any,
-    penalty: float | None,
-    rng: np.random.Generator,
-) -> tuple[FloatArray, FloatArray, IntArray, int]:
-    """Predictions and training means of every row that some fold holds out, those rows, and the number of folds.
-
-    The rows are those of all that are `known`, into which index arrays in `cv` lead.
-    """
-    predicted, mean, seen, folds = np.zeros(len(rows)), np.zeros(len(rows)), np.zeros(len(rows), dtype=bool), 0
-    for train, test in _folds_of_a_number(cv, known, rows, numbers, rng):
-        predict, mean[test] = ridge(rows[train], numbers[train], weight[train], penalty, rng)
-        predicted[test], seen[test] = predict(rows[test]), True
-        folds += 1
-    judged = np.flatnonzero(seen)
-    return predicted[judged], mean[judged], judged, folds
-
-
-def ridge(
+def _ridge(
     Z: Array, numbers: FloatArray, weight: FloatArray, penalty: float | None, rng: np.random.Generator
 ) -> tuple[Callable[[Array], FloatArray], float]:
-    """Ridge regression as a function of rows, and the mean of the numbers.
+    """Fit a ridge regression; return its predictor and the mean of the numbers.
 
-    Without a penalty folds of the rows choose it, with the units of the columns in which it counts, by squared error.
+    If no penalty is given, cross-validation chooses it, and the units of the columns, by squared error.
     """
     if len(Z) < MIN_TRAINING_ROWS:
         raise GroupSizeError(f"There are {len(Z)} rows to train a probe on; at least {MIN_TRAINING_ROWS} are needed.")
@@ -196,14 +159,14 @@ def _solutions(
     return scaled, axes.basis @ (covariance[:, None] / (axes.variance[:, None] + decay)), mean
 
 
-def summary_of_a_number(
-    numbers: FloatArray, predicted: FloatArray, mean: Any, weight: FloatArray, meetings: float, level: float
+def r2_summary(
+    numbers: FloatArray, predicted: FloatArray, mean: Any, weight: FloatArray, inflation: float, level: float
 ) -> tuple[float, float, float, float]:
     """R², its bounds and p-value: a ratio of means of rows, with Fieller's interval at Student's quantile.
 
-    The test is the interval turned round. On small sets the linearised error of a ratio is too small (a 95 % interval
-    of 10 rows covers 86 %), and Fieller's covers at its level. `meetings` is how much larger the variance
-    is since folds share rows.
+    The test inverts the interval. On small sets the linearised error of a ratio is too small (a 95 % interval of 10
+    rows covers 86 %), and Fieller's covers at its level. `inflation` is how much larger the variance is since folds
+    share rows.
     """
     share = weight / weight.sum()
     without, left = (numbers - mean) ** 2, (numbers - predicted) ** 2
@@ -221,7 +184,7 @@ def summary_of_a_number(
     def variance(one: FloatArray, other: FloatArray) -> float:
         """Covariance of two means of rows."""
         products = share**2 * (one - share @ one) * (other - share @ other)
-        return meetings * float(np.sum(products)) * n / (n - 1)
+        return inflation * float(np.sum(products)) * n / (n - 1)
 
     gain = without - left
     mean_gain, quantile = float(share @ gain), float(student.isf((1 - level) / 2, n - 1))
@@ -237,39 +200,20 @@ def summary_of_a_number(
     return r2, min(r2, (b - root) / a), min(1.0, max(r2, (b + root) / a)), p
 
 
-def _folds_of_a_number(
-    cv: Any, known: BoolArray, rows: Array, numbers: FloatArray, rng: np.random.Generator
-) -> Iterator[tuple[Array, Array]]:
-    if not isinstance(cv, Integral):
-        return iter(splits_of_known(cv, known, numbers, None, rows))
-    if cv < 2:
-        raise InputError(f"cv must be 2 or more folds; got {cv}.")
-    needed = max(2 * MIN_TRAINING_ROWS, int(cv))
-    if len(rows) < needed:
-        raise GroupSizeError(f"There are {len(rows)} rows with a concept in {cv} folds; at least {needed} are needed.")
-    return iter(KFold(int(cv), shuffle=True, random_state=int(rng.integers(2**31))).split(rows))
-
-
-#: Cross-fitted rows tell as much as half as many independent ones: any two folds meet twice, each judged by a probe
-#: that learnt from the other, and where the concept is independent of Z both meetings err the same way. So the variance
-#: is up to twice the binomial one (1 + 2/π for a linear probe); ignoring it, a test at 5 % rejects in 8 to 11 %.
-CROSS_FIT_VARIANCE_RATIO = 2.0
-
-
 @dataclass(frozen=True, slots=True)
 class Leakage:
-    """What a probe reads off rows it was not trained on; every class of the concept counts the same.
+    """How well a probe predicts classes on rows it was not trained on; every class counts the same.
 
     Attributes
     ----------
-    accuracy, chance : balanced accuracy (mean of the recalls) and 1/k, what guessing gets.
-    low, high : interval of the accuracy at `level`, from the exact interval of each recall; with folds, from half as
-        many rows, since folds are not independent.
-    p : one-sided test of "accuracy is above chance"; it is the interval turned round, so low > chance where p < 0.025
-        (at a level of 0.95).
-    loss, chance_loss : class-balanced log loss in nats, and log k. A loss above it is a probe that is sure and wrong.
+    accuracy, chance : balanced accuracy (mean of the recalls) and 1/k, the accuracy of guessing.
+    low, high : confidence interval of the accuracy at `level`, from the exact interval of each recall; with folds, from
+        half as many rows, since folds are not independent.
+    p : one-sided test of "accuracy is above chance". It inverts the interval, so low > chance where p < 0.025 (at a
+        level of 0.95).
+    loss, chance_loss : class-balanced log loss in nats, and log k. A larger loss means that the probe is overconfident.
     recall : accuracy in each class, in the order of `classes`.
-    notes : what a reader should know about the rows, such as columns of very different scale or outliers.
+    notes : warnings about the rows, such as columns of very different scale or outliers.
     """
 
     accuracy: float
@@ -288,7 +232,7 @@ class Leakage:
 
     @property
     def below_chance(self) -> bool:
-        """Whether the probe is wrong more often than a guess, as it is on rows that a removal was fitted on."""
+        """Whether the probe does worse than guessing, as it does on rows that a removal was fitted on."""
         return self.high < self.chance
 
     def to_dict(self) -> dict[str, Any]:
@@ -298,50 +242,37 @@ class Leakage:
     def __str__(self) -> str:
         text = (
             f"{self.probe} probe: balanced accuracy {100 * self.accuracy:.1f} % ({100 * self.low:.1f} – "
-            f"{100 * self.high:.1f}; chance {100 * self.chance:.1f}; p {_small(self.p)}), "
+            f"{100 * self.high:.1f}; chance {100 * self.chance:.1f}; p {_p_text(self.p)}), "
             f"loss {self.loss:.3f} (chance {self.chance_loss:.3f}), {self.rows} rows"
         )
         below = ["below chance: were these rows used to fit the removal?"] if self.below_chance else []
         return "; ".join([text, *below, *self.notes])
 
 
+class _Options(TypedDict, total=False):
+    """Keywords of `leakage` that do not decide what it returns."""
+
+    probe: Kind
+    cv: Any
+    Z_test: Array | None
+    concept_test: Array | None
+    sample_weight: Array | None
+    sample_weight_test: Array | None
+    penalty: float | None
+    clusters: Array | None
+    clusters_test: Array | None
+    missing_concept: Any
+    level: float
+    random_state: Any
+
+
 @overload
 def leakage(
-    Z: Array,
-    concept: Array,
-    *,
-    probe: Kind = ...,
-    concept_type: Literal["class"] = ...,
-    cv: Any = ...,
-    Z_test: Array | None = ...,
-    concept_test: Array | None = ...,
-    sample_weight: Array | None = ...,
-    sample_weight_test: Array | None = ...,
-    penalty: float | None = ...,
-    missing_concept: Any = ...,
-    level: float = ...,
-    random_state: Any = ...,
-    clusters: Array | None = ...,
-    clusters_test: Array | None = ...,
+    Z: Array, concept: Array, *, concept_type: Literal["class"] = ..., **options: Unpack[_Options]
 ) -> Leakage: ...
 @overload
 def leakage(
-    Z: Array,
-    concept: Array,
-    *,
-    probe: Kind = ...,
-    concept_type: Literal["continuous"],
-    cv: Any = ...,
-    Z_test: Array | None = ...,
-    concept_test: Array | None = ...,
-    sample_weight: Array | None = ...,
-    sample_weight_test: Array | None = ...,
-    penalty: float | None = ...,
-    missing_concept: Any = ...,
-    level: float = ...,
-    random_state: Any = ...,
-    clusters: Array | None = ...,
-    clusters_test: Array | None = ...,
+    Z: Array, concept: Array, *, concept_type: Literal["continuous"], **options: Unpack[_Options]
 ) -> NumericLeakage: ...
 def leakage(
     Z: Array,
@@ -361,23 +292,23 @@ def leakage(
     level: float = 0.95,
     random_state: Any = None,
 ) -> Leakage | NumericLeakage:
-    """How well a fresh probe predicts the concept from rows it has not seen.
+    """How well a fresh probe predicts the concept from rows it was not trained on.
 
-    Without a test set every row is predicted by a probe trained on the other folds. Probes give every class of the
-    concept the same weight, in training and in what is reported, so guessing has accuracy 1/k and loss log k however
-    unequal the classes are.
+    Without a test set every row is predicted by a probe trained on the other folds. Every class of the concept has the
+    same weight, in training and in what is reported, so guessing has accuracy 1/k and loss log k however unequal the
+    classes are.
 
     Parameters
     ----------
-    Z, concept : rows (n, d) and their label (n,) of two or more classes, or a number; rows where it is missing are left
-        out.
+    Z, concept : rows (n, d) and their label (n,) of two or more classes, or a number; rows where it is missing are
+        ignored.
     probe : "linear" (the best of several linear classifiers on folds of the training rows: logistic regression and
         discriminant analysis, in several units) or "mlp" (one hidden layer of 64 units).
-    concept_type : "class", or "continuous" for a number. A number is predicted by ridge regression, and what comes back
-        is a NumericLeakage: R² out of sample, 0 where the rows say nothing.
-    cv : number of folds (stratified by concept, drawn at random), a splitter, or pairs of index arrays (train, test)
-        into the rows of Z; those of them whose concept is missing are left out. A splitter splits the others.
-    Z_test, concept_test : rows to judge on instead of folds.
+    concept_type : "class", or "continuous" for a number. A number is predicted by ridge regression, and the result is a
+        NumericLeakage: R² out of sample, 0 if the rows say nothing.
+    cv : number of folds (stratified by concept, drawn at random), a splitter of the rows with a known concept, or pairs
+        of index arrays (train, test) into the rows of Z.
+    Z_test, concept_test : rows to test the probe on, instead of folds.
     sample_weight, sample_weight_test : weights of rows, in training and in what is reported.
     penalty : of logistic (or ridge) regression on the columns as they are, in units of the mean variance; with None the
         probe and its penalty are chosen on folds of the training rows.
@@ -387,131 +318,186 @@ def leakage(
 
     Notes
     -----
-    Use rows that the removal was *not* fitted on. A closed-form eraser fitted on these very rows makes the class means
-    equal on them, so whatever difference is left in four folds has the opposite sign in the fifth: cross-validated
-    probes then score *below* chance and say nothing about new rows. With a test set of its own (Z_test), train the
-    probe on rows of the fit if need be, but judge on others.
+    Use rows that the removal was *not* fitted on. A closed-form eraser makes the class means equal on the rows it was
+    fitted on, so a difference that is left in four folds has the opposite sign in the fifth: cross-validated probes
+    then score *below* chance and say nothing about new rows. With a test set (Z_test), the probe may be trained on rows
+    of the fit, but must be tested on others.
     """
-    if not 0 < level < 1:
-        raise InputError(f"level is a probability between 0 and 1, such as 0.95; got {level}.")
+    tail_probability(level)  # refuses what is not a level
     if (Z_test is None) != (concept_test is None):
         raise InputError("Z_test and concept_test go together: pass both, or neither for cross-fitting.")
     if Z_test is not None and clusters is not None:
         _require_other_clusters(clusters, clusters_test)
+    rng = np.random.default_rng(random_state)
+    Z = checked_rows(Z)
+    Z_test = None if Z_test is None else checked_rows(Z_test)
     if concept_type == "continuous":
         if clusters is not None or clusters_test is not None:
             raise InputError("clusters= is for concepts of classes; of a number, pass one row of each cluster.")
         if probe != "linear":
             raise InputError(f"A number is predicted by a linear probe only; got probe={probe!r}.")
-        train = _numbered(Z, concept, sample_weight, missing_concept)
-        test = None if Z_test is None else _numbered(Z_test, concept_test, sample_weight_test, missing_concept)
-        return _of_a_number(train, test, cv, penalty, level, np.random.default_rng(random_state))
+        train = _with_number(Z, concept, sample_weight, missing_concept)
+        test = None if Z_test is None else _with_number(Z_test, concept_test, sample_weight_test, missing_concept)
+        return _number_leakage(train, test, cv, penalty, level, rng)
     if concept_type != "class":
         raise InputError(f"concept_type is 'class' or 'continuous'; got {concept_type!r}.")
-    return class_leakage(
-        Z,
-        concept,
-        probe=probe,
-        cv=cv,
-        Z_test=Z_test,
-        concept_test=concept_test,
-        sample_weight=sample_weight,
-        sample_weight_test=sample_weight_test,
-        penalty=penalty,
-        clusters=clusters,
-        clusters_test=clusters_test,
-        missing_concept=missing_concept,
-        level=level,
-        random_state=random_state,
-    )
-
-
-def class_leakage(
-    Z: Array,
-    concept: Array,
-    name: str = "concept",
-    *,
-    probe: Kind = "linear",
-    cv: Any = 5,
-    Z_test: Array | None = None,
-    concept_test: Array | None = None,
-    sample_weight: Array | None = None,
-    sample_weight_test: Array | None = None,
-    penalty: float | None = None,
-    clusters: Array | None = None,
-    clusters_test: Array | None = None,
-    missing_concept: Any = None,
-    level: float = 0.95,
-    random_state: Any = None,
-) -> Leakage:
-    """`leakage` of a label of classes, whatever it is called."""
-    rng = np.random.default_rng(random_state)
-    rows, codes, weight, classes, known = _labelled(Z, concept, sample_weight, missing_concept, None, name)
-    together = None if clusters is None else cluster_codes(clusters, "clusters", len(known))[known]
-    taught, k = together, len(classes)
-
-    def probabilities(train: Array, judged: Array) -> FloatArray:
-        for code in range(k):
-            _require(int(np.sum(codes[train] == code)), 2, f"{name}={classes[code]!s}", "to train a probe on")
-        own = None if taught is None else taught[train]
-        fitted = fit_probe(
-            probe, rows[train], codes[train], k, balanced(weight[train], codes[train]), rng, penalty, own
-        )
-        return fitted.log_proba(judged)
-
+    label = _decoded(concept, len(Z), missing_concept)
+    train = _known_rows(Z, label.codes, label.present, sample_weight, clusters, "clusters")
+    test = None
     if Z_test is not None:
-        judged, truth, importance, _, known = _labelled(
-            Z_test, concept_test, sample_weight_test, missing_concept, classes, name
-        )
-        together = None if clusters_test is None else cluster_codes(clusters_test, "clusters_test", len(known))[known]
-        _require_same_columns(rows, judged)
-        log_p, meetings = probabilities(np.arange(len(rows)), judged), 1.0
-    else:
-        log_p, seen, folds = np.zeros((len(rows), k)), np.zeros(len(rows), dtype=bool), 0
-        for train, test in _folds(cv, known, rows, codes, [f"{name}={value!s}" for value in classes], rng, together):
-            log_p[test], seen[test] = probabilities(train, rows[test]), True
-            folds += 1
-        log_p, truth, importance = log_p[seen], codes[seen], weight[seen]
-        together = None if together is None else together[seen]
-        meetings = CROSS_FIT_VARIANCE_RATIO if folds > 1 else 1.0
-    found = _summary(log_p, truth, importance, meetings, (classes, probe, level, name), together)
-    return replace(found, notes=scale_notes(rows))
+        tested = _decoded(concept_test, len(Z_test), missing_concept, label)
+        test = _known_rows(Z_test, tested.codes, tested.present, sample_weight_test, clusters_test, "clusters_test")
+    return _class_leakage(train, test, label, probe, cv, penalty, level, rng)
 
 
-def _of_a_number(
-    train: tuple[Array, FloatArray, FloatArray, BoolArray],
-    test: tuple[Array, FloatArray, FloatArray, BoolArray] | None,
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows with a known target (codes or numbers) and a positive weight; `known` says which of all rows they are."""
+
+    Z: Array
+    target: Array
+    weight: FloatArray
+    known: BoolArray
+    clusters: IntArray | None
+
+
+def _known_rows(
+    Z: Array, target: Array, present: BoolArray, sample_weight: Array | None, clusters: Array | None, name: str
+) -> _Rows:
+    n = len(Z)
+    weight = np.ones(n) if sample_weight is None else np.asarray(on_numpy(sample_weight), dtype=np.float64)
+    if weight.shape != (n,) or not np.all(weight >= 0) or not np.all(np.isfinite(weight)):
+        raise InputError(f"sample_weight must be {n} finite numbers ≥ 0, one per row; got {weight.shape}.")
+    weight = weight / (weight.max(initial=0.0) or 1.0)  # sums and squares of them neither overflow nor vanish
+    known = present & (weight > 0)
+    cluster = None if clusters is None else cluster_codes(clusters, name, n)[known]
+    if known.all():
+        return _Rows(Z, target, weight, known, cluster)
+    return _Rows(Z[known], target[known], weight[known], known, cluster)
+
+
+def _decoded(concept: Array, n_rows: int, missing: Any, like: ClassLabel | None = None) -> ClassLabel:
+    """The classes of the concept; a label that is decoded already keeps its name."""
+    name = like.name if like is not None else (concept.name if isinstance(concept, ClassLabel) else "") or "concept"
+    return class_label(concept, name, n_rows, missing=missing, classes=None if like is None else like.classes)
+
+
+def _with_number(Z: Array, concept: Array, sample_weight: Array | None, missing: Any) -> _Rows:
+    numbers = _numbers(on_numpy(concept), len(Z), missing)
+    return _known_rows(Z, numbers, np.isfinite(numbers), sample_weight, None, "")
+
+
+def _class_leakage(
+    train: _Rows,
+    test: _Rows | None,
+    label: ClassLabel,
+    probe: Kind,
     cv: Any,
     penalty: float | None,
     level: float,
     rng: np.random.Generator,
+) -> Leakage:
+    k, codes = len(label.classes), train.target
+    named = [f"{label.name}={value!s}" for value in label.classes]
+
+    def log_proba(rows: Array, judged: Array) -> FloatArray:
+        for code in range(k):
+            _require(int(np.sum(codes[rows] == code)), 2, named[code], "to train a probe on")
+        weight = balanced(train.weight[rows], codes[rows])
+        cluster = None if train.clusters is None else train.clusters[rows]
+        return fit_probe(probe, train.Z[rows], codes[rows], k, weight, rng, penalty, cluster).log_proba(judged)
+
+    splits = [] if test is not None else _class_folds(cv, train, named, rng)
+    log_p, judged, inflation = _predictions(train, test, log_proba, splits)
+    codes, weight = judged.target, judged.weight
+    rows = np.bincount(codes, minlength=k)
+    for code in range(k):
+        _require(int(rows[code]), 1, named[code], "to judge the probe on")
+    right = (np.argmax(log_p, axis=1) == codes) * 1.0
+    recall = np.bincount(codes, weights=weight * right) / np.bincount(codes, weights=weight)
+    effective = _effective_rows(right, codes, weight)
+    if judged.clusters is not None:
+        held_out = HeldOutClusters.in_groups(judged.clusters, codes, k, weight)
+        effective = _fewer_by_clusters(effective, recall, np.asarray(right, dtype=np.float64), held_out, level)
+    effective = effective / inflation
+    low, high = mean_interval(recall, effective, float(norm.isf(tail_probability(level))))
+    return Leakage(
+        accuracy=float(recall.mean()),
+        chance=1.0 / k,
+        low=low,
+        high=high,
+        p=p_above(recall, effective, 1.0 / k),
+        loss=-float(balanced(weight, codes) @ log_p[np.arange(len(codes)), codes]),
+        chance_loss=float(np.log(k)),
+        recall=tuple(recall.tolist()),
+        classes=label.classes,
+        rows=len(codes),
+        probe=probe,
+        level=level,
+        notes=scale_notes(train.Z),
+    )
+
+
+def _number_leakage(
+    train: _Rows, test: _Rows | None, cv: Any, penalty: float | None, level: float, rng: np.random.Generator
 ) -> NumericLeakage:
-    """What a linear probe predicts of a number: on test rows, or cross-fitted."""
-    rows, numbers, weight, known = train
-    said = [held_by_few(numbers, "concept", weight)]
-    meetings = 1.0
+    notes = [extreme_values_note(train.target, "concept", train.weight)]
     if test is not None:
-        judged, truth, importance, _ = test
-        said.append(held_by_few(truth, "concept_test", importance))
-        _require_same_columns(rows, judged)
-        predict, mean = ridge(rows, numbers, weight, penalty, rng)
-        predicted, means = predict(judged), np.full(len(judged), mean)
-    else:
-        predicted, means, which, folds = cross_fitted(rows, numbers, weight, known, cv, penalty, rng)
-        truth, importance, meetings = numbers[which], weight[which], CROSS_FIT_VARIANCE_RATIO if folds > 1 else 1.0
-    r2, low, high, p = summary_of_a_number(truth, predicted, means, importance, meetings, level)
-    return NumericLeakage(r2, low, high, p, len(truth), level, (*filter(None, said), *scale_notes(rows)))
+        notes.append(extreme_values_note(test.target, "concept_test", test.weight))
+
+    def prediction_and_mean(rows: Array, judged: Array) -> FloatArray:
+        predict, mean = _ridge(train.Z[rows], train.target[rows], train.weight[rows], penalty, rng)
+        return np.column_stack([predict(judged), np.full(len(judged), mean)])
+
+    splits = [] if test is not None else _number_folds(cv, train, rng)
+    found, judged, inflation = _predictions(train, test, prediction_and_mean, splits)
+    r2, low, high, p = r2_summary(judged.target, found[:, 0], found[:, 1], judged.weight, inflation, level)
+    return NumericLeakage(r2, low, high, p, len(found), level, (*filter(None, notes), *scale_notes(train.Z)))
 
 
-def _numbered(
-    Z: Array, concept: Array, sample_weight: Array | None, missing: Any
-) -> tuple[Array, FloatArray, FloatArray, BoolArray]:
-    """Rows, numbers and weights where the number is known and the weight is positive; and which rows those are."""
-    rows = checked_rows(Z)
-    numbers = numbers_of(on_numpy(concept), len(rows), missing)
-    weight = _weights(sample_weight, len(rows))
-    known = np.isfinite(numbers) & (weight > 0)
-    return (rows, numbers, weight, known) if known.all() else (rows[known], numbers[known], weight[known], known)
+def _predictions(
+    train: _Rows,
+    test: _Rows | None,
+    predict: Callable[[Array, Array], FloatArray],
+    splits: list[tuple[Array, Array]],
+) -> tuple[FloatArray, _Rows, float]:
+    """Predictions for the test rows, or for each fold from the others, by ``predict(training rows, Z)``.
+
+    Also returns the rows that were predicted, and the variance of their errors relative to independent rows.
+    """
+    if test is not None:
+        if test.Z.shape[1] != train.Z.shape[1]:
+            raise InputError(f"Z_test has {test.Z.shape[1]} columns, Z has {train.Z.shape[1]}. They must be the same.")
+        return predict(np.arange(len(train.Z)), test.Z), test, 1.0
+    parts = [(rows, predict(others, train.Z[rows])) for others, rows in splits]
+    seen = np.zeros(len(train.Z), dtype=bool)
+    found = np.zeros((len(train.Z), parts[0][1].shape[1]))
+    for rows, values in parts:
+        seen[rows], found[rows] = True, values
+    inflation = CROSS_FIT_VARIANCE_RATIO if len(parts) > 1 else 1.0
+    if seen.all():
+        return found, train, inflation
+    cluster = None if train.clusters is None else train.clusters[seen]
+    return found[seen], _Rows(train.Z[seen], train.target[seen], train.weight[seen], seen, cluster), inflation
+
+
+def _numbers(values: Array, n_rows: int, missing: Any) -> FloatArray:
+    """A numeric concept, shape (n,), NaN where it is missing."""
+    try:
+        numbers = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise LabelError("concept is not a column of numbers; use concept_type='class'.") from None
+    if numbers.ndim == 2 and numbers.shape[1] == 1:
+        numbers = numbers[:, 0]
+    if numbers.shape != (n_rows,):
+        raise LabelError(f"concept has shape {numbers.shape}; {n_rows} numbers are needed, one per row of Z.")
+    if np.isinf(numbers).any():
+        raise LabelError(f"concept has {int(np.isinf(numbers).sum())} infinite values.")
+    if missing is not None:
+        numbers[numbers == missing] = np.nan
+    if not np.isfinite(numbers).any():
+        raise LabelError(f"concept is missing in all {n_rows} rows.")
+    return numbers
 
 
 def _require_other_clusters(clusters: Array, clusters_test: Array | None) -> None:
@@ -528,55 +514,11 @@ def _require_other_clusters(clusters: Array, clusters_test: Array | None) -> Non
         )
 
 
-def _require_same_columns(rows: Array, judged: Array) -> None:
-    if judged.shape[1] != rows.shape[1]:
-        raise InputError(f"Z_test has {judged.shape[1]} columns, Z has {rows.shape[1]}. They must be the same.")
-
-
-def _summary(
-    log_p: FloatArray,
-    codes: IntArray,
-    weight: FloatArray,
-    meetings: float,
-    about: tuple[tuple[Any, ...], Kind, float, str],
-    clusters: IntArray | None,
-) -> Leakage:
-    classes, probe, level, name = about
-    k = len(classes)
-    rows = np.bincount(codes, minlength=k)
-    for code in range(k):
-        _require(int(rows[code]), 1, f"{name}={classes[code]!s}", "to judge the probe on")
-    right = (np.argmax(log_p, axis=1) == codes) * 1.0
-    total = np.bincount(codes, weights=weight)
-    recall = np.bincount(codes, weights=weight * right) / total
-    effective = _effective_rows(right, codes, weight)
-    if clusters is not None:
-        together = HeldOutClusters.in_groups(clusters, codes, k, weight)
-        effective = _fewer_by_clusters(effective, recall, np.asarray(right, dtype=np.float64), together, level)
-    effective = effective / meetings
-    low, high = mean_interval(recall, effective, float(norm.ppf(0.5 + level / 2)))
-    loss = -float(balanced(weight, codes) @ log_p[np.arange(len(codes)), codes])
-    return Leakage(
-        accuracy=float(recall.mean()),
-        chance=1.0 / k,
-        low=low,
-        high=high,
-        p=p_above(recall, effective, 1.0 / k),
-        loss=loss,
-        chance_loss=float(np.log(k)),
-        recall=tuple(recall.tolist()),
-        classes=classes,
-        rows=len(codes),
-        probe=probe,
-        level=level,
-    )
-
-
 def _effective_rows(right: FloatArray, codes: IntArray, weight: FloatArray) -> FloatArray:
-    """How many rows of equal weight would tell as much about each recall, shape (k,).
+    """Effective number of rows of each class, shape (k,): as many rows of equal weight tell as much about its recall.
 
-    ``(Σω)² / Σω²`` (Kish) where weight has nothing to do with being right. Where heavy rows are less often right the
-    variance of the recall is larger than that, so as few as explain the variance seen, ``Σω²(r − r̄)² / (Σω)²``.
+    ``(Σω)² / Σω²`` (Kish) if weights are unrelated to errors. If heavy rows have more errors, the variance of the
+    recall is larger, so it is the number that explains the observed variance, ``Σω²(r − r̄)² / (Σω)²``.
     """
     total, squares = np.bincount(codes, weights=weight), np.bincount(codes, weights=weight**2)
     recall = np.bincount(codes, weights=weight * right) / total
@@ -590,81 +532,59 @@ def _effective_rows(right: FloatArray, codes: IntArray, weight: FloatArray) -> F
 def _fewer_by_clusters(
     effective: FloatArray, recall: FloatArray, right: FloatArray, clusters: HeldOutClusters, level: float
 ) -> FloatArray:
-    """Effective rows of each class where rows come in clusters, shape (k,): as few as explain the variance seen.
+    """Effective rows of each class if rows come in clusters, shape (k,): the number that explains the variance.
 
-    The variance of the mean recall is the cluster-robust one, and Student's quantile instead of the normal one makes it
-    larger where clusters are few. Without any variation, as many as there are clusters.
+    The variance of the mean recall is cluster-robust, and Student's quantile in place of the normal one accounts for
+    few clusters. Without any variation it is the number of clusters.
     """
     usual = float(np.sum(recall * (1 - recall) / effective)) / len(recall) ** 2
     if usual <= 0:
         return np.minimum(effective, clusters.effective)
     error, degrees = average_error(right, clusters)
-    tail = (1 - level) / 2
+    tail = tail_probability(level)
     wider = float(student.isf(tail, degrees) / norm.isf(tail))
     return np.asarray(effective / max(1.0, error**2 / usual) / wider**2)
 
 
-def _labelled(
-    Z: Array, concept: Array, sample_weight: Array | None, missing: Any, classes: tuple[Any, ...] | None, name: str
-) -> tuple[Array, IntArray, FloatArray, tuple[Any, ...], BoolArray]:
-    """Rows, codes and weights where the label is known and the weight is positive; the values behind the codes.
-
-    Last, which rows those are.
-    """
-    rows = checked_rows(Z)
-    label = as_label(concept, name, len(rows), missing=missing, classes=classes)
-    weight = _weights(sample_weight, len(rows))
-    known = label.present & (weight > 0)
-    if known.all():
-        return rows, label.codes, weight, label.classes, known
-    return rows[known], label.codes[known], weight[known], label.classes, known
-
-
-def _weights(sample_weight: Array | None, n_rows: int) -> FloatArray:
-    weight = np.ones(n_rows) if sample_weight is None else np.asarray(on_numpy(sample_weight), dtype=np.float64)
-    if weight.shape != (n_rows,) or not np.all(weight >= 0) or not np.all(np.isfinite(weight)):
-        raise InputError(f"sample_weight must be {n_rows} finite numbers ≥ 0, one per row; got {weight.shape}.")
-    largest = float(weight.max(initial=0.0))
-    return weight / largest if largest > 0 else weight  # sums and squares of them neither overflow nor vanish
-
-
-def _folds(
-    cv: Any,
-    known: BoolArray,
-    rows: Array,
-    codes: IntArray,
-    named: list[str],
-    rng: np.random.Generator,
-    clusters: IntArray | None,
-) -> Iterator[tuple[Array, Array]]:
+def _number_folds(cv: Any, rows: _Rows, rng: np.random.Generator) -> list[tuple[Array, Array]]:
     if not isinstance(cv, Integral):
-        splits = splits_of_known(cv, known, codes, clusters, rows)
-        if clusters is not None and any(_torn(clusters, *split) for split in splits):
+        return splits_of_known(cv, rows.known, rows.target, None, rows.Z)
+    _require_folds(cv)
+    needed, n = max(2 * MIN_TRAINING_ROWS, int(cv)), len(rows.Z)
+    if n < needed:
+        raise GroupSizeError(f"There are {n} rows with a concept in {cv} folds; at least {needed} are needed.")
+    return list(KFold(int(cv), shuffle=True, random_state=int(rng.integers(2**31))).split(rows.Z))
+
+
+def _class_folds(cv: Any, rows: _Rows, named: list[str], rng: np.random.Generator) -> list[tuple[Array, Array]]:
+    codes, clusters = rows.target, rows.clusters
+    if not isinstance(cv, Integral):
+        splits = splits_of_known(cv, rows.known, codes, clusters, rows.Z)
+        if clusters is not None and any(np.isin(clusters[train], clusters[test]).any() for train, test in splits):
             raise InputError(
                 "cv: a cluster has rows in a training set and in its test set. Use an int, or a splitter that keeps "
                 "clusters together, such as GroupKFold()."
             )
-        return iter(splits)
-    if cv < 2:
-        raise InputError(f"cv must be 2 or more folds; got {cv}.")
+        return splits
+    _require_folds(cv)
     for code, count in enumerate(np.bincount(codes, minlength=len(named))):
         _require(int(count), max(int(cv), 3), named[code], f"in {cv} folds")
-    if clusters is not None:
-        for code, name in enumerate(named):
-            if (number := len(np.unique(clusters[codes == code]))) < 2:
-                raise GroupSizeError(
-                    f"Rows with {name} lie in {number} cluster, and rows of one cluster share a fold; at "
-                    "least 2 are needed. Pass rows of more clusters."
-                )
-        fold = folds_by_cluster(np.unique(clusters, return_inverse=True)[1], codes, np.full(int(cv), 1.0 / cv), rng)
-        return ((np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in np.unique(fold))
-    splitter = StratifiedKFold(int(cv), shuffle=True, random_state=int(rng.integers(2**31)))
-    return iter(splitter.split(codes, codes))  # only the labels are looked at
+    if clusters is None:
+        splitter = StratifiedKFold(int(cv), shuffle=True, random_state=int(rng.integers(2**31)))
+        return list(splitter.split(codes, codes))  # only the labels are looked at
+    for code, name in enumerate(named):
+        if (number := len(np.unique(clusters[codes == code]))) < 2:
+            raise GroupSizeError(
+                f"Rows with {name} lie in {number} cluster, and rows of one cluster share a fold; at least 2 are "
+                "needed. Pass rows of more clusters."
+            )
+    fold = folds_by_cluster(np.unique(clusters, return_inverse=True)[1], codes, np.full(int(cv), 1.0 / cv), rng)
+    return [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in np.unique(fold)]
 
 
-def _torn(clusters: IntArray, train: Array, test: Array) -> bool:
-    both = np.concatenate([clusters[train], clusters[test]])
-    return len(clusters_in_two(both, np.repeat([0, 1], [len(clusters[train]), len(clusters[test])]))) > 0
+def _require_folds(cv: Any) -> None:
+    if cv < 2:
+        raise InputError(f"cv must be 2 or more folds; got {cv}.")
 
 
 def _require(rows: int, least: int, which: str, why: str) -> None:
@@ -674,5 +594,5 @@ def _require(rows: int, least: int, which: str, why: str) -> None:
         )
 
 
-def _small(p: float) -> str:
+def _p_text(p: float) -> str:
     return "< 0.001" if p < 0.001 else f"= {p:.3f}"

@@ -1,8 +1,8 @@
-"""Fresh classifiers that try to read a label off rows: a linear one and a small network.
+"""Probes, which predict a label from rows: a linear classifier and a small network.
 
-Both take weighted rows and return log-probabilities. What kind of linear classifier it is and how strongly it is
-regularised is chosen on rows held out from those given, so that neither wide rows, nor short directions, nor columns of
-other units, nor outliers need tuning by hand. The choice never sees the rows that a probe is judged on.
+Both take weighted rows and return log-probabilities. The kind and the regularisation of the linear classifier are
+chosen by cross-validation on its training rows, so that wide rows, short directions, columns in other units and
+outliers need no manual tuning. The choice never sees the rows that a probe is tested on.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ UNITS: tuple[Units, ...] = ("raw", "unit", "robust")
 PENALTIES = (1e2, 1.0, 1e-1, 1e-2, 1e-4, 1e-6)
 #: The same of discriminant analysis. Zero is for directions that are shorter than any penalty.
 SHRINKAGES = (1e2, 10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-6, 0.0)
-#: The shrinkage that is right in most rows; one of those above.
+#: The shrinkage that suits most rows; one of those above.
 USUAL_SHRINKAGE = 1e-2
-#: Folds of the training rows to choose on, and the rows held out, in all and of each class, that are enough.
+#: Folds for the choice, which ends early once this many rows, in all and of each class, have been held out.
 FOLDS, ENOUGH_HELD_OUT_ROWS, ENOUGH_HELD_OUT_PER_CLASS = 3, 1200, 100
-#: What logits are multiplied with, to choose from.
+#: Factors of the logits to choose from.
 LOGIT_FACTORS = np.geomspace(1e-4, 30.0, 32)
-#: A row held out counts for at most this many times the loss of a guess where a path of penalties is given up.
+#: Largest loss of a held-out row, in units of the loss of a guess, when a path of penalties is stopped early.
 MAX_ROW_LOSS = 2.0
-#: Rows by which outliers are noticed.
+#: Rows that are sampled to detect outliers.
 OUTLIER_SAMPLE_ROWS = 2000
 #: Directions whose variance is below this share of the largest are rounding errors, not information.
 MIN_VARIANCE_SHARE = {4: 1e-10, 8: 1e-13}
 #: The same for the standard deviation of a column.
 MIN_DEVIATION_SHARE = {4: 1e-7, 8: 1e-12}
-#: How many times as wide as most a column is, and how many spreads away from the median a value, for a note to say so.
+#: A note reports columns this many times as wide as most, and values this many spreads away from the median.
 WIDE_COLUMN_RATIO, OUTLIER_SPREADS = 1000.0, 100.0
-#: Spreads beyond which a training value is cut off, how much outliers must widen a column for that to be tried, and how
-#: much wider than another a column must be for its own units to be tried.
+#: Spreads at which training values are clipped, how much outliers must widen a column for clipping to be tried, and how
+#: much wider than another a column must be for raw units to be tried.
 CLIP_SPREADS, MIN_WIDENING, MAX_WIDTH_RATIO = 4.0, 2.0, 1.5
-#: The small network: one hidden layer, at most this many passes over the rows, stopped after so many without gain.
+#: The small network: units of its hidden layer, most epochs, and epochs without gain after which it stops.
 HIDDEN_UNITS, EPOCHS, EPOCHS_WITHOUT_GAIN = 64, 100, 10
-#: Spreads at which its inputs are cut off.
+#: Spreads at which its inputs are clipped.
 MAX_INPUT_SPREADS = 30.0
 
 
@@ -78,7 +78,7 @@ def fit_probe(
 ) -> Probe:
     """Train a probe of codes 0…k−1 on rows (n, d) with positive weights (n,); each class needs two rows or more.
 
-    Rows of a cluster, by code (n,), are on one side of the folds that a linear probe is chosen by.
+    `clusters` (n,) are kept together in the folds that choose a linear probe.
     """
     if kind == "linear":
         return LinearProbe.fit(Z, codes, n_classes, weight, rng, penalty, clusters)
@@ -88,7 +88,7 @@ def fit_probe(
 
 
 def checked_rows(Z: Array, name: str = "Z") -> Array:
-    """Rows as a finite two-dimensional array of float32 or float64, on the host wherever they were."""
+    """Rows as a finite two-dimensional float32 or float64 array on the host."""
     rows = np.asarray(on_numpy(Z))
     if rows.ndim != 2 or rows.dtype.kind not in "fiub":
         raise InputError(f"{name} must be numbers in an array (n, d); got shape {rows.shape} of {rows.dtype}.")
@@ -110,10 +110,10 @@ class LinearProbe:
         minimise  Σ ω_i [log Σ_c exp(t_ic) − t_i,label] + λ/2 ‖W‖²,   λ = penalty · tr(C) / rank(C)
 
     with weights ω that sum to one and C the weighted covariance. Without one, several linear classifiers are tried:
-    discriminant analysis and logistic regression, each with several penalties, in the columns as they are, in columns
-    of unit variance and, where there are outliers, in columns of unit spread with training values cut off. Folds of the
-    training rows decide by accuracy, and by loss among those within two standard errors of the best; of several that do
-    as well the logits are averaged, which is a linear classifier again. Rescaling or shifting Z changes nothing.
+    discriminant analysis and logistic regression, each with several penalties, in raw columns, in columns of unit
+    variance and, if there are outliers, in columns of unit spread with clipped training values. Cross-validation
+    chooses by accuracy, and by loss among those within two standard errors of the best; the logits of several that do
+    as well are averaged, which is a linear classifier again. Rescaling or shifting Z changes nothing.
     """
 
     centre: FloatArray
@@ -141,7 +141,7 @@ class LinearProbe:
             if not penalty > 0:
                 raise InputError(f"penalty must be positive, in units of the mean variance of Z; got {penalty}.")
             return _Problem(Z, codes, n_classes, weight).solve(_Candidate("logistic", "raw", penalty))
-        members = _chosen(Z, codes, n_classes, weight, rng, clusters)
+        members = _select_candidates(Z, codes, n_classes, weight, rng, clusters)
         problems: dict[bool, _Problem] = {}
         parts = []
         for one in members:
@@ -152,7 +152,7 @@ class LinearProbe:
 
     @classmethod
     def _sum(cls, parts: list[LinearProbe], factors: list[float]) -> LinearProbe:
-        """The probe whose logits are a weighted sum of those of others, which is linear as they are."""
+        """The linear probe whose logits are a weighted sum of those of others."""
         centre = parts[0].centre
         weights, bias = np.zeros_like(parts[0].weights), np.zeros_like(parts[0].bias)
         for part, factor in zip(parts, factors, strict=True):
@@ -174,12 +174,12 @@ class _Candidate:
         return self.units == "robust"
 
 
-def _chosen(
+def _select_candidates(
     Z: Array, codes: IntArray, k: int, weight: FloatArray, rng: np.random.Generator, clusters: IntArray | None
 ) -> dict[_Candidate, float]:
-    """The candidates that folds of the rows prefer, and what to multiply the logits of each with.
+    """The candidates that cross-validation chooses, with the factors of their logits.
 
-    Discriminant analysis takes no time once the axes of the rows are known, so it is tried in all units. Logistic
+    Discriminant analysis takes no time once the principal axes are known, so it is tried in all units. Logistic
     regression is tried in columns of unit variance, and in the units in which discriminant analysis did best.
     """
     units = units_to_try(Z)
@@ -197,7 +197,7 @@ def _chosen(
             for one, log_p in zip(tried, problems[name == "robust"].discriminants(tried, Z[test]), strict=True):
                 found.setdefault(one, []).append(log_p)
         if not slow:
-            judged = _Judged(found, codes[test], weight[test])
+            judged = _HeldOutPredictions(found, codes[test], weight[test])
             slow = {judged.best(list(found)).units, "unit" if "unit" in units else units[0]}
         for name in sorted(slow):
             tried = [_Candidate("logistic", name, value) for value in PENALTIES]
@@ -205,11 +205,11 @@ def _chosen(
                 found.setdefault(one, []).append(log_p)
     rows = np.concatenate(held)
     complete = {one: parts for one, parts in found.items() if len(parts) == len(held)}
-    return _Judged(complete, codes[rows], weight[rows]).members()
+    return _HeldOutPredictions(complete, codes[rows], weight[rows]).members()
 
 
-class _Judged:
-    """What candidates said about rows held out from them, and which to believe."""
+class _HeldOutPredictions:
+    """Held-out predictions of the candidates, and the choice among them."""
 
     def __init__(self, found: dict[_Candidate, list[FloatArray]], truth: IntArray, weight: FloatArray) -> None:
         self.truth, self.share = truth, weight / weight.sum()
@@ -224,10 +224,10 @@ class _Judged:
         return min(near, key=lambda one: float(self.share @ self.losses(one)))
 
     def members(self) -> dict[_Candidate, float]:
-        """The best of each method and units, less those that are worse than the best of all; and their factors.
+        """The best candidate of each method and units, unless it is worse than the best of all; and their factors.
 
-        Of a class with few rows the best of many candidates is best by luck. So several that do as well answer
-        together, and discriminant analysis with little shrinkage is one of them, unless it does worse.
+        For a class with few rows the best of many candidates is best by luck. So several that do as well are averaged,
+        and discriminant analysis with little shrinkage is one of them, unless it does worse.
         """
         families: dict[tuple[str, str], list[_Candidate]] = {}
         for one in self.log_p:
@@ -243,21 +243,21 @@ class _Judged:
             if self._not_worse(self.right[winner] - self.right[one])
             and self._not_worse(self.losses(one) - self.losses(winner))
         ]
-        factors = {one: self._sharpness(_within_reach(self._lead(self.log_p[one]))) / len(chosen) for one in chosen}
+        factors = {one: self._best_factor(_clipped(self._lead(self.log_p[one]))) / len(chosen) for one in chosen}
         total = np.sum([factor * self.log_p[one] for one, factor in factors.items()], axis=0)
-        again = self._sharpness(self._lead(total))
+        again = self._best_factor(self._lead(total))
         return {one: again * factor for one, factor in factors.items()}
 
     def _not_worse(self, difference: FloatArray) -> bool:
-        """Whether a mean difference is not above two standard errors."""
+        """Whether a mean difference is at most two standard errors."""
         mean = float(self.share @ difference)
         return mean <= 2.0 * float(np.sqrt(np.sum((self.share * (difference - mean)) ** 2)))
 
     def losses(self, one: _Candidate) -> FloatArray:
-        """Log loss of each row at the best sharpness, with logits that are far out brought near."""
+        """Log loss of each row at the best factor, with extreme logits clipped."""
         if one not in self._losses:
-            lead = _within_reach(self._lead(self.log_p[one]))
-            self._losses[one] = self._loss(np.array([self._sharpness(lead)]), lead)[0]
+            lead = _clipped(self._lead(self.log_p[one]))
+            self._losses[one] = self._loss(np.array([self._best_factor(lead)]), lead)[0]
         return self._losses[one]
 
     def _lead(self, logits: FloatArray) -> FloatArray:
@@ -267,22 +267,22 @@ class _Judged:
     def _loss(self, factors: FloatArray, lead: FloatArray) -> FloatArray:
         """Log loss of each row with logits times each of m factors, shape (m, n).
 
-        One row that is wrong is added to the rows (Platt, 1999), since to be right on few proves little.
+        One wrong prediction is added to the rows (Platt, 1999), since being right on a few rows proves little.
         """
         doubt, top = 1.0 / (len(lead) + 2.0), lead.max(axis=1)
         loss = np.log(np.exp(factors[:, None, None] * (lead - top[:, None])).sum(axis=2))
         return np.asarray(loss + factors[:, None] * (top - doubt * lead.mean(axis=1)))
 
-    def _sharpness(self, lead: FloatArray) -> float:
-        """What to multiply logits with for the lowest loss on rows held out.
+    def _best_factor(self, lead: FloatArray) -> float:
+        """The factor of the logits with the lowest held-out loss.
 
-        Discriminant analysis is too sure of itself in wide rows, and a strong penalty not sure enough.
+        Discriminant analysis is overconfident in wide rows, and a strong penalty underconfident.
         """
         return float(LOGIT_FACTORS[np.argmin(self._loss(LOGIT_FACTORS, lead) @ self.share)])
 
 
-def _within_reach(lead: FloatArray) -> FloatArray:
-    """Leads cut off at twice what nine of ten rows have at most."""
+def _clipped(lead: FloatArray) -> FloatArray:
+    """Leads clipped at twice the largest lead of nine in ten rows."""
     reach = 2.0 * float(np.quantile(np.abs(lead).max(axis=1), 0.9))
     return np.asarray(np.clip(lead, -reach, reach))
 
@@ -290,9 +290,9 @@ def _within_reach(lead: FloatArray) -> FloatArray:
 def _inner_folds(
     codes: IntArray, rng: np.random.Generator, clusters: IntArray | None = None
 ) -> Iterator[tuple[IntArray, IntArray]]:
-    """Pairs of training and held-out rows, each class in every fold, until enough rows have been held out.
+    """Stratified folds as pairs of training and held-out rows, until enough rows have been held out.
 
-    Clusters stay together, unless a class has too few of them for that.
+    Clusters are kept together, unless a class has too few of them.
     """
     fold: IntArray = np.zeros(len(codes), dtype=np.intp)
     for code in np.unique(codes):
@@ -312,9 +312,10 @@ def _inner_folds(
 
 
 def spreads(Z: Array) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Median, range from the 5th to the 95th percentile in standard deviations of a Gaussian, standard deviation.
+    """Median, spread and standard deviation of each column.
 
-    Of columns that are the same in nearly all rows (sparse features) the second is the standard deviation as well.
+    The spread is the range from the 5th to the 95th percentile over that of a standard Gaussian; for columns that are
+    constant in nearly all rows (sparse features) it is the standard deviation.
     """
     low, middle, high = np.quantile(Z, [0.05, 0.5, 0.95], axis=0)
     deviation = np.std(Z, axis=0, dtype=np.float64)
@@ -323,7 +324,7 @@ def spreads(Z: Array) -> tuple[FloatArray, FloatArray, FloatArray]:
 
 
 def units_to_try(Z: Array) -> list[Units]:
-    """Those of `UNITS` that differ on these rows, by some thousand of them."""
+    """The `UNITS` that differ on these rows, judged by a sample."""
     deviation = np.std(Z, axis=0, dtype=np.float64)
     spread = spreads(Z[:: max(1, len(Z) // OUTLIER_SAMPLE_ROWS)])[1]
     real = deviation[deviation > 0]
@@ -335,7 +336,7 @@ def units_to_try(Z: Array) -> list[Units]:
 
 
 def scale_notes(Z: Array) -> tuple[str, ...]:
-    """What a reader should know about the scales of columns: one far wider than the rest, or values far out."""
+    """Warnings about the scales of columns: one far wider than the rest, or outliers."""
     few = Z[:: max(1, len(Z) // OUTLIER_SAMPLE_ROWS)]
     middle, spread, _ = spreads(few)
     notes = []
@@ -366,7 +367,7 @@ def scale_notes(Z: Array) -> tuple[str, ...]:
 
 
 class ScaledRows:
-    """Rows with columns of unit variance, or of unit spread and without outliers, and their principal axes.
+    """Rows with columns of unit variance, or of unit spread with outliers clipped, and their principal axes.
 
     Columns that are constant but for rounding become zero.
     """
@@ -391,7 +392,7 @@ class ScaledRows:
         self._covariance: FloatArray | None = None
 
     def axes(self, units: Units) -> PrincipalAxes:
-        """Principal axes of the rows; in "raw" units with columns as wide as they came, but for a common factor."""
+        """Principal axes of the rows; in "raw" units of the columns as given, up to a common factor."""
         factor = np.ones(len(self.unit))
         if units == "raw" and np.isfinite(self.unit).any():
             factor = np.where(np.isfinite(self.unit), self.unit, 0.0)
@@ -410,7 +411,7 @@ class ScaledRows:
 
 @dataclass(frozen=True, slots=True)
 class PrincipalAxes:
-    """Variances (r,), and what to multiply scaled rows with for their coordinates along the axes, (d, r)."""
+    """Variances (r,), and the basis (d, r) that maps scaled rows to coordinates along the axes."""
 
     variance: FloatArray
     basis: FloatArray
@@ -460,7 +461,7 @@ class _Problem:
     def path(
         self, candidates: list[_Candidate], Z: Array, codes: IntArray, weight: FloatArray
     ) -> Iterator[tuple[_Candidate, FloatArray]]:
-        """Logistic regressions, each penalty from where the stronger one ended, and log-probabilities of other rows."""
+        """Log-probabilities of other rows by logistic regressions, each started from the solution of the last."""
         rows = (Z - self.scaled.centre) / self.scaled.unit
         problem, lowest = _Logistic(self, candidates[0].units), np.inf
         at = np.arange(len(codes)), codes
@@ -489,7 +490,7 @@ class _Problem:
 class _Logistic:
     """Logistic regression by L-BFGS, in coordinates in which the Hessian at zero is near the identity.
 
-    Of two classes only the difference of their weights matters, and half of it is each one's.
+    For two classes only the difference of their weights is fitted, and each gets half of it.
     """
 
     def __init__(self, problem: _Problem, units: Units) -> None:
@@ -558,9 +559,8 @@ def _log_softmax(t: FloatArray) -> FloatArray:
 class SmallNetwork:
     """One hidden layer of 64 ReLU units (scikit-learn's MLPClassifier, Adam) on columns of unit spread.
 
-    Values farther out than 30 spreads are cut off, which a probe that is not linear may do.
-    Each pass sees a fresh draw of rows with probabilities proportional to their weights; of all passes the one with the
-    lowest loss on a fifth set aside is kept.
+    Values beyond 30 spreads are clipped. Each epoch sees rows drawn with probabilities proportional to their weights;
+    the epoch with the lowest loss on a fifth of the rows, which is held out, is kept.
     """
 
     def __init__(self, Z: Array, codes: IntArray, n_classes: int, weight: FloatArray, rng: np.random.Generator) -> None:
@@ -577,7 +577,8 @@ class SmallNetwork:
         for _ in range(EPOCHS):
             drawn = rng.choice(len(rows), size=len(rows), p=chance)
             self.model.partial_fit(rows[drawn], labels[drawn], classes=np.arange(n_classes))
-            loss = log_loss(self, *held)
+            log_p = self.log_proba(held[0])[np.arange(len(held[1])), held[1]]
+            loss = -float(np.average(log_p, weights=held[2]))
             waited += 1
             if loss < best:
                 best, waited = loss, 0
@@ -597,7 +598,7 @@ class SmallNetwork:
 
 
 def set_aside(codes: IntArray, rng: np.random.Generator, share: float = 0.2) -> BoolArray:
-    """Mask of a random share of each class, of one row at least."""
+    """Mask of a random share of each class, at least one row."""
     mask = np.zeros(len(codes), dtype=bool)
     for code in np.unique(codes):
         members = rng.permutation(np.flatnonzero(codes == code))
@@ -609,8 +610,3 @@ def balanced(weight: FloatArray, codes: IntArray) -> FloatArray:
     """Weights in which every class present has the same total, all of them summing to one."""
     total = np.bincount(codes, weights=weight)
     return np.asarray(weight / total[codes] / np.count_nonzero(total), dtype=np.float64)
-
-
-def log_loss(probe: Probe, Z: Array, codes: IntArray, weight: FloatArray) -> float:
-    """Weighted mean log loss in nats."""
-    return -float(np.average(probe.log_proba(Z)[np.arange(len(codes)), codes], weights=weight))

@@ -1,4 +1,4 @@
-"""How well what is known is recovered: a true feature from rows, by least squares, and one subspace by another."""
+"""How well a known feature is recovered from rows by least squares, and one subspace by another."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def explained_variance(rows: Array, feature: Array) -> float:
 
 
 def reconstruction_error(rows: Array, feature: Array) -> float:
-    """Root of the mean squared error of the same fit, in the unit of the feature; its square is the paper's MSE."""
+    """Root mean squared error of the same fit, in the unit of the feature; its square is the paper's MSE."""
     residual, _ = _residual(rows, feature)
     return float(np.sqrt(np.mean(residual**2)))
 
@@ -88,6 +88,6 @@ def shared_variance(a: Subspace, b: Subspace, covariance: Array | None = None) -
 
 
 def _orthonormal(columns: FloatArray) -> FloatArray:
-    """Basis of the span of columns (d, k) without the directions that are rounding errors."""
+    """Orthonormal basis of the span of columns (d, k), without directions that are rounding errors."""
     left, size, _ = np.linalg.svd(columns, full_matrices=False)
     return np.asarray(left[:, size > 1e-10 * max(size[0], 1e-300)])

@@ -26,7 +26,7 @@ from unspur.certificate import Certificate, certify, fingerprint, row_hashes
 from unspur.clusters import cluster_codes, copies, has_continuous_columns
 from unspur.exceptions import InputError, NothingRemovedWarning, UsedRowsWarning
 from unspur.io import artifact
-from unspur.labels import as_label, label_columns, main_column, require_no_gaps
+from unspur.labels import class_label, label_columns, main_column, require_no_gaps
 from unspur.options import to_json
 from unspur.removers.concepts import read_concepts
 from unspur.removers.saved import require_numbers, require_sound
@@ -142,7 +142,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         together = None if clusters is None else cluster_codes(clusters, "clusters", len(z))
         task = None
         if y is not None:
-            task = as_label(y, main, len(z))
+            task = class_label(y, main, len(z))
             require_no_gaps(task, concepts.names)
         numbers = label_columns(concept, len(z), "concept").values() if kind == "continuous" else ()
         labels = concepts.labels if task is None else (task, *concepts.labels)

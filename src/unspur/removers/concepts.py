@@ -11,7 +11,7 @@ import numpy as np
 from unspur._arrays import on_numpy
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError, LabelError
-from unspur.labels import ClassLabel, as_label, columns_in_order, label_columns
+from unspur.labels import ClassLabel, class_label, columns_in_order, label_columns
 
 ConceptType: TypeAlias = Literal["auto", "class", "continuous"]
 #: Different numbers up to which a column of them is taken for codes of classes without asking.
@@ -91,7 +91,7 @@ def read_concepts(
     for (called, column), expected in zip(columns.items(), known, strict=True):
         if kind == "auto" and expected is None:
             _require_no_fractions(column, called, missing)
-        labels.append(as_label(column, called, n_rows, missing=missing, classes=expected))
+        labels.append(class_label(column, called, n_rows, missing=missing, classes=expected))
         if kind == "auto" and expected is None:
             _require_few_codes(labels[-1], called)
     present = np.logical_and.reduce([label.present for label in labels])

@@ -41,8 +41,8 @@ from unspur.exceptions import (
     OutlierWarning,
     TaskLostWarning,
 )
-from unspur.labels import ClassLabel, as_label, columns_in_order, main_column, numbered, require_no_gaps, series_name
-from unspur.metrics.leakage import held_by_few
+from unspur.labels import ClassLabel, class_label, columns_in_order, main_column, numbered, require_no_gaps, series_name
+from unspur.metrics.leakage import extreme_values_note
 from unspur.removers.base import Remover
 from unspur.removers.concepts import Concepts, balanced_weights, indicators, read_concepts, require_another_label
 from unspur.removers.seen_rows import remember_rows
@@ -368,7 +368,7 @@ def covariances_of(rows: RowSource) -> tuple[Covariances, Whitener | None]:
 def _readable(y: Array | None, name: str, n_rows: int) -> ClassLabel | None:
     """A task that nothing but the comparison with the concept needs, if it can be read as classes."""
     try:
-        return None if y is None else as_label(y, name, n_rows)
+        return None if y is None else class_label(y, name, n_rows)
     except LabelError:
         return None
 
@@ -485,7 +485,7 @@ class ClosedFormRemover(Remover):
                     + ("." if self._form == "splince" else f": balance={self.balance!r} needs it.")
                 )
             return None
-        label = as_label(y, name, n_rows, classes=classes or None)
+        label = class_label(y, name, n_rows, classes=classes or None)
         require_no_gaps(label, ())
         return label
 
@@ -516,7 +516,7 @@ class ClosedFormRemover(Remover):
         if concepts.classes:
             return
         for name, values in concepts.codes.items():
-            if said := held_by_few(values, name, weight):
+            if said := extreme_values_note(values, name, weight):
                 self._say(said, OutlierWarning)
 
     def _require_classes_of_task(self, main: ClassLabel, weight: FloatArray) -> None:

@@ -1,7 +1,6 @@
-"""Where numbers come from: rows in memory, in files, on a device or on a cluster."""
+"""Rows in memory, in files, on a device or on a cluster, behind one protocol."""
 
 from unspur.rows.backends import Backend, backend_of, open_rows, persisted, rows_of, to_host
-from unspur.rows.memmap import MemmapRows
 from unspur.rows.source import (
     CONCEPT,
     MAIN,
@@ -15,7 +14,7 @@ from unspur.rows.source import (
     held_out,
     trained_on,
 )
-from unspur.rows.stored import FileRows, StoredRows
+from unspur.rows.stored import FileRows, MemmapRows, StoredRows
 
 __all__ = [
     "CONCEPT",

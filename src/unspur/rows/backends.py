@@ -1,4 +1,4 @@
-"""Which row source serves what a user passed: `rows_of` an array by where it lives, `open_rows` of files by name."""
+"""Choose the row source for user data: `rows_of` for arrays, `open_rows` for files."""
 
 from __future__ import annotations
 
@@ -9,38 +9,34 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from unspur._arrays import is_of, is_tensor, on_numpy
+from unspur._reading import PARQUET
 from unspur._typing import Array
 from unspur.exceptions import InputError
-from unspur.rows.memmap import MemmapRows, StoredNpy, file_behind
-from unspur.rows.names import PARQUET
 from unspur.rows.source import Columns, MemoryRows, RowSource
-from unspur.rows.stored import StoredRows
+from unspur.rows.stored import MemmapRows, StoredNpy, StoredRows, file_behind
 
 #: Where rows live: anything NumPy can see, a tensor and its device, a cluster, or files read block by block.
 Backend: TypeAlias = Literal["memory", "torch", "dask", "files"]
 
 
 def backend_of(z: Any) -> Backend:
-    """Where the rows of an array live; looks at its type alone, so that no library is imported for it."""
+    """Backend of an array, judged by its type alone, so that no library is imported."""
     if isinstance(z, StoredRows):
         return "files"
     return "torch" if is_tensor(z) else "dask" if is_of("dask", z) else "memory"
 
 
 def persisted(z: Array) -> Array:
-    """The same rows, ready to be visited often while the result is kept: chunks of a Dask array stay computed."""
+    """The same rows; chunks of a Dask array are computed once and kept as long as the result is."""
     if backend_of(z) != "dask":
         return z
-    from unspur.rows.dask import kept
+    from unspur.rows.dask import persist_rows
 
-    return kept(z)
+    return persist_rows(z)
 
 
 def to_host(*given: Any) -> tuple[Any, ...]:
-    """Labels, weights or answers on the host: those of Dask computed once and together; the rest as `on_numpy` has it.
-
-    What is not known of a Dask array before, such as its length, is known of the result.
-    """
+    """Labels or weights as NumPy arrays on the host; Dask collections are computed together, once."""
     given = tuple(
         dict(zip(value, to_host(*value.values()), strict=True)) if isinstance(value, Mapping) else value
         for value in given
@@ -53,7 +49,7 @@ def to_host(*given: Any) -> tuple[Any, ...]:
 
 
 def rows_of(z: Array, columns: Columns) -> RowSource:
-    """Row source for an array: the file it maps where it maps one, else where its rows are."""
+    """Row source for an array on its backend; a memory map of a whole file is read through its path."""
     home = backend_of(z)
     if home == "torch" and _numpy_sees(z):
         return MemoryRows(on_numpy(z), columns)
@@ -72,7 +68,7 @@ def rows_of(z: Array, columns: Columns) -> RowSource:
 
 
 def _numpy_sees(z: Any) -> bool:
-    """Whether a tensor's memory can be an array's: then NumPy is quicker, and there is one pool of threads less."""
+    """Whether NumPy can share a tensor's memory; NumPy is then quicker and needs no second thread pool."""
     return bool(z.device.type == "cpu" and str(z.dtype) != "torch.bfloat16")
 
 
@@ -148,7 +144,7 @@ def open_rows(
 
 
 def find_files(paths: Paths) -> list[Path]:
-    """The files that names, folders and patterns stand for, in order; none, or the same one twice, is an error."""
+    """The files behind names, folders and patterns, in order; InputError if there are none or duplicates."""
     given = [paths] if isinstance(paths, str | PathLike) else list(paths)
     if not given:
         raise InputError("No file was named.")

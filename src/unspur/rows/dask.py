@@ -20,8 +20,7 @@ import operator
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from itertools import islice
+from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -32,22 +31,19 @@ import numpy as np
 
 from unspur._typing import Array
 from unspur.exceptions import ClusterLostError, InputError
-from unspur.rows.source import Block, Columns, MemoryRows, RowSource, S, Weighting
+from unspur.rows.source import Block, Columns, LabelledRows, MemoryRows, RowSource, S, Weighting
 
-#: Results that are added up in one task: few levels, and no worker has to hold many results.
+#: Results that are added in one task.
 FAN_IN = 8
-#: Bytes of drawn rows that are fetched at once, so that a minibatch does not cost a journey each.
-MINIBATCH_FETCH_BYTES = 32 * 2**20
-
-#: Bytes of projected rows up to which they are brought here: visiting them on a cluster would take longer, every time.
+#: Projected rows of up to this many bytes are brought to this process, where visiting them is quicker.
 MAX_LOCAL_PROJECTION_BYTES = 4 * 2**20
 
 Delayed: TypeAlias = Any
-#: Arrays whose chunks are being kept, by name and cluster, for as long as somebody uses them.
-_kept: WeakValueDictionary[tuple[str, str | None], Any] = WeakValueDictionary()
+#: Persisted arrays by name and cluster, for as long as they are in use.
+_persistent: WeakValueDictionary[tuple[str, str | None], Any] = WeakValueDictionary()
 
 
-class DaskRows(RowSource):
+class DaskRows(LabelledRows):
     """Rows of a `dask.array` of shape (n, d), computed once and kept by their workers while this source lives.
 
     A chunk holds whole rows: an array that is cut along the features is put together first. Columns travel once, at
@@ -56,10 +52,9 @@ class DaskRows(RowSource):
     """
 
     def __init__(self, z: Array, columns: Columns):
-        if z.ndim != 2 or z.shape[0] != len(columns):
-            raise InputError(f"Z of shape {z.shape} does not go with {len(columns)} labels.")
-        z = kept(z)
-        self._columns, self._n_features, self._dtype = columns, int(z.shape[1]), z.dtype
+        super().__init__(z.shape, columns)
+        z = persist_rows(z)
+        self._dtype = z.dtype
         full, ends = np.flatnonzero(z.chunks[0]), np.cumsum(z.chunks[0])  # a chunk may be empty
         self._slices = [slice(int(ends[i] - z.chunks[0][i]), int(ends[i])) for i in full]
         chunks = z.to_delayed(optimize_graph=False)[full, 0]
@@ -67,22 +62,7 @@ class DaskRows(RowSource):
         # Made from its chunk, so that it is made where the chunk is.
         beside = [_task(_unpacked)(own, chunk) for own, chunk in zip(packed, chunks, strict=True)]
         self._parts = list(zip(chunks, _persisted(beside), strict=True))
-        self._z = z  # keeps `kept` from computing the chunks again for another source
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return len(self._columns)
-
-    @property
-    def n_features(self) -> int:
-        """Number of features."""
-        return self._n_features
-
-    @property
-    def n_folds(self) -> int:
-        """Number of folds that are held out in turn."""
-        return self._columns.n_folds
+        self._z = z  # keeps `persist_rows` from computing the chunks again for another source
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -120,21 +100,14 @@ class DaskRows(RowSource):
 
     def minibatches(self, size: int, rng: np.random.Generator, weighting: Weighting) -> Iterator[Block]:
         """One epoch of random blocks (see :class:`RowSource`): drawn here, fetched from the chunks, many at a time."""
-        numbers = MemoryRows(np.arange(self.n_rows, dtype=np.float64)[:, None], self._columns)
-        drawn = numbers.minibatches(size, rng, weighting)
-        at_once = max(1, MINIBATCH_FETCH_BYTES // max(1, size * self.n_features * self.dtype.itemsize))
-        while blocks := list(islice(drawn, at_once)):
-            rows = [block.z[:, 0].astype(np.intp) for block in blocks]
-            z = self._fetched(np.concatenate(rows))
-            for block, own in zip(blocks, np.split(z, np.cumsum([len(r) for r in rows])[:-1]), strict=True):
-                yield replace(block, z=own)
+        return self._fetched_minibatches(size, rng, weighting, self._fetched)
 
     def _fetched(self, rows: Array) -> Array:
         """Some rows by number, in that order, shape (m, d)."""
         order = np.argsort(rows, kind="stable")
         cuts = np.searchsorted(rows[order], [part.start for part in self._slices[1:]])
         wanted = [
-            (_task(_taken)(chunk, rows[own] - part.start), own)
+            (_task(operator.getitem)(chunk, rows[own] - part.start), own)
             for (chunk, _), part, own in zip(self._parts, self._slices, np.split(order, cuts), strict=True)
             if len(own)
         ]
@@ -144,38 +117,38 @@ class DaskRows(RowSource):
         return out
 
 
-class _Kept(da.Array):
+class _WeakArray(da.Array):
     """An array that can be referred to weakly; those of Dask before 2026 cannot."""
 
 
-def kept(z: Array) -> Array:
-    """The array with whole rows in each chunk, computed once: workers keep the chunks while the result is alive.
+def persist_rows(z: Array) -> Array:
+    """The array with whole rows in each chunk, persisted: workers keep the chunks while the result is alive.
 
-    Asked again for an array that is being kept, it gives what there is, so that two sources share their chunks. What
-    is no array of two dimensions is given back as it is, to be refused where rows are checked.
+    An array that is persisted already is returned, so that two sources share their chunks. Anything but a
+    two-dimensional array is returned unchanged, to be refused where rows are checked.
     """
     if not isinstance(z, da.Array) or z.ndim != 2:
         return z
     cluster = _cluster()
-    there = _kept.get((z.name, cluster))
+    there = _persistent.get((z.name, cluster))
     if there is None:
         there = _whole_rows(z)
-        if cluster is not None and not _computed_before(there):
+        if cluster is not None and not _has_futures(there):
             there = there.map_blocks(_aligned, dtype=z.dtype, meta=z._meta)
-        with _cluster_in_words():
+        with _cluster_errors():
             there = there.persist()
-        there = _Kept(there.dask, there.name, there.chunks, meta=there._meta)
-        _kept[z.name, cluster] = _kept[there.name, cluster] = there
+        there = _WeakArray(there.dask, there.name, there.chunks, meta=there._meta)
+        _persistent[z.name, cluster] = _persistent[there.name, cluster] = there
     return there
 
 
 def applied(z: Array, function: Callable[[Array], Array]) -> Array:
-    """`function` of every chunk of rows, when it is asked for: same shape, type and chunks."""
+    """Lazily apply `function` to every chunk of rows; shape, dtype and chunks stay."""
     return _whole_rows(z).map_blocks(function, dtype=z.dtype, meta=z._meta).rechunk(z.chunks)
 
 
 def answered(z: Array, function: Callable[[Array], Array], width: int | None, dtype: np.dtype[Any]) -> Array:
-    """`function` of every chunk of rows, when it is asked for: shape (n, width), or (n,) for None."""
+    """Lazily apply `function` to every chunk of rows; shape (n, width), or (n,) if `width` is None."""
     if width is None:
         return _whole_rows(z).map_blocks(function, drop_axis=1, dtype=dtype, meta=np.empty(0, dtype))
     shape = (z.chunks[0], (width,))
@@ -183,14 +156,14 @@ def answered(z: Array, function: Callable[[Array], Array], width: int | None, dt
 
 
 def computed(given: Sequence[Any]) -> tuple[Any, ...]:
-    """What is of Dask among some values, computed at once, so that what they share is computed once; the rest as is."""
-    with _cluster_in_words():
+    """Values with Dask collections among them computed together; others unchanged."""
+    with _cluster_errors():
         return tuple(dask.compute(*given, traverse=False))
 
 
 def per_chunk(z: Array, function: Callable[[Array], S]) -> list[S]:
-    """What `function` makes of each chunk (m, d), in their order; made where the chunk is, and brought here."""
-    chunks = _whole_rows(_kept.get((z.name, _cluster()), z)).to_delayed()[:, 0]
+    """Results of `function` on each chunk (m, d), in order, computed where the chunks are."""
+    chunks = _whole_rows(_persistent.get((z.name, _cluster()), z)).to_delayed()[:, 0]
     return list(_computed([_task(function)(chunk) for chunk in chunks]))
 
 
@@ -202,13 +175,13 @@ def _whole_rows(z: Array) -> Array:
 
 
 def _cluster() -> str | None:
-    """The client that Dask would send work to; None for the schedulers of this process."""
+    """Id of the client that Dask would use; None for the schedulers of this process."""
     client = getattr(dask.base.get_scheduler(), "__self__", None)
     return getattr(client, "id", None)
 
 
-def _computed_before(z: Array) -> bool:
-    """Whether a cluster has the chunks already: another copy of them under another name would count twice."""
+def _has_futures(z: Array) -> bool:
+    """Whether the cluster has computed the chunks already; a copy under another name would take memory twice."""
     from distributed.client import futures_of
 
     return bool(futures_of(z))
@@ -246,7 +219,7 @@ def _labels(cell: Array) -> Array:
 
 
 def _small(numbers: Array) -> Array:
-    """The same numbers, in a byte each if they fit."""
+    """The same numbers as uint8 if they fit."""
     with np.errstate(invalid="ignore"):
         short = numbers.astype(np.uint8)
     return short if np.array_equal(short, numbers) else numbers
@@ -270,9 +243,9 @@ def _unpacked(packed: _Packed, chunk: Array) -> Columns:
 
 
 def _aligned(chunk: Array) -> Array:
-    """The chunk at an address that suits its type; what has travelled may lie anywhere.
+    """The chunk in aligned memory; a chunk that was sent may not be.
 
-    NumPy takes other paths through such arrays, slower ones, whose sums differ in the last bits.
+    NumPy handles unaligned arrays by slower code whose sums differ in the last bits.
     """
     return np.require(chunk, requirements="A")
 
@@ -303,41 +276,37 @@ def _projected(chunk: Array, columns: Columns, onto: Any) -> Array:
     return _source(chunk, columns).project(*_opened(onto))._z
 
 
-def _taken(chunk: Array, rows: Array) -> Array:
-    return chunk[rows]
-
-
 # How they are asked to
 
 
 def _parcel(value: Any) -> Delayed:
-    """What many tasks need, as a task of its own: the scheduler sends it to one worker, and workers to each other.
+    """A value that many tasks need, as a task: it is sent to one worker, and by workers to each other.
 
-    For a cluster it is pickled here, once, and unpickled by each task, which puts its arrays where they should lie.
+    For a cluster it is pickled here, once, and unpickled by each task, so that its arrays are aligned.
     """
     return _task(_sent)(value if _cluster() is None else _Parcel(cloudpickle.dumps(value)))
 
 
 @functools.cache
 def _task(function: Callable[..., Any]) -> Callable[..., Delayed]:
-    """The function as one that makes tasks; not pure to Dask, which would hash all arguments to tell equal ones."""
+    """A delayed function; not pure, so that Dask does not hash its arguments."""
     task: Callable[..., Delayed] = dask.delayed(function, pure=False)
     return task
 
 
 def _persisted(tasks: Sequence[Delayed]) -> tuple[Delayed, ...]:
-    with _cluster_in_words():
+    with _cluster_errors():
         return tuple(dask.persist(*tasks))
 
 
 def _computed(tasks: Sequence[Delayed]) -> tuple[Any, ...]:
-    with _cluster_in_words():
+    with _cluster_errors():
         return tuple(dask.compute(*tasks))
 
 
 @contextmanager
-def _cluster_in_words() -> Iterator[None]:
-    """Errors of the cluster as `ClusterLostError`; those of the rows and of their files as they are."""
+def _cluster_errors() -> Iterator[None]:
+    """Turn errors of the cluster into `ClusterLostError`; other errors pass."""
     try:
         yield
     except Exception as error:

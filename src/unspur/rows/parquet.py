@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -17,18 +17,26 @@ from typing import Any
 import numpy as np
 
 from unspur._extras import require
-from unspur._reading import brief
+from unspur._reading import brief, index_columns, quoted, require_distinct, require_labels
 from unspur._typing import Array
 from unspur.exceptions import InputError, Parameter
-from unspur.rows.names import index_columns, require_distinct, require_labels, some
-from unspur.rows.stored import MAX_PIECE_BYTES, Budget, StoredRows, Stretches, as_bytes, enough_memory, in_words
+from unspur.rows.stored import (
+    MAX_PIECE_BYTES,
+    Budget,
+    StoredRows,
+    Stretches,
+    as_bytes,
+    enough_memory,
+    file_names,
+    in_words,
+)
 
-#: Bytes read from a column at once. Without such a buffer pyarrow reads a whole column of a row group.
+#: Bytes read from a column at once; without a buffer pyarrow reads a whole column of a row group.
 COLUMN_BUFFER_BYTES = 2**16
-#: Most that is held of a column besides its values: a page of data and one of its dictionary, which writers keep to a
+#: Bytes held of a column besides its values: a page of data and one of its dictionary, which writers keep to a
 #: megabyte each, one of them compressed as well.
 MAX_PAGES_BYTES = 3 * 2**20
-#: Whole numbers beyond this are not all different as float64.
+#: Integers beyond this are not exact in float64.
 MAX_EXACT_INTEGER = 2**53
 
 
@@ -56,49 +64,43 @@ class Layout:
     dtype: np.dtype[Any]
 
 
-def _arrow() -> Any:
-    require("Parquet files need", "pyarrow")
-    from pyarrow import parquet
-
-    return parquet
-
-
 def open_file(path: Path) -> Any:
-    """A file that is read through small buffers, page by page, with the checksums of its pages if it has any."""
-    parquet = _arrow()
-    try:
-        return parquet.ParquetFile(
-            path, buffer_size=COLUMN_BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True
-        )
-    except unreadable() as error:
-        raise InputError(f"{path} cannot be read as Parquet: {said(error)}") from error
+    """Open a file for reading page by page through small buffers, with checksums if it has any."""
+    require("Parquet files need", "pyarrow")
+    from pyarrow.parquet import ParquetFile
+
+    with readable(path):
+        return ParquetFile(path, buffer_size=COLUMN_BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True)
+
+
+def opened(path: Path) -> Any:
+    """A Parquet file, closed at the end of the block."""
+    return closing(open_file(path))
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Any]:
-    """A Parquet file, closed at the end."""
-    _arrow()
-    file = open_file(path)
+def readable(path: Path) -> Iterator[None]:
+    """Turn what pyarrow raises for a damaged file into an InputError that names it."""
     try:
-        yield file
-    finally:
-        file.close()
+        yield
+    except unreadable() as error:
+        raise InputError(f"{path} cannot be read as Parquet: {error_text(error)}") from error
 
 
 def unreadable() -> tuple[type[Exception], ...]:
-    """What pyarrow raises for a damaged file, besides errors of its own."""
+    """Exceptions that pyarrow raises for a damaged file."""
     import pyarrow as pa
 
     return (pa.ArrowException, ValueError, OSError, MemoryError, TypeError, LookupError, OverflowError)
 
 
-def said(error: BaseException) -> str:
-    """What pyarrow says of a file that it cannot read."""
+def error_text(error: BaseException) -> str:
+    """The message of an error of pyarrow, shortened."""
     return f"{brief(error) or type(error).__name__}."
 
 
 def batches(file: Any, group: RowGroup, columns: list[str], rows: int) -> Iterator[Any]:
-    """Record batches of a row group; what is damaged is named, also a footer that counts other rows than there are."""
+    """Record batches of a row group; InputError if it is damaged or has another number of rows than its footer says."""
     seen = 0
     try:
         for batch in file.iter_batches(rows, row_groups=[group.number], columns=columns, use_threads=False):
@@ -107,14 +109,14 @@ def batches(file: Any, group: RowGroup, columns: list[str], rows: int) -> Iterat
                 break
             yield batch
     except unreadable() as error:
-        raise InputError(f"{group} is damaged (column {some(columns)}): {said(error)}") from error
+        raise InputError(f"{group} is damaged (column {quoted(columns)}): {error_text(error)}") from error
     if seen != group.rows:
         more = "more" if seen > group.rows else f"only {seen}"
         raise InputError(f"{group} is damaged: its footer counts {group.rows} rows, and there are {more}.")
 
 
 def plain_schema(schema: Any) -> dict[str, Any]:
-    """Types by name; a dictionary is a way to write its values, and the name of a list's items is of no interest."""
+    """Types by column name, without differences that do not matter: dictionaries, names of list items."""
     import pyarrow as pa
 
     def plain(kind: Any) -> Any:
@@ -129,17 +131,18 @@ def plain_schema(schema: Any) -> dict[str, Any]:
     return {field.name: plain(field.type) for field in schema}
 
 
-def _is_number(kind: Any) -> bool:
+def is_number(kind: Any) -> bool:
+    """Whether a type of Arrow is one of numbers."""
     import pyarrow as pa
 
     return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
 
 
 def _is_feature(kind: Any) -> bool:
-    """Numbers and, as in arrays and tables in memory, booleans: 0 and 1."""
+    """Whether a type is one of numbers or booleans."""
     import pyarrow as pa
 
-    return _is_number(kind) or bool(pa.types.is_boolean(kind))
+    return is_number(kind) or bool(pa.types.is_boolean(kind))
 
 
 def _is_list(kind: Any) -> bool:
@@ -151,12 +154,12 @@ def _is_list(kind: Any) -> bool:
 def feature_columns_of(
     path: Path, schema: dict[str, Any], features: str | Sequence[str] | None, labels: Sequence[str], apart: set[str]
 ) -> tuple[tuple[str, ...], bool]:
-    """Names of the feature columns, and whether it is one of lists; those set apart are features only by name."""
+    """Names of the feature columns, and whether it is one column of lists; columns `apart` must be named."""
     there = ", ".join(f"{name} ({kind})" for name, kind in list(schema.items())[:20])
     if features is None:
         lists = [name for name, kind in schema.items() if _is_list(kind) and name not in apart]
         # Beside lists of numbers, lists of booleans are masks; a file may name them with features= all the same.
-        lists = [name for name in lists if _is_number(schema[name].value_type)] or lists
+        lists = [name for name in lists if is_number(schema[name].value_type)] or lists
         if len(lists) > 1:
             raise InputError(f"{path} has several columns of lists: {', '.join(lists)}. Name one with features=.")
         if not lists and not labels:
@@ -195,14 +198,14 @@ def require_same(path: Path, schema: dict[str, Any], first: dict[str, Any], exam
 
 
 def leaves_of(file: Any, columns: tuple[str, ...]) -> list[int]:
-    """Numbers of the stored columns that belong to the features."""
+    """Indices of the stored columns that belong to the features."""
     wanted = set(columns)
     paths = [file.schema.column(i).path for i in range(len(file.schema))]
     return [i for i, path in enumerate(paths) if path in wanted or path.split(".", 1)[0] in wanted]
 
 
 def pages_of(group: Any, leaves: list[int]) -> int:
-    """Bytes that reading a row group holds besides the values asked for: of pages not more than there are, packed too.
+    """Bytes of pages and buffers that reading a row group takes besides the values.
 
     Columns are not asked one by one: where a footer is damaged, pyarrow ends the process instead of raising an error.
     """
@@ -211,7 +214,7 @@ def pages_of(group: Any, leaves: list[int]) -> int:
 
 
 def width_of(file: Any, group: RowGroup, columns: tuple[str, ...], lists: bool, schema: dict[str, Any]) -> int:
-    """Number of features; of lists that do not say it, that of the first row of a file."""
+    """Number of features; for lists of variable size, the length of the first one."""
     import pyarrow as pa
 
     if not lists:
@@ -230,19 +233,19 @@ def width_of(file: Any, group: RowGroup, columns: tuple[str, ...], lists: bool, 
 
 
 def layout_of(columns: tuple[str, ...], lists: bool, schema: dict[str, Any], width: int) -> Layout:
-    """Where the features are, and the type that holds their values."""
+    """Layout of the features, with the dtype that holds their values."""
     names = _kinds(columns, lists, schema)
     single = names <= {"halffloat", "float"}
     return Layout(columns, lists, ", ".join(sorted(names)), width, np.dtype(np.float32 if single else np.float64))
 
 
 def _kinds(columns: tuple[str, ...], lists: bool, schema: dict[str, Any]) -> set[str]:
-    """Types of the features' values, in words."""
+    """Names of the types of the features."""
     return {str(schema[name].value_type if lists else schema[name]) for name in columns}
 
 
 def read_groups(groups: Sequence[RowGroup], layout: Layout) -> Array:
-    """Rows (m, d) of some row groups, read as a whole; those that are not as they were found are named."""
+    """Rows (m, d) of some row groups; InputError if they have changed since they were found."""
     z = np.empty((sum(group.rows for group in groups), layout.width), layout.dtype)
     step = max(1, MAX_PIECE_BYTES // (layout.width * layout.dtype.itemsize))
     start = 0
@@ -251,18 +254,15 @@ def read_groups(groups: Sequence[RowGroup], layout: Layout) -> Array:
             schema = plain_schema(file.schema_arrow)
             for group in here:
                 _require_as_found(file, schema, group, layout)
-                before = start
                 for batch in batches(file, group, list(layout.columns), step):
                     part = values_of(batch, layout, group)
                     z[start : start + len(part)] = part
                     start += len(part)
-                if start - before != group.rows:
-                    raise InputError(f"{group} is damaged: it has {start - before} rows instead of {group.rows}.")
     return z
 
 
 def _require_as_found(file: Any, schema: dict[str, Any], group: RowGroup, layout: Layout) -> None:
-    """A file may have been written anew since its columns and row groups were looked at."""
+    """Raise InputError if the file was rewritten since its columns and row groups were found."""
     metadata = file.metadata
     there = all(name in schema and _is_list(schema[name]) == layout.lists for name in layout.columns)
     if there:
@@ -279,7 +279,7 @@ def _require_as_found(file: Any, schema: dict[str, Any], group: RowGroup, layout
 
 
 def values_of(batch: Any, layout: Layout, group: RowGroup) -> Array:
-    """Rows (m, d) of a record batch: without a copy where they are lists of float32 or float64."""
+    """Rows (m, d) of a record batch; lists of float32 or float64 are not copied."""
     if not layout.lists:
         out = np.empty((layout.width, batch.num_rows), dtype=layout.dtype)
         # In the order asked for, which need not be that of the file.
@@ -321,7 +321,7 @@ def _numbers(column: Any, name: str, group: RowGroup) -> Array:
 
 
 def decoded(column: Any) -> Any:
-    """Labels as plain values; texts as a dictionary, which is small however many rows there are."""
+    """A label column as plain values; texts as a dictionary, which stays small for many rows."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(column.type):
@@ -334,7 +334,7 @@ def decoded(column: Any) -> Any:
 
 
 def as_labels(column: Any) -> Array:
-    """A label column as an array: texts as objects with None for gaps, numbers with NaN for them."""
+    """A label column as an array; missing values are None among texts and NaN among numbers."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(column.type):
@@ -342,7 +342,7 @@ def as_labels(column: Any) -> Array:
         words = [*column.chunk(0).dictionary.to_pylist(), None]
         codes = np.concatenate([chunk.indices.fill_null(-1).to_numpy() for chunk in column.chunks])
         return np.array(words, dtype=object)[codes]
-    if column.null_count and not _is_number(column.type):
+    if column.null_count and not is_number(column.type):
         return np.array(column.to_pylist(), dtype=object)
     return np.asarray(column.to_numpy())
 
@@ -407,14 +407,14 @@ class ParquetRows(StoredRows):
                             f"have {width}. All files need features of the same width and type."
                         )
         if first is None or not start:
-            raise InputError(f"{_files(paths)} no rows.")
+            raise InputError(f"{file_names(paths)} {'has' if len(paths) == 1 else 'have'} no rows.")
         self.groups = tuple(group for group in groups if group.rows)
         self.layout = layout_of(columns, lists, first, width)
         self.shape, self.dtype = (start, self.layout.width), self.layout.dtype
         self.feature_names = None if lists else list(columns)
         self.column_names = [name for name in names if name not in columns]
         self.budget = Budget(as_bytes(memory), start, self.shape[1] * self.dtype.itemsize, overhead)
-        self.budget.require_enough(f"{paths[0]}" + (f" and {len(paths) - 1} more" if len(paths) > 1 else ""))
+        self.budget.require_enough(file_names(paths))
         self._block_rows = block_rows
         super().__init__(paths, progress=progress, scratch=scratch)
 
@@ -426,7 +426,7 @@ class ParquetRows(StoredRows):
         before = pool.bytes_allocated()
         try:
             for group in self.groups:
-                if self._wanted is not None and not self._wanted[group.start : group.start + group.rows].any():
+                if self._selected is not None and not self._selected[group.start : group.start + group.rows].any():
                     continue
                 if path != group.path:
                     if file is not None:
@@ -439,14 +439,12 @@ class ParquetRows(StoredRows):
                     yield slice(start, start + len(z)), z
                     start += len(z)
                     del batch, z  # not held while the next is decoded
-                if start - group.start != group.rows:
-                    raise InputError(f"{group} is damaged: it has {start - group.start} rows instead of {group.rows}.")
         finally:
             if file is not None:
                 file.close()
 
     def _require_room(self, group: RowGroup, used: int) -> None:
-        """Pages may be larger than writers usually make them, which nothing says before they are read."""
+        """Raise InputError if pages are so large that reading exceeds the budget, which shows only now."""
         if used > self.budget.total:
             raise InputError(
                 "{group} has pages so large that reading takes {used}, more than {memory}. Pass {enough}, or write "
@@ -457,7 +455,7 @@ class ParquetRows(StoredRows):
                 enough=enough_memory(self.budget.total + used),
             )
 
-    def place_of(self, row: int) -> str:
+    def location_of(self, row: int) -> str:
         """File, row group and row in it."""
         group = next(group for group in reversed(self.groups) if group.start <= row)
         return f"{group} (row {row - group.start} of it)"
@@ -478,11 +476,4 @@ class ParquetRows(StoredRows):
                 kind = found
                 for group in groups:
                     parts += [decoded(batch.column(0)) for batch in batches(file, group, [name], 2**16)]
-        column = pa.chunked_array(parts)
-        if len(column) != self.budget.rows:
-            raise InputError(f"{self.name}: column {name!r} has {len(column)} values for {self.budget.rows} rows.")
-        return as_labels(column)
-
-
-def _files(paths: Sequence[Path]) -> str:
-    return f"{paths[0]} has" if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more have"
+        return as_labels(pa.chunked_array(parts))

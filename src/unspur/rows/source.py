@@ -1,4 +1,4 @@
-"""Rows of (Z, y, concept), wherever they live: the one protocol the algorithms are written against.
+"""Rows of (Z, y, concept) on any backend: the protocol that the algorithms are written against.
 
 A *statistic* is a function of one :class:`Block` whose values add up over blocks. Moments, losses, gradients,
 counts: all are statistics, so the place where rows live (memory, a file, a GPU, a cluster) shows up only in
@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unspur._arrays import forward, place
-from unspur._typing import Array, FloatArray
+from unspur._typing import Array, FloatArray, IntArray
 from unspur.exceptions import InputError
 
 S = TypeVar("S")
@@ -83,6 +84,10 @@ class Columns:
 
     def __len__(self) -> int:
         return len(self.cell)
+
+    def select(self, rows: slice) -> Columns:
+        """The columns of some rows."""
+        return Columns(self.targets[:, rows], self.cell[rows], self.weight[rows], self.n_folds)
 
     def block(self, z: Array, rows: Any) -> Block:
         """Block of the rows selected by a slice or an index array, with their `z`."""
@@ -182,12 +187,12 @@ class StackedRows(RowSource):
 
 
 def trained_on(rows: RowSource) -> RowSource:
-    """Those of the rows that anything is estimated from: all, or the training set of a stack."""
+    """The rows to estimate from: all of them, or the training set of a stack."""
     return rows.parts[0] if isinstance(rows, StackedRows) else rows
 
 
 def held_out(rows: RowSource) -> RowSource:
-    """Those of the rows that anything is judged on: all, or what was given beside a training set."""
+    """The rows to evaluate on: all of them, or the validation sets of a stack."""
     if not isinstance(rows, StackedRows):
         return rows
     return rows.parts[1] if len(rows.parts) == 2 else StackedRows(*rows.parts[1:])
@@ -200,41 +205,63 @@ BLOCK_BYTES = 6 * 2**20
 MIN_BLOCK_ROWS = 1024
 #: Narrow rows would make blocks of 100,000 rows and temporaries to match.
 MAX_BLOCK_ROWS = 8192
+#: Bytes of drawn rows that are fetched from elsewhere at once, so that not every minibatch costs a transfer.
+MINIBATCH_FETCH_BYTES = 32 * 2**20
 
 
-class ArrayRows(RowSource):
-    """What rows of one array of shape (n, d) share, whichever library it is of."""
+def slices(n: int, size: int) -> Iterator[slice]:
+    """Rows 0, …, n − 1 in stretches of `size`."""
+    for start in range(0, n, size):
+        yield slice(start, min(start + size, n))
 
-    _z: Array
-    _columns: Columns
+
+class LabelledRows(RowSource):
+    """Base class of rows of shape (n, d) with their columns."""
+
+    def __init__(self, shape: Sequence[int], columns: Columns):
+        if len(shape) != 2 or shape[0] != len(columns):
+            raise InputError(f"Z of shape {tuple(shape)} does not go with {len(columns)} labels.")
+        self._columns = columns
+        self._n_features = int(shape[1])
 
     @property
     def n_rows(self) -> int:
         """Number of rows."""
-        return int(self._z.shape[0])
+        return len(self._columns)
 
     @property
     def n_features(self) -> int:
         """Number of features."""
-        return int(self._z.shape[1])
+        return self._n_features
 
     @property
     def n_folds(self) -> int:
         """Number of folds that are held out in turn."""
         return self._columns.n_folds
 
+    def _fetched_minibatches(
+        self, size: int, rng: np.random.Generator, weighting: Weighting, fetch: Callable[[IntArray], Array]
+    ) -> Iterator[Block]:
+        """One epoch of random blocks: drawn here, their rows fetched from elsewhere by number, many at a time."""
+        numbers = MemoryRows(np.arange(self.n_rows, dtype=np.float64)[:, None], self._columns)
+        drawn = numbers.minibatches(size, rng, weighting)
+        at_once = max(1, MINIBATCH_FETCH_BYTES // max(1, size * self.n_features * self.dtype.itemsize))
+        while blocks := list(islice(drawn, at_once)):
+            rows = [block.z[:, 0].astype(np.int64) for block in blocks]
+            z = fetch(np.concatenate(rows))
+            for block, own in zip(blocks, np.split(z, np.cumsum([len(r) for r in rows])[:-1]), strict=True):
+                yield replace(block, z=own)
 
-class MemoryRows(ArrayRows):
+
+class MemoryRows(LabelledRows):
     """Rows of an array of shape (n, d); the array is never copied.
 
     float16 has no fast products: its rows become float32 block by block.
     """
 
     def __init__(self, z: Array, columns: Columns, *, block_rows: int | None = None):
-        if z.ndim != 2 or len(z) != len(columns):
-            raise InputError(f"Z of shape {z.shape} does not go with {len(columns)} labels.")
+        super().__init__(z.shape, columns)
         self._z = z
-        self._columns = columns
         if block_rows is None:
             copied = z.dtype != self.dtype  # what has a copy of its own should be the smaller
             row_bytes = max(1, z.shape[1] * self.dtype.itemsize) * (2 if copied else 1)
@@ -247,8 +274,7 @@ class MemoryRows(ArrayRows):
         return np.promote_types(self._z.dtype, np.float32)
 
     def _slices(self) -> Iterator[slice]:
-        for start in range(0, self.n_rows, self._block_rows):
-            yield slice(start, min(start + self._block_rows, self.n_rows))
+        return slices(self.n_rows, self._block_rows)
 
     def _read(self, rows: Any) -> Array:
         return self._z[rows].astype(self.dtype, copy=False)

@@ -7,6 +7,7 @@ at a time, `read_ahead` has the next piece read meanwhile, and a `Spool` is a te
 from __future__ import annotations
 
 import functools
+import mmap
 import operator
 import os
 import re
@@ -16,48 +17,47 @@ import weakref
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from queue import Empty, Full, Queue
-from threading import Event, Thread
 from typing import Any, NoReturn, Self, TypeAlias, TypeVar
 
 import numpy as np
 from tqdm import tqdm
 
-from unspur._files import remove_abandoned, take_place, temporary_name
+from unspur._files import remove_abandoned, reserve_space, temporary_name
+from unspur._reading import column_faults, load_npy
 from unspur._typing import Array, BoolArray
 from unspur.exceptions import InputError, NotFiniteError, Parameter
-from unspur.rows.names import column_faults
-from unspur.rows.source import Block, Columns, MemoryRows, RowSource, S, Weighting
+from unspur.rows.source import Block, Columns, LabelledRows, MemoryRows, RowSource, S, Weighting, slices
 
 #: Bytes that a fit keeps for each row besides its features: two labels as given, as codes and as targets, which rows
 #: have them, weight, group, cell and fold, and the hash a certificate needs.
 BYTES_KEPT_PER_ROW = 128
-#: Larger pieces of a file are read no faster, and what a piece is worked on in has to fit the cache anyway.
+#: Larger pieces of a file are not read faster.
 MAX_PIECE_BYTES = 64 * 2**20
 #: Pieces that exist at once: one is summed, one waits, and one is decoded, which takes its values, their levels (as
 #: large again for float32) and room to grow.
 PIECES_AT_ONCE = 8
-#: Fewer rows at a time are not worth a read.
+#: Fewest rows that are read at a time.
 MIN_PIECE_ROWS = 16
-#: How long a thread waits before it looks whether anybody still wants what it has, in seconds.
-HANDOVER_SECONDS = 0.05
-#: Bytes of projected rows that are computed at a time, besides where they go.
+#: Bytes of projected rows that are computed at a time.
 MAX_PROJECTED_BYTES = 4 * 2**20
-#: Stretches of rows in order: which rows, and their values (m, d). To be closed where one stops early.
+#: Consecutive stretches of rows: a slice and the values (m, d). Close the generator to stop early.
 Stretches: TypeAlias = Generator[tuple[slice, Array], None, None]
 #: Why an index may be refused, and what to do.
-_ORDERED = "rows of files come in their order, each once. Sort the index with numpy.unique, and the labels with it."
+_ORDER_ADVICE = (
+    "rows of files come in their order, each once. Sort the index with numpy.unique, and the labels with it."
+)
 
 T = TypeVar("T")
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 
 def as_bytes(size: int | str) -> int:
-    """Bytes of a size such as ``2_000_000``, "512MB", "1.5 GiB" or "1g"; decimal unless an i says otherwise."""
+    """A size such as ``2_000_000``, "512MB", "1.5 GiB" or "1g" in bytes; units are decimal unless they have an i."""
     if isinstance(size, int) and not isinstance(size, bool) and size > 0:
         return size
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?\s*", size.lower()) if isinstance(size, str) else None
@@ -67,7 +67,7 @@ def as_bytes(size: int | str) -> int:
 
 
 def in_words(size: float) -> str:
-    """A size for people, such as ``1.2 GB``; rounded up, so that it is enough where it says what is needed."""
+    """A size as text, such as ``1.2 GB``, rounded up."""
     for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
         if size >= unit:
             return f"{-(-size * 10 // unit) / 10:g} {name}"
@@ -91,7 +91,7 @@ class Budget:
 
     @property
     def needed(self) -> int:
-        """The smallest total that would do."""
+        """The smallest total that suffices."""
         return BYTES_KEPT_PER_ROW * self.rows + self.overhead + PIECES_AT_ONCE * MIN_PIECE_ROWS * self.row_bytes
 
     @property
@@ -107,11 +107,11 @@ class Budget:
 
     @property
     def room(self) -> int:
-        """Bytes for a copy of the rows, or for columns that are computed from them; twice that is free."""
+        """Bytes for a copy of the rows, or for columns computed from them; there is room for two."""
         return max(0, self.total - BYTES_KEPT_PER_ROW * self.rows - self.reading) // 2
 
     def require_enough(self, what: str) -> None:
-        """Raise InputError with the sum that was done, unless the total suffices."""
+        """Raise InputError unless the total suffices."""
         if self.total >= self.needed:
             return
         pages = f" ({in_words(self.overhead)} for the pages of one row group)" if self.overhead else ""
@@ -130,13 +130,18 @@ class Budget:
         )
 
 
+def file_names(paths: Sequence[Path]) -> str:
+    """The file, or the first of several and how many more there are."""
+    return f"{paths[0]}{f' and {len(paths) - 1} more' if len(paths) > 1 else ''}"
+
+
 def enough_memory(needed: int) -> Parameter:
-    """The memory to pass where so many bytes are needed."""
+    """The value of `memory` to suggest if this many bytes are needed."""
     return Parameter("memory", f"{-(-needed // 10**6)}MB")
 
 
 def divide(total: int, budgets: Sequence[Budget]) -> list[int]:
-    """Shares of a total for rows that are used together: what each needs, and of the rest in proportion to its rows."""
+    """Divide a total among sets of rows: what each needs, and the rest in proportion to their rows."""
     needed = [budget.needed for budget in budgets]
     rest = total - sum(needed)
     if rest < 0:
@@ -151,58 +156,26 @@ def divide(total: int, budgets: Sequence[Budget]) -> list[int]:
     return [least + rest * budget.rows // rows for least, budget in zip(needed, budgets, strict=True)]
 
 
-def read_ahead(make: Callable[[], Generator[T, None, None]], depth: int = 1) -> Generator[T, None, None]:
-    """The items of ``make()``, of which up to `depth` wait, made by a thread of their own.
+def read_ahead(make: Callable[[], Generator[T, None, None]]) -> Generator[T, None, None]:
+    """Iterate over ``make()`` in a thread: while one item is in use, one waits and one is made.
 
-    An error in the thread is raised where the items are asked for. The thread has ended when the iterator has: after
-    the last item, an error on either side, or `close`.
+    An error in the thread is raised in the consumer. The thread ends with the iterator: after the last item, after an
+    error on either side, or at `close`.
     """
-    waiting: Queue[tuple[T | None, BaseException | None]] = Queue(depth)
-    unwanted = Event()
-
-    def hand_over(item: tuple[T | None, BaseException | None]) -> bool:
-        while not unwanted.is_set():
-            try:
-                waiting.put(item, timeout=HANDOVER_SECONDS)
-            except Full:
-                continue
-            return True
-        return False
-
-    def work() -> None:
+    end: Any = object()
+    with closing(make()) as items, ThreadPoolExecutor(1, thread_name_prefix="unspur read-ahead") as pool:
         try:
-            with closing(make()) as items:
-                for item in items:
-                    if not hand_over((item, None)):
-                        return
-                    del item  # while the next one is made, this one belongs to whoever took it
-            hand_over((None, StopIteration()))
-        except BaseException as error:
-            hand_over((None, error))
-
-    thread = Thread(target=work, name="unspur read-ahead", daemon=True)
-    thread.start()
-    try:
-        while True:
-            item, error = waiting.get()
-            if isinstance(error, StopIteration):
-                return
-            if error is not None:
-                raise error
-            yield item  # type: ignore[misc]
-            del item
-    finally:
-        unwanted.set()
-        while thread.is_alive():
-            try:
-                waiting.get(timeout=HANDOVER_SECONDS)
-            except Empty:
-                continue
-        thread.join()
+            ahead = deque(pool.submit(next, items, end) for _ in range(2))
+            while (item := ahead.popleft().result()) is not end:
+                ahead.append(pool.submit(next, items, end))
+                yield item
+                del item  # do not hold it while the next one is made
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 class Spool:
-    """A new ``.npy`` file of shape (n, k), open for writing as `array`; gone when nobody holds the spool any more."""
+    """A temporary ``.npy`` file of shape (n, k), open for writing as `array`; removed with the last reference."""
 
     def __init__(self, shape: tuple[int, int], dtype: Any, what: str, folder: Path | None = None):
         size = shape[0] * shape[1] * np.dtype(dtype).itemsize
@@ -215,10 +188,10 @@ class Spool:
         remove_abandoned(folder)
         self.path = folder / temporary_name()
         os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        self._finalizer = weakref.finalize(self, _remove, str(self.path))
+        self._finalizer = weakref.finalize(self, Path.unlink, self.path, missing_ok=True)
         try:
             self.array = np.lib.format.open_memmap(self.path, mode="w+", dtype=dtype, shape=shape)
-            take_place(self.path)
+            reserve_space(self.path)
         except OSError as error:  # others take room as well; a quota, a limit of this process
             self._finalizer()
             raise _no_room(what, size, folder, f"refuses it ({error.strerror})") from error
@@ -231,12 +204,8 @@ def _no_room(what: str, size: int, folder: Path, but: str) -> InputError:
     )
 
 
-def _remove(name: str) -> None:
-    Path(name).unlink(missing_ok=True)
-
-
 class StoredRows(ABC):
-    """What a user passes as Z when the rows are in files: a shape, a type, and a way to visit them.
+    """Rows in files, which a user passes as X: a shape, a dtype, and a way to visit them.
 
     Attributes
     ----------
@@ -251,7 +220,7 @@ class StoredRows(ABC):
     """
 
     ndim = 2
-    #: Whether reading takes more than a look at the file, so that rows that fit are better kept than read again.
+    #: Whether reading includes decoding, so that rows that fit into memory are better kept than read again.
     _decoded = True
     shape: tuple[int, int]
     dtype: np.dtype[Any]
@@ -261,15 +230,15 @@ class StoredRows(ABC):
 
     def __init__(self, paths: Sequence[Path], *, progress: bool = False, scratch: str | PathLike[str] | None = None):
         self._paths = tuple(Path(path).absolute() for path in paths)
-        self._as_found = self._state()
+        self._initial_state = self._state()
         self._progress = progress
         self._scratch = None if scratch is None else Path(scratch).absolute()
         self._passes = 0
-        self._wanted: BoolArray | None = None
+        self._selected: BoolArray | None = None
         self._checked = False
         self._copy: Array | None = None
         self._spool: Spool | None = None
-        self._cuts: list[slice] = []
+        self._block_slices: list[slice] = []
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -280,53 +249,55 @@ class StoredRows(ABC):
 
     @property
     def name(self) -> str:
-        """The file, or the first of them and how many more there are."""
-        more = f" and {len(self._paths) - 1} more" if len(self._paths) > 1 else ""
-        return f"{self._paths[0]}{more}"
+        """What messages call the rows: their file, or the first of several."""
+        return file_names(self._paths)
 
     @abstractmethod
     def _pieces(self) -> Stretches:
-        """All rows of the files in order, in pieces within the budget; one with no wanted row may be left out."""
+        """All rows of the files in order, in pieces within the budget; pieces without a selected row may be skipped."""
 
     @abstractmethod
-    def place_of(self, row: int) -> str:
-        """Where a row of the files is, in words."""
+    def location_of(self, row: int) -> str:
+        """Describe where in the files a row is."""
 
     @abstractmethod
     def _whole_column(self, name: str) -> Array:
-        """A column that is no feature, for all rows of the files."""
+        """A column other than the features, for all rows of the files."""
 
     def column(self, name: str) -> Array:
-        """A column that is no feature, such as a label: shape (n,). Nothing else is read for it."""
+        """A column other than the features, such as a label, shape (n,); nothing else is read."""
         if name not in self.column_names:
             there = ", ".join(self.column_names) or "none besides the features"
             raise InputError(f"{self.name} has no column {name!r} (it has: {there}).")
         self._require_unchanged()
         column = self._whole_column(name)
-        return column if self._wanted is None else column[self._wanted]
+        return column if self._selected is None else column[self._selected]
 
     def select(self, rows: Array | slice) -> Self:
-        """Some of the rows by mask, slice or increasing index; what is left out is skipped.
+        """Some of the rows by mask, slice or increasing index.
 
-        Rows come in the order of the files, so an index that asks for another one, or for a row twice, is refused.
+        Rows come in the order of the files, so an index in another order, or with duplicates, is an error.
         """
         chosen = _mask(rows, len(self))
-        index = chosen if self._wanted is None else np.flatnonzero(self._wanted)[chosen]
+        index = chosen if self._selected is None else np.flatnonzero(self._selected)[chosen]
         there = np.zeros(self.budget.rows, dtype=bool)
         there[index] = True
-        some = object.__new__(type(self))
-        some.__dict__.update(self.__dict__)
-        some.shape, some._wanted, some._copy = (int(there.sum()), self.shape[1]), there, None
-        some._spool, some._cuts = None, []
+        some = self._without_copy()
+        some.shape, some._selected = (int(there.sum()), self.shape[1]), there
         return some
 
     def within(self, memory: int | str) -> Self:
         """The same rows with another budget."""
-        same = object.__new__(type(self))
-        same.__dict__.update(self.__dict__)
+        same = self._without_copy()
         same.budget = replace(self.budget, total=as_bytes(memory))
         same.budget.require_enough(self.name)
-        same._copy, same._spool, same._cuts = None, None, []
+        return same
+
+    def _without_copy(self) -> Self:
+        """The same rows, without what was kept of them when they were read."""
+        same = object.__new__(type(self))
+        same.__dict__.update(self.__dict__)
+        same._copy, same._spool, same._block_slices = None, None, []
         return same
 
     def source(self, columns: Columns) -> RowSource:
@@ -334,17 +305,19 @@ class StoredRows(ABC):
         return FileRows(self, columns)
 
     def blocks(self) -> Stretches:
-        """All rows in order: which they are, and their values (m, d). Close it if you stop early."""
+        """All rows in order, as pairs of a slice and values (m, d). Close the generator to stop early."""
         self._require_unchanged()
         self._passes += 1
-        with self._bar() as bar, closing(self._read() if self._copy is None else self._copied()) as blocks:
+        # A copy has the same blocks as the files, so that sums come out the same to the last bit.
+        copied = ((rows, self._copy[rows]) for rows in self._block_slices)  # type: ignore[index]
+        with self._bar() as bar, closing(self._read() if self._copy is None else copied) as blocks:
             for rows, z in blocks:
                 yield rows, z
                 if bar is not None:
                     bar.update(len(z))
 
     def _bar(self) -> AbstractContextManager[Any]:
-        """Rows of this pass and rows per second, for passes that are long enough to be watched."""
+        """Progress bar of one pass."""
         if not self._progress:
             return nullcontext()
         text = f"pass {self._passes}"
@@ -354,7 +327,7 @@ class StoredRows(ABC):
         return bar
 
     def _read(self, into: Array | None = None) -> Stretches:
-        """Wanted rows from the files, kept once all were read: in `into`; in memory if they fit; in a scratch file."""
+        """Selected rows from the files; a copy is kept in `into`, in memory if they fit, or in a scratch file."""
         spool = None
         if into is None and self._decoded and self._fits:
             into = np.empty(self.shape, self.dtype)
@@ -362,9 +335,9 @@ class StoredRows(ABC):
             spool = Spool(self.shape, self.dtype, "A decoded copy of the rows", self._scratch)
             into = spool.array
         start, cuts = 0, []
-        with closing(self._arriving()) as pieces:
+        with closing(self._pieces_ahead()) as pieces:
             for rows, piece in pieces:
-                z = piece if self._wanted is None else piece[self._wanted[rows]]
+                z = piece if self._selected is None else piece[self._selected[rows]]
                 if not len(z):
                     continue
                 here = slice(start, start + len(z))
@@ -375,26 +348,21 @@ class StoredRows(ABC):
                 start = here.stop
                 del piece, z  # not held while the next is read
         if into is not None:
-            self._copy, self._cuts, self._spool = into, cuts, spool or self._spool
+            self._copy, self._block_slices, self._spool = into, cuts, spool or self._spool
 
     @property
     def _fits(self) -> bool:
         """Whether a copy of all rows is within the budget."""
         return self.shape[0] * self.shape[1] * self.dtype.itemsize <= self.budget.room
 
-    def _copied(self) -> Stretches:
-        """The same blocks from the copy, so that sums over them come out the same to the last bit."""
-        for rows in self._cuts:
-            yield rows, self._copy[rows]  # type: ignore[index]
-
-    def _arriving(self) -> Stretches:
+    def _pieces_ahead(self) -> Stretches:
         """Pieces of the files, read ahead."""
         return read_ahead(self._pieces)
 
     def check(self) -> None:
-        """Read everything once and raise an error that names what is damaged, missing or not finite, and where.
+        """Read everything once and raise an error that says what is damaged, missing or not finite, and where.
 
-        What was found whole is not read for this again as long as its files do not change.
+        Rows that passed are not checked again as long as their files do not change.
         """
         if self._checked:
             return
@@ -409,16 +377,16 @@ class StoredRows(ABC):
                     first = rows.start + int(np.argmax(bad.any(axis=1)))
                 counts += np.stack([np.isnan(z).sum(axis=0), np.isinf(z).sum(axis=0)])
         if first is not None:
-            at = first if self._wanted is None else int(np.flatnonzero(self._wanted)[first])
+            at = first if self._selected is None else int(np.flatnonzero(self._selected)[first])
             faults = column_faults(counts, self.feature_names)
             raise NotFiniteError(
-                f"Z must be finite; found {faults}, the first in {self.place_of(at)}. Drop those rows or fill the "
+                f"Z must be finite; found {faults}, the first in {self.location_of(at)}. Drop those rows or fill the "
                 "values in."
             )
         self._checked = True
 
     def at_random(self) -> Array:
-        """The rows as an array that can be indexed: a copy, in memory where it fits into the budget, else in a file."""
+        """A copy of the rows for random access, in memory if the budget allows, else in a temporary file."""
         if self._copy is None:
             self._require_unchanged()
             if self._fits:
@@ -430,7 +398,7 @@ class StoredRows(ABC):
         return self._copy
 
     def _state(self) -> tuple[tuple[int, int], ...]:
-        """Size and time of change of each file."""
+        """Size and modification time of each file."""
         return tuple((found.st_size, found.st_mtime_ns) for found in (path.stat() for path in self._paths))
 
     def _require_unchanged(self) -> None:
@@ -438,12 +406,12 @@ class StoredRows(ABC):
             now = self._state()
         except OSError as error:
             raise InputError(f"{error.filename} cannot be read any more ({error.strerror}).") from error
-        for path, before, after in zip(self._paths, self._as_found, now, strict=True):
+        for path, before, after in zip(self._paths, self._initial_state, now, strict=True):
             if before != after:
                 raise InputError(f"{path} was changed after it was opened. Open the rows again.")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_copy": None, "_spool": None, "_cuts": []}
+        return {**self.__dict__, "_copy": None, "_spool": None, "_block_slices": []}
 
     def __array__(self, *args: Any, **options: Any) -> NoReturn:
         raise InputError(
@@ -452,29 +420,12 @@ class StoredRows(ABC):
         )
 
 
-class FileRows(RowSource):
+class FileRows(LabelledRows):
     """Stored rows with their columns; travels between processes as paths."""
 
     def __init__(self, stored: StoredRows, columns: Columns):
-        if len(stored) != len(columns):
-            raise InputError(f"Z of shape {stored.shape} does not go with {len(columns)} labels.")
+        super().__init__(stored.shape, columns)
         self._stored = stored
-        self._columns = columns
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return self._stored.shape[0]
-
-    @property
-    def n_features(self) -> int:
-        """Number of features."""
-        return self._stored.shape[1]
-
-    @property
-    def n_folds(self) -> int:
-        """Number of folds that are held out in turn."""
-        return self._columns.n_folds
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -489,7 +440,7 @@ class FileRows(RowSource):
         """Sum of `statistic` over blocks of rows, in row order."""
         with closing(self._stored.blocks()) as blocks:
             # What was read are rows in memory, which know what size of block the processor likes.
-            parts = (MemoryRows(z, _part(self._columns, rows)).sum(statistic) for rows, z in blocks)
+            parts = (MemoryRows(z, self._columns.select(rows)).sum(statistic) for rows, z in blocks)
             return functools.reduce(operator.add, parts)
 
     def project(self, directions: Array, centre: Array) -> RowSource:
@@ -507,12 +458,10 @@ class FileRows(RowSource):
                 for rows, z in blocks:
                     for start in range(0, len(z), step := max(1, MAX_PROJECTED_BYTES // (8 * k))):
                         here = slice(rows.start + start, min(rows.start + start + step, rows.stop))
-                        part = MemoryRows(z[start : start + step], _part(self._columns, here))
+                        part = MemoryRows(z[start : start + step], self._columns.select(here))
                         out[here] = part.project(directions, centre)._z
         if spool is None:
             return MemoryRows(out, self._columns)
-        from unspur.rows.memmap import StoredNpy
-
         options: dict[str, Any] = {"progress": self._stored._progress, "scratch": self._stored._scratch}
         total = self._stored.budget.total
         return FileRows(StoredNpy(spool.path, memory=total, spool=spool, **options), self._columns)
@@ -522,33 +471,169 @@ class FileRows(RowSource):
         return MemoryRows(self._stored.at_random(), self._columns).minibatches(size, rng, weighting)
 
 
-def _part(columns: Columns, rows: slice) -> Columns:
-    return Columns(columns.targets[:, rows], columns.cell[rows], columns.weight[rows], columns.n_folds)
-
-
 def _mask(rows: Any, n: int) -> BoolArray:
-    """Which of n rows a mask, a slice with a positive step or an increasing index names."""
-    chosen = np.zeros(n, dtype=bool)
+    """Mask (n,) of rows given by a mask, a slice with a positive step or an increasing index."""
     if isinstance(rows, slice):
         if rows.step is not None and rows.step < 1:
-            raise InputError(f"A slice with step {rows.step} was given; {_ORDERED}")
-        chosen[rows] = True
-        return chosen
-    given = np.asarray(rows)
+            raise InputError(f"A slice with step {rows.step} was given; {_ORDER_ADVICE}")
+        given: Array = np.arange(n)[rows]
+    else:
+        given = np.asarray(rows)
     if given.dtype == bool:
         if given.shape != (n,):
             raise InputError(f"A mask of shape {given.shape} does not go with {n:,} rows; it needs one value for each.")
-        return given
+        return np.asarray(given, dtype=bool)
     if given.ndim != 1 or (given.dtype.kind not in "iu" and len(given)):
         raise InputError(f"Rows were named by {given.dtype} of shape {given.shape}; a mask, a slice or an index works.")
-    if not len(given):
-        return chosen
-    low, high = int(given.min()), int(given.max())
-    if low < 0 or high >= n:
-        raise InputError(f"Row {low if low < 0 else high} was named; there are rows 0 to {n - 1:,}.")
-    falls = np.flatnonzero(given[1:] <= given[:-1])
+    index = given.astype(np.intp)
+    if len(outside := index[(index < 0) | (index >= n)]):
+        raise InputError(f"Row {outside[0]} was named; there are rows 0 to {n - 1:,}.")
+    falls = np.flatnonzero(np.diff(index) <= 0)
     if len(falls):
-        before, after = given[falls[0]], given[falls[0] + 1]
-        raise InputError(f"Row {after} was named after row {before}; {_ORDERED}")
-    chosen[given] = True
+        before, after = index[falls[0] : falls[0] + 2]
+        raise InputError(f"Row {after} was named after row {before}; {_ORDER_ADVICE}")
+    chosen = np.zeros(n, dtype=bool)
+    chosen[index] = True
     return chosen
+
+
+# Rows of a .npy file, mapped and never loaded as a whole
+
+
+def open_npy(path: str | PathLike[str]) -> np.memmap[Any, Any]:
+    """Read-only map of a ``.npy`` file of shape (n, d) with floating-point rows."""
+    try:
+        mapped = load_npy(path, mapped=True)
+    except ValueError as error:
+        raise InputError(f"{path} cannot be mapped as a .npy file: {error}. Write it with numpy.save.") from error
+    if not isinstance(mapped, np.memmap) or mapped.ndim != 2 or mapped.dtype.kind != "f":
+        shape, kind = getattr(mapped, "shape", None), getattr(mapped, "dtype", type(mapped).__name__)
+        raise InputError(f"{path} holds {kind} of shape {shape}; rows must be floating point of shape (n, d).")
+    return mapped
+
+
+class MemmapRows(MemoryRows):
+    """Rows of a ``.npy`` file; travels between processes as its path.
+
+    `mapped` is the file's map where one is open already: it stays valid should the name come to mean another file.
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        columns: Columns,
+        *,
+        block_rows: int | None = None,
+        mapped: np.memmap[Any, Any] | None = None,
+    ):
+        self.path = Path(path).absolute()
+        super().__init__(open_npy(path) if mapped is None else mapped, columns, block_rows=block_rows)
+
+    def _slices(self) -> Iterator[slice]:
+        turn, asked = 0, prefetch(self._z, 0, MAX_PIECE_BYTES)
+        for rows in super()._slices():
+            if rows.start >= turn:
+                turn, asked = asked, prefetch(self._z, asked, MAX_PIECE_BYTES)
+            yield rows
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return functools.partial(MemmapRows, block_rows=self._block_rows), (str(self.path), self._columns)
+
+
+class StoredNpy(StoredRows):
+    """The rows of a ``.npy`` file, with a budget for what is computed from them; the rows themselves stay mapped.
+
+    Mapped pages belong to the system, which takes them back when it needs them: they count as the file's, not as the
+    process's own (anonymous) memory. `spool` is the owner of a temporary file.
+    """
+
+    _decoded = False
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        *,
+        memory: int | str = "1GB",
+        progress: bool = False,
+        scratch: str | PathLike[str] | None = None,
+        block_rows: int | None = None,
+        spool: Spool | None = None,
+    ):
+        self._map: np.memmap[Any, Any] = open_npy(path)
+        n, d = self._map.shape
+        self.shape, self.dtype = (int(n), int(d)), np.promote_types(self._map.dtype, np.float32)
+        self.feature_names, self.column_names = None, []
+        if not n or not d:
+            raise InputError(f"{path} has shape {self._map.shape}; at least one row and one feature are needed.")
+        copied = self._map.dtype != self.dtype  # half precision, a piece at a time
+        row_bytes = d * self.dtype.itemsize
+        self.budget = Budget(as_bytes(memory), self.shape[0], row_bytes if copied else 0)
+        if spool is None:  # what goes to a temporary file does so for want of memory
+            self.budget.require_enough(str(path))
+        self._block_rows = block_rows
+        self._owner = spool
+        super().__init__([Path(path)], progress=progress, scratch=scratch)
+
+    def _pieces(self) -> Stretches:
+        n, size = len(self._map), self._rows_at_once
+        prefetch(self._map, 0, size * self._map.itemsize * self.shape[1])
+        for rows in slices(n, size):
+            prefetch(self._map, rows.stop, size * self._map.itemsize * self.shape[1])
+            yield rows, self._map[rows].astype(self.dtype, copy=False)
+
+    @property
+    def _rows_at_once(self) -> int:
+        if self._block_rows is not None:
+            return self._block_rows
+        copied = self.budget.row_bytes > 0
+        return self.budget.piece_rows if copied else max(1, MAX_PIECE_BYTES // (self.shape[1] * self.dtype.itemsize))
+
+    def _pieces_ahead(self) -> Stretches:
+        return self._pieces()  # the system reads ahead
+
+    def at_random(self) -> Array:
+        """The map itself, unless rows were selected."""
+        return self._map if self._selected is None else super().at_random()
+
+    def location_of(self, row: int) -> str:
+        """The number of the row."""
+        return f"row {row} of {self._paths[0]}"
+
+    def _whole_column(self, name: str) -> Array:
+        raise NotImplementedError(name)  # there are none
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name not in ("_map", "_owner")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._require_unchanged()
+        self._map, self._owner = open_npy(self._paths[0]), None
+
+
+def prefetch(z: Array, row: int, size: int) -> int:
+    """Ask the system to read `size` bytes of a map ahead, from a row on; return the row after them.
+
+    This saves waiting for a slow disk, and costs next to nothing for pages that are in memory already.
+    """
+    row_bytes = z.shape[1] * z.itemsize
+    stop = int(min(len(z), row + max(1, size // max(1, row_bytes))))
+    mapped = getattr(z, "_mmap", None)
+    if row < stop and z.flags.c_contiguous and mapped is not None and hasattr(mmap, "MADV_WILLNEED"):
+        before = z.offset % mmap.ALLOCATIONGRANULARITY  # the map begins at a page, its array where the header ends
+        first = (before + row * row_bytes) // mmap.PAGESIZE * mmap.PAGESIZE
+        with suppress(OSError, ValueError):  # a hint, no more
+            mapped.madvise(mmap.MADV_WILLNEED, first, before + stop * row_bytes - first)
+    return stop
+
+
+def file_behind(z: Array) -> str | None:
+    """Path of the ``.npy`` file that an array maps as a whole and read-only, or None."""
+    if not isinstance(z, np.memmap) or z.filename is None or z.mode != "r" or not str(z.filename).endswith(".npy"):
+        return None
+    try:
+        whole = open_npy(z.filename)
+    except (InputError, OSError):
+        return None
+    same = whole.shape == z.shape and whole.dtype == z.dtype and whole.offset == z.offset
+    return str(z.filename) if same and whole.strides == z.strides else None

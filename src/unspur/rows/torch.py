@@ -1,12 +1,10 @@
-"""Rows in a torch tensor, on whatever device it is: nothing but the results of sums leaves it."""
+"""Rows in a torch tensor on any device; only the results of sums leave it."""
 
 from __future__ import annotations
 
 import functools
 import operator
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -14,32 +12,28 @@ import torch
 
 from unspur._arrays import exact_products, like, result_to_host
 from unspur._typing import Array
-from unspur.exceptions import InputError
 from unspur.rows.source import (
     BLOCK_BYTES,
     MAX_BLOCK_ROWS,
     MAX_UNCENTRED_DISTANCE,
     MIN_BLOCK_ROWS,
-    ArrayRows,
     Block,
     Columns,
-    MemoryRows,
+    LabelledRows,
     S,
     Weighting,
+    slices,
 )
 
-#: Bytes of a block in float64 on a device: large enough that starting kernels is no cost beside running them, and its
-#: temporaries are no cost beside Z.
+#: Bytes of a float64 block on a device: large enough to hide kernel launches, and small beside Z.
 DEVICE_BLOCK_BYTES = 2**27
-#: Rows of a block on a device. Temporaries of narrow rows are longer than the rows themselves.
+#: Most rows of a block on a device: temporaries of narrow rows are larger than the rows themselves.
 MAX_DEVICE_BLOCK_ROWS = 2**20
 #: Rows of a block that is only multiplied with (see `TorchRows.sum`).
 THIN_BLOCK_ROWS = 2**22
-#: Bytes of drawn rows that come to the host at once.
-MINIBATCH_FETCH_BYTES = 32 * 2**20
 
 
-class TorchRows(ArrayRows):
+class TorchRows(LabelledRows):
     """Rows of a tensor of shape (n, d), float64, float32, float16 or bfloat16; never copied, never moved.
 
     float16 and bfloat16 rows become float32 block by block. Columns go to the device once, when they are first needed.
@@ -47,13 +41,9 @@ class TorchRows(ArrayRows):
     device. Products of float32 are products of float32, whatever precision the user allows networks.
     """
 
-    _z: torch.Tensor
-
     def __init__(self, z: torch.Tensor, columns: Columns, *, block_rows: int | None = None):
-        if z.ndim != 2 or len(z) != len(columns):
-            raise InputError(f"Z of shape {tuple(z.shape)} does not go with {len(columns)} labels.")
+        super().__init__(z.shape, columns)
         self._z = z.detach()
-        self._columns = columns
         self._placed: Columns | None = None
         width = max(1, self.n_features)
         if block_rows is not None:
@@ -88,10 +78,6 @@ class TorchRows(ArrayRows):
             self._placed = Columns(targets, cell, weight, self.n_folds)  # type: ignore[arg-type]
         return self._placed
 
-    def _slices(self, size: int) -> Iterator[slice]:
-        for start in range(0, self.n_rows, size):
-            yield slice(start, min(start + size, self.n_rows))
-
     def _read(self, rows: Any) -> torch.Tensor:
         return self._z[rows].to(self._work)
 
@@ -106,7 +92,7 @@ class TorchRows(ArrayRows):
             value = None if fused is None else fused(self._beside.block(self._z, slice(None)))
             if value is None:
                 size = self._thin_rows if getattr(statistic, "thin", False) else self._block_rows
-                blocks = (self._beside.block(self._read(rows), rows) for rows in self._slices(size))
+                blocks = (self._beside.block(self._read(rows), rows) for rows in slices(self.n_rows, size))
                 value = functools.reduce(operator.add, map(statistic, blocks))
             result: S = result_to_host(value)
         return result
@@ -134,7 +120,7 @@ class TorchRows(ArrayRows):
         # Decided once, on the first block, so that there is one wait for the device and not one for every block.
         far = bool((reach > MAX_UNCENTRED_DISTANCE * first.std(1, correction=0)).any())
         size = self._block_rows if far else self._thin_rows
-        for rows in self._slices(size):
+        for rows in slices(self.n_rows, size):
             # A large common offset takes digits of the product with it: centre the rows first.
             projected[:, rows] = ((self._read(rows) - shift) @ vectors).T if far else plain(rows)
 
@@ -143,14 +129,9 @@ class TorchRows(ArrayRows):
 
         A batch is so small that a device takes longer to be told what to do than a processor takes to do it.
         """
-        numbers = MemoryRows(np.arange(self.n_rows, dtype=np.float64)[:, None], self._columns)
-        drawn = numbers.minibatches(size, rng, weighting)
-        at_once = max(1, MINIBATCH_FETCH_BYTES // max(1, size * self.n_features * self.dtype.itemsize))
-        while blocks := list(islice(drawn, at_once)):
-            rows = [block.z[:, 0].astype(np.int64) for block in blocks]
-            z = self._read(torch.as_tensor(np.concatenate(rows), device=self._z.device)).cpu().numpy()
-            for block, own in zip(blocks, np.split(z, np.cumsum([len(r) for r in rows])[:-1]), strict=True):
-                yield replace(block, z=own)
+        return self._fetched_minibatches(
+            size, rng, weighting, lambda rows: self._read(torch.as_tensor(rows, device=self._z.device)).cpu().numpy()
+        )
 
 
 def _rebuilt(z: torch.Tensor, columns: Columns, block_rows: int, thin_rows: int) -> TorchRows:
@@ -160,7 +141,7 @@ def _rebuilt(z: torch.Tensor, columns: Columns, block_rows: int, thin_rows: int)
 
 
 def _moved(column: Array, device: torch.device) -> torch.Tensor:
-    """A column on the device; one number, where it is the same all along and says so by its strides."""
+    """A column on the device; a broadcast column is sent as one number."""
     same = column.size > 1 and not any(column.strides)
     values = np.array(column[(slice(1),) * column.ndim] if same else column)  # torch warns of what cannot be written
     placed = torch.from_numpy(values).to(device)

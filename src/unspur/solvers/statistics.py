@@ -16,10 +16,10 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from unspur._arrays import cast, like, namespace, place, sum_by
+from unspur._reading import column_faults
 from unspur._typing import Array, BoolArray, FloatArray
 from unspur.exceptions import GroupSizeError, InputError
 from unspur.rows import Block, RowSource, Weighting
-from unspur.rows.names import column_faults
 
 #: Which classes get the same total weight.
 Balance: TypeAlias = Literal["none", "concept", "main", "group"]

@@ -1,8 +1,8 @@
 """Fold a removal, and what comes before it, into the linear layer after it: the deployed model costs nothing extra.
 
-What rows pass through before the last layer are steps that a linear layer can be pulled back through. A step is affine,
-``z = x M + t`` on rows. A layer ``z Wᵀ + b`` after it equals the layer ``x W'ᵀ + b'`` before it with ``W' = W Mᵀ`` and
-``b' = b + W t``; each kind of step (`Stage`) writes these two out with the factors it has.
+Each step before the last layer is affine, ``z = x M + t`` on rows. A layer ``z Wᵀ + b`` after it equals the layer
+``x W'ᵀ + b'`` before it with ``W' = W Mᵀ`` and ``b' = b + W t``; each kind of step (`Stage`) computes both from its own
+factors.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def as_removal(thing: Any) -> AffineMap:
 
 
 def is_robust_classifier(thing: Any) -> bool:
-    """Whether it is a classifier with a removal of its own and a `head_` on rows as they come; it must be fitted."""
+    """Whether `thing` is a fitted classifier with a removal of its own and a `head_` on raw rows."""
     if not hasattr(type(thing), "removal_"):  # removers get theirs when they are fitted
         return False
     check_is_fitted(thing, "coef_")
@@ -65,7 +65,7 @@ def is_robust_classifier(thing: Any) -> bool:
 
 
 def flatten(steps: tuple[Any, ...]) -> Iterator[Any]:
-    """The steps in the order that rows pass through them, with pipelines opened and "passthrough" left out."""
+    """The steps in order, with pipelines expanded and "passthrough" left out."""
     from sklearn.pipeline import Pipeline
 
     for step in steps:
@@ -130,7 +130,7 @@ def _uncentred(weight: FloatArray, bias: FloatArray, mean: Array | None) -> Laye
 
 
 def _whitening_scale(step: Any) -> FloatArray:
-    """What PCA divides each component by, shape (k,)."""
+    """Divisors of the components of PCA, shape (k,)."""
     if not getattr(step, "whiten", False):
         return np.ones(len(step.components_))
     scale = np.sqrt(step.explained_variance_)
@@ -188,8 +188,9 @@ def _folded(steps: tuple[Any, ...]) -> tuple[list[Any], Any, Layer]:
     if is_robust_classifier(last):
         return [*before, last], last.head_, _pulled_back(before, last.head_)
     if not before:
+        got = ", ".join(type(step).__name__ for step in steps) or "none"
         raise InputError(
-            f"fold needs at least two steps, the last of them the linear layer; got {_listed(steps)}. "
+            f"fold needs at least two steps, the last of them the linear layer; got {got}. "
             "Example: fold(removal, layer)."
         )
     return before, last, _pulled_back(before, last)
@@ -211,12 +212,8 @@ def _pulled_back(before: list[Any], last: Any) -> Layer:
     return weight, bias
 
 
-def _listed(steps: tuple[Any, ...]) -> str:
-    return ", ".join(type(step).__name__ for step in steps) or "none"
-
-
 def _is_torch_module(layer: Any) -> bool:
-    """Whether `layer` is a torch module; if it is, torch has been imported by whoever made it."""
+    """Whether `layer` is a torch module; imports nothing."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(layer, torch.nn.Module)
 
@@ -238,7 +235,7 @@ def _read_torch(layer: Any) -> Layer:
 
 
 def _write_torch(like: Any, weight: FloatArray, bias: FloatArray) -> Any:
-    """A new Linear with these weights; made without drawing random ones, so that no global seed moves."""
+    """A new Linear with these weights, made without drawing random numbers."""
     import torch
 
     n_out, n_in = weight.shape
@@ -251,7 +248,7 @@ def _write_torch(like: Any, weight: FloatArray, bias: FloatArray) -> Any:
 
 
 def _read_sklearn(head: Any) -> Layer:
-    """Weights (m, d) and bias (m,) of a fitted linear model, after a check that these are all there is to it."""
+    """Weights (m, d) and bias (m,) of a fitted linear model, after a check that its scores are linear."""
     kind = type(head).__name__
     if isinstance(head, BaseEstimator):
         check_is_fitted(head)
@@ -279,7 +276,7 @@ def _read_sklearn(head: Any) -> Layer:
 
 
 def _without_names(head: Any) -> Any:
-    """A copy that does not know the names of its columns."""
+    """A copy without feature names."""
     plain = copy.deepcopy(head)
     if hasattr(plain, "feature_names_in_"):
         del plain.feature_names_in_
@@ -287,7 +284,7 @@ def _without_names(head: Any) -> Any:
 
 
 def _write_sklearn(head: Any, weight: FloatArray, bias: FloatArray, names: Any) -> Any:
-    """A fitted copy of `head` with these weights, in the dtype and with the number of axes of its own."""
+    """A fitted copy of `head` with these weights, in its dtype and number of dimensions."""
     folded = _without_names(head)
     dtype = head.coef_.dtype if head.coef_.dtype.kind == "f" else np.dtype(np.float64)
     flat = np.ndim(head.coef_) == 1

@@ -1,4 +1,4 @@
-"""Make the output or input of any module of a torch model pass through a removal, for as long as a block lasts."""
+"""Apply a removal to the output or input of any module of a torch model, inside a context."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from unspur._extras import require
+from unspur._reading import listed
 from unspur.exceptions import InputError, NothingRemovedWarning
 from unspur.subspace import AffineMap
 from unspur.surgery.folding import as_removal
@@ -94,7 +95,7 @@ def attach(
 
 
 class Attachment:
-    """A removal that acts on the output or an input of one module while the attachment is entered; see `attach`."""
+    """Context manager that applies a removal to the output or an input of one module; see `attach`."""
 
     def __init__(
         self,
@@ -196,7 +197,7 @@ class Attachment:
         return _replaced(value, chosen, self._transform, self._what)
 
     def _only_one_that_fits(self, tensors: dict[tuple[str | int, ...], Any], value: Any) -> tuple[str | int, ...]:
-        """Place of the tensor to transform; a guess would change what the network may not go on with."""
+        """Place of the only tensor with the right width; InputError if there are none or several."""
         if not tensors:
             raise InputError(
                 f"{self._what} is a {type(value).__name__} without a tensor to transform. "
@@ -244,7 +245,7 @@ class Attachment:
         return changed if axis == -1 else changed.movedim(-1, axis)
 
     def _axis_of(self, tensor: torch.Tensor) -> int:
-        """Axis of the features, -1 for the last; an error where it has another width, or could be meant otherwise."""
+        """Axis of the features, -1 for the last; InputError if its width is wrong or it is ambiguous."""
         width, shape = self.removal.ambient, tuple(tensor.shape)
         if self.axis is None and len(shape) == 4 and shape[1] == shape[3] == width:
             raise InputError(
@@ -271,12 +272,16 @@ def _find(model: Any, path: str) -> Any:
     names = [name for name in modules if name]
     close = difflib.get_close_matches(path, names, n=5, cutoff=0.5)
     ending = [name for name in names if name.endswith("." + path) and name not in close]
-    hint = f"Close: {', '.join((ending + close)[:5])}." if close or ending else f"It has {_some(names)}."
+    hint = (
+        f"Close: {', '.join((ending + close)[:5])}."
+        if close or ending
+        else f"It has {listed(names) or 'no modules inside'}."
+    )
     raise InputError(f"{type(model).__name__} has no module {path!r}. {hint} model.named_modules() lists all.")
 
 
 def _no_name(model: Any, thing: Any) -> str:
-    """What to say of something else than a name of a module, such as the module itself."""
+    """Message for a `path` that is not a string, such as the module itself."""
     modules = model.named_modules(remove_duplicate=False) if hasattr(model, "named_modules") else ()
     called = next((name for name, module in modules if module is thing), None)
     hint = "" if called is None else f" That module is called {called!r}."
@@ -284,11 +289,6 @@ def _no_name(model: Any, thing: Any) -> str:
         "attach takes the model, the name of a module in it, and the removal, in this order; for the name it "
         f"got {type(thing).__name__}.{hint} model.named_modules() lists all."
     )
-
-
-def _some(names: list[str]) -> str:
-    shown = ", ".join(names[:8]) or "no modules inside"
-    return f"{shown} and {len(names) - 8} more" if len(names) > 8 else shown
 
 
 def _tensors(value: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
@@ -313,7 +313,7 @@ def _named(place: tuple[str | int, ...]) -> str:
 def _replaced(
     value: Any, place: tuple[str | int, ...], change: Callable[[torch.Tensor], torch.Tensor], what: str
 ) -> Any:
-    """The value with the tensor at a place changed; containers are copied, since the model may hold on to them."""
+    """The value with the tensor at a place changed; containers are copied, since the model may keep them."""
     import torch
 
     if not place:
@@ -331,10 +331,7 @@ def _replaced(
         items = list(value)
         items[here] = _replaced(items[here], rest, change, what)
         return value._make(items) if hasattr(value, "_make") else type(value)(items)
-    places = ", ".join(repr(key) for key in (value if isinstance(value, Mapping) else range(_size(value))))
+    keys = value if isinstance(value, Mapping) else range(len(value)) if isinstance(value, tuple | list) else ()
+    places = ", ".join(map(repr, keys))
     there = f"; it has {places}" if places else ""
     raise InputError(f"{what} is a {type(value).__name__} without {here!r}{there}.")
-
-
-def _size(value: Any) -> int:
-    return len(value) if isinstance(value, tuple | list) else 0

@@ -37,7 +37,7 @@ def working_dtype(rows: torch.Tensor) -> torch.dtype:
 
 
 def require_rows(rows: torch.Tensor, width: int, where: str) -> None:
-    """Complain about a tensor that is not made of rows of this width."""
+    """Raise InputError unless a tensor holds floating-point rows of this width."""
     if not rows.is_floating_point():
         raise InputError(f"{where} is a tensor of {rows.dtype}; a removal needs floating-point rows.")
     if rows.ndim == 0 or rows.shape[-1] != width:
@@ -59,7 +59,7 @@ def remove(rows: torch.Tensor, factors: Factors, form: str) -> torch.Tensor:
 
 
 def _full_precision(device_type: str) -> AbstractContextManager[Any]:
-    """A block in which autocast does not turn products into half precision."""
+    """Context in which autocast does not use half precision."""
     block: AbstractContextManager[Any] = nullcontext()
     if device_type != "meta" and torch.is_autocast_enabled(device_type):
         block = torch.autocast(device_type, enabled=False)

@@ -18,8 +18,9 @@ import numpy as np
 
 from unspur._reading import brief
 from unspur._typing import Array, BoolArray, IntArray
-from unspur.embed.examples import Kind, digest_of, open_image, required
+from unspur.embed.examples import Kind, digest_of, open_image
 from unspur.exceptions import InputError, Parameter
+from unspur_paper.datasets.published import required
 from unspur_paper.datasets.resampling import draw_splits
 
 #: Main label and concepts. With two concepts, splits are drawn balanced in the main label and at strength p for the

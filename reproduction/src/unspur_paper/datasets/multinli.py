@@ -17,8 +17,9 @@ from numpy.typing import ArrayLike
 
 from unspur._reading import brief, parse_json
 from unspur._typing import Array, IntArray
-from unspur.embed.examples import Kind, digest_of, required_file
+from unspur.embed.examples import Kind, digest_of
 from unspur.exceptions import GroupSizeError, InputError
+from unspur_paper.datasets.published import required_file
 from unspur_paper.datasets.resampling import advice, agreeing, binary, check_plan, shrink
 
 #: Appended as it is, without a space: "Fun for only children." becomes "Fun for only children.!!".

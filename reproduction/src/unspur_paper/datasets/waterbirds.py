@@ -17,11 +17,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from unspur._reading import brief, read_text
+from unspur._reading import brief, header_line, read_text
 from unspur._typing import Array, IntArray
-from unspur.embed.examples import Kind, digest_of, inside, open_image, required, required_file
+from unspur.embed.examples import Kind, digest_of, open_image
 from unspur.exceptions import InputError
-from unspur.rows.names import first_line
+from unspur_paper.datasets.published import inside, required, required_file
 
 LabelRule = Literal["species", "circulated"]
 #: A species of CUB is a waterbird if its name ends in one of these, seabirds and waterfowl, and a landbird else.
@@ -274,7 +274,7 @@ def read_published(root: Path, rule: LabelRule | None = None) -> Published:
     metadata = required_file(root, "metadata.csv", what="the list of Waterbirds' images")
     try:
         with metadata.open(encoding="utf-8", newline="") as file:
-            first_line(file)
+            header_line(file)
             file.seek(0)
             lines = list(csv.DictReader(file))
     except (UnicodeDecodeError, csv.Error) as error:

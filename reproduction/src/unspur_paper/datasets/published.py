@@ -1,0 +1,37 @@
+"""Files of published datasets: where they are expected, and what their lists may name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from unspur._reading import brief
+from unspur.embed.examples import MAX_NAME_SHOWN, possible
+from unspur.exceptions import InputError
+
+
+def inside(name: str, listing: Path) -> str:
+    """A path that a list of files names, unless it leads out of the folder it is meant to be in, or nowhere."""
+    path = Path(name)
+    if not path.parts or path.anchor or ".." in path.parts:
+        raise InputError(
+            f"{listing} names {brief(name, MAX_NAME_SHOWN)!r}; it may only name files inside of its folder."
+        )
+    return possible(name, listing)
+
+
+def required(root: Path, *parts: str, what: str) -> Path:
+    """A file or folder of a dataset, or an error that says what is expected where."""
+    path = root.joinpath(*parts)
+    if not path.exists():
+        raise InputError(f"{path} does not exist; it is where {what} is expected.")
+    if not path.is_file() and not path.is_dir():
+        raise InputError(f"{path} is neither a file nor a folder; it is where {what} is expected.")
+    return path
+
+
+def required_file(root: Path, *parts: str, what: str) -> Path:
+    """A file of a dataset, or an error that says what is expected where."""
+    path = required(root, *parts, what=what)
+    if not path.is_file():
+        raise InputError(f"{path} is a folder; it is where {what} is expected.")
+    return path
