@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import Any, TypeVar, cast
 
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval, Options, StrOptions
 
 from unspur.exceptions import ArgumentError
@@ -45,6 +49,23 @@ REQUESTED = {
     "clusters": True,
     "clusters_val": True,
 }
+
+
+def generator(random_state: Any) -> np.random.Generator:
+    """The generator of a fit, from the `random_state` of an estimator."""
+    return np.random.default_rng(check_random_state(random_state).randint(2**31 - 1, size=4))
+
+
+@contextmanager
+def restore_on_failure(estimator: BaseEstimator) -> Iterator[None]:
+    """Undo every change of the estimator if the block fails: a failed fit leaves it as it was."""
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
 
 
 def sgd_settings(sgd: SGD, weight_decay: float, learning_rate: float = 1e-2) -> SGDSettings:

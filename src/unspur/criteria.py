@@ -262,8 +262,7 @@ class DirectionTests:
         """Loss of the chance classifier, (2, 2): label, value. Even odds in group-weighted tests, else prevalence."""
         if self.by_group:
             return np.full((2, 2), np.log(2.0))
-        estimated_on = counts.without(1 if counts.n_folds == 1 else None)
-        total = counts.weight[estimated_on].sum(axis=0)  # (y, concept)
+        total = counts.weight[counts.estimated_on].sum(axis=0)  # (y, concept)
         shares = np.stack([total.sum(axis=0), total.sum(axis=1)]) / total.sum()
         return np.asarray(-np.log(np.maximum(shares, np.finfo(np.float64).tiny)))
 

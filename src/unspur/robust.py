@@ -8,16 +8,15 @@ import warnings
 from dataclasses import replace
 from numbers import Integral, Real
 from os import PathLike
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
-from sklearn.base import TransformerMixin, clone
-from sklearn.utils import check_random_state
+from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils._param_validation import HasMethods, Interval, Options
 from sklearn.utils.validation import check_is_fitted
 
 from unspur._data import LabelledData
-from unspur._parameters import REQUESTED, named_after_y
+from unspur._parameters import REQUESTED, generator, named_after_y, restore_on_failure
 from unspur._reading import brief, require_kinds
 from unspur._typing import Array, FloatArray
 from unspur.certificate import Certificate
@@ -32,6 +31,8 @@ from unspur.rows import backend_of
 from unspur.selection import GRIDS, PENALTIES, Selection, choose_layer, cross_validate_penalty, penalties_of
 from unspur.subspace import AffineMap
 from unspur.surgery.folding import through_removal
+
+E = TypeVar("E", bound=BaseEstimator)
 
 
 class RobustClassifier(TransformerMixin, LinearClassifier):
@@ -156,36 +157,27 @@ class RobustClassifier(TransformerMixin, LinearClassifier):
             "sample_weight": sample_weight_val,
             "clusters": clusters_val,
         }
-        before = dict(self.__dict__)
-        try:
+        with restore_on_failure(self):
             self._validate_params()
             data = head_data(self, train, validation, self.missing_concept, needs_concept=True)
-            self.notes_ = ()
-            rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1, size=4))
-            data, self.remover_ = self._fit_remover(data, rng)
-            self.selection_ = self._choose_head(data, rng)
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
-        self.head_ = self.selection_.head
-        if hasattr(self, "feature_names_in_"):
-            self.remover_.feature_names_in_ = self.head_.feature_names_in_ = self.feature_names_in_
-        self.coef_, self.intercept_, self.classes_ = self.head_.coef_, self.head_.intercept_, data.classes
-        self.notes_ = (*self.notes_, *self.selection_.notes)
+            rng = generator(self.random_state)
+            data, remover, notes = self._fit_remover(data, rng)
+            selection = self._choose_head(data, remover, rng)
+            head = selection.head
+            if hasattr(self, "feature_names_in_"):
+                remover.feature_names_in_ = head.feature_names_in_ = self.feature_names_in_
+            self.remover_, self.selection_, self.head_ = remover, selection, head
+            self.coef_, self.intercept_, self.classes_ = head.coef_, head.intercept_, data.classes
+            self.notes_ = (*notes, *selection.notes)
         return self
 
-    def _fit_remover(self, data: HeadData, rng: np.random.Generator) -> tuple[HeadData, Remover]:
-        """The remover, fitted, and the rows that the layer is to be fitted on."""
-        remover = JSE() if self.remover is None else clone(self.remover)
-        if "random_state" in remover.get_params() and remover.random_state is None:
-            remover.set_params(random_state=int(rng.integers(2**31 - 1)))
-        if data.validation is None:
-            return data, _fitted(remover, data.train)
+    def _fit_remover(self, data: HeadData, rng: np.random.Generator) -> tuple[HeadData, Remover, tuple[str, ...]]:
+        """The rows to fit the layer on, the fitted remover, and notes for the reader."""
+        remover = _seeded(JSE() if self.remover is None else clone(self.remover), rng)
         try:
-            return data, _fitted(remover, data.train, data.validation)
+            return data, _fitted(remover, data.train, data.validation), ()
         except GroupSizeError as error:
-            train = _pooled(data.train, data.validation)
+            train = None if data.validation is None else _pooled(data.train, data.validation)
             if train is None:
                 raise
             note = FewRowsWarning(
@@ -193,23 +185,18 @@ class RobustClassifier(TransformerMixin, LinearClassifier):
                 reason=error.message,
             )
             warnings.warn(note, stacklevel=4)
-            self.notes_ = (*self.notes_, str(note))
-            return replace(data, train=train, validation=None), _fitted(clone(remover), train)
+            return replace(data, train=train, validation=None), _fitted(clone(remover), train), (str(note),)
 
-    def _choose_head(self, data: HeadData, rng: np.random.Generator) -> Selection:
-        """The layer with the best penalty, fitted on all rows; its coefficients are on rows as they come."""
-        head = GroupWeighted() if self.head is None else clone(self.head)
-        if "random_state" in head.get_params() and head.random_state is None:
-            head.set_params(random_state=int(rng.integers(2**31 - 1)))
-        removal = self.remover_.removal_
+    def _choose_head(self, data: HeadData, remover: Remover, rng: np.random.Generator) -> Selection:
+        """The layer with the best penalty, fitted on all rows; its coefficients are on rows before the removal."""
+        head = _seeded(GroupWeighted() if self.head is None else clone(self.head), rng)
+        removal = remover.removal_
         if head._balanced is not None:
             after = replace(data.train, removal=removal)
             variance = np.diag(data.train.geometry(data.train.source(), balanced=head._balanced).second)
-            penalties = penalties_of(variance)
-            return cross_validate_penalty(head, penalties, replace(data, train=after), self, self.cv, rng)
-        name = type(head).__name__
-        grid = dict(GRIDS.get(name, {"weight_decay": PENALTIES}))
-        clean = [part and replace(part, X=self.remover_.transform(part.X)) for part in (data.train, data.validation)]
+            return cross_validate_penalty(head, penalties_of(variance), replace(data, train=after), self, self.cv, rng)
+        grid = GRIDS.get(type(head).__name__, {"weight_decay": PENALTIES})
+        clean = [part and replace(part, X=remover.transform(part.X)) for part in (data.train, data.validation)]
         chosen = choose_layer(head, grid, *clean, seed=int(rng.integers(2**31 - 1)))
         layer = chosen.head
         layer.coef_, layer.intercept_ = through_removal(removal, layer.coef_, layer.intercept_)
@@ -326,6 +313,13 @@ def load(path: str | PathLike[str]) -> Remover | RobustClassifier:
     """
     saved: Remover | RobustClassifier = read_saved(path, RobustClassifier._restore)
     return saved
+
+
+def _seeded(estimator: E, rng: np.random.Generator) -> E:
+    """The estimator, with a `random_state` from the generator if it takes one and has none."""
+    if "random_state" in (parameters := estimator.get_params()) and parameters["random_state"] is None:
+        estimator.set_params(random_state=int(rng.integers(2**31 - 1)))
+    return estimator
 
 
 def _fitted(remover: Remover, train: LabelledData, validation: LabelledData | None = None) -> Remover:

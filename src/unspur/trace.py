@@ -345,8 +345,8 @@ def _heading(name: str, trace: Trace) -> str:
     return name if whole else f"{name} (each class against the rest)"
 
 
-def danger_to_task(steps: Iterable[Step], removed: int) -> str:
-    """What the tests of a fit say about its task if it ended without a direction of it, and removed some; or ""."""
+def task_loss_warning(steps: Iterable[Step], removed: int) -> str:
+    """Warning from the tests of a fit that removed directions and ended without a main-task direction; or ""."""
     tried = [step.verdict for step in steps if step.verdict.role == "main"]
     if any(verdict.proper for verdict in tried):
         return (

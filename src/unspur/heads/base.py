@@ -15,13 +15,12 @@ import numpy as np
 from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.metrics import accuracy_score
-from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, Options
 from sklearn.utils.validation import assert_all_finite, check_is_fitted, column_or_1d
 
 from unspur._arrays import by_rows, exact_products, is_tensor, like, on_numpy, to_original_type
 from unspur._data import LabelledData, read_data
-from unspur._parameters import named_after_y, sgd_settings
+from unspur._parameters import generator, named_after_y, restore_on_failure, sgd_settings
 from unspur._typing import Array, FloatArray
 from unspur._validation import checked_z, require_finite
 from unspur.exceptions import InputError
@@ -284,23 +283,15 @@ class Head(LinearClassifier):
 
         A fit that fails leaves the estimator as it was.
         """
-        before = dict(self.__dict__)
-        try:
+        train = {"X": X, "y": y, "concept": concept, "sample_weight": sample_weight, "clusters": clusters}
+        validation = {"X": X_val, "y": y_val, "concept": concept_val, "sample_weight": sample_weight_val}
+        with restore_on_failure(self):
             self._validate_params()
-            train = {"X": X, "y": y, "concept": concept, "sample_weight": sample_weight, "clusters": clusters}
-            validation = {"X": X_val, "y": y_val, "concept": concept_val, "sample_weight": sample_weight_val}
-            self._fit(train, validation)
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
+            self._fit_to(head_data(self, train, validation, self.missing_concept, needs_concept=self._needs_concept))
         return self
 
-    def _fit(self, train: dict[str, Any], validation: dict[str, Any]) -> None:
-        self._fit_to(head_data(self, train, validation, self.missing_concept, needs_concept=self._needs_concept))
-
     def _fit_to(self, data: HeadData) -> None:
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1, size=4))
+        rng = generator(self.random_state)
         model = self._train(data, rng)
         self.classes_ = data.classes
         if data.concept_classes is not None:

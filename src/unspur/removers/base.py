@@ -16,7 +16,7 @@ from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted
 
 from unspur._arrays import on_numpy, to_original_type, to_python
-from unspur._parameters import named_after_y
+from unspur._parameters import named_after_y, restore_on_failure
 from unspur._reading import require_kinds
 from unspur._resources import one_thread_if_narrow
 from unspur._typing import Array
@@ -221,29 +221,20 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def _notes(self) -> list[str]:
         """What a certificate should mention about the fit; a remover with more to say adds to it."""
         nothing = [] if self.spurious_.dim else ["nothing was removed: transform leaves rows as they are"]
-        return [*nothing, *filter(None, [self.reused])]
+        return [*nothing, *filter(None, [self.reused_rows_warning])]
 
     @property
-    def reused(self) -> str:
-        """What to say where directions were judged on rows that they were estimated from, or ""."""
+    def reused_rows_warning(self) -> str:
+        """Warning that directions were judged on rows that they were estimated from, or ""."""
         if not (rows := getattr(self.trace_, "reused", 0)):
             return ""
         return f"{rows:,} validation rows are training rows as well: what is judged on them looks better than it is."
 
     @contextmanager
     def _restore_on_failure(self) -> Iterator[None]:
-        """Undo every change of the estimator if the block fails: a failed fit leaves it as it was.
-
-        What did not converge in it is told once.
-        """
-        before = dict(self.__dict__)
-        try:
-            with one_warning():
-                yield
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
+        """A fit: if it fails, the estimator stays as it was; what did not converge is reported once."""
+        with restore_on_failure(self), one_warning():
+            yield
 
     def warn_if_nothing_removed(self, limit: int | None) -> None:
         """Never the identity in silence, unless the user asked for it with a limit of zero."""

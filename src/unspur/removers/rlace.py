@@ -22,12 +22,11 @@ from numbers import Integral, Real
 from typing import Any, Literal, Self
 
 import numpy as np
-from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from tqdm.auto import tqdm
 
 from unspur._arrays import cast, like
-from unspur._parameters import BALANCE, MISSING, named_after_y, sgd_settings
+from unspur._parameters import BALANCE, MISSING, generator, named_after_y, sgd_settings
 from unspur._reading import NUMBER, require_kinds
 from unspur._typing import Array, FloatArray
 from unspur.exceptions import InputError, NotConvergedWarning
@@ -348,7 +347,7 @@ class RLACE(ClosedFormRemover):
             max_iter=self.max_iter,
             stop_below=self.stop_below,
         )
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1, size=4))
+        rng = generator(self.random_state)
 
         majority = response.constant(moments.mean_t)[1]
 
@@ -373,14 +372,14 @@ class _BestResponse:
         self._whitening = Whitening.of(geometry, RESPONSE_DECAY)
 
     def __call__(self, removed: Subspace) -> tuple[float, float]:
-        allowed = self._whitening.away_from(removed)
+        allowed = self._whitening.excluding(removed)
         fits = [solve_logistic(self._rows, self._weighting, allowed, k, tol=1e-5) for k in self._columns]
         weights, biases = np.stack([fit.weights for fit in fits], axis=1), np.array([fit.intercept for fit in fits])
         return float(sum(fit.outcome.objective for fit in fits)), self.accuracy(weights, biases)
 
     def with_gradient(self, directions: FloatArray) -> Response:
         """Loss of the best response to the removal of orthonormal directions (d, k), and its gradient in them."""
-        allowed = self._whitening.away_from(Subspace(directions))
+        allowed = self._whitening.excluding(Subspace(directions))
         geometry, loss, gradient = allowed.geometry, 0.0, np.zeros_like(directions)
         for k in self._columns:
             fit = solve_logistic(self._rows, self._weighting, allowed, k, tol=1e-8)

@@ -300,7 +300,7 @@ class HeldOutClusters:
         of_part = np.stack(np.divmod(pairs, n_groups))
         return cls(group if cell is None else cell, weight, group, n_groups, cluster, part.reshape(-1), of_part)
 
-    def all_alike(self) -> HeldOutClusters:
+    def pooled(self) -> HeldOutClusters:
         """The same rows as one group."""
         return HeldOutClusters.in_groups(self.cluster, np.zeros_like(self.group), 1, self.weight, self.cell)
 

@@ -159,7 +159,7 @@ class PairSpace:
         """The whole span of the rows; λ = weight_decay · tr(C) / rank(C)."""
         return cls(spectrum, weight_decay, np.empty((len(spectrum.variance), 0)))
 
-    def away_from(self, subspace: Subspace) -> PairSpace:
+    def excluding(self, subspace: Subspace) -> PairSpace:
         """The same, orthogonal to `subspace` (instead of to what was given before)."""
         axes = self.spectrum.axes
         rotated = axes.T @ subspace.basis  # orthonormal like the basis, unless some of it lies outside the rows' span
@@ -168,7 +168,7 @@ class PairSpace:
         return PairSpace(self.spectrum, self.decay, rotated)
 
     @property
-    def freedom(self) -> int:
+    def n_free(self) -> int:
         """Dimension of the weights that are allowed."""
         return int(self.forbidden.shape[0] - self.forbidden.shape[1])
 
@@ -664,7 +664,7 @@ def solve_pairs(
     descents: dict[int, PairDescent] = {}
     dtype, d = losses.rows.dtype, losses.rows.n_features
     for k, space in enumerate(spaces):
-        require_room(space.freedom, d)
+        require_room(space.n_free, d)
         descent = PairDescent(space, at_zero[1][k], tol, rounding_error(dtype), max_iter)
         if not descent.traced.any():
             chance = float(at_zero[0][k].sum())
@@ -690,11 +690,11 @@ def _drive(losses: PairLosses, descents: dict[int, PairDescent]) -> None:
                 points[k] = running[k].send((value, gradient))
 
 
-def require_room(freedom: int, n_features: int) -> None:
+def require_room(n_free: int, n_features: int) -> None:
     """Raise InputError unless two orthogonal directions fit into what is free."""
-    if freedom < 2:
+    if n_free < 2:
         raise InputError(
-            f"A pair of directions needs two free dimensions, and {freedom} of {n_features} are left. Features that "
+            f"A pair of directions needs two free dimensions, and {n_free} of {n_features} are left. Features that "
             "are constant or sums of others count for nothing, and so do those so much smaller than the largest that "
             "they cannot be told from rounding: rescale Z if that is the case."
         )

@@ -102,18 +102,18 @@ def solve_pair_by_sgd(
     weighting: Weighting,
     validation: Weighting,
     centre: FloatArray,
-    away_from: Subspace,
+    excluded: Subspace,
     settings: SGDSettings,
     rng: np.random.Generator,
     root: FloatArray | None = None,
 ) -> Pair:
-    """Orthogonal weights for both labels, orthogonal to `away_from`; with a `root`, on the rows ``(x − centre) root``.
+    """Orthogonal weights for both labels, orthogonal to `excluded`; with a `root`, on the rows ``(x − centre) root``.
 
     Batches are drawn by `weighting`; after each epoch the loss of the rows weighted by `validation` is measured, and
     the best weights are kept once it has not improved for `patience` epochs. The main-task weights are those of
     ``(I − P_{w_s}) u``. The objective reported is the best validation loss.
     """
-    problem = _LabelProblem(rows, weighting, validation, centre, away_from, settings, None, root)
+    problem = _LabelProblem(rows, weighting, validation, centre, excluded, settings, None, root)
     return Pair(*problem.solve(rng))
 
 
@@ -122,13 +122,13 @@ def solve_logistic_by_sgd(
     weighting: Weighting,
     validation: Weighting,
     centre: FloatArray,
-    away_from: Subspace,
+    excluded: Subspace,
     settings: SGDSettings,
     rng: np.random.Generator,
     label: int,
 ) -> tuple[FloatArray, float, Outcome]:
-    """Weights (d,) for one label, orthogonal to `away_from`, and intercept; trained like a pair."""
-    problem = _LabelProblem(rows, weighting, validation, centre, away_from, settings, label)
+    """Weights (d,) for one label, orthogonal to `excluded`, and intercept; trained like a pair."""
+    problem = _LabelProblem(rows, weighting, validation, centre, excluded, settings, label)
     weights, intercepts, outcome = problem.solve(rng)
     return weights[0], float(intercepts[0]), outcome
 
@@ -141,7 +141,7 @@ class _LabelProblem:
     weighting: Weighting
     validation: Weighting
     centre: FloatArray
-    away_from: Subspace
+    excluded: Subspace
     settings: SGDSettings
     only: int | None
     root: FloatArray | None = None
@@ -166,7 +166,7 @@ class _LabelProblem:
         slopes = self.on_rows(sums[:, 2:])
         slopes = chain_to_parameters(theta, slopes) if self.only is None else slopes
         decay = self.settings.weight_decay
-        return self.away_from.reject((slopes + decay * theta).T).T, sums[:, 1:2] + decay * intercepts
+        return self.excluded.reject((slopes + decay * theta).T).T, sums[:, 1:2] + decay * intercepts
 
     def validation_loss(self, weights: FloatArray, intercepts: FloatArray) -> float:
         """Loss of the validation rows, both labels together."""
@@ -177,7 +177,7 @@ class _LabelProblem:
     def solve(self, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, Outcome]:
         """Weights (q, d), intercepts (q,), and how it ended; never beating chance is a failure."""
         q = 2 if self.only is None else 1
-        start = (np.tile(_first_weights(self.away_from), (q, 1)), np.full((q, 1), FIRST_WEIGHT))
+        start = (np.tile(_first_weights(self.excluded), (q, 1)), np.full((q, 1), FIRST_WEIGHT))
 
         def watch(parameters: Parameters) -> float:
             return self.validation_loss(self.weights(parameters[0]), parameters[1][:, 0])
@@ -196,12 +196,12 @@ class _LabelProblem:
         return weights, intercepts, outcome
 
 
-def _first_weights(away_from: Subspace) -> FloatArray:
-    """Equal small weights (d,), kept out of `away_from`; where none are left, along an axis."""
-    ones = np.ones(away_from.ambient)
-    rest = away_from.reject(ones)
+def _first_weights(excluded: Subspace) -> FloatArray:
+    """Equal small weights (d,), kept out of `excluded`; where none are left, along an axis."""
+    ones = np.ones(excluded.ambient)
+    rest = excluded.reject(ones)
     if np.linalg.norm(rest) < 1e-6 * np.linalg.norm(ones):
-        axes = away_from.reject(np.eye(away_from.ambient))
+        axes = excluded.reject(np.eye(excluded.ambient))
         rest = axes[:, np.argmax(np.linalg.norm(axes, axis=0))]
     return FIRST_WEIGHT * rest
 

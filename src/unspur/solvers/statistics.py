@@ -85,6 +85,11 @@ class CellCounts:
         return self.without(0)
 
     @property
+    def estimated_on(self) -> BoolArray:
+        """Mask over fold numbers: those that the returned directions are estimated from, all but a single fold."""
+        return self.without(1 if self.n_folds == 1 else None)
+
+    @property
     def effective_held_out(self) -> FloatArray:
         """Effective number of held-out rows of each group, (Σw)² / Σw², (2, 2): their number if weights are equal."""
         return _effective(self.weight[1:].sum(axis=0), self.squares[1:].sum(axis=0))

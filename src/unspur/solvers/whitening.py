@@ -1,4 +1,4 @@
-"""Coordinates in which the logistic Hessian is close to the identity.
+"""Coordinates: those in which the logistic Hessian is close to the identity, and those of a metric.
 
 Weights are written ``w = T a`` with ``T Tᵀ = (C/4 + λI)⁺`` on the range of C: at zero weights the Hessian of the
 logistic loss is exactly C/4 + λI, and away from it never larger. Restricting weights to the range of C matters when
@@ -17,7 +17,7 @@ from unspur._typing import FloatArray
 from unspur.exceptions import InputError
 from unspur.rows import MAX_UNCENTRED_DISTANCE, RowSource, Weighting
 from unspur.solvers.statistics import Moments, keeps_digits
-from unspur.subspace import Subspace
+from unspur.subspace import AffineMap, Subspace
 
 #: Standard deviations along an eigenvector below this share of the largest are rounding noise, of the stored rows or of
 #: the second moment.
@@ -29,6 +29,10 @@ MIN_EIGENVALUE_SHARE = 1e-8
 #: Smallest share of a column's variance that the columns before it may leave unexplained for the rows to count as
 #: of full rank without an eigenvalue decomposition.
 MIN_FULL_RANK_PIVOT = 1e-6
+#: Eigenvalues of a covariance below this share of the largest are rounding errors.
+MIN_VARIANCE_SHARE = 1e-12
+#: Condition of a metric up to which sums in the type of the rows have enough digits.
+MAX_NATIVE_CONDITION = 1e4
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +120,67 @@ class Geometry:
 
 
 @dataclass(frozen=True, slots=True)
+class Metric:
+    """The metric in which directions of concept and task are orthogonal: centre (d,), T (d, d) and its inverse.
+
+    ::
+
+        M(τ) = (1 − τ) · tr(Σ)/r · I + τ · Σ        w_spᵀ M w_mt = 0
+
+    Σ is the covariance of the training rows and r its rank. At τ = 0 weights are orthogonal, as in the paper; at τ = 1
+    their scores are uncorrelated over the training rows. In the coordinates ``x̃ = (x − c) T`` with ``T = M^(−1/2)``,
+    symmetric and on the range of M, directions are orthogonal in the ordinary sense. Rows are never transformed: the
+    weights ``T v`` on the rows read a direction v of these coordinates. The projection off an orthonormal V there is
+    oblique here: ``x ↦ x − (x − c) R Lᵀ`` with ``R = T V`` and ``L = T⁻¹ V``.
+    """
+
+    centre: FloatArray
+    root: FloatArray
+    inverse_root: FloatArray
+    condition: float
+
+    @classmethod
+    def of_rows(cls, rows: RowSource, weighting: Weighting, tau: float) -> Metric:
+        """M(τ) of the rows under a weighting; from float64 products where T would magnify rounding."""
+        geometry = Geometry.of_rows(rows, weighting)
+        metric = cls.of(geometry.centre, geometry.second, tau, geometry.rank)
+        if metric.condition > MAX_NATIVE_CONDITION and rows.dtype.itemsize < 8:
+            exact = Geometry.of(Moments.of(rows, weighting), rows.dtype.itemsize)
+            metric = cls.of(exact.centre, exact.second, tau, exact.rank)
+        return metric
+
+    @classmethod
+    def of(cls, centre: FloatArray, covariance: FloatArray, tau: float, rank: int) -> Metric:
+        """M(τ) from the centre, covariance and rank of the rows."""
+        values, vectors = np.linalg.eigh(covariance)
+        values = np.maximum(values, 0.0)
+        real = values > MIN_VARIANCE_SHARE * values[-1]
+        mixed = (1.0 - tau) * values[real].sum() / rank + tau * values
+        kept = real if tau == 1.0 else np.ones_like(real)
+        root, basis = np.sqrt(mixed[kept]), vectors[:, kept]
+        condition = float((root.max() / root.min()) ** 2)
+        return cls(centre, (basis / root) @ basis.T, (basis * root) @ basis.T, condition)
+
+    def removing(self, subspace: Subspace) -> AffineMap:
+        """Projection off a subspace of these coordinates, as a map of the rows."""
+        return AffineMap(self.centre, *self._factors(subspace), "remove")
+
+    def keeping(self, subspace: Subspace) -> AffineMap:
+        """Projection onto a subspace of these coordinates, as a map of the rows."""
+        AffineMap.keeping(subspace, self.centre)  # which refuses an empty one
+        return AffineMap(self.centre, *self._factors(subspace), "keep", self.centre)
+
+    def _factors(self, subspace: Subspace) -> tuple[FloatArray, FloatArray]:
+        """R and L with ``LᵀR = I`` to the last digit, which T and its inverse lose if the scales of M are far apart."""
+        right, left = self.root @ subspace.basis, self.inverse_root @ subspace.basis
+        return right, left @ np.linalg.inv(right.T @ left)
+
+    def weights_of(self, subspace: Subspace) -> Subspace:
+        """Span of the weights on the rows that read a subspace of these coordinates."""
+        return Subspace.spanned_by(self.root @ subspace.basis) if subspace.dim else subspace
+
+
+@dataclass(frozen=True, slots=True)
 class Whitening:
     """Coordinates ``a`` of shape (r,) for weights ``w = T a`` that stay inside the allowed subspace.
 
@@ -153,15 +218,10 @@ class Whitening:
                 transform = geometry.matrix @ transform
         return cls(transform, geometry, decay, np.empty((transform.shape[1], 0)), lengths)
 
-    def away_from(self, subspace: Subspace) -> Whitening:
+    def excluding(self, subspace: Subspace) -> Whitening:
         """The same coordinates with weights kept orthogonal to `subspace`."""
         forbidden = orthonormal_range(self.transform.T @ subspace.basis)
         return Whitening(self.transform, self.geometry, self.decay, forbidden, self.lengths)
-
-    @property
-    def freedom(self) -> int:
-        """Dimension of the weights that are allowed."""
-        return int(self.transform.shape[1] - self.forbidden.shape[1])
 
     def allow(self, a: FloatArray) -> FloatArray:
         """Orthogonal projection of coordinates, shape (r,) or (r, m), onto the allowed ones."""
