@@ -1,4 +1,4 @@
-"""A removal and the last layer after it as one classifier: what we recommend."""
+"""The recommended classifier: a removal and the last layer after it."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ E = TypeVar("E", bound=BaseEstimator)
 
 
 class RobustClassifier(TransformerMixin, LinearClassifier):
-    """Remove a concept, then classify: a removal and a group-weighted last layer, both with chosen penalties.
+    """A removal and a group-weighted last layer as one classifier, both with chosen penalties.
 
     The removal is fitted first (by default `JSE`), then the layer on what it leaves (by default `GroupWeighted`, in
-    which every combination of task and concept counts the same). The penalty of the layer is the one with the least
-    held-out loss, groups counting alike. Both are linear, so together they are one linear layer on rows as they come:
+    which every combination of task and concept has equal weight). The penalty of the layer is the one with the smallest
+    held-out loss, groups counting alike. Both are linear, so together they are one linear layer on the original rows,
     `coef_` and `intercept_`. Rows are neither copied nor transformed.
 
     Parameters
@@ -50,11 +50,11 @@ class RobustClassifier(TransformerMixin, LinearClassifier):
     head : Head, default=None
         The last layer, whose `weight_decay` is chosen. None: ``GroupWeighted()``.
     cv : int, default=5
-        Folds in which the penalty is chosen where there are no validation rows, stratified by group.
+        Folds to choose the penalty in without validation rows, stratified by group.
     missing_concept : scalar or None, default=None
         Value of `concept` that means "not known", besides NaN and None.
     random_state : int, RandomState or None, default=None
-        Draws folds, of the removal's tests and of the choice of the penalty.
+        Draws the folds of the removal's tests and of the choice of the penalty.
 
     Attributes
     ----------
@@ -63,15 +63,15 @@ class RobustClassifier(TransformerMixin, LinearClassifier):
     removal_ : AffineMap
         What `transform` applies.
     head_ : Head
-        The fitted last layer. Its coefficients are on rows as they come.
+        The fitted last layer, with coefficients on the original rows.
     coef_, intercept_ : arrays of shape (k, d) and (k,)
-        Removal and layer as one linear layer on rows as they come; k = 1 for two classes, else one line per class.
+        Removal and layer as one linear layer on the original rows; k = 1 for two classes, else one line per class.
     selection_ : Selection
-        The penalties that were tried, and the held-out loss of each.
+        The penalties tried, and the held-out loss of each.
     classes_ : array
         Classes of y, in their order.
     notes_ : tuple of str
-        What a reader should know about the fit.
+        Notes on the fit for the reader.
 
     Examples
     --------
@@ -133,19 +133,19 @@ class RobustClassifier(TransformerMixin, LinearClassifier):
         Parameters
         ----------
         X : array of shape (n, d)
-            Embeddings: an array or DataFrame, a memory map, a torch tensor on any device, a Dask array, or what
-            `unspur.open_rows` returned. They stay where they are.
+            Embeddings: an array or DataFrame, a memory map, a torch tensor on any device, a Dask array, or the rows of
+            `unspur.open_rows`. They stay where they are.
         y : array of shape (n,)
             Main-task label, two or more classes.
         concept : array of shape (n,) or (n, m), DataFrame, or mapping from names to arrays of shape (n,)
-            What to remove; rows where it is missing are left out.
+            The concept or concepts to remove; rows where one is missing are left out.
         sample_weight : array of shape (n,), optional
         X_val, y_val, concept_val, sample_weight_val : arrays, optional
-            Rows to judge directions and penalties on, best ones that the encoder has not seen. The layer is then
-            trained on them as well. Where they are too few to judge, all rows are pooled and judged by cross-fitting,
-            and a FewRowsWarning says so. Without them, rows of X are held out in folds.
+            Validation rows for the tests of directions and the choice of the penalty, best ones that the encoder has
+            not seen. The layer is then trained on them as well. If they are too few, all rows are pooled and
+            cross-fitted, and a FewRowsWarning says so. Without them, rows of X are held out in folds.
         clusters, clusters_val : arrays of shape (n,), optional
-            Which rows belong together and are not independent of each other. They are held out together.
+            Rows that are not independent of each other, which are held out together.
 
         A fit that fails leaves the estimator as it was.
         """
@@ -215,7 +215,7 @@ class RobustClassifier(TransformerMixin, LinearClassifier):
     def certificate(
         self, X: Array, y: Array | None = None, concept: Array | None = None, **options: Any
     ) -> Certificate:
-        """What the removal does to rows that were not used in the fit, as `Remover.certificate`."""
+        """Measure the removal on rows that were not used in the fit, as `Remover.certificate`."""
         check_is_fitted(self, "coef_")
         return self.remover_.certificate(X, y, concept, **options)
 
@@ -272,7 +272,7 @@ class RobustClassifier(TransformerMixin, LinearClassifier):
         return made
 
 
-#: What the metadata of a layer hold.
+#: Metadata of a saved layer.
 _SAVED = {
     "head": str,
     "weight_decay": (int, float),
@@ -281,14 +281,14 @@ _SAVED = {
     "notes": [str],
     "cv": int,
 }
-#: Share of the coefficients that may lie along what the removal takes out.
-ALONG_REMOVED = 1e-6
-#: Characters of all names of classes up to which they are a plain array of texts.
+#: Largest share of the coefficients along removed directions.
+MAX_REMOVED_SHARE = 1e-6
+#: Limit on the characters of all class names for a NumPy array of strings.
 MAX_CLASS_CHARACTERS = 10**6
 
 
 def _saved_classes(values: list[Any], known: tuple[Any, ...]) -> Array:
-    """The classes of a layer: texts, numbers or truth values, and those of the removal where that has some."""
+    """The classes of a saved layer: all strings, numbers or booleans, and those of the removal if that has any."""
     plain = any(all(type(value) in kinds for value in values) for kinds in ((str,), (int, float), (bool,)))
     if not plain or len(set(values)) != len(values) or len(values) < 2 or any(value != value for value in values):
         raise ValueError(f"the classes of its layer are {brief(repr(values[:3]), 60)}")
@@ -299,10 +299,10 @@ def _saved_classes(values: list[Any], known: tuple[Any, ...]) -> Array:
 
 
 def _require_after(removal: AffineMap, coef: FloatArray) -> None:
-    """Raise ValueError unless coefficients (k, d) stay as they are before the removal, which has to come first."""
+    """Raise ValueError unless coefficients (k, d) ignore the directions that the removal takes out."""
     folded, _ = through_removal(removal, coef, np.zeros(len(coef)))
     size = max(1.0, float(np.linalg.norm(removal.left) * np.linalg.norm(removal.right)))
-    if not np.abs(folded - coef).max() <= ALONG_REMOVED * size * np.abs(coef).max():
+    if not np.abs(folded - coef).max() <= MAX_REMOVED_SHARE * size * np.abs(coef).max():
         raise ValueError("its layer looks at what the removal takes out")
 
 
@@ -323,7 +323,7 @@ def _seeded(estimator: E, rng: np.random.Generator) -> E:
 
 
 def _fitted(remover: Remover, train: LabelledData, validation: LabelledData | None = None) -> Remover:
-    """The remover, fitted with what of the rows its `fit` takes."""
+    """The remover, fitted with those arguments that its `fit` takes."""
     takes = inspect.signature(remover.fit).parameters
     given = {**train.arguments(), "sample_weight": train.weight}
     if validation is not None:
@@ -333,7 +333,7 @@ def _fitted(remover: Remover, train: LabelledData, validation: LabelledData | No
 
 
 def _pooled(train: LabelledData, validation: LabelledData) -> LabelledData | None:
-    """Both sets as one, where rows can be put below each other; None for rows in files."""
+    """Both sets as one; None for rows in files, or of different kinds."""
     both = (train.X, validation.X)
     kinds = {backend_of(X) for X in both}
     if kinds == {"dask"}:

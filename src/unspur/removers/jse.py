@@ -67,26 +67,27 @@ class JSE(Remover):
     significance_level : float, default=0.05
         Level α of each of the two one-sided tests of a direction.
     correction : {"none", "looks"}, default="none"
-        What α is for. "none": each test. A loop ends at its first failure, so a wrong spurious direction is accepted in
-        about α of fits at most, and a wrong main-task direction in α of rounds, for each concept or class against the
-        rest. "looks": all tests of a concept (or class against the rest) together, half of α for either role.
+        Whether α applies to each test ("none") or to all tests of a concept, or class against the rest, together
+        ("looks", half of α for either role). With "none", a loop ends at its first failure, so a wrong spurious
+        direction is accepted in at most about α of fits, and a wrong main-task direction in α of rounds.
     delta : float or "auto", default=0.0
         Shift Δ of the second test, for when one label is easier to predict than the other. "auto" sets it to the
         difference in held-out loss between the best direction of the concept and the best one of the main task, each
         estimated alone, and carries the error of that difference into the test.
     balance : {"none", "concept", "main", "group"}, default="group"
-        Which classes get equal total weight when a pair is estimated.
+        Classes that get equal total weight in the estimation of a pair.
     weight_decay : float or "auto", default="auto"
-        Penalty in units of the mean variance of Z (absolute for SGD), so one feature much larger than all
-        others should be scaled down first. "auto" tries 1, 0.1, 0.01, 0.001 and 0.0001 until held-out losses clearly
+        Penalty in units of the mean variance of Z (absolute for SGD); a feature much larger than all others should be
+        scaled down first. "auto" tries 1, 0.1, 0.01, 0.001 and 0.0001 until held-out losses clearly
         rise, and takes the largest whose first pair predicts held-out rows as well as the best, within one standard
         error.
     metric : float between 0 and 1, or "auto", default=0.25
         The metric τ in which the weights of the two labels are orthogonal, ``w_spᵀ M w_mt = 0`` with
         ``M = (1 − τ) tr(Σ)/r I + τ Σ``, and Σ the covariance of the training rows, r its rank. At 0 weights are
         orthogonal, as in the paper. At 1 scores are uncorrelated over the training rows, which is JSE on whitened
-        rows. Above 0 the removal is oblique: one direction then removes what would otherwise take many, and a far
-        easier concept does not absorb the task; but what travels with the concept in the training rows goes along.
+        rows. Above 0 the removal is oblique: one direction removes what would otherwise take many, and a far easier
+        concept does not absorb the task; but whatever is correlated with the concept in the training rows is removed
+        too.
         "auto" fits at 0, 0.1, 0.25, 0.5, 0.75 and 1 and takes, of those after which the task is predicted as well as
         after the best (held-out loss with groups of equal weight, within one standard error), the one nearest to 0.25.
     solver : "exact", "sgd" or SGD, default="exact"
@@ -96,8 +97,8 @@ class JSE(Remover):
     max_spurious, max_main : int or None, default=None
         Limits on the two dimensions, for each concept or class against the rest.
     max_pairs : int or None, default=500
-        Most pairs of directions that are estimated for one concept, or class against the rest. A search that reaches
-        the limit keeps what it has accepted, issues a SearchLimitWarning, and says so in `trace_` and in certificates.
+        Limit on the pairs of directions estimated for one concept, or class against the rest. A search that reaches
+        it keeps the accepted directions, issues a SearchLimitWarning, and is marked in `trace_` and in certificates.
     cv : int, float, splitter or iterable of (train, test) index pairs, default=5
         Without a validation set: cross-fit in this many folds, stratified by group, or in those of a scikit-learn
         splitter or iterable. A float between 0 and 1 holds out that share of each group once. Rows of a cluster
@@ -105,13 +106,13 @@ class JSE(Remover):
         Directions are estimated from all rows outside a test set, so splits that train on fewer
         (``TimeSeriesSplit``) are refused.
     smallest_group : int, default=10
-        Fewest held-out rows that every group (main, concept) must have in the tests, effective ones under
-        weights; with fewer the tests no longer keep their level (docs/trust.md) and `fit` raises a GroupSizeError.
-        Held-out rows of a group must also lie in two clusters or more, effective ones where their sizes differ.
+        Fewest held-out rows of every group (main, concept), effective ones under weights. With fewer, the tests do not
+        keep their level (docs/trust.md) and `fit` raises a GroupSizeError. Held-out rows of a group must also lie in at
+        least two clusters, effective ones if their sizes differ.
     missing_concept : scalar or None, default=None
         Value of `concept` that means "not known", besides NaN and None.
     tol : float, default=1e-4
-        Relative gradient norm at which a pair counts as solved. The tests need no less (docs/benchmarks.md).
+        Relative gradient norm at which a pair counts as solved, small enough for the tests (docs/benchmarks.md).
     max_iter : int, default=1000
         Most iterations for one pair.
     random_state : int, RandomState or None, default=None
@@ -126,11 +127,11 @@ class JSE(Remover):
     spurious_, main_ : Subspace
         Spans of the weights of the two labels, orthogonal to each other in the metric.
     removal_ : AffineMap
-        What `transform` applies.
+        The map that `transform` applies.
     metric_ : float
         The metric τ that was used.
     metric_losses_ : dict
-        Held-out loss of the main task and its standard error for each τ that was tried; empty unless ``metric="auto"``.
+        Held-out loss of the main task and its standard error for each τ tried; empty unless ``metric="auto"``.
     trace_ : Trace or Traces
         Every direction tested, with both statistics and the decision; prints as a table. With several concepts, or
         labels of more than two classes, one trace for each concept and class against the rest, by name.
@@ -230,24 +231,23 @@ class JSE(Remover):
         Parameters
         ----------
         X : array of shape (n, d)
-            Embeddings: an array or DataFrame, a memory map, a torch tensor on any device, a Dask array, or what
-            `unspur.open_rows` returned. They stay where they are.
+            Embeddings: an array or DataFrame, a memory map, a torch tensor on any device, a Dask array, or the rows of
+            `unspur.open_rows`. They stay where they are.
         y : array of shape (n,), or mapping from its name to it
-            Main-task label, which messages and the trace call by its name if it has one. Of more than two classes each
-            is taken against the rest: what is removed is orthogonal to the main-task directions of all of them.
+            Main-task label; messages and the trace use its name if it has one. Each of more than two classes is taken
+            against the rest, and the removed directions are orthogonal to the main-task directions of all of them.
         concept : array of shape (n,) or (n, m), DataFrame, or mapping from names to arrays of shape (n,)
             What to remove: a concept of two or more classes, or several concepts. Several are taken one after the
             other, each class of a concept of more than two against the rest, and the span of all that is found is
             removed. Rows where the concept is missing are left out of its fit.
         sample_weight : array of shape (n,), optional
         X_val, y_val, concept_val, sample_weight_val : arrays, optional
-            Rows to judge directions on; else rows of X are held out. Best are rows that the encoder has not seen.
+            Validation rows for the tests; else rows of X are held out. Best are rows that the encoder has not seen.
         clusters, clusters_val : arrays of shape (n,), optional
-            Which rows belong together and are not independent of each other: frames of one film, pictures of one bird,
-            sentences of one author. Labels of any hashable kind. Rows of a cluster are held out together, and the tests
-            count clusters, not rows. (A *group* is something else: a combination of labels.) Without it, exact copies
-            of a row are found, count as one cluster, and a ClusterWarning says so; rows of a few small numbers, which
-            are equal by chance, are left as they are.
+            Labels, of any hashable type, of rows that are not independent of each other: frames of one film, pictures
+            of one bird, sentences of one author. Rows of a cluster are held out together, and the tests count clusters,
+            not rows. (A *group* is a combination of labels.) Without it, exact copies of a row count as one cluster,
+            and a ClusterWarning says so; rows of a few small integers, which are equal by chance, do not.
 
         A fit that fails leaves the estimator as it was. One that accepts no spurious direction issues a
         NothingRemovedWarning: `transform` then changes nothing. One that ends without a main-task direction, after some

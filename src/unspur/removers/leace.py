@@ -375,8 +375,8 @@ class ClosedFormRemover(Remover):
         Parameters
         ----------
         X : array of shape (n, d)
-            Embeddings: an array or DataFrame, a memory map, a torch tensor on any device, a Dask array, or what
-            `unspur.open_rows` returned. They stay where they are.
+            Embeddings: an array or DataFrame, a memory map, a torch tensor on any device, a Dask array, or the rows of
+            `unspur.open_rows`. They stay where they are.
         y : array of shape (n,), or mapping from its name to it, optional
             Main-task label, of any number of classes; needed for ``balance="main"`` and "group", and by SPLINCE. A
             concept that is the same label is refused.
