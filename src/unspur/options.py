@@ -26,13 +26,10 @@ class _Options:
 
     def __post_init__(self) -> None:
         """Check the values, as estimators check their parameters."""
-        given = self._given()
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
         validate_parameter_constraints(self._constraints, given, caller_name=type(self).__name__)
         if flags := [name for name, value in given.items() if isinstance(value, bool)]:  # Python counts True as 1
             raise InvalidParameterError(f"The {flags[0]!r} parameter of {type(self).__name__} must be a number.")
-
-    def _given(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 @dataclass(frozen=True)

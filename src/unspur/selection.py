@@ -268,22 +268,17 @@ def select_head(
     train, validation = as_data(train), as_data(validation, "validation")
     more = {} if held_out is None else as_data(held_out, "held-out").arguments("_val", clusters=False)
     settings = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+    if not settings:
+        raise InputError("The grid is empty; there is nothing to choose from.")
     if more:
         fitted = [_fitted(clone(head).set_params(**parameters), train, **more) for parameters in settings]
     else:
         fitted = _path(head, settings, train)
-    tried: list[tuple[dict[str, Any], float]] = []
-    best: tuple[tuple[float, ...], Any, dict[str, Any]] | None = None
-    for parameters, one in zip(settings, fitted, strict=True):
-        found = (group_loss(one, validation),) if rank is None else rank(one, validation)
-        tried.append((parameters, found[0]))
-        if best is None or found < best[0]:
-            best = (found, one, parameters)
-    if best is None:
-        raise InputError("The grid is empty; there is nothing to choose from.")
+    ranks = [(group_loss(one, validation),) if rank is None else rank(one, validation) for one in fitted]
+    best = min(range(len(ranks)), key=ranks.__getitem__)
+    table = tuple((parameters, found[0]) for parameters, found in zip(settings, ranks, strict=True))
     path = not more and set(grid) == {"weight_decay"}
-    by_penalty = {one.weight_decay: one for one in fitted} if path else {}
-    return Selection(best[1], best[2], tuple(tried), by_penalty)
+    return Selection(fitted[best], settings[best], table, {one.weight_decay: one for one in fitted} if path else {})
 
 
 def _fitted(head: Any, rows: LabelledData, **more: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What every remover shares: transforming rows, and being saved."""
+"""Base class of the removers: transform, certificate, save."""
 
 from __future__ import annotations
 

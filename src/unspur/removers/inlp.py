@@ -33,8 +33,8 @@ from unspur.trace import Step, Trace, Traces
 class INLP(Remover):
     """Iterative null-space projection (Ravfogel et al., 2020), stopped by a test as in the JSE paper.
 
-    A logistic regression predicts the concept inside what is left of the rows; its direction is removed; repeat until
-    held-out rows are predicted no better than chance. It ignores the task, and removes what the two share.
+    A logistic regression predicts the concept from the remaining rows, and its direction is removed, until held-out
+    rows are predicted no better than chance. It ignores the task, and removes what concept and task share.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ class INLP(Remover):
             found = fit_each_concept(data, partial(self._fit_binary, HeldOutSplitter.reusable_cv(self.cv)))
             self.spurious_, self.main_ = found.spurious, found.main
             self.removal_ = AffineMap.removing(found.spurious, found.centre)
-            self.trace_ = found.traces[0] if len(found.traces) == 1 else Traces.of(found.traces)
+            self.trace_ = found.trace
             self.classes_ = () if data.train.y is None else data.train.y.classes
             self.concept_classes_ = data.concept_classes
             self.n_iter_ = self.trace_.most_evaluations

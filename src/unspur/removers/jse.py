@@ -268,7 +268,7 @@ class JSE(Remover):
             cv = HeldOutSplitter.reusable_cv(self.cv)
             found, metric = self._fit_in_metric(data, cv)
             self.spurious_, self.main_, self.removal_ = self._removal(found, metric)
-            self.trace_ = found.traces[0] if len(found.traces) == 1 else Traces.of(found.traces)
+            self.trace_ = found.trace
             self.classes_ = data.train.main.classes
             self.concept_classes_ = data.concept_classes
             self.n_iter_ = self.trace_.most_evaluations

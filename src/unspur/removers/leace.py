@@ -347,7 +347,7 @@ def _unnamed(names: tuple[str, ...]) -> bool:
 
 
 class ClosedFormRemover(Remover):
-    """What the closed forms share; see :class:`LEACE`, :class:`SAL` and :class:`SPLINCE`."""
+    """Base class of the closed forms :class:`LEACE`, :class:`SAL` and :class:`SPLINCE`."""
 
     trace_type = ClosedFormTrace
     trace_: ClosedFormTrace

@@ -18,7 +18,7 @@ from unspur.removers.folds import Problem
 from unspur.removers.joint import Subspaces
 from unspur.removers.seen_rows import Memory, remember_rows
 from unspur.subspace import Subspace
-from unspur.trace import Trace
+from unspur.trace import Trace, Traces
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +133,11 @@ class ConceptFits:
     centre: FloatArray
     #: Held-out losses of the main label after each removal, with standard errors, if requested.
     task_losses: tuple[tuple[float, float], ...] = ()
+
+    @property
+    def trace(self) -> Trace | Traces:
+        """All traces, by name if there are several."""
+        return self.traces[0] if len(self.traces) == 1 else Traces.of(self.traces)
 
 
 def problems(data: FitData) -> list[tuple[ClassLabel, Problem]]:
