@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from tests.labelled_rows import Rows
 from tests.optional import pandas as pd
 from tests.optional import torch
-from unspur import ERM, JSE, LEACE, GroupWeighted
+from unspur import ERM, LEACE, GroupWeighted
 from unspur import compare as compare_module
 from unspur._data import labelled
 from unspur.cli import main
@@ -21,7 +21,7 @@ from unspur.compare import REMOVERS, HeldOut, _paired, best_held_out, compare, t
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, LabelError
 from unspur.metrics import group_accuracy
-from unspur.selection import GRIDS, PENALTIES, choose_layer, group_loss, select_first_pair, select_head
+from unspur.selection import GRIDS, PENALTIES, choose_layer, group_loss, select_head
 
 
 def rows(seed, n=1200, rho=0.8, names=False):
@@ -136,24 +136,6 @@ def test_selection_returns_the_table_it_decided_from_and_the_smallest_loss_wins(
     again = ERM(weight_decay=0.1).fit(train.Z, train.y, concept=train.concept)
     assert losses[0.1] == pytest.approx(group_loss(again, validation))
     assert losses[1.0] != pytest.approx(losses[0.01], rel=1e-3)
-
-
-def test_the_first_pair_is_chosen_at_the_strongest_correlation_from_the_table():
-    sets = {rho: (rows(10, rho=rho), rows(11, rho=rho)) for rho in (0.5, 0.9)}
-    found = select_first_pair(JSE(random_state=0), {"weight_decay": (100.0, 0.1, 1e-3)}, sets)
-    assert found.strength == 0.9
-    losses = {tried["weight_decay"]: loss for tried, loss in found.table}
-    assert found.parameters["weight_decay"] == min(losses, key=losses.get)
-    train, held = sets[0.9]
-    val = {"X_val": held.Z, "y_val": held.y, "concept_val": held.concept}
-    auto = JSE(random_state=0).fit(train.Z, train.y, concept=train.concept, **val)  # keeps the same table
-    for decay in (0.1, 1e-3):
-        # A weight decay is chosen at a looser tolerance than that of the fit.
-        assert losses[decay] == pytest.approx(auto.trace_.weight_decay_scores[decay][0], rel=2e-4)
-    assert losses[100.0] > losses[0.1]  # and decay that leaves nothing loses
-    weak = select_first_pair(JSE(random_state=0), {"weight_decay": (0.1,)}, {0.5: sets[0.5]})
-    assert weak.table[0][1] != pytest.approx(losses[0.1], rel=1e-3)
-    assert set(GRIDS["JSE by SGD"]) == {"learning_rate", "weight_decay"}
 
 
 def test_the_loss_counts_every_group_the_same():

@@ -1,13 +1,17 @@
-"""What methods share: values that parameters may take, as scikit-learn checks them, and arguments that go by name."""
+"""Shared by all estimators: constraints of parameters, random numbers, failed fits, keyword arguments."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import Any, TypeVar, cast
 
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval, Options, StrOptions
 
 from unspur.exceptions import ArgumentError
@@ -20,7 +24,7 @@ BALANCE: list[Any] = [StrOptions({"none", "concept", "main", "group"})]
 MISSING: list[Any] = [None, str, Real, Options(bool, {True, False})]
 LIMIT: list[Any] = [None, Interval(Integral, 0, None, closed="left")]
 
-#: Of methods that estimate directions one at a time and test them on held-out rows.
+#: Constraints of methods that test directions on held-out rows.
 TESTED: dict[str, list[Any]] = {
     "significance_level": [Interval(Real, 0, 1, closed="neither")],
     "balance": BALANCE,
@@ -34,7 +38,7 @@ TESTED: dict[str, list[Any]] = {
     "random_state": ["random_state"],
     "verbose": ["verbose"],
 }
-#: Arguments of `fit` of these methods, routed through pipelines and searches without being requested one by one.
+#: Arguments of their `fit` that pipelines and searches route without a request for each.
 REQUESTED = {
     "concept": True,
     "sample_weight": True,
@@ -47,17 +51,31 @@ REQUESTED = {
 }
 
 
+def generator(random_state: Any) -> np.random.Generator:
+    """The generator of a fit, from the `random_state` of an estimator."""
+    return np.random.default_rng(check_random_state(random_state).randint(2**31 - 1, size=4))
+
+
+@contextmanager
+def restore_on_failure(estimator: BaseEstimator) -> Iterator[None]:
+    """Undo every change of the estimator if the block fails: a failed fit leaves it as it was."""
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
+
+
 def sgd_settings(sgd: SGD, weight_decay: float, learning_rate: float = 1e-2) -> SGDSettings:
-    """Settings of a run; `learning_rate` is that of the method where none is given."""
+    """Settings of a run; `learning_rate` is the default of the method."""
     rate = learning_rate if sgd.learning_rate is None else sgd.learning_rate
     return SGDSettings(rate, sgd.momentum, weight_decay, sgd.batch_size, sgd.max_epochs, sgd.patience)
 
 
 def named_after_y(method: F) -> F:
-    """A method of X, y and arguments by name, which refuses more than two in order in a sentence.
-
-    Python itself would count them, and not say which of them should have had a name.
-    """
+    """Decorate a method of X, y and keywords: a third positional argument raises an error that names its keyword."""
     named = [p.name for p in inspect.signature(method).parameters.values() if p.kind is p.KEYWORD_ONLY]
     third = named[0] if named else "concept"
 

@@ -1,8 +1,9 @@
-"""What a fitted removal does and does not guarantee, measured on rows it has not seen."""
+"""Certificates: a fitted removal measured on rows that it has not seen."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -19,17 +20,16 @@ from unspur.metrics.leakage import Leakage, NumericLeakage, extreme_values_note
 from unspur.metrics.probes import scale_notes
 from unspur.subspace import AffineMap
 
-#: Numbers hashed at once, on the host and on a device: bounds the temporary copies.
-BLOCK, DEVICE_BLOCK = 2**17, 2**24
-#: How far a share may be above 1, where it is a sum of weights.
-ROUNDING = 1e-9
+#: Numbers hashed at once, on the host and on a device, to bound temporary copies.
+BLOCK_SIZE, DEVICE_BLOCK_SIZE = 2**17, 2**24
+#: How far a share may be outside [0, 1] as a sum of weights.
+SHARE_TOL = 1e-9
 TASK_ALONE = "task, concept held fixed"
 USED = "Were these rows, or copies of them, used to fit the removal?"
-#: Share of what a probe read before that counts as a concept kept, where it is read for certain afterwards.
-KEPT = 0.25
-#: Rows that tell two labels apart, as a share of those that would if the rarer class were free, below which a reader
-#: should know it.
-FEW = 0.05
+#: Share of a probe's gain over chance before the removal above which the gain after it counts as kept.
+MIN_KEPT_SHARE = 0.25
+#: Share of rows in which two labels disagree, relative to independent labels, below which a note says so.
+MAX_DISAGREEING_SHARE = 0.05
 
 
 def row_hashes(z: Array) -> Any:
@@ -42,7 +42,7 @@ def row_hashes(z: Array) -> Any:
     if is_tensor(z):
         return _device_hashes(z.detach(), odd)
     hashes = np.empty(len(z), dtype=np.uint64)
-    step = max(1, BLOCK // z.shape[1])
+    step = max(1, BLOCK_SIZE // z.shape[1])
     for start in range(0, len(z), step):
         bits = (np.asarray(z[start : start + step], dtype=np.float64) + 0.0).view(np.uint64)  # −0 becomes 0
         bits ^= bits >> np.uint64(29)
@@ -57,7 +57,7 @@ def _device_hashes(z: Array, odd: Any) -> Any:
 
     factor = torch.from_numpy(odd.view(np.int64)).to(z.device)
     hashes = torch.empty(len(z), dtype=torch.int64, device=z.device)
-    step = max(1, DEVICE_BLOCK // z.shape[1])
+    step = max(1, DEVICE_BLOCK_SIZE // z.shape[1])
     for start in range(0, len(z), step):
         bits = (z[start : start + step].to(torch.float64) + 0.0).view(torch.int64)
         bits ^= (bits >> 29) & (2**35 - 1)  # shifted in are copies of the sign, which an unsigned shift has not
@@ -185,11 +185,11 @@ def certify(
 ) -> Certificate:
     """Measure a removal on rows `z` (n, d); `concepts` are class labels and `numbers` their columns (k, n) by name.
 
-    A name without class labels is a concept that is a number. `clusters`, (n,), says which rows are not independent of
-    each other, and `main` what the task is called.
+    A name without class labels is a numeric concept. `clusters` (n,) are of rows that are not independent, and `main`
+    is the name of the task.
     """
     scales = scale_notes(z)
-    z = np.asarray(z, dtype=np.float64)  # the map is judged, not what float32 leaves of what it takes out
+    z = np.asarray(z, dtype=np.float64)  # measures the map, not its rounding in float32
     if np.all(z == z[0]):
         raise InputError("All rows are the same: nothing can be measured on them. Pass rows that differ.")
     clean = removal(z)
@@ -209,55 +209,43 @@ def certify(
         return replace(before, notes=()), replace(after, notes=())
 
     wanted: dict[str, tuple[str, ClassLabel, FloatArray | None]] = {}
+    said = list(notes)
     for name, labels in concepts.items():
         wanted[name] = (name, labels, None)
         if y is not None:
             weight = _independent(labels, y)
             if weight is None:
-                notes = (*notes, f"{name}, task held fixed: not measured, since some combinations have no rows")
+                said.append(f"{name}, task held fixed: not measured, since some combinations have no rows")
             else:
                 wanted[f"{name}, task held fixed"] = (name, labels, weight)
     if y is not None and concepts and (weight := _independent(joint_label(list(concepts.values())), y)) is not None:
         wanted[TASK_ALONE] = (main, y, weight)
     probe: dict[str, tuple[Leakage, Leakage]] = {}
     for name, arguments in wanted.items():
-        try:
+        with _noted(name, said):  # a class too rare to be probed does not spoil the rest
             probe[name] = before_and_after(*arguments)
-        except InputError as error:  # a class too rare to be probed does not spoil the rest
-            notes = (*notes, f"{name}: not measured. {error}")
     measured: dict[str, tuple[NumericLeakage, NumericLeakage]] = {}
     for name, columns in numbers.items():
         if name not in concepts:
-            try:
+            with _noted(name, said):
                 measured[name] = of_number(columns[0])
-            except InputError as error:
-                notes = (*notes, f"{name}: not measured. {error}")
     for name, (was, _) in measured.items():
         if outside := extreme_values_note(numbers[name][0], name):
-            notes = (*notes, f"of the rows measured: {outside}")
+            said.append(f"of the rows measured: {outside}")
         if was.low <= 0:
-            notes = (
-                *notes,
-                f"{name}: nothing was found before either (R² {was.r2:.3f}), so this says nothing about the removal",
+            said.append(
+                f"{name}: nothing was found before either (R² {was.r2:.3f}), so this says nothing about the removal"
             )
     task, task_alone = None, probe.pop(TASK_ALONE, None)
     if y is not None:
-        try:
+        with _noted("task", said):
             task = before_and_after(main, y)
-        except InputError as error:
-            notes = (*notes, f"task: not measured. {error}")
     if measured and clusters is not None:
-        notes = (
-            *notes,
-            f"{', '.join(measured)}: intervals of R² take rows of a cluster for independent, and are too sure",
-        )
-    notes = (
-        *notes,
-        *_task_gone(task, task_alone),
-        *_broken_assumptions(concepts, y, probe if removed else {}, task_alone),
-    )
-    below = [name for name, (_, after) in probe.items() if after.below_chance]
-    notes = (*notes, *(f"{name}: below chance after removal. {USED}" for name in below), *scales)
+        said.append(f"{', '.join(measured)}: intervals of R² take rows of a cluster for independent, and are too sure")
+    said += _task_gone(task, task_alone)
+    said += _broken_assumptions(concepts, y, probe if removed else {}, task_alone)
+    said += [f"{name}: below chance after removal. {USED}" for name, (_, after) in probe.items() if after.below_chance]
+    said += scales
     centred = z - np.mean(z, axis=0, dtype=np.float64)
     change = clean - z
     return Certificate(
@@ -269,17 +257,26 @@ def certify(
         probe=probe,
         task=task,
         distortion=float(np.sum(change**2, dtype=np.float64) / np.sum(centred**2, dtype=np.float64)),
-        notes=notes,
+        notes=tuple(said),
         task_alone=task_alone,
         numbers=measured,
     )
 
 
-def _task_gone(task: tuple[Leakage, Leakage] | None, alone: tuple[Leakage, Leakage] | None) -> list[str]:
-    """That the task fell to chance or nearly so, whatever the reason, and from where.
+@contextmanager
+def _noted(name: str, notes: list[str]) -> Iterator[None]:
+    """Turn an InputError of a measurement into a note."""
+    try:
+        yield
+    except InputError as error:
+        notes.append(f"{name}: not measured. {error}")
 
-    Where concept and task go together, much of what read the task before was the concept; what is read of it `alone`,
-    with the concept held fixed, is kept.
+
+def _task_gone(task: tuple[Leakage, Leakage] | None, alone: tuple[Leakage, Leakage] | None) -> list[str]:
+    """A note if the task fell to chance or nearly so.
+
+    If concept and task are correlated, much of what predicted the task was the concept; the task is kept if it is
+    predicted `alone`, with the concept held fixed.
     """
     if task is None or task[0].low <= task[0].chance:
         return []
@@ -287,7 +284,7 @@ def _task_gone(task: tuple[Leakage, Leakage] | None, alone: tuple[Leakage, Leaka
     at_chance = after.low <= after.chance
     if not at_chance and alone is not None and alone[1].low > alone[1].chance:
         return []
-    if not at_chance and after.accuracy - after.chance > KEPT * (before.accuracy - before.chance):
+    if not at_chance and after.accuracy - after.chance > MIN_KEPT_SHARE * (before.accuracy - before.chance):
         return []
     return [
         f"the task is {'gone' if at_chance else 'nearly gone'}: a probe reads it at {100 * before.accuracy:.1f} % "
@@ -302,13 +299,13 @@ def _broken_assumptions(
     probe: Mapping[str, tuple[Leakage, Leakage]],
     task_alone: tuple[Leakage, Leakage] | None,
 ) -> list[str]:
-    """What the measurements say, in words, about concept and task being different things in different directions.
+    """Notes if the measurements contradict that concept and task are different labels in different directions.
 
-    `probe` has what was measured of a removal; one that removes nothing says nothing about them.
+    `probe` is empty if nothing was removed.
     """
     notes = []
     for name, labels in concepts.items():
-        if y is not None and (apart := _telling_apart(labels, y)) is not None:
+        if y is not None and (apart := _disagreeing_rows(labels, y)) is not None:
             notes.append(
                 f"{name} and the task are nearly the same label: {apart:,} of {len(y.codes):,} rows tell them apart, "
                 "and all that is said about keeping one and removing the other rests on those"
@@ -316,7 +313,7 @@ def _broken_assumptions(
         held_fixed = probe.get(f"{name}, task held fixed")
         if held_fixed is not None:
             before, after = held_fixed
-            if after.low - after.chance > KEPT * max(0.0, before.accuracy - before.chance):
+            if after.low - after.chance > MIN_KEPT_SHARE * max(0.0, before.accuracy - before.chance):
                 notes.append(
                     f"{name} can still be read off what is left: {100 * after.accuracy:.1f} % where chance is "
                     f"{100 * after.chance:.1f}, with the task held fixed. Part of it was kept, as it is where concept "
@@ -332,10 +329,10 @@ def _broken_assumptions(
     return notes
 
 
-def _telling_apart(label: ClassLabel, y: ClassLabel) -> int | None:
-    """Rows that tell two labels of two classes apart, if they are few: those outside the best one-to-one matching.
+def _disagreeing_rows(label: ClassLabel, y: ClassLabel) -> int | None:
+    """Number of rows in which two binary labels disagree, up to renaming, if it is small; else None.
 
-    Independent labels are told apart by about twice as many rows as the rarest class has, or more.
+    Independent labels disagree in about twice as many rows as the rarest class has, or more.
     """
     codes = _codes(label), _codes(y)
     counts = [np.bincount(code) for code in codes]
@@ -343,16 +340,16 @@ def _telling_apart(label: ClassLabel, y: ClassLabel) -> int | None:
         return None
     same = int(np.sum(codes[0] == codes[1]))
     apart = min(same, len(codes[0]) - same)
-    return apart if apart < FEW * 2 * min(count.min() for count in counts) else None
+    return apart if apart < MAX_DISAGREEING_SHARE * 2 * min(count.min() for count in counts) else None
 
 
 def _codes(label: ClassLabel) -> IntArray:
-    """Codes of those classes that occur, shape (n,)."""
+    """Codes of the classes that occur, shape (n,)."""
     return np.unique(label.codes, return_inverse=True)[1].reshape(-1)
 
 
 def _independent(label: ClassLabel, y: ClassLabel) -> FloatArray | None:
-    """Row weights under which label and task are independent: every combination counts the same; None if one lacks."""
+    """Row weights under which label and task are independent, equal for all combinations; None if one has no rows."""
     codes = _codes(label), _codes(y)
     group = codes[0] * (codes[1].max() + 1) + codes[1]
     counts = np.bincount(group, minlength=(codes[0].max() + 1) * (codes[1].max() + 1))
@@ -402,7 +399,7 @@ def _before_and_after(saved: Any) -> tuple[Leakage, Leakage]:
 def _leakage(saved: dict[str, Any]) -> Leakage:
     require_kinds(saved, _SAVED_LEAKAGE, "a probe of the certificate")
     shares = (saved[name] for name in ("accuracy", "chance", "low", "high", "p"))
-    if saved["rows"] < 0 or not all(-ROUNDING <= share <= 1.0 + ROUNDING for share in shares):
+    if saved["rows"] < 0 or not all(-SHARE_TOL <= share <= 1.0 + SHARE_TOL for share in shares):
         raise ValueError("a probe of the certificate has a negative count, or a share that is not between 0 and 1")
     require_kinds(saved.get("notes", []), [str], "the notes of a probe of the certificate")
     known = {

@@ -1,7 +1,6 @@
-"""Rows that belong together (frames of one film, pictures of one bird): their codes, and folds that keep them together.
+"""Clusters: rows that are not independent of each other (frames of one film), and folds that keep them together.
 
-A *cluster* is a set of rows that are not independent of each other. (A *group* is a combination of labels.) Folds that
-a user gives, by a splitter or as index arrays, are read here as well.
+(A *group* is a combination of labels.) Folds of a user, from a splitter or index arrays, are read here as well.
 """
 
 from __future__ import annotations
@@ -15,6 +14,9 @@ from unspur._arrays import on_numpy
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError
 from unspur.labels import is_gap
+
+#: Different values that make a column continuous: half the number of different rows, within these bounds.
+CONTINUOUS_VALUES = (10, 100)
 
 
 def cluster_labels(values: Any, name: str, n_rows: int) -> Array:
@@ -41,9 +43,8 @@ def cluster_codes(values: Any, name: str, n_rows: int) -> IntArray:
 def folds_by_cluster(code: IntArray, group: IntArray, shares: FloatArray, rng: np.random.Generator) -> IntArray:
     """Fold 0, 1, … of each row: whole clusters, fold k with about `shares[k]` of every group's rows and clusters.
 
-    Clusters with the same numbers of rows in every group are dealt out in proportion. What is left over goes, the
-    largest first, to the fold in which the sum of ``share² / shares[k]``, over rows and clusters of all groups, then
-    grows least.
+    Clusters with the same numbers of rows in every group are dealt out in proportion. The remaining ones, the largest
+    first, go to the fold in which the sum of ``share² / shares[k]``, over rows and clusters of all groups, grows least.
     """
     n_clusters, n_groups = int(code.max(initial=-1)) + 1, int(group.max(initial=0)) + 1
     rows = np.bincount(code * n_groups + group, minlength=n_clusters * n_groups).reshape(n_clusters, n_groups)
@@ -67,10 +68,10 @@ def folds_by_cluster(code: IntArray, group: IntArray, shares: FloatArray, rng: n
 
 
 def held_out(group: IntArray, share: float, rng: np.random.Generator, clusters: Array | None = None) -> BoolArray:
-    """A mask of a share of each group, shape (n,): one row at least, but not the only one; none of group -1.
+    """Mask (n,) of a share of each group: at least one row, but never the only one; none of group -1.
 
-    With labels of `clusters`, (n,), whole clusters are held out, also rows of theirs that are in no group: at least one
-    of each group that lies in two or more, unless a group would have none left to train on.
+    With labels of `clusters` (n,), whole clusters are held out, including rows without a group: at least one cluster of
+    each group that has two or more, unless a group would have none left to train on.
     """
     if clusters is not None:
         code = cluster_codes(clusters, "clusters", len(group))
@@ -85,7 +86,7 @@ def held_out(group: IntArray, share: float, rng: np.random.Generator, clusters: 
 
 
 def _one_cluster_of_each(aside: BoolArray, code: IntArray, group: IntArray) -> BoolArray:
-    """The mask with a cluster more, the smallest that will do, for each group that has none in it."""
+    """The mask with one more cluster, the smallest possible, for each group that has none in it."""
     size, groups = np.bincount(code), np.unique(group[group >= 0])
     for g in groups:
         if aside[group == g].any():
@@ -102,9 +103,9 @@ def _one_cluster_of_each(aside: BoolArray, code: IntArray, group: IntArray) -> B
 def given_splits(
     cv: Any, label: Array, clusters: IntArray | None = None, rows: Array | None = None
 ) -> list[tuple[IntArray, IntArray]]:
-    """Rows to train on and rows to test on, from a splitter, or from pairs of index arrays or masks into n rows.
+    """Training and test rows from a splitter, or from pairs of index arrays or masks.
 
-    A splitter gets `label` (n,) as its y and the clusters as its groups, and the rows if there are any.
+    A splitter gets `label` (n,) as y, the clusters as groups, and the rows if they are passed.
     """
     splits = []
     for k, split in enumerate(_splits(cv, label, clusters, rows), start=1):
@@ -130,9 +131,9 @@ def given_splits(
 def splits_of_known(
     cv: Any, known: BoolArray, label: Array, clusters: IntArray | None, rows: Array
 ) -> list[tuple[IntArray, IntArray]]:
-    """Like `given_splits`, into the rows that are `known` (n,); label, clusters and rows are theirs.
+    """`given_splits` of the rows that are `known` (n,); label, clusters and rows are of those only.
 
-    A splitter splits these rows alone; pairs are into all n rows.
+    A splitter splits the known rows; pairs of indices are into all n rows.
     """
     if hasattr(cv, "split"):
         return given_splits(cv, label, clusters, rows)
@@ -179,10 +180,10 @@ def shared_clusters(one: Any, other: Any) -> set[Any]:
 
 
 def copies(hashes: Array, labels: Iterable[Array] = ()) -> IntArray | None:
-    """Cluster of each row, shape (n,), copies of a row in one; None where there are none.
+    """Clusters (n,) of copies of a row; None if there are no copies.
 
-    Copies have equal hashes and equal `labels`. Equal rows of which some have other labels are not copies: they are
-    what an encoder makes of different things it cannot see (empty texts, blank pictures).
+    Copies have equal hashes and equal `labels`. Equal rows with different labels are not copies: an encoder maps
+    different inputs that it cannot tell apart (empty texts, blank pictures) to the same row.
     """
     ordered = np.sort(hashes)
     if not np.any(ordered[1:] == ordered[:-1]):
@@ -204,19 +205,14 @@ def copies(hashes: Array, labels: Iterable[Array] = ()) -> IntArray | None:
 
 
 def has_continuous_columns(rows: Array) -> bool:
-    """Whether equal rows must be copies: some column has many different values among the rows that differ.
+    """Whether equal rows must be copies: some column has many different values among the different rows.
 
-    Rows of a few small integers, such as binary features, are equal by chance.
+    Rows of a few small integers, such as binary features, may be equal by chance.
     """
     rows = np.unique(np.asarray(rows, dtype=np.float64), axis=0)
     ordered = np.sort(rows, axis=0)
     most = 1 + int((ordered[1:] != ordered[:-1]).sum(axis=0).max(initial=0))
-    return most >= max(FEW_VALUES, min(MANY_VALUES, len(rows) / 2))
-
-
-#: Different values in a column of a few thousand rows from which it is one that was measured, not counted: half as
-#: many as there are different rows, within these bounds.
-FEW_VALUES, MANY_VALUES = 10, 100
+    return bool(most >= np.clip(len(rows) / 2, *CONTINUOUS_VALUES))
 
 
 def _one_per_row(values: Any) -> Array:

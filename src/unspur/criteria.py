@@ -3,10 +3,10 @@
 Along a direction v two scalars per label are fitted, ``t = γ z·v + b``, and every held-out row gets a loss ℓ for each
 label.
 
-- *informative*: the direction predicts its own label better than chance, ``d = ℓ(own) − ℓ(chance)``, ``t < −q``. One
-  that points away from its label on held-out rows, γ < 0, predicts nothing, however well it fits: d = 0;
-- *its own*: it says more about its own label than about the other, ``d = ℓ(concept) − ℓ(main)`` beyond Δ,
-  ``t < −q`` for a spurious direction and ``t > +q`` for a main-task direction.
+- *informative*: the direction predicts its own label better than chance, ``d = ℓ(own) − ℓ(chance)``, ``t < −q``. If it
+  points away from its label on held-out rows, γ < 0, it predicts nothing, however well it fits: d = 0;
+- *its own*: it predicts its own label better than the other, ``d = ℓ(concept) − ℓ(main)`` beyond Δ, ``t < −q`` for a
+  spurious direction and ``t > +q`` for a main-task direction.
 
 Group-weighted tests average d with equal weight over the four groups g = (main, concept)::
 
@@ -15,35 +15,37 @@ Group-weighted tests average d with equal weight over the four groups g = (main,
 and under row weights ``v_g = Σw²(d − mean_g)² / (Σw)² · n_g/(n_g − 1)`` with the effective size n_g = (Σw)²/Σw². Plain
 tests treat all rows as one group. (The printed paper divides by the variance; its square root is meant.) q is the
 quantile of Student's t with Welch's degrees of freedom,
-``(Σ v_g)² / Σ v_g²/(n_g − 1)``: a group of ten rows does not know its own variance well enough for a normal one.
+``(Σ v_g)² / Σ v_g²/(n_g − 1)``: the variance of ten rows is too uncertain for the normal distribution.
 
 Δ is a number, or (``delta="auto"``) the difference in loss between the best direction of the concept and the best one
 of the main label, each estimated alone: how much easier one label is. It is estimated from the same held-out rows as d̄,
 so d is taken relative to it row by row, ``d = [ℓ(concept) − ℓ(main)] − [ℓ*(concept) − ℓ*(main)]``, and its error is
-part of the variance. (The paper takes the first orthogonal pair. Where one direction serves both labels, only one of
-them gets it, and Δ comes out as far from zero as that label is from chance, which the other one's directions then pass
-with ease.)
+part of the variance. (The paper takes the first orthogonal pair. If one direction serves both labels, only one of them
+gets it. Then Δ is as far from zero as that label is from chance, and directions of the other label pass easily.)
 
-*Folds share their noise.* A cross-fitted direction is the true one and noise, and the noise of two folds comes mostly
-from the same rows. With a_i what row i adds to it, row i is judged by a_i·a_j summed over the rows j of other folds,
-and row j by the same products: the sum over all rows counts each of them twice. Where a share f of the direction is
-noise, the variance is therefore 1 + f times that of independent rows; and since the noise is skewed, like χ² less its
-mean, whose 95 % quantile is up to 2.01 deviations and not 1.64, 1 + 2f is what keeps that level in any number of
-dimensions. (The 99 % quantile would ask for more where all is noise, f near 1; there the first test refuses.) Scores
-of two folds' directions correlate inside the groups by ``r = 1 − f/(K − 1)``, which tells f. The second test divides by
-``sqrt((1 + 2f) Var)``. The first compares nested models: fitted scalars predict noise worse than the constant does, so
-without information t lies above zero where the test looks below, and it is conservative. In many small folds, where
-such a direction points away from its label, the rule on γ keeps it so.
+*Folds share their noise.* A cross-fitted direction is the true one plus noise, and the noise of two folds comes mostly
+from the same rows. If row i contributes a_i, row i is judged by a_i·a_j summed over the rows j of other folds, and row
+j by the same products: the sum over all rows counts each of them twice. If a share f of the direction is noise, the
+variance is therefore 1 + f times that of independent rows. The noise is skewed like χ² less its mean, whose 95 %
+quantile is up to 2.01 deviations instead of 1.64, so a factor of 1 + 2f keeps that level in any number of dimensions.
+(The 99 % quantile would need more if all is noise, f near 1; there the first test rejects.) Scores of the directions of
+two folds correlate inside groups by ``r = 1 − f/(K − 1)``, which estimates f. The second test divides by
+``sqrt((1 + 2f) Var)``. The first compares nested models and is conservative: fitted scalars predict noise worse than
+the constant does, so without information t lies above zero. In many small folds, where such a direction points away
+from its label, the rule on γ keeps it so.
 
-*Clusters.* Where rows are not independent of each other, all of this is about clusters instead of rows: rows are judged
-by scalars fitted without their cluster, and variance and degrees of freedom count clusters (`solvers.held_out_losses`).
+*Clusters.* If rows are not independent, they are judged by scalars fitted without their cluster, and variance and
+degrees of freedom count clusters (`solvers.held_out_losses`).
 """
 
 from __future__ import annotations
 
 import math
+import operator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, NamedTuple, TypeAlias
+from functools import partial, reduce
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from scipy.special import stdtr, stdtrit
@@ -69,25 +71,26 @@ from unspur.solvers.outcome import warn_not_converged
 from unspur.solvers.scalars import FoldScore, LinearScore, ScalarFit, Score, fit_scalars
 from unspur.solvers.statistics import GROUPS, Balance, CellCounts
 
+T = TypeVar("T")
 Role: TypeAlias = Literal["spurious", "main"]
-#: Label that each role's directions are about.
+#: Label of each role.
 LABEL: dict[Role, int] = {"spurious": CONCEPT, "main": MAIN}
 BOTH = np.array([CONCEPT, MAIN])
-#: Error of a mean loss below which differences are rounding.
-ROUNDING = 1e-12
-#: A t beyond which it says nothing but that a label is separable: it is then as large as rounding allows.
-DEGENERATE = 1e3
-#: Mean held-out loss in nats below which a label is separable.
-SEPARABLE = 1e-3
+#: Standard error of a mean loss below which differences are rounding errors.
+MIN_ERROR = 1e-12
+#: Largest t that has a meaning as a number; beyond, the label is separable and rounding decides.
+MAX_MEANINGFUL_T = 1e3
+#: Mean held-out loss, in nats, below which a label counts as separable.
+MAX_SEPARABLE_LOSS = 1e-3
 #: Fewest held-out rows of a group for which the tests keep their level (reproduction/docs/trust.md).
 SMALLEST_GROUP = 10
-#: Fewest clusters, effective ones, that the held-out rows of a group must lie in (reproduction/docs/trust.md).
+#: Fewest effective clusters of the held-out rows of a group (reproduction/docs/trust.md).
 SMALLEST_CLUSTERS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class TTest:
-    """Mean difference in loss, its standard error, t and one-sided p, from so many degrees of freedom."""
+    """Mean difference in loss, its standard error, t, one-sided p, and degrees of freedom."""
 
     difference: float
     error: float
@@ -96,13 +99,13 @@ class TTest:
     degrees: float = math.inf
 
     def scaled(self, level: float, threshold: float) -> float:
-        """T stretched so that its critical value at `level` lies at `threshold`, whatever the degrees of freedom."""
+        """T scaled so that its critical value at `level` is `threshold`."""
         return self.t * threshold / -float(stdtrit(self.degrees, level))
 
     @property
     def t_in_words(self) -> str:
-        """The statistic with four digits, or "separable" where it has no meaning as a number."""
-        return "separable" if abs(self.t) >= DEGENERATE else f"{self.t:.4g}"
+        """The statistic with four digits, or "separable"."""
+        return "separable" if abs(self.t) >= MAX_MEANINGFUL_T else f"{self.t:.4g}"
 
     def to_dict(self) -> dict[str, float]:
         """Plain numbers."""
@@ -111,7 +114,7 @@ class TTest:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Decision about one direction, with everything it rests on."""
+    """Decision about one direction, with both tests."""
 
     role: Role
     proper: bool
@@ -151,91 +154,84 @@ class Average(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DirectionTests:
-    """How directions are judged: significance level, group weights or not, Δ, and where the scalars come from.
+    """How directions are judged: significance level, group weights or not, Δ, and the rows that fit the scalars.
 
-    `scalars` = "held_out": fitted on the held-out rows, refitted without the row that is judged. "training": fitted on
-    the rows the direction was estimated from, as in the paper; far too confident after an encoder that overfits them.
+    `scalars` = "held_out": fitted on the held-out rows, and refitted without the row that is judged. "training": fitted
+    on the rows of the estimate, as in the paper, which is far too confident if the encoder overfits them.
     """
 
     significance_level: float = 0.05
     by_group: bool = True
     delta: float = 0.0
     scalars: Literal["held_out", "training"] = "held_out"
-    #: Directions of the concept alone and of the main label alone, shape (2, folds, d): their difference in loss is
-    #: added to Δ, row by row, so that its error is part of the test's.
+    #: Best directions of the concept and of the main label, shape (2, folds, d). Their difference in loss is added to Δ
+    #: row by row, so that its error is part of that of the test.
     reference: FloatArray | None = None
-    #: Which held-out rows belong together, where they are not independent of each other.
+    #: Clusters of the held-out rows, if they are not independent.
     clusters: HeldOutClusters | None = None
 
     @property
     def _balance(self) -> Balance:
-        """Weights the scalars are fitted under: those the tests average with (else the tests have no power)."""
+        """Weights of the scalars' fit: those of the tests, which have no power otherwise."""
         return "group" if self.by_group else "none"
 
     def losses(self, rows: RowSource, counts: CellCounts, directions: FloatArray, centre: FloatArray) -> GroupLosses:
         """Held-out losses of both labels along `directions`, shape (folds, d): line k − 1 for the rows of fold k."""
-        if self.scalars == "held_out":  # training rows given beside a validation set need not be looked at
+        if self.scalars == "held_out":  # training rows beside a validation set are not needed
             rows = held_out(rows)
         folds = counts.n_folds
         columns = directions if self.reference is None else np.concatenate([directions, *self.reference])
         scores = rows.project(columns.T, centre)
-        chance = self._chance(counts)
-        shared_noise = self._shared_noise(scores, counts)
+        chance, shared_noise, points = self._chance(counts), self._shared_noise(scores, counts), (True, True)
+
+        def own_and_reference(made: Callable[[tuple[int, int]], T]) -> tuple[T, T | None]:
+            """Of the directions, and of the reference: from the first columns of both labels."""
+            return made((0, 0)), None if self.reference is None else made((folds, 2 * folds))
+
         if self.clusters is not None:
-            losses, points = self._losses_by_row(scores, counts, self.clusters, (0, 0))
-            compared_with = None
-            if self.reference is not None:
-                compared_with, _ = self._losses_by_row(scores, counts, self.clusters, (folds, 2 * folds))
-            summed = clustered_losses(losses, chance, self.clusters, compared_with)
-            return replace(summed, shared_noise=shared_noise, points=points)
-        if self.scalars == "held_out":
-            model = self._leave_one_out(scores, counts, FoldScore(0, folds))
-            points = (bool(model.gamma[0] > 0), bool(model.gamma[1] > 0))
-            reference = None
-            if self.reference is not None:
-                reference = self._leave_one_out(scores, counts, FoldScore(folds, folds, 2 * folds))
-            summed = scores.sum(HeldOutLosses(model, chance, reference=reference))
-            return replace(summed, shared_noise=shared_noise, points=points)
-        total: GroupLosses | None = None
-        for fold in range(1, folds + 1):
-            weighting = counts.weighting(counts.without(fold), self._balance)
-
-            def model_along(concept: int, main: int, weighting: Weighting = weighting) -> ScalarModel:
-                score = LinearScore(np.eye(len(columns))[[concept, main]])
-                return _model(_fitted(scores, score, weighting), score)
-
-            reference = None if self.reference is None else model_along(folds + fold - 1, 2 * folds + fold - 1)
-            part = scores.sum(HeldOutLosses(model_along(fold - 1, fold - 1), chance, fold, reference))
-            total = part if total is None else total + part
-        assert total is not None
-        return replace(total, shared_noise=shared_noise)
+            by_row = partial(self._losses_by_row, scores, counts, self.clusters)
+            (losses, points), reference = own_and_reference(by_row)
+            summed = clustered_losses(losses, chance, self.clusters, None if reference is None else reference[0])
+        elif self.scalars == "held_out":
+            model, other = own_and_reference(partial(self._leave_one_out, scores, counts))
+            points = _points(model.gamma)
+            summed = scores.sum(HeldOutLosses(model, chance, reference=other))
+        else:
+            parts = []
+            for fold in range(1, folds + 1):
+                model, other = own_and_reference(partial(self._trained, scores, counts, fold))
+                parts.append(scores.sum(HeldOutLosses(model, chance, fold, other)))
+            summed = reduce(operator.add, parts)
+        return replace(summed, shared_noise=shared_noise, points=points)
 
     def _losses_by_row(
         self, scores: RowSource, counts: CellCounts, clusters: HeldOutClusters, columns: tuple[int, int]
     ) -> tuple[FloatArray, tuple[bool, bool]]:
         """Losses of both labels of each held-out row, (2, n), on the host; and which way the direction points.
 
-        `columns` are the first of the scores by which each label is predicted.
+        `columns` are the first scores of each label.
         """
-        concept, main = columns
         if self.scalars == "held_out":
             weighting = counts.weighting(counts.held_out, self._balance)
-            own = FoldScore(concept, counts.n_folds, main)
+            own = FoldScore(columns[CONCEPT], counts.n_folds, columns[MAIN])
             fit = _fitted(scores, own, weighting)
             found = np.concatenate(scores.sum(Scores(own)), axis=1)
-            points = (bool(fit.gamma[0] > 0), bool(fit.gamma[1] > 0))
-            return losses_without_cluster(_model(fit, own), fit.penalty, weighting.factor, found, clusters), points
+            losses = losses_without_cluster(_model(fit, own), fit.penalty, weighting.factor, found, clusters)
+            return losses, _points(fit.gamma)
         losses = np.zeros((2, len(clusters.cell)))
         for fold in range(1, counts.n_folds + 1):
-            weighting = counts.weighting(counts.without(fold), self._balance)
-            score = LinearScore(np.eye(scores.n_features)[[concept + fold - 1, main + fold - 1]])
-            model = _model(_fitted(scores, score, weighting), score)
+            model = self._trained(scores, counts, fold, columns)
             of_all = np.concatenate(held_out(scores).sum(RowLosses(model)), axis=1)
             losses = np.where(clusters.cell >> 2 == fold, of_all, losses)
         return losses, (True, True)
 
+    def _trained(self, scores: RowSource, counts: CellCounts, fold: int, columns: tuple[int, int]) -> ScalarModel:
+        """Scalars fitted on the rows outside a fold, along the directions of that fold."""
+        score = LinearScore(np.eye(scores.n_features)[np.array(columns) + fold - 1])
+        return _model(_fitted(scores, score, counts.weighting(counts.without(fold), self._balance)), score)
+
     def _shared_noise(self, scores: RowSource, counts: CellCounts) -> float:
-        """Share f of a cross-fitted direction that is noise, ``(K − 1)(1 − r)``; none where only one was estimated."""
+        """Share f of a cross-fitted direction that is noise, ``(K − 1)(1 − r)``; 0 for a single fold."""
         folds = counts.n_folds
         if folds == 1:
             return 0.0
@@ -244,8 +240,10 @@ class DirectionTests:
         mean = (correlations.sum() - np.trace(correlations)) / (folds * (folds - 1))
         return float(np.clip((folds - 1) * (1.0 - mean), 0.0, 1.0))
 
-    def _leave_one_out(self, scores: RowSource, counts: CellCounts, score: Score) -> ScalarModel:
-        """Scalars fitted on all held-out rows, with what is needed to leave each row out in turn."""
+    def _leave_one_out(self, scores: RowSource, counts: CellCounts, columns: tuple[int, int]) -> ScalarModel:
+        """Scalars fitted on all held-out rows, with the derivatives that leave each row out in turn."""
+        concept, main = columns
+        score = FoldScore(concept, counts.n_folds, None if main == concept else main)
         weighting = counts.weighting(counts.held_out, self._balance)
         fit = _fitted(scores, score, weighting)
         model = _model(fit, score)
@@ -262,8 +260,7 @@ class DirectionTests:
         """Loss of the chance classifier, (2, 2): label, value. Even odds in group-weighted tests, else prevalence."""
         if self.by_group:
             return np.full((2, 2), np.log(2.0))
-        estimated_on = counts.without(1 if counts.n_folds == 1 else None)
-        total = counts.weight[estimated_on].sum(axis=0)  # (y, concept)
+        total = counts.weight[counts.estimated_on].sum(axis=0)  # (y, concept)
         shares = np.stack([total.sum(axis=0), total.sum(axis=1)]) / total.sum()
         return np.asarray(-np.log(np.maximum(shares, np.finfo(np.float64).tiny)))
 
@@ -274,21 +271,19 @@ class DirectionTests:
 
     def summarise(self, losses: GroupLosses, series: str) -> Average:
         """Average of one of `SERIES` over held-out rows."""
+        which, stats = SERIES.index(series), losses if self.by_group else losses.pooled()
+        mean = float(stats.means[which].mean())
         if losses.error:
-            which = SERIES.index(series)
-            means = (losses if self.by_group else losses.pooled()).means[which]
-            return Average(float(means.mean()), losses.error[which], losses.degrees[which])
-        stats = losses if self.by_group else losses.pooled()
-        rows = stats.effective_rows
-        of_group = stats.variances_of_means[SERIES.index(series)]
+            return Average(mean, losses.error[which], losses.degrees[which])
+        rows, of_group = stats.effective_rows, stats.variances_of_means[which]
         total = float(of_group.sum())
-        # Without any variation no group can say how many rows tell it: as few as the smallest has. (Shares of the total
-        # are squared, not variances, which may be too small for that.)
+        # Without any variation, the smallest group counts. (Shares of the total are squared, not variances, which may
+        # be too small to be squared.)
         degrees = 1.0 / float(((of_group / total) ** 2 / (rows - 1.0)).sum()) if total > 0 else float(rows.min()) - 1.0
-        return Average(float(stats.means[SERIES.index(series)].mean()), math.sqrt(total) / len(rows), degrees)
+        return Average(mean, math.sqrt(total) / len(rows), degrees)
 
     def informative(self, role: Role, losses: GroupLosses, groups: tuple[str, ...] = GROUPS) -> Verdict:
-        """The first test alone, for methods that know one label only."""
+        """The first test only, for methods of one label."""
         verdict = self.judge(role, losses, groups)
         proper = verdict.informative.p < self.significance_level
         own = "concept" if role == "spurious" else "main"
@@ -309,7 +304,7 @@ class DirectionTests:
         delta = self.delta + difference - compared.mean
         specific = replace(specific, difference=difference)
         knows, is_own = (test.p < self.significance_level for test in (informative, specific))
-        predicts = "separates" if self.summarise(losses, own).mean < SEPARABLE else "predicts"
+        predicts = "separates" if self.summarise(losses, own).mean < MAX_SEPARABLE_LOSS else "predicts"
         if knows and is_own:
             reason = f"{predicts} the {own} label, and better than the {other} label"
         elif knows:
@@ -318,6 +313,11 @@ class DirectionTests:
             reason = f"does not predict the {own} label better than chance"
         proper, means = knows and is_own, losses.means[:2]
         return Verdict(role, proper, informative, specific, delta, means, groups, reason, self.significance_level)
+
+
+def _points(gamma: FloatArray) -> tuple[bool, bool]:
+    """Whether a direction points to the value 1 of each label."""
+    return bool(gamma[CONCEPT] > 0), bool(gamma[MAIN] > 0)
 
 
 def _model(fit: ScalarFit, score: Score) -> ScalarModel:
@@ -337,16 +337,16 @@ def _fitted(scores: RowSource, score: Score, weighting: Weighting) -> ScalarFit:
 def _t_test(found: Average, null: float, *, lower: bool) -> TTest:
     """One-sided test of a mean against `null`.
 
-    A perfect score has no variation at all; there t is as large as rounding error allows, and still finite.
+    A perfect score has no variation; then t is as large as rounding allows, and still finite.
     """
-    t = (found.mean - null) / max(found.error, ROUNDING)
+    t = (found.mean - null) / max(found.error, MIN_ERROR)
     return TTest(found.mean, found.error, t, float(stdtr(found.degrees, t if lower else -t)), found.degrees)
 
 
 def require_testable(counts: CellCounts, *, by_group: bool, smallest: int, how: Message | str, about: str = "") -> None:
     """Raise GroupSizeError unless every group has enough held-out rows.
 
-    `how` says what the user can do, and `about` which concept or class it is about, where there are several.
+    `how` is a remedy for the user, and `about` the concept or class, if there are several.
     """
     about = f"{about}: " if about else ""
     held_out = counts.effective_held_out  # (y, concept)
@@ -361,7 +361,7 @@ def require_testable(counts: CellCounts, *, by_group: bool, smallest: int, how: 
             smallest=smallest,
             level=" to keep their level" if smallest == SMALLEST_GROUP else "",
             how=how,
-            anyway=_all_the_same(int(held_out.min())),
+            anyway=_test_anyway(int(held_out.min())),
         )
     if not by_group and counts.effective_held_out_in_all < 2.0:
         raise GroupSizeError(
@@ -386,7 +386,7 @@ def require_clusters(
     copies: bool = False,
     about: str = "",
 ) -> None:
-    """Raise GroupSizeError unless every group has enough clusters with held-out rows, effective ones."""
+    """Raise GroupSizeError unless the held-out rows of every group lie in enough effective clusters."""
     least, found = min(smallest, SMALLEST_CLUSTERS), clusters.effective
     small = np.flatnonzero(found < least)
     if not len(small):
@@ -404,17 +404,17 @@ def require_clusters(
         smallest=least,
         each=" in each" if len(found) > 1 else "",
         how=how,
-        anyway=_all_the_same(int(found.min())),
+        anyway=_test_anyway(int(found.min())),
     )
 
 
 def _clusters(number: float) -> str:
-    """A number of clusters, which need not be whole where their sizes differ."""
+    """A number of clusters, which is no integer if their sizes differ."""
     return f"{number:.0f}" if number == round(number) else f"{number:.1f} (effective, of different sizes)"
 
 
-def _all_the_same(smallest: int) -> Message:
-    """How to test groups that are smaller than they should be, if they can be tested."""
+def _test_anyway(smallest: int) -> Message:
+    """How to test groups that are too small, if they can be tested."""
     if smallest < 2:
         return Message("")
     fields = {"smallest_group": Parameter("smallest_group", smallest)}
@@ -422,5 +422,5 @@ def _all_the_same(smallest: int) -> Message:
 
 
 def _rows(number: float) -> str:
-    """A number of rows, which under weights need not be whole."""
+    """A number of rows, which is no integer under weights."""
     return f"{number:.0f}" if number == round(number) else f"{number:.1f} (effective, under weights)"

@@ -26,13 +26,10 @@ class _Options:
 
     def __post_init__(self) -> None:
         """Check the values, as estimators check their parameters."""
-        given = self._given()
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
         validate_parameter_constraints(self._constraints, given, caller_name=type(self).__name__)
         if flags := [name for name, value in given.items() if isinstance(value, bool)]:  # Python counts True as 1
             raise InvalidParameterError(f"The {flags[0]!r} parameter of {type(self).__name__} must be a number.")
-
-    def _given(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 @dataclass(frozen=True)
@@ -117,13 +114,13 @@ class PaperVariant(_Options):
     }
 
 
-#: What a `solver` parameter may be.
+#: Constraints of a `solver` parameter.
 SOLVER: list[Any] = [StrOptions({"exact", "sgd"}), SGD]
 _KINDS = {"SGD": SGD, "PaperVariant": PaperVariant}
 
 
 def to_json(value: Any) -> Any:
-    """A parameter as JSON can hold it, where it is a value of this module; anything else as it is."""
+    """An options object as a JSON table; any other value unchanged."""
     if not isinstance(value, _Options):
         return value
     return {"options": type(value).__name__} | {name: to_python(given) for name, given in asdict(value).items()}
@@ -141,10 +138,10 @@ def from_json(value: Any) -> Any:
 
 
 def from_flat_parameters(method: str, flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters of a method from a flat table of them, as versions before 0.1 had and experiments' files have.
+    """Parameters of a method from a flat table, as in versions before 0.1 and in files of experiments.
 
-    Settings of SGD and variants of JSE are gathered into their objects; `validation_fraction` of removers becomes a
-    share in `cv`. Settings of SGD are left out where the solver is exact.
+    Settings of SGD and variants of JSE become objects; `validation_fraction` of removers becomes a share in `cv`.
+    Settings of SGD are dropped if the solver is exact.
     """
     given = {name: from_json(value) for name, value in flat.items()}
     sgd = {field.name: given.pop(field.name) for field in fields(SGD) if field.name in given}

@@ -1,4 +1,4 @@
-"""A removal and the last layer after it as one classifier: what we recommend."""
+"""The recommended classifier: a removal and the last layer after it."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ import warnings
 from dataclasses import replace
 from numbers import Integral, Real
 from os import PathLike
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
-from sklearn.base import TransformerMixin, clone
-from sklearn.utils import check_random_state
+from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils._param_validation import HasMethods, Interval, Options
 from sklearn.utils.validation import check_is_fitted
 
 from unspur._data import LabelledData
-from unspur._parameters import REQUESTED, named_after_y
+from unspur._parameters import REQUESTED, generator, named_after_y, restore_on_failure
 from unspur._reading import brief, require_kinds
 from unspur._typing import Array, FloatArray
 from unspur.certificate import Certificate
@@ -33,13 +32,15 @@ from unspur.selection import GRIDS, PENALTIES, Selection, choose_layer, cross_va
 from unspur.subspace import AffineMap
 from unspur.surgery.folding import through_removal
 
+E = TypeVar("E", bound=BaseEstimator)
+
 
 class RobustClassifier(TransformerMixin, LinearClassifier):
-    """Remove a concept, then classify: a removal and a group-weighted last layer, both with chosen penalties.
+    """A removal and a group-weighted last layer as one classifier, both with chosen penalties.
 
     The removal is fitted first (by default `JSE`), then the layer on what it leaves (by default `GroupWeighted`, in
-    which every combination of task and concept counts the same). The penalty of the layer is the one with the least
-    held-out loss, groups counting alike. Both are linear, so together they are one linear layer on rows as they come:
+    which every combination of task and concept has equal weight). The penalty of the layer is the one with the smallest
+    held-out loss, groups counting alike. Both are linear, so together they are one linear layer on the original rows,
     `coef_` and `intercept_`. Rows are neither copied nor transformed.
 
     Parameters
@@ -49,11 +50,11 @@ class RobustClassifier(TransformerMixin, LinearClassifier):
     head : Head, default=None
         The last layer, whose `weight_decay` is chosen. None: ``GroupWeighted()``.
     cv : int, default=5
-        Folds in which the penalty is chosen where there are no validation rows, stratified by group.
+        Folds to choose the penalty in without validation rows, stratified by group.
     missing_concept : scalar or None, default=None
         Value of `concept` that means "not known", besides NaN and None.
     random_state : int, RandomState or None, default=None
-        Draws folds, of the removal's tests and of the choice of the penalty.
+        Draws the folds of the removal's tests and of the choice of the penalty.
 
     Attributes
     ----------
@@ -62,15 +63,15 @@ class RobustClassifier(TransformerMixin, LinearClassifier):
     removal_ : AffineMap
         What `transform` applies.
     head_ : Head
-        The fitted last layer. Its coefficients are on rows as they come.
+        The fitted last layer, with coefficients on the original rows.
     coef_, intercept_ : arrays of shape (k, d) and (k,)
-        Removal and layer as one linear layer on rows as they come; k = 1 for two classes, else one line per class.
+        Removal and layer as one linear layer on the original rows; k = 1 for two classes, else one line per class.
     selection_ : Selection
-        The penalties that were tried, and the held-out loss of each.
+        The penalties tried, and the held-out loss of each.
     classes_ : array
         Classes of y, in their order.
     notes_ : tuple of str
-        What a reader should know about the fit.
+        Notes on the fit for the reader.
 
     Examples
     --------
@@ -132,19 +133,19 @@ class RobustClassifier(TransformerMixin, LinearClassifier):
         Parameters
         ----------
         X : array of shape (n, d)
-            Embeddings: an array or DataFrame, a memory map, a torch tensor on any device, a Dask array, or what
-            `unspur.open_rows` returned. They stay where they are.
+            Embeddings: an array or DataFrame, a memory map, a torch tensor on any device, a Dask array, or the rows of
+            `unspur.open_rows`. They stay where they are.
         y : array of shape (n,)
             Main-task label, two or more classes.
         concept : array of shape (n,) or (n, m), DataFrame, or mapping from names to arrays of shape (n,)
-            What to remove; rows where it is missing are left out.
+            The concept or concepts to remove; rows where one is missing are left out.
         sample_weight : array of shape (n,), optional
         X_val, y_val, concept_val, sample_weight_val : arrays, optional
-            Rows to judge directions and penalties on, best ones that the encoder has not seen. The layer is then
-            trained on them as well. Where they are too few to judge, all rows are pooled and judged by cross-fitting,
-            and a FewRowsWarning says so. Without them, rows of X are held out in folds.
+            Validation rows for the tests of directions and the choice of the penalty, best ones that the encoder has
+            not seen. The layer is then trained on them as well. If they are too few, all rows are pooled and
+            cross-fitted, and a FewRowsWarning says so. Without them, rows of X are held out in folds.
         clusters, clusters_val : arrays of shape (n,), optional
-            Which rows belong together and are not independent of each other. They are held out together.
+            Rows that are not independent of each other, which are held out together.
 
         A fit that fails leaves the estimator as it was.
         """
@@ -156,36 +157,27 @@ class RobustClassifier(TransformerMixin, LinearClassifier):
             "sample_weight": sample_weight_val,
             "clusters": clusters_val,
         }
-        before = dict(self.__dict__)
-        try:
+        with restore_on_failure(self):
             self._validate_params()
             data = head_data(self, train, validation, self.missing_concept, needs_concept=True)
-            self.notes_ = ()
-            rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1, size=4))
-            data, self.remover_ = self._fit_remover(data, rng)
-            self.selection_ = self._choose_head(data, rng)
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
-        self.head_ = self.selection_.head
-        if hasattr(self, "feature_names_in_"):
-            self.remover_.feature_names_in_ = self.head_.feature_names_in_ = self.feature_names_in_
-        self.coef_, self.intercept_, self.classes_ = self.head_.coef_, self.head_.intercept_, data.classes
-        self.notes_ = (*self.notes_, *self.selection_.notes)
+            rng = generator(self.random_state)
+            data, remover, notes = self._fit_remover(data, rng)
+            selection = self._choose_head(data, remover, rng)
+            head = selection.head
+            if hasattr(self, "feature_names_in_"):
+                remover.feature_names_in_ = head.feature_names_in_ = self.feature_names_in_
+            self.remover_, self.selection_, self.head_ = remover, selection, head
+            self.coef_, self.intercept_, self.classes_ = head.coef_, head.intercept_, data.classes
+            self.notes_ = (*notes, *selection.notes)
         return self
 
-    def _fit_remover(self, data: HeadData, rng: np.random.Generator) -> tuple[HeadData, Remover]:
-        """The remover, fitted, and the rows that the layer is to be fitted on."""
-        remover = JSE() if self.remover is None else clone(self.remover)
-        if "random_state" in remover.get_params() and remover.random_state is None:
-            remover.set_params(random_state=int(rng.integers(2**31 - 1)))
-        if data.validation is None:
-            return data, _fitted(remover, data.train)
+    def _fit_remover(self, data: HeadData, rng: np.random.Generator) -> tuple[HeadData, Remover, tuple[str, ...]]:
+        """The rows to fit the layer on, the fitted remover, and notes for the reader."""
+        remover = _seeded(JSE() if self.remover is None else clone(self.remover), rng)
         try:
-            return data, _fitted(remover, data.train, data.validation)
+            return data, _fitted(remover, data.train, data.validation), ()
         except GroupSizeError as error:
-            train = _pooled(data.train, data.validation)
+            train = None if data.validation is None else _pooled(data.train, data.validation)
             if train is None:
                 raise
             note = FewRowsWarning(
@@ -193,23 +185,18 @@ class RobustClassifier(TransformerMixin, LinearClassifier):
                 reason=error.message,
             )
             warnings.warn(note, stacklevel=4)
-            self.notes_ = (*self.notes_, str(note))
-            return replace(data, train=train, validation=None), _fitted(clone(remover), train)
+            return replace(data, train=train, validation=None), _fitted(clone(remover), train), (str(note),)
 
-    def _choose_head(self, data: HeadData, rng: np.random.Generator) -> Selection:
-        """The layer with the best penalty, fitted on all rows; its coefficients are on rows as they come."""
-        head = GroupWeighted() if self.head is None else clone(self.head)
-        if "random_state" in head.get_params() and head.random_state is None:
-            head.set_params(random_state=int(rng.integers(2**31 - 1)))
-        removal = self.remover_.removal_
+    def _choose_head(self, data: HeadData, remover: Remover, rng: np.random.Generator) -> Selection:
+        """The layer with the best penalty, fitted on all rows; its coefficients are on rows before the removal."""
+        head = _seeded(GroupWeighted() if self.head is None else clone(self.head), rng)
+        removal = remover.removal_
         if head._balanced is not None:
             after = replace(data.train, removal=removal)
             variance = np.diag(data.train.geometry(data.train.source(), balanced=head._balanced).second)
-            penalties = penalties_of(variance)
-            return cross_validate_penalty(head, penalties, replace(data, train=after), self, self.cv, rng)
-        name = type(head).__name__
-        grid = dict(GRIDS.get(name, {"weight_decay": PENALTIES}))
-        clean = [part and replace(part, X=self.remover_.transform(part.X)) for part in (data.train, data.validation)]
+            return cross_validate_penalty(head, penalties_of(variance), replace(data, train=after), self, self.cv, rng)
+        grid = GRIDS.get(type(head).__name__, {"weight_decay": PENALTIES})
+        clean = [part and replace(part, X=remover.transform(part.X)) for part in (data.train, data.validation)]
         chosen = choose_layer(head, grid, *clean, seed=int(rng.integers(2**31 - 1)))
         layer = chosen.head
         layer.coef_, layer.intercept_ = through_removal(removal, layer.coef_, layer.intercept_)
@@ -228,7 +215,7 @@ class RobustClassifier(TransformerMixin, LinearClassifier):
     def certificate(
         self, X: Array, y: Array | None = None, concept: Array | None = None, **options: Any
     ) -> Certificate:
-        """What the removal does to rows that were not used in the fit, as `Remover.certificate`."""
+        """Measure the removal on rows that were not used in the fit, as `Remover.certificate`."""
         check_is_fitted(self, "coef_")
         return self.remover_.certificate(X, y, concept, **options)
 
@@ -285,7 +272,7 @@ class RobustClassifier(TransformerMixin, LinearClassifier):
         return made
 
 
-#: What the metadata of a layer hold.
+#: Metadata of a saved layer.
 _SAVED = {
     "head": str,
     "weight_decay": (int, float),
@@ -294,14 +281,14 @@ _SAVED = {
     "notes": [str],
     "cv": int,
 }
-#: Share of the coefficients that may lie along what the removal takes out.
-ALONG_REMOVED = 1e-6
-#: Characters of all names of classes up to which they are a plain array of texts.
+#: Largest share of the coefficients along removed directions.
+MAX_REMOVED_SHARE = 1e-6
+#: Limit on the characters of all class names for a NumPy array of strings.
 MAX_CLASS_CHARACTERS = 10**6
 
 
 def _saved_classes(values: list[Any], known: tuple[Any, ...]) -> Array:
-    """The classes of a layer: texts, numbers or truth values, and those of the removal where that has some."""
+    """The classes of a saved layer: all strings, numbers or booleans, and those of the removal if that has any."""
     plain = any(all(type(value) in kinds for value in values) for kinds in ((str,), (int, float), (bool,)))
     if not plain or len(set(values)) != len(values) or len(values) < 2 or any(value != value for value in values):
         raise ValueError(f"the classes of its layer are {brief(repr(values[:3]), 60)}")
@@ -312,10 +299,10 @@ def _saved_classes(values: list[Any], known: tuple[Any, ...]) -> Array:
 
 
 def _require_after(removal: AffineMap, coef: FloatArray) -> None:
-    """Raise ValueError unless coefficients (k, d) stay as they are before the removal, which has to come first."""
+    """Raise ValueError unless coefficients (k, d) ignore the directions that the removal takes out."""
     folded, _ = through_removal(removal, coef, np.zeros(len(coef)))
     size = max(1.0, float(np.linalg.norm(removal.left) * np.linalg.norm(removal.right)))
-    if not np.abs(folded - coef).max() <= ALONG_REMOVED * size * np.abs(coef).max():
+    if not np.abs(folded - coef).max() <= MAX_REMOVED_SHARE * size * np.abs(coef).max():
         raise ValueError("its layer looks at what the removal takes out")
 
 
@@ -328,8 +315,15 @@ def load(path: str | PathLike[str]) -> Remover | RobustClassifier:
     return saved
 
 
+def _seeded(estimator: E, rng: np.random.Generator) -> E:
+    """The estimator, with a `random_state` from the generator if it takes one and has none."""
+    if "random_state" in (parameters := estimator.get_params()) and parameters["random_state"] is None:
+        estimator.set_params(random_state=int(rng.integers(2**31 - 1)))
+    return estimator
+
+
 def _fitted(remover: Remover, train: LabelledData, validation: LabelledData | None = None) -> Remover:
-    """The remover, fitted with what of the rows its `fit` takes."""
+    """The remover, fitted with those arguments that its `fit` takes."""
     takes = inspect.signature(remover.fit).parameters
     given = {**train.arguments(), "sample_weight": train.weight}
     if validation is not None:
@@ -339,7 +333,7 @@ def _fitted(remover: Remover, train: LabelledData, validation: LabelledData | No
 
 
 def _pooled(train: LabelledData, validation: LabelledData) -> LabelledData | None:
-    """Both sets as one, where rows can be put below each other; None for rows in files."""
+    """Both sets as one; None for rows in files, or of different kinds."""
     both = (train.X, validation.X)
     kinds = {backend_of(X) for X in both}
     if kinds == {"dask"}:

@@ -1,9 +1,9 @@
-"""Hyper-parameters by group-weighted loss on held-out rows, with the table it was decided from.
+"""Choice of hyper-parameters by the loss on held-out rows, groups counting alike.
 
-`choose_layer` chooses the penalty of every last layer in commands, reports and tables, by that loss with the
-logits scaled by the best temperature, `temperature_scaled_loss`. The paper's rule, used to repeat its experiments,
-takes logits as they are, `group_loss`. It makes plain layers on correlated rows too weak, and so flatters removals:
-such a layer is confident and wrong in small groups, and a larger penalty only makes it less confident.
+`choose_layer` chooses the penalty of every last layer in commands, reports and tables, by the loss with logits scaled
+by the best temperature (`temperature_scaled_loss`). The paper's rule takes logits as they are (`group_loss`). It makes
+plain layers on correlated rows too weak, and so flatters removals: such a layer is confident and wrong in small groups,
+and a larger penalty only makes it less confident.
 """
 
 from __future__ import annotations
@@ -26,34 +26,31 @@ from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError, LabelError, NotConvergedWarning
 from unspur.heads.base import Head, HeadData, fit_decoded_path, fit_path
 from unspur.labels import ClassLabel
-from unspur.removers import JSE
-from unspur.rows import CONCEPT, MAIN, to_host
+from unspur.rows import to_host
 
-#: The paper's penalties, in units of the mean variance of rows, with its 0 replaced by a value that separable classes
-#: can live with.
+#: The paper's penalties, in units of the mean variance of the rows; its 0 is replaced by a value at which separable
+#: classes still have a solution.
 PAPER_PENALTIES = (1.0, 0.1, 0.01, 1e-3, 1e-4)
-#: Penalties that every last layer is tried with. On rows with a strong correlation a plain layer does best with the
-#: smallest of the paper's, so that smaller ones are tried as well.
+#: Penalties that every last layer is tried with. On strongly correlated rows a plain layer does best with the smallest
+#: of the paper's, so smaller ones are tried as well.
 PENALTIES = (*PAPER_PENALTIES, 1e-5, 1e-6)
-#: How many times the median variance of the columns their mean may be for `PENALTIES` to be enough, and the smallest
-#: penalty that is tried where it is more.
-SPREAD, SMALLEST = 100.0, 1e-12
-#: Share of each group of the training rows that a penalty is chosen on where there are no validation rows.
-CHOOSING = 0.2
-#: Decimals of losses that are compared: layers that a factor makes equally good, or equally useless, are equal.
-DECIMALS = 9
-#: Tolerance that is enough to choose a penalty by cross-validation.
+#: Ratio of the mean to the median variance of the columns up to which `PENALTIES` are enough, and the smallest penalty
+#: tried above it.
+MAX_VARIANCE_RATIO, MIN_PENALTY = 100.0, 1e-12
+#: Share of each group of the training rows that a penalty is chosen on without validation rows.
+HELD_OUT_SHARE = 0.2
+#: Decimals of losses that are compared, so that layers that scaling makes equally good count as equal.
+LOSS_DECIMALS = 9
+#: Tolerance to choose a penalty with.
 ROUGH_TOL = 1e-3
-#: How many times the factor on the logits is doubled at most.
-DOUBLINGS = 60
-#: Share of a loss that is next to nothing.
-NEGLIGIBLE = 0.01
-#: Columns that are looked at together: bounds the temporary copies.
-BLOCK = 64
-#: The grids of the paper.
+#: Limit on doublings of the factor on the logits.
+MAX_DOUBLINGS = 60
+#: Share of a loss that is negligible.
+NEGLIGIBLE_GAIN = 0.01
+#: Columns processed together, to bound temporary copies.
+BLOCK_COLUMNS = 64
+#: The paper's grids for last layers.
 GRIDS: dict[str, dict[str, Sequence[Any]]] = {
-    "JSE": {"weight_decay": PAPER_PENALTIES},
-    "JSE by SGD": {"learning_rate": (1e-1, 1e-2, 1e-3, 1e-4), "weight_decay": (0.0, 1e-3, 1e-2, 1e-1, 1.0)},
     "ERM": {"weight_decay": PAPER_PENALTIES},
     "GroupWeighted": {"weight_decay": PAPER_PENALTIES},
     "SUBG": {"weight_decay": PAPER_PENALTIES},
@@ -65,10 +62,9 @@ GRIDS: dict[str, dict[str, Sequence[Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The fitted head that won, its parameters, and the loss of every combination that was tried.
+    """The chosen head, fitted, with its parameters and the loss of every combination tried.
 
-    `fitted` are the heads by their penalty, where nothing else was varied; `notes` what a reader should know of the
-    choice.
+    `fitted` maps penalties to fitted heads, if nothing else was varied. `notes` are for the reader.
     """
 
     head: Any
@@ -79,19 +75,19 @@ class Selection:
 
     @property
     def loss(self) -> float | None:
-        """The least of the losses that were compared."""
+        """The smallest loss."""
         return min((loss for _, loss in self.table), default=None)
 
     @property
     def penalty(self) -> float:
-        """Weight decay of the head that won."""
+        """Weight decay of the chosen head."""
         return float(self.head.weight_decay)
 
     @property
     def edge(self) -> str:
-        """On which side the penalty that won is the last of those tried: "largest", "smallest", or "".
+        """Whether the chosen penalty is the "largest" or the "smallest" of those tried; "" if neither.
 
-        Also "" where the last step gained next to nothing: then a further one would not either.
+        Also "" if the last step gained next to nothing, since a further one would not either.
         """
         losses: dict[float, float] = {}
         for parameters, loss in self.table:
@@ -102,7 +98,7 @@ class Selection:
         if len(tried) < 2 or self.penalty not in (tried[0], tried[-1]):
             return ""
         largest = self.penalty == tried[-1]
-        if losses[tried[-1 if largest else 0]] > (1.0 - NEGLIGIBLE) * losses[tried[-2 if largest else 1]]:
+        if losses[tried[-1 if largest else 0]] > (1.0 - NEGLIGIBLE_GAIN) * losses[tried[-2 if largest else 1]]:
             return ""
         return "largest" if largest else "smallest"
 
@@ -120,38 +116,37 @@ def choose_layer(
     seed: int = 0,
     every: bool = False,
 ) -> Selection:
-    """The one rule by which last layers are chosen: the least `temperature_scaled_loss` on held-out rows.
+    """Choose the last layer with the smallest `temperature_scaled_loss` on held-out rows.
 
-    It counts groups alike, and how sure a layer is does not count. Layers that are equal by it are chosen by their
-    accuracy, averaged over groups, and then by `group_loss`. Groups are the combinations of main label and concepts
-    that have rows. Held-out rows are the validation rows; without any, a fifth of each group of the training rows, and
-    the head that won is then fitted again on all of them. A group of one row, or whose rows lie in one cluster, stays
-    among the rows to train on; a note says so.
+    Groups count alike; confidence does not count. Ties are broken by accuracy, averaged over groups, then by
+    `group_loss`. Groups are the combinations of main label and concepts that have rows. Held-out rows are the
+    validation rows. Without any, they are a fifth of each group of the training rows, and the chosen head is fitted
+    again on all rows. A group of one row, or in one cluster, stays in the training rows; a note says so.
 
     Parameters
     ----------
     train, validation : tuples (Z, y, concept), with clusters a fourth.
         A concept may be missing in some rows (None, NaN). Several are a mapping from their names to labels, or an array
         (n, m). Clusters are labels of the rows that belong together.
-    every : also fit the heads that did not win on all training rows (`Selection.fitted`).
+    every : also fit the heads that were not chosen on all training rows (`Selection.fitted`).
     """
     train, validation = as_data(train), as_data(validation, "validation")
-    # Large grids are searched at a rough tolerance, and what won is fitted once more.
+    # Large grids are searched at a rough tolerance, and the chosen head is fitted once more.
     rough = clone(head)
     if search := set(grid) != {"weight_decay"}:
         rough.set_params(tol=max(head.tol, ROUGH_TOL))
     if validation is not None and validation.known.any():
-        found = select_head(rough, grid, train, validation, rank=_ranking_key)
+        found = select_head(rough, grid, train, validation, rank=_rank)
         if not search:
             return found
         return replace(found, head=_fitted(clone(head).set_params(**found.parameters), train))
-    aside = train.held_out(CHOOSING, np.random.default_rng(seed))
+    aside = train.held_out(HELD_OUT_SHARE, np.random.default_rng(seed))
     notes = _notes_on_missing_groups(train, aside)
     if not aside.any():
         few = "No group has two rows" if train.clusters is None else "No group has clusters to hold out"
         note = f"{few}, so no penalty could be chosen; it is {head.weight_decay:g}, the default."
         return Selection(_fitted(head, train), {}, (), notes=(*notes, note))
-    found = select_head(rough, grid, train.select(~aside), train.select(aside), rank=_ranking_key)
+    found = select_head(rough, grid, train.select(~aside), train.select(aside), rank=_rank)
     if every and found.fitted:
         again = _path(head, [{"weight_decay": penalty} for penalty in found.fitted], train)
         by_penalty = dict(zip(found.fitted, again, strict=True))
@@ -163,10 +158,10 @@ def choose_layer(
 def cross_validate_penalty(
     head: Head, penalties: Sequence[float], data: HeadData, checked: BaseEstimator, folds: int, rng: np.random.Generator
 ) -> Selection:
-    """Choose a penalty by the rule of `choose_layer`: on validation rows, or on the rows of each fold left out.
+    """Choose a penalty by the rule of `choose_layer`, on validation rows or by cross-validation.
 
-    All rows left out are judged together, by layers that have not seen them. The head of the selection is fitted on
-    all rows, those of the validation set included. Rows are visited where they live.
+    The held-out rows of all folds are judged together. The chosen head is fitted on all rows, validation rows
+    included. Rows are visited where they live.
     """
     train, validation = data.train, data.validation
     train.geometry(train.source(), balanced=bool(head._balanced))  # once, for all folds
@@ -175,22 +170,22 @@ def cross_validate_penalty(
 
     def tried(part: LabelledData) -> list[Head]:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NotConvergedWarning)  # a value that cannot be solved loses on its own
+            warnings.simplefilter("ignore", NotConvergedWarning)  # a value that cannot be solved is not chosen
             settings = [{"weight_decay": penalty} for penalty in penalties]
             return fit_decoded_path(rough, settings, replace(data, train=part, validation=None), checked)
 
     if validation is not None:
-        behind = _behind(tried(train), validation)
+        differences = _stacked_differences(tried(train), validation)
         judged = (validation.weight > 0) & validation.known
-        keys = [_key_of(one[judged], _numbered(validation.group[judged])) for one in behind]
+        keys = [_ranking_key(one[judged], _numbered(validation.group[judged])) for one in differences]
         everything = train.stacked(validation)
     else:
         fold = train.folds(folds, rng)
-        behind = np.zeros((len(penalties), len(train), train.n_classes))
+        differences = np.zeros((len(penalties), len(train), train.n_classes))
         for k in range(folds):
             held = fold == k
-            behind[:, held] = _behind(tried(train.part((fold >= 0) & ~held)), train)[:, held]
-        keys = [_key_of(one[fold >= 0], _numbered(train.group[fold >= 0])) for one in behind]
+            differences[:, held] = _stacked_differences(tried(train.part((fold >= 0) & ~held)), train)[:, held]
+        keys = [_ranking_key(one[fold >= 0], _numbered(train.group[fold >= 0])) for one in differences]
         everything = train
     best = min(range(len(penalties)), key=keys.__getitem__)
     chosen = replace(data, train=everything, validation=None)
@@ -200,8 +195,8 @@ def cross_validate_penalty(
     return Selection(last, won, table)
 
 
-def _behind(heads: Sequence[Head], rows: LabelledData) -> FloatArray:
-    """By how much the logit of each row's own class lies behind those of all, (heads, n, K): one visit of the rows."""
+def _stacked_differences(heads: Sequence[Head], rows: LabelledData) -> FloatArray:
+    """Logits minus that of each row's own class, shape (heads, n, K), in one visit of the rows."""
     stack = copy(heads[0])
     stack.__dict__.pop("feature_names_in_", None)  # of rows that are decoded, and have none
     stack.coef_ = np.concatenate([head.coef_ for head in heads])
@@ -215,18 +210,18 @@ def _behind(heads: Sequence[Head], rows: LabelledData) -> FloatArray:
 
 
 def as_data(rows: Any, what: str = "training") -> Any:
-    """Rows that were passed as a tuple, decoded; None, and what is decoded already, as they are."""
+    """Rows passed as a tuple, decoded; None and decoded rows are returned unchanged."""
     if rows is None or isinstance(rows, LabelledData):
         return rows
     return labelled(rows, what, least=2 if what == "training" else 1)  # others are only judged on
 
 
 def penalties_for(Z: Array) -> tuple[float, ...]:
-    """The penalties to try last layers with: one grid for the rows as they are and for all that is made of them.
+    """The penalties to try last layers with: one grid for the rows before and after any removal.
 
-    `PENALTIES` are in units of the mean variance of the columns. Where one column is of another scale than the rest,
-    all of them are large for the rest: a layer could use that column only, and whatever removes it would look like a
-    cure. So smaller ones are tried too, by tens, until the last is as small for a column of median variance.
+    `PENALTIES` are in units of the mean variance of the columns. If one column has a far larger scale, all of them are
+    too large for the other columns: a layer could use that column only, and any removal of it would look like a cure.
+    So smaller ones are tried too, by tens, until the last is small for a column of median variance.
     """
     return penalties_of(column_variances(Z))
 
@@ -235,12 +230,12 @@ def penalties_of(variance: FloatArray) -> tuple[float, ...]:
     """The same from the variances of the columns, shape (d,)."""
     positive = variance[variance > 0]
     spread = float(positive.mean() / np.median(positive)) if len(positive) else 1.0
-    if spread <= SPREAD:
+    if spread <= MAX_VARIANCE_RATIO:
         return PENALTIES
     decades = int(np.ceil(np.log10(spread)))
     smallest = int(np.round(-np.log10(PENALTIES[-1])))
     more = (float(f"1e-{k}") for k in range(smallest + 1, smallest + decades + 1))
-    return (*PENALTIES, *(penalty for penalty in more if penalty >= 0.5 * SMALLEST))
+    return (*PENALTIES, *(penalty for penalty in more if penalty >= 0.5 * MIN_PENALTY))
 
 
 def column_variances(Z: Array) -> FloatArray:
@@ -248,8 +243,8 @@ def column_variances(Z: Array) -> FloatArray:
     largest = max(float(Z.max()), -float(Z.min()))
     if not largest > 0:
         return np.zeros(Z.shape[1])
-    blocks = range(0, Z.shape[1], BLOCK)
-    return np.concatenate([np.var(Z[:, j : j + BLOCK] / np.float64(largest), axis=0) for j in blocks])
+    blocks = range(0, Z.shape[1], BLOCK_COLUMNS)
+    return np.concatenate([np.var(Z[:, j : j + BLOCK_COLUMNS] / np.float64(largest), axis=0) for j in blocks])
 
 
 def select_head(
@@ -267,33 +262,28 @@ def select_head(
     ----------
     train, validation : tuples (Z, y, concept), as in `choose_layer`.
     held_out : rows that go to the fit itself, for heads that train on such.
-    rank : what the least of is kept, its first number being the loss of the table; by default the paper's,
-        `group_loss`.
+    rank : sort key of a fitted head, whose first number is the loss of the table; by default `group_loss`, the
+        paper's rule.
     """
     train, validation = as_data(train), as_data(validation, "validation")
     more = {} if held_out is None else as_data(held_out, "held-out").arguments("_val", clusters=False)
     settings = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+    if not settings:
+        raise InputError("The grid is empty; there is nothing to choose from.")
     if more:
         fitted = [_fitted(clone(head).set_params(**parameters), train, **more) for parameters in settings]
     else:
         fitted = _path(head, settings, train)
-    tried: list[tuple[dict[str, Any], float]] = []
-    best: tuple[tuple[float, ...], Any, dict[str, Any]] | None = None
-    for parameters, one in zip(settings, fitted, strict=True):
-        found = (group_loss(one, validation),) if rank is None else rank(one, validation)
-        tried.append((parameters, found[0]))
-        if best is None or found < best[0]:
-            best = (found, one, parameters)
-    if best is None:
-        raise InputError("The grid is empty; there is nothing to choose from.")
+    ranks = [(group_loss(one, validation),) if rank is None else rank(one, validation) for one in fitted]
+    best = min(range(len(ranks)), key=ranks.__getitem__)
+    table = tuple((parameters, found[0]) for parameters, found in zip(settings, ranks, strict=True))
     path = not more and set(grid) == {"weight_decay"}
-    by_penalty = {one.weight_decay: one for one in fitted} if path else {}
-    return Selection(best[1], best[2], tuple(tried), by_penalty)
+    return Selection(fitted[best], settings[best], table, {one.weight_decay: one for one in fitted} if path else {})
 
 
 def _fitted(head: Any, rows: LabelledData, **more: Any) -> Any:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NotConvergedWarning)  # a value that cannot be solved loses on its own
+        warnings.simplefilter("ignore", NotConvergedWarning)  # a value that cannot be solved is not chosen
         return head.fit(**rows.arguments(), **more)
 
 
@@ -304,7 +294,7 @@ def _path(head: Any, settings: Sequence[Mapping[str, Any]], rows: LabelledData) 
 
 
 def _notes_on_missing_groups(train: LabelledData, aside: BoolArray) -> tuple[str, ...]:
-    """Sentences about groups of the training rows that have no rows among those set aside."""
+    """Notes on groups of the training rows that have no held-out rows."""
     group = train.group
     unheard = np.setdiff1d(group[group >= 0], group[aside])
     rows, notes = np.bincount(group[group >= 0], minlength=1), []
@@ -320,59 +310,15 @@ def _notes_on_missing_groups(train: LabelledData, aside: BoolArray) -> tuple[str
     return tuple(notes)
 
 
-@dataclass(frozen=True, slots=True)
-class FirstPairSelection:
-    """Parameters of JSE that won, the strength they were chosen at, and the loss of every combination tried there."""
-
-    parameters: dict[str, Any]
-    strength: float
-    table: tuple[tuple[dict[str, Any], float], ...]
-
-
-def select_first_pair(
-    jse: JSE, grid: Mapping[str, Sequence[Any]], sets: Mapping[float, tuple[Any, Any]]
-) -> FirstPairSelection:
-    """The paper's rule: chosen once, at the strongest correlation, by what the first pair loses on validation rows.
-
-    `sets` maps the strength of the correlation to training and validation rows. The loss is the group-weighted one of
-    both labels, each along its own direction.
-    """
-    strength = max(sets)
-    train, validation = (as_data(rows) for rows in sets[strength])
-    arguments = {**train.arguments(clusters=False), **validation.arguments("_val", clusters=False)}
-
-    def loss(parameters: dict[str, Any]) -> float:
-        total = 0.0
-        # A limit of one for one role and none for the other leaves a single test: that of the first pair's direction.
-        for limits, label in (
-            ({"max_spurious": 0, "max_main": 1}, MAIN),
-            ({"max_spurious": 1, "max_main": 0}, CONCEPT),
-        ):
-            tried = clone(jse).set_params(**parameters, **limits)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                tried.fit(**arguments)
-            total += float(next(iter(tried.trace_)).verdict.losses[label].mean())
-        return total
-
-    table = [
-        (parameters, loss(parameters))
-        for parameters in (dict(zip(grid, values, strict=True)) for values in product(*grid.values()))
-    ]
-    if not table:
-        raise InputError("The grid is empty; there is nothing to choose from.")
-    return FirstPairSelection(min(table, key=lambda line: line[1])[0], strength, tuple(table))
-
-
 def fit_rows(model: Any, train: LabelledData, validation: LabelledData | None = None) -> None:
-    """Fit a remover or a classifier with what of the rows its `fit` takes."""
+    """Fit a remover or a classifier with those arguments that its `fit` takes."""
     given = train.arguments() | ({} if validation is None else validation.arguments("_val"))
     takes = inspect.signature(model.fit).parameters
     model.fit(**{name: value for name, value in given.items() if name in takes})
 
 
 def group_loss(head: Any, rows: Any) -> float:
-    """Mean over groups (main, concepts) of the mean log loss in each; rows whose concept is missing are left out."""
+    """Mean over groups (main, concepts) of their mean log losses; rows with a missing concept are left out."""
     rows = as_data(rows, "validation").with_known_concept()
     code = _class_codes(head, rows.main)
     probabilities: FloatArray = head.predict_proba(rows.X)
@@ -381,53 +327,49 @@ def group_loss(head: Any, rows: Any) -> float:
 
 
 def temperature_scaled_loss(head: Any, rows: Any) -> float:
-    """`group_loss` with the logits times a factor t ≥ 0, the one for which it is least on these rows.
+    """The smallest `group_loss` on these rows over all factors t ≥ 0 on the logits.
 
-    That loss is convex in t. It is log K for K classes where no factor is better than 0, and 0 where every row is
+    That loss is convex in t. It is log K for K classes if no factor is better than 0, and 0 if every row is
     right by a margin.
     """
-    return _scaled_loss(*logit_differences(head, rows))
+    differences, group = logit_differences(head, rows)
+    return mean_over_groups(temperature_scaled_losses(differences, group), group)
 
 
-def _scaled_loss(behind: FloatArray, group: IntArray) -> float:
-    """`temperature_scaled_loss` of logit differences (n, K) of rows in groups (n,)."""
-    return mean_over_groups(temperature_scaled_losses(behind, group), group)
-
-
-def temperature_scaled_losses(behind: FloatArray, group: IntArray) -> FloatArray:
+def temperature_scaled_losses(differences: FloatArray, group: IntArray) -> FloatArray:
     """The losses (n,) whose mean over groups is `temperature_scaled_loss`, of logit differences (n, K)."""
     share = (1.0 / np.bincount(group))[group] / (group.max() + 1)
 
     def slope(t: float) -> float:
-        return float(share @ np.sum(softmax(t * behind, axis=1) * behind, axis=1))
+        return float(share @ np.sum(softmax(t * differences, axis=1) * differences, axis=1))
 
     factor = 0.0
     if slope(0.0) < 0:
-        high = 1.0 / float(share @ np.abs(behind).max(axis=1))
-        for _ in range(DOUBLINGS):
+        high = 1.0 / float(share @ np.abs(differences).max(axis=1))
+        for _ in range(MAX_DOUBLINGS):
             if slope(high) >= 0:
                 break
             high *= 2.0
         factor = float(brentq(slope, 0.0, high)) if slope(high) >= 0 else high
-    return np.asarray(logsumexp(factor * behind, axis=1))
+    return np.asarray(logsumexp(factor * differences, axis=1))
 
 
-def _ranking_key(head: Any, rows: LabelledData) -> tuple[float, float, float]:
-    """What `choose_layer` keeps the least of."""
-    return _key_of(*logit_differences(head, rows))
+def _ranking_key(differences: FloatArray, group: IntArray) -> tuple[float, float, float]:
+    """Sort key of `choose_layer`, from logit differences (n, K) of rows in groups (n,)."""
+    scaled = mean_over_groups(temperature_scaled_losses(differences, group), group)
+    wrong = mean_over_groups((differences.max(axis=1) > 0).astype(np.float64), group)
+    plain = mean_over_groups(logsumexp(differences, axis=1), group)
+    return round(scaled, LOSS_DECIMALS), round(wrong, LOSS_DECIMALS), plain
 
 
-def _key_of(behind: FloatArray, group: IntArray) -> tuple[float, float, float]:
-    """The same from logit differences (n, K) of rows in groups (n,)."""
-    wrong = mean_over_groups((behind.max(axis=1) > 0).astype(np.float64), group)
-    plain = mean_over_groups(logsumexp(behind, axis=1), group)
-    return round(_scaled_loss(behind, group), DECIMALS), round(wrong, DECIMALS), plain
+def _rank(head: Any, rows: LabelledData) -> tuple[float, float, float]:
+    return _ranking_key(*logit_differences(head, rows))
 
 
 def logit_differences(head: Any, rows: Any) -> tuple[FloatArray, IntArray]:
-    """By how much the logit of each row's own class lies behind those of all, (n, K), and groups, of rows in one.
+    """Logits minus that of each row's own class, (n, K), and groups (n,), of the rows with a known concept.
 
-    Groups are numbered without those that have no rows.
+    Groups are numbered without empty ones.
     """
     rows = as_data(rows, "validation").with_known_concept()
     logits = np.asarray(head.predict_log_proba(rows.X), dtype=np.float64)
@@ -436,12 +378,12 @@ def logit_differences(head: Any, rows: Any) -> tuple[FloatArray, IntArray]:
 
 
 def _numbered(group: IntArray) -> IntArray:
-    """Groups numbered without those that have no rows."""
+    """Group numbers without gaps."""
     return np.asarray(np.unique(group, return_inverse=True)[1].reshape(-1))
 
 
 def _class_codes(head: Any, y: ClassLabel) -> IntArray:
-    """Which of the head's classes each label is, shape (n,)."""
+    """Index of each row's class among those of the head, shape (n,)."""
     known = head.classes_.tolist()
     if strange := [value for value in y.occurring_classes if value not in known]:
         raise LabelError(
@@ -452,6 +394,6 @@ def _class_codes(head: Any, y: ClassLabel) -> IntArray:
 
 
 def mean_over_groups(values: FloatArray, group: IntArray) -> float:
-    """Mean over groups of the means of the values (n,) in each; groups without rows are left out."""
+    """Mean over groups of the mean of the values (n,) in each; empty groups are left out."""
     rows = np.bincount(group)
     return float(np.mean(np.bincount(group, weights=values)[rows > 0] / rows[rows > 0]))

@@ -1,7 +1,6 @@
 """Subspaces and the affine maps that remove or keep them: frozen values with thin factors.
 
-Rows are points, so a map acts on ``x`` from the right and nothing here ever forms a ``d × d`` matrix
-(except :meth:`AffineMap.matrix`, for small cases and for looking).
+Rows are points, so a map acts on ``x`` from the right. Only :meth:`AffineMap.matrix` forms a ``d × d`` matrix.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from unspur._arrays import by_rows, exact_products, is_tensor, like
 from unspur._typing import Array, FloatArray
 from unspur.exceptions import EmptySubspaceError, InputError
 
-#: A direction whose part outside a span is below this share of its length counts as inside the span.
-INSIDE = 1e-8
+#: Share of its length outside a span up to which a direction counts as inside.
+MAX_OUTSIDE_SHARE = 1e-8
 
 
 def _frozen(array: Array) -> FloatArray:
@@ -28,7 +27,7 @@ def _frozen(array: Array) -> FloatArray:
 
 
 def _without_noise(difference: FloatArray, whole: FloatArray) -> FloatArray:
-    """`difference` with the columns set to zero that are rounding errors of the columns of `whole`."""
+    """`difference` with zeros for columns that are rounding errors of those of `whole`."""
     lengths, before = np.linalg.norm(difference, axis=0), np.linalg.norm(whole, axis=0)
     return np.where(lengths > 1e-13 * before, difference, 0.0)
 
@@ -65,7 +64,8 @@ class Subspace:
         subspace = cls.empty(len(vectors))
         for column in vectors.T:
             largest = np.abs(column).max(initial=0.0)
-            if largest > 0 and subspace._outside(column / largest) > INSIDE * np.linalg.norm(column / largest):
+            unit = column / largest if largest > 0 else column
+            if np.linalg.norm(subspace.reject(unit)) > MAX_OUTSIDE_SHARE * np.linalg.norm(unit):
                 subspace = subspace.with_direction(column)
         return subspace
 
@@ -76,7 +76,7 @@ class Subspace:
 
     @property
     def ambient(self) -> int:
-        """Dimension of the space around it."""
+        """Dimension of the surrounding space."""
         return int(self.basis.shape[0])
 
     def component(self, vector: Array) -> FloatArray:
@@ -93,9 +93,6 @@ class Subspace:
         if other.ambient != self.ambient:
             raise InputError(f"Subspaces of R^{self.ambient} and R^{other.ambient} cannot be compared.")
 
-    def _outside(self, unit: FloatArray) -> float:
-        return float(np.linalg.norm(self.reject(unit)))
-
     def with_direction(self, vector: Array) -> Subspace:
         """Same subspace with one more direction: `vector` made orthogonal to it and given length one."""
         vector = np.asarray(vector, dtype=np.float64)
@@ -104,24 +101,20 @@ class Subspace:
         largest = np.abs(vector).max(initial=0.0)
         if not np.isfinite(largest) or largest == 0:
             raise InputError(f"A direction needs a positive, finite length; its largest entry is {largest}.")
-        vector = vector / largest  # so that the length neither overflows nor vanishes
+        vector = vector / largest  # avoids overflow and underflow of the length
         length = float(np.linalg.norm(vector))
         rest = self.reject(vector / length)
         outside = float(np.linalg.norm(rest))
-        if outside <= INSIDE:
+        if outside <= MAX_OUTSIDE_SHARE:
             raise InputError("The direction already lies in the subspace; nothing would be added.")
         return Subspace(np.column_stack([self.basis, rest / outside]))
 
     def beside(self, other: Subspace) -> Subspace:
         """Span of both, for subspaces that are orthogonal to each other: this basis first, then the other's."""
         self._require_same_space(other)
-        return (
-            Subspace(np.column_stack([self.basis, other.basis]))
-            if self.dim and other.dim
-            else self
-            if self.dim
-            else other
-        )
+        if self.dim and other.dim:
+            return Subspace(np.column_stack([self.basis, other.basis]))
+        return self if self.dim else other
 
     def union(self, other: Subspace) -> Subspace:
         """Span of both."""

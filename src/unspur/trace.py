@@ -1,4 +1,4 @@
-"""The story of a fit: every direction that was tested, in order, with the decision in words."""
+"""The trace of a fit: every direction tested, in order, with the decision in words."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from unspur._text import filled
 from unspur.criteria import LABEL, Role, TTest, Verdict
 from unspur.rows import CONCEPT, MAIN
 
-#: Share of the gain over chance that counts as none: what an estimated direction, which is not exact, leaves behind.
-HARDLY = 0.2
-#: Share of the gain over chance, with the concept held fixed, from which on the task counts as kept.
-MOSTLY = 0.5
-#: Steps up to which the summary of a trace is the whole of it.
-SHORT = 8
+#: Share of the gain over chance up to which the task counts as lost: inexact directions leave some of it behind.
+MAX_LOST_SHARE = 0.2
+#: Share of the gain over chance, with the concept held fixed, above which the task counts as kept.
+MIN_KEPT_SHARE = 0.5
+#: Longest trace whose summary is the whole trace.
+MAX_SUMMARY_STEPS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class TaskLoss:
-    """How well held-out rows of equal weight predict the main label before and after a removal.
+    """Held-out loss of the main label before and after a removal, with rows of equal weight.
 
     `before`, `after` and `chance` are mean log losses in nats; `p_before` and `p_after` test each against chance.
-    `fixed_before` and `fixed_after` are losses with the concept held fixed (groups of equal weight, chance is log 2):
-    where the two labels go together, much of what predicted the main label before was the concept, and is rightly gone.
+    `fixed_before` and `fixed_after` are losses with the concept held fixed (groups of equal weight, chance is log 2).
+    If the labels are correlated, much of what predicted the main label was the concept, and is rightly removed.
     """
 
     before: float
@@ -62,10 +62,10 @@ class TaskLoss:
 
     @property
     def lost(self) -> bool:
-        """Whether the label was predicted better than by chance, and hardly is any more."""
+        """Whether the label was predicted better than by chance before the removal, and hardly is after it."""
         left, gained = self.chance - self.after, self.chance - self.before
         alone, kept = (math.log(2.0) - loss for loss in (self.fixed_before, self.fixed_after))
-        hardly = left < HARDLY * gained and not kept > MOSTLY * max(alone, 0.0)
+        hardly = left < MAX_LOST_SHARE * gained and not kept > MIN_KEPT_SHARE * max(alone, 0.0)
         return self.p_before < self.level and (self.p_after >= self.level or hardly)
 
     def __str__(self) -> str:
@@ -106,9 +106,9 @@ class Trace:
     main_class: Any = None
     #: Whether a test ended the search, and not a limit on the number of pairs.
     complete: bool = True
-    #: What became of the task, measured where the fit removed something and ended without a main-task direction.
+    #: Loss of the task, measured if the fit removed something and ended without a main-task direction.
     task: TaskLoss | None = None
-    #: Validation rows, by which directions were judged, that are training rows as well.
+    #: Number of validation rows that are training rows as well.
     reused: int = 0
 
     def __len__(self) -> int:
@@ -122,18 +122,18 @@ class Trace:
 
     @property
     def name(self) -> str:
-        """Which labels it is about, "season=winter, bird=land"; a class is named where a label has more than two."""
+        """Its labels, such as "season=winter, bird=land"; classes are named for labels of more than two."""
         name = self.concept_name
         return name if self.main_class is None else f"{name}, {self.main}={self.main_class}"
 
     @property
     def concept_name(self) -> str:
-        """The concept, with its class where it has more than two: "season=winter"."""
+        """The concept, with its class if it has more than two: "season=winter"."""
         return self.concept if self.concept_class is None else f"{self.concept}={self.concept_class}"
 
     @property
     def needed_first(self) -> str:
-        """What round 0 is, which only classes of a main label of more than two have; or ""."""
+        """Explanation of round 0, which main labels of more than two classes have; or ""."""
         if not any(step.outer == 0 for step in self.steps):
             return ""
         return (
@@ -206,7 +206,7 @@ class Trace:
 
     @property
     def passed(self) -> str:
-        """How many tests of each role were passed, in words: "2 of 3 spurious and 4 of 7 main-task directions"."""
+        """Counts of accepted directions: "2 of 3 spurious and 4 of 7 main-task directions"."""
         parts = []
         for role, name in (("spurious", "spurious"), ("main", "main-task")):
             proper = [step.verdict.proper for step in self.steps if step.verdict.role == role]
@@ -214,11 +214,8 @@ class Trace:
         return f"{' and '.join(parts)} directions" if parts else "no direction"
 
     def summary(self) -> str:
-        """A long trace in a few lines: the first and the last test of each role, what was accepted, why it stopped.
-
-        One of at most eight steps is printed as it is.
-        """
-        if len(self.steps) <= SHORT:
+        """The first and last test of each role, what was accepted, and why it stopped; short traces in full."""
+        if len(self.steps) <= MAX_SUMMARY_STEPS:
             return str(self)
         roles = [[i for i, step in enumerate(self.steps) if step.verdict.role == role] for role in LABEL]
         return self._table(sorted({i for places in roles if places for i in (places[0], places[-1])}))
@@ -227,7 +224,7 @@ class Trace:
         return self._table(range(len(self.steps)))
 
     def _table(self, shown: Sequence[int]) -> str:
-        """The steps of these numbers, with a count of those between them, and what is said below."""
+        """A table of some steps, with counts of those between them, and a legend."""
         head = f"{'':>7} {'direction':<10}{'informative: t':>16}{'p':>9}{'own label: t':>16}{'p':>9}  decision"
         lines = [head, "─" * len(head)]
         for number, before in zip(shown, (-1, *shown), strict=False):
@@ -259,16 +256,13 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Traces:
-    """The stories of several fits, by name: one for each concept and, of more than two classes, class against the rest.
-
-    Each says itself which concept, which class of it and which class of the main label it is about.
-    """
+    """Traces by name: one for each concept, or class against the rest for labels of more than two classes."""
 
     parts: dict[str, Trace]
 
     @classmethod
     def of(cls, traces: Iterable[Trace]) -> Traces:
-        """Traces by their names; two that are called the same are numbered."""
+        """Traces by their names; equal names are numbered."""
         parts: dict[str, Trace] = {}
         for trace in traces:
             name, twin = trace.name, 2
@@ -293,7 +287,7 @@ class Traces:
 
     @property
     def complete(self) -> bool:
-        """Whether tests ended all of them."""
+        """Whether tests ended all searches."""
         return all(trace.complete for trace in self.parts.values())
 
     @property
@@ -303,7 +297,7 @@ class Traces:
 
     @property
     def task(self) -> TaskLoss | None:
-        """What became of the task in the first of them that lost it."""
+        """Loss of the task in the first trace that lost it."""
         return next((trace.task for trace in self.parts.values() if trace.task and trace.task.lost), None)
 
     @property
@@ -320,8 +314,8 @@ class Traces:
         return {"parts": {name: trace.to_dict() for name, trace in self.parts.items()}}
 
     def summary(self) -> str:
-        """For each part what was accepted, and why it stopped; short ones are printed as they are."""
-        if len(self) <= SHORT:
+        """For each part what was accepted and why it stopped; short traces in full."""
+        if len(self) <= MAX_SUMMARY_STEPS:
             return str(self)
         return "\n".join(
             f"{filled(_heading(name, trace))}\n{filled(f'accepted: {trace.passed}', '  ')}\n"
@@ -336,7 +330,7 @@ class Traces:
 
 
 def _storable(value: Any) -> Any:
-    """A class as JSON can hold it; dates and the like by their text."""
+    """A class for JSON; dates and the like become text."""
     return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
@@ -345,15 +339,15 @@ def _heading(name: str, trace: Trace) -> str:
     return name if whole else f"{name} (each class against the rest)"
 
 
-def danger_to_task(steps: Iterable[Step], removed: int) -> str:
-    """What the tests of a fit say about its task if it ended without a direction of it, and removed some; or ""."""
+def task_loss_warning(steps: Iterable[Step], removed: int) -> str:
+    """Warning from the tests of a fit that removed directions and ended without a main-task direction; or ""."""
     tried = [step.verdict for step in steps if step.verdict.role == "main"]
     if any(verdict.proper for verdict in tried):
         return (
             f"After {removed} spurious directions none is left that predicts the main label better than the concept, "
             "as some did at first: removing them may remove the task."
         )
-    # p of the second test is one-sided: close to 1, a direction of the task clearly speaks of the concept.
+    # p of the second test is one-sided: close to 1, a main-task direction clearly predicts the concept better.
     if any(max(verdict.informative.p, 1.0 - verdict.own.p) < verdict.level for verdict in tried):
         return (
             "No direction was found that predicts the main label better than the concept, and some that predict it "
@@ -379,9 +373,9 @@ _SAVED_STEP = {
     "evaluations": int,
     "solver": str,
 }
-#: Level of tests that do not say theirs, as in files of the first versions.
+#: Level of tests in files of the first versions, which do not say it.
 _FIRST_LEVEL = 0.05
-#: What says which labels a trace is about; files of the first versions do not have it.
+#: Labels of a trace; files of the first versions do not have them.
 _CLASS = (str, *MAYBE_NUMBER)
 _ABOUT = {"concept": str, "concept_class": _CLASS, "main": str, "main_class": _CLASS}
 _SAVED = {

@@ -26,8 +26,7 @@ from unspur.exceptions import (
     UsedRowsWarning,
 )
 from unspur.metrics import explained_variance, group_accuracy
-from unspur.removers.joint import Tracks
-from unspur.removers.weight_decay import WEIGHT_DECAYS, choose_weight_decay
+from unspur.removers.joint import WEIGHT_DECAYS, FoldEstimates, choose_weight_decay
 from unspur.solvers.outcome import Outcome
 from unspur.trace import TaskLoss, Trace, Traces
 
@@ -235,8 +234,8 @@ def test_cross_fitting_finds_what_a_second_sample_confirms(monkeypatch):
     samples = [many_directions(1600, seed=seed) for seed in range(3)]
     truth = sum(dims(sample, confirm=True) for sample in samples)
     assert sum(map(dims, samples)) >= 0.9 * truth
-    own = Tracks.with_directions
-    monkeypatch.setattr(Tracks, "with_directions", lambda self, v: own(self, np.broadcast_to(v[0], v.shape)))
+    own = FoldEstimates.with_directions
+    monkeypatch.setattr(FoldEstimates, "with_directions", lambda self, v: own(self, np.broadcast_to(v[0], v.shape)))
     assert sum(map(dims, samples)) < 0.8 * truth
 
 
@@ -593,7 +592,7 @@ def notes_on(jse, z, y, c):
 
 def test_a_fit_that_takes_long_says_where_it_is(monkeypatch):
     toy = make_toy(500, rho=0.5, random_state=0)
-    monkeypatch.setattr("unspur.removers.jse.LONG", 0.0)
+    monkeypatch.setattr("unspur.removers.jse.SLOW_FIT_SECONDS", 0.0)
     with pytest.warns(SlowFitWarning, match=r"goes on with .*weight_decay") as said:
         fitted(toy)
     assert sum(issubclass(one.category, SlowFitWarning) for one in said) == 1
@@ -617,7 +616,7 @@ def test_a_task_that_falls_to_chance_is_said_to_whatever_the_reason(tmp_path):
     assert jse.spurious_.dim
     assert jse.trace_.task.lost
     jse.save(tmp_path / "lost.safetensors")
-    assert load(tmp_path / "lost.safetensors").task_lost == jse.task_lost
+    assert load(tmp_path / "lost.safetensors").task_loss_warning == jse.task_loss_warning
     notes = jse.certificate(*latent(1)).notes
     assert any(note.startswith("the task is gone: a probe reads it at 7") for note in notes)
     # The control: a task with a feature of its own is kept, and nothing is said (warnings are errors here).
@@ -638,7 +637,7 @@ def test_a_weak_task_that_is_kept_is_not_called_lost():
         z[:, 1] += 2.0 * (2 * c - 1)
         jse = fitted_quietly(z, y, c)
         assert jse.spurious_.dim
-        assert not jse.task_lost
+        assert not jse.task_loss_warning
     task = TaskLoss(0.35, 0.64, 0.69, 1e-9, 1e-9, 0.67, 0.67, 0.05)
     assert not task.lost
     assert "still predicts" in str(task)
@@ -650,8 +649,8 @@ def test_a_lost_task_is_said_whatever_the_order_of_the_concepts():
     other = np.random.default_rng(99).integers(0, 2, len(y))
     z[:, 2] += 2.0 * other
     for concept in (np.column_stack([c, other]), np.column_stack([other, c])):
-        assert "no better than chance" in fitted_quietly(z, y, concept).task_lost
-    assert not fitted_quietly(z, y, other).task_lost
+        assert "no better than chance" in fitted_quietly(z, y, concept).task_loss_warning
+    assert not fitted_quietly(z, y, other).task_loss_warning
 
 
 def fitted_quietly(z, y, c):

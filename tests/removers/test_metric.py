@@ -8,9 +8,9 @@ from sklearn.decomposition import PCA
 from unspur import JSE, SAL, PaperVariant, load, surgery
 from unspur.datasets import make_toy
 from unspur.exceptions import EmptySubspaceError, NothingRemovedWarning
-from unspur.removers.metric import Metric
 from unspur.rows import Columns, MemoryRows
 from unspur.solvers.statistics import CellCounts
+from unspur.solvers.whitening import Metric
 from unspur.subspace import Subspace
 
 
@@ -108,7 +108,7 @@ class TestScores:
 def test_the_frame_turns_sal_into_leace():
     """An oracle for the coordinates: LEACE is SAL on whitened rows."""
     from unspur import LEACE
-    from unspur.removers.metric import Metric
+    from unspur.solvers.whitening import Metric
     from unspur.subspace import Subspace
 
     Z, y, c = stretched()

@@ -505,7 +505,7 @@ def test_columns_travel_at_two_bytes_a_row():
 @pytest.mark.usefixtures("here")
 def test_of_too_many_rows_only_the_fingerprint_is_kept(monkeypatch):
     whole = LEACE().fit(TOY.Z, concept=TOY.concept)
-    monkeypatch.setattr(seen_rows, "MOST_HASHES", 100)
+    monkeypatch.setattr(seen_rows, "MAX_HASHES", 100)
     many = LEACE().fit(chunked(TOY.Z), concept=TOY.concept)
     assert many._training_rows is None
     assert many.training_hash_ == whole.training_hash_
@@ -606,12 +606,12 @@ def test_a_certificate_takes_small_arrays_and_refuses_large_ones_unread(monkeypa
         InputError, match=r"\(20000000, 20\), 3\.2 GB.* at most 2 GB.* pass X\[::2000\], with y\[::2000\]"
     ):
         leace.certificate(large, da.zeros(20_000_000), da.zeros(20_000_000))
-    monkeypatch.setattr(base, "MOST_BYTES", 8 * 400 * 20 - 1)
+    monkeypatch.setattr(base, "MAX_CERTIFICATE_BYTES", 8 * 400 * 20 - 1)
     z, asked = counted(OTHER.Z)
     with pytest.raises(InputError, match="a certificate would bring all of it here"):
         leace.certificate(z, OTHER.y, OTHER.concept)
     assert not asked
-    monkeypatch.setattr(base, "MOST_BYTES", 8 * 400 * 20)
+    monkeypatch.setattr(base, "MAX_CERTIFICATE_BYTES", 8 * 400 * 20)
     leace.certificate(z, OTHER.y, OTHER.concept)
 
 

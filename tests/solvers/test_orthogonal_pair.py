@@ -39,7 +39,7 @@ def problem(z, y, concept, *, weight=None, weight_decay=0.01, removed=None, bala
     geometry = Geometry.of(Moments.of(rows, weighting), z.dtype.itemsize)
     space = PairSpace.of(Spectrum.of(geometry), weight_decay)
     if removed is not None:
-        space = space.away_from(removed)
+        space = space.excluding(removed)
     return rows, weighting, space
 
 
@@ -179,7 +179,7 @@ def test_pairs_solved_side_by_side_are_those_solved_alone():
     weightings = tuple(counts.weighting(counts.without(k), "group") for k in (None, 1, 2, 3))
     spectrum = Spectrum.of(Geometry.of(Moments.of(rows, weightings[0]), 8))
     space = PairSpace.of(spectrum, 0.01)
-    spaces = [space, space.away_from(Subspace.spanned_by(np.eye(6)[:, :1])), space, space]
+    spaces = [space, space.excluding(Subspace.spanned_by(np.eye(6)[:, :1])), space, space]
     losses = PairLosses(rows, spectrum, weightings)
     together = solve_pairs(losses, spaces, losses.at_zero(), tol=1e-9)
     for pair, weighting, own in zip(together, weightings, spaces, strict=True):
@@ -314,7 +314,7 @@ def test_solutions_of_neighbouring_problems_save_time_and_change_nothing():
         pair, gone = solve_pair(rows, weighting, space), Subspace.empty(60)
         for _ in range(4):
             gone = gone.with_direction(directions(pair)[MAIN])
-            allowed = space.away_from(gone)
+            allowed = space.excluding(gone)
             cold, near = (
                 solve_pairs(losses, [allowed], losses.at_zero(), near=given)[0] for given in (None, [(pair, pair)])
             )

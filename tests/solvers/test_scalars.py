@@ -11,7 +11,7 @@ from unspur.criteria import DirectionTests
 from unspur.datasets import make_toy
 from unspur.rows import CONCEPT, MAIN, Columns, MemoryRows
 from unspur.solvers import scalars
-from unspur.solvers.scalars import FoldScore, LinearScore, fit_scalars
+from unspur.solvers.scalars import LinearScore, fit_scalars
 from unspur.solvers.statistics import CellCounts
 
 
@@ -56,7 +56,7 @@ def test_leaving_one_out_agrees_with_refitting_without_each_row():
     z, n = toy.Z, 240
     for by_group, balance in ((True, "group"), (False, "none")):
         rows = MemoryRows(z[:, :1], Columns.of(toy.y, toy.concept, fold=np.ones(n, dtype=int)))
-        model = DirectionTests(by_group=by_group)._leave_one_out(rows, CellCounts.of(rows), FoldScore(0, 1))
+        model = DirectionTests(by_group=by_group)._leave_one_out(rows, CellCounts.of(rows), (0, 0))
         fast = rows.sum(model.losses)
         in_sample = rows.sum(replace(model, without=None).losses)
         slow = np.empty((2, n))
@@ -87,7 +87,7 @@ def test_leaving_one_out_of_a_small_group_is_not_flattered(size):
         n = len(y)
         x = concept + rng.standard_normal(n)
         rows = MemoryRows(x[:, None], Columns.of(y, concept, fold=np.ones(n, dtype=int)))
-        model = DirectionTests()._leave_one_out(rows, CellCounts.of(rows), FoldScore(0, 1))
+        model = DirectionTests()._leave_one_out(rows, CellCounts.of(rows), (0, 0))
         small = np.flatnonzero(extra)
         fast.append(rows.sum(model.losses)[:, small])
         with_it.append(rows.sum(replace(model, without=None).losses)[:, small])

@@ -16,8 +16,8 @@ from unspur.solvers.logistic import (
     loss_and_residual,
     n_logits,
     solve_softmax,
-    whitening_of,
 )
+from unspur.solvers.whitening import Geometry, Whitening
 
 
 def problem(k, n=600, d=8, seed=0, stretch=10.0):
@@ -39,7 +39,7 @@ def solve(z, y, weight=None, weight_decay=0.01, **options):
     k = int(y.max()) + 1
     total = len(y) if weight is None else weight.sum()
     weighting = Weighting(np.full(k, 1.0 / total))
-    whitening = whitening_of(rows, weighting, weight_decay)
+    whitening = Whitening.of(Geometry.of_rows(rows, weighting, exact=True), weight_decay)
     return solve_softmax(rows, weighting, whitening, k, **options), whitening
 
 

@@ -290,9 +290,9 @@ def _print_trace(remover: Remover, *, whole: bool) -> None:
 
 def _problems(remover: Remover) -> Iterator[tuple[str, str]]:
     """What is wrong with a removal, and what to try."""
-    if unfinished := getattr(remover, "unfinished", ""):
+    if unfinished := getattr(remover, "search_limit_warning", ""):
         yield unfinished, "Try a larger --weight-decay, or raise --max-pairs."
-    if task_lost := getattr(remover, "task_lost", ""):
+    if task_lost := getattr(remover, "task_loss_warning", ""):
         yield task_lost, "Try --metric 1."
 
 
@@ -316,7 +316,7 @@ def _as_json(remover: Remover, classifier: RobustClassifier | None) -> dict[str,
         "penalty": None if chosen is None else chosen.penalty,
         "held_out_losses": [] if chosen is None else [{**tried, "loss": loss} for tried, loss in chosen.table],
         "notes": [] if classifier is None else list(classifier.notes_),
-        "task_lost": bool(getattr(remover, "task_lost", "")),
+        "task_lost": bool(getattr(remover, "task_loss_warning", "")),
         "complete": getattr(remover.trace_, "complete", True),
         "trace": remover.trace_.to_dict(),
     }

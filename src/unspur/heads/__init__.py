@@ -1,4 +1,4 @@
-"""Last layers: linear classifiers that know of a concept when they are trained."""
+"""Last layers: linear classifiers, most of them trained with concept labels."""
 
 from unspur.heads.base import Head
 from unspur.heads.group_dro import GroupDRO

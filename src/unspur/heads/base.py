@@ -1,4 +1,4 @@
-"""What every last layer shares: checks, predictions, and the two solvers of a weighted fit."""
+"""Base classes of the last layers: checks, predictions, and the two solvers of a weighted fit."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ import numpy as np
 from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.metrics import accuracy_score
-from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, Options
 from sklearn.utils.validation import assert_all_finite, check_is_fitted, column_or_1d
 
 from unspur._arrays import by_rows, exact_products, is_tensor, like, on_numpy, to_original_type
 from unspur._data import LabelledData, read_data
-from unspur._parameters import named_after_y, sgd_settings
+from unspur._parameters import generator, named_after_y, restore_on_failure, sgd_settings
 from unspur._typing import Array, FloatArray
 from unspur._validation import checked_z, require_finite
 from unspur.exceptions import InputError
@@ -33,16 +32,15 @@ from unspur.solvers.sgd import BatchWeights, Watch, alike, solve_softmax_by_sgd
 from unspur.solvers.statistics import Moments
 from unspur.solvers.whitening import Whitening
 
-#: Penalty in units of the mean variance of the rows: separable classes have a solution, others hardly feel it.
+#: Default penalty, in units of the mean variance of the rows: enough for separable classes to have a solution.
 WEIGHT_DECAY = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class HeadData:
-    """Training rows, rows to judge on if any were passed, and the values behind the codes.
+    """Training and validation rows, and the classes behind the codes.
 
-    `shared` is what fits of one head to these rows have in common, whatever their penalties: draws, and rows that are
-    weighted anew, by name.
+    `shared` caches what fits of one head with different penalties have in common: draws and reweighted rows, by name.
     """
 
     train: LabelledData
@@ -51,10 +49,10 @@ class HeadData:
     concept_classes: tuple[Any, ...] | None
     shared: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def once(self, name: Any, made: Callable[[], Any]) -> Any:
-        """What `made` returns when it is called for the first time."""
+    def cached(self, name: Any, make: Callable[[], Any]) -> Any:
+        """The result of the first call of `make` under this name."""
         if name not in self.shared:
-            self.shared[name] = made()
+            self.shared[name] = make()
         return self.shared[name]
 
 
@@ -68,8 +66,8 @@ def head_data(
 ) -> HeadData:
     """Check and decode arguments of `fit`: X, y, concept, sample_weight and clusters of either set.
 
-    Without `needs_concept` that of the training rows is not looked at: they have one group per class. That of a
-    validation set is, where it is passed.
+    Without `needs_concept` the concept of the training rows is ignored, and groups are the classes of y. That of a
+    validation set is read if it is passed.
     """
     train = {**train, "y": _one_column(train["y"], "y")}
     rows = read_data(estimator, **train, missing=missing, needs_concept=needs_concept).with_labels()
@@ -87,7 +85,7 @@ def head_data(
 
 
 def _one_column(y: Any, name: str) -> Any:
-    """The main label on the host, as one column; infinity is no class."""
+    """The main label on the host, as one column; raises for infinite values."""
     if isinstance(y, ClassLabel):
         return y
     y = to_host(y)[0]
@@ -98,7 +96,7 @@ def _one_column(y: Any, name: str) -> Any:
     return y
 
 
-#: What stands in the place of {shared_parameters} and {shared_attributes} in the docstring of a head.
+#: Replacements of {shared_parameters} and {shared_attributes} in the docstrings of heads.
 _SHARED_DOCS = {
     "{shared_parameters}": """weight_decay : float, default=0.01
         Penalty λ in units of the mean variance of the rows that are trained on (absolute for SGD).
@@ -126,7 +124,7 @@ _SHARED_DOCS = {
 
 
 class LinearClassifier(ClassifierMixin, BaseEstimator):
-    """What is predicted by linear logits ``x coefᵀ + intercept``, wherever rows live."""
+    """A classifier with linear logits ``x coefᵀ + intercept``, for rows of every backend."""
 
     classes_: Array
     coef_: FloatArray
@@ -136,65 +134,61 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
         """Logits: shape (n,) for two classes, positive for the second; else (n, n_classes).
 
         Logits and probabilities of a tensor are tensors on its device, in float32 for half precision; `predict` gives
-        classes, which need not be numbers, as a NumPy array. A CUDA array of another library gives arrays of that.
+        classes, which need not be numbers, as a NumPy array. A CUDA array of another library gives one of that library.
 
-        Of a Dask array all answers are Dask arrays, computed chunk by chunk when they are asked for, by the head as it
-        is now. Values that are not finite are refused then.
+        A Dask array gives lazy Dask arrays, computed chunk by chunk by the head as it is now. Values that are not
+        finite are refused during that computation.
         """
         n_logits = len(self._fitted().coef_)
-        return self._answer(X, _unchanged, None if n_logits == 1 else n_logits)
+        return self._map_logits(X, _unchanged, None if n_logits == 1 else n_logits)
 
     def _fitted(self) -> Self:
         check_is_fitted(self, "coef_")
         return self
 
-    def _answer(self, X: Array, of_logits: Callable[[Array], Array], width: int | None, kind: Any = float) -> Array:
-        """What becomes of the logits of each row, shape (n, width), or (n,) for None; `kind` is its type for Dask."""
+    def _map_logits(self, X: Array, of_logits: Callable[[Array], Array], width: int | None, kind: Any = float) -> Array:
+        """A function of the logits, of shape (n, width), or (n,) for None; `kind` is its type for Dask."""
         z = checked_z(self._fitted(), X, reset=False)
         if backend_of(z) == "dask":
             from unspur.rows.dask import answered
 
-            # A copy, since this head may have been fitted again by the time that the answer is computed.
-            return answered(z, partial(_answer_of, copy.copy(self), of_logits), width, np.dtype(kind))
+            # A copy, since this head may be fitted again before the result is computed.
+            return answered(z, partial(_of_logits, copy.copy(self), of_logits), width, np.dtype(kind))
         return to_original_type(of_logits(self._logits(z)), X)
 
     def _logits(self, z: Array) -> Array:
-        """Logits of rows that are here or on a device, shape (n,) or (n, n_classes)."""
+        """Logits of rows on the host or on a device, shape (n,) or (n, n_classes)."""
         require_finite(self, z)
         if isinstance(z, StoredRows):
             with closing(z.blocks()) as blocks:
                 logits = np.concatenate([block @ self.coef_.T + self.intercept_ for _, block in blocks])
         elif is_tensor(z):
-            logits = self._logits_of_tensor(z.detach())
+            z = z.detach()
+            wide = z[:0].float().dtype if z.dtype.itemsize < 4 else z.dtype
+            out = z.new_empty((len(z), len(self.coef_)), dtype=wide)
+            with exact_products(z):
+                logits = by_rows(lambda rows: rows @ like(self.coef_.T, rows) + like(self.intercept_, rows), z, out)
         else:
             logits = np.asarray(z @ self.coef_.T + self.intercept_)
         return logits[:, 0] if len(self.coef_) == 1 else logits
 
-    def _logits_of_tensor(self, z: Array) -> Array:
-        def of(rows: Array) -> Array:
-            return rows @ like(self.coef_.T, rows) + like(self.intercept_, rows)
-
-        with exact_products(z):
-            wide = z[:0].float().dtype if z.dtype.itemsize < 4 else z.dtype
-            return by_rows(of, z, z.new_empty((len(z), len(self.coef_)), dtype=wide))
-
     def score(self, X: Array, y: Array, sample_weight: Array | None = None) -> float:
-        """Share of rows whose class is predicted right."""
+        """Accuracy of `predict`."""
         guess, truth, weight = to_host(self.predict(X), y, sample_weight)
         return float(accuracy_score(truth, guess, sample_weight=weight))
 
     def predict(self, X: Array) -> Array:
         """Most likely class of each row, shape (n,)."""
         classes = self._fitted().classes_
-        return self._answer(X, partial(_likeliest, classes), None, classes.dtype)
+        return self._map_logits(X, partial(_likeliest, classes), None, classes.dtype)
 
     def predict_proba(self, X: Array) -> Array:
         """Probabilities of the classes in the order of `classes_`, shape (n, n_classes)."""
-        return self._answer(X, _probabilities, len(self._fitted().classes_))
+        return self._map_logits(X, _probabilities, len(self._fitted().classes_))
 
     def predict_log_proba(self, X: Array) -> Array:
-        """Logarithms of `predict_proba`, finite where those are zero, shape (n, n_classes)."""
-        return self._answer(X, _log_probabilities, len(self._fitted().classes_))
+        """Logarithm of `predict_proba`, finite even where that is zero, shape (n, n_classes)."""
+        return self._map_logits(X, _log_probabilities, len(self._fitted().classes_))
 
 
 class Head(LinearClassifier):
@@ -205,10 +199,9 @@ class Head(LinearClassifier):
     `unspur.selection.GRIDS`.
     """
 
-    # Arguments of `fit` are routed through pipelines and searches without asking the user to request each.
-    # Validation rows are not requested: a pipeline passes them on as they are, past the remover before the head, and a
-    # head trained on rows with the concept in them would be none. `set_fit_request(X_val=True, …)` asks for them, and
-    # `Pipeline(transform_input=["X_val"])` sends them through the steps before.
+    # Arguments of `fit` are routed through pipelines and searches without a request for each. Validation rows are not:
+    # a pipeline would pass them untransformed, with the concept in them. `set_fit_request(X_val=True, …)` requests
+    # them, and `Pipeline(transform_input=["X_val"])` transforms them.
     __metadata_request__fit: ClassVar[dict[str, bool]] = {
         "concept": True,
         "sample_weight": True,
@@ -218,11 +211,10 @@ class Head(LinearClassifier):
         "concept_val": False,
         "sample_weight_val": False,
     }
-    #: Whether training rows need a concept. If not, their groups are the classes of y. A concept of validation rows is
-    #: read where it is passed.
+    #: Whether training rows need a concept. If not, their groups are the classes of y.
     _needs_concept: ClassVar[bool] = True
-    #: Whether the exact solution gives groups equal weight; None where it is more than one weighted regression. A head
-    #: that is one can be solved for after a removal, on rows as they are (`LabelledData.removal`).
+    #: Whether the exact solution gives groups equal weight; None if it is not a single weighted regression, which can
+    #: be solved after a removal without transformed rows (`LabelledData.removal`).
     _balanced: bool | None = None
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -246,7 +238,7 @@ class Head(LinearClassifier):
     n_iter_: int
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Fill in what docstrings of heads share."""
+        """Fill in the shared parts of the docstring."""
         super().__init_subclass__(**options)
         for placeholder, text in _SHARED_DOCS.items():
             cls.__doc__ = cls.__doc__ and cls.__doc__.replace(placeholder, text)
@@ -270,37 +262,29 @@ class Head(LinearClassifier):
         Parameters
         ----------
         X : array of shape (n, d)
-            Embeddings: an array or DataFrame, a memory map, a torch tensor on any device, a Dask array, or what
-            `unspur.open_rows` returned. They stay where they are.
+            Embeddings: an array or DataFrame, a memory map, a torch tensor on any device, a Dask array, or the rows of
+            `unspur.open_rows`. They stay where they are.
         y : array of shape (n,)
             Main-task label, two or more classes.
         concept : array of shape (n,)
             Label of the concept, two or more classes; rows where it is missing are left out of the fit.
         sample_weight : array of shape (n,), optional
         X_val, y_val, concept_val, sample_weight_val : arrays, optional
-            Held-out rows, where the method uses some; else rows of X are held out.
+            Held-out rows, if the method uses them; else rows of X are held out.
         clusters : array of shape (n,), optional
-            Which rows belong together (frames of one film): where rows of X are held out, whole clusters are.
+            Rows that belong together (frames of one film), which are held out together.
 
         A fit that fails leaves the estimator as it was.
         """
-        before = dict(self.__dict__)
-        try:
+        train = {"X": X, "y": y, "concept": concept, "sample_weight": sample_weight, "clusters": clusters}
+        validation = {"X": X_val, "y": y_val, "concept": concept_val, "sample_weight": sample_weight_val}
+        with restore_on_failure(self):
             self._validate_params()
-            train = {"X": X, "y": y, "concept": concept, "sample_weight": sample_weight, "clusters": clusters}
-            validation = {"X": X_val, "y": y_val, "concept": concept_val, "sample_weight": sample_weight_val}
-            self._fit(train, validation)
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
+            self._fit_to(head_data(self, train, validation, self.missing_concept, needs_concept=self._needs_concept))
         return self
 
-    def _fit(self, train: dict[str, Any], validation: dict[str, Any]) -> None:
-        self._fit_to(head_data(self, train, validation, self.missing_concept, needs_concept=self._needs_concept))
-
     def _fit_to(self, data: HeadData) -> None:
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1, size=4))
+        rng = generator(self.random_state)
         model = self._train(data, rng)
         self.classes_ = data.classes
         if data.concept_classes is not None:
@@ -313,12 +297,12 @@ class Head(LinearClassifier):
     def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
         """Train on `data.train` (and `data.validation`, if rows were passed) and return the model.
 
-        `LabelledData` has what methods need: groups and their weights (`group`, `totals`, `weighting`), a held-out
-        share (`split`), groups of equal size (`subsample_groups`). `_exact` solves a weighted logistic regression.
+        `LabelledData` has groups and their weights (`group`, `totals`, `weighting`), a held-out share (`split`) and
+        groups of equal size (`subsample_groups`). `_exact` solves a weighted logistic regression.
         """
 
     def _exact(self, rows: LabelledData, *, balanced: bool = False) -> LinearModel:
-        """Weighted logistic regression, solved."""
+        """Weighted logistic regression, by the exact solver."""
         source, weighting = rows.source(), rows.weighting(balanced=balanced)
         whitening = Whitening.of(rows.geometry(source, balanced=balanced), self.weight_decay)
         return solve_softmax(source, weighting, whitening, rows.n_classes, tol=self.tol, max_iter=self.max_iter)
@@ -333,9 +317,9 @@ def fit_path(
     concept: Array | None = None,
     clusters: Array | None = None,
 ) -> list[Head]:
-    """Copies of a head, each fitted with one of these settings of its parameters, as `fit` would.
+    """Copies of a head, each fitted with one of these settings, as `fit` would.
 
-    Checks, draws, and second moments of the rows, which cost most where there are many features, are made once for all.
+    Checks, draws, and second moments of the rows, which cost most with many features, are computed once.
     """
     checked = clone(head)
     train = {"X": X, "y": y, "concept": concept if head._needs_concept else None, "clusters": clusters}
@@ -346,7 +330,7 @@ def fit_path(
 def fit_decoded_path(
     head: Head, settings: Sequence[Mapping[str, Any]], data: HeadData, checked: BaseEstimator
 ) -> list[Head]:
-    """The same on rows that are decoded; `checked` is the estimator that has seen their features."""
+    """`fit_path` on decoded rows; `checked` is the estimator that has validated them."""
     fitted: list[Head] = []
     seen = {name: value for name, value in vars(checked).items() if name in ("n_features_in_", "feature_names_in_")}
     for parameters in settings:
@@ -358,7 +342,7 @@ def fit_decoded_path(
     return fitted
 
 
-def _answer_of(head: LinearClassifier, of_logits: Callable[[Array], Array], rows: Array) -> Array:
+def _of_logits(head: LinearClassifier, of_logits: Callable[[Array], Array], rows: Array) -> Array:
     return of_logits(head._logits(rows))
 
 
@@ -388,12 +372,12 @@ def _log_probabilities(logits: Array) -> Array:
 
 
 def _one_per_class(logits: Array) -> Array:
-    """Logits of a tensor with one column per class: the first of two has zero."""
+    """Logits of a tensor with one column per class; the first of two is zero."""
     return logits if logits.ndim == 2 else (logits[:, None] * logits.new_tensor([0.0, 1.0]))
 
 
 class TrainedHead(Head):
-    """A last layer that can be solved exactly or trained by the paper's SGD."""
+    """A last layer with an exact solver and the paper's SGD."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **Head._parameter_constraints,
@@ -420,7 +404,7 @@ class TrainedHead(Head):
         self.random_state = random_state
 
     def _held_out(self, data: HeadData, rng: np.random.Generator) -> tuple[LabelledData, LabelledData]:
-        """Rows to train on and rows for early stopping: those passed, else a share of every group."""
+        """Rows to train on, and rows for early stopping: the validation rows, else a share of every group."""
         if data.validation is not None:
             return data.train, data.validation
         return data.train.split(self.validation_fraction, rng)
@@ -438,10 +422,10 @@ class TrainedHead(Head):
         start: LinearModel | None = None,
         learning_rate: float | None = None,
     ) -> LinearModel:
-        """Batches drawn with equal weight for each group or row; early stopping on the held-out rows.
+        """Train on batches with equal weight for each group or row, with early stopping on the held-out rows.
 
-        `watch` is the held-out loss that counts: "mean" over rows, "groups" (mean over groups) or "worst" group.
-        Without held-out rows, `epochs` epochs are run.
+        `watch` is the held-out loss: "mean" over rows, "groups" (mean over groups) or "worst" group. Without held-out
+        rows, `epochs` epochs are run.
         """
         source = rows.source()
         weighting = rows.weighting(balanced=balanced)
@@ -466,7 +450,7 @@ class TrainedHead(Head):
 
 
 def _watched(rows: LabelledData, how: str) -> Watch:
-    """The held-out loss that early stopping looks at."""
+    """The held-out loss for early stopping."""
     source, totals = rows.source(), rows.totals
     present = totals > 0
 

@@ -35,12 +35,12 @@ from unspur.solvers.sgd import RunningGroupWeights
 from unspur.solvers.statistics import Moments
 from unspur.solvers.whitening import Geometry, Whitening
 
-#: The temperature μ falls from the first value to the last by this factor: large steps 1/μ converge fast and are badly
+#: The temperature μ falls from the first value to the last by this factor. Large steps 1/μ converge fast, but are badly
 #: conditioned.
 FIRST_TEMPERATURE, LAST_TEMPERATURE, COOLING = 0.1, 1e-5, 3.0
-#: Most proximal steps, and most of them that the optimiser may leave unsolved. Each takes some ten to fifty passes.
+#: Limits on proximal steps, and on those that are not solved. Each takes some ten to fifty passes.
 MAX_STEPS, MAX_UNSOLVED_STEPS = 60, 3
-#: Least weight of a group at the start of a step: one that has died away may be the worst again.
+#: Least weight of a group at the start of a step, since any group may become the worst again.
 MIN_GROUP_WEIGHT = 1e-12
 
 
@@ -124,7 +124,7 @@ def solve_worst_group(
     equal = np.where(present, 1.0 / present.sum(), 0.0)
     adjustments = np.where(present, adjustments, 0.0)
     balanced = per_group(equal, totals)
-    # float64: an error of the losses comes back in q divided by μ.
+    # float64, since an error of the losses is divided by μ in q.
     plain = SoftmaxObjective(rows, balanced, whitening, n_logits(n_classes), precise=True)
     x, scale = plain.start()
     if start is not None:
@@ -133,7 +133,7 @@ def solve_worst_group(
     chance = float(np.log(n_classes))
     gap, unsolved = np.inf, 0
     for _ in range(MAX_STEPS):
-        # While the gap is wide, steps need not be solved further than it can tell.
+        # While the gap is wide, rough steps are enough.
         exact = max(tol, min(1e-2, 1e-2 * gap))
         x, outcome = solve_whitened(step, x, scale, exact, max_iter)
         adjusted = step.adjusted(x)
@@ -247,7 +247,7 @@ class GroupDRO(TrainedHead):
     def _minimax(self, data: HeadData) -> tuple[LinearModel, FloatArray, FloatArray]:
         rows, source = data.train, data.train.source()
         alike = per_group(rows.totals.astype(bool) / np.count_nonzero(rows.totals), rows.totals)
-        geometry = data.once("geometry", lambda: Geometry.of(Moments.of(source, alike), source.dtype.itemsize))
+        geometry = data.cached("geometry", lambda: Geometry.of(Moments.of(source, alike), source.dtype.itemsize))
         found = solve_worst_group(
             source,
             rows.totals,

@@ -1,8 +1,8 @@
-"""Logistic regression in which rows count differently: ERM, GroupWeighted, SUBG, DFR and JTT.
+"""Logistic regression with different weights of the rows: ERM, GroupWeighted, SUBG, DFR and JTT.
 
-ERM takes all rows alike, GroupWeighted all groups. SUBG trains on as many rows of every group. Deep feature reweighting
-(DFR; Kirichenko et al., ICLR 2023) averages over such subsamples of held-out rows. Just train twice (JTT; Liu et al.,
-ICML 2021) needs no groups: rows that a first model gets wrong count more for the second.
+ERM gives equal weight to rows, GroupWeighted to groups. SUBG trains on equally many rows of every group. Deep feature
+reweighting (DFR; Kirichenko et al., ICLR 2023) averages over such subsamples of held-out rows. Just train twice (JTT;
+Liu et al., ICML 2021) needs no groups: misclassified rows of a first model count more for the second.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from unspur.solvers.whitening import Whitening
 
 
 class ERM(TrainedHead):
-    """Plain logistic regression: every row counts alike, or every class of y.
+    """Plain logistic regression with equal weight for every row, or for every class of y.
 
     ::
 
@@ -98,7 +98,7 @@ class ERM(TrainedHead):
         sample_weight_val: Array | None = None,
         clusters: Array | None = None,
     ) -> Self:
-        """Train the last layer; `concept` and `concept_val` are not looked at (see `Head.fit` for the rest)."""
+        """Train the last layer; `concept` and `concept_val` are ignored (see `Head.fit` for the rest)."""
         return super().fit(
             X,
             y,
@@ -178,7 +178,7 @@ class SUBG(TrainedHead):
     def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
         train, held_out = (data.train, None) if SGD.of(self.solver) is None else self._held_out(data, rng)
         if held_out is None:
-            self.drawn_, subsample = data.once(("drawn", self.random_state), lambda: _drawn(train, rng))
+            self.drawn_, subsample = data.cached(("drawn", self.random_state), lambda: _drawn(train, rng))
             return self._exact(subsample)
         self.drawn_, subsample = _drawn(train, rng)
         return self._sgd(subsample, held_out, rng, watch="groups")
@@ -188,9 +188,9 @@ class DFR(Head):
     """Mean of logistic regressions on group-balanced draws from held-out rows.
 
     Each draw takes, without replacement, as many rows of every group (main, concept) as the smallest has. The rows are
-    those of the validation set, best ones that the encoder has not seen; X then only says what the classes are.
-    Without one, `validation_fraction` of every group of X is held out, and the other rows are not used. The penalty
-    is quadratic (the authors': absolute values).
+    those of the validation set, best ones that the encoder has not seen; X then only supplies the classes. Without one,
+    `validation_fraction` of every group of X is held out, and the other rows are not used. The penalty is quadratic
+    (the authors' is on absolute values).
 
     Parameters
     ----------
@@ -244,9 +244,9 @@ class DFR(Head):
 
     def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
         drawn = ("drawn", self.random_state, self.n_draws, self.validation_fraction)
-        held_out, subsamples = data.once(drawn, lambda: self._drawn(data, rng))
+        held_out, subsamples = data.cached(drawn, lambda: self._drawn(data, rng))
         self.group_counts_ = held_out.counts.reshape(held_out.shape)
-        # One set of coordinates and one penalty for all draws, so that their coefficients can be averaged.
+        # All draws share coordinates and penalty, so that their coefficients can be averaged.
         whitening = Whitening.of(held_out.geometry(held_out.source(), balanced=True), self.weight_decay)
         draws: list[LinearModel] = []
         for draw in subsamples:
@@ -269,24 +269,24 @@ class DFR(Head):
 
 
 class NoErrorsWarning(UserWarning):
-    """The identification model of JTT gets every row right, so that no row is upweighted."""
+    """The identification model of JTT classifies every row correctly, so no row is upweighted."""
 
 
 class JTT(TrainedHead):
-    """Logistic regression in which rows that an identification model gets wrong count `upweight` times.
+    """Logistic regression in which the misclassified rows of an identification model count `upweight` times.
 
     ::
 
         minimise    Σ ω_i u_i ℓ(z_i · w + b, y_i) / Σ ω_i u_i  +  λ/2 ‖w‖²,     u_i = upweight where wrong, else 1
 
     The identification model is ERM that has not learnt everything: strongly penalised, or, for ``solver="sgd"``,
-    stopped after a few epochs. No concept is needed: that of the training rows is not looked at, that of a validation
-    set makes SGD stop early on the mean loss of its groups.
+    stopped after a few epochs. The concept of the training rows is ignored; that of a validation set makes SGD stop
+    early on the mean loss of its groups.
 
     Parameters
     ----------
     upweight : float, default=5.0
-        Weight of a row that the identification model gets wrong; other rows have weight 1.
+        Weight of a row that the identification model misclassifies; other rows have weight 1.
     identification_weight_decay : float, default=0.1
         Penalty of the identification model, in the units of `weight_decay`, for the exact solver.
     identification_epochs : int, default=1
@@ -297,8 +297,8 @@ class JTT(TrainedHead):
     ----------
     {shared_attributes}
     errors_ : integer array
-        Training rows that the identification model got wrong, by position. If there are none, a NoErrorsWarning
-        is issued and the model is that of ERM.
+        Indices of the training rows that the identification model misclassified. If there are none, a
+        NoErrorsWarning is issued and the model is that of ERM.
     """
 
     _needs_concept: ClassVar[bool] = False
@@ -350,7 +350,7 @@ class JTT(TrainedHead):
         sample_weight_val: Array | None = None,
         clusters: Array | None = None,
     ) -> Self:
-        """Train the last layer twice; `concept` is not looked at (see `Head.fit` for the rest)."""
+        """Train the last layer twice; `concept` is ignored (see `Head.fit` for the rest)."""
         return super().fit(
             X,
             y,
@@ -367,10 +367,10 @@ class JTT(TrainedHead):
         exact = SGD.of(self.solver) is None
         train, held_out = (data.train, None) if exact else self._held_out(data, rng)
         if exact:
-            # Neither depends on the penalty: the model that finds errors, and the rows with those upweighted.
+            # Neither the errors nor the upweighted rows depend on the penalty.
             first = ("errors", self.identification_weight_decay)
-            self.errors_ = data.once(first, lambda: _wrong(train, self._identify(train).logits()))
-            again = data.once((*first, self.upweight), lambda: self._upweighted(train))
+            self.errors_ = data.cached(first, lambda: _wrong(train, self._identify(train).logits()))
+            again = data.cached((*first, self.upweight), lambda: self._upweighted(train))
         else:
             stopped = self._sgd(train, None, rng, epochs=self.identification_epochs)
             self.errors_ = _wrong(train, stopped.logits())
@@ -399,7 +399,7 @@ class JTT(TrainedHead):
 
 
 def _drawn(rows: LabelledData, rng: np.random.Generator) -> tuple[IntArray, LabelledData]:
-    """As many rows of every group as the smallest has, by position, and the rows of which only these count."""
+    """Indices of equally many rows of every group, and the rows with weight on these only."""
     drawn = rows.subsample_groups(rng)
     return drawn, rows.only(drawn)
 
@@ -409,7 +409,7 @@ def _watch(held_out: LabelledData) -> str:
 
 
 def _wrong(rows: LabelledData, logits: LinearLogits) -> IntArray:
-    """Rows that count and are predicted wrong, by position."""
+    """Indices of the misclassified rows with positive weight."""
 
     def wrong(block: Block) -> list[Array]:
         t = logits.of(logits.rows(block))
@@ -417,6 +417,6 @@ def _wrong(rows: LabelledData, logits: LinearLogits) -> IntArray:
         return [predicted != block.targets[MAIN]]
 
     live = rows.weight > 0
-    # A list of masks, one per block, adds up to that of all rows, which are visited in order.
+    # One mask per block; blocks are visited in order.
     mask = np.concatenate(rows.reweighted(np.ones(len(rows))).source().sum(wrong))
     return np.flatnonzero(mask & live)

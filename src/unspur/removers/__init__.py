@@ -1,4 +1,4 @@
-"""Removers: estimators that find a concept in rows and take it out."""
+"""Removers: estimators that find a concept in rows and remove it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def load(path: str | PathLike[str]) -> Remover:
 
 
 def read_saved(path: str | PathLike[str], with_layer: Callable[..., Any] | None = None) -> Any:
-    """The remover of a file; or what `with_layer` makes of it with arrays and metadata of the layer beside it."""
+    """The remover of a file, or the result of `with_layer` for it and its saved layer."""
 
     def check(metadata: dict[str, Any], shapes: Shapes) -> None:
         with _refused_in_words(path, _method(path, metadata)):
@@ -61,7 +61,7 @@ def _method(path: str | PathLike[str], metadata: dict[str, Any]) -> str:
 
 @contextmanager
 def _refused_in_words(path: str | PathLike[str], method: str) -> Iterator[None]:
-    """What a file lacks, or has of another kind, is an error that names the file."""
+    """Raise errors about missing or wrong parts of a file as an ArtifactError that names it."""
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError) as error:

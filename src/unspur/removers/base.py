@@ -1,4 +1,4 @@
-"""What every remover shares: transforming rows, and being saved."""
+"""Base class of the removers: transform, certificate, save."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted
 
 from unspur._arrays import on_numpy, to_original_type, to_python
-from unspur._parameters import named_after_y
+from unspur._parameters import named_after_y, restore_on_failure
 from unspur._reading import require_kinds
 from unspur._resources import one_thread_if_narrow
 from unspur._typing import Array
@@ -35,18 +35,18 @@ from unspur.rows import StoredRows, backend_of, to_host
 from unspur.solvers.outcome import one_warning
 from unspur.subspace import AffineMap, Subspace
 
-#: Bytes, as float64, of a Dask array up to which a certificate brings its rows here.
-MOST_BYTES = 2 * 10**9
-#: Characters of a parameter that is saved.
-LONGEST_PARAMETER = 100_000
+#: Largest Dask array, in bytes as float64, whose rows a certificate brings to the host.
+MAX_CERTIFICATE_BYTES = 2 * 10**9
 #: Rows that are enough for a certificate.
-ENOUGH = 10_000
+CERTIFICATE_ROWS = 10_000
+#: Longest parameter that is saved, in characters.
+MAX_PARAMETER_CHARACTERS = 100_000
 
 
 class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    """Base of the removers, with `transform`, `certificate`, `save` and what they need.
+    """Base class of the removers: `transform`, `certificate` and `save`.
 
-    A subclass implements ``fit(X, y=None, *, concept, sample_weight=None)``, inside of ``self._restore_on_failure()``:
+    A subclass implements ``fit(X, y=None, *, concept, sample_weight=None)``, inside ``self._restore_on_failure()``:
 
     - check parameters (`_validate_params`) and rows (`unspur._data.read_data`, or `checked_z` and `require_finite`);
     - set `removal_` (AffineMap), `spurious_` and `main_` (Subspace). The basis of `spurious_` spans a factor of the
@@ -79,14 +79,14 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     certificate_: Certificate
 
     def _remember(self, memory: Memory, validation: Memory | None = None) -> None:
-        """Keep what is needed to notice rows of the fit, which a certificate must not be measured on, and of X_val."""
+        """Keep what certificates need to recognise rows of the fit and of X_val."""
         self._forget_rows()
         self._add_to_memory(*memory)
         if validation is not None:
             self._validation_rows, _, self._validation_sketches = validation
 
     def _add_to_memory(self, hashes: Any, mark: str, sketches: tuple[Sketch, ...]) -> None:
-        """Rows by their hashes (None: too many to keep), fingerprint and sketches, beside those kept before."""
+        """Add hashes (None: too many to keep), fingerprint and sketches of rows to those kept before."""
         if hasattr(self, "_training_rows"):
             mark, earlier = merged_fingerprints(self.training_hash_, mark), self._training_rows
             hashes = None if earlier is None or hashes is None else np.concatenate([earlier, hashes])
@@ -94,7 +94,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self._training_rows, self.training_hash_, self._training_sketches = hashes, mark, sketches
 
     def _forget_rows(self) -> None:
-        """Nothing of an earlier fit may outlive a new one."""
+        """Drop what an earlier fit kept."""
         for kept in ("training", "validation"):
             for name in (f"_{kept}_rows", f"_{kept}_sketches"):
                 self.__dict__.pop(name, None)
@@ -109,7 +109,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         clusters: Array | None = None,
         random_state: Any = 0,
     ) -> Certificate:
-        """What the removal does to rows that were not used in the fit; warns when they were.
+        """Measure the removal on rows that were not used in the fit; warns if they were.
 
         Rows of the fit, and those of X_val, are recognised if they are equal, or equal to within rounding: after a
         round trip through float32, half precision or a text file of six digits. Of a Dask array only equal rows are
@@ -118,12 +118,12 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         Parameters
         ----------
         X : array of shape (n, d)
-            The rows of a tensor or of a Dask array come to the host, where the probes are: some thousand are enough.
-            Rows in files, and a Dask array above 2 GB as float64, are refused.
+            The rows of a tensor or of a Dask array come to the host; some thousand are enough. Rows in files, and a
+            Dask array above 2 GB as float64, are refused.
         y : array of shape (n,), or mapping from its name to it, optional
-            Main-task label, to see how much of it is kept.
+            Main-task label, to measure how much of it is kept.
         concept : array of shape (n,) or (n, m), or DataFrame
-            What was to be removed; rows where it is missing are left out.
+            The concept to be removed; rows where it is missing are left out.
         clusters : array of shape (n,), optional
             Which rows belong together (frames of one film): they share a fold of the probes, and intervals count
             clusters. Without it, exact copies of a row are a cluster, and a note says so.
@@ -138,7 +138,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         missing = getattr(self, "missing_concept", None)
         concepts = read_concepts(concept, len(z), kind=kind, missing=missing)
         known = concepts.present
-        notes = tuple(self._notes())
+        notes = self._notes()
         together = None if clusters is None else cluster_codes(clusters, "clusters", len(z))
         task = None
         if y is not None:
@@ -146,22 +146,20 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             require_no_gaps(task, concepts.names)
         numbers = label_columns(concept, len(z), "concept").values() if kind == "continuous" else ()
         labels = concepts.labels if task is None else (task, *concepts.labels)
-        told = [*numbers, *(np.where(label.present, label.codes, -1) for label in labels)]
-        if clusters is None and (found := copies(row_hashes(z), told)) is not None and has_continuous_columns(z[:2000]):
-            together = found
-            more = len(found) - int(found.max()) - 1
-            notes = (
-                *notes,
-                f"{more:,} of the {len(z):,} rows measured are copies of others and count once with them",
-            )
+        columns = [*numbers, *(np.where(label.present, label.codes, -1) for label in labels)]
+        copied = None if clusters is not None else copies(row_hashes(z), columns)
+        if copied is not None and has_continuous_columns(z[:2000]):
+            together = copied
+            more = len(copied) - int(copied.max()) - 1
+            notes.append(f"{more:,} of the {len(z):,} rows measured are copies of others and count once with them")
         if not hasattr(self, "_training_rows"):
-            notes = (*notes, "read from a file: whether some of these rows were used in the fit cannot be told")
+            notes.append("read from a file: whether some of these rows were used in the fit cannot be told")
         elif self._training_rows is None:
-            notes = (*notes, "fitted on too many rows to tell whether some of these are among them")
+            notes.append("fitted on too many rows to tell whether some of these are among them")
         if used := self._used_rows(z):
             text = f"{'; '.join(used)}; what is measured on them flatters the removal"
             warnings.warn(f"{text}. Pass rows that were held out.", UsedRowsWarning, stacklevel=2)
-            notes = (*notes, text)
+            notes.append(text)
         with one_thread_if_narrow(z.shape[1]):
             self.certificate_ = certify(
                 type(self).__name__,
@@ -171,7 +169,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 None if task is None else task.select(known),
                 {label.name: label.select(known) for label in concepts.labels},
                 concepts.by_name(known),
-                notes,
+                tuple(notes),
                 random_state,
                 None if together is None else together[known],
                 main,
@@ -179,25 +177,25 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return self.certificate_
 
     def _small_enough(self, X: Array) -> Array:
-        """The rows, unless they are a Dask array too large to bring here."""
+        """The rows; raises for a Dask array too large to bring to the host."""
         if backend_of(X) != "dask":
             return X
         X = checked_z(self, X, reset=False)
         size = 8 * X.shape[0] * X.shape[1]
-        if size > MOST_BYTES:
-            k = math.ceil(X.shape[0] / ENOUGH)
+        if size > MAX_CERTIFICATE_BYTES:
+            k = math.ceil(X.shape[0] / CERTIFICATE_ROWS)
             raise InputError(
                 f"X is a Dask array of shape {X.shape}, {size / 1e9:.1f} GB as float64, and a certificate would bring "
-                f"all of it here; at most {MOST_BYTES / 1e9:g} GB come. Some thousand rows are enough: pass X[::{k}], "
-                f"with y[::{k}] and concept[::{k}]."
+                f"all of it here; at most {MAX_CERTIFICATE_BYTES / 1e9:g} GB come. Some thousand rows are enough: pass "
+                f"X[::{k}], with y[::{k}] and concept[::{k}]."
             )
         return X
 
     def _used_rows(self, z: Array) -> list[str]:
-        """In words, which of these rows the fit has seen, for certain or to within rounding; empty if none."""
-        hashes, said = row_hashes(z), []
+        """Sentences about rows that the fit has used, equal or equal up to rounding; empty if there are none."""
+        hashes, notes = row_hashes(z), []
         known = self.__dict__.get("_training_rows")
-        by_chance = not has_continuous_columns(z[:2000])  # rows of a few small numbers are equal without being the same
+        by_chance = not has_continuous_columns(z[:2000])  # rows of a few small integers may be equal by chance
         if (known is None or by_chance) and fingerprint(hashes) == getattr(self, "training_hash_", None):
             return [f"{len(z):,} of the {len(z):,} rows measured were used in the fit"]
         for kept, of_fit, of_rows in (
@@ -207,46 +205,37 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             used = self.__dict__.get(f"_{kept}_rows")
             same = np.zeros(len(z), dtype=bool) if used is None or by_chance else np.isin(hashes, used)
             if same.any():
-                said.append(f"{same.sum():,} of the {len(z):,} rows measured {of_fit}".removesuffix(","))
+                notes.append(f"{same.sum():,} of the {len(z):,} rows measured {of_fit}".removesuffix(","))
             sketches = () if by_chance else self.__dict__.get(f"_{kept}_sketches", ())
             if sketches:
                 near, rounding = equal_but_for_rounding(z, sketches)
                 if count := int((near & ~same).sum()):
                     some = "at least " if max(sketch.step for sketch in sketches) > 1 else ""
-                    said.append(
+                    notes.append(
                         f"{some}{count:,} of the {len(z):,} rows measured equal {of_rows} up to rounding ({rounding})"
                     )
-        return said
+        return notes
 
     def _notes(self) -> list[str]:
-        """What a certificate should mention about the fit; a remover with more to say adds to it."""
+        """Notes of a certificate about the fit; subclasses add theirs."""
         nothing = [] if self.spurious_.dim else ["nothing was removed: transform leaves rows as they are"]
-        return [*nothing, *filter(None, [self.reused])]
+        return [*nothing, *filter(None, [self.reused_rows_warning])]
 
     @property
-    def reused(self) -> str:
-        """What to say where directions were judged on rows that they were estimated from, or ""."""
+    def reused_rows_warning(self) -> str:
+        """Warning that directions were judged on rows that they were estimated from, or ""."""
         if not (rows := getattr(self.trace_, "reused", 0)):
             return ""
         return f"{rows:,} validation rows are training rows as well: what is judged on them looks better than it is."
 
     @contextmanager
     def _restore_on_failure(self) -> Iterator[None]:
-        """Undo every change of the estimator if the block fails: a failed fit leaves it as it was.
-
-        What did not converge in it is told once.
-        """
-        before = dict(self.__dict__)
-        try:
-            with one_warning():
-                yield
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
+        """A fit: if it fails, the estimator stays as it was; what did not converge is reported once."""
+        with restore_on_failure(self), one_warning():
+            yield
 
     def warn_if_nothing_removed(self, limit: int | None) -> None:
-        """Never the identity in silence, unless the user asked for it with a limit of zero."""
+        """Warn if nothing was removed, unless the user asked for it with a limit of zero."""
         if not self.spurious_.dim and limit != 0:
             warnings.warn(
                 f"No spurious direction was found, so transform leaves rows as they are: {self.trace_.stopped}. "
@@ -267,8 +256,8 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         A CUDA array of another library that speaks DLPack (CuPy, JAX) comes back as one of that library. With
         `set_output` to a DataFrame rows come to the host, bfloat16 as float32.
 
-        A Dask array comes back as one that is computed when it is asked for, with the same chunks. Its rows are not
-        looked at before, so that NaN and infinity in it are not refused: they stay in their rows.
+        A Dask array gives a lazy one with the same chunks. Its rows are not checked, so NaN and infinity are not
+        refused: they stay in their rows.
         """
         check_is_fitted(self, "removal_")
         _require_array(X, _IN_PARTS)
@@ -340,7 +329,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return tags
 
 
-#: What metadata hold besides the story of the fit, which reads its own part.
+#: Metadata of a file; the trace checks its own part.
 _SAVED = {
     "parameters": {},
     "classes": list,
@@ -355,13 +344,13 @@ _IN_PARTS = "`unspur apply` cleans files, or loop over X.blocks() and transform 
 
 
 def _require_array(X: Array, how: str) -> None:
-    """Rows in files can be fitted on; what returns or compares all of them at once needs an array."""
+    """Raise for rows in files: they can be fitted, but not returned or compared as a whole."""
     if isinstance(X, StoredRows):
         raise InputError(f"X is {X!r}, which are not held in memory as a whole; {how}.")
 
 
 def storable(value: Any) -> Any:
-    """A class, or a nest of tuples of them, as JSON can hold it; dates, decimals and the like by their text."""
+    """A class, or nested tuples of classes, for JSON; dates, decimals and the like become text."""
     if isinstance(value, tuple | list):
         return [storable(item) for item in value]
     value = to_python(value)
@@ -369,16 +358,13 @@ def storable(value: Any) -> Any:
 
 
 def _tuples(value: Any) -> Any:
-    """The nest of lists that JSON made of tuples, as tuples again."""
+    """Nested lists as nested tuples."""
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a parameter can be written as JSON.
-
-    A random generator cannot, and the fold of every row is too long. Neither is needed to transform.
-    """
+    """Whether a parameter can be saved: a random generator is no JSON, and the fold of every row is too long."""
     try:
-        return len(json.dumps(value)) <= LONGEST_PARAMETER
+        return len(json.dumps(value)) <= MAX_PARAMETER_CHARACTERS
     except TypeError:
         return False

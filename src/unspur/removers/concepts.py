@@ -1,4 +1,4 @@
-"""What is to be removed, as users have it: a binary or multi-class concept, several of them, or a number."""
+"""Concepts as users pass them: classes, several concepts, or numbers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from unspur.exceptions import InputError, LabelError
 from unspur.labels import ClassLabel, class_label, columns_in_order, label_columns
 
 ConceptType: TypeAlias = Literal["auto", "class", "continuous"]
-#: Different numbers up to which a column of them is taken for codes of classes without asking.
-MOST_CODES = 20
-#: Different numbers up to which that holds however few rows each has.
-FEW_CODES = 10
-#: Rows that a class should have on average, where there are more than a few.
-ROWS_PER_CODE = 5
+#: Most different numbers that are taken for codes of classes.
+MAX_CODES = 20
+#: Most different numbers that are taken for codes however few rows each has.
+MAX_RARE_CODES = 10
+#: Fewest rows per code, on average, if there are more.
+MIN_ROWS_PER_CODE = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Concepts:
     present : shape (n,), rows for which every concept is known.
     group : shape (n,), code of the combination of classes; zeros for numbers.
     classes : the classes of each concept; empty for numbers.
-    names : what to call each concept.
+    names : name of each concept.
     labels : the concepts as labels; empty for numbers.
     """
 
@@ -131,7 +131,7 @@ def _numbers(column: Array, name: str, n_rows: int, missing: Any) -> FloatArray:
     return numbers
 
 
-#: What to do about numbers that may be classes.
+#: Remedy for numbers that may be classes.
 _EITHER = (
     "Pass concept_type='continuous' to remove what is linear in the number, or concept_type='class' to remove every "
     "class. Where a method has no concept_type, cut numbers into a few classes, or pass classes as text."
@@ -139,7 +139,7 @@ _EITHER = (
 
 
 def _require_no_fractions(column: Array, name: str, missing: Any) -> None:
-    """Refuse many numbers that are not whole."""
+    """Raise for many different numbers that are not integers."""
     array = column.values if isinstance(column, ClassLabel) else np.asarray(on_numpy(column))
     if array.dtype.kind != "f":
         return
@@ -147,7 +147,7 @@ def _require_no_fractions(column: Array, name: str, missing: Any) -> None:
     if not np.any(known != np.round(known)):
         return
     different = np.unique(known)
-    if len(different) > FEW_CODES:
+    if len(different) > MAX_RARE_CODES:
         raise LabelError(
             "{label} has {values:,} different values between {low:.4g} and {high:.4g} and looks continuous. {how}",
             label=name,
@@ -159,11 +159,11 @@ def _require_no_fractions(column: Array, name: str, missing: Any) -> None:
 
 
 def _require_few_codes(label: ClassLabel, name: str) -> None:
-    """Refuse many whole numbers: ages and years look like codes of classes, and removing those removes everything."""
+    """Raise for many integers: ages and years look like codes, and removing so many classes removes everything."""
     classes, rows = label.classes, int(label.present.sum())
     if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in classes):
         return
-    if len(classes) > MOST_CODES or (len(classes) > FEW_CODES and rows < ROWS_PER_CODE * len(classes)):
+    if len(classes) > MAX_CODES or (len(classes) > MAX_RARE_CODES and rows < MIN_ROWS_PER_CODE * len(classes)):
         raise LabelError(
             "{label} has {values} different whole numbers between {low:g} and {high:g}, {rows:.0f} rows each on "
             "average: numbers such as ages, or codes of classes? {how}",
@@ -186,7 +186,7 @@ def require_another_label(concepts: Concepts, main: ClassLabel, counts: BoolArra
     """
     rows, y = np.flatnonzero(counts), main.codes
     for name, codes in concepts.codes.items():
-        # A few rows show of most labels that they differ.
+        # For most labels a few rows show that they differ.
         if not _one_to_one(codes[rows[:1000]], y[rows[:1000]]) or not _one_to_one(codes[rows], y[rows]):
             continue
         if 1 < len(np.unique(codes[rows])) < len(rows):
@@ -200,7 +200,7 @@ def require_another_label(concepts: Concepts, main: ClassLabel, counts: BoolArra
 
 
 def _one_to_one(one: Array, other: Array) -> bool:
-    """Whether each value of one column goes with one value of the other."""
+    """Whether the values of two columns map one to one."""
     pairs = len(np.unique(np.stack([one, other], axis=1), axis=0))
     return len(np.unique(one)) == len(np.unique(other)) == pairs
 
@@ -218,7 +218,7 @@ def _require_present(present: BoolArray, names: tuple[str, ...]) -> None:
 
 
 def indicators(label: ClassLabel) -> FloatArray:
-    """One row per class but the first: they span what all of them do, without their constant sum."""
+    """Indicators of every class but the first, shape (classes − 1, n)."""
     return np.asarray(label.codes == np.arange(1, len(label.classes))[:, None], dtype=np.float64)
 
 

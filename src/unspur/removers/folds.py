@@ -1,4 +1,4 @@
-"""How rows of one binary concept and one binary main label are held out, and laid out for estimation and tests.
+"""Folds of the rows for one binary concept and one binary main label.
 
 Every row gets a cell ``4·fold + 2·y + concept``. Fold 0 is never held out; fold k ≥ 1 is held out in round k. A
 validation set is stacked under the training rows, all of it fold 1; a held-out share is fold 1; cross-fitting is folds
@@ -24,15 +24,15 @@ from unspur.rows import Columns, RowSource, StackedRows, rows_of
 from unspur.solvers.held_out_losses import HeldOutClusters
 from unspur.solvers.statistics import CellCounts, group_names
 
-#: What to hold rows out with.
+#: Parameters that say which rows are held out.
 _HOLD_OUT = {"cv": Parameter("cv", 5), "X_val": Parameter("X_val")}
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One binary concept and one binary main label: training rows, rows to judge on if any were passed, and a title.
+    """Training and validation rows with one binary concept and one binary main label.
 
-    The title says which concept and class it is about where there are several.
+    The title names the concept and class if there are several.
     """
 
     train: LabelledData
@@ -42,7 +42,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class FoldedRows:
-    """Rows ready for estimation, their cell counts, and which held-out rows belong together (None: all independent)."""
+    """Rows with folds, their cell counts, and the clusters of held-out rows (None: all are independent)."""
 
     rows: RowSource
     counts: CellCounts
@@ -51,24 +51,24 @@ class FoldedRows:
 
 @dataclass(frozen=True, slots=True)
 class HeldOutSplitter:
-    """How rows are held out without a validation set: `cv` folds in turn, a splitter's or given ones, or one share."""
+    """Assigns folds without a validation set: `cv` folds, those of a splitter or a list, or one held-out share."""
 
     cv: Any
     rng: np.random.Generator
 
     @property
     def share(self) -> float | None:
-        """The share of each group that is held out once; None where there are folds."""
+        """The share of each group that is held out once; None for folds."""
         return float(self.cv) if isinstance(self.cv, Real) and not isinstance(self.cv, Integral) else None
 
     @property
     def given(self) -> bool:
-        """Whether the folds come from a splitter, or are given themselves."""
+        """Whether the folds come from a splitter or a list."""
         return not isinstance(self.cv, Real)
 
     @staticmethod
     def reusable_cv(cv: Any) -> Any:
-        """`cv` so that it can be used for several concepts and classes: the splits of a generator are a list."""
+        """`cv` for repeated use: the splits of a generator become a list."""
         if cv is None:
             raise InputError(
                 "cv=None held out one fifth of each group, and is not taken any more. Pass cv=0.2 for that, or cv=5 "
@@ -124,9 +124,9 @@ class HeldOutSplitter:
 def assign_folds(
     problem: Problem, splitting: HeldOutSplitter, *, by_group: bool, smallest_group: int, needs_y: bool = True
 ) -> FoldedRows:
-    """Hold rows out, and check that every group can be estimated and tested.
+    """Assign folds, and check that every group can be estimated and tested.
 
-    Where y is not needed and not given, the concept stands in for it, so that every row has a group.
+    Without y the concept takes its place, so that every row has a group.
     """
     train, validation = problem.train, problem.validation
     if train.X.shape[1] < 2:
@@ -171,10 +171,7 @@ def assign_folds(
 def _folds(
     splitting: HeldOutSplitter, group: IntArray, present: BoolArray, clusters: IntArray | None, copies: bool
 ) -> IntArray:
-    """Fold of each row; folds that were given and put rows of a cluster on both sides of a split are refused.
-
-    Copies that were found and not given are worth a warning.
-    """
+    """Fold of each row; raises if given folds split a cluster, and warns if they split copies of a row."""
     given = splitting.given
     fold = splitting.folds(group, present, None if given and copies else clusters)
     if clusters is None or not given:

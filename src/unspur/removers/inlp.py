@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 from tqdm.auto import tqdm
 
-from unspur._parameters import LIMIT, REQUESTED, TESTED, named_after_y, sgd_settings
+from unspur._parameters import LIMIT, REQUESTED, TESTED, generator, named_after_y, sgd_settings
 from unspur._typing import Array, FloatArray
 from unspur.criteria import SMALLEST_GROUP, DirectionTests
 from unspur.options import SGD
 from unspur.removers.base import Remover
 from unspur.removers.folds import FoldedRows, HeldOutSplitter, Problem, assign_folds
-from unspur.removers.joint import EstimatedPair, Subspaces, Tracks
+from unspur.removers.joint import EstimatedPair, FoldEstimates, Subspaces, choose_weight_decay, left_out_folds
 from unspur.removers.multiclass import BinaryFit, FitData, fit_each_concept
-from unspur.removers.weight_decay import choose_weight_decay
 from unspur.rows import CONCEPT
+from unspur.solvers.held_out_losses import GroupLosses
 from unspur.solvers.logistic import solve_logistic
 from unspur.solvers.outcome import Outcome
 from unspur.solvers.sgd import solve_logistic_by_sgd
@@ -33,8 +33,8 @@ from unspur.trace import Step, Trace, Traces
 class INLP(Remover):
     """Iterative null-space projection (Ravfogel et al., 2020), stopped by a test as in the JSE paper.
 
-    A logistic regression predicts the concept inside what is left of the rows; its direction is removed; repeat until
-    held-out rows are predicted no better than chance. It ignores the task, and removes what the two share.
+    A logistic regression predicts the concept from the remaining rows, and its direction is removed, until held-out
+    rows are predicted no better than chance. It ignores the task, and removes what concept and task share.
 
     Parameters
     ----------
@@ -146,21 +146,21 @@ class INLP(Remover):
             found = fit_each_concept(data, partial(self._fit_binary, HeldOutSplitter.reusable_cv(self.cv)))
             self.spurious_, self.main_ = found.spurious, found.main
             self.removal_ = AffineMap.removing(found.spurious, found.centre)
-            self.trace_ = found.traces[0] if len(found.traces) == 1 else Traces.of(found.traces)
+            self.trace_ = found.trace
             self.classes_ = () if data.train.y is None else data.train.y.classes
             self.concept_classes_ = data.concept_classes
             self.n_iter_ = self.trace_.most_evaluations
             self._remember(data.memory, data.validation_memory)
-            data.warn(self.reused)
+            data.warn(self.reused_rows_warning)
             self.warn_if_nothing_removed(self.max_directions)
         return self
 
     def _fit_binary(self, cv: Any, problem: Problem, excluded: Subspace, main_only: bool) -> BinaryFit:
-        """What is found of one binary concept, in groups with one binary main label; that alone needs no directions."""
+        """Fit one binary concept, in groups with one binary main label; INLP finds no main-task directions."""
         nothing = Subspace.empty(self.n_features_in_)
         if main_only:
             return BinaryFit(Subspaces(nothing, nothing, (), ""), Trace((), "", 0.0, 0.0), np.zeros(nothing.ambient))
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1, size=4))
+        rng = generator(self.random_state)
         data = assign_folds(
             problem,
             HeldOutSplitter(cv, rng),
@@ -169,81 +169,51 @@ class INLP(Remover):
             needs_y=problem.train.y is not None,
         )
         with tqdm(desc="INLP", unit=" directions", disable=not self.verbose) as bar:
-            return self._peel(data, bar.update, excluded, rng)
+            return self._search(data, bar.update, excluded, rng)
 
-    def _direction(
-        self, data: FoldedRows, whitening: Whitening, away_from: Subspace, fold: int | None, rng: np.random.Generator
-    ) -> tuple[FloatArray, Outcome]:
-        """Weights (d,) that predict the concept, without the rows of one fold and away from a subspace."""
-        counts, balance = data.counts, self.balance
-        sgd = SGD.of(self.solver)
-        if sgd is None:
-            weighting = counts.weighting(counts.without(fold), balance)
-            allowed = whitening.away_from(away_from)
-            fit = solve_logistic(data.rows, weighting, allowed, CONCEPT, tol=self.tol, max_iter=self.max_iter)
-            return fit.weights, fit.outcome
-        watched = fold or 1
-        train, held_out = (counts.weighting(mask, balance) for mask in (counts.without(watched), counts.only(watched)))
-        settings = sgd_settings(sgd, whitening.decay)
-        centre = whitening.geometry.centre
-        weights, _, outcome = solve_logistic_by_sgd(
-            data.rows, train, held_out, centre, away_from, settings, rng, CONCEPT
-        )
-        return weights, outcome
-
-    def _whitening(self, geometry: Geometry, weight_decay: float) -> Whitening:
-        """Coordinates at a decay in units of the mean variance; SGD takes it as it is."""
-        return Whitening.of(
-            geometry, weight_decay if SGD.of(self.solver) is None else weight_decay / geometry.mean_variance
-        )
-
-    def _peel(
-        self, data: FoldedRows, report: Callable[[], Any], excluded: Subspace, rng: np.random.Generator
+    def _search(
+        self, data: FoldedRows, progress: Callable[[], Any], excluded: Subspace, rng: np.random.Generator
     ) -> BinaryFit:
+        """Remove one direction after the other until a test finds nothing left."""
         counts = data.counts
-        estimated_on = counts.weighting(counts.without(1 if counts.n_folds == 1 else None), self.balance)
-        geometry = Geometry.of_rows(data.rows, estimated_on)
+        geometry = Geometry.of_rows(data.rows, counts.weighting(counts.estimated_on, self.balance))
         by_group = self.tests == "group"
         tests = DirectionTests(self.significance_level, by_group, 0.0, self.scalars, clusters=data.clusters)
-        nothing = Tracks.empty(data.rows.n_features, counts.n_folds)
+        removed = FoldEstimates.empty(data.rows.n_features, counts.n_folds)
 
-        def estimate(whitening: Whitening, away_from: Tracks) -> EstimatedPair:
-            """The concept's direction in every track, in the place of a pair's first."""
+        def estimate(weight_decay: float) -> EstimatedPair:
+            """The concept's direction in every estimate, as the first of a pair."""
+            whitening = self._whitening(geometry, weight_decay)
             found, outcomes = [], []
-            for k, removed in enumerate(away_from.subspaces):
-                subspace = excluded.beside(removed)
-                fold = 1 if counts.n_folds == 1 else (k or None)
-                weights, outcome = self._direction(data, whitening, subspace, fold, rng)
+            for subspace, fold in zip(removed.subspaces, left_out_folds(counts.n_folds), strict=True):
+                subspace = excluded.beside(subspace)
+                weights, outcome = self._weights(data, whitening, subspace, fold, rng)
                 outcome.warn_unless_converged()
                 direction = subspace.reject(weights)
                 found.append(direction / max(np.linalg.norm(direction), np.finfo(np.float64).tiny))
                 outcomes.append(outcome)
-            spent = sum(outcome.evaluations for outcome in outcomes)
-            first: Outcome = outcomes[0]
-            return EstimatedPair(
-                np.stack([found, np.zeros_like(found)]),
-                Outcome(first.converged, first.reason, first.objective, first.gradient, spent),
-            )
+            evaluations = sum(outcome.evaluations for outcome in outcomes)
+            return EstimatedPair(np.stack([found, np.zeros_like(found)]), replace(outcomes[0], evaluations=evaluations))
 
-        def losses(pair: EstimatedPair) -> Any:
+        def losses(pair: EstimatedPair) -> GroupLosses:
             return tests.losses(data.rows, counts, pair.judged("spurious"), geometry.centre)
 
-        def held_out(value: float) -> tuple[float, float]:
-            """Held-out loss of the concept at a weight decay, and its error."""
-            found = tests.summarise(losses(estimate(self._whitening(geometry, value), nothing)), "concept")
+        def first_loss(value: float) -> tuple[float, float]:
+            found = tests.summarise(losses(estimate(value)), "concept")
             return found.mean, found.error
 
-        decay = self.weight_decay
         scores: dict[float, tuple[float, float]] = {}
-        if decay == "auto":
-            decay, scores = choose_weight_decay(held_out, float(tests.chance_loss(counts)[CONCEPT]))
-        whitening, removed, steps = self._whitening(geometry, float(decay)), nothing, []
-        room = geometry.rank - excluded.dim - 1
-        limit = room if self.max_directions is None else min(self.max_directions, room)
+        if self.weight_decay == "auto":
+            weight_decay, scores = choose_weight_decay(first_loss, float(tests.chance_loss(counts)[CONCEPT]))
+        else:
+            weight_decay = float(self.weight_decay)
+        steps: list[Step] = []
+        n_free = geometry.rank - excluded.dim - 1
+        limit = n_free if self.max_directions is None else min(self.max_directions, n_free)
         stopped = f"the limit of {limit} directions is reached"
         while removed.dim < limit:
-            report()
-            pair = estimate(whitening, removed)
+            progress()
+            pair = estimate(weight_decay)
             verdict = tests.informative("spurious", losses(pair), counts.keys)
             steps.append(Step(removed.dim + 1, 0, verdict, pair.outcome.evaluations, pair.outcome.reason))
             if not verdict.proper:
@@ -251,7 +221,32 @@ class INLP(Remover):
                 break
             removed = removed.with_directions(pair.directions[CONCEPT])
         found = Subspaces(removed.returned, Subspace.empty(data.rows.n_features), tuple(steps), stopped)
-        return BinaryFit(found, Trace(found.steps, stopped, 0.0, float(decay), scores), geometry.centre)
+        return BinaryFit(found, Trace(found.steps, stopped, 0.0, weight_decay, scores), geometry.centre)
+
+    def _weights(
+        self, data: FoldedRows, whitening: Whitening, excluded: Subspace, fold: int | None, rng: np.random.Generator
+    ) -> tuple[FloatArray, Outcome]:
+        """Weights (d,) that predict the concept, orthogonal to `excluded`, from the rows outside of one fold."""
+        counts, balance = data.counts, self.balance
+        sgd = SGD.of(self.solver)
+        if sgd is None:
+            weighting = counts.weighting(counts.without(fold), balance)
+            allowed = whitening.excluding(excluded)
+            fit = solve_logistic(data.rows, weighting, allowed, CONCEPT, tol=self.tol, max_iter=self.max_iter)
+            return fit.weights, fit.outcome
+        watched = fold or 1
+        train, held_out = (counts.weighting(mask, balance) for mask in (counts.without(watched), counts.only(watched)))
+        settings, centre = sgd_settings(sgd, whitening.decay), whitening.geometry.centre
+        weights, _, outcome = solve_logistic_by_sgd(
+            data.rows, train, held_out, centre, excluded, settings, rng, CONCEPT
+        )
+        return weights, outcome
+
+    def _whitening(self, geometry: Geometry, weight_decay: float) -> Whitening:
+        """Coordinates at a decay in units of the mean variance, or at an absolute one for SGD."""
+        return Whitening.of(
+            geometry, weight_decay if SGD.of(self.solver) is None else weight_decay / geometry.mean_variance
+        )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

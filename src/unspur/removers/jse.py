@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -14,14 +13,13 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from tqdm.auto import tqdm
 
-from unspur._parameters import LIMIT, REQUESTED, TESTED, named_after_y, sgd_settings
+from unspur._parameters import LIMIT, REQUESTED, TESTED, generator, named_after_y, sgd_settings
 from unspur._reading import require_kinds
 from unspur._typing import Array, FloatArray
-from unspur.criteria import SMALLEST_GROUP, DirectionTests, Role
+from unspur.criteria import LABEL, SMALLEST_GROUP, DirectionTests, Role
 from unspur.exceptions import EmptySubspaceError, SearchLimitWarning, SlowFitWarning, TaskLostWarning
 from unspur.options import SGD, PaperVariant
 from unspur.removers.base import Remover
@@ -29,35 +27,33 @@ from unspur.removers.folds import FoldedRows, HeldOutSplitter, Problem, assign_f
 from unspur.removers.joint import (
     EstimatedPair,
     ExactSolver,
+    FoldEstimates,
     JointEstimation,
-    Loops,
     PairSolver,
+    SearchSettings,
     SGDSolver,
-    Subspaces,
+    choose_weight_decay,
     estimate_subspaces,
-    left_out,
+    left_out_folds,
 )
-from unspur.removers.metric import MAX_ROUGH_CONDITION, Metric
 from unspur.removers.multiclass import BinaryFit, ConceptFits, FitData, first_problem, fit_each_concept
-from unspur.removers.weight_decay import choose_weight_decay
 from unspur.rows import CONCEPT, MAIN, trained_on
 from unspur.solvers.orthogonal_pair import PairLosses, PairSpace, Spectrum, require_room
 from unspur.solvers.statistics import Balance
-from unspur.solvers.whitening import Geometry
+from unspur.solvers.whitening import MAX_NATIVE_CONDITION, Geometry, Metric
 from unspur.subspace import AffineMap, Subspace
-from unspur.trace import TaskLoss, Trace, Traces, danger_to_task
+from unspur.trace import TaskLoss, Trace, Traces, task_loss_warning
 
-#: Tolerance that is enough to choose a weight decay by: a loss within one standard error is all that is asked for.
-CHOOSING = 3e-3
-_KEEP_IT = "Try metric=1."
-_SOONER = (
+#: Tolerance to choose a weight decay with: its loss need only be known to within a standard error.
+WEIGHT_DECAY_TOL = 3e-3
+#: The default metric, and those that ``metric="auto"`` tries.
+DEFAULT_METRIC, METRIC_GRID = 0.25, (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)
+#: Seconds after which a fit reports where it is.
+SLOW_FIT_SECONDS = 30.0
+_HOW_TO_END_SOONER = (
     "To end sooner, estimate with a larger weight_decay (0.1 or 1), limit max_spurious and max_main, or reduce the "
     "features by PCA; to search on, raise max_pairs."
 )
-#: The default metric, and those that are tried where it is to be chosen.
-METRIC, METRICS = 0.25, (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)
-#: Seconds after which a fit says where it is.
-LONG = 30.0
 
 
 class JSE(Remover):
@@ -71,26 +67,27 @@ class JSE(Remover):
     significance_level : float, default=0.05
         Level α of each of the two one-sided tests of a direction.
     correction : {"none", "looks"}, default="none"
-        What α is for. "none": each test. A loop ends at its first failure, so a wrong spurious direction is accepted in
-        about α of fits at most, and a wrong main-task direction in α of rounds, for each concept or class against the
-        rest. "looks": all tests of a concept (or class against the rest) together, half of α for either role.
+        Whether α applies to each test ("none") or to all tests of a concept, or class against the rest, together
+        ("looks", half of α for either role). With "none", a loop ends at its first failure, so a wrong spurious
+        direction is accepted in at most about α of fits, and a wrong main-task direction in α of rounds.
     delta : float or "auto", default=0.0
         Shift Δ of the second test, for when one label is easier to predict than the other. "auto" sets it to the
         difference in held-out loss between the best direction of the concept and the best one of the main task, each
         estimated alone, and carries the error of that difference into the test.
     balance : {"none", "concept", "main", "group"}, default="group"
-        Which classes get equal total weight when a pair is estimated.
+        Classes that get equal total weight in the estimation of a pair.
     weight_decay : float or "auto", default="auto"
-        Penalty in units of the mean variance of Z (absolute for SGD), so one feature much larger than all
-        others should be scaled down first. "auto" tries 1, 0.1, 0.01, 0.001 and 0.0001 until held-out losses clearly
+        Penalty in units of the mean variance of Z (absolute for SGD); a feature much larger than all others should be
+        scaled down first. "auto" tries 1, 0.1, 0.01, 0.001 and 0.0001 until held-out losses clearly
         rise, and takes the largest whose first pair predicts held-out rows as well as the best, within one standard
         error.
     metric : float between 0 and 1, or "auto", default=0.25
         The metric τ in which the weights of the two labels are orthogonal, ``w_spᵀ M w_mt = 0`` with
         ``M = (1 − τ) tr(Σ)/r I + τ Σ``, and Σ the covariance of the training rows, r its rank. At 0 weights are
         orthogonal, as in the paper. At 1 scores are uncorrelated over the training rows, which is JSE on whitened
-        rows. Above 0 the removal is oblique: one direction then removes what would otherwise take many, and a far
-        easier concept does not absorb the task; but what travels with the concept in the training rows goes along.
+        rows. Above 0 the removal is oblique: one direction removes what would otherwise take many, and a far easier
+        concept does not absorb the task; but whatever is correlated with the concept in the training rows is removed
+        too.
         "auto" fits at 0, 0.1, 0.25, 0.5, 0.75 and 1 and takes, of those after which the task is predicted as well as
         after the best (held-out loss with groups of equal weight, within one standard error), the one nearest to 0.25.
     solver : "exact", "sgd" or SGD, default="exact"
@@ -100,8 +97,8 @@ class JSE(Remover):
     max_spurious, max_main : int or None, default=None
         Limits on the two dimensions, for each concept or class against the rest.
     max_pairs : int or None, default=500
-        Most pairs of directions that are estimated for one concept, or class against the rest. A search that reaches
-        the limit keeps what it has accepted, issues a SearchLimitWarning, and says so in `trace_` and in certificates.
+        Limit on the pairs of directions estimated for one concept, or class against the rest. A search that reaches
+        it keeps the accepted directions, issues a SearchLimitWarning, and is marked in `trace_` and in certificates.
     cv : int, float, splitter or iterable of (train, test) index pairs, default=5
         Without a validation set: cross-fit in this many folds, stratified by group, or in those of a scikit-learn
         splitter or iterable. A float between 0 and 1 holds out that share of each group once. Rows of a cluster
@@ -109,15 +106,13 @@ class JSE(Remover):
         Directions are estimated from all rows outside a test set, so splits that train on fewer
         (``TimeSeriesSplit``) are refused.
     smallest_group : int, default=10
-        Fewest held-out rows that every group (main, concept) must have in the tests, effective ones under
-        weights; with fewer the tests no longer keep their level (reproduction/docs/trust.md) and `fit` raises
-        a GroupSizeError. Held-out rows of a group must also lie in two clusters or more, effective ones where their
-        sizes differ.
+        Fewest held-out rows of every group (main, concept), effective ones under weights. With fewer, the tests do not
+        keep their level (reproduction/docs/trust.md) and `fit` raises a GroupSizeError. Held-out rows of a group must also lie in at
+        least two clusters, effective ones if their sizes differ.
     missing_concept : scalar or None, default=None
         Value of `concept` that means "not known", besides NaN and None.
     tol : float, default=1e-4
-        Relative gradient norm at which a pair counts as solved. A smaller one changes no test
-        (reproduction/docs/speed.md).
+        Relative gradient norm at which a pair counts as solved, small enough for the tests (reproduction/docs/speed.md).
     max_iter : int, default=1000
         Most iterations for one pair.
     random_state : int, RandomState or None, default=None
@@ -132,11 +127,11 @@ class JSE(Remover):
     spurious_, main_ : Subspace
         Spans of the weights of the two labels, orthogonal to each other in the metric.
     removal_ : AffineMap
-        What `transform` applies.
+        The map that `transform` applies.
     metric_ : float
         The metric τ that was used.
     metric_losses_ : dict
-        Held-out loss of the main task and its standard error for each τ that was tried; empty unless ``metric="auto"``.
+        Held-out loss of the main task and its standard error for each τ tried; empty unless ``metric="auto"``.
     trace_ : Trace or Traces
         Every direction tested, with both statistics and the decision; prints as a table. With several concepts, or
         labels of more than two classes, one trace for each concept and class against the rest, by name.
@@ -181,7 +176,7 @@ class JSE(Remover):
         delta: float | Literal["auto"] = 0.0,
         balance: Balance = "group",
         weight_decay: float | Literal["auto"] = "auto",
-        metric: float | Literal["auto"] = METRIC,
+        metric: float | Literal["auto"] = DEFAULT_METRIC,
         solver: Literal["exact", "sgd"] | SGD = "exact",
         variant: PaperVariant | None = None,
         max_spurious: int | None = None,
@@ -236,24 +231,23 @@ class JSE(Remover):
         Parameters
         ----------
         X : array of shape (n, d)
-            Embeddings: an array or DataFrame, a memory map, a torch tensor on any device, a Dask array, or what
-            `unspur.open_rows` returned. They stay where they are.
+            Embeddings: an array or DataFrame, a memory map, a torch tensor on any device, a Dask array, or the rows of
+            `unspur.open_rows`. They stay where they are.
         y : array of shape (n,), or mapping from its name to it
-            Main-task label, which messages and the trace call by its name if it has one. Of more than two classes each
-            is taken against the rest: what is removed is orthogonal to the main-task directions of all of them.
+            Main-task label; messages and the trace use its name if it has one. Each of more than two classes is taken
+            against the rest, and the removed directions are orthogonal to the main-task directions of all of them.
         concept : array of shape (n,) or (n, m), DataFrame, or mapping from names to arrays of shape (n,)
             What to remove: a concept of two or more classes, or several concepts. Several are taken one after the
             other, each class of a concept of more than two against the rest, and the span of all that is found is
             removed. Rows where the concept is missing are left out of its fit.
         sample_weight : array of shape (n,), optional
         X_val, y_val, concept_val, sample_weight_val : arrays, optional
-            Rows to judge directions on; else rows of X are held out. Best are rows that the encoder has not seen.
+            Validation rows for the tests; else rows of X are held out. Best are rows that the encoder has not seen.
         clusters, clusters_val : arrays of shape (n,), optional
-            Which rows belong together and are not independent of each other: frames of one film, pictures of one bird,
-            sentences of one author. Labels of any hashable kind. Rows of a cluster are held out together, and the tests
-            count clusters, not rows. (A *group* is something else: a combination of labels.) Without it, exact copies
-            of a row are found, count as one cluster, and a ClusterWarning says so; rows of a few small numbers, which
-            are equal by chance, are left as they are.
+            Labels, of any hashable type, of rows that are not independent of each other: frames of one film, pictures
+            of one bird, sentences of one author. Rows of a cluster are held out together, and the tests count clusters,
+            not rows. (A *group* is a combination of labels.) Without it, exact copies of a row count as one cluster,
+            and a ClusterWarning says so; rows of a few small integers, which are equal by chance, do not.
 
         A fit that fails leaves the estimator as it was. One that accepts no spurious direction issues a
         NothingRemovedWarning: `transform` then changes nothing. One that ends without a main-task direction, after some
@@ -274,40 +268,40 @@ class JSE(Remover):
             cv = HeldOutSplitter.reusable_cv(self.cv)
             found, metric = self._fit_in_metric(data, cv)
             self.spurious_, self.main_, self.removal_ = self._removal(found, metric)
-            self.trace_ = found.traces[0] if len(found.traces) == 1 else Traces.of(found.traces)
+            self.trace_ = found.trace
             self.classes_ = data.train.main.classes
             self.concept_classes_ = data.concept_classes
             self.n_iter_ = self.trace_.most_evaluations
             self._remember(data.memory, data.validation_memory)
-            data.warn(self.reused)
+            data.warn(self.reused_rows_warning)
             self.warn_if_nothing_removed(self.max_spurious)
-            if self.unfinished:
-                warnings.warn(f"{self.unfinished} {_SOONER}", SearchLimitWarning, stacklevel=3)
-            if self.task_lost:
-                warnings.warn(f"{self.task_lost} {_KEEP_IT}", TaskLostWarning, stacklevel=3)
+            if self.search_limit_warning:
+                warnings.warn(f"{self.search_limit_warning} {_HOW_TO_END_SOONER}", SearchLimitWarning, stacklevel=3)
+            if self.task_loss_warning:
+                warnings.warn(f"{self.task_loss_warning} Try metric=1.", TaskLostWarning, stacklevel=3)
         return self
 
     @property
-    def unfinished(self) -> str:
-        """What to say where the search reached its limit, or ""."""
+    def search_limit_warning(self) -> str:
+        """Warning that the search reached its limit, or ""."""
         if self.trace_.complete:
             return ""
         return f"The search did not come to its end: {self.trace_.stopped}. More of the concept may be left."
 
     @property
-    def task_lost(self) -> str:
-        """What to say where the task went with the concept, or may have; or ""."""
+    def task_loss_warning(self) -> str:
+        """Warning that the removal took, or may have taken, the task with it; or ""."""
         if not self.spurious_.dim:
             return ""
         task = self.trace_.task
         measured = "" if task is None or not task.lost else str(task)
-        danger = "" if self.main_.dim else danger_to_task(self.trace_, self.spurious_.dim)
-        return " ".join(filter(None, [measured, danger]))
+        suspected = "" if self.main_.dim else task_loss_warning(self.trace_, self.spurious_.dim)
+        return " ".join(filter(None, [measured, suspected]))
 
     def _to_artifact(self) -> tuple[dict[str, Array], dict[str, Any]]:
         arrays, metadata = super()._to_artifact()
-        chosen = [[tau, *loss] for tau, loss in self.metric_losses_.items()]
-        return arrays, {**metadata, "metric": {"used": self.metric_, "losses": chosen}}
+        losses = [[tau, *loss] for tau, loss in self.metric_losses_.items()]
+        return arrays, {**metadata, "metric": {"used": self.metric_, "losses": losses}}
 
     def _restore(self, arrays: dict[str, Array], metadata: dict[str, Any]) -> Self:
         used = metadata.get("metric", {"used": self.metric, "losses": []})  # not written before 0.1
@@ -317,10 +311,10 @@ class JSE(Remover):
         return super()._restore(arrays, metadata)
 
     def _notes(self) -> list[str]:
-        return [*super()._notes(), *filter(None, [self.unfinished, self.task_lost])]
+        return [*super()._notes(), *filter(None, [self.search_limit_warning, self.task_loss_warning])]
 
     def _removal(self, found: ConceptFits, metric: Metric | None) -> tuple[Subspace, Subspace, AffineMap]:
-        """Both subspaces and the map that `transform` applies, in the coordinates of the rows that came."""
+        """Both subspaces and the map that `transform` applies, in the coordinates of the rows."""
         onto_main = self._variant.output == "onto_main"
         if onto_main and not found.main.dim:
             tests = "\n".join(map(str, found.traces))
@@ -335,85 +329,80 @@ class JSE(Remover):
         return found.spurious, found.main, make(subspace, found.centre)
 
     def _fit_in_metric(self, data: FitData, cv: Any) -> tuple[ConceptFits, Metric | None]:
-        """Fit in the metric that was given; or in each of several, and keep what is best."""
+        """Fit in the given metric, or in each of the grid and keep the best."""
+
+        def fit(tau: float) -> tuple[ConceptFits, Metric | None]:
+            metric = self._metric_of(data, cv, tau)
+            return fit_each_concept(data, partial(self._fit_binary, cv, metric)), metric
+
         if self.metric != "auto" or self.orthogonality != "deprecated":
             self.metric_, self.metric_losses_ = self._given_metric(), {}
-            metric = self._metric_of(data, cv, self.metric_)
-            return fit_each_concept(data, partial(self._fit_binary, cv, metric)), metric
-        fits, losses = {}, {}
-        for tau in METRICS:
-            metric = self._metric_of(data, cv, tau)
-            fits[tau] = fit_each_concept(data, partial(self._fit_binary, cv, metric)), metric
-            parts = np.array(fits[tau][0].task_losses)
-            losses[tau] = float(parts[:, 0].mean()), float(np.linalg.norm(parts[:, 1]) / len(parts))
+            return fit(self.metric_)
+        fits, losses = {tau: fit(tau) for tau in METRIC_GRID}, {}
+        for tau, (found, _) in fits.items():
+            mean, error = np.array(found.task_losses).T
+            losses[tau] = float(mean.mean()), float(np.linalg.norm(error) / len(error))
         enough = sum(min(losses.values()))
         good = [tau for tau, (loss, _) in losses.items() if loss <= enough]
-        self.metric_, self.metric_losses_ = min(good, key=lambda tau: (abs(tau - METRIC), tau)), losses
+        self.metric_, self.metric_losses_ = min(good, key=lambda tau: (abs(tau - DEFAULT_METRIC), tau)), losses
         return fits[self.metric_]
 
     def _given_metric(self) -> float:
         """The metric that was passed, also by its former name."""
-        if self.orthogonality != "deprecated":
-            tau = 1.0 if self.orthogonality == "scores" else 0.0
-            warnings.warn(
-                f"orthogonality={self.orthogonality!r} is now metric={tau:g}; the old name goes with version 0.3.",
-                FutureWarning,
-                stacklevel=5,
-            )
-            return tau
-        return float(self.metric)
+        if self.orthogonality == "deprecated":
+            return float(self.metric)
+        tau = 1.0 if self.orthogonality == "scores" else 0.0
+        warnings.warn(
+            f"orthogonality={self.orthogonality!r} is now metric={tau:g}; the old name goes with version 0.3.",
+            FutureWarning,
+            stacklevel=5,
+        )
+        return tau
 
     def _metric_of(self, data: FitData, cv: Any, tau: float) -> Metric | None:
-        """One metric for all concepts and classes, from the rows of the first; None where it is the ordinary one."""
+        """One metric for all concepts and classes, from the rows of the first; None for the Euclidean one."""
         if tau == 0.0:
             return None
-        folded = self._lay_out(first_problem(data), cv, self._generator())
+        folded = self._folded(first_problem(data), cv, generator(self.random_state))
         counts = folded.counts
-        all_alike = counts.weighting(counts.without(1 if counts.n_folds == 1 else None), "none")
-        return Metric.of_rows(folded.rows, all_alike, tau)
+        return Metric.of_rows(folded.rows, counts.weighting(counts.estimated_on, "none"), tau)
 
     @property
     def _variant(self) -> PaperVariant:
         return self.variant or PaperVariant()
 
-    def _generator(self) -> np.random.Generator:
-        return np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1, size=4))
-
-    def _lay_out(self, problem: Problem, cv: Any, rng: np.random.Generator) -> FoldedRows:
+    def _folded(self, problem: Problem, cv: Any, rng: np.random.Generator) -> FoldedRows:
         by_group = self._variant.tests == "group"
         return assign_folds(problem, HeldOutSplitter(cv, rng), by_group=by_group, smallest_group=self.smallest_group)
 
     def _fit_binary(
         self, cv: Any, metric: Metric | None, problem: Problem, excluded: Subspace, main_only: bool
     ) -> BinaryFit:
-        """The subspaces for one binary concept and one binary main label; or what the main label alone needs."""
-        rng = self._generator()
-        data = self._lay_out(problem, cv, rng)
-        with self._progress() as report:
-            return self._search(data, metric, rng, report, excluded, main_only)
+        """Fit one binary concept and one binary main label; with `main_only`, find main-task directions only."""
+        rng = generator(self.random_state)
+        data = self._folded(problem, cv, rng)
+        with self._progress() as progress:
+            return self._search(data, metric, rng, progress, excluded, main_only)
 
     def _search(
         self,
         data: FoldedRows,
         metric: Metric | None,
         rng: np.random.Generator,
-        report: Callable[[Role, int, int], None],
+        progress: Callable[[Role, int, int], None],
         excluded: Subspace,
         main_only: bool,
     ) -> BinaryFit:
-        """Choose penalty and shift, then run the two loops."""
-        counts = data.counts
-        estimated_on = counts.weighting(counts.without(1 if counts.n_folds == 1 else None), self.balance)
-        exact = metric is not None and metric.condition > MAX_ROUGH_CONDITION
-        geometry = Geometry.of_rows(data.rows, estimated_on, exact=exact)
+        """Choose weight decay and Δ, then run the two loops."""
+        counts, variant = data.counts, self._variant
+        exact = metric is not None and metric.condition > MAX_NATIVE_CONDITION
+        geometry = Geometry.of_rows(data.rows, counts.weighting(counts.estimated_on, self.balance), exact=exact)
         root = None if metric is None else metric.root
         spectrum = Spectrum.of(geometry, root, data.rows.dtype.itemsize)
         require_room(len(spectrum.variance), data.rows.n_features)
-        make_solver = self._pair_solver(data, spectrum, root, rng)
-        variant = self._variant
-        tests = DirectionTests(
-            self.significance_level, variant.tests == "group", 0.0, variant.scalars, clusters=data.clusters
-        )
+        by_group = variant.tests == "group"
+        tests = DirectionTests(self.significance_level, by_group, 0.0, variant.scalars, clusters=data.clusters)
+        make_solver = self._solver_factory(data, spectrum, root, rng)
 
         def joint(weight_decay: float, tol: float = self.tol) -> JointEstimation:
             solver = make_solver(weight_decay, tol)
@@ -422,132 +411,141 @@ class JSE(Remover):
         first: dict[float, EstimatedPair] = {}
 
         def first_loss(value: float) -> tuple[float, float]:
-            report("main", 0, 0)
+            progress("main", 0, 0)
             last = next(reversed(first.values()), None)
-            estimation = joint(value, max(self.tol, CHOOSING))
-            first[value] = estimation.pair(estimation.nothing, {CONCEPT: last, MAIN: last})
-            return estimation.loss(first[value], operator.add)
+            estimation = joint(value, max(self.tol, WEIGHT_DECAY_TOL))
+            first[value] = pair = estimation.pair(estimation.empty, {CONCEPT: last, MAIN: last})
+            concept, main = (estimation.own_loss(role, pair) for role in LABEL)
+            return concept.mean + main.mean, float(np.hypot(concept.error, main.error))
 
         scores: dict[float, tuple[float, float]] = {}
-        weight_decay = self.weight_decay
-        if weight_decay == "auto":
+        if self.weight_decay == "auto":
             weight_decay, scores = choose_weight_decay(first_loss, float(tests.chance_loss(counts).sum()))
-        rough = first.get(weight_decay)
-        estimation = replace(joint(float(weight_decay)), rough=rough)
-        if self.delta == "auto":
-            report("main", 0, 0)
-            nothing = estimation.nothing
-            if SGD.of(self.solver) is None:
-                best = [estimation.alone(label, nothing) for label in (CONCEPT, MAIN)]
-            else:  # SGD knows pairs only, as the paper does
-                best = [estimation.pair(nothing)] * 2
-            directions = np.stack([best[CONCEPT].judged("spurious"), best[MAIN].judged("main")])
-            reference = estimation.row_weights(directions)
-            estimation = replace(estimation, tests=replace(tests, reference=reference))
         else:
-            estimation = replace(estimation, tests=replace(tests, delta=float(self.delta)))
+            weight_decay = float(self.weight_decay)
+        estimation = replace(joint(weight_decay), first_guess=first.get(weight_decay))
+        if self.delta == "auto":
+            progress("main", 0, 0)
+            tests = replace(tests, reference=_best_directions(estimation))
+        else:
+            tests = replace(tests, delta=float(self.delta))
+        estimation = replace(estimation, tests=tests)
         most_spurious, most_main = (2**31 if limit is None else limit for limit in (self.max_spurious, self.max_main))
-        inner: Role = "main" if main_only else variant.inner
-        limits, spend = (0 if main_only else most_spurious, most_main), self.correction == "looks"
-        loops = Loops(inner, variant.candidate, limits, spend, self.max_pairs or 2**31)
-        found = estimate_subspaces(estimation, loops, report)
-        task = None
-        if found.spurious.dim and not found.main.dim and found.tracks and estimation.room(found.tracks) >= 2:
-            plain, fixed = (
-                _exact_solver(data, spectrum, balance, self.max_iter)(float(weight_decay), self.tol)
-                for balance in ("none", "group")
-            )
-            task = _task_loss(replace(estimation, solver=plain), replace(estimation, solver=fixed), found)
-        delta = found.steps[0].verdict.delta if self.delta == "auto" and found.steps else estimation.tests.delta
-        trace = Trace(
-            found.steps, found.stopped, delta, float(weight_decay), scores, complete=found.complete, task=task
+        settings = SearchSettings(
+            inner="main" if main_only else variant.inner,
+            candidate=variant.candidate,
+            max_dim=(0 if main_only else most_spurious, most_main),
+            split_level=self.correction == "looks",
+            max_pairs=self.max_pairs or 2**31,
         )
-        loss = None
-        if self.metric == "auto" and not main_only and found.tracks is not None:
-            fixed = _exact_solver(data, spectrum, "group", self.max_iter)(float(weight_decay), self.tol)
-            after = replace(estimation, solver=fixed, tests=replace(tests, by_group=True))
-            loss = after.task_loss(found.tracks)
+        found = estimate_subspaces(estimation, settings, progress)
+        removed = found.spurious_estimates
+        assert removed is not None
+
+        def balanced(balance: Balance) -> JointEstimation:
+            return replace(
+                estimation, solver=_exact_solver(data, spectrum, balance, self.max_iter)(weight_decay, self.tol)
+            )
+
+        task = loss = None
+        if found.spurious.dim and not found.main.dim and estimation.n_free(removed) >= 2:
+            task = _task_loss(balanced("none"), balanced("group"), removed)
+        if self.metric == "auto" and not main_only:
+            after = replace(balanced("group"), tests=replace(tests, by_group=True))
+            left = after.own_loss("main", after.best_direction(MAIN, removed))
+            loss = left.mean, left.error
+        delta = found.steps[0].verdict.delta if self.delta == "auto" and found.steps else tests.delta
+        trace = Trace(found.steps, found.stopped, delta, weight_decay, scores, complete=found.complete, task=task)
         return BinaryFit(found, trace, spectrum.centre, loss)
 
-    def _pair_solver(
+    def _solver_factory(
         self, data: FoldedRows, spectrum: Spectrum, root: FloatArray | None, rng: np.random.Generator
     ) -> Callable[[float, float], PairSolver]:
-        """What makes a solver for a weight decay and a tolerance; all that does not depend on them is done once."""
-        balance, counts = self.balance, data.counts
+        """Make solvers for a weight decay and a tolerance; whatever does not depend on them is computed once."""
         sgd = SGD.of(self.solver)
         if sgd is None:
-            return _exact_solver(data, spectrum, balance, self.max_iter)
-
-        def by_sgd(value: float, tol: float) -> PairSolver:
-            del tol
-            settings = sgd_settings(sgd, value)
-            return SGDSolver(data.rows, counts, PairSpace.of(spectrum, 0.0), balance, settings, rng, root)
-
-        return by_sgd
+            return _exact_solver(data, spectrum, self.balance, self.max_iter)
+        space = PairSpace.of(spectrum, 0.0)
+        return lambda value, _: SGDSolver(
+            data.rows, data.counts, space, self.balance, sgd_settings(sgd, value), rng, root
+        )
 
     @contextmanager
     def _progress(self) -> Iterator[Callable[[Role, int, int], None]]:
-        """A bar that counts pairs and shows where the loops are.
+        """A progress bar of pairs; without one, a slow fit issues one warning.
 
-        How many there will be is not known before, only how many there are at most. A fit that takes long says so once,
-        with or without the bar.
+        The number of pairs is not known in advance, only its limit.
         """
-        begun, said, pairs = time.monotonic(), False, 0
+        start, warned, pairs = time.monotonic(), False, 0
         at_most = "" if self.max_pairs is None else " of at most {total_fmt}"
         form = "{desc}: {n_fmt}" + at_most + " pairs [{elapsed}, {rate_fmt}]{postfix}"
         with tqdm(total=self.max_pairs, desc="JSE", unit=" pairs", disable=not self.verbose, bar_format=form) as bar:
 
-            def report(role: Role, outer: int, inner: int) -> None:
-                nonlocal said, pairs
+            def progress(role: Role, outer: int, inner: int) -> None:
+                nonlocal warned, pairs
                 where = "choosing weight decay" if outer == 0 else f"round {outer}, {role} direction {inner}"
                 bar.set_postfix_str(where, refresh=False)
                 bar.update(outer > 0)
                 pairs += 1
-                if not said and time.monotonic() - begun > LONG:
-                    said = True
+                if not warned and time.monotonic() - start > SLOW_FIT_SECONDS:
+                    warned = True
                     most = "" if self.max_pairs is None else f", of at most {self.max_pairs}"
                     warnings.warn(
-                        f"JSE has estimated {pairs} pairs of directions{most}, in {LONG:.0f} s, and goes on with "
-                        f"{where}. {_SOONER}",
+                        f"JSE has estimated {pairs} pairs of directions{most}, in {SLOW_FIT_SECONDS:.0f} s, and goes "
+                        f"on with {where}. {_HOW_TO_END_SOONER}",
                         SlowFitWarning,
                         stacklevel=2,
                     )
 
-            yield report
+            yield progress
 
 
 def _exact_solver(
     data: FoldedRows, spectrum: Spectrum, balance: Balance, max_iter: int
 ) -> Callable[[float, float], ExactSolver]:
-    """What makes an exact solver for a weight decay and a tolerance."""
+    """Make exact solvers for a weight decay and a tolerance."""
     counts = data.counts
-    weightings = tuple(counts.weighting(counts.without(k), balance) for k in left_out(counts.n_folds))
+    weightings = tuple(counts.weighting(counts.without(k), balance) for k in left_out_folds(counts.n_folds))
     losses = PairLosses(trained_on(data.rows), spectrum, weightings)
     at_zero = losses.at_zero()
     return lambda value, tol: ExactSolver(losses, at_zero, PairSpace.of(spectrum, value), tol, max_iter)
 
 
-def _task_loss(estimation: JointEstimation, fixed: JointEstimation, found: Subspaces) -> TaskLoss:
-    """How well the main label is predicted before and after a removal, with a solver and tests of all rows alike.
+def _best_directions(estimation: JointEstimation) -> FloatArray:
+    """Weights on the rows, shape (2, folds, d), of the best direction of each label, estimated alone.
 
-    Alike: whatever a last layer that knows of no concept could have used counts. `fixed` has a solver in which groups
-    have equal weight.
+    SGD estimates pairs only, as the paper does.
     """
-    assert found.tracks is not None
-    clusters = estimation.tests.clusters
-    alike = None if clusters is None else clusters.all_alike()
-    tests = replace(estimation.tests, by_group=False, delta=0.0, reference=None, clusters=alike)
-    plain = replace(estimation, tests=tests)
-    before, after = (
-        plain.judge("main", plain.alone(MAIN, tracks), share=1.0).informative
-        for tracks in (plain.nothing, found.tracks)
+    if isinstance(estimation.solver, ExactSolver):
+        concept, main = (estimation.best_direction(label, estimation.empty) for label in (CONCEPT, MAIN))
+    else:
+        concept = main = estimation.pair(estimation.empty)
+    return estimation.row_weights(np.stack([concept.judged("spurious"), main.judged("main")]))
+
+
+def _task_loss(plain: JointEstimation, fixed: JointEstimation, removed: FoldEstimates) -> TaskLoss:
+    """Held-out loss of the main label before and after a removal.
+
+    The solver of `plain` gives all rows equal weight, so anything that a last layer without concept labels could use
+    counts. That of `fixed` gives groups equal weight.
+    """
+    clusters, counts = plain.tests.clusters, plain.counts
+    tests = replace(
+        plain.tests, by_group=False, delta=0.0, reference=None, clusters=None if clusters is None else clusters.pooled()
     )
-    by_group = None if clusters is None else clusters.by_labels()
-    held_fixed = replace(fixed, tests=replace(tests, by_group=True, clusters=by_group))
-    alone, kept = (
-        math.log(2.0) + held_fixed.judge("main", held_fixed.alone(MAIN, tracks), share=1.0).informative.difference
-        for tracks in (plain.nothing, found.tracks)
+    by_group = replace(tests, by_group=True, clusters=None if clusters is None else clusters.by_labels())
+    (before, after), (fixed_before, fixed_after) = (
+        [joint.judge("main", joint.best_direction(MAIN, excluded)).informative for excluded in (joint.empty, removed)]
+        for joint in (replace(plain, tests=tests), replace(fixed, tests=by_group))
     )
-    chance = float(tests.chance_loss(plain.counts)[MAIN])
-    losses = chance + before.difference, chance + after.difference
-    return TaskLoss(*losses, chance, before.p, after.p, alone, kept, tests.significance_level)
+    chance, even = float(tests.chance_loss(counts)[MAIN]), math.log(2.0)
+    return TaskLoss(
+        chance + before.difference,
+        chance + after.difference,
+        chance,
+        before.p,
+        after.p,
+        even + fixed_before.difference,
+        even + fixed_after.difference,
+        tests.significance_level,
+    )

@@ -9,9 +9,9 @@ With Σ = Cov(x), A = Cov(x, concept), B = Cov(x, y) and Σ = L Lᵀ, in whitene
 After each Cov(x', concept) = 0; SPLINCE also keeps Cov(x', y) = B. Columns are brought to unit length before their
 rank is judged, so tolerances are relative and neither scale nor rarity matters.
 
-What is taken out is a combination of the columns of A itself, not of a basis of it. So an error of the other factor
-leaves the same small share of A in every direction, also in those that hardly vary: ``a`` and ``a + ε concept`` tell
-the concept by their difference, however small ε is.
+The left factor is made of the columns of A itself, not of a basis of A. So an error of the right factor leaves the same
+small share of A in every direction, even in those that hardly vary: the difference of the features ``a`` and
+``a + ε concept`` reveals the concept, however small ε is.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar, Literal, Self, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import scipy.linalg
@@ -51,19 +51,26 @@ from unspur.solvers.statistics import Covariances, keeps_digits
 from unspur.subspace import AffineMap, Subspace
 
 Form: TypeAlias = Literal["sal", "leace", "splince"]
-#: Singular values of unit columns below this are dependent columns.
-DEPENDENT = 1e-8
-#: Condition of the split between concept and task from which SPLINCE amplifies noise visibly.
-ILL = 100.0
+#: Unit columns with singular values below this are linearly dependent.
+MIN_SINGULAR_VALUE = 1e-8
+#: Condition of the split between concept and task up to which SPLINCE does not amplify noise visibly.
+MAX_CONDITION = 100.0
+#: Share of the rank of the rows that a removal may take without a warning.
+MAX_REMOVED_SHARE = 0.9
+#: Rounding error, relative to the spread of a column, above which cleaned rows are checked for the concept: in general,
+#: and where columns that are nearly copies reveal it. Below, no classifier could use it.
+MAX_GRAIN, MAX_GRAIN_OF_COPIES = 1e-5, 1e-10
+#: Relative rounding error of types that are widened before rows are summed.
+HALF_PRECISION = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 
 
 @dataclass(frozen=True, slots=True)
 class ClosedFormTrace:
-    """What a closed form did: columns it was given, directions it removed, singular values it dropped, condition.
+    """What a closed form did: concept columns, removed directions, dropped singular values, rank and condition.
 
-    `rounding` is the correlation with the concept that rounding brings back along the directions that are removed, on
-    the rows of the fit; 0 where it was not looked at, which is only where rows have digits to spare. `notes` say what a
-    reader should know of the labels, such as a value that holds most of the variance of a number.
+    `rounding` is the correlation with the concept that rounding brings back along the removed directions, on the rows
+    of the fit; 0 if the rows have enough digits not to be checked. `notes` are about the labels, such as a few rows
+    that hold most of the variance of a number.
     """
 
     method: str
@@ -114,10 +121,10 @@ def _count(number: int, thing: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ClosedForm:
-    """A removal with the subspaces it is about and the story of how it came about.
+    """A removal with its subspaces and its trace.
 
-    `faint` (d, m) holds directions along which next to nothing is left of the rows, and along which they told the
-    concept: there rounding may be all there is.
+    `faint` (d, m) holds directions that revealed the concept and along which the cleaned rows may be nothing but
+    rounding errors.
     """
 
     removal: AffineMap
@@ -137,33 +144,34 @@ def closed_form(moments: Covariances, n_concept: int, form: Form, whitener: Whit
     whiten = whitener or Whitener.of(covariance, moments.noise)
     concept = _Columns.of(moments, whiten, slice(0, n_concept))
     task = _Columns.of(moments, whiten, slice(n_concept, None))
-    condition = 1.0
-    span = _span(concept.original if form == "sal" else concept.whitened)
-    left = concept.original @ span.weights
-    if form == "sal":
-        right = span.basis
-    elif form == "leace":
-        right = whiten.transposed(span.basis)
-    else:
-        split = _splince(span.basis, _span(task.whitened).basis)
-        left, right, condition = left @ split.weights, whiten.transposed(split.basis), split.condition
-    lost = (*concept.without, *span.dropped)
-    trace = ClosedFormTrace(form.upper(), n_concept, left.shape[1], lost, whiten.rank, condition)
-    _warn_of(condition)
-    spurious = Subspace.spanned_by(left) if left.shape[1] else Subspace.empty(len(left))
-    main = Subspace.empty(len(left))
-    if form == "splince" and task.original.shape[1]:
-        main = Subspace.spanned_by(_span(task.original).basis)
+    condition, main = 1.0, Subspace.empty(len(covariance))
+    basis, weights, dropped = _span(concept.original if form == "sal" else concept.whitened)
+    left = concept.original @ weights
+    if form == "splince":
+        basis, weights, condition = _split(basis, _span(task.whitened)[0])
+        left = left @ weights
+        main = Subspace.spanned_by(_span(task.original)[0])
+    right = basis if form == "sal" else whiten.transposed(basis)
+    dropped = (*concept.uncorrelated, *dropped)
+    trace = ClosedFormTrace(form.upper(), n_concept, left.shape[1], dropped, whiten.rank, condition)
+    if condition > MAX_CONDITION:
+        warnings.warn(
+            f"Concept and task nearly share a direction in whitened coordinates: condition number {condition:.3g}. "
+            "What is removed is amplified by that; check the certificate on rows that were not used in the fit.",
+            IllConditionedWarning,
+            stacklevel=3,
+        )
+    spurious = Subspace.spanned_by(left)
     faint = np.column_stack([right, whiten.transposed(concept.faint)])
     return ClosedForm(AffineMap(moments.mean_x, right, left, "remove"), spurious, main, trace, faint)
 
 
 def correlation_in_rounding(rows: RowSource, form: ClosedForm, kind: str) -> float:
-    """Largest correlation with a concept column, on the cleaned rows in their own type, along a faint direction.
+    """Largest correlation of the cleaned rows, in their own type, with a concept column along a faint direction.
 
-    Zero by the equations. Where columns are nearly copies of each other, or rows are coarse, the rounding of the
-    cleaned rows is all there is along these directions, and it may go with the concept. `kind` is the type of the rows
-    as they came: half precision is widened before it gets here.
+    It is zero in exact arithmetic. Where columns are nearly copies of each other, or rows are coarse, cleaned rows are
+    rounding errors along these directions, which may be correlated with the concept. `kind` is the original type of the
+    rows: half precision has been widened here.
     """
     lengths = np.linalg.norm(form.faint, axis=0)
     directions = (form.faint / np.where(lengths > 0, lengths, 1.0))[:, lengths > 0]
@@ -187,12 +195,11 @@ def correlation_in_rounding(rows: RowSource, form: ClosedForm, kind: str) -> flo
 
 @dataclass(frozen=True, slots=True)
 class Whitener:
-    """``L⁻¹`` for Σ = L Lᵀ: lower triangular, or by eigenvectors of the correlations where the rows are flat.
+    """``L⁻¹`` for Σ = L Lᵀ: lower triangular, or from eigenvectors of the correlations if Σ may be singular.
 
-    Then L = D U Λ^½ (d, r), with D the standard deviations, so that small features count like large ones. The last
-    ``r − rank`` columns of U are directions of which the moments cannot tell whether the rows vary there; their
-    variance counts as one. What they share with the concept is removed like the rest, and nothing is divided by
-    rounding error.
+    Then L = D U Λ^½ (d, r), with D the standard deviations, so that small features count like large ones. Along the
+    last ``r − rank`` columns of U the moments cannot tell whether the rows vary. There the variance counts as one, so
+    that covariance with the concept is removed like the rest, and nothing is divided by rounding error.
     """
 
     lower: FloatArray | None
@@ -203,12 +210,12 @@ class Whitener:
 
     @classmethod
     def of(cls, covariance: FloatArray, noise: float) -> Whitener:
-        """Cholesky where all pivots are clearly above the noise of the moments, eigenvalues where not."""
+        """By Cholesky if all pivots are clearly above the noise of the moments, else by eigenvalues."""
         clear = cls.by_cholesky(covariance, noise)
         if clear is not None:
             return clear
         live, scale, correlation = _correlation(covariance)
-        # A column that does not vary has no unit: rounding errors in it would be as large as a one.
+        # Constant columns are left out: scaled to unit variance, their rounding errors would count like a feature.
         values, inside = np.linalg.eigh(correlation[np.ix_(live, live)])
         values, inside = values[::-1], inside[:, ::-1]
         real = values > max(1e-12, noise) * values[0]
@@ -218,7 +225,7 @@ class Whitener:
 
     @classmethod
     def by_cholesky(cls, covariance: FloatArray, noise: float) -> Whitener | None:
-        """The one of rows that have full rank beyond doubt; None for others."""
+        """The whitener of rows that clearly have full rank; None for others."""
         live, scale, correlation = _correlation(covariance)
         try:
             lower = np.linalg.cholesky(correlation) if live.all() else np.empty((0, 0))
@@ -244,116 +251,78 @@ class Whitener:
 
 
 def _correlation(covariance: FloatArray) -> tuple[BoolArray, FloatArray, FloatArray]:
-    """Which columns vary (d,), their deviations, 1 for the others (d,), and correlations (d, d)."""
+    """Which columns vary (d,), their standard deviations (d,), 1 for the others, and correlations (d, d)."""
     deviation = np.sqrt(np.maximum(np.diag(covariance), 0.0))
     live = deviation > 0
     scale = np.where(live, deviation, 1.0)
     return live, scale, covariance / np.outer(scale, scale)
 
 
-@dataclass(frozen=True, slots=True)
-class _Columns:
+class _Columns(NamedTuple):
     """Covariances with some targets, scaled so that ``L⁻¹A`` has unit columns: the same span, free of scale and rarity.
 
-    `faint` holds the part of `whitened` in directions whose variance is not known, of the columns that have one there;
-    `without` the multiple correlations of the targets left out because they have none beyond rounding.
+    `faint` is the part of `whitened` in directions of unknown variance, for the columns that have one there.
+    `uncorrelated` holds the multiple correlations of targets that are left out because they are rounding errors.
     """
 
     original: FloatArray
     whitened: FloatArray
     faint: FloatArray
-    without: tuple[float, ...]
+    uncorrelated: tuple[float, ...]
 
     @classmethod
     def of(cls, moments: Covariances, whiten: Whitener, which: slice) -> _Columns:
-        """Columns of the targets that the rows are correlated with."""
+        """Columns of the targets that are correlated with the rows."""
         original = moments.cross[:, which]
         whitened = whiten(original)
         lengths = np.linalg.norm(whitened, axis=0)
-        # ‖L⁻¹ Cov(x, t)‖ / sd(t) is the multiple correlation of rows and target: of rows of any sample some √(d/n), and
-        # rounding error only where someone has removed it before.
+        # ‖L⁻¹ Cov(x, t)‖ / sd(t) is the multiple correlation of rows and target. In any sample it is some √(d/n); it is
+        # a rounding error only if the concept was removed before.
         deviation = np.sqrt(moments.tt[which] / moments.weight)
         varies = deviation > 1e-12 * np.abs(moments.mean_t[which])  # more than rounding of the mean
         deviation = np.where(varies, deviation, 1.0)
         correlation = np.where(varies, lengths / deviation, 0.0)
         real = correlation > (1e-9 if moments.rounding < 1e-10 else 1e-4)
-        # Where the variance counts as one, a covariance is small by nature, and real above the rounding of the rows.
+        # Where the variance counts as one, covariances are small; above the rounding of the rows they are real.
         below = np.where(np.arange(len(whitened))[:, None] < whiten.rank, 0.0, whitened)
         faint = varies & (np.linalg.norm(below, axis=0) / deviation > max(moments.noise, 4.0 * moments.grain))
         real |= faint
         unit = np.where(real, lengths, 1.0)
-        without = tuple(float(value) for value in correlation[~real])
-        return cls((original / unit)[:, real], (whitened / unit)[:, real], (below / unit)[:, faint], without)
+        dropped = tuple(correlation[~real].tolist())
+        return cls((original / unit)[:, real], (whitened / unit)[:, real], (below / unit)[:, faint], dropped)
 
 
-@dataclass(frozen=True, slots=True)
-class _Span:
-    """Orthonormal `basis` of some columns, the `weights` with which they make it, and singular values dropped."""
-
-    basis: FloatArray
-    weights: FloatArray
-    dropped: tuple[float, ...]
-
-
-def _span(columns: FloatArray) -> _Span:
-    """``columns @ weights = basis``; columns that depend on others add nothing."""
+def _span(columns: FloatArray) -> tuple[FloatArray, FloatArray, tuple[float, ...]]:
+    """Orthonormal basis, weights with ``columns @ weights = basis``, and the singular values that are dropped."""
     if not columns.shape[1]:
-        return _Span(columns, np.empty((0, 0)), ())
+        return columns, np.empty((0, 0)), ()
     left, singular, vt = np.linalg.svd(columns, full_matrices=False)
-    kept = singular > DEPENDENT * singular[0]
-    return _Span(left[:, kept], vt[kept].T / singular[kept], tuple(float(value) for value in singular[~kept]))
+    kept = singular > MIN_SINGULAR_VALUE * singular[0]
+    return left[:, kept], vt[kept].T / singular[kept], tuple(singular[~kept].tolist())
 
 
-@dataclass(frozen=True, slots=True)
-class _Split:
-    """What tells the concept and not the task, in whitened coordinates, and the condition of setting it apart."""
-
-    basis: FloatArray
-    weights: FloatArray
-    condition: float
-
-
-def _splince(concept: FloatArray, task: FloatArray) -> _Split:
-    """For orthonormal bases of the two whitened covariances, ``Q S Vᵀ = (I − Π_task) concept`` as Q and V S⁻¹.
+def _split(concept: FloatArray, task: FloatArray) -> tuple[FloatArray, FloatArray, float]:
+    """Q, ``V S⁻¹`` and the condition of ``Q S Vᵀ = (I − Π_task) concept``, for orthonormal bases of both.
 
     S holds the sines of the angles between concept and task.
     """
     rest = concept - task @ (task.T @ concept)
     rest -= task @ (task.T @ rest)
     if not rest.shape[1]:
-        return _Split(rest, np.empty((0, 0)), 1.0)
+        return rest, np.empty((0, 0)), 1.0
     q, sines, vt = np.linalg.svd(rest, full_matrices=False)
-    if sines.min() <= DEPENDENT:
+    if sines.min() <= MIN_SINGULAR_VALUE:
         raise InputError(
             "SPLINCE: the covariances of the rows with concept and task share a direction, and no projection removes "
             "it for one and keeps it for the other. Use LEACE, or rows in which the labels differ."
         )
-    return _Split(q, vt.T / sines, float(1.0 / sines.min()))
-
-
-def _warn_of(condition: float) -> None:
-    if condition > ILL:
-        warnings.warn(
-            f"Concept and task nearly share a direction in whitened coordinates: condition number {condition:.3g}. "
-            "What is removed is amplified by that; check the certificate on rows that were not used in the fit.",
-            IllConditionedWarning,
-            stacklevel=4,
-        )
-
-
-#: Share of the directions in which rows vary from which a removal leaves too little to go unsaid.
-MOST_OF_RANK = 0.9
-#: Rounding error beside the spread of a column from which it is looked at whether that of cleaned rows tells the
-#: concept: always, and where columns that are nearly copies tell it. Below, no classifier could use it.
-COARSE, FINE = 1e-5, 1e-10
-#: Relative rounding error of the types that are widened before rows are summed over.
-HALF = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
+    return q, vt.T / sines, float(1.0 / sines.min())
 
 
 def covariances_of(rows: RowSource) -> tuple[Covariances, Whitener | None]:
-    """Moments in the type of the rows, which is faster; in float64 where that leaves their rank in doubt.
+    """Moments from products in the type of the rows, which are faster, or in float64 if their rank is in doubt.
 
-    With them the whitener that settled the question, if one was made.
+    With them comes the whitener, if one was made to decide that.
     """
     moments = Covariances.of(rows)
     if rows.dtype == np.float64:
@@ -366,7 +335,7 @@ def covariances_of(rows: RowSource) -> tuple[Covariances, Whitener | None]:
 
 
 def _readable(y: Array | None, name: str, n_rows: int) -> ClassLabel | None:
-    """A task that nothing but the comparison with the concept needs, if it can be read as classes."""
+    """The task as classes, if it can be read so; it is only compared with the concept."""
     try:
         return None if y is None else class_label(y, name, n_rows)
     except LabelError:
@@ -378,13 +347,15 @@ def _unnamed(names: tuple[str, ...]) -> bool:
 
 
 class ClosedFormRemover(Remover):
-    """What the closed forms share; see :class:`LEACE`, :class:`SAL` and :class:`SPLINCE`."""
+    """Base class of the closed forms :class:`LEACE`, :class:`SAL` and :class:`SPLINCE`."""
 
     trace_type = ClosedFormTrace
     trace_: ClosedFormTrace
-    _said: tuple[str, ...] = ()  # what the fit had to say of the labels
-    _concept_names: tuple[str, ...] = ()  # of the columns of the concept, as they came
+    moments_: Covariances
+    _label_notes: tuple[str, ...] = ()
+    _concept_names: tuple[str, ...] = ()  # as they were passed
     _form: ClassVar[Form]
+    _keeps_moments: ClassVar[bool] = False  # a d × d matrix, for methods that can be fitted in parts
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012 — scikit-learn's protocol
         "balance": BALANCE,
@@ -404,8 +375,8 @@ class ClosedFormRemover(Remover):
         Parameters
         ----------
         X : array of shape (n, d)
-            Embeddings: an array or DataFrame, a memory map, a torch tensor on any device, a Dask array, or what
-            `unspur.open_rows` returned. They stay where they are.
+            Embeddings: an array or DataFrame, a memory map, a torch tensor on any device, a Dask array, or the rows of
+            `unspur.open_rows`. They stay where they are.
         y : array of shape (n,), or mapping from its name to it, optional
             Main-task label, of any number of classes; needed for ``balance="main"`` and "group", and by SPLINCE. A
             concept that is the same label is refused.
@@ -419,28 +390,29 @@ class ClosedFormRemover(Remover):
             self._forget()
             rows, self._n_concept = self._rows(X, y, concept, sample_weight, reset=True)
             moments, whitener = covariances_of(rows)
-            self._look_at_rounding(rows, self._solve(moments, whitener), moments, X)
-            self._keep(moments)
+            self._check_rounding(rows, self._solve(moments, whitener), moments, X)
+            if self._keeps_moments:
+                self.moments_ = moments
         return self
 
     def _rows(
         self, X: Array, y: Array | None, concept: Array, sample_weight: Array | None, *, reset: bool, whole: bool = True
     ) -> tuple[RowSource, int]:
-        """Rows whose targets are the concept columns, then those of the task; and how many are the concept's.
+        """Rows whose targets are the concept columns, then those of the task; and the number of concept columns.
 
-        Of rows that are not the `whole` of the fit, nothing is concluded about concept and task.
+        Concept and task are only compared if the rows are the `whole` of the fit.
         """
         z = persisted(checked_z(self, X, reset=reset))
         if self._form == "splince" and z.shape[1] < 2:
             raise InputError(f"Z has {z.shape[1]} feature(s); to remove one and keep another at least 2 are needed.")
         main_name, y = main_column(y)
-        # Of a label that nothing depends on, nothing is computed: one of Dask is not compared with the concept.
+        # A Dask label that nothing depends on is not computed, and so not compared with the concept.
         task = y if self._needs_y or backend_of(y) != "dask" else None
         series = series_name(concept)
         task, concept, sample_weight = to_host(task, concept, sample_weight)
         known = None if reset else self.concept_classes_
         if known and not isinstance(known[0], tuple):
-            known = (known,)  # of one concept the classes are kept without the nest
+            known = (known,)  # a single concept is stored without the outer tuple
         kind: Any = getattr(self, "concept_type", "auto")
         names = () if reset else self._concept_names
         concepts = read_concepts(
@@ -452,7 +424,7 @@ class ClosedFormRemover(Remover):
         if whole and (label := main or _readable(task, main_name, len(z))) is not None:
             require_another_label(concepts, label, label.present & (weight > 0))
         group = concepts.group if concepts.classes else None
-        self._take_note_of_outliers(concepts, weight)
+        self._warn_of_outliers(concepts, weight)
         if self._form == "splince" and main is not None:
             self._require_classes_of_task(main, weight)
         weight = balanced_weights(weight, self.balance, group, None if main is None else main.codes)
@@ -465,7 +437,7 @@ class ClosedFormRemover(Remover):
         return rows_of(z, columns), len(concepts.columns)
 
     def _note_names(self, names: tuple[str, ...], earlier: tuple[str, ...]) -> None:
-        """Keep the names of the concepts; those of earlier rows must be the same, where both have names."""
+        """Keep the names of the concepts; they must be those of earlier rows, if both have names."""
         if earlier:
             columns_in_order(dict.fromkeys(names), earlier, "concept", "that of earlier rows")
         if _unnamed(earlier):
@@ -490,8 +462,8 @@ class ClosedFormRemover(Remover):
         return label
 
     def _warn_if_little_is_left(self, removed: int, rank: int) -> None:
-        """Nothing erases everything in silence."""
-        if removed and removed >= MOST_OF_RANK * rank:
+        """Warn if a removal leaves next to nothing."""
+        if removed and removed >= MAX_REMOVED_SHARE * rank:
             all_of, left = ("all", "nothing") if removed >= rank else (f"{removed} of the {rank}", "hardly anything")
             classes = "" if not self.concept_classes_ else " A concept of m classes takes up to m − 1 of them."
             warnings.warn(
@@ -502,17 +474,14 @@ class ClosedFormRemover(Remover):
                 stacklevel=4,
             )
 
-    def _keep(self, moments: Covariances) -> None:
-        """For methods that can go on from where they are; the others need no d × d matrix."""
-
     def _forget(self) -> None:
-        """Nothing of an earlier fit may outlive a new one."""
+        """Drop what an earlier fit left."""
         self._forget_rows()
         self.__dict__.pop("moments_", None)
-        self._said = ()
+        self._label_notes = ()
 
-    def _take_note_of_outliers(self, concepts: Concepts, weight: FloatArray) -> None:
-        """Warn of numbers of which a few rows hold most of the variance: those rows would decide on what is removed."""
+    def _warn_of_outliers(self, concepts: Concepts, weight: FloatArray) -> None:
+        """Warn if a few rows hold most of the variance of a number, and so decide what is removed."""
         if concepts.classes:
             return
         for name, values in concepts.codes.items():
@@ -520,10 +489,7 @@ class ClosedFormRemover(Remover):
                 self._say(said, OutlierWarning)
 
     def _require_classes_of_task(self, main: ClassLabel, weight: FloatArray) -> None:
-        """Refuse a task of which the rows of the fit have one class: there is no covariance with it to keep.
-
-        Of a class that they lack nothing is kept, which is worth a warning.
-        """
+        """Raise if the rows of the fit have one class of the task; warn if they lack some, which are not kept."""
         counts = np.bincount(main.codes[weight > 0], minlength=len(main.classes))
         lost = [str(value) for value, count in zip(main.classes, counts, strict=True) if not count]
         if not lost:
@@ -542,15 +508,15 @@ class ClosedFormRemover(Remover):
     def _say(self, text: str, category: type[Warning]) -> None:
         """Warn, and keep it for the trace and for certificates."""
         warnings.warn(f"{text}.", category, stacklevel=6)
-        self._said = tuple(dict.fromkeys((*self._said, text)))
+        self._label_notes = tuple(dict.fromkeys((*self._label_notes, text)))
 
-    def _look_at_rounding(self, rows: RowSource, found: ClosedForm, moments: Covariances, X: Array) -> None:
-        """Warn where columns are so nearly copies, or rows so coarse, that rounding brings the concept back."""
+    def _check_rounding(self, rows: RowSource, found: ClosedForm, moments: Covariances, X: Array) -> None:
+        """Warn if columns are so nearly copies, or rows so coarse, that rounding brings the concept back."""
         kind = str(getattr(X, "dtype", rows.dtype)).removeprefix("torch.")
-        kind = kind if kind in HALF else rows.dtype.name
-        grain = moments.grain * HALF.get(kind, moments.rounding) / moments.rounding
+        kind = kind if kind in HALF_PRECISION else rows.dtype.name
+        grain = moments.grain * HALF_PRECISION.get(kind, moments.rounding) / moments.rounding
         nearly_copies = found.faint.shape[1] > found.trace.removed
-        if not found.trace.removed or not grain > (FINE if nearly_copies else COARSE):
+        if not found.trace.removed or not grain > (MAX_GRAIN_OF_COPIES if nearly_copies else MAX_GRAIN):
             return
         correlation = correlation_in_rounding(rows, found, kind)
         if correlation > max(0.1, 5.0 / np.sqrt(rows.n_rows)):
@@ -566,7 +532,7 @@ class ClosedFormRemover(Remover):
     def _solve(self, moments: Covariances, whitener: Whitener | None = None) -> ClosedForm:
         found = closed_form(moments, self._n_concept, self._form, whitener)
         self.removal_, self.spurious_, self.main_ = found.removal, found.spurious, found.main
-        self.trace_ = replace(found.trace, notes=self._said)
+        self.trace_ = replace(found.trace, notes=self._label_notes)
         self.warn_if_nothing_removed(None)
         self._warn_if_little_is_left(found.trace.removed, found.trace.rank)
         return found
@@ -575,7 +541,7 @@ class ClosedFormRemover(Remover):
         notes = [*super()._notes(), *(f"of the fit: {note}" for note in self.trace_.notes)]
         if self.trace_.dropped:
             notes.append(f"{len(self.trace_.dropped)} concept columns were dropped as dependent or without covariance")
-        if self.trace_.condition > ILL:
+        if self.trace_.condition > MAX_CONDITION:
             notes.append(f"ill-conditioned: what is removed is amplified by {self.trace_.condition:.3g}")
         if self.trace_.rounding:
             notes.append(f"rounding of the cleaned rows goes with the concept: correlation {self.trace_.rounding:.2f}")
@@ -616,7 +582,7 @@ class LEACE(ClosedFormRemover):
     """
 
     _form = "leace"
-    moments_: Covariances
+    _keeps_moments = True
 
     @named_after_y
     def partial_fit(
@@ -661,9 +627,6 @@ class LEACE(ClosedFormRemover):
             self._solve(self.moments_)
         return self
 
-    def _keep(self, moments: Covariances) -> None:
-        self.moments_ = moments
-
     def merge(self, other: LEACE) -> LEACE:
         """A new LEACE as if fitted on the rows of both, which must have the same features and concepts, in one order.
 
@@ -689,7 +652,7 @@ class LEACE(ClosedFormRemover):
         merged.__dict__.pop("certificate_", None)
         merged._add_to_memory(other._training_rows, other.training_hash_, other.__dict__.get("_training_sketches", ()))
         merged._concept_names = names[0] if names else self._concept_names
-        merged._said = tuple(dict.fromkeys((*self._said, *other._said)))
+        merged._label_notes = tuple(dict.fromkeys((*self._label_notes, *other._label_notes)))
         merged.moments_ = self.moments_.merge(other.moments_)
         merged._solve(merged.moments_)
         return merged

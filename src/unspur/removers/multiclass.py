@@ -1,4 +1,4 @@
-"""Several concepts, and labels of more than two classes, for methods that know one binary concept at a time."""
+"""Several concepts, and labels of more than two classes, for methods that fit one binary concept at a time."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from unspur.removers.folds import Problem
 from unspur.removers.joint import Subspaces
 from unspur.removers.seen_rows import Memory, remember_rows
 from unspur.subspace import Subspace
-from unspur.trace import Step, Trace
+from unspur.trace import Trace, Traces
 
 
 @dataclass(frozen=True, slots=True)
 class FitData:
-    """What a fit works on: training rows, rows to judge directions on if any were passed, and what is kept of both."""
+    """Training and validation rows of a fit, and what certificates need to recognise them."""
 
     train: LabelledData
     validation: LabelledData | None
     memory: Memory
     validation_memory: Memory | None = None
-    #: Rows of the validation set that are training rows as well.
+    #: Number of validation rows that are training rows as well.
     used: int = 0
 
     @classmethod
     def read(cls, estimator: Any, train: dict[str, Any], validation: dict[str, Any], *, needs_y: bool) -> FitData:
         """Check and decode arguments of `fit`: X, y, concept, sample_weight and clusters of either set.
 
-        Copies of a row are a cluster, where no clusters were given.
+        Without clusters, copies of a row are one.
         """
         missing = estimator.missing_concept
         data = read_data(estimator, **train, missing=missing, needs_y=needs_y)
@@ -65,7 +65,7 @@ class FitData:
         return classes[0] if len(classes) == 1 else classes
 
     def warn(self, reused: str) -> None:
-        """Say which rows that directions were judged on are copies of each other, or of rows they came from."""
+        """Warn of held-out rows that are training rows as well, or copies of each other."""
         if reused:
             warnings.warn(f"{reused} Leave them out of one of the two.", UsedRowsWarning, stacklevel=3)
         judged_on = self.validation or self.train
@@ -85,7 +85,7 @@ class FitData:
 
 
 def _require_other_clusters(train: Any, validation: Any) -> None:
-    """Raise where clusters of training rows are known and those of a validation set are not, or are the same."""
+    """Raise if training rows have clusters and validation rows have none, or share some."""
     if train is None:
         return
     if validation is None:
@@ -105,9 +105,9 @@ def _require_other_clusters(train: Any, validation: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BinaryFit:
-    """What is found of one binary concept: subspaces, the trace, and the centre of the rows, shape (d,).
+    """Result for one binary concept: subspaces, trace, and centre of the rows, shape (d,).
 
-    `task_loss` is the held-out loss of the main label after the removal and its standard error, where it was asked for.
+    `task_loss` is the held-out loss of the main label after the removal and its standard error, if requested.
     """
 
     found: Subspaces
@@ -116,23 +116,28 @@ class BinaryFit:
     task_loss: tuple[float, float] | None = None
 
 
-#: Fits a problem away from a subspace; or, with True, looks for what the main label alone needs.
+#: Fits a problem orthogonally to a subspace; with True, finds main-task directions only.
 FitBinary: TypeAlias = Callable[[Problem, Subspace, bool], BinaryFit]
 
 
 @dataclass(frozen=True, slots=True)
 class ConceptFits:
-    """What is found of all concepts: the span of the spurious directions, the main-task subspace, one trace for each.
+    """Result for all concepts: the span of the spurious directions, the main-task subspace, and one trace for each.
 
-    The main-task subspace is that of the last fit, which is orthogonal to all that was found before it.
+    The main-task subspace is that of the last fit, which is orthogonal to all earlier spurious directions.
     """
 
     spurious: Subspace
     main: Subspace
     traces: tuple[Trace, ...]
     centre: FloatArray
-    #: Held-out losses of the main label after each removal, with their standard errors, where they were asked for.
+    #: Held-out losses of the main label after each removal, with standard errors, if requested.
     task_losses: tuple[tuple[float, float], ...] = ()
+
+    @property
+    def trace(self) -> Trace | Traces:
+        """All traces, by name if there are several."""
+        return self.traces[0] if len(self.traces) == 1 else Traces.of(self.traces)
 
 
 def problems(data: FitData) -> list[tuple[ClassLabel, Problem]]:
@@ -148,7 +153,7 @@ def problems(data: FitData) -> list[tuple[ClassLabel, Problem]]:
 
 
 def first_problem(data: FitData) -> Problem:
-    """The first concept, or class of it, with the first class of the main label where that has more than two."""
+    """The first concept or class of it, with the first class of a main label of more than two."""
     problem = problems(data)[0][1]
     return _of_class(problem, 0) if problem.train.n_classes > 2 else problem
 
@@ -163,7 +168,7 @@ def _of_class(problem: Problem, k: int) -> Problem:
 
 
 def fit_each_concept(data: FitData, fit_binary: FitBinary) -> ConceptFits:
-    """Fit one concept, or class against the rest, after the other, each away from what was found before."""
+    """Fit one concept, or class against the rest, after the other, each orthogonal to the earlier ones."""
     spurious = main = Subspace.empty(data.train.X.shape[1])
     traces: list[Trace] = []
     centre: FloatArray | None = None
@@ -195,39 +200,38 @@ def _fit_each_class(
 ) -> tuple[Subspaces, tuple[Trace, ...], FloatArray]:
     """A main task of more than two classes: each class against the rest, none of them at the cost of another.
 
-    First the main-task directions of every class are found (`fit_binary` with True looks for those alone), then the
-    spurious ones, class by class, in the complement of what the *other* classes need. There is a trace for every class;
-    its round 0 is the first of the two.
+    First the main-task directions of every class are found (`fit_binary` with True), then the spurious ones, class by
+    class, orthogonal to the main-task directions of the *other* classes. Every class has a trace, whose round 0 is the
+    first step.
     """
     labels = problem.train.main.binary()
     parts = [_of_class(problem, k) for k in range(len(labels))]
-    alone = [fit_binary(part, excluded, True).found for part in parts]
-    needed, complete = [found.main for found in alone], all(found.complete for found in alone)
-    steps: list[Step] = []
-    traces = []
+    first = [fit_binary(part, excluded, True).found for part in parts]
+    traces: list[Trace] = []
     spurious, removed = excluded, Subspace.empty(excluded.ambient)
     centre: FloatArray | None = None
     for k, part in enumerate(parts):
         bounds = spurious
-        for j, main in enumerate(needed):
-            bounds = bounds.union(main) if j != k else bounds
+        for other in (*first[:k], *first[k + 1 :]):
+            bounds = bounds.union(other.main)
         fitted = fit_binary(part, bounds, False)
         found = fitted.found
         centre = fitted.centre if centre is None else centre
         removed, spurious = removed.beside(found.spurious), spurious.beside(found.spurious)
-        tested = (*(replace(step, outer=0) for step in alone[k].steps), *found.steps)
-        whole = found.complete and alone[k].complete
-        complete = complete and whole
-        # A first search that met its limit is part of the story, too.
-        stopped = found.stopped if alone[k].complete else f"in round 0 {alone[k].stopped}; then {found.stopped}"
-        # What became of one class cannot be told here: directions of the others were out of bounds, and stay.
-        trace = replace(fitted.trace, steps=tested, stopped=stopped, complete=whole, task=None)
-        traces.append(replace(trace, main_class=labels[k].of_class))
-        steps += tested
-    both = needed[0]
-    for main in needed[1:]:
-        both = both.union(main)
-    main = Subspace.spanned_by(removed.reject(both.basis)) if both.dim else both
+        trace = replace(
+            fitted.trace,
+            steps=(*(replace(step, outer=0) for step in first[k].steps), *found.steps),
+            stopped=found.stopped if first[k].complete else f"in round 0 {first[k].stopped}; then {found.stopped}",
+            complete=found.complete and first[k].complete,
+            task=None,  # unknown for one class: directions of the others were excluded, and stay
+            main_class=labels[k].of_class,
+        )
+        traces.append(trace)
+    main = first[0].main
+    for other in first[1:]:
+        main = main.union(other.main)
+    main = Subspace.spanned_by(removed.reject(main.basis)) if main.dim else main
     stopped = "; ".join(f"{label.full_name}: {trace.stopped}" for label, trace in zip(labels, traces, strict=True))
     assert centre is not None
-    return Subspaces(removed, main, tuple(steps), stopped, complete), tuple(traces), centre
+    steps = tuple(step for trace in traces for step in trace)
+    return Subspaces(removed, main, steps, stopped, all(trace.complete for trace in traces)), tuple(traces), centre

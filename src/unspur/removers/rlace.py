@@ -1,4 +1,4 @@
-"""RLACE's game: the projection after which the best linear classifier does worst.
+"""RLACE: the projection after which the best linear classifier does worst.
 
 *Exact responses* (`ascend`). For fewer directions than the class means differ in, ascent on the loss of the best linear
 response ::
@@ -22,69 +22,55 @@ from numbers import Integral, Real
 from typing import Any, Literal, Self
 
 import numpy as np
-from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from tqdm.auto import tqdm
 
 from unspur._arrays import cast, like
-from unspur._parameters import BALANCE, MISSING, named_after_y, sgd_settings
+from unspur._parameters import BALANCE, MISSING, generator, named_after_y, sgd_settings
 from unspur._reading import NUMBER, require_kinds
 from unspur._typing import Array, FloatArray
 from unspur.exceptions import InputError, NotConvergedWarning
 from unspur.options import SGD, SOLVER
+from unspur.removers.base import Remover
 from unspur.removers.leace import ClosedFormRemover, closed_form, covariances_of
 from unspur.rows import CONCEPT, Block, RowSource, Weighting
 from unspur.solvers.logistic import LogisticLosses, solve_logistic
+from unspur.solvers.sgd import SGDSettings
 from unspur.solvers.statistics import Balance, Covariances, Moments
 from unspur.solvers.whitening import Geometry, Whitening
 from unspur.subspace import AffineMap, Subspace
 
-
-@dataclass(frozen=True, slots=True)
-class Response:
-    """The best response to a removal: its loss, and the gradient ∂G/∂V (d, k) of that loss."""
-
-    loss: float
-    gradient: FloatArray
+#: Learning rate and weight decay of the published schedule, and iterations between its measurements.
+LEARNING_RATE, WEIGHT_DECAY, CHECK_EVERY = 5e-3, 1e-5, 100
+#: Penalty of the best response, in units of the mean variance: just enough for finite weights of separable classes.
+RESPONSE_DECAY = 1e-6
 
 
 def ascend(
-    respond: Callable[[FloatArray], Response], first: FloatArray, *, tol: float = 1e-6, max_iter: int = 200
+    respond: Callable[[FloatArray], tuple[float, FloatArray]], v: FloatArray, *, tol: float = 1e-6, max_iter: int = 200
 ) -> tuple[FloatArray, int, str]:
-    """Directions (d, k), orthonormal, from which no small turn makes the best response worse; steps; why it ended.
+    """Rotate orthonormal directions (d, k) until the best response gets no worse; returns them, steps and reason.
 
-    Gradient steps along the Grassmannian with a step that doubles while it helps and halves until it does.
+    `respond` returns the loss of the best response and its gradient ∂G/∂V. Gradient steps along the Grassmannian
+    double while they help and are halved until they do.
     """
-    v, here = first, respond(first)
+    loss, gradient = respond(v)
     size = 1.0
     for step in range(1, max_iter + 1):
-        turn = here.gradient - v @ (v.T @ here.gradient)
+        turn = gradient - v @ (v.T @ gradient)
         length = float(np.linalg.norm(turn))
-        if length <= tol * max(here.loss, np.finfo(np.float64).tiny):
+        if length <= tol * max(loss, np.finfo(np.float64).tiny):
             return v, step, "no turn of the directions makes the best response worse"
         while True:
             trial = np.linalg.qr(v + size * turn / length)[0]
-            there = respond(trial)
-            if there.loss > here.loss or size < 1e-9:
+            trial_loss, trial_gradient = respond(trial)
+            if trial_loss > loss or size < 1e-9:
                 break
             size /= 2.0
-        if there.loss <= here.loss:
+        if trial_loss <= loss:
             return v, step, "no turn of the directions makes the best response worse"
-        v, here, size = trial, there, 2.0 * size
+        v, loss, gradient, size = trial, trial_loss, trial_gradient, 2.0 * size
     return v, max_iter, f"{max_iter} steps, still turning"
-
-
-@dataclass(frozen=True, slots=True)
-class FantopeSchedule:
-    """Hyper-parameters; the iterations and the accuracy to stop at are the paper's."""
-
-    learning_rate: float = 5e-3
-    momentum: float = 0.9
-    weight_decay: float = 1e-5
-    batch_size: int = 128
-    max_iter: int = 50_000
-    check_every: int = 100
-    stop_below: float = 0.51
 
 
 def onto_fantope(matrix: FloatArray, rank: int) -> FloatArray:
@@ -112,66 +98,61 @@ def descend_and_ascend(
     weighting: Weighting,
     centre: FloatArray,
     rank: int,
-    schedule: FantopeSchedule,
+    settings: SGDSettings,
+    max_iter: int,
+    stop_below: float,
     accuracy: Callable[[FloatArray, FloatArray, float], float],
     rng: np.random.Generator,
-    report: Callable[[int], object],
+    progress: Callable[[int], object],
 ) -> tuple[FloatArray, int, str]:
-    """Directions to remove (d, rank), iterations taken, and why they ended.
+    """Directions to remove (d, rank), the number of iterations, and why they ended.
 
-    `accuracy(directions, weights, bias)` is that of the classifier as it stands once the directions are removed; the
-    directions at which it was lowest are kept. (Stopping on this one, not on the best classifier, gives the published
-    figures.)
+    `accuracy(directions, weights, bias)` is that of the current classifier after the removal; the directions with the
+    lowest are kept. (Stopping on the current classifier, not on the best one, gives the published figures.)
     """
     d = rows.n_features
     p = np.eye(d) * rank / d
     weights, bias = rng.standard_normal(d) * 1e-2, 0.0
     speed, speed_b, speed_p = np.zeros(d), 0.0, np.zeros((d, d))
     best, done = (np.inf, top_directions(p, rank)), 0
-    while done < schedule.max_iter:
-        for block in rows.minibatches(schedule.batch_size, rng, weighting):
+    while done < max_iter:
+        for block in rows.minibatches(settings.batch_size, rng, weighting):
             x = block.z - centre
             target = block.targets[CONCEPT]
             for player in ("classifier", "projection"):
                 kept = x - x @ p
                 residual = (1.0 / (1.0 + np.exp(-(kept @ weights + bias))) - target) / len(x)
                 if player == "classifier":
-                    speed = schedule.momentum * speed + kept.T @ residual + schedule.weight_decay * weights
-                    speed_b = schedule.momentum * speed_b + residual.sum()
-                    weights, bias = weights - schedule.learning_rate * speed, bias - schedule.learning_rate * speed_b
+                    speed = settings.momentum * speed + kept.T @ residual + settings.weight_decay * weights
+                    speed_b = settings.momentum * speed_b + residual.sum()
+                    weights, bias = weights - settings.learning_rate * speed, bias - settings.learning_rate * speed_b
                 else:
                     # loss(P) through logits θᵀ(I − P)x: its gradient is −sym(θ gᵀ) with g = Σ r x
                     g = x.T @ residual
-                    speed_p = schedule.momentum * speed_p - 0.5 * (np.outer(weights, g) + np.outer(g, weights))
-                    moved = p + schedule.learning_rate * speed_p
+                    speed_p = settings.momentum * speed_p - 0.5 * (np.outer(weights, g) + np.outer(g, weights))
+                    moved = p + settings.learning_rate * speed_p
                     if not np.isfinite(moved).all():
                         return best[1], done, f"it diverged after {done} iterations, with too large a learning_rate"
                     p = onto_fantope(moved, rank)
             done += 1
-            if done % schedule.check_every == 0 or done >= schedule.max_iter:
-                report(schedule.check_every)
+            if done % CHECK_EVERY == 0 or done >= max_iter:
+                progress(CHECK_EVERY)
                 found = top_directions(p, rank)
                 score = accuracy(found, weights, bias)
                 if score < best[0]:
                     best = (score, found)
-                if score < schedule.stop_below:
+                if score < stop_below:
                     return found, done, f"the adversary is right in {100 * score:.1f} %"
-            if done >= schedule.max_iter:
+            if done >= max_iter:
                 break
     return best[1], done, f"{done} iterations, at best with the adversary right in {100 * best[0]:.1f} %"
 
 
-#: Learning rate of the published schedule.
-LEARNING_RATE = 5e-3
-#: Penalty of the best response, in units of the mean variance: finite weights for separable classes, no more.
-RESPONSE_DECAY = 1e-6
-
-
 @dataclass(frozen=True, slots=True)
 class MinimaxTrace:
-    """How good the best linear response still is, on the rows of the fit, and how the search ended.
+    """How good the best linear response still is on the rows of the fit, and how the search ended.
 
-    The minimax value cannot exceed `chance_loss`, the loss of a constant: reaching it proves the projection optimal.
+    The minimax value cannot exceed `chance_loss`, the loss of a constant; a projection that reaches it is optimal.
     """
 
     rank: int
@@ -217,15 +198,15 @@ class RLACE(ClosedFormRemover):
 
     ``max_P min_w loss(concept | (I − P) z)`` over orthogonal projections P of rank `rank`. A linear classifier can beat
     a constant exactly if class means differ, so a projection off the differences of the class means reaches the
-    largest value there can be, the loss of a constant: with one direction for every class but one, that is the
-    answer, and it needs no iterations. The published search, by descent and ascent over the Fantope, is
+    largest possible value, the loss of a constant: with one direction for every class but one, that is the solution,
+    and it needs no iterations. The published search, by descent and ascent over the Fantope, is
     ``solver="sgd"``; it stops wherever its schedule does.
 
     Parameters
     ----------
     rank : int or "auto", default="auto"
         Directions to remove. "auto": as many as the class means differ in, one fewer than there are classes. With fewer
-        the concept cannot be gone; the exact solver then turns them until the best response gets no worse.
+        the concept cannot be removed; the exact solver then rotates them until the best response gets no worse.
     solver : "exact", "sgd" or SGD, default="exact"
     max_iter, stop_below :
         Of SGD, the published schedule: 50,000 iterations at most, stopped when the adversary is right in fewer than
@@ -323,13 +304,10 @@ class RLACE(ClosedFormRemover):
         return self
 
     def _notes(self) -> list[str]:
-        excess = self.trace_.response_accuracy - self.trace_.majority
-        notes = [] if self.spurious_.dim else ["nothing was removed: transform leaves rows as they are"]
-        return (
-            [*notes, f"the best response still beats the majority by {100 * excess:.1f} points"]
-            if excess > 0.01
-            else notes
-        )
+        excess, notes = self.trace_.response_accuracy - self.trace_.majority, Remover._notes(self)
+        if excess > 0.01:
+            notes.append(f"the best response still beats the majority by {100 * excess:.1f} points")
+        return notes
 
     def _by_schedule(
         self,
@@ -340,32 +318,32 @@ class RLACE(ClosedFormRemover):
         response: _BestResponse,
         rank: int,
     ) -> tuple[Subspace, int, str]:
-        settings = sgd_settings(sgd, 0.0, LEARNING_RATE)
-        schedule = FantopeSchedule(
-            learning_rate=settings.learning_rate,
-            momentum=settings.momentum,
-            batch_size=settings.batch_size,
-            max_iter=self.max_iter,
-            stop_below=self.stop_below,
-        )
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1, size=4))
-
+        settings, rng = sgd_settings(sgd, WEIGHT_DECAY, LEARNING_RATE), generator(self.random_state)
         majority = response.constant(moments.mean_t)[1]
 
         def accuracy(directions: FloatArray, weights: FloatArray, bias: float) -> float:
-            """That of given weights once directions are removed, as it would be if the classes were balanced."""
+            """Accuracy of weights after the removal of directions, as if the classes were balanced."""
             kept = Subspace.spanned_by(directions).reject(weights)
             return response.accuracy(kept[:, None], np.array([bias])) - majority + 0.5
 
         with tqdm(desc="RLACE", unit=" iterations", total=self.max_iter, disable=not self.verbose) as bar:
             found, iterations, reason = descend_and_ascend(
-                rows, weighting, moments.mean_x, rank, schedule, accuracy, rng, bar.update
+                rows,
+                weighting,
+                moments.mean_x,
+                rank,
+                settings,
+                self.max_iter,
+                self.stop_below,
+                accuracy,
+                rng,
+                bar.update,
             )
         return Subspace.spanned_by(found), iterations, reason
 
 
 class _BestResponse:
-    """Loss (summed over the concept's columns) and accuracy of the best linear classifier without some directions."""
+    """Loss (summed over the concept's columns) and accuracy of the best linear classifier after a removal."""
 
     def __init__(self, rows: RowSource, weighting: Weighting, n_columns: int):
         self._rows, self._weighting, self._columns = rows, weighting, range(n_columns)
@@ -373,14 +351,14 @@ class _BestResponse:
         self._whitening = Whitening.of(geometry, RESPONSE_DECAY)
 
     def __call__(self, removed: Subspace) -> tuple[float, float]:
-        allowed = self._whitening.away_from(removed)
+        allowed = self._whitening.excluding(removed)
         fits = [solve_logistic(self._rows, self._weighting, allowed, k, tol=1e-5) for k in self._columns]
         weights, biases = np.stack([fit.weights for fit in fits], axis=1), np.array([fit.intercept for fit in fits])
         return float(sum(fit.outcome.objective for fit in fits)), self.accuracy(weights, biases)
 
-    def with_gradient(self, directions: FloatArray) -> Response:
+    def with_gradient(self, directions: FloatArray) -> tuple[float, FloatArray]:
         """Loss of the best response to the removal of orthonormal directions (d, k), and its gradient in them."""
-        allowed = self._whitening.away_from(Subspace(directions))
+        allowed = self._whitening.excluding(Subspace(directions))
         geometry, loss, gradient = allowed.geometry, 0.0, np.zeros_like(directions)
         for k in self._columns:
             fit = solve_logistic(self._rows, self._weighting, allowed, k, tol=1e-8)
@@ -395,12 +373,12 @@ class _BestResponse:
             slope = self._rows.sum(at)[0, 0, 2:]
             loss += fit.outcome.objective
             gradient -= np.outer(fit.weights, directions.T @ slope)
-        return Response(loss, gradient)
+        return loss, gradient
 
     def accuracy(self, weights: FloatArray, biases: FloatArray) -> float:
-        """Share of rows that given weights (d, k) and biases (k,) put right, averaged over the columns."""
+        """Accuracy of weights (d, k) and biases (k,), averaged over the columns."""
         scores = self._rows.project(weights, self._whitening.geometry.centre)
-        weighting = self._weighting  # on its own: a statistic travels to where rows are, and `self` has all of them
+        weighting = self._weighting  # a local, since a statistic is sent to the rows, and `self` holds them all
 
         def right(block: Block) -> Array:
             correct = ((block.z + like(biases, block.z)).T > 0) == (block.targets[: len(biases)] > 0.5)

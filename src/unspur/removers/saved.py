@@ -1,13 +1,13 @@
-"""What must hold of a saved removal, whoever wrote the file.
+"""Checks of a saved removal; the file need not be trusted.
 
-Shapes, which are checked before an array is read:
+Shapes, checked before an array is read:
 
 - the file has the six arrays of a removal, and they hold float64 numbers;
 - the centre is one row of d ≥ 1 features, and the offset is another;
 - both factors of the map have d rows and the same number of columns k ≤ d;
 - both bases have d rows and at most d columns.
 
-Meaning, once the arrays are read and the remover is put together:
+Values, checked once the remover is restored:
 
 - no number is NaN, infinite or beyond 1e100;
 - the bases are orthonormal (`Subspace` sees to that);
@@ -38,14 +38,14 @@ from unspur.subspace import Subspace
 if TYPE_CHECKING:
     from unspur.removers.base import Remover
 
-#: Numbers in a saved removal up to which rows that it transforms stay finite.
-LARGEST = 1e100
-#: How far the product of the two factors may be from the identity; conditions up to 1e8 leave some 1e-8 of rounding.
-NOT_A_PROJECTION = 1e-3
-#: Share of a factor's column that may lie outside of the basis beside it (`Subspace.spanned_by` leaves out 1e-8).
-OUTSIDE = 1e-6
-#: Share of a factor below which it does not reach a direction of the basis.
-UNREACHED = 1e-12
+#: Largest number in a saved removal: transformed rows stay finite.
+MAX_NUMBER = 1e100
+#: Largest deviation of ``LᵀR`` from the identity; conditions up to 1e8 leave some 1e-8 of rounding.
+PROJECTION_TOL = 1e-3
+#: Share of a factor's column that may lie outside the stored basis (`Subspace.spanned_by` leaves out 1e-8).
+MAX_OUTSIDE_SHARE = 1e-6
+#: Share of a factor below which it has no component along a direction of the basis.
+MIN_FACTOR_SHARE = 1e-12
 _SCALAR = (str, int, float, type(None))
 
 
@@ -72,7 +72,7 @@ def require_shapes(found: Shapes) -> None:
 
 
 def require_layer(found: Shapes) -> None:
-    """The same of the arrays of a layer: coefficients (k, d) and intercepts (k,)."""
+    """Raise ValueError unless coefficients (k, d) and intercepts (k,) of a layer fit the removal."""
     for name, dims in (("coef", 2), ("intercept", 1)):
         if name not in found:
             raise ValueError(f"there is no array {name!r}")
@@ -84,17 +84,17 @@ def require_layer(found: Shapes) -> None:
 
 
 def require_numbers(arrays: Mapping[str, Array]) -> None:
-    """Raise ValueError unless all numbers are ones to compute with."""
+    """Raise ValueError unless all numbers are finite and not too large."""
     for name, array in arrays.items():
-        if not np.abs(array).max(initial=0.0) <= LARGEST:  # also of NaN
+        if not np.abs(array).max(initial=0.0) <= MAX_NUMBER:  # also of NaN
             raise ValueError(f"{name!r} holds NaN, infinity or numbers as large")
 
 
 def require_sound(remover: Remover) -> None:
-    """Raise ValueError unless the parts of a remover that was put together from a file belong together."""
+    """Raise ValueError unless the parts of a restored remover belong together."""
     removal = remover.removal_
-    told = removal.left.T @ removal.right - np.eye(removal.right.shape[1])
-    if not np.abs(told).max(initial=0.0) <= NOT_A_PROJECTION:
+    error = removal.left.T @ removal.right - np.eye(removal.right.shape[1])
+    if not np.abs(error).max(initial=0.0) <= PROJECTION_TOL:
         raise ValueError("its map is no projection: a factor is zero, stretched or of another map")
     keeps = removal.form == "keep"
     name, subspace = ("main", remover.main_) if keeps else ("spurious", remover.spurious_)
@@ -123,7 +123,7 @@ def require_sound(remover: Remover) -> None:
 
 
 def _spans(factor: FloatArray, subspace: Subspace) -> bool:
-    """Whether the columns of a factor (d, k) have the span of a basis, as far as rounding lets one tell."""
+    """Whether the columns of a factor (d, k) span the subspace, up to rounding."""
     if not factor.shape[1] or not subspace.dim:
         return bool(factor.shape[1] == subspace.dim)
     lengths = np.linalg.norm(factor, axis=0)
@@ -131,8 +131,8 @@ def _spans(factor: FloatArray, subspace: Subspace) -> bool:
         return False
     unit = factor / lengths
     inside = subspace.basis.T @ unit
-    within = np.abs(unit - subspace.basis @ inside).max() <= OUTSIDE
-    return bool(within and np.linalg.matrix_rank(inside, tol=UNREACHED) == subspace.dim)
+    within = np.abs(unit - subspace.basis @ inside).max() <= MAX_OUTSIDE_SHARE
+    return bool(within and np.linalg.matrix_rank(inside, tol=MIN_FACTOR_SHARE) == subspace.dim)
 
 
 def _require_classes(classes: tuple[Any, ...]) -> None:

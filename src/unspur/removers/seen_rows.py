@@ -1,9 +1,9 @@
-"""What a fit remembers of its rows, to notice them in a certificate: also after they were rounded."""
+"""How a certificate recognises rows of the fit, even after rounding."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
@@ -17,24 +17,24 @@ from unspur.certificate import fingerprint, row_hashes
 from unspur.rows import StoredRows, backend_of
 
 #: Projections kept of a row, four bytes each, and the number of rows up to which every row is kept.
-PROJECTIONS, KEPT_ROWS = 8, 100_000
-#: Numbers by which columns are scaled, and numbers projected at once: bounds the temporary copies.
-BLOCK = 2**18
-#: Ways to write numbers, and how much of a number is lost at most.
+N_PROJECTIONS, MAX_KEPT_ROWS = 8, 100_000
+#: Numbers processed at once, to bound temporary copies.
+BLOCK_SIZE = 2**18
+#: Ways to round numbers, and the largest relative error of each.
 ROUNDINGS = {"six digits": 5e-6, "half precision": 2.0**-11, "bfloat16": 2.0**-9}
-#: Matches count if at most this share as many rows lie a little farther away, within so many times the tolerance: of
-#: matches that are chance there would be far more.
-SHELL, REACH = 1 / 3, 8.0
-#: No rounding moves a row by more than this share of the distance between rows that were kept, or any row would be
-#: another one rounded; rows of which that distance is looked at, and copies of a row that are passed over.
-CLOSE, SPACED_ROWS, COPIES = 0.1, 1000, 8
-#: Rows of a Dask array whose hashes, 8 bytes each, are brought here and kept.
-MOST_HASHES = 50_000_000
+#: Matches count unless many more rows are a little farther away, as chance would have it: at most this share as many,
+#: within this multiple of the tolerance.
+MAX_SHELL_SHARE, SHELL_FACTOR = 1 / 3, 8.0
+#: Rounding may move a row by at most this share of the distance between kept rows, or any row would match another; rows
+#: on which that distance is measured, and copies of a row that are skipped.
+MAX_SPACING_SHARE, SPACING_ROWS, MAX_COPIES = 0.1, 1000, 8
+#: Longest Dask array whose hashes, 8 bytes each, are brought to the host and kept.
+MAX_HASHES = 50_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Sketch:
-    """Random projections of scaled rows. Rows that were rounded lie next to where they were, and others do not.
+    """Random projections of scaled rows. A rounded row lies next to its original, and other rows do not.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class Sketch:
     @np.errstate(over="ignore", invalid="ignore")  # such rows are refused where they are checked
     def of(cls, blocks: Iterable[Array], n_rows: int) -> Self | None:
         """The sketch of rows that come in blocks; None of no rows."""
-        step, seen = max(1, -(-n_rows // KEPT_ROWS)), 0
+        step, seen = max(1, -(-n_rows // MAX_KEPT_ROWS)), 0
         centre = scale = None
         points: list[Array] = []
         for block in blocks:
@@ -73,7 +73,7 @@ class Sketch:
         return cls(centre, scale, np.concatenate(points), step)
 
     def nearest(self, z: Array) -> tuple[FloatArray, FloatArray]:
-        """Distance of each row to the nearest that was kept, and what it would be if all its digits were lost."""
+        """Distance of each row to the nearest kept row, and the distance that losing all its digits would cause."""
         distance, size = np.empty(len(z)), np.empty(len(z))
         tree = cKDTree(self.points)
         size_of_part = _rows_at_once(z)
@@ -81,45 +81,45 @@ class Sketch:
             part = slice(start, start + size_of_part)
             rows = np.asarray(z[part], dtype=np.float64)
             distance[part] = tree.query(_projected(rows, self.centre, self.scale))[0]
-            size[part] = np.sqrt(PROJECTIONS) * np.linalg.norm(rows * self.scale, axis=1)
+            size[part] = np.sqrt(N_PROJECTIONS) * np.linalg.norm(rows * self.scale, axis=1)
         return distance, size
 
     def spacing(self) -> float:
-        """Median distance of kept rows to the nearest other one that is not a copy; infinite where all are copies."""
-        some = self.points[:: max(1, len(self.points) // SPACED_ROWS)]
-        distance = cKDTree(self.points).query(some, k=np.arange(1, min(COPIES, len(self.points)) + 1))[0]
+        """Median distance of kept rows to the nearest row that is not a copy; infinite if all are copies."""
+        some = self.points[:: max(1, len(self.points) // SPACING_ROWS)]
+        distance = cKDTree(self.points).query(some, k=np.arange(1, min(MAX_COPIES, len(self.points)) + 1))[0]
         return float(np.median(np.where(distance > 0, distance, np.inf).min(axis=1)))
 
 
-#: What is kept of rows: their hashes (None: too many to keep), the fingerprint of all, and their sketches.
+#: Hashes of the rows (None: too many to keep), the fingerprint of all, and their sketches.
 Memory: TypeAlias = tuple[Any, str, tuple[Sketch, ...]]
 
 
 def remember_rows(z: Array) -> Memory:
     """Hash of each row, the fingerprint of all, and their sketch.
 
-    Of a Dask array there is no sketch, and no hashes if it is too long to bring them here.
+    A Dask array has no sketch, and no hashes if it is too long.
     """
     if isinstance(z, StoredRows):
         hashed: list[Any] = []
-        with closing(z.blocks()) as blocks:
-            sketch = Sketch.of((_noted(block, hashed) for _, block in blocks), len(z))
+
+        def hashed_blocks() -> Iterator[Array]:
+            with closing(z.blocks()) as blocks:
+                for _, block in blocks:
+                    hashed.append(row_hashes(block))
+                    yield block
+
+        sketch = Sketch.of(hashed_blocks(), len(z))
         hashes = np.concatenate(hashed)
     elif backend_of(z) != "dask":
         hashes, sketch = row_hashes(z), Sketch.of([z], len(z))
     else:
         from unspur.rows.dask import per_chunk
 
-        if len(z) > MOST_HASHES:
+        if len(z) > MAX_HASHES:
             return None, functools.reduce(merged_fingerprints, per_chunk(z, _fingerprint)), ()
         hashes, sketch = np.concatenate(per_chunk(z, row_hashes)), None
     return hashes, fingerprint(hashes), () if sketch is None else (sketch,)
-
-
-def _noted(block: Array, hashed: list[Any]) -> Array:
-    """The block, once its hashes are in the list."""
-    hashed.append(row_hashes(block))
-    return block
 
 
 def _fingerprint(z: Array) -> str:
@@ -127,39 +127,39 @@ def _fingerprint(z: Array) -> str:
 
 
 def merged_fingerprints(one: str, other: str) -> str:
-    """The fingerprint of two sets of rows together, from theirs."""
+    """The fingerprint of the union of two sets of rows."""
     counts, sums = zip(*(mark.split("-") for mark in (one, other)), strict=True)
     return f"{sum(map(int, counts))}-{sum(int(text, 16) for text in sums) % 2**64:016x}"
 
 
 def equal_but_for_rounding(z: Array, sketches: Iterable[Sketch]) -> tuple[BoolArray, str]:
-    """Rows that equal one that was kept to within rounding, and which rounding: the finest that explains any.
+    """Mask of rows that equal a kept one up to rounding, and the finest rounding that explains any.
 
-    In few columns rows lie near each other by chance, and rows of a film are alike: more of those are a little farther
-    away than a rounding than are nearer. Where columns are far from zero for their spread, a rounding may move a row
-    by as much as rows differ; then only rows that are much nearer than that count.
+    In few columns, or in frames of a film, rows lie near each other by chance; then more rows are slightly farther away
+    than a rounding than nearer. Where columns are far from zero for their spread, rounding may move a row by as much
+    as rows differ; then only rows that are much nearer than that count.
     """
     found = [(*sketch.nearest(z), sketch.spacing()) for sketch in sketches]
     for name, lost in ROUNDINGS.items():
         near, far = np.zeros(len(z), dtype=bool), np.zeros(len(z), dtype=bool)
         for distance, size, spacing in found:
-            tolerance = np.minimum(lost * size, CLOSE * spacing)
+            tolerance = np.minimum(lost * size, MAX_SPACING_SHARE * spacing)
             near |= distance <= tolerance
-            far |= distance <= REACH * tolerance
-        if near.any() and (far & ~near).sum() <= SHELL * near.sum():
+            far |= distance <= SHELL_FACTOR * tolerance
+        if near.any() and (far & ~near).sum() <= MAX_SHELL_SHARE * near.sum():
             return near, name
     return np.zeros(len(z), dtype=bool), ""
 
 
 def _projected(rows: FloatArray, centre: FloatArray, scale: FloatArray) -> FloatArray:
-    signs = np.random.default_rng(1).choice([-1.0, 1.0], size=(len(centre), PROJECTIONS))
+    signs = np.random.default_rng(1).choice([-1.0, 1.0], size=(len(centre), N_PROJECTIONS))
     with np.errstate(over="ignore", invalid="ignore"):
         points = np.nan_to_num(((rows - centre) * scale) @ signs)
     return np.asarray(np.clip(points, -1e30, 1e30))
 
 
 def _rows_at_once(rows: Array) -> int:
-    return max(2, BLOCK // max(1, int(rows.shape[1])))
+    return max(2, BLOCK_SIZE // max(1, int(rows.shape[1])))
 
 
 def _on_host(block: Any) -> FloatArray:

@@ -340,7 +340,8 @@ def _warnings(
     found = []
     if not remover.spurious_.dim:
         found.append("Nothing was removed: rows are as they were.")
-    found += [str(said) for name in ("unfinished", "task_lost", "reused") if (said := getattr(remover, name, ""))]
+    warned = ("search_limit_warning", "task_loss_warning", "reused_rows_warning")
+    found += [str(said) for name in warned if (said := getattr(remover, name, ""))]
     before, after = lines[0].accuracy, lines[1].accuracy
     assert before is not None
     assert after is not None

@@ -1,1 +1,1 @@
-"""Sums over rows, and what is solved with them: one file for each family of losses."""
+"""Sums over rows and the solvers on them, one file for each family of losses."""

@@ -1,8 +1,8 @@
 """`LogisticLosses` on a GPU in one pass over the rows.
 
 Separate products read Z twice, once for the logits and once for the gradient. Here each program holds a few rows at a
-time, in the type they are stored in, and does both; what it has added up goes to a line of its own, and the lines are
-added in float64: no atomics, so the same bits every time. `LogisticLosses.__call__` says what it must give.
+time, in their stored type, and computes both. Its sums go to a line of its own, and lines are added in float64 without
+atomics, so results are reproducible. `LogisticLosses.__call__` is the reference.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from unspur.rows import Block
 if TYPE_CHECKING:
     from unspur.solvers.logistic import LogisticLosses
 
-#: Widest rows that fit the registers of a program.
+#: Largest number of features that fits the registers of a program.
 MAX_FEATURES = 4096
 #: Registers of a thread for rows, weights and gradients.
 REGISTERS_PER_THREAD = 192
 #: Rows that one program adds up in float32; more rows get more programs.
 MAX_PROGRAM_ROWS = 4096
-#: Passes over rows of 4 and of 2 bytes, of two lines each, up to which this is quicker than separate products. (Those
-#: of half precision need a copy in float32 first.)
+#: Limit on passes, of two lines each, over rows of 4 and of 2 bytes; with more, separate products are faster. (In half
+#: precision they need a copy in float32 first.)
 MAX_PASSES = {4: 1, 2: 8}
 
 
@@ -41,7 +41,7 @@ class Setting:
     warps : of 32 threads, of each program.
     programs : for each multiprocessor.
     stages : tiles that are being loaded or used at a time.
-    split : hold a row as two pieces, powers of two, instead of one that is padded.
+    split : hold a row as two pieces, powers of two, instead of a padded one.
     """
 
     rows: int
@@ -52,10 +52,10 @@ class Setting:
 
     @classmethod
     def of(cls, width: int) -> Setting:
-        """The default for rows of so many features, of two lines.
+        """The default for rows of this width, for two lines.
 
-        As few threads as can hold a row, since what is done once a row is done by all of them; and as many rows as
-        then fit their registers, beside weights and gradients of both lines.
+        As few threads as can hold a row, since all of them do the work per row; and as many rows as then fit their
+        registers, beside weights and gradients of both lines.
         """
         warps = max(1, _power_above(width) // 1024)
         columns = sum(cls(1, warps, 1, 1).pieces(width)) / (32 * warps)  # of each thread
@@ -70,14 +70,14 @@ class Setting:
 
 
 class FusedWarning(RuntimeWarning):
-    """The fused kernel cannot be used here; sums take the plain path, which is slower and gives the same."""
+    """The fused kernel cannot be used here; sums take the plain path, which is slower."""
 
 
 _failed: str | None = None
 
 
 def fused_losses(statistic: LogisticLosses, block: Block, setting: Setting | None = None) -> FloatArray | None:
-    """Value of the statistic over rows on a GPU, on the host; None where the plain path has to do it."""
+    """Value of the statistic over rows on a GPU, on the host; None if the plain path must be taken."""
     global _failed
     z = block.z
     lines = statistic.weights.shape[0] * statistic.weights.shape[1]
@@ -112,19 +112,19 @@ def fused_losses(statistic: LogisticLosses, block: Block, setting: Setting | Non
 
 
 def _out_of_memory(error: Exception) -> bool:
-    """Whether there was no room for the results (torch says it by a class of its own, Triton in words)."""
+    """Whether memory ran out (torch has a class for it, Triton a message)."""
     import torch
 
     return isinstance(error, torch.cuda.OutOfMemoryError) or "out of memory" in str(error)
 
 
 def runs_on(device: Any) -> bool:
-    """Whether the kernel can be tried on a device (with TRITON_INTERPRET=1 on any, step by step in Python)."""
+    """Whether the kernel can be tried on a device (with TRITON_INTERPRET=1 on any, in Python)."""
     return bool(device.type == "cuda" or os.environ.get("TRITON_INTERPRET") == "1")
 
 
 def launched(statistic: LogisticLosses, block: Block, setting: Setting) -> Array:
-    """Sums over the rows as they are, (t·q, 2 + d) in float64, still on the device: nothing has waited for it."""
+    """Sums over the uncentred rows, (t·q, 2 + d) in float64, still on the device, without a synchronisation."""
     import torch
 
     from unspur.solvers.fused_kernel import logistic_losses
@@ -179,5 +179,5 @@ def _multiprocessors(z: Array) -> int:
 
 
 def _power_above(width: int) -> int:
-    """Smallest power of two that is not below."""
+    """Smallest power of two that is at least the width."""
     return 1 << max(0, width - 1).bit_length()

@@ -1,28 +1,26 @@
-"""Losses of both labels along one direction, on held-out rows: what the tests are made from.
+"""Losses of both labels along one direction, on held-out rows: the data of the tests.
 
 Conventions
 -----------
 - q = 2 models, one per label; m rows of a block, n rows in all; 4 groups, numbered 2·y + concept.
 - Six series are averaged over the rows of each group (`SERIES`), so sums are (6, 4).
 
-Rows that are independent are summed by group where they live (`HeldOutLosses`). Where rows come in clusters, only one
-number a row, its score, is brought to the host, so that every row source is served; sums over a cluster may span any
-blocks.
+Independent rows are summed by group where they live (`HeldOutLosses`). For rows in clusters, which may span blocks, one
+number per row, its score, is brought to the host.
 
 *Held-out losses.* A row is judged by the scalars refitted without its *cluster*: one Newton step from the fit on all
-rows, with what the cluster weighs in each group spread over the rest of that group.
+rows, with the weight of the cluster in each group spread over the rest of that group.
 
 *Variance.* With p the share of group g that lies in cluster c, and m its mean there, the average ``d̄ = 1/G Σ_g mean_g``
 has the cluster-robust variance ::
 
     Var(d̄) = Σ_c U_c²,   U_c = 1/G Σ_g p_cg (m_cg − mean_g) / sqrt(1 − p_cg)
 
-(CR2 of Bell and McCaffrey, 2002, where rows of a cluster are independent). Clusters with rows in several groups enter
-once, with all of them. Clusters may be few and of different sizes; then the sum is too small where the rows of a
-cluster are all alike, and knows itself badly. Both are worked out for that case, rows of a cluster in a group all
-alike: ``U ~ N(0, M)`` with a matrix M that is diagonal but for a few dimensions. The variance is raised by what the
-trace of M lacks, and the degrees of freedom are Satterthwaite's, ``(tr M)² / tr M²``. For clusters of one row all of it
-is Welch's test.
+(CR2 of Bell and McCaffrey, 2002, for independent rows in a cluster). Clusters with rows in several groups enter once,
+with all of them. If clusters are few and of different sizes, and the rows of a cluster are all alike, this sum is too
+small and uncertain. Both are corrected for that case: ``U ~ N(0, M)`` with a matrix M that is diagonal except for a few
+dimensions. The variance is raised by what the trace of M lacks, and the degrees of freedom are Satterthwaite's,
+``(tr M)² / tr M²``. For clusters of one row this is Welch's test.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ from unspur.rows import CONCEPT, MAIN, Block, Weighting
 from unspur.solvers.logistic import loss_and_probability
 from unspur.solvers.scalars import Score, Standardisation
 
-#: The series that are averaged, in the order of the first axis of `GroupLosses.first`.
+#: The series, in the order of the first axis of `GroupLosses.first`.
 SERIES = (
     "concept",
     "main",
@@ -47,24 +45,24 @@ SERIES = (
     "concept over main",
     "concept over main beyond",
 )
-#: Smallest positive number: a determinant of zero leaves a row where it is.
+#: Smallest positive number, in place of a determinant of zero.
 TINY = float(np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True, slots=True)
 class LeaveOneOut:
-    """What it takes to refit two scalars without one row: derivatives of the loss at the fit on all rows.
+    """Derivatives of the loss at the fit on all rows, to refit two scalars without one row.
 
     Parameters
     ----------
     weighting : weights ω under which the scalars were fitted.
-    weight : shape (4,), total ω of the group of a row.
-    group : shape (4, 5, q), that group's share of the derivatives: ∂γ, ∂b, ∂γγ, ∂γb, ∂bb.
+    weight : shape (4,), total ω of each group.
+    group : shape (4, 5, q), derivatives of each group: ∂γ, ∂b, ∂γγ, ∂γb, ∂bb.
     total : shape (5, q), the derivatives of the whole objective.
 
     Without row i its group's weight is spread over the rest of the group, so with π the row's share of it the gradient
     becomes ``(π G_g − ω g_i) / (1 − π)`` and the Hessian ``H − H_g + (H_g − ω h_i) / (1 − π)``. One Newton step from
-    the fit on all rows is taken with these: nearly exact in groups of ten rows, some way short of it in groups of two.
+    the fit on all rows is taken with these: nearly exact in groups of ten rows, less so in groups of two.
     """
 
     weighting: Weighting
@@ -91,7 +89,7 @@ class LeaveOneOut:
 
 @dataclass(frozen=True, slots=True)
 class ScalarModel:
-    """Fitted two-scalar models, one per label (q = 2); with `without`, each row is judged by the fit without it."""
+    """Two-scalar models, one per label (q = 2); with `without`, each row is judged by the fit without it."""
 
     gamma: FloatArray
     intercept: FloatArray
@@ -147,11 +145,11 @@ class GroupLosses:
     weight: FloatArray
     first: FloatArray
     squares: FloatArray
-    #: Share of a cross-fitted direction that is noise, which the directions of different folds have in common.
+    #: Share of a cross-fitted direction that is noise, which folds share.
     shared_noise: float = 0.0
-    #: Whether the direction points, on held-out rows too, to the value 1 of the concept and of the main label.
+    #: Whether the direction points to the value 1 of the concept and of the main label on held-out rows.
     points: tuple[bool, bool] = (True, True)
-    #: Where rows come in clusters: error of the average of each series over groups, and its degrees of freedom, (5,).
+    #: For rows in clusters: error of the average of each series over groups, and its degrees of freedom.
     error: tuple[float, ...] = ()
     degrees: tuple[float, ...] = ()
 
@@ -184,8 +182,7 @@ class GroupLosses:
     def variances_of_means(self) -> FloatArray:
         """Variance of each mean, ``Σw²(d − d̄)² / (Σw)² · n/(n − 1)`` with n effective rows, shape (6, groups).
 
-        For equal weights var(d)/n with ddof = 1. Rows that weigh more may vary more, so it is their own deviations that
-        count.
+        For equal weights it is var(d)/n with ddof = 1. Heavier rows may vary more, so their own deviations count.
         """
         means, rows = self.means, self.effective_rows
         deviations = np.maximum(self.squares[1] - 2.0 * means * self.squares[0] + means**2 * self.weight[1], 0.0)
@@ -234,8 +231,8 @@ class RowLosses:
 class HeldOutLosses:
     """Statistic behind `GroupLosses`: rows of fold `fold` (all folds ≥ 1 when None) judged by `model`.
 
-    `chance` is the loss of the chance classifier for each label and each of its two values, shape (2, 2). `reference`
-    is what a difference between the labels is compared with row by row: each label along a direction of its own.
+    `chance` is the loss of the chance classifier for each label and value, shape (2, 2). Differences between the labels
+    are compared, row by row, with those of `reference`, each label along a direction of its own.
     """
 
     model: ScalarModel
@@ -265,7 +262,7 @@ def _concept_over_main(losses: Array) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class HeldOutClusters:
-    """Held-out rows by cluster: what does not depend on the direction that is judged.
+    """Clusters and groups of the held-out rows.
 
     Parameters
     ----------
@@ -286,7 +283,7 @@ class HeldOutClusters:
 
     @classmethod
     def of(cls, cluster: IntArray, cell: IntArray, weight: FloatArray, *, by_group: bool) -> HeldOutClusters:
-        """Lay out rows whose fold is not 0."""
+        """Clusters of the rows whose fold is not 0."""
         group = cell & 3 if by_group else np.zeros_like(cell)
         weight = np.where(cell >> 2 >= 1, weight, 0.0)
         return cls.in_groups(cluster, group, 4 if by_group else 1, weight, cell)
@@ -295,12 +292,12 @@ class HeldOutClusters:
     def in_groups(
         cls, cluster: IntArray, group: IntArray, n_groups: int, weight: FloatArray, cell: IntArray | None = None
     ) -> HeldOutClusters:
-        """Lay out rows of any groups; without cells, where only averages over the groups are wanted."""
+        """Clusters of rows in any groups; without cells, for averages over the groups only."""
         pairs, part = np.unique(cluster * n_groups + group, return_inverse=True)
         of_part = np.stack(np.divmod(pairs, n_groups))
         return cls(group if cell is None else cell, weight, group, n_groups, cluster, part.reshape(-1), of_part)
 
-    def all_alike(self) -> HeldOutClusters:
+    def pooled(self) -> HeldOutClusters:
         """The same rows as one group."""
         return HeldOutClusters.in_groups(self.cluster, np.zeros_like(self.group), 1, self.weight, self.cell)
 
@@ -333,7 +330,7 @@ class HeldOutClusters:
 
     @property
     def effective(self) -> FloatArray:
-        """Effective number of clusters of each group, ``1 / Σ p²``, shape (groups,): their number if they are alike."""
+        """Effective number of clusters of each group, ``1 / Σ p²``, shape (groups,); their number for equal sizes."""
         squares = self.by_group(self.shares(self.weight)[None] ** 2)[0]
         return np.asarray(np.round(np.divide(1.0, squares, out=np.zeros_like(squares), where=squares > 0), 9))
 
@@ -406,7 +403,7 @@ def average_error(values: FloatArray, clusters: HeldOutClusters) -> tuple[float,
     deviation = mean - clusters.by_group((p * mean)[None])[0][group]
     b = p / np.sqrt(np.maximum(1.0 - p, 1e-12)) / groups
     found = float((clusters.by_cluster((b * deviation)[None]) ** 2).sum())
-    # Variance of a whole cluster in each group, were its rows all alike.
+    # Variance of a whole cluster in each group if its rows are all alike.
     squares = clusters.by_group(np.stack([p**2, (b * deviation) ** 2]))
     variance = np.divide(squares[1], squares[0], out=np.zeros(groups), where=squares[0] > 0)
     if not variance.any():

@@ -1,8 +1,9 @@
-"""What the solvers share of L-BFGS.
+"""L-BFGS: SciPy's for smooth functions, and correction pairs for descents that SciPy's cannot do.
 
-`minimize` runs SciPy's L-BFGS-B on a smooth function of whitened coordinates until the 2-norm of the gradient is small.
-`solvers.orthogonal_pair` has a constraint, a preconditioner and many problems at a time, which SciPy's cannot have. It
-takes its steps from `CorrectionPairs`. Both see small changes of an objective by `objective_change`.
+`minimize` runs SciPy's L-BFGS-B on a function of whitened coordinates until the 2-norm of the gradient is small.
+`solvers.orthogonal_pair` has a constraint, a preconditioner and many problems at a time; it takes its steps from
+`CorrectionPairs`. Both measure small changes of the objective by `objective_change`. (docs/architecture.md says why
+there are two.)
 """
 
 from __future__ import annotations
@@ -20,13 +21,12 @@ from unspur._typing import FloatArray
 #: Value and gradient at x.
 Objective: TypeAlias = Callable[[FloatArray], tuple[float, FloatArray]]
 
-
 #: Changes of the objective below this are computed from gradients. A difference of float32 losses has a rounding error
 #: of about 1e-8.
 FINE_CHANGE = 1e-5
-#: Evaluations that do not halve the smallest gradient so far, after which only rounding errors are left.
+#: Evaluations without halving the smallest gradient after which the gradient counts as rounding error.
 MAX_IDLE_EVALUATIONS = 40
-#: Runs of L-BFGS-B, each from where the last one ended.
+#: Limit on runs of L-BFGS-B, each from the end of the last.
 MAX_RUNS = 5
 #: Correction pairs that SciPy keeps, and points it evaluates in one line search.
 SCIPY_LIMITS = {"maxcor": 20, "maxls": 40}
@@ -34,7 +34,7 @@ SCIPY_LIMITS = {"maxcor": 20, "maxls": 40}
 
 @dataclass(frozen=True, slots=True)
 class DescentResult:
-    """Where a descent ended: x, value, norm of the gradient, and why."""
+    """Last point of a descent, value and norm of the gradient there, and why it ended."""
 
     x: FloatArray
     value: float
@@ -95,7 +95,7 @@ def minimize(objective: Objective, x: FloatArray, gtol: float, max_iter: int, no
         search = _FineSearch(objective, gtol, noise)
         x, reason = search.run(x, max_iter)
         value, reached = search.reached
-        # A search that ends early, for want of digits in the objective, goes on from where it is while that helps.
+        # A search that ends early, because the objective has no more digits, is continued while that helps.
         if reached <= gtol or search.exhausted or reached > 0.5 * norm or run == MAX_RUNS:
             break
         norm = reached
@@ -103,9 +103,9 @@ def minimize(objective: Objective, x: FloatArray, gtol: float, max_iter: int, no
 
 
 class _Converged(Exception):  # noqa: N818 — control flow, not an error
-    """Raised out of the optimiser once the gradient norm (2-norm, which L-BFGS-B does not test) is small enough.
+    """Raised inside the optimiser once the 2-norm of the gradient, which L-BFGS-B does not test, is small enough.
 
-    Or once it will not become smaller.
+    Also raised once it will not become smaller.
     """
 
 
@@ -126,9 +126,9 @@ class _FineSearch:
         options = {"maxiter": max_iter, "maxfun": 2 * max_iter, "gtol": 0.0, "ftol": 0.0, **SCIPY_LIMITS}
         try:
             start = self._evaluate(x0)
-            # The first step L-BFGS tries has length one. In units of the gradient that is the step of Newton's method
-            # for a Hessian that is the identity, which whitening has made it nearly. The objective is in units of its
-            # square, so that the gradient it sees has length one too, and not one that its limits take for zero.
+            # The first step of L-BFGS has length one. In units of the gradient that is Newton's step with the identity
+            # as Hessian, which whitening makes nearly true. The objective is in units of its square, so that the
+            # gradient that L-BFGS sees has length one too, and does not vanish for its limits.
             unit = float(np.linalg.norm(start[1]))
 
             def evaluate(v: FloatArray) -> tuple[float, FloatArray]:

@@ -1,13 +1,4 @@
-"""Logistic losses of binary labels, and logistic regression for one label, solved exactly.
-
-Conventions
------------
-- t weightings, q labels, m rows of a block, d features.
-- weights (t, q, d) act on centred rows: the logits of a row are ``w · (z − centre) + b``, shape (t, q, m).
-- A sum over rows is (t, q, 2 + d): loss, gradient in the intercept, gradient in the weights.
-- Labels are lines of a block's targets, CONCEPT or MAIN; their values are 0 and 1.
-
-Logistic loss of a label of two or more classes, and weighted logistic regression, solved exactly.
+"""Logistic losses, and logistic regression for one label, solved exactly.
 
 ::
 
@@ -18,13 +9,17 @@ Logistic loss of a label of two or more classes, and weighted logistic regressio
 
 c and C are centre and second moment of the rows, so neither their scale nor their offset matters. W = A Tᵀ in the
 coordinates of `solvers.whitening`, in which the Hessian is close to a multiple of the identity: L-BFGS needs a few
-dozen passes over the rows however stretched they are. Weights stay in the span of the rows.
+dozen passes over the rows, even for features of very different scales. Weights stay in the span of the rows.
 
 Conventions
 -----------
-- k logits: 1 for two classes, else one per class; m rows of a block; d features; r ≤ d, the rank of the rows.
-- weights (k, d), intercepts (k,), logits (k, m), whitened coordinates A (k, r).
-- The label is line MAIN of a block's targets, as the code of its class.
+- m rows of a block; d features; r ≤ d, the rank of the rows.
+- `LogisticLosses` are of t weightings and q binary labels, lines CONCEPT or MAIN of a block's targets: weights
+  (t, q, d), logits (t, q, m). A sum over rows is (t, q, 2 + d): loss, gradient in the intercept, gradient in the
+  weights.
+- `SoftmaxLoss` is of the main label, whose line MAIN holds codes of classes, and k logits, 1 for two classes, else one
+  per class: weights (k, d), intercepts (k,), logits (k, m), whitened coordinates A (k, r).
+- Weights act on centred rows: logits are ``w · (z − centre) + b``.
 """
 
 from __future__ import annotations
@@ -54,8 +49,7 @@ from unspur._typing import Array, FloatArray, IntArray
 from unspur.rows import CONCEPT, MAIN, Block, RowSource, Weighting
 from unspur.solvers.lbfgs import minimize
 from unspur.solvers.outcome import MIN_LABEL_GRADIENT, Outcome, outcome_of, rounding_error, warn_not_converged
-from unspur.solvers.statistics import Moments
-from unspur.solvers.whitening import Geometry, Whitening
+from unspur.solvers.whitening import Whitening
 
 #: Largest logit, by the size of its type, for which ``log(1 + e⁻ᵗ) + t`` gives the loss without overflow or visible
 #: cancellation.
@@ -86,18 +80,15 @@ class LogisticLosses:
 
     Parameters
     ----------
-    weights : shape (t, q, d), acting on centred rows: for each of t weightings and q labels.
-    intercepts : shape (t, q).
+    weights, intercepts : shapes (t, q, d) and (t, q).
     labels : shape (q,), CONCEPT or MAIN.
     factors : shape (t, cells), of the t weightings: ω = weight · factor[cell].
     centre : shape (d,).
-    centred : subtract `centre` from every block instead of from the logits; needed when rows lie so far from
-        zero that their products would lose the signal.
+    centred : subtract `centre` from every block instead of from the logits; needed if rows are so far from zero that
+        their products would lose the signal.
+    precise : compute losses in float64, not in the type of the rows; sums are float64 in any case.
 
-    precise : compute losses in float64, not in the type of the rows.
-
-    A call returns shape (t, q, 2 + d): loss, gradient in the intercept, gradient in the weights. Losses are added up in
-    float64 in any case.
+    A call returns shape (t, q, 2 + d): loss, gradient in the intercept, gradient in the weights.
     """
 
     weights: FloatArray
@@ -119,7 +110,7 @@ class LogisticLosses:
         centred: bool = False,
         only: int | None = None,
     ) -> Self:
-        """Of one weighting, for weights (q, d): of both labels, or of the one label `only`."""
+        """The losses under one weighting, for weights (q, d) of both labels, or of the label `only`."""
         labels = np.array([CONCEPT, MAIN] if only is None else [only])
         return cls(weights[None], intercepts[None], labels, weighting.factor[None], centre, centred, precise=True)
 
@@ -129,14 +120,14 @@ class LogisticLosses:
         return not self.centred
 
     def fused(self, block: Block) -> FloatArray | None:
-        """The same over all rows of a tensor, as they are stored, in one pass; None where there is no such way."""
+        """The sums over all rows of a tensor in one pass, by the fused kernel; None if it cannot run."""
         from unspur.solvers.fused import fused_losses, runs_on
 
         return fused_losses(self, block) if runs_on(block.z.device) else None
 
     @property
     def shift(self) -> FloatArray:
-        """What is added to the products with the rows as they are, shape (t, q)."""
+        """Constants added to the products with the rows, shape (t, q)."""
         return self.intercepts if self.centred else self.intercepts - self.weights @ self.centre
 
     def __call__(self, block: Block) -> FloatArray:
@@ -212,12 +203,12 @@ def solve_logistic(
     return Logistic(whitening.weights(whitening.allow(end.x[:-1])), float(end.x[-1]), outcome)
 
 
-#: The Hessian in an intercept is at most ¼, as that in whitened coordinates is 1 when an intercept counts double.
+#: Intercepts are scaled by 2, so that their Hessian, at most ¼, becomes 1 like that of whitened coordinates.
 INTERCEPT_SCALE = 2.0
 
 
 def n_logits(n_classes: int) -> int:
-    """Logits of a label of so many classes: 1 for two, else one per class."""
+    """Number of logits: 1 for two classes, else one per class."""
     return 1 if n_classes == 2 else n_classes
 
 
@@ -243,12 +234,8 @@ class LinearLogits:
 
     Parameters
     ----------
-    weights : shape (k, d).
-    intercepts : shape (k,).
-    centre : shape (d,).
-    centred : subtract `centre` from every block instead of from the logits; needed when rows lie so far from zero
-        that their products would lose the signal.
-    precise : take products in float64 whatever the rows are stored in.
+    weights, intercepts, centre : shapes (k, d), (k,) and (d,).
+    centred, precise : as in `LogisticLosses`.
     """
 
     weights: FloatArray
@@ -258,12 +245,12 @@ class LinearLogits:
     precise: bool = False
 
     def rows(self, block: Block) -> Array:
-        """The rows that products are taken with, shape (m, d)."""
+        """The rows to multiply, shape (m, d)."""
         z = cast(block.z, np.float64) if self.precise else block.z
         return z - like(self.centre, z) if self.centred else z
 
     def of(self, z: Array) -> Array:
-        """Logits of what `rows` gave."""
+        """Logits of the result of `rows`."""
         logits = empty64((len(self.weights), len(z)), z)
         forward(z, like(self.weights, z), logits)
         shift = self.intercepts if self.centred else self.intercepts - self.weights @ self.centre
@@ -272,7 +259,7 @@ class LinearLogits:
 
     @property
     def thin(self) -> bool:
-        """Whether rows are read as they are, so that no copy of a block is made."""
+        """Whether no copy of a block is made."""
         return not self.centred and not self.precise
 
 
@@ -323,7 +310,7 @@ class CellLosses:
 
 @dataclass(frozen=True, slots=True)
 class FitOutcome(Outcome):
-    """How the fit of a last layer ended; `gap` bounds how far a minimax is from its solution (0 for a plain fit)."""
+    """How the fit of a last layer ended; `gap` is the duality gap of a minimax (0 for a plain fit)."""
 
     gap: float = 0.0
 
@@ -335,7 +322,7 @@ class FitOutcome(Outcome):
 
 @dataclass(frozen=True, slots=True)
 class LinearModel:
-    """Weights (k, d) and intercepts (k,) of logits ``W (z − centre) + b``, and how they were found."""
+    """Weights (k, d) and intercepts (k,) of logits ``W (z − centre) + b``, and the outcome of the solver."""
 
     weights: FloatArray
     intercepts: FloatArray
@@ -396,7 +383,7 @@ class SoftmaxObjective:
         if lengths is None:
             gradient = (slopes + decay * logits.weights) @ self.whitening.transform
             length = float(np.sum(logits.weights**2))
-        else:  # the penalty is on weights after the removal, which are shorter or longer on rows before it
+        else:  # the penalty is on the weights after the removal, whose lengths differ
             a = x[:-k].reshape(k, -1)
             gradient = slopes @ self.whitening.transform + decay * lengths * a
             length = float(np.sum(lengths * a**2))
@@ -431,12 +418,6 @@ class SoftmaxObjective:
         return LinearModel(logits.weights, logits.intercepts, logits.centre, outcome)
 
 
-def whitening_of(rows: RowSource, weighting: Weighting, weight_decay: float) -> Whitening:
-    """Coordinates and penalty for the rows under these weights: two passes."""
-    geometry = Geometry.of(Moments.of(rows, weighting), rows.dtype.itemsize)
-    return Whitening.of(geometry, weight_decay)
-
-
 def solve_softmax(
     rows: RowSource,
     weighting: Weighting,
@@ -452,7 +433,7 @@ def solve_softmax(
     Parameters
     ----------
     weighting : row weights ω, summing to one.
-    whitening : coordinates and penalty, for instance from `whitening_of`.
+    whitening : coordinates and penalty.
     start : a solution of a neighbouring problem.
     tol : bound on the gradient in whitened coordinates, relative to the one at zero weights and intercepts.
 
@@ -467,7 +448,7 @@ def solve_softmax(
 def solve_whitened(
     objective: CountedObjective, x: FloatArray, scale: float, tol: float, max_iter: int
 ) -> tuple[FloatArray, FitOutcome]:
-    """Descend from x until the gradient norm is below ``tol · scale``; where that ended, and why."""
+    """Descend from x until the gradient norm is below ``tol · scale``; returns the last point and the outcome."""
     scale = max(scale, MIN_LABEL_GRADIENT)
     with one_scipy_thread():
         end = minimize(objective, x, tol * scale, max_iter, rounding_error(objective.dtype) * scale)
@@ -476,7 +457,7 @@ def solve_whitened(
 
 
 def cell_losses(rows: RowSource, logits: LinearLogits, totals: FloatArray) -> FloatArray:
-    """Mean loss in each cell, shape (n_cells,), with `totals` the weight of each; 0 where a cell is empty."""
+    """Mean loss in each cell, shape (n_cells,), with `totals` the weight of each; 0 for empty cells."""
     sums = rows.sum(CellLosses(logits, len(totals)))
     return np.asarray(sums / np.where(totals > 0, totals, 1.0))
 

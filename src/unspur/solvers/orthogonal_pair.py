@@ -18,11 +18,11 @@ Conventions
 
 Steps
 -----
-1. `PairDescent.setup` solves a quadratic model of the problem globally (`best_of_model`): that is where to start.
+1. `PairDescent.setup` solves a quadratic model of the problem globally (`best_of_model`), which gives the start.
 2. `PairDescent.descend` is a preconditioned L-BFGS descent on the set of orthogonal pairs: `update_model`,
    `check_convergence`, `inner_solve`, `line_search`, `restart`.
 3. `solve_pairs` runs many of them. A descent is a generator: it yields the point whose losses and gradients it needs,
-   so one visit of the rows answers all problems that still ask, at little more than the price of one (`_drive`).
+   so one visit of the rows serves all problems that have not ended, at little more than the cost of one (`_drive`).
 """
 
 from __future__ import annotations
@@ -45,38 +45,37 @@ from unspur.subspace import Subspace
 
 #: Curvature of the logistic loss at logit zero.
 CURVATURE_AT_ZERO = 0.25
-#: Share of the largest multiplier with a positive definite Hessian that is used: preconditioning must not blow up.
+#: Share of the largest multiplier with a positive definite Hessian, which bounds multipliers.
 MAX_MULTIPLIER_SHARE = 0.98
-#: Cosine of a_s and a_y that the root of the model leaves to the retraction.
+#: Largest cosine of a_s and a_y at the root of the model; the retraction removes the rest.
 MAX_MODEL_COSINE = 1e-2
-#: Share of a label's weights that must still be allowed for the model around them to say more than that at zero.
+#: Least allowed share of a label's weights for which the model around them is better than that at zero.
 MIN_ALLOWED_SHARE = 0.7
-#: Least curvature, relative to the one at zero, that a label is trusted to have.
+#: Least curvature of a label, relative to the one at zero.
 MIN_CURVATURE_SHARE = 0.1
 #: Relative gradient to which the two starts of a hard case are followed before one is dropped.
 TWO_STARTS_TOL = 1e-2
-#: Differences of gradients that are kept.
+#: Number of correction pairs.
 N_CORRECTIONS = 12
-#: Share of the decrease that the slope promises which a step must bring.
+#: Share of the decrease predicted by the slope that a step must reach.
 SUFFICIENT_DECREASE = 1e-4
-#: Points that one line search tries before it gives up.
+#: Limit on the points of one line search.
 MAX_LINE_SEARCH_POINTS = 10
-#: Steps without half the gradient of before that are allowed where there may be no digits left for it.
+#: Limit on steps without halving the gradient, where it may be a rounding error.
 MAX_IDLE_STEPS = 4
-#: Relative change of curvatures or multiplier up to which the model is used again.
+#: Largest relative change of curvatures or multiplier without a new model.
 MAX_MODEL_DRIFT = 0.1
 
 T = TypeVar("T")
-#: Asks for the losses (2,) and their gradient (2r + 2,) at the x (2r + 2,) that it yields.
+#: Yields points x (2r + 2,), and is sent the losses (2,) and their gradient (2r + 2,) there.
 Asking: TypeAlias = Generator[FloatArray, tuple[FloatArray, FloatArray], T]
 
 
 @dataclass(frozen=True, slots=True)
 class LocalModel:
-    """Losses of both labels around a solution: where it is, their slopes there, (2, r) both, and their curvatures (2,).
+    """Losses of both labels around a solution: its coordinates and their slopes, both (2, r), and curvatures (2,).
 
-    In the coordinates of the solver, and without weight decay: so it says something about problems that differ in their
-    weight decay or in what they stay away from.
+    Without weight decay, so it also holds for problems with another weight decay or other excluded directions.
     """
 
     at: FloatArray
@@ -102,12 +101,12 @@ Near: TypeAlias = tuple[Pair | None, Pair | None]
 class Spectrum:
     """Principal axes E (d, r) of the rows around `centre` (d,), the unit u, and variances (r,) in units of u².
 
-    With a symmetric `root` T (d, d), axes and weights are those of the rows ``(x − centre) T``, which nobody makes:
-    such weights w act on rows as they are by ``T w``, and `loadings` are ``T E``.
+    With a symmetric `root` T (d, d), axes and weights are those of the rows ``(x − centre) T``, which are never
+    computed: such weights w act on the original rows as ``T w``, and `loadings` are ``T E``.
 
-    The second moment C is diagonal in these coordinates, so Hessians that are combinations of C and the identity are
-    inverted number by number, for any weight decay. ``u² = tr(C) / r`` makes variances one on average, whatever the
-    size of the rows, so weight decay is in its own unit.
+    The second moment C is diagonal in these coordinates, so combinations of C and the identity are inverted
+    elementwise, for any weight decay. ``u² = tr(C) / r`` makes variances one on average, so weight decay is independent
+    of scale.
     """
 
     centre: FloatArray
@@ -119,7 +118,7 @@ class Spectrum:
 
     @classmethod
     def of(cls, geometry: Geometry, root: FloatArray | None = None, itemsize: int = 8) -> Spectrum:
-        """The eigenvectors of the second moment; those of its range where it is not of full rank."""
+        """The eigenvectors of the second moment on its range."""
         if root is not None:
             geometry = geometry.transformed(root, itemsize)
         axes, variance = geometry.principal_axes()
@@ -132,15 +131,15 @@ class Spectrum:
         return self._product(a, self.axes.T)
 
     def row_weights(self, a: FloatArray) -> FloatArray:
-        """The same as weights on rows as they are, ``T E a / u``."""
+        """Weights on the original rows, ``T E a / u``."""
         return self._product(a, self.loadings.T)
 
     def gradient(self, slopes: FloatArray) -> FloatArray:
-        """A gradient in the weights on rows, shape (..., d), as one in the coordinates, (..., r)."""
+        """A gradient in the weights on the rows, shape (..., d), as a gradient in the coordinates, (..., r)."""
         return self._product(slopes, self.loadings)
 
     def _product(self, lines: FloatArray, matrix: FloatArray) -> FloatArray:
-        """``lines @ matrix / u``, as one product and not one for each leading index."""
+        """``lines @ matrix / u`` as one product, not one for each leading index."""
         flat = lines.reshape(-1, lines.shape[-1]) @ matrix
         flat /= self.unit
         return flat.reshape(*lines.shape[:-1], -1)
@@ -148,7 +147,7 @@ class Spectrum:
 
 @dataclass(frozen=True, slots=True)
 class PairSpace:
-    """Where the coordinates of a pair may lie: orthogonal to `forbidden` (r, k); and the weight decay they pay."""
+    """The allowed coordinates of a pair, orthogonal to `forbidden` (r, k), and their weight decay."""
 
     spectrum: Spectrum
     decay: float
@@ -159,17 +158,17 @@ class PairSpace:
         """The whole span of the rows; λ = weight_decay · tr(C) / rank(C)."""
         return cls(spectrum, weight_decay, np.empty((len(spectrum.variance), 0)))
 
-    def away_from(self, subspace: Subspace) -> PairSpace:
-        """The same, orthogonal to `subspace` (instead of to what was given before)."""
+    def excluding(self, subspace: Subspace) -> PairSpace:
+        """The same space with coordinates orthogonal to `subspace` (and no longer to `forbidden`)."""
         axes = self.spectrum.axes
-        rotated = axes.T @ subspace.basis  # orthonormal like the basis, unless some of it lies outside the rows' span
-        if len(axes) > axes.shape[1]:
+        rotated = axes.T @ subspace.basis
+        if len(axes) > axes.shape[1]:  # part of the basis may lie outside the span of the rows
             rotated = orthonormal_range(rotated)
         return PairSpace(self.spectrum, self.decay, rotated)
 
     @property
-    def freedom(self) -> int:
-        """Dimension of the weights that are allowed."""
+    def n_free(self) -> int:
+        """Dimension of the allowed coordinates."""
         return int(self.forbidden.shape[0] - self.forbidden.shape[1])
 
     def allow(self, a: FloatArray) -> FloatArray:
@@ -203,13 +202,13 @@ class PairLosses:
         return sums[..., 0], np.concatenate([gradient, sums[..., 1]], axis=1)
 
     def at_zero(self) -> tuple[FloatArray, FloatArray]:
-        """The same at zero weights: chance, and minus the class-mean differences, which every start is made from."""
+        """Losses and gradients at zero weights: chance, and minus the class-mean differences, which give the starts."""
         zero = np.zeros((len(self.weightings), 2 * len(self.spectrum.variance) + 2))
         return self(zero, range(len(zero)))
 
 
 class PairModel:
-    """The pair problem with quadratic losses: solved globally, in closed form but for one number.
+    """The pair problem with quadratic losses, solved globally, in closed form except for one number.
 
     With linear terms h and Hessians ``κ C + λI`` the problem for coordinates (a_s, a_y) is ::
 
@@ -273,7 +272,7 @@ def inner(flat: FloatArray) -> float:
 
 def retract(flat: FloatArray, model: PairModel) -> FloatArray | None:
     """The nearest point with a_s · a_y = 0 along the normal ``B⁻¹ (a_y, a_s)``; None if there is none."""
-    # The normal of the point itself, not of where it came from: a long step may have left that far behind.
+    # The normal at the point itself, since a long step may have moved far from the last one.
     value = inner(flat)
     if value == 0.0:
         return flat
@@ -288,17 +287,17 @@ def retract(flat: FloatArray, model: PairModel) -> FloatArray | None:
 
 def curvature_of(losses: FloatArray) -> FloatArray:
     """Curvature κ of logistic losses whose means are these: it falls with the loss, from ¼ at chance."""
-    # What matters is the curvature of rows near the boundary, which falls more slowly than the mean; the power is the
-    # one that took fewest evaluations on embeddings of birds.
+    # The curvature of rows near the boundary matters, and falls more slowly than the mean; this power took the fewest
+    # evaluations on embeddings of birds.
     return np.asarray(CURVATURE_AT_ZERO * np.clip((losses / np.log(2.0)) ** (2.0 / 3.0), MIN_CURVATURE_SHARE, 1.0))
 
 
 def best_of_model(
     space: PairSpace, slopes: FloatArray, near: Sequence[LocalModel | None] = (None, None)
 ) -> list[FloatArray]:
-    """Flat solutions, a_s and a_y orthogonal, of the model whose gradient at zero weights is `slopes`.
+    """Flat solutions with orthogonal a_s and a_y of the model whose gradient at zero weights is `slopes`.
 
-    One, or the two of a hard case, which the model cannot tell apart.
+    There is one, or two equally good ones in a hard case.
 
     A logistic loss is flatter where it is well predicted than at zero. Were the classes Gaussian, the curvature that
     leads from zero to the minimum would be ``¼ (1 − R²)``, with R² the share of the label that a linear regression
@@ -337,13 +336,13 @@ def global_minima(space: PairSpace, slopes: FloatArray, curvature: FloatArray) -
     value, r = inner(a), len(a) // 2 - 1
     small = MAX_MODEL_COSINE * float(np.linalg.norm(a[:r]) * np.linalg.norm(a[r:-2]))
     found = _by_newton(free, at, a, small)
-    if found is None:  # not within the first steps: between zero and the bound
+    if found is None:  # not found in the first steps, so between zero and the bound
         low, at_low = 0.0, value
         high = float(np.copysign(free.bound, value))
         a, at_high = at(high)
         if at_high * value > 0 and abs(at_high) > small:
             return _hard_case(space, free, a, at_high)
-        for _ in range(20):  # false position, with the end that stays weighed down (Illinois)
+        for _ in range(20):  # false position with halved weight of the end that stays (Illinois)
             if abs(inner(a)) <= small:
                 break
             middle = high - at_high * (high - low) / (at_high - at_low)
@@ -361,7 +360,7 @@ def global_minima(space: PairSpace, slopes: FloatArray, curvature: FloatArray) -
 def _by_newton(
     free: PairModel, at: Callable[[float], tuple[FloatArray, float]], a: FloatArray, small: float
 ) -> FloatArray | None:
-    """The root by three steps of Newton's method from zero, where it comes that soon and stays inside the bound."""
+    """The root by three Newton steps from zero; None if they do not reach it inside the bound."""
     multiplier, value = 0.0, inner(a)
     gradient = swapped(a)
     slope = -2.0 * float(gradient @ free.solve(gradient))  # of a_s · a_y in μ
@@ -377,7 +376,7 @@ def _by_newton(
 
 
 def _hard_case(space: PairSpace, model: PairModel, a: FloatArray, value: float) -> list[FloatArray]:
-    """Make a_s · a_y zero by going either way along the null vector (e, ∓e) of the Hessian, which costs nothing."""
+    """Make a_s · a_y zero by moving either way along the null vector (e, ∓e) of the Hessian, at no cost."""
     r, e = len(space.spectrum.variance), _flattest(space)
     diagonal = model.curvature[:, None] * space.spectrum.variance + space.decay
     along = np.sqrt([e**2 @ diagonal[1], e**2 @ diagonal[0]]) * [1.0, -np.sign(value)]
@@ -391,9 +390,9 @@ def _hard_case(space: PairSpace, model: PairModel, a: FloatArray, value: float) 
 
 
 def _flattest(space: PairSpace) -> FloatArray:
-    """Unit vector of least variance among the allowed ones, shape (r,), by inverse iteration."""
+    """Allowed unit vector of least variance, shape (r,), by inverse iteration."""
     variance = space.spectrum.variance
-    # A little more than none, so that its inverse exists; nothing that would change the order.
+    # A small shift, so that the inverse exists and the order of variances stays.
     shifted = PairSpace(space.spectrum, float(1e-6 * variance.max()), space.forbidden)
     model, half = PairModel(shifted, np.ones(2)), np.zeros(len(variance) + 2)
     e = space.allow(1.0 / (variance + shifted.decay))
@@ -405,7 +404,7 @@ def _flattest(space: PairSpace) -> FloatArray:
 
 @dataclass(slots=True)
 class _Point:
-    """A point, and everything that is known there."""
+    """A point with value, gradient and losses."""
 
     x: FloatArray
     value: float
@@ -427,7 +426,7 @@ class _Tangent:
 
     @classmethod
     def at(cls, point: _Point, model: PairModel, *, constrained: bool) -> _Tangent:
-        """Choose μ so that what is left of the gradient is orthogonal to t under B⁻¹."""
+        """Choose μ so that the Lagrangian gradient is orthogonal to t under B⁻¹."""
         step = model.solve(point.gradient)
         t = swapped(point.x) if constrained else np.zeros_like(point.x)
         normal = model.solve(t)
@@ -438,7 +437,7 @@ class _Tangent:
         return cls(model, t, normal, length, multiplier, gradient, norm)
 
     def project(self, step: FloatArray) -> FloatArray:
-        """What of a step lies in the tangent space."""
+        """Component of a step in the tangent space."""
         return step - self.normal * (float(self.t @ step) / self.length)
 
 
@@ -461,15 +460,15 @@ class PairDescent:
 
     Attributes
     ----------
-    traced : shape (2,), the labels that have a trace in the rows; others keep weights of zero.
-    constrained : whether both have one, so that their weights must be kept orthogonal.
+    traced : shape (2,), labels that are predictable from the rows; others keep weights of zero.
+    constrained : whether both are, so that their weights must be kept orthogonal.
     scale : norm of the gradient at zero weights under the inverse Hessian there.
     starts : one flat point that satisfies the constraints, or the two of a hard case.
     point, tangent : the iterate, and the Lagrangian there.
     memory : correction pairs since the last restart.
     step, slope : what `inner_solve` proposes, and the derivative of the objective along it.
     smallest_norm, idle_steps : of the gradient, and the steps since it was last halved.
-    n_evaluations, reason : points asked for so far, and why the descent ended.
+    n_evaluations, reason : points evaluated so far, and why the descent ended.
     """
 
     def __init__(self, space: PairSpace, slopes: FloatArray, tol: float, rounding: float, max_iter: int):
@@ -501,7 +500,7 @@ class PairDescent:
             self.starts = [-self._moving * self.model_at_zero.solve(self.slopes * self._moving)]
 
     def solve(self) -> Asking[None]:
-        """Descend from the start that leads lowest; of two, both are followed up to a looser tolerance."""
+        """Descend from the better start; two starts are both followed up to a looser tolerance."""
         start, *others = self.starts
         if others:
             loose = max(TWO_STARTS_TOL * self.scale, self.gtol)
@@ -512,7 +511,7 @@ class PairDescent:
         yield from self.descend(start, self.gtol)
 
     def descend(self, start: FloatArray, gtol: float) -> Asking[None]:
-        """Take steps from `start`, which satisfies the constraints, until there is a reason to stop."""
+        """Take steps from `start`, which satisfies the constraints, until one of the checks stops."""
         self.point = yield from self.evaluate(start)
         model = PairModel(self.space, curvature_of(self.point.losses))
         self.tangent = _Tangent.at(self.point, model, constrained=self.constrained)
@@ -537,7 +536,7 @@ class PairDescent:
         return _Point(x, value, gradient, losses)
 
     def update_model(self) -> None:
-        """Build the model anew if the curvatures or the multiplier have moved since; sets `tangent`."""
+        """Rebuild the model if the curvatures or the multiplier have changed; sets `tangent`."""
         model, curvature = self.tangent.model, curvature_of(self.point.losses)
         multiplier = min(max(self.tangent.multiplier, -model.bound), model.bound)
         same_curvature = (np.abs(curvature - model.curvature) <= MAX_MODEL_DRIFT * model.curvature).all()
@@ -569,9 +568,9 @@ class PairDescent:
         self.slope = float(tangent.gradient @ self.step)
 
     def line_search(self) -> Asking[bool]:
-        """Backtrack along the step, each point brought back onto the set; whether one was low enough.
+        """Backtrack along the step, on the set; whether a point was low enough.
 
-        Sets `point`, `tangent` and `memory` if so.
+        If so, it sets `point`, `tangent` and `memory`.
         """
         length = 1.0
         for _ in range(MAX_LINE_SEARCH_POINTS if self.slope < 0 else 0):
@@ -592,21 +591,21 @@ class PairDescent:
         return False
 
     def _change(self, trial: _Point) -> float:
-        """Change of the objective; where it is small, that of the Lagrangian, which is the same on the set."""
-        tangent = self.tangent  # its gradient has nothing across the tangent space, where steps have rounding errors
+        """Change of the objective; a small one is computed from the Lagrangian, which is equal on the set."""
+        tangent = self.tangent  # its gradient is zero across the tangent space, where steps have rounding errors
         across = tangent.multiplier * swapped(trial.x) if tangent.multiplier else 0.0
         gradients = tangent.gradient + trial.gradient + across
         return objective_change(trial.value - self.point.value, gradients, trial.x - self.point.x)
 
     def _accept(self, trial: _Point) -> None:
-        """Move to a point, and remember what the step has taught."""
+        """Move to a point, and store the correction pair."""
         after = _Tangent.at(trial, self.tangent.model, constrained=self.constrained)
         before = self.point.gradient + after.multiplier * self.tangent.t  # under the new multiplier
         self.memory.add(trial.x - self.point.x, after.gradient - before)
         self.point, self.tangent = trial, after
 
     def restart(self) -> bool:
-        """Forget the correction pairs after a failed line search; False if there were none, which ends the descent."""
+        """Clear the correction pairs after a failed line search; False, which ends the descent, if there are none."""
         if not len(self.memory):
             self.reason = "no step lowers the objective"
             return False
@@ -614,7 +613,7 @@ class PairDescent:
         return True
 
     def finalize(self, dtype: np.dtype[Any]) -> Pair:
-        """The pair at the last iterate, how the descent ended, and the model of the losses there."""
+        """The pair at the last iterate, with the outcome and the local model."""
         x, point = self.point.x, self.point
         a = x[:-2].reshape(self._lines)
         slopes = point.gradient[:-2].reshape(self._lines) - self.space.decay * a
@@ -633,7 +632,7 @@ def solve_pair(
     tol: float = 1e-6,
     max_iter: int = 1000,
 ) -> Pair:
-    """Orthogonal weights for both labels inside what `space` allows; see `solve_pairs`."""
+    """Orthogonal weights for both labels in one space; see `solve_pairs`."""
     losses = PairLosses(rows, space.spectrum, (weighting,))
     return solve_pairs(losses, [space], losses.at_zero(), starts=[start], tol=tol, max_iter=max_iter)[0]
 
@@ -648,14 +647,14 @@ def solve_pairs(
     tol: float = 1e-6,
     max_iter: int = 1000,
 ) -> list[Pair]:
-    """One pair for each weighting of `losses`, inside what its space allows.
+    """One pair for each weighting of `losses`, in its space.
 
     Parameters
     ----------
-    at_zero : what ``losses.at_zero()`` returned.
-    starts : where to start instead of at the solution of the quadratic model.
-    near : for each weighting and each label, the solution of a problem that differs in its weight decay or in
-        directions to stay away from; they make the model a better one.
+    at_zero : result of ``losses.at_zero()``.
+    starts : starting points instead of the solution of the quadratic model.
+    near : for each weighting and each label, the solution of a problem with another weight decay or other excluded
+        directions, which improves the model.
     tol : bound on the norm of the Lagrangian gradient, relative to the gradient at zero weights.
 
     Non-convergence is an outcome with a reason; the weights are then those of the last iterate.
@@ -664,7 +663,7 @@ def solve_pairs(
     descents: dict[int, PairDescent] = {}
     dtype, d = losses.rows.dtype, losses.rows.n_features
     for k, space in enumerate(spaces):
-        require_room(space.freedom, d)
+        require_room(space.n_free, d)
         descent = PairDescent(space, at_zero[1][k], tol, rounding_error(dtype), max_iter)
         if not descent.traced.any():
             chance = float(at_zero[0][k].sum())
@@ -678,7 +677,7 @@ def solve_pairs(
 
 
 def _drive(losses: PairLosses, descents: dict[int, PairDescent]) -> None:
-    """Run descents side by side to their ends; each round is one visit of the rows, for all that still ask."""
+    """Run descents side by side; each round is one visit of the rows, for all that have not ended."""
     running = {k: descent.solve() for k, descent in descents.items()}
     points = {k: next(steps) for k, steps in running.items()}
     while points:
@@ -686,15 +685,15 @@ def _drive(losses: PairLosses, descents: dict[int, PairDescent]) -> None:
         values, gradients = losses(np.stack(list(points.values())), which)
         points = {}
         for k, value, gradient in zip(which, values, gradients, strict=True):
-            with suppress(StopIteration):  # it has ended and asks for nothing
+            with suppress(StopIteration):  # it has ended
                 points[k] = running[k].send((value, gradient))
 
 
-def require_room(freedom: int, n_features: int) -> None:
-    """Raise InputError unless two orthogonal directions fit into what is free."""
-    if freedom < 2:
+def require_room(n_free: int, n_features: int) -> None:
+    """Raise InputError unless two dimensions are free."""
+    if n_free < 2:
         raise InputError(
-            f"A pair of directions needs two free dimensions, and {freedom} of {n_features} are left. Features that "
+            f"A pair of directions needs two free dimensions, and {n_free} of {n_features} are left. Features that "
             "are constant or sums of others count for nothing, and so do those so much smaller than the largest that "
             "they cannot be told from rounding: rescale Z if that is the case."
         )

@@ -1,4 +1,4 @@
-"""What a solver says about its own work."""
+"""Outcomes of solvers, and warnings of those that did not converge."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ import numpy as np
 from unspur.exceptions import NotConvergedWarning
 from unspur.solvers.lbfgs import DescentResult
 
-#: Gradient at zero weights, under the inverse Hessian there, below which a label has no trace in the rows: what there
-#: is to gain, its square, is below the rounding error of the objective.
+#: Gradient at zero weights, under the inverse Hessian there, below which a label is not predictable from the rows: the
+#: possible gain, its square, is below the rounding error of the objective.
 MIN_LABEL_GRADIENT = 1e-7
-#: Packages that a warning is not of.
+#: Packages whose frames are skipped to find the caller that a warning is for.
 _OURS = ("unspur", "contextlib", "sklearn")
-#: What did not converge so far in the block of `one_warning`: of each kind the first text, and how many there were.
+#: Warnings held back by `one_warning`: first text and count of each kind.
 _HELD: ContextVar[dict[str, tuple[str, int]] | None] = ContextVar("unspur_not_converged", default=None)
 
 
 @contextmanager
 def one_warning() -> Iterator[None]:
-    """A block, such as a fit, whose NotConvergedWarnings become one of each kind, at its end."""
+    """Replace the NotConvergedWarnings of a block, such as a fit, by one of each kind at its end."""
     if _HELD.get() is not None:  # a fit inside of another
         yield
         return
@@ -42,7 +42,7 @@ def one_warning() -> Iterator[None]:
 
 
 def warn_not_converged(kind: str, text: str) -> None:
-    """Issue a NotConvergedWarning, or have the surrounding `one_warning` do so at its end."""
+    """Issue a NotConvergedWarning, or hold it back for the surrounding `one_warning`."""
     held = _HELD.get()
     if held is None:
         warnings.warn(text, NotConvergedWarning, stacklevel=_calling_level())
@@ -52,7 +52,7 @@ def warn_not_converged(kind: str, text: str) -> None:
 
 
 def _calling_level() -> int:
-    """The `stacklevel` of the line that called this package, for a warning of whoever calls this."""
+    """The `stacklevel` of the line that called this package."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _OURS:
         level, frame = level + 1, frame.f_back
@@ -61,7 +61,7 @@ def _calling_level() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Whether a solver converged, why it stopped, and what it cost.
+    """Whether a solver converged, why it stopped, and its evaluations.
 
     `gradient` is the norm of the gradient under the inverse of an approximate Hessian, relative to the one at zero
     weights.
@@ -82,12 +82,12 @@ class Outcome:
 
 
 def rounding_error(dtype: np.dtype[Any]) -> float:
-    """Gradient, relative to the one at zero weights, below which sums over rows of this type may have no digits."""
+    """Gradient, relative to the one at zero weights, that may be a rounding error of sums over rows of this type."""
     return 100.0 * float(np.finfo(dtype).eps)
 
 
 def outcome_of(end: DescentResult, gtol: float, scale: float, dtype: np.dtype[Any], evaluations: int) -> Outcome:
-    """Judge a descent: solved when the gradient is below `gtol`, or as small as rows of this type let it become."""
+    """Outcome of a descent: converged if the gradient is below `gtol`, or at the rounding error of the rows."""
     converged = end.gradient <= max(gtol, rounding_error(dtype) * scale)
     reason = end.reason
     if converged and end.gradient > gtol:

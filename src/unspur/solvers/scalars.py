@@ -23,13 +23,13 @@ from unspur.solvers.logistic import loss_and_probability
 
 Score: TypeAlias = Callable[[Block], Array]
 
-#: Penalty on ½γ² per unit variance of the score, in rows: a prior on γ with a standard deviation of 100, which no
-#: test can feel. A score that separates the classes has nothing else to hold γ once one of the few rows beside the gap
-#: is left out, and one Newton step from there would end anywhere.
+#: Penalty on ½γ² per unit variance of the score, in rows: a prior on γ with a standard deviation of 100, which has no
+#: effect on the tests. Without it, a score that separates the classes would leave γ undetermined once one of the few
+#: rows beside the gap is left out, and one Newton step from there could end anywhere.
 RIDGE_IN_ROWS = 1e-4
-#: The least of it, as a share of all rows: keeps γ finite however many there are.
+#: Least penalty, as a share of all rows: keeps γ finite for any number of rows.
 MIN_RIDGE = 1e-8
-#: Least curvature in b: all rows far out on the flat part of the loss leave less than rounding error.
+#: Least curvature in b: rows on the flat part of the loss leave less than rounding error.
 MIN_CURVATURE = 1e-12
 
 
@@ -158,11 +158,10 @@ def fit_scalars(
     label: IntArray,
     weighting: Weighting,
     *,
-    decay: float = 0.0,
     tol: float = 1e-5,
     max_iter: int = 50,
 ) -> ScalarFit:
-    """Minimise ``Σω ℓ(γ x + b, label) + (decay / 2) γ²`` for every model (γ in units of the raw score).
+    """Minimise ``Σω ℓ(γ x + b, label)`` with a slight penalty on γ, for every model.
 
     Steps that do not lower the objective are halved. `tol` bounds the last step; convergence is quadratic, so the
     error is of the order of its square.
@@ -172,8 +171,7 @@ def fit_scalars(
     variance = np.maximum(second / total - mean**2, 0.0)
     constant = variance <= 1e-24 * np.maximum(second / total, np.finfo(np.float64).tiny)
     standardise = Standardisation(mean, np.where(constant, 1.0, np.sqrt(variance)))
-    ridge = np.maximum(MIN_RIDGE, RIDGE_IN_ROWS * squares / total**2)  # Σω² / (Σω)²: the weight of one row
-    penalty = ridge + decay / standardise.deviation**2
+    penalty = np.maximum(MIN_RIDGE, RIDGE_IN_ROWS * squares / total**2)  # Σω² / (Σω)²: the weight of one row
 
     def evaluate(theta: FloatArray) -> FloatArray:
         sums = rows.sum(ScalarLoss(theta[0], theta[1], score, standardise, label, weighting))
@@ -185,7 +183,7 @@ def fit_scalars(
     theta = np.zeros((2, len(label)))
     sums = _at_zero(total, positive, (positive_x - mean * positive) / standardise.deviation, penalty, constant)
     converged = False
-    # Newton's step from zero is that of linear regression, which falls short of Gaussian classes by 1 − R².
+    # Newton's step from zero is that of linear regression, too short by 1 − R² for Gaussian classes.
     explained = (_newton_step(sums)[0] / 2.0) ** 2
     size = 1.0 / np.maximum(1.0 - explained, 0.1)
     for _ in range(max_iter):
@@ -211,7 +209,7 @@ def _newton_step(sums: FloatArray) -> FloatArray:
 def _at_zero(
     total: FloatArray, positive: FloatArray, positive_x: FloatArray, penalty: FloatArray, constant: BoolArray
 ) -> FloatArray:
-    """What `evaluate` gives at γ = b = 0, where p = ½, from moments of the standardised scores alone."""
+    """The result of `evaluate` at γ = b = 0, where p = ½, from moments of the standardised scores."""
     spread = np.where(constant, 0.0, total)
     zero = np.zeros_like(total)
     return np.stack(

@@ -1,8 +1,7 @@
 """The paper's solvers, for pairs and for last layers: minibatch SGD with momentum and early stopping.
 
-Offered to explain published numbers; `solvers.orthogonal_pair`, `solvers.logistic` and `solvers.softmax` solve the same
-problems exactly and faster. Weight decay is absolute here, and applies to all parameters and intercepts, because the
-published values do.
+They explain published numbers; `solvers.orthogonal_pair` and `solvers.logistic` solve the same problems exactly and
+faster. Weight decay is absolute here, and applies to intercepts as well, as in the published runs.
 
 Conventions
 -----------
@@ -25,16 +24,16 @@ from unspur.solvers.orthogonal_pair import Pair
 from unspur.solvers.outcome import Outcome
 from unspur.subspace import Subspace
 
-#: All weights of a pair start here. Zero would leave the projection off w_s undefined.
+#: First value of all weights of a pair; at zero the projection off w_s is undefined.
 FIRST_WEIGHT = 1e-7
-#: Largest loss, in units of chance, that has not diverged: with nothing left to learn it hovers about chance.
+#: Largest loss, relative to chance, of a run that has not diverged: with nothing to learn it hovers about chance.
 MAX_LOSS_OVER_CHANCE = 1.05
 
 #: Weights (q, d) and intercepts (q, 1).
 Parameters: TypeAlias = tuple[FloatArray, ...]
 #: Weights of the rows of a batch, from their losses and cells.
 BatchWeights: TypeAlias = Callable[[FloatArray, Array], FloatArray]
-#: What early stopping of a last layer looks at.
+#: Held-out loss for early stopping of a last layer.
 Watch: TypeAlias = Callable[[LinearLogits], float]
 
 
@@ -60,7 +59,7 @@ class _Run:
     stopped_early: bool
 
     def reason(self, settings: SGDSettings) -> str:
-        """Why it ended. Stopping at the last epoch is how the paper's schedule ends, and not a failure of it."""
+        """Why it ended. Stopping at the last epoch is part of the paper's schedule, not a failure."""
         if self.stopped_early:
             return f"no improvement for {settings.patience} epochs"
         return f"{self.epochs} epochs, still improving"
@@ -75,9 +74,9 @@ def _run(
     gradient: Callable[[Parameters, Block], Parameters],
     watch: Callable[[Parameters], float] | None,
 ) -> _Run:
-    """The loop. `gradient` is that of a batch; `watch` is measured after each epoch, and its best epoch is kept.
+    """Run the epochs, and keep the parameters of the one with the smallest `watch`.
 
-    Without `watch` all epochs are run and the last parameters kept.
+    Without `watch` all epochs are run and the last parameters are kept.
     """
     velocity: Parameters = tuple(map(np.zeros_like, parameters))
     best, value = parameters, np.inf
@@ -102,18 +101,18 @@ def solve_pair_by_sgd(
     weighting: Weighting,
     validation: Weighting,
     centre: FloatArray,
-    away_from: Subspace,
+    excluded: Subspace,
     settings: SGDSettings,
     rng: np.random.Generator,
     root: FloatArray | None = None,
 ) -> Pair:
-    """Orthogonal weights for both labels, orthogonal to `away_from`; with a `root`, on the rows ``(x − centre) root``.
+    """Orthogonal weights for both labels, orthogonal to `excluded`; with a `root`, on the rows ``(x − centre) root``.
 
     Batches are drawn by `weighting`; after each epoch the loss of the rows weighted by `validation` is measured, and
     the best weights are kept once it has not improved for `patience` epochs. The main-task weights are those of
     ``(I − P_{w_s}) u``. The objective reported is the best validation loss.
     """
-    problem = _LabelProblem(rows, weighting, validation, centre, away_from, settings, None, root)
+    problem = _LabelProblem(rows, weighting, validation, centre, excluded, settings, None, root)
     return Pair(*problem.solve(rng))
 
 
@@ -122,13 +121,13 @@ def solve_logistic_by_sgd(
     weighting: Weighting,
     validation: Weighting,
     centre: FloatArray,
-    away_from: Subspace,
+    excluded: Subspace,
     settings: SGDSettings,
     rng: np.random.Generator,
     label: int,
 ) -> tuple[FloatArray, float, Outcome]:
-    """Weights (d,) for one label, orthogonal to `away_from`, and intercept; trained like a pair."""
-    problem = _LabelProblem(rows, weighting, validation, centre, away_from, settings, label)
+    """Weights (d,) for one label, orthogonal to `excluded`, and intercept; trained like a pair."""
+    problem = _LabelProblem(rows, weighting, validation, centre, excluded, settings, label)
     weights, intercepts, outcome = problem.solve(rng)
     return weights[0], float(intercepts[0]), outcome
 
@@ -141,7 +140,7 @@ class _LabelProblem:
     weighting: Weighting
     validation: Weighting
     centre: FloatArray
-    away_from: Subspace
+    excluded: Subspace
     settings: SGDSettings
     only: int | None
     root: FloatArray | None = None
@@ -166,7 +165,7 @@ class _LabelProblem:
         slopes = self.on_rows(sums[:, 2:])
         slopes = chain_to_parameters(theta, slopes) if self.only is None else slopes
         decay = self.settings.weight_decay
-        return self.away_from.reject((slopes + decay * theta).T).T, sums[:, 1:2] + decay * intercepts
+        return self.excluded.reject((slopes + decay * theta).T).T, sums[:, 1:2] + decay * intercepts
 
     def validation_loss(self, weights: FloatArray, intercepts: FloatArray) -> float:
         """Loss of the validation rows, both labels together."""
@@ -175,9 +174,9 @@ class _LabelProblem:
         return float(self.rows.sum(losses)[0, :, 0].sum())
 
     def solve(self, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, Outcome]:
-        """Weights (q, d), intercepts (q,), and how it ended; never beating chance is a failure."""
+        """Weights (q, d), intercepts (q,), and the outcome; a loss clearly above chance is a failure."""
         q = 2 if self.only is None else 1
-        start = (np.tile(_first_weights(self.away_from), (q, 1)), np.full((q, 1), FIRST_WEIGHT))
+        start = (np.tile(_first_weights(self.excluded), (q, 1)), np.full((q, 1), FIRST_WEIGHT))
 
         def watch(parameters: Parameters) -> float:
             return self.validation_loss(self.weights(parameters[0]), parameters[1][:, 0])
@@ -196,12 +195,12 @@ class _LabelProblem:
         return weights, intercepts, outcome
 
 
-def _first_weights(away_from: Subspace) -> FloatArray:
-    """Equal small weights (d,), kept out of `away_from`; where none are left, along an axis."""
-    ones = np.ones(away_from.ambient)
-    rest = away_from.reject(ones)
+def _first_weights(excluded: Subspace) -> FloatArray:
+    """Equal small weights (d,) orthogonal to `excluded`; along an axis if none are left."""
+    ones = np.ones(excluded.ambient)
+    rest = excluded.reject(ones)
     if np.linalg.norm(rest) < 1e-6 * np.linalg.norm(ones):
-        axes = away_from.reject(np.eye(away_from.ambient))
+        axes = excluded.reject(np.eye(excluded.ambient))
         rest = axes[:, np.argmax(np.linalg.norm(axes, axis=0))]
     return FIRST_WEIGHT * rest
 
@@ -294,9 +293,9 @@ def solve_softmax_by_sgd(
 
 
 def _layer_outcome(run: _Run, at_start: float, at_end: float, chance: float, settings: SGDSettings) -> FitOutcome:
-    """A training loss above start and chance is a failure; group DRO gives some of the mean for its worst group.
+    """A training loss above start and chance is a failure; group DRO trades some of it for its worst group.
 
-    (The loss that is watched may rise above chance without harm: that of a small group does while the rest is learnt.)
+    (The watched loss may rise above chance without harm, as that of a small group does while the rest is learnt.)
     """
     reason = run.reason(settings)
     improved = bool(np.isfinite(run.value) and at_end <= MAX_LOSS_OVER_CHANCE * max(at_start, chance))

@@ -1,4 +1,4 @@
-"""Sums over the rows that no model is needed for: counts and weights of cells, moments, covariances.
+"""Sums over the rows without a model: counts and weights of cells, moments, covariances.
 
 Conventions
 -----------
@@ -30,7 +30,7 @@ _WITHIN: dict[Balance, tuple[int, ...]] = {"none": (0, 1), "concept": (0,), "mai
 def group_names(
     classes: tuple[Any, Any], concept_classes: tuple[Any, Any], main: str = "main", concept: str = "concept"
 ) -> tuple[str, ...]:
-    """What the four groups are called, in the order 2·main + concept."""
+    """Names of the four groups, in the order 2·main + concept."""
     return tuple(f"{main}={y}, {concept}={c}" for y in classes for c in concept_classes)
 
 
@@ -48,9 +48,9 @@ class CellCounts:
     rows: FloatArray
     weight: FloatArray
     squares: FloatArray
-    #: What the groups, 2·main + concept, are called in a trace.
+    #: Names of the groups, 2·main + concept, in a trace.
     keys: tuple[str, ...] = GROUPS
-    #: What users call them.
+    #: Names of the groups in messages.
     names: tuple[str, ...] = GROUPS
 
     @classmethod
@@ -85,8 +85,13 @@ class CellCounts:
         return self.without(0)
 
     @property
+    def estimated_on(self) -> BoolArray:
+        """Mask over fold numbers: those that the returned directions are estimated from, all but a single fold."""
+        return self.without(1 if self.n_folds == 1 else None)
+
+    @property
     def effective_held_out(self) -> FloatArray:
-        """Effective number of held-out rows of each group, (Σw)² / Σw², (2, 2): their number if weights are equal."""
+        """Effective number of held-out rows of each group, (Σw)² / Σw², (2, 2); their number for equal weights."""
         return _effective(self.weight[1:].sum(axis=0), self.squares[1:].sum(axis=0))
 
     @property
@@ -115,7 +120,7 @@ class CellCounts:
 
 
 def _effective(weight: FloatArray, squares: FloatArray) -> FloatArray:
-    """(Σw)² / Σw², and 0 without rows; sums of equal weights round, and a whole number of rows stays one."""
+    """(Σw)² / Σw², and 0 without rows; rounded, so that equal weights give an integer."""
     return np.asarray(np.round(np.divide(weight**2, squares, out=np.zeros_like(weight), where=squares > 0), 9))
 
 
@@ -134,8 +139,8 @@ class Moments:
     def of(cls, rows: RowSource, weighting: Weighting, *, exact: bool = True) -> Moments:
         """Two passes: the mean first, so that the second moment of rows far from zero keeps its digits.
 
-        Products of a block are taken in float64 when `exact`, else in the type of the rows, which is faster; what they
-        leave of the rank of the rows is then only as good as `noise`.
+        Products of a block are taken in float64 if `exact`, else in the type of the rows, which is faster; then the
+        rank of the rows is only known up to `noise`.
         """
         kind = np.dtype(np.float64) if exact else rows.dtype
 
@@ -157,9 +162,9 @@ class Moments:
 
 
 def keeps_digits(squares: FloatArray, rows: RowSource) -> bool:
-    """Whether sums of products (d, d), taken in the type of the rows, stay clear of both ends of what it can hold.
+    """Whether sums of products (d, d) in the type of the rows neither overflow nor lose digits by underflow.
 
-    Rows of the order of 1e-20 are fine in float32, their squares are not: those have few digits left, or none.
+    Rows of the order of 1e-20 are fine in float32, but their squares have few digits left, or none.
     """
     kind = np.finfo(rows.dtype)
     return bool(np.isfinite(squares).all() and np.diag(squares).min() > rows.n_rows * kind.tiny / kind.eps)
@@ -179,7 +184,7 @@ class ColumnFaults:
 
     @classmethod
     def of(cls, rows: RowSource) -> ColumnFaults:
-        """One pass; rows are looked at closely, in a second, only when the sum of a block is not finite."""
+        """One pass, and a second one only if the sum of a block is not finite."""
         if not rows.sum(_not_finite):
             return cls(np.zeros((2, rows.n_features)))
 
@@ -207,7 +212,7 @@ class Covariances:
     mean_x, mean_t : shapes (d,) and (k,).
     xx, xt : ``Σω (x − x̄)(x − x̄)ᵀ`` (d, d) and ``Σω (x − x̄)(t − t̄)ᵀ`` (d, k).
     tt : ``Σω (t − t̄)²`` of each target, (k,).
-    noise : relative rounding error of the second moments, below which a variance cannot be told from none.
+    noise : relative rounding error of the second moments.
     rounding : relative rounding error of the rows themselves.
     """
 
@@ -277,7 +282,7 @@ class Covariances:
 
     @property
     def grain(self) -> float:
-        """Rounding error of the rows beside the spread of their column, largest over the columns that vary."""
+        """Rounding error of the rows relative to the spread of their column, largest over the columns that vary."""
         spread = np.sqrt(np.diag(self.xx)[self.live] / self.weight)
         size = np.hypot(spread, self.mean_x[self.live])
         return self.rounding * float(np.max(size / spread, initial=1.0))
@@ -295,7 +300,7 @@ class Covariances:
 
 @dataclass(slots=True)
 class _Second:
-    """Second moments of a block, fresh arrays of its own; adding up in place spares a d × d copy for every block."""
+    """Second moments of a block, added in place to avoid a d × d copy for every block."""
 
     xx: Array
     xt: Array

@@ -1,8 +1,8 @@
-"""Coordinates in which the logistic Hessian is close to the identity.
+"""Coordinates: those in which the logistic Hessian is close to the identity, and those of a metric.
 
 Weights are written ``w = T a`` with ``T Tᵀ = (C/4 + λI)⁺`` on the range of C: at zero weights the Hessian of the
-logistic loss is exactly C/4 + λI, and away from it never larger. Restricting weights to the range of C matters when
-the rows do not span R^d: outside it weights cost next to nothing and could buy orthogonality for free.
+logistic loss is exactly C/4 + λI, and elsewhere never larger. Weights are restricted to the range of C, since outside
+it they cost next to nothing and could make a pair orthogonal for free.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from unspur._typing import FloatArray
 from unspur.exceptions import InputError
 from unspur.rows import MAX_UNCENTRED_DISTANCE, RowSource, Weighting
 from unspur.solvers.statistics import Moments, keeps_digits
-from unspur.subspace import Subspace
+from unspur.subspace import AffineMap, Subspace
 
 #: Standard deviations along an eigenvector below this share of the largest are rounding noise, of the stored rows or of
 #: the second moment.
@@ -29,15 +29,19 @@ MIN_EIGENVALUE_SHARE = 1e-8
 #: Smallest share of a column's variance that the columns before it may leave unexplained for the rows to count as
 #: of full rank without an eigenvalue decomposition.
 MIN_FULL_RANK_PIVOT = 1e-6
+#: Eigenvalues of a covariance below this share of the largest are rounding errors.
+MIN_VARIANCE_SHARE = 1e-12
+#: Condition of a metric up to which sums in the type of the rows have enough digits.
+MAX_NATIVE_CONDITION = 1e4
 
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Where the rows lie: centre (d,), second moment (d, d), and an orthonormal basis of its range if not full.
+    """Centre (d,) and second moment (d, d) of the rows, and an orthonormal basis of its range if that is not full.
 
-    `range_basis` (d, r) and `range_variance` (r,) are None when the second moment has full rank. With a `matrix` (d, d)
-    it is the geometry of the rows ``(x − centre) matrix``, which nobody makes: weights w on those act on rows as they
-    are by ``matrix w``.
+    `range_basis` (d, r) and `range_variance` (r,) are None if the second moment has full rank. With a `matrix` (d, d)
+    it is the geometry of the rows ``(x − centre) matrix``, which are never computed: weights w on those act on the
+    original rows as ``matrix w``.
     """
 
     centre: FloatArray
@@ -49,7 +53,7 @@ class Geometry:
 
     @classmethod
     def of_rows(cls, rows: RowSource, weighting: Weighting, *, exact: bool = False) -> Geometry:
-        """From products in the type of the rows where they leave no doubt about the rank, else in float64."""
+        """From products in the type of the rows if they settle the rank, else in float64."""
         if rows.dtype.itemsize < 8 and not exact:
             moments = Moments.of(rows, weighting, exact=False)
             if keeps_digits(moments.second, rows):
@@ -60,7 +64,7 @@ class Geometry:
 
     @classmethod
     def of(cls, moments: Moments, itemsize: int) -> Geometry:
-        """Find the rank: by Cholesky where it is clear, by eigenvalues where it is not."""
+        """Find the rank, by Cholesky if it is clear, else by eigenvalues."""
         live = np.sqrt(np.diag(moments.second)) > 1e-13 * np.abs(moments.mean)  # more than rounding of the mean
         if not live.any():
             raise InputError("All rows are the same: every column of Z is constant. Nothing can be estimated.")
@@ -81,7 +85,7 @@ class Geometry:
         return cls(moments.mean, second, vectors[:, real], values[real], far)
 
     def transformed(self, matrix: FloatArray, itemsize: int) -> Geometry:
-        """The geometry of ``(x − centre) matrix``, without a look at the rows; the centre stays theirs."""
+        """The geometry of ``(x − centre) matrix``, from the second moment; the centre stays."""
         second = matrix.T @ self.second @ matrix
         values, vectors = np.linalg.eigh(0.5 * (second + second.T))
         real = values > values[-1] * MIN_DEVIATION_SHARE[itemsize] ** 2
@@ -98,10 +102,10 @@ class Geometry:
         return float(np.trace(self.second)) / self.rank
 
     def principal_axes(self) -> tuple[FloatArray, FloatArray]:
-        """Eigenvectors (d, r) of the second moment on its range, and variances (r,), also those rounding swallows.
+        """Eigenvectors (d, r) of the second moment on its range, and variances (r,).
 
-        Beside a large eigenvalue, those sixteen orders below have no digits left; in the complement of its eigenvector
-        they do. So the small ones are looked for again among themselves.
+        Beside a large eigenvalue, those sixteen orders smaller have no digits left, but in the complement of its
+        eigenvector they do. So the small ones are computed again there.
         """
         if self.range_basis is not None and self.range_variance is not None:
             return self.range_basis, self.range_variance
@@ -116,21 +120,82 @@ class Geometry:
 
 
 @dataclass(frozen=True, slots=True)
+class Metric:
+    """The metric in which directions of concept and task are orthogonal: centre (d,), T (d, d) and its inverse.
+
+    ::
+
+        M(τ) = (1 − τ) · tr(Σ)/r · I + τ · Σ        w_spᵀ M w_mt = 0
+
+    Σ is the covariance of the training rows and r its rank. At τ = 0 weights are orthogonal, as in the paper; at τ = 1
+    their scores are uncorrelated over the training rows. In the coordinates ``x̃ = (x − c) T`` with ``T = M^(−1/2)``,
+    symmetric and on the range of M, directions are orthogonal in the ordinary sense. Rows are never transformed: the
+    weights ``T v`` on the rows read a direction v of these coordinates. The projection off an orthonormal V there is
+    oblique here: ``x ↦ x − (x − c) R Lᵀ`` with ``R = T V`` and ``L = T⁻¹ V``.
+    """
+
+    centre: FloatArray
+    root: FloatArray
+    inverse_root: FloatArray
+    condition: float
+
+    @classmethod
+    def of_rows(cls, rows: RowSource, weighting: Weighting, tau: float) -> Metric:
+        """M(τ) of the rows under a weighting; from float64 products where T would magnify rounding."""
+        geometry = Geometry.of_rows(rows, weighting)
+        metric = cls.of(geometry.centre, geometry.second, tau, geometry.rank)
+        if metric.condition > MAX_NATIVE_CONDITION and rows.dtype.itemsize < 8:
+            exact = Geometry.of(Moments.of(rows, weighting), rows.dtype.itemsize)
+            metric = cls.of(exact.centre, exact.second, tau, exact.rank)
+        return metric
+
+    @classmethod
+    def of(cls, centre: FloatArray, covariance: FloatArray, tau: float, rank: int) -> Metric:
+        """M(τ) from the centre, covariance and rank of the rows."""
+        values, vectors = np.linalg.eigh(covariance)
+        values = np.maximum(values, 0.0)
+        real = values > MIN_VARIANCE_SHARE * values[-1]
+        mixed = (1.0 - tau) * values[real].sum() / rank + tau * values
+        kept = real if tau == 1.0 else np.ones_like(real)
+        root, basis = np.sqrt(mixed[kept]), vectors[:, kept]
+        condition = float((root.max() / root.min()) ** 2)
+        return cls(centre, (basis / root) @ basis.T, (basis * root) @ basis.T, condition)
+
+    def removing(self, subspace: Subspace) -> AffineMap:
+        """Projection off a subspace of these coordinates, as a map of the rows."""
+        return AffineMap(self.centre, *self._factors(subspace), "remove")
+
+    def keeping(self, subspace: Subspace) -> AffineMap:
+        """Projection onto a subspace of these coordinates, as a map of the rows."""
+        AffineMap.keeping(subspace, self.centre)  # which refuses an empty one
+        return AffineMap(self.centre, *self._factors(subspace), "keep", self.centre)
+
+    def _factors(self, subspace: Subspace) -> tuple[FloatArray, FloatArray]:
+        """R and L with ``LᵀR = I`` to the last digit, which T and its inverse lose if the scales of M are far apart."""
+        right, left = self.root @ subspace.basis, self.inverse_root @ subspace.basis
+        return right, left @ np.linalg.inv(right.T @ left)
+
+    def weights_of(self, subspace: Subspace) -> Subspace:
+        """Span of the weights on the rows that read a subspace of these coordinates."""
+        return Subspace.spanned_by(self.root @ subspace.basis) if subspace.dim else subspace
+
+
+@dataclass(frozen=True, slots=True)
 class Whitening:
     """Coordinates ``a`` of shape (r,) for weights ``w = T a`` that stay inside the allowed subspace.
 
-    Where the geometry has a matrix P, of a removal, weights on rows are ``w = P T a``: what is solved for is the layer
-    on rows after the removal, and what comes out acts on rows as they are.
+    If the geometry has the matrix P of a removal, weights are ``w = P T a``: a layer after the removal, as weights on
+    the rows before it.
 
-    `decay` is λ. `forbidden` (r, k) spans the coordinates of weights with a component in the directions to stay
-    away from: a is allowed when it is orthogonal to it, and then w = T a is orthogonal to those directions.
+    `decay` is λ. `forbidden` (r, k) spans the coordinates of weights with a component in the excluded directions: if a
+    is orthogonal to it, w = T a is orthogonal to those directions.
     """
 
     transform: FloatArray
     geometry: Geometry
     decay: float
     forbidden: FloatArray
-    #: Squared lengths (r,) of the weights after a removal that each coordinate stands for; None without a removal.
+    #: Squared lengths (r,) of the weights after a removal for each unit coordinate; None without a removal.
     lengths: FloatArray | None = None
 
     @classmethod
@@ -153,15 +218,10 @@ class Whitening:
                 transform = geometry.matrix @ transform
         return cls(transform, geometry, decay, np.empty((transform.shape[1], 0)), lengths)
 
-    def away_from(self, subspace: Subspace) -> Whitening:
+    def excluding(self, subspace: Subspace) -> Whitening:
         """The same coordinates with weights kept orthogonal to `subspace`."""
         forbidden = orthonormal_range(self.transform.T @ subspace.basis)
         return Whitening(self.transform, self.geometry, self.decay, forbidden, self.lengths)
-
-    @property
-    def freedom(self) -> int:
-        """Dimension of the weights that are allowed."""
-        return int(self.transform.shape[1] - self.forbidden.shape[1])
 
     def allow(self, a: FloatArray) -> FloatArray:
         """Orthogonal projection of coordinates, shape (r,) or (r, m), onto the allowed ones."""
@@ -184,7 +244,7 @@ class Whitening:
 
 
 def _smallest_pivot(correlation: FloatArray) -> float:
-    """Smallest share of a column's variance that the columns before it leave unexplained; 0 if not definite."""
+    """Smallest share of a column's variance that earlier columns leave unexplained; 0 if not definite."""
     try:
         return float(np.diag(np.linalg.cholesky(correlation)).min() ** 2)
     except np.linalg.LinAlgError:
@@ -192,7 +252,7 @@ def _smallest_pivot(correlation: FloatArray) -> float:
 
 
 def orthonormal_range(matrix: FloatArray) -> FloatArray:
-    """Orthonormal basis of the column space, dependent columns dropped (they lie outside the rows' span)."""
+    """Orthonormal basis of the column space; dependent columns are dropped."""
     if not matrix.shape[1]:
         return matrix
     lengths = np.linalg.norm(matrix, axis=0)
