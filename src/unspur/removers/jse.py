@@ -107,12 +107,13 @@ class JSE(Remover):
         (``TimeSeriesSplit``) are refused.
     smallest_group : int, default=10
         Fewest held-out rows of every group (main, concept), effective ones under weights. With fewer, the tests do not
-        keep their level (reproduction/docs/trust.md) and `fit` raises a GroupSizeError. Held-out rows of a group must also lie in at
-        least two clusters, effective ones if their sizes differ.
+        keep their level (reproduction/docs/trust.md) and `fit` raises a GroupSizeError. Held-out rows of a group must
+        also lie in at least two clusters, effective ones if their sizes differ.
     missing_concept : scalar or None, default=None
         Value of `concept` that means "not known", besides NaN and None.
     tol : float, default=1e-4
-        Relative gradient norm at which a pair counts as solved, small enough for the tests (reproduction/docs/speed.md).
+        Relative gradient norm at which a pair counts as solved. A smaller one changes no test
+        (reproduction/docs/speed.md).
     max_iter : int, default=1000
         Most iterations for one pair.
     random_state : int, RandomState or None, default=None
