@@ -275,10 +275,10 @@ def certify(
 
 
 def _task_gone(task: tuple[Leakage, Leakage] | None, alone: tuple[Leakage, Leakage] | None) -> list[str]:
-    """That the task fell to chance or nearly so, whatever the reason, and from where.
+    """Say that the task fell to chance or nearly so, whatever the reason, and from where.
 
-    Where concept and task go together, much of what read the task before was the concept; what is read of it `alone`,
-    with the concept held fixed, is kept.
+    "Gone" is for a probe whose interval ends below half of what it read before. Where concept and task go together,
+    much of what read the task before was the concept; what is read of it `alone`, with the concept held fixed, is kept.
     """
     if task is None or task[0].low <= task[0].chance:
         return []
@@ -288,11 +288,17 @@ def _task_gone(task: tuple[Leakage, Leakage] | None, alone: tuple[Leakage, Leaka
         return []
     if not at_chance and after.accuracy - after.chance > KEPT * (before.accuracy - before.chance):
         return []
-    return [
-        f"the task is {'gone' if at_chance else 'nearly gone'}: a probe reads it at {100 * before.accuracy:.1f} % "
-        f"before and at {100 * after.accuracy:.1f} % after, where chance is {100 * after.chance:.1f}. What was removed "
-        "holds what these rows said about it"
-    ]
+    figures = (
+        f"a probe reads it at {100 * before.accuracy:.1f} % before and at {100 * after.accuracy:.1f} % after, where "
+        f"chance is {100 * after.chance:.1f}"
+    )
+    if at_chance and after.high - after.chance > 0.5 * (before.accuracy - before.chance):
+        return [
+            f"the task cannot be told from chance on these rows: {figures} (95 %: up to {100 * after.high:.1f}). "
+            "Measure on more rows to see whether it is gone"
+        ]
+    verdict = "gone" if at_chance else "nearly gone"
+    return [f"the task is {verdict}: {figures}. What was removed holds what these rows said about it"]
 
 
 def _broken_assumptions(
