@@ -15,6 +15,7 @@ that does not count (its concept is missing, or the user gave it no weight) has 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -35,7 +36,7 @@ from unspur.clusters import (
     has_continuous_columns,
     held_out,
 )
-from unspur.exceptions import InputError, LabelError, Parameter
+from unspur.exceptions import InputError, InputWarning, LabelError, Parameter
 from unspur.labels import (
     ClassLabel,
     class_label,
@@ -51,6 +52,10 @@ from unspur.rows import Columns, RowSource, StackedRows, StoredRows, Weighting, 
 from unspur.solvers.statistics import Moments
 from unspur.solvers.whitening import Geometry
 from unspur.subspace import AffineMap
+
+#: Ratio of the standard deviations of validation and training rows, and distance of their means in standard
+#: deviations, in the median column, from which on a warning is due.
+MAX_SCALE_RATIO, MAX_SHIFT = 5.0, 5.0
 
 
 @dataclass(frozen=True)
@@ -159,8 +164,10 @@ class LabelledData:
         return self if self.known.all() else self.select(self.known)
 
     def arguments(self, suffix: str = "", *, clusters: bool = True) -> dict[str, Any]:
-        """The data as keyword arguments of `fit`; `suffix` is "_val" for held-out rows."""
+        """The data as keyword arguments of `fit`, weights and clusters included; `suffix` is "_val" for held-out rows."""
         given = {"X": self.X, "y": self.y, "concept": {label.name: label for label in self.concepts}}
+        if not np.all(self.weight == 1.0):
+            given["sample_weight"] = self.weight
         if clusters and self.clusters is not None:
             given["clusters"] = self.clusters
         return {f"{name}{suffix}": value for name, value in given.items()}
@@ -232,6 +239,13 @@ class LabelledData:
             fold[live] = folds_by_cluster(code, self.group[live], np.full(number, 1.0 / number), rng)
         return fold
 
+    def without_concept(self) -> Self:
+        """The same rows in one group for each class of the main label."""
+        rows = replace(self, concepts=())
+        if False in self._geometries:
+            rows._geometries[False] = self._geometries[False]
+        return rows
+
     def part(self, rows: BoolArray) -> Self:
         """Like `only`, with the geometry, and so the penalty units, of all rows."""
         part = self.only(np.flatnonzero(rows))
@@ -246,8 +260,8 @@ class LabelledData:
             return replace(one, codes=np.concatenate(codes), present=np.concatenate(present))
 
         clusters = None
-        if self.clusters is not None and other.clusters is not None:
-            clusters = np.concatenate([self.clusters, other.clusters + self.clusters.max() + 1])
+        if self.clusters is not None or other.clusters is not None:
+            clusters = np.concatenate(_codes_for_both(self, other))
         return replace(
             self,
             y=both(self.main, other.main),
@@ -328,6 +342,16 @@ class LabelledData:
         return replace(self, clusters=found, copies=True)
 
 
+def _codes_for_both(one: LabelledData, other: LabelledData) -> tuple[IntArray, IntArray]:
+    """Cluster codes of two sets that are coded alike; rows of a set without clusters are independent of each other."""
+    first = max(int(rows.clusters.max()) for rows in (one, other) if rows.clusters is not None) + 1
+    independent = first + np.arange(len(one) + len(other))
+    return (
+        independent[: len(one)] if one.clusters is None else one.clusters,
+        independent[len(one) :] if other.clusters is None else other.clusters,
+    )
+
+
 def read_data(
     estimator: BaseEstimator,
     X: Array,
@@ -397,6 +421,29 @@ def first_rows(X: Array, number: int = 2000) -> Array:
             return next(iter(blocks))[1][:number]
     first = X[:number]
     return to_host(first.float() if is_tensor(first) else first)[0]
+
+
+def warn_if_on_another_scale(train: Array, validation: Array) -> None:
+    """Warn if validation rows look as if a step before the estimator had transformed the training rows alone."""
+    one, other = (np.asarray(first_rows(X), dtype=np.float64) for X in (train, validation))
+    spread = one.std(axis=0)
+    varied = spread > 0
+    if not varied.any():
+        return
+    ratio = float(np.median(other.std(axis=0)[varied] / spread[varied]))
+    shift = float(np.median(np.abs(other.mean(axis=0) - one.mean(axis=0))[varied] / spread[varied]))
+    if 1.0 / MAX_SCALE_RATIO < ratio < MAX_SCALE_RATIO and shift < MAX_SHIFT:
+        return
+    message = InputWarning(
+        "The validation rows are on another scale than the training rows: in the median column their standard "
+        "deviation is {ratio:.2g} times as large, and their mean lies {shift:.2g} standard deviations away. If a "
+        "pipeline transforms X before this step, it must transform {X_val} as well: Pipeline(..., "
+        "transform_input=['X_val']).",
+        ratio=ratio,
+        shift=shift,
+        X_val=Parameter("X_val"),
+    )
+    warnings.warn(message, stacklevel=4)
 
 
 def labelled(

@@ -273,7 +273,7 @@ def _noted(name: str, notes: list[str]) -> Iterator[None]:
 
 
 def _task_gone(task: tuple[Leakage, Leakage] | None, alone: tuple[Leakage, Leakage] | None) -> list[str]:
-    """A note if the task fell to chance or nearly so.
+    """A note if the task fell to chance or nearly so; it is gone if the interval ends below half of what was there.
 
     If concept and task are correlated, much of what predicted the task was the concept; the task is kept if it is
     predicted `alone`, with the concept held fixed.
@@ -286,11 +286,17 @@ def _task_gone(task: tuple[Leakage, Leakage] | None, alone: tuple[Leakage, Leaka
         return []
     if not at_chance and after.accuracy - after.chance > MIN_KEPT_SHARE * (before.accuracy - before.chance):
         return []
-    return [
-        f"the task is {'gone' if at_chance else 'nearly gone'}: a probe reads it at {100 * before.accuracy:.1f} % "
-        f"before and at {100 * after.accuracy:.1f} % after, where chance is {100 * after.chance:.1f}. What was removed "
-        "holds what these rows said about it"
-    ]
+    figures = (
+        f"a probe reads it at {100 * before.accuracy:.1f} % before and at {100 * after.accuracy:.1f} % after, where "
+        f"chance is {100 * after.chance:.1f}"
+    )
+    if at_chance and after.high - after.chance > 0.5 * (before.accuracy - before.chance):
+        return [
+            f"the task cannot be told from chance on these rows: {figures} (95 %: up to {100 * after.high:.1f}). "
+            "Measure on more rows to see whether it is gone"
+        ]
+    verdict = "gone" if at_chance else "nearly gone"
+    return [f"the task is {verdict}: {figures}. What was removed holds what these rows said about it"]
 
 
 def _broken_assumptions(

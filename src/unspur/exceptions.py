@@ -26,7 +26,8 @@
     TaskLostWarning (UserWarning)                        the task went with the concept, or may have
     EverythingRemovedWarning (UserWarning)               a removal leaves nothing, or next to nothing, of the rows
     IllConditionedWarning (UserWarning)                  a removal amplifies noise, or is undone by rounding; how much
-    FewRowsWarning (UserWarning)                         validation rows are too few to judge on; all rows were pooled
+    FewRowsWarning (UserWarning)                         too few rows to judge on, so all rows were pooled
+    InputWarning (UserWarning)                           validation rows are on another scale than training rows
     UsedRowsWarning (UserWarning)                        a certificate was asked for on rows of the fit
     OutlierWarning (UserWarning)                         a few rows hold most of the variance of a number to remove
     MissingCodeWarning (UserWarning)                     the code for "not known" is of another type than the labels
@@ -193,6 +194,10 @@ class IllConditionedWarning(UserWarning):
 
 class FewRowsWarning(WithFields, UserWarning):
     """Validation rows are too few to judge on, so they were pooled with the training rows."""
+
+
+class InputWarning(WithFields, UserWarning):
+    """What was passed is possible, and probably not what was meant."""
 
 
 class UsedRowsWarning(UserWarning):

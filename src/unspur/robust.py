@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import warnings
 from dataclasses import replace
@@ -11,31 +10,33 @@ from os import PathLike
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
-from sklearn.base import BaseEstimator, TransformerMixin, clone
-from sklearn.utils._param_validation import HasMethods, Interval, Options
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
+from sklearn.utils._param_validation import Interval, Options
 from sklearn.utils.validation import check_is_fitted
 
-from unspur._data import LabelledData
+from unspur._data import LabelledData, warn_if_on_another_scale
 from unspur._parameters import REQUESTED, generator, named_after_y, restore_on_failure
 from unspur._reading import brief, require_kinds
 from unspur._typing import Array, FloatArray
 from unspur.certificate import Certificate
-from unspur.exceptions import FewRowsWarning, GroupSizeError
+from unspur.clusters import cluster_codes, cluster_labels
+from unspur.exceptions import FewRowsWarning, GroupSizeError, InputError
 from unspur.heads import HEADS, GroupWeighted
 from unspur.heads.base import Head, HeadData, LinearClassifier, head_data
 from unspur.io.artifact import write_artifact
+from unspur.options import from_flat_parameters
 from unspur.removers import JSE, Remover, read_saved
-from unspur.removers.base import storable
+from unspur.removers.base import plain_parameters, storable
 from unspur.removers.saved import require_numbers
-from unspur.rows import backend_of
-from unspur.selection import GRIDS, PENALTIES, Selection, choose_layer, cross_validate_penalty, penalties_of
+from unspur.rows import backend_of, to_host
+from unspur.selection import Selection, cross_validate_penalty, fit_rows, penalties_of
 from unspur.subspace import AffineMap
 from unspur.surgery.folding import through_removal
 
 E = TypeVar("E", bound=BaseEstimator)
 
 
-class RobustClassifier(TransformerMixin, LinearClassifier):
+class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier):
     """A removal and a group-weighted last layer as one classifier, both with chosen penalties.
 
     The removal is fitted first (by default `JSE`), then the layer on what it leaves (by default `GroupWeighted`, in
@@ -83,11 +84,12 @@ class RobustClassifier(TransformerMixin, LinearClassifier):
     0.8
     """
 
-    __metadata_request__fit: ClassVar[dict[str, bool]] = REQUESTED
+    # Validation rows are not requested, as in `Head`: a pipeline would pass them on without transforming them.
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {name: not name.endswith("_val") for name in REQUESTED}
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "remover": [None, HasMethods(["fit", "transform"])],
-        "head": [None, HasMethods(["fit", "predict"])],
+        "remover": [None, Remover],
+        "head": [None, Head],
         "cv": [Interval(Integral, 2, None, closed="left")],
         "missing_concept": [None, str, Real, Options(bool, {True, False})],
         "random_state": ["random_state"],
@@ -159,10 +161,19 @@ class RobustClassifier(TransformerMixin, LinearClassifier):
         }
         with restore_on_failure(self):
             self._validate_params()
-            data = head_data(self, train, validation, self.missing_concept, needs_concept=True)
+            remover = JSE() if self.remover is None else clone(self.remover)
+            head = GroupWeighted() if self.head is None else clone(self.head)
+            missing = _missing_value(self, remover, head)
+            for estimator in (remover, head):
+                if "missing_concept" in estimator.get_params():
+                    estimator.set_params(missing_concept=missing)
+            data = head_data(self, train, validation, missing, needs_concept=True)
+            data = _with_common_clusters(data, clusters, clusters_val)
+            if data.validation is not None and not isinstance(remover, JSE):  # which warns itself
+                warn_if_on_another_scale(data.train.X, data.validation.X)
             rng = generator(self.random_state)
-            data, remover, notes = self._fit_remover(data, rng)
-            selection = self._choose_head(data, remover, rng)
+            data, remover, notes = self._fit_remover(_seeded(remover, rng), data)
+            selection = self._choose_head(_seeded(head, rng), data, remover, rng)
             head = selection.head
             if hasattr(self, "feature_names_in_"):
                 remover.feature_names_in_ = head.feature_names_in_ = self.feature_names_in_
@@ -171,33 +182,43 @@ class RobustClassifier(TransformerMixin, LinearClassifier):
             self.notes_ = (*notes, *selection.notes)
         return self
 
-    def _fit_remover(self, data: HeadData, rng: np.random.Generator) -> tuple[HeadData, Remover, tuple[str, ...]]:
+    def _fit_remover(self, remover: Remover, data: HeadData) -> tuple[HeadData, Remover, tuple[str, ...]]:
         """The rows to fit the layer on, the fitted remover, and notes for the reader."""
-        remover = _seeded(JSE() if self.remover is None else clone(self.remover), rng)
         try:
-            return data, _fitted(remover, data.train, data.validation), ()
+            fit_rows(remover, data.train, data.validation)
+            return data, remover, ()
         except GroupSizeError as error:
             train = None if data.validation is None else _pooled(data.train, data.validation)
             if train is None:
                 raise
             note = FewRowsWarning(
-                "The validation rows are too few to judge directions on, so all rows were cross-fitted. ({reason})",
+                "There are too few rows to judge directions on, so training and validation rows were pooled and "
+                "cross-fitted. ({reason})",
                 reason=error.message,
             )
             warnings.warn(note, stacklevel=4)
-            return replace(data, train=train, validation=None), _fitted(clone(remover), train), (str(note),)
+            remover = clone(remover)
+            fit_rows(remover, train)
+            return replace(data, train=train, validation=None), remover, (str(note),)
 
-    def _choose_head(self, data: HeadData, remover: Remover, rng: np.random.Generator) -> Selection:
+    def _choose_head(self, head: Head, data: HeadData, remover: Remover, rng: np.random.Generator) -> Selection:
         """The layer with the best penalty, fitted on all rows; its coefficients are on rows before the removal."""
-        head = _seeded(GroupWeighted() if self.head is None else clone(self.head), rng)
-        removal = remover.removal_
+        removal, validation = remover.removal_, data.validation
+        # Copies of a row must not be on both sides of a fold.
+        train = data.train.with_duplicate_clusters(remover._training_rows)
+        variance = np.diag(train.geometry(train.source(), balanced=head._balanced is not False).second)
+        penalties = penalties_of(variance)
         if head._balanced is not None:
-            after = replace(data.train, removal=removal)
-            variance = np.diag(data.train.geometry(data.train.source(), balanced=head._balanced).second)
-            return cross_validate_penalty(head, penalties_of(variance), replace(data, train=after), self, self.cv, rng)
-        grid = GRIDS.get(type(head).__name__, {"weight_decay": PENALTIES})
-        clean = [part and replace(part, X=remover.transform(part.X)) for part in (data.train, data.validation)]
-        chosen = choose_layer(head, grid, *clean, seed=int(rng.integers(2**31 - 1)))
+            train = replace(train, removal=removal)
+            all_rows = train if validation is None else train.stacked(validation)
+            data = replace(data, train=train)
+            return cross_validate_penalty(head, penalties, data, all_rows, self, self.cv, rng)
+        train = replace(train, X=remover.transform(train.X))
+        if validation is not None:
+            validation = replace(validation, X=remover.transform(validation.X))
+        all_rows = (_pooled(train, validation) if validation is not None else None) or train
+        data = replace(data, train=train, validation=validation)
+        chosen = cross_validate_penalty(head, penalties, data, all_rows, self, self.cv, rng)
         layer = chosen.head
         layer.coef_, layer.intercept_ = through_removal(removal, layer.coef_, layer.intercept_)
         return chosen
@@ -230,6 +251,8 @@ class RobustClassifier(TransformerMixin, LinearClassifier):
             "table": [[tried["weight_decay"], loss] for tried, loss in self.selection_.table],
             "notes": list(self.notes_),
             "cv": int(self.cv),
+            "parameters": plain_parameters(self.head_),
+            "random_state": plain_parameters(self).get("random_state"),
         }
         arrays = {**arrays, "coef": self.coef_, "intercept": self.intercept_}
         write_artifact(path, arrays, {**metadata, "classifier": layer}, overwrite=overwrite)
@@ -256,8 +279,10 @@ class RobustClassifier(TransformerMixin, LinearClassifier):
         table = tuple(({"weight_decay": penalty}, loss) for penalty, loss in metadata["table"])
         if not all(math.isfinite(number) for tried, loss in table for number in (*tried.values(), loss)):
             raise ValueError("a penalty or a held-out loss is no finite number")
-        head = HEADS[metadata["head"]](weight_decay=metadata["weight_decay"])
-        made = cls(clone(remover), head, cv=metadata["cv"])
+        parameters = {**metadata.get("parameters", {}), "weight_decay": metadata["weight_decay"]}
+        head = HEADS[metadata["head"]](**from_flat_parameters(metadata["head"], parameters))
+        made = cls(clone(remover), head, cv=metadata["cv"], random_state=metadata.get("random_state"))
+        made.missing_concept = remover.get_params().get("missing_concept")
         made._validate_params()
         head._validate_params()
         made.remover_, made.head_ = remover, clone(head)
@@ -322,14 +347,30 @@ def _seeded(estimator: E, rng: np.random.Generator) -> E:
     return estimator
 
 
-def _fitted(remover: Remover, train: LabelledData, validation: LabelledData | None = None) -> Remover:
-    """The remover, fitted with those arguments that its `fit` takes."""
-    takes = inspect.signature(remover.fit).parameters
-    given = {**train.arguments(), "sample_weight": train.weight}
-    if validation is not None:
-        given |= {**validation.arguments("_val"), "sample_weight_val": validation.weight}
-    remover.fit(**{name: value for name, value in given.items() if name in takes})
-    return remover
+def _missing_value(*estimators: BaseEstimator) -> Any:
+    """The value that means "not known", given to the classifier, its remover or its head."""
+    given = [value for one in estimators if (value := one.get_params().get("missing_concept")) is not None]
+    if any(type(value) is not type(given[0]) or value != given[0] for value in given):
+        named = ", ".join(f"{type(one).__name__} {one.get_params().get('missing_concept')!r}" for one in estimators)
+        raise InputError(f"missing_concept differs: {named}. Pass it to the classifier alone.")
+    return given[0] if given else None
+
+
+def _with_common_clusters(data: HeadData, clusters: Any, clusters_val: Any) -> HeadData:
+    """The rows with cluster codes that mean the same in both sets."""
+    if data.validation is None or clusters is None or clusters_val is None:
+        return data
+    n, m = len(data.train), len(data.validation)
+    labels = [
+        cluster_labels(values, name, size)
+        for values, name, size in zip(
+            to_host(clusters, clusters_val), ("clusters", "clusters_val"), (n, m), strict=True
+        )
+    ]
+    together = np.concatenate([label.astype(object) for label in labels])
+    codes = cluster_codes(together, "clusters", n + m)
+    train, validation = replace(data.train, clusters=codes[:n]), replace(data.validation, clusters=codes[n:])
+    return replace(data, train=train, validation=validation)
 
 
 def _pooled(train: LabelledData, validation: LabelledData) -> LabelledData | None:

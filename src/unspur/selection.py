@@ -156,43 +156,54 @@ def choose_layer(
 
 
 def cross_validate_penalty(
-    head: Head, penalties: Sequence[float], data: HeadData, checked: BaseEstimator, folds: int, rng: np.random.Generator
+    head: Head,
+    penalties: Sequence[float],
+    data: HeadData,
+    all_rows: LabelledData,
+    checked: BaseEstimator,
+    folds: int,
+    rng: np.random.Generator,
 ) -> Selection:
     """Choose a penalty by the rule of `choose_layer`, on validation rows or by cross-validation.
 
-    The held-out rows of all folds are judged together. The chosen head is fitted on all rows, validation rows
-    included. Rows are visited where they live.
+    The held-out rows of all folds are judged together. The chosen head is fitted on `all_rows`: the training rows, and
+    the validation rows if there are any. Rows are visited where they live.
     """
     train, validation = data.train, data.validation
-    train.geometry(train.source(), balanced=bool(head._balanced))  # once, for all folds
+    if head._balanced is not None:
+        train.geometry(train.source(), balanced=head._balanced)  # once, for all folds
+
+    def fit_penalties(head: Head, penalties: Sequence[float], rows: LabelledData) -> list[Head]:
+        settings = [{"weight_decay": penalty} for penalty in penalties]
+        rows = rows if head._needs_concept else rows.without_concept()
+        return fit_decoded_path(head, settings, replace(data, train=rows, validation=None), checked)
 
     rough = clone(head).set_params(tol=max(head.tol, ROUGH_TOL))
-
-    def tried(part: LabelledData) -> list[Head]:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NotConvergedWarning)  # a value that cannot be solved is not chosen
-            settings = [{"weight_decay": penalty} for penalty in penalties]
-            return fit_decoded_path(rough, settings, replace(data, train=part, validation=None), checked)
-
-    if validation is not None:
-        differences = _stacked_differences(tried(train), validation)
-        judged = (validation.weight > 0) & validation.known
-        keys = [_ranking_key(one[judged], _numbered(validation.group[judged])) for one in differences]
-        everything = train.stacked(validation)
-    else:
-        fold = train.folds(folds, rng)
-        differences = np.zeros((len(penalties), len(train), train.n_classes))
-        for k in range(folds):
-            held = fold == k
-            differences[:, held] = _stacked_differences(tried(train.part((fold >= 0) & ~held)), train)[:, held]
-        keys = [_ranking_key(one[fold >= 0], _numbered(train.group[fold >= 0])) for one in differences]
-        everything = train
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotConvergedWarning)  # a value that cannot be solved is not chosen
+        if validation is not None:
+            differences = _stacked_differences(fit_penalties(rough, penalties, train), validation)
+            judged_on, judged = validation, (validation.weight > 0) & validation.known
+        else:
+            fold, judged_on = train.folds(folds, rng), train
+            differences = np.zeros((len(penalties), len(train), train.n_classes))
+            for k in range(folds):
+                held = fold == k
+                heads = fit_penalties(rough, penalties, train.part((fold >= 0) & ~held))
+                differences[:, held] = _stacked_differences(heads, train)[:, held]
+            # A group of one row is never both trained on and judged.
+            judged = (fold >= 0) & (train.counts > 1)[train.cell]
+    notes = _notes_on_missing_groups(train, judged) if validation is None else ()
+    if not judged.any():
+        (last,) = fit_penalties(head, [head.weight_decay], all_rows)
+        note = f"No group has two rows, so no penalty could be chosen; it is {head.weight_decay:g}, the default."
+        return Selection(last, {}, (), notes=(*notes, note))
+    group, weight = _numbered(judged_on.group[judged]), judged_on.weight[judged]
+    keys = [_ranking_key(one[judged], group, weight) for one in differences]
     best = min(range(len(penalties)), key=keys.__getitem__)
-    chosen = replace(data, train=everything, validation=None)
-    won = {"weight_decay": penalties[best]}
-    (last,) = fit_decoded_path(head, [won], chosen, checked)
+    (last,) = fit_penalties(head, [penalties[best]], all_rows)
     table = tuple(({"weight_decay": penalty}, key[0]) for penalty, key in zip(penalties, keys, strict=True))
-    return Selection(last, won, table)
+    return Selection(last, {"weight_decay": penalties[best]}, table, notes=notes)
 
 
 def _stacked_differences(heads: Sequence[Head], rows: LabelledData) -> FloatArray:
@@ -336,9 +347,10 @@ def temperature_scaled_loss(head: Any, rows: Any) -> float:
     return mean_over_groups(temperature_scaled_losses(differences, group), group)
 
 
-def temperature_scaled_losses(differences: FloatArray, group: IntArray) -> FloatArray:
+def temperature_scaled_losses(differences: FloatArray, group: IntArray, weight: FloatArray | None = None) -> FloatArray:
     """The losses (n,) whose mean over groups is `temperature_scaled_loss`, of logit differences (n, K)."""
-    share = (1.0 / np.bincount(group))[group] / (group.max() + 1)
+    weight = np.ones(len(group)) if weight is None else weight
+    share = (weight / np.bincount(group, weights=weight)[group]) / (group.max() + 1)
 
     def slope(t: float) -> float:
         return float(share @ np.sum(softmax(t * differences, axis=1) * differences, axis=1))
@@ -354,11 +366,13 @@ def temperature_scaled_losses(differences: FloatArray, group: IntArray) -> Float
     return np.asarray(logsumexp(factor * differences, axis=1))
 
 
-def _ranking_key(differences: FloatArray, group: IntArray) -> tuple[float, float, float]:
+def _ranking_key(
+    differences: FloatArray, group: IntArray, weight: FloatArray | None = None
+) -> tuple[float, float, float]:
     """Sort key of `choose_layer`, from logit differences (n, K) of rows in groups (n,)."""
-    scaled = mean_over_groups(temperature_scaled_losses(differences, group), group)
-    wrong = mean_over_groups((differences.max(axis=1) > 0).astype(np.float64), group)
-    plain = mean_over_groups(logsumexp(differences, axis=1), group)
+    scaled = mean_over_groups(temperature_scaled_losses(differences, group, weight), group, weight)
+    wrong = mean_over_groups((differences.max(axis=1) > 0).astype(np.float64), group, weight)
+    plain = mean_over_groups(logsumexp(differences, axis=1), group, weight)
     return round(scaled, LOSS_DECIMALS), round(wrong, LOSS_DECIMALS), plain
 
 
@@ -393,7 +407,8 @@ def _class_codes(head: Any, y: ClassLabel) -> IntArray:
     return np.array([known.index(value) if value in known else -1 for value in y.classes])[y.codes]
 
 
-def mean_over_groups(values: FloatArray, group: IntArray) -> float:
-    """Mean over groups of the mean of the values (n,) in each; empty groups are left out."""
-    rows = np.bincount(group)
-    return float(np.mean(np.bincount(group, weights=values)[rows > 0] / rows[rows > 0]))
+def mean_over_groups(values: FloatArray, group: IntArray, weight: FloatArray | None = None) -> float:
+    """Mean over groups of the (weighted) mean of the values (n,) in each; empty groups are left out."""
+    weight = np.ones(len(group)) if weight is None else weight
+    total = np.bincount(group, weights=weight)
+    return float(np.mean(np.bincount(group, weights=weight * values)[total > 0] / total[total > 0]))

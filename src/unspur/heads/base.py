@@ -315,6 +315,7 @@ def fit_path(
     y: Array,
     *,
     concept: Array | None = None,
+    sample_weight: Array | None = None,
     clusters: Array | None = None,
 ) -> list[Head]:
     """Copies of a head, each fitted with one of these settings, as `fit` would.
@@ -322,7 +323,8 @@ def fit_path(
     Checks, draws, and second moments of the rows, which cost most with many features, are computed once.
     """
     checked = clone(head)
-    train = {"X": X, "y": y, "concept": concept if head._needs_concept else None, "clusters": clusters}
+    concept = concept if head._needs_concept else None
+    train = {"X": X, "y": y, "concept": concept, "sample_weight": sample_weight, "clusters": clusters}
     data = head_data(checked, train, {}, head.missing_concept, needs_concept=head._needs_concept)
     return fit_decoded_path(head, settings, data, checked)
 

@@ -278,12 +278,11 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def _to_artifact(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Arrays and metadata of the file."""
         check_is_fitted(self, "removal_")
-        parameters = {name: to_json(to_python(value)) for name, value in self.get_params(deep=False).items()}
         names = getattr(self, "feature_names_in_", None)
         metadata = {
             "method": type(self).__name__,
             "version": __version__,
-            "parameters": {name: value for name, value in parameters.items() if _is_plain(value)},
+            "parameters": plain_parameters(self),
             "classes": storable(self.classes_),
             "concept_classes": storable(self.concept_classes_),
             "trace": self.trace_.to_dict(),
@@ -347,6 +346,12 @@ def _require_array(X: Array, how: str) -> None:
     """Raise for rows in files: they can be fitted, but not returned or compared as a whole."""
     if isinstance(X, StoredRows):
         raise InputError(f"X is {X!r}, which are not held in memory as a whole; {how}.")
+
+
+def plain_parameters(estimator: BaseEstimator) -> dict[str, Any]:
+    """Parameters of an estimator, as JSON holds them; those that it cannot hold are left out."""
+    values = {name: to_json(to_python(value)) for name, value in estimator.get_params(deep=False).items()}
+    return {name: value for name, value in values.items() if _is_plain(value)}
 
 
 def storable(value: Any) -> Any:

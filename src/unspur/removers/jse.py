@@ -449,7 +449,7 @@ class JSE(Remover):
             )
 
         task = loss = None
-        if found.spurious.dim and not found.main.dim and estimation.n_free(removed) >= 2:
+        if found.spurious.dim and not found.main.dim and estimation.n_free(removed) >= 1:
             task = _task_loss(balanced("none"), balanced("group"), removed)
         if self.metric == "auto" and not main_only:
             after = replace(balanced("group"), tests=replace(tests, by_group=True))

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from unspur._data import LabelledData, first_rows, read_data
+from unspur._data import LabelledData, first_rows, read_data, warn_if_on_another_scale
 from unspur._typing import FloatArray
 from unspur.clusters import has_continuous_columns, shared_clusters
 from unspur.exceptions import ClusterWarning, InputError, Parameter, UsedRowsWarning
@@ -51,6 +51,7 @@ class FitData:
             validation = {**validation, "y": None}
         held_out = read_data(estimator, **validation, missing=missing, like=data, needs_y=needs_y)
         kept = remember_rows(held_out.X)
+        warn_if_on_another_scale(data.X, held_out.X)
         used = 0
         if hashes is not None and kept[0] is not None:
             used = int(np.isin(kept[0], hashes).sum())

@@ -663,8 +663,9 @@ def solve_pairs(
     descents: dict[int, PairDescent] = {}
     dtype, d = losses.rows.dtype, losses.rows.n_features
     for k, space in enumerate(spaces):
-        require_room(space.n_free, d)
         descent = PairDescent(space, at_zero[1][k], tol, rounding_error(dtype), max_iter)
+        if descent.traced.all():
+            require_room(space.n_free, d)
         if not descent.traced.any():
             chance = float(at_zero[0][k].sum())
             outcome = Outcome(True, "no label has a linear trace in these rows", chance, 0.0, 1)

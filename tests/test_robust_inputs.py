@@ -1,0 +1,158 @@
+"""What `RobustClassifier` makes of weights, gaps, clusters, copies and parts that users bring."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import sklearn
+from sklearn.decomposition import PCA
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from unspur import DFR, ERM, JSE, JTT, LEACE, SUBG, GroupDRO, GroupWeighted, RobustClassifier, load
+from unspur.datasets import make_toy
+from unspur.exceptions import ClusterWarning, FewRowsWarning, InputError, InputWarning, TaskLostWarning
+
+TRAIN, TEST = make_toy(1000, rho=0.8, random_state=0), make_toy(1000, rho=0.0, random_state=1)
+VALIDATION = make_toy(500, rho=0.8, random_state=2)
+HELD_OUT = {"X_val": VALIDATION.Z, "y_val": VALIDATION.y, "concept_val": VALIDATION.concept}
+HEADS = [GroupWeighted(), ERM(), ERM(balance="main"), SUBG(), DFR(), JTT(upweight=2.0), GroupDRO()]
+
+
+@pytest.mark.parametrize("head", HEADS, ids=str)
+def test_rows_without_weight_change_nothing(head):
+    junk = make_toy(1500, rho=0.8, random_state=3)
+    X, concept = np.vstack([TRAIN.Z, junk.Z]), np.append(TRAIN.concept, junk.concept)
+    y = np.append(TRAIN.y, 1 - junk.y)  # all of them wrong
+    weight = np.append(np.ones(1000), np.zeros(1500))
+    model = RobustClassifier(LEACE(), head, random_state=0)
+    accuracy = model.fit(X, y, concept=concept, sample_weight=weight).score(TEST.Z, TEST.y)
+    assert accuracy > 0.7
+    assert model.fit(X, y, concept=concept).score(TEST.Z, TEST.y) < 0.6  # had they counted
+
+
+def test_weights_count_in_the_choice_of_the_penalty():
+    rng = np.random.default_rng(0)
+    X, y = np.vstack([TRAIN.Z, TRAIN.Z]), np.append(TRAIN.y, rng.permutation(TRAIN.y))
+    concept, model = np.append(TRAIN.concept, TRAIN.concept), RobustClassifier(LEACE(), random_state=0)
+    clusters = np.tile(np.arange(1000), 2)
+    tiny, equal = (
+        model.fit(
+            X, y, concept=concept, clusters=clusters, sample_weight=np.append(np.ones(1000), np.full(1000, weight))
+        ).selection_.loss
+        for weight in (1e-9, 1.0)
+    )
+    assert tiny < equal - 0.03  # rows with labels drawn at random have no say
+
+
+@pytest.mark.parametrize("head", [SUBG(), GroupDRO(), DFR()], ids=str)
+def test_every_layer_is_trained_on_validation_rows_as_well(head):
+    model = RobustClassifier(LEACE(), head, random_state=0)
+    coef = model.fit(TRAIN.Z, TRAIN.y, concept=TRAIN.concept, **HELD_OUT).coef_
+    penalty = model.selection_.penalty
+    alone = type(head)(random_state=model.head_.random_state, weight_decay=penalty)
+    clean = [model.transform(part.Z) for part in (TRAIN, VALIDATION)]
+    y, concept = (np.append(getattr(TRAIN, name), getattr(VALIDATION, name)) for name in ("y", "concept"))
+    pooled = alone.fit(np.vstack(clean), y, concept=concept).decision_function(model.transform(TEST.Z))
+    np.testing.assert_allclose(TEST.Z @ coef[0] + model.intercept_[0], pooled, atol=1e-6)
+    only_train = alone.fit(clean[0], TRAIN.y, concept=TRAIN.concept).decision_function(model.transform(TEST.Z))
+    assert np.abs(only_train - pooled).max() > 1e-3
+
+
+@pytest.mark.parametrize("where", ["classifier", "remover", "head"])
+def test_a_code_for_not_known_is_that_of_all_parts(where, tmp_path):
+    rng = np.random.default_rng(0)
+    coded, fresh = (np.where(rng.random(1000) < 0.3, -1, part.concept) for part in (TRAIN, TEST))
+    given = {
+        "classifier": {"missing_concept": -1},
+        "remover": {"remover": JSE(missing_concept=-1, random_state=0)},
+        "head": {"head": GroupWeighted(missing_concept=-1)},
+    }[where]
+    model = RobustClassifier(**given, random_state=0).fit(TRAIN.Z, TRAIN.y, concept=coded)
+    assert model.remover_.concept_classes_ == (0, 1)
+    certificate = model.certificate(TEST.Z, TEST.y, fresh)
+    gaps = model.certificate(TEST.Z, TEST.y, np.where(fresh < 0, np.nan, fresh))
+    assert certificate.rows == gaps.rows == np.sum(fresh >= 0)
+    model.save(tmp_path / "model.safetensors")
+    assert load(tmp_path / "model.safetensors").missing_concept == -1
+
+
+def test_two_codes_for_not_known_are_refused():
+    model = RobustClassifier(JSE(missing_concept=-1), missing_concept=9)
+    with pytest.raises(InputError, match=r"missing_concept differs: RobustClassifier 9, JSE -1"):
+        model.fit(TRAIN.Z, TRAIN.y, concept=TRAIN.concept)
+
+
+def test_clusters_of_two_sets_are_told_apart_by_their_labels():
+    def films(name: str, n: int) -> np.ndarray:
+        return np.array([f"{name} {i // 2}" for i in range(n)])
+
+    given = {"concept": TRAIN.concept, **HELD_OUT, "clusters": films("train", 1000)}
+    model = RobustClassifier(random_state=0).fit(TRAIN.Z, TRAIN.y, **given, clusters_val=films("val", 500))
+    assert model.remover_.spurious_.dim == 1
+    with pytest.raises(InputError, match="250 clusters are among the training rows and among the validation rows"):
+        RobustClassifier(random_state=0).fit(TRAIN.Z, TRAIN.y, **given, clusters_val=films("train", 500))
+
+
+def test_copies_of_a_row_share_a_fold_when_the_penalty_is_chosen():
+    rng = np.random.default_rng(0)
+    few = make_toy(250, rho=0.5, random_state=0)
+    X, copied = np.hstack([few.Z, rng.normal(size=(250, 150))]), np.repeat(np.arange(250), 4)
+    model = RobustClassifier(LEACE(), random_state=0)
+    model.fit(X[copied], few.y[copied], concept=few.concept[copied])
+    assert model.selection_.loss > 0.4
+    rows = model.fit(X, few.y, concept=few.concept).selection_.loss
+    assert rows > 0.4  # as without copies; in folds that tear copies apart the loss is next to 0
+
+
+def test_only_the_penalty_of_a_layer_is_chosen_and_a_saved_one_keeps_its_parameters(tmp_path):
+    model = RobustClassifier(LEACE(), GroupDRO(adjustment=2.5), random_state=7)
+    model.fit(TRAIN.Z, TRAIN.y, concept=TRAIN.concept).save(tmp_path / "model.safetensors")
+    assert model.head_.adjustment == 2.5
+    assert set(model.selection_.parameters) == {"weight_decay"}
+    again = load(tmp_path / "model.safetensors")
+    assert again.head.adjustment == 2.5
+    assert again.random_state == 7
+
+
+@pytest.mark.parametrize("part", [{"head": LogisticRegression()}, {"remover": PCA()}, {"remover": JSE}], ids=str)
+def test_parts_of_another_kind_are_refused_in_words(part):
+    with pytest.raises(ValueError, match=f"The '{next(iter(part))}' parameter of RobustClassifier must be"):
+        RobustClassifier(**part).fit(TRAIN.Z, TRAIN.y, concept=TRAIN.concept)
+
+
+def test_a_task_that_goes_with_one_of_two_features_is_said_to_be_lost():
+    rng = np.random.default_rng(0)
+    latent = rng.normal(size=1200)
+    y, concept = (
+        (latent + rng.normal(size=1200) > 0).astype(int),
+        (latent + 0.3 * rng.normal(size=1200) > 0).astype(int),
+    )
+    with pytest.warns(TaskLostWarning):
+        JSE(random_state=0).fit(np.column_stack([latent, rng.normal(size=1200)]), y, concept=concept)
+
+
+def test_too_few_training_rows_are_not_blamed_on_the_validation_rows():
+    rows = np.flatnonzero((TRAIN.y == 1) | (TRAIN.concept == 0))[:100]  # one group has none
+    with pytest.warns(FewRowsWarning, match="training and validation rows were pooled"):
+        RobustClassifier(random_state=0).fit(TRAIN.Z[rows], TRAIN.y[rows], concept=TRAIN.concept[rows], **HELD_OUT)
+
+
+def test_validation_rows_do_not_pass_a_pipeline_untransformed_in_silence():
+    scaled = {**HELD_OUT, "X_val": 100 * VALIDATION.Z + 5}
+    fit = {"X": 100 * TRAIN.Z + 5, "y": TRAIN.y, "concept": TRAIN.concept}
+    with sklearn.config_context(enable_metadata_routing=True):
+        with pytest.raises(TypeError, match="X_val"):
+            make_pipeline(StandardScaler(), RobustClassifier(random_state=0)).fit(**fit, **scaled)
+        with pytest.warns(InputWarning, match="on another scale than the training rows"):
+            make_pipeline(StandardScaler(), JSE(random_state=0)).fit(**fit, **scaled)
+        asked = RobustClassifier(random_state=0).set_fit_request(X_val=True, y_val=True, concept_val=True)
+        pipeline = Pipeline([("scale", StandardScaler()), ("model", asked)], transform_input=["X_val"])
+        assert pipeline.fit(**fit, **scaled).score(100 * TEST.Z + 5, TEST.y) > 0.8
+
+
+def test_copies_are_warned_of_once():
+    rows = np.append(np.arange(1000), np.arange(200))
+    with pytest.warns(ClusterWarning, match="exact copies"):
+        RobustClassifier(random_state=0).fit(TRAIN.Z[rows], TRAIN.y[rows], concept=TRAIN.concept[rows])
