@@ -164,7 +164,7 @@ class LabelledData:
         return self if self.known.all() else self.select(self.known)
 
     def arguments(self, suffix: str = "", *, clusters: bool = True) -> dict[str, Any]:
-        """The data as keyword arguments of `fit`, weights and clusters included; `suffix` is "_val" for held-out rows."""
+        """Keyword arguments of `fit`, weights and clusters included; `suffix` is "_val" for held-out rows."""
         given = {"X": self.X, "y": self.y, "concept": {label.name: label for label in self.concepts}}
         if not np.all(self.weight == 1.0):
             given["sample_weight"] = self.weight
