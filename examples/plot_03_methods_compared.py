@@ -34,9 +34,9 @@ rows = {name: (pca.transform(features[name]), split.y, split.concept) for name, 
 # than the method. With all rows alike the covariance with the photograph is to a good part that with the digit, since
 # the two go together, and erasing it erases the digit.
 #
-# "none" leaves the rows as they are. "JSE-s" is JSE with orthogonal scores in place of orthogonal weights.
+# "none" leaves the rows as they are. "JSE (metric 1)" is JSE with uncorrelated scores.
 
-methods = ["none", "JSE", "JSE-s", "INLP", "LEACE", "SPLINCE"]
+methods = ["none", "JSE", "JSE (metric 1)", "INLP", "LEACE", "SPLINCE"]
 results = {
     balance: compare(rows["train"], rows["test"], rows["validation"], methods, ["ERM"], balance=balance)
     for balance in ("none", "group")

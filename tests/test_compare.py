@@ -326,7 +326,7 @@ def test_code_of_every_line_runs(results):
 
 
 def test_a_recommendation_that_is_clearly_worse_is_not_the_line_to_take(results, capsys):
-    _say_what_to_take(clearly_worse(results), "r.npz", {"balance": "group", "seed": 0})
+    _say_what_to_take(clearly_worse(results), {"file": "r.npz", "balance": "group", "seed": 0})
     said = " ".join(capsys.readouterr().out.split())
     assert "Take GroupWeighted on the rows as they are, which has the least loss on held-out rows." in said
     assert "JSE + GroupWeighted, is clearly worse there: by 0.400 (0.300 – 0.500)" in said
@@ -358,6 +358,7 @@ def test_the_command_line_says_which_line_to_take_and_how(tmp_path, monkeypatch)
     assert "chance is 50.0" in text
     told = json.loads(CliRunner().invoke(main, [*command, "--remover", "none", "--remover", "JSE-s", "--json"]).stdout)
     assert told[0]["command"] is None
+    assert told[1]["remover"] == "JSE (metric 1)"
     assert "--method JSE --metric 1" in told[1]["command"]
     assert {"loss", "above_best", "low95", "high95"} == set(told[1]["held_out"])
     assert told[1]["probes"]["water"]["chance"] == 0.5

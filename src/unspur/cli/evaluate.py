@@ -1,64 +1,20 @@
-"""`unspur evaluate`: what a removal does to a last layer, group by group."""
+"""`unspur evaluate`: accuracy of last layers before and after a removal, by group."""
 
 from __future__ import annotations
 
 import click
 
 from unspur.cli.console import echo_json, say, show
-from unspur.cli.data import (
-    caveat_about_test_rows,
-    check_labels,
-    check_removal_labels,
-    labelled_rows,
-    labelled_splits,
-    labels_to_read,
-    missing_values,
-    note_shared_rows,
-    read_like,
-    read_rows,
-    with_clusters,
-)
-from unspur.cli.options import (
-    Conditions,
-    LocalPath,
-    cluster_option,
-    json_option,
-    label_options,
-    other_file,
-    seed_option,
-    test_option,
-    where_option,
-)
+from unspur.cli.data import caveat_about_test_rows, note_shared_rows, read_splits, with_test_rows
+from unspur.cli.options import LocalPath, RowOptions, json_option, row_options, seed_option
 
 
 @click.command()
 @click.argument("removal", type=LocalPath())
-@click.argument("file", type=LocalPath())
-@label_options
-@cluster_option
-@where_option()
-@test_option
-@where_option("test")
-@click.option("--validation", type=LocalPath(), help="File with rows to choose penalties on; else a fifth of FILE.")
-@where_option("validation")
+@row_options("File with rows to choose penalties on; else a fifth of FILE.")
 @seed_option
 @json_option
-def evaluate(
-    removal: str,
-    file: str,
-    main: str,
-    concept: tuple[str, ...],
-    ignore: tuple[str, ...],
-    missing_concept: str | None,
-    clusters: str | None,
-    where: Conditions,
-    test_file: str | None,
-    test_where: Conditions,
-    validation: str | None,
-    validation_where: Conditions,
-    seed: int,
-    as_json: bool,
-) -> None:
+def evaluate(removal: str, given: RowOptions, seed: int, as_json: bool) -> None:
     r"""Compare last layers with and without the REMOVAL, by group.
 
     They are trained on the rows of FILE, their penalty is chosen on validation rows, and they are judged on test rows:
@@ -74,32 +30,11 @@ def evaluate(
     from unspur.report.tables import group_table, penalty_lines, penalty_table
 
     remover = load(removal)
-    labels = with_clusters((main, *concept), clusters)
-    conditions = (where, test_where, validation_where)
-    table = read_rows(file, labels, ignore, where, others=conditions, classes=(main, *concept))
-    notes = check_labels(table, main, concept)
-    table = table.like(getattr(remover, "feature_names_in_", None), remover.n_features_in_)
-    missing = missing_values(missing_concept, table, concept)
-    data = labelled_rows(table, main, concept, missing, clusters)
-    notes += check_removal_labels(remover, data)
-    test_file = other_file(file, test_file, where, test_where, "test")
-    validation = other_file(file, validation, where, validation_where, "validation")
-    others = {"test": (test_file, test_where), "validation": (validation, validation_where)}
-    tables = {
-        name: read_like(
-            table, path, labels_to_read(labels, clusters, path), ignore, chosen, conditions, (main, *concept)
-        )
-        for name, (path, chosen) in others.items()
-        if path is not None
-    }
-    labelled = {
-        name: labelled_rows(part, main, concept, missing, clusters, like=data, what=name)
-        for name, part in tables.items()
-    }
-    rows = labelled_splits(data, labelled, seed, clusters)
-    notes += note_shared_rows(rows)
+    splits = read_splits(given, remover)
+    rows = with_test_rows(splits.rows, seed, given.clusters)
+    notes = splits.notes + note_shared_rows(rows)
     found = evaluate_removal(Evaluator.of(rows, seed), remover, cleaned(remover, rows))
-    names, caveat = ("as it is", "removed"), caveat_about_test_rows(file, held_out=test_file is None)
+    names, caveat = ("as it is", "removed"), caveat_about_test_rows(given.file, held_out="test" not in splits.rows)
     if as_json:
         said = {name: line.of_layer() for name, line in zip(names, found.lines, strict=True)}
         said |= {
@@ -110,7 +45,7 @@ def evaluate(
         echo_json({**said, "choice": found.choice, "verdict": accuracy_verdict(found.lines), "notes": [*notes, caveat]})
         return
     results, penalties = penalty_lines(dict(zip(names, found.lines, strict=True)))
-    show(group_table(results, main, penalties=penalties))
+    show(group_table(results, given.main, penalties=penalties))
     say()
     for sentence in accuracy_verdict(found.lines):
         say(sentence)
