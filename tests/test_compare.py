@@ -21,6 +21,7 @@ from unspur.compare import REMOVERS, HeldOut, _paired, best_held_out, compare, t
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, LabelError
 from unspur.metrics import group_accuracy
+from unspur.report.tables import comparison_table
 from unspur.selection import GRIDS, PENALTIES, choose_layer, group_loss, select_first_pair, select_head
 
 
@@ -43,6 +44,15 @@ def test_every_pair_is_a_line_with_what_was_measured(results):
         assert low < result.accuracy.worst < high
         assert result.parameters["weight_decay"] in PENALTIES
         assert (result.removed > 0) == (result.remover != "none")
+
+
+def test_long_names_of_removers_take_two_lines_of_the_table(results):
+    for lines in (results, results[::2]):  # with two heads, and with one
+        table = comparison_table(lines)
+        assert max(map(len, table.splitlines())) <= 80
+        shown = [line[2:13].strip() for line in table.splitlines()]
+        assert shown.count("(metric 0)") == shown.count("(metric 1)") == 1
+        assert shown[shown.index("(metric 0)") - 1] == "JSE"
 
 
 def test_the_erasers_pay_with_the_task_and_jse_does_not(results):

@@ -205,7 +205,9 @@ def compare(
     for remover_name in removers:
         report(remover_name)
         start = time.perf_counter()
-        clean, found, problem = None, {}, ""
+        clean: _Cleaned | None = None
+        found: dict[str, Leakage] = {}
+        problem = ""
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # what they say is in the table: directions removed, and accuracy
@@ -401,10 +403,10 @@ def _paired(difference: FloatArray, group: IntArray, clusters: Array | None) -> 
 
 
 def to_take(lines: Sequence[Comparison]) -> Comparison | None:
-    """The line to go on with: the recommended one unless it is clearly worse on held-out rows, then the best there."""
+    """The recommended line or, if that is clearly worse on held-out rows, the line with the least loss there."""
     judged = [line for line in lines if line.held_out is not None]
-    ours = next((line for line in judged if line.recommended and line.level), None)
-    return ours or best_held_out(judged)
+    recommended = next((line for line in judged if line.recommended and line.level), None)
+    return recommended or best_held_out(judged)
 
 
 def best_held_out(lines: Sequence[Comparison]) -> Comparison | None:
@@ -518,7 +520,7 @@ def shared_rows(train: Array, test: Array, validation: Array | None = None) -> d
     """A sentence for each two of the sets that share rows, by their names; rows equal by chance do not count."""
     sets = {"training": train, "test": test} | ({} if validation is None else {"validation": validation})
     hashes = {name: row_hashes(rows) for name, rows in sets.items()}
-    said = {}
+    sentences = {}
     for one, other, what in (
         ("test", "training", "what is measured on them flatters every method"),
         ("validation", "test", "what was chosen on them looks better on test rows than it is"),
@@ -526,10 +528,10 @@ def shared_rows(train: Array, test: Array, validation: Array | None = None) -> d
     ):
         shared = int(np.isin(hashes[one], hashes[other]).sum()) if one in sets else 0
         if shared and has_continuous_columns(sets[one][:MAX_ROWS_CHECKED]):
-            said[one, other] = (
+            sentences[one, other] = (
                 f"{shared:,} of {len(sets[one]):,} {one} rows are {other} rows as well; {what}. Hold rows out."
             )
-    return said
+    return sentences
 
 
 def known_names(names: Sequence[str], *registries: Mapping[str, Any]) -> list[str]:

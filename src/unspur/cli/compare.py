@@ -133,17 +133,17 @@ def _say_what_to_take(results: Sequence[Comparison], options: Mapping[str, Any])
     if take is None or best is None:
         say("\nNo line could be judged on held-out rows.")
         return
-    ours = next((line for line in results if line.recommended), None)
+    recommended = next((line for line in results if line.recommended), None)
     if take.recommended:
         why = "which is the recommendation, and not clearly worse than any other on held-out rows"
-    elif ours is not None and ours.held_out is not None:
-        found = ours.held_out
+    elif recommended is not None and recommended.held_out is not None:
+        found = recommended.held_out
         why = (
-            f"which has the least loss on held-out rows. The recommendation, {_name(ours)}, is clearly worse there: "
-            f"by {found.above_best:.3f} ({found.low:.3f} – {found.high:.3f})"
+            f"which has the least loss on held-out rows. The recommendation, {_name(recommended)}, is clearly worse "
+            f"there: by {found.above_best:.3f} ({found.low:.3f} – {found.high:.3f})"
         )
     else:
-        tried = "could not be fitted or judged" if ours is not None else "was not compared"
+        tried = "could not be fitted or judged" if recommended is not None else "was not compared"
         why = f"which has the least loss on held-out rows. The recommendation, {' + '.join(RECOMMENDED)}, {tried}"
     say(f"\nTake {_name(take)}, {why}.{_what_stays(take)}")
     _say_how(take, options)
@@ -170,8 +170,8 @@ def _name(line: Comparison) -> str:
 def _say_how(line: Comparison, options: Mapping[str, Any]) -> None:
     words = _fit_command(line, options)
     if words:
-        alone = "" if line.recommended else ", the removal alone"
-        say(f"\nOn the command line{alone}:")
+        what = "" if line.recommended else ", the removal alone"
+        say(f"\nOn the command line{what}:")
         say_command("   ", words)
     say("\nIn Python:")
     for code in line.python.splitlines():

@@ -89,12 +89,21 @@ def demo(agreement: float, seed: int, output: str, report: str | None, force: bo
     write_page(findings, page, title="Digits on two photographs", overwrite=force)
     results, penalties = penalty_lines(dict(zip(METHODS, findings.judged, strict=False)))
     if as_json:
-        dims = {"spurious": jse.spurious_.dim, "main": jse.main_.dim, "ambient": jse.n_features_in_}
-        said = {"figure": output, "report": page, "verdict": verdict(findings), "choice": findings.choice}
-        judged = [line.to_dict() for line in findings.judged]
-        accuracies = {name: result.to_dict() for name, result in results.items()}
-        told = {"accuracy": accuracies, "penalty": penalties, "judged": judged, "trace": jse.trace_.to_dict()}
-        echo_json({**dims, **said, **told})
+        echo_json(
+            {
+                "spurious": jse.spurious_.dim,
+                "main": jse.main_.dim,
+                "ambient": jse.n_features_in_,
+                "figure": output,
+                "report": page,
+                "verdict": verdict(findings),
+                "choice": findings.choice,
+                "accuracy": {name: result.to_dict() for name, result in results.items()},
+                "penalty": penalties,
+                "judged": [line.to_dict() for line in findings.judged],
+                "trace": jse.trace_.to_dict(),
+            }
+        )
         return
     found = f"{jse.spurious_.dim} belong to the photograph, {jse.main_.dim} to the digits"
     say(f"\nJSE tested {len(jse.trace_)} directions among {jse.n_features_in_} dimensions: {found}.\n")

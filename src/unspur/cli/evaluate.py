@@ -34,23 +34,21 @@ def evaluate(removal: str, given: RowOptions, seed: int, as_json: bool) -> None:
     rows = with_test_rows(splits.rows, seed, given.clusters)
     notes = splits.notes + note_shared_rows(rows)
     found = evaluate_removal(Evaluator.of(rows, seed), remover, cleaned(remover, rows))
-    names, caveat = ("as it is", "removed"), caveat_about_test_rows(given.file, held_out="test" not in splits.rows)
+    lines = dict(zip(("as it is", "removed"), found.lines, strict=True))
+    caveat = caveat_about_test_rows(given.file, held_out="test" not in splits.rows)
     if as_json:
-        said = {name: line.of_layer() for name, line in zip(names, found.lines, strict=True)}
-        said |= {
-            f"{name}, group-weighted": line.weighted.of_layer()
-            for name, line in zip(names, found.lines, strict=True)
-            if line.weighted is not None
-        }
-        echo_json({**said, "choice": found.choice, "verdict": accuracy_verdict(found.lines), "notes": [*notes, caveat]})
+        layers = {name: line.of_layer() for name, line in lines.items()}
+        layers |= {f"{n}, group-weighted": line.weighted.of_layer() for n, line in lines.items() if line.weighted}
+        verdict = accuracy_verdict(found.lines)
+        echo_json({**layers, "choice": found.choice, "verdict": verdict, "notes": [*notes, caveat]})
         return
-    results, penalties = penalty_lines(dict(zip(names, found.lines, strict=True)))
+    results, penalties = penalty_lines(lines)
     show(group_table(results, given.main, penalties=penalties))
     say()
     for sentence in accuracy_verdict(found.lines):
         say(sentence)
     say()
-    show(penalty_table(dict(zip(names, found.lines, strict=True))))
+    show(penalty_table(lines))
     for sentence in found.choice:
         say(sentence)
     say(f"\n{caveat}")

@@ -174,13 +174,12 @@ def fit(
     _print_trace(remover, whole=trace)
     spurious = remover.spurious_.dim
     task = f", {remover.main_.dim} {_carry(remover.main_.dim)} {main}" if method in (RECOMMENDED, "JSE") else ""
-    told = " or ".join(concept)
-    say(f"\n{spurious} of {remover.n_features_in_} directions {_carry(spurious)} {told}{task}.")
+    say(f"\n{spurious} of {remover.n_features_in_} directions {_carry(spurious)} {' or '.join(concept)}{task}.")
     if not spurious:
         say("Nothing would be removed: the saved removal leaves rows as they are.")
     if losses := getattr(remover, "metric_losses_", {}):
-        told = ", ".join(f"{loss:.4f} at {metric:g}" for metric, (loss, _) in losses.items())
-        say(f"The metric is {remover.metric_:g}, chosen by the held-out loss of {main}: {told}.")
+        tried = ", ".join(f"{loss:.4f} at {metric:g}" for metric, (loss, _) in losses.items())
+        say(f"The metric is {remover.metric_:g}, chosen by the held-out loss of {main}: {tried}.")
     for problem, advice in _problems(remover):
         say(f"{problem} {advice}")
     if classifier is not None:
@@ -280,9 +279,9 @@ def name_features(features: list[str] | None, *models: Any) -> None:
 
 def _print_trace(remover: Remover, *, whole: bool) -> None:
     trace = remover.trace_
-    told = str(trace) if whole or not hasattr(trace, "summary") else trace.summary()
-    show(told)
-    if told != str(trace):
+    text = str(trace) if whole or not hasattr(trace, "summary") else trace.summary()
+    show(text)
+    if text != str(trace):
         say(f"All {len(trace)} tests: --trace prints them, --json has them, and unspur report draws them.")
 
 
@@ -325,13 +324,13 @@ def _warnings_as_notes(*categories: type[Warning]) -> Iterator[None]:
     """A context in which warnings of these categories are printed as notes on standard error, each once."""
     from unspur.exceptions import WithFields
 
-    show, said = warnings.showwarning, set[str]()
+    show, printed = warnings.showwarning, set[str]()
 
     def note(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
         if not issubclass(category, categories):
             show(message, category, *where, **more)
-        elif str(message) not in said:
-            said.add(str(message))
+        elif str(message) not in printed:
+            printed.add(str(message))
             say(f"Note: {message.format(as_option) if isinstance(message, WithFields) else message}", err=True)
 
     with warnings.catch_warnings():

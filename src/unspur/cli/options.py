@@ -350,8 +350,8 @@ def _orthogonality(ctx: click.Context, parameter: click.Parameter, given: str | 
         return
     metric = ctx.meta[_OLD_METRIC] = _METRIC_OF[given]
     if not ctx.resilient_parsing:
-        told = metric if isinstance(metric, str) else f"{metric:g}"
-        say(f"Note: --orthogonality {given} is now --metric {told}; the old name goes with version 0.3.", err=True)
+        value = metric if isinstance(metric, str) else f"{metric:g}"
+        say(f"Note: --orthogonality {given} is now --metric {value}; the old name goes with version 0.3.", err=True)
 
 
 def _metric(ctx: click.Context, parameter: click.Parameter, value: str) -> Any:

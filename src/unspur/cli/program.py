@@ -251,9 +251,9 @@ def _message(error: Exception) -> tuple[int, str]:
         stopped = isinstance(error.__cause__, KeyboardInterrupt)
         return INTERRUPTED if stopped else FAILED, f"Error: {error.format(as_option)}"
     if isinstance(error, MemoryError):
-        said = f" ({error})" if str(error) else ""
+        detail = f" ({error})" if str(error) else ""
         return FAILED, (
-            f"Error: There is not enough memory{said}. Give fewer rows or features, close other programs, or, "
+            f"Error: There is not enough memory{detail}. Give fewer rows or features, close other programs, or, "
             "where a verb has --memory, let the rows stay in their files."
         )
     if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("unspur"):
@@ -262,9 +262,9 @@ def _message(error: Exception) -> tuple[int, str]:
             f"{command(EXTRAS.get(str(error.name).partition('.')[0], 'all'))}."
         )
     # Libraries written in Rust have errors of the operating system as text.
-    told = re.search(r"\(os error (\d+)\)", str(error))
-    if told and not isinstance(error, OSError):
-        error = OSError(int(told[1]), os.strerror(int(told[1])))
+    number = re.search(r"\(os error (\d+)\)", str(error))
+    if number and not isinstance(error, OSError):
+        error = OSError(int(number[1]), os.strerror(int(number[1])))
     if isinstance(error, OSError):
         return FAILED, f"Error: {_system_message(error)}"
     if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop"):  # of pathlib, before Python 3.13

@@ -83,13 +83,13 @@ class Evaluator:
         if validation is not None and validation.known.any():
             on = f"{np.sum(validation.known):,} validation rows"
         tried = ", ".join(f"{penalty:g}" for penalty in self.penalties)
-        said = (
+        rule = (
             f"The penalty of every last layer is the one of {tried} (times the mean variance of its rows) with the "
             f"least loss on {on}, in which every group {'that has rows there ' if chosen.notes else ''}has the same "
             "weight and all logits are multiplied by the factor that serves the layer best, so that how sure it is "
             "does not count."
         )
-        return (said, *chosen.notes)
+        return (rule, *chosen.notes)
 
     def _right(self, layer: Any, z: Array) -> BoolArray:
         return np.asarray(layer.predict(z) == self.test.main.values)

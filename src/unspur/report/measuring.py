@@ -339,7 +339,7 @@ def _warnings(
     found = []
     if not remover.spurious_.dim:
         found.append("Nothing was removed: rows are as they were.")
-    found += [str(said) for name in ("unfinished", "task_lost", "reused") if (said := getattr(remover, name, ""))]
+    found += [str(text) for name in ("unfinished", "task_lost", "reused") if (text := getattr(remover, name, ""))]
     before, after = lines[0].accuracy, lines[1].accuracy
     assert before is not None
     assert after is not None
@@ -476,16 +476,16 @@ def snippet(remover: Remover, rows: Mapping[str, LabelledData], *, saved: str | 
         changed = changed_parameters(remover)
         arguments = ", ".join(f"{key}={value!r}" for key, value in changed.items())
         names = [kind, *(type(value).__name__ for value in changed.values() if _is_option(value))]
-        given, told = "Z, y, concept=concept", ""
+        given, comment = "Z, y, concept=concept", ""
         if "training" in clustered and _judges_directions(remover):
-            given, told = f"{given}, clusters=clusters", "; clusters: which of them belong together"
+            given, comment = f"{given}, clusters=clusters", "; clusters: which of them belong together"
         if "validation" in rows and _judges_directions(remover):
             given += ", X_val=Z_val, y_val=y_val, concept_val=concept_val"
             given += ", clusters_val=clusters_val" if "validation" in clustered else ""
         lines = [
             f"from unspur import {', '.join(names)}",
             "",
-            f"# Z, y, concept: training rows (n, d), their main label and their concept{told}",
+            f"# Z, y, concept: training rows (n, d), their main label and their concept{comment}",
             f"{name} = {kind}({arguments})",
             f"{name}.fit({given})",
         ]

@@ -142,10 +142,10 @@ def comparison_table(results: Sequence[Comparison]) -> str:
     The recommended line has an arrow, and lines that are not clearly worse than the best on held-out rows have a "=".
     """
     wide = {"worst (95 %)": 15, "group": 6, "rows": 6, "loss": 6, " probe": 7, "penalty": 8}
-    head = f"  {'remover':<11}{'head':<14}{'gone':>5}" + "".join(f"{name:>{n}}" for name, n in wide.items())
+    head = f"  {'remover':<11}{'head':<14}{'dirs':>5}" + "".join(f"{name:>{n}}" for name, n in wide.items())
     lines = [
         "accuracy on test rows, %: worst group, average over groups, over rows",
-        "loss on held-out rows; probe: of the concept, on test rows, %",
+        "dirs: directions removed; loss on held-out rows; probe on test rows, %",
         "",
         head,
         "─" * len(head),
@@ -175,19 +175,19 @@ def comparison_table(results: Sequence[Comparison]) -> str:
 
 def _legend(results: Sequence[Comparison]) -> list[str]:
     """What the marks of a comparison mean."""
-    said = []
+    legend = []
     if any(result.recommended for result in results):
-        said.append("→ the recommended combination, that of RobustClassifier")
+        legend.append("→ the recommended combination, that of RobustClassifier")
     if any(result.level for result in results):
-        said.append("= not clearly worse than the best on held-out rows (row by row, 95 % for all lines)")
+        legend.append("= not clearly worse than the best on held-out rows (row by row, 95 % for all lines)")
     if chances := {name: found.chance for result in results for name, found in result.probes.items()}:
         if len(chances) == 1:
-            said.append(
+            legend.append(
                 f"probe: balanced accuracy of a fresh linear probe; chance is {100 * min(chances.values()):.1f}"
             )
         else:
             each = ", ".join(f"{name} {100 * chance:.1f}" for name, chance in chances.items())
-            said.append(f"probe: balanced accuracy of a fresh linear probe, the largest of all; chance: {each}")
+            legend.append(f"probe: balanced accuracy of a fresh linear probe, the largest of all; chance: {each}")
     if any(result.edge for result in results):
-        said.append("! the largest or smallest penalty that was tried; a better one may lie outside the grid.")
-    return [filled(line, further="  ") for line in said]
+        legend.append("! the largest or smallest penalty that was tried; a better one may lie outside the grid.")
+    return [filled(line, further="  ") for line in legend]

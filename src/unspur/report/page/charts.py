@@ -251,11 +251,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A column: name, number among the colours, directions removed, what went wrong, if so, and penalties."""
+    """A column: name, number among the colours, the problem, if any, and penalties."""
 
     name: str
     series: int
-    removed: str
     problem: str
     penalty: str = ""
     weighted_penalty: str = ""
@@ -305,14 +304,7 @@ def accuracy_table(findings: Findings) -> AccuracyTable:
     lows = [low for _, _, accuracy in known for low in accuracy.interval()[..., 0].ravel().tolist()]
     scale = share_scale([*lows, *(accuracy.worst_interval()[0] for _, _, accuracy in known)])
     methods = tuple(
-        Method(
-            result.name,
-            k,
-            formatting.plural(result.removed, "direction"),
-            result.problem,
-            _penalty(result),
-            _penalty(result.weighted),
-        )
+        Method(result.name, k, result.problem, _penalty(result), _penalty(result.weighted))
         for k, result in enumerate(findings.judged)
     )
     groups, summaries = [], []
@@ -636,8 +628,8 @@ def _test(test: TTest, level: float, scale: TScale, side: Side) -> Statistic:
     if threshold is not None:
         region = (threshold, 100.0) if side == "above" else (0.0, threshold)
     passed = {"below": t < -scale.z, "above": t > scale.z, "none": False}[side]
-    told = formatting.statistic(test.t), formatting.p_value(test.p)
-    return Statistic(*told, scale.at(t), region, threshold, passed, abs(t) > MAX_T)
+    text = formatting.statistic(test.t), formatting.p_value(test.p)
+    return Statistic(*text, scale.at(t), region, threshold, passed, abs(t) > MAX_T)
 
 
 def _t_ticks(scale: TScale) -> list[Tick]:

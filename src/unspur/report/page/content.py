@@ -373,12 +373,13 @@ def by_role(findings: Findings, found: Sequence[Meaning]) -> list[Role]:
 
 def choice_of_axes(findings: Findings, axes: Sequence[int]) -> str:
     """A sentence about the directions that the scatter can show, if not all."""
-    said = [
+    parts = [
         counted
         for role, name, total in _roles(findings)
         if (counted := _first_of(sum(findings.view.axes[k].role == role for k in axes), total, name))
     ]
-    return f"{formatting.capital(formatting.listed(said))} can be chosen, so that the page stays small." if said else ""
+    listed = formatting.capital(formatting.listed(parts))
+    return f"{listed} can be chosen, so that the page stays small." if parts else ""
 
 
 def _roles(findings: Findings) -> tuple[tuple[str, str, int], ...]:
@@ -451,9 +452,9 @@ def diverging(values: FloatArray, reach: float) -> Any:
     return np.uint8(np.round(255.0 * (1.0 - strength) + ends * strength))
 
 
-def _small(values: Any, side: int) -> FloatArray:
+def _small(pictures: Any, side: int) -> FloatArray:
     """Pictures (k, h, w) or (k, h, w, 3) of at most `side` pixels: means of squares of pixels."""
-    values = np.asarray(values, dtype=np.float64)
+    values: FloatArray = np.asarray(pictures, dtype=np.float64)
     step = -(-max(values.shape[1:3]) // side)
     for axis in (1, 2) if step > 1 else ():
         edges = np.arange(0, values.shape[axis], step)

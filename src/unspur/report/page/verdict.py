@@ -249,8 +249,8 @@ def _next(findings: Findings) -> Sentence:
     change, after = findings.after.worst_change, findings.after.accuracy
     gains = change is not None and change.low > 0.0 and after is not None and not _coin(after, after)
     weighted = findings.before.weighted
-    alone = weighted is not None and weighted.worst_beside is not None and not _as_well(weighted)
-    if gains and alone and not any(line.removed > 0 and _as_well(line) for line in findings.judged[2:]):
+    less_without = weighted is not None and weighted.worst_beside is not None and not _as_well(weighted)
+    if gains and less_without and not any(line.removed > 0 and _as_well(line) for line in findings.judged[2:]):
         what, command = "Next, use the removal", findings.keep
     else:
         what, command = "Next, see what other methods do, and choose by their loss", f"unspur compare {findings.source}"
@@ -316,13 +316,13 @@ def _sentence(*parts: Part | str) -> Sentence:
 
 def subspaces(findings: Findings) -> list[str]:
     """Sentences about angles, shared variance, and the number of rows that are drawn."""
-    said = []
+    found = []
     if findings.angles:
-        said.append(_angle(findings))
+        found.append(_angle(findings))
     if findings.shared is not None:
         share = formatting.percent(findings.shared, 0 if findings.shared >= 0.01 else 1)
         why = ": directions at right angles can still go together in the data" if _at_right_angles(findings) else ""
-        said.append(f"In the test rows, scores along the two have {share} of their variance in common{why}.")
+        found.append(f"In the test rows, scores along the two have {share} of their variance in common{why}.")
     rows, shown = len(findings.group), len(findings.shown)
     drawn = f"All {formatting.count(rows)} test rows are drawn."
     if shown < rows:
@@ -330,7 +330,7 @@ def subspaces(findings: Findings) -> list[str]:
     unknown = int((findings.group < 0).sum())
     if unknown:
         drawn += f" In {formatting.count(unknown)} test rows the concept is not known; they are in no group."
-    return [*said, drawn]
+    return [*found, drawn]
 
 
 def _at_right_angles(findings: Findings) -> bool:
