@@ -559,11 +559,16 @@ def make_remover(name: str, balance: str, seed: int) -> Any:
     return remover.set_params(random_state=seed) if "random_state" in remover.get_params() else remover
 
 
+def judges_directions(remover: Any) -> bool:
+    """Whether a remover tests its directions on held-out rows, so that it takes validation rows and clusters."""
+    return "X_val" in inspect.signature(remover.fit).parameters
+
+
 def fit_remover(remover: Any, train: Any, validation: Any) -> None:
     """Fit a remover on rows with a known concept; validation rows go to those that judge directions on them."""
-    judges_directions = "X_val" in inspect.signature(remover.fit).parameters
-    arguments = as_data(train).with_known_concept().arguments(clusters=judges_directions)
+    judges = judges_directions(remover)
+    arguments = as_data(train).with_known_concept().arguments(clusters=judges)
     validation = as_data(validation, "validation")
-    if judges_directions and validation is not None and validation.known.any():
+    if judges and validation is not None and validation.known.any():
         arguments |= validation.with_known_concept().arguments("_val")
     remover.fit(**arguments)

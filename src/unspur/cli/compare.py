@@ -1,4 +1,4 @@
-"""`unspur compare`: every remover with every chosen last layer, one table."""
+"""`unspur evaluate` and `unspur compare`: last layers with and without one removal, or with every remover."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from unspur.cli.console import echo_json, progress_bar, say, say_command, say_where, show
-from unspur.cli.data import note_shared_rows, read_splits, with_test_rows
+from unspur.cli.data import caveat_about_test_rows, note_shared_rows, read_splits, with_test_rows
 from unspur.cli.options import (
     HEAD_NAMES,
     REMOVER_NAMES,
@@ -52,6 +52,51 @@ CSV_COLUMNS = [
     "seconds",
     "problem",
 ]
+
+
+@click.command()
+@click.argument("removal", type=LocalPath())
+@row_options("File with rows to choose penalties on; else a fifth of FILE.")
+@seed_option
+@json_option
+def evaluate(removal: str, given: RowOptions, seed: int, as_json: bool) -> None:
+    r"""Compare last layers with and without the REMOVAL, by group.
+
+    They are trained on the rows of FILE, their penalty is chosen on validation rows, and they are judged on test rows:
+    a plain layer, and one that gives every group the same weight.
+
+    Example:
+      unspur evaluate background.safetensors train.npz --test test.npz \
+          --main bird --concept background
+    """
+    from unspur.removers import load
+    from unspur.report.baselines import Evaluator, cleaned, evaluate_removal
+    from unspur.report.page.verdict import accuracy_verdict
+    from unspur.report.tables import group_table, penalty_lines, penalty_table
+
+    remover = load(removal)
+    splits = read_splits(given, remover)
+    rows = with_test_rows(splits.rows, seed, given.clusters)
+    notes = splits.notes + note_shared_rows(rows)
+    found = evaluate_removal(Evaluator.of(rows, seed), remover, cleaned(remover, rows))
+    lines = dict(zip(("as it is", "removed"), found.lines, strict=True))
+    caveat = caveat_about_test_rows(given.file, held_out="test" not in splits.rows)
+    if as_json:
+        layers = {name: line.of_layer() for name, line in lines.items()}
+        layers |= {f"{n}, group-weighted": line.weighted.of_layer() for n, line in lines.items() if line.weighted}
+        verdict = accuracy_verdict(found.lines)
+        echo_json({**layers, "choice": found.choice, "verdict": verdict, "notes": [*notes, caveat]})
+        return
+    results, penalties = penalty_lines(lines)
+    show(group_table(results, given.main, penalties=penalties))
+    say()
+    for sentence in accuracy_verdict(found.lines):
+        say(sentence)
+    say()
+    show(penalty_table(lines))
+    for sentence in found.choice:
+        say(sentence)
+    say(f"\n{caveat}")
 
 
 @click.command("compare")

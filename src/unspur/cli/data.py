@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -86,12 +86,21 @@ def read_splits(
         if path is None:
             continue
         columns = given.columns + shown.get(name, ())
-        if (name == "test" or remover is not None) and given.clusters not in column_names(path):
-            columns = tuple(column for column in columns if column != given.clusters)  # rows are only measured on
+        only_measured = name == "test" or remover is not None
+        if only_measured and given.clusters is not None and given.clusters not in column_names(path):
+            columns = tuple(column for column in columns if column != given.clusters)
         other = read_rows(path, columns, given.ignore, where, **reading)
         tables[name] = other.like(table.features, table.Z.shape[1])
         rows[name] = labelled_rows(tables[name], **labels, like=data, what=name)
     return Splits(tables, rows, missing, notes)
+
+
+def _noted(notes: Iterable[str]) -> list[str]:
+    """Print notes on standard error, and return them."""
+    notes = list(notes)
+    for note in notes:
+        say(f"Note: {note}", err=True)
+    return notes
 
 
 def missing_values(text: str | None, table: Table, concepts: Sequence[str]) -> dict[str, Any]:
@@ -111,10 +120,9 @@ def missing_values(text: str | None, table: Table, concepts: Sequence[str]) -> d
         are = "the concept is a number" if len(found) == 1 else "the concepts are numbers"
         raise click.BadParameter(f"{are}, {text!r} is not.", param_hint="--missing-concept")
     if not any(found[name] is not None and found[name] in values for name, values in known.items()):
-        say(
-            f"Note: no row of {table.path} has {' or '.join(concepts)} = {text}; --missing-concept {text} marks none "
-            "of them as not known.",
-            err=True,
+        names = " or ".join(concepts)
+        _noted(
+            [f"no row of {table.path} has {names} = {text}; --missing-concept {text} marks none of them as not known."]
         )
     return found
 
@@ -223,8 +231,7 @@ def read_rows(
 
         table = read_dask_table([file] if isinstance(file, str) else file, names, unwanted, cluster)
     table, notes = with_gaps(table, classes)
-    for note in notes:
-        say(f"Note: {note}", err=True)
+    _noted(notes)
     for name, value in where:
         table = table.where(name, value)
     dropped = [name for name in deciding if name in ignore]
@@ -256,10 +263,7 @@ def check_labels(table: Table, main: str, concepts: Sequence[str]) -> list[str]:
             concept,
             " (Concepts that are numbers: LEACE and SAL in Python, with concept_type='continuous'.)",
         )
-    notes = odd_features(table)
-    for note in notes:
-        say(f"Note: {note}", err=True)
-    return notes
+    return _noted(odd_features(table))
 
 
 def note_left_out(data: LabelledData, *, together: bool = False, of: str = "the fit") -> list[str]:
@@ -277,8 +281,7 @@ def note_left_out(data: LabelledData, *, together: bool = False, of: str = "the 
             have, are = ("has", "it is") if missing == 1 else ("have", "they are")
             what = of if len(concepts) == 1 else f"{of} of {name}"
             notes.append(f"{missing:,} of {n:,} rows {have} no {name}; {are} left out of {what}.")
-            say(f"Note: {notes[-1]}", err=True)
-    return notes
+    return _noted(notes)
 
 
 def _require_classes(values: Array, name: str, hint: str = "") -> None:
@@ -330,11 +333,9 @@ def test_rows(data: LabelledData, seed: int) -> BoolArray:
         data = data.with_duplicate_clusters(row_hashes(np.asarray(data.X)))
     if data.copies and data.clusters is not None:
         _, first, code = np.unique(data.clusters, return_index=True, return_inverse=True)
-        say(
-            f"Note: {len(data) - len(first):,} of {len(data):,} rows are exact copies of others. Copies of a row are "
-            "all training rows or all test rows. Drop them, or say with --cluster which rows belong together.",
-            err=True,
-        )
+        copies = f"{len(data) - len(first):,} of {len(data):,} rows are exact copies of others."
+        advice = "Drop them, or say with --cluster which rows belong together."
+        _noted([f"{copies} Copies of a row are all training rows or all test rows. {advice}"])
         data = replace(data, clusters=first[code])
     return data.held_out(0.3, np.random.default_rng(seed))
 
@@ -343,10 +344,7 @@ def note_shared_rows(rows: Mapping[str, LabelledData]) -> list[str]:
     """Note on standard error how many rows are in two of the splits; return the notes."""
     from unspur.compare import shared_rows
 
-    notes = list(shared_rows(*(rows[name].X for name in ("training", "test", "validation") if name in rows)).values())
-    for note in notes:
-        say(f"Note: {note}", err=True)
-    return notes
+    return _noted(shared_rows(*(rows[name].X for name in ("training", "test", "validation") if name in rows)).values())
 
 
 def caveat_about_test_rows(file: str, *, held_out: bool) -> str:
@@ -397,9 +395,7 @@ def check_removal_labels(remover: Remover, data: LabelledData) -> list[str]:
                 f"{' and '.join(map(repr, given))} is named here; what was fitted, and the tests of it, are about the "
                 "former."
             )
-    for note in notes:
-        say(f"Note: {note}", err=True)
-    return notes
+    return _noted(notes)
 
 
 def _is_one_of(value: Any, classes: Sequence[Any]) -> bool:

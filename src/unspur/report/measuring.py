@@ -25,7 +25,7 @@ from unspur._resources import one_thread_if_narrow
 from unspur._typing import Array, IntArray
 from unspur._version import __version__
 from unspur.certificate import Certificate, fingerprint, row_hashes
-from unspur.compare import probes, shared_rows
+from unspur.compare import judges_directions, probes, shared_rows
 from unspur.exceptions import InputError, UsedRowsWarning
 from unspur.io.table import MAX_COLUMNS_NAMED, dominating
 from unspur.labels import numbered
@@ -475,11 +475,11 @@ def snippet(remover: Remover, rows: Mapping[str, LabelledData], *, saved: str | 
     else:
         changed = changed_parameters(remover)
         arguments = ", ".join(f"{key}={value!r}" for key, value in changed.items())
-        names = [kind, *(type(value).__name__ for value in changed.values() if _is_option(value))]
+        names = [kind, *(type(value).__name__ for value in changed.values() if isinstance(value, SGD | PaperVariant))]
         given, comment = "Z, y, concept=concept", ""
-        if "training" in clustered and _judges_directions(remover):
+        if "training" in clustered and judges_directions(remover):
             given, comment = f"{given}, clusters=clusters", "; clusters: which of them belong together"
-        if "validation" in rows and _judges_directions(remover):
+        if "validation" in rows and judges_directions(remover):
             given += ", X_val=Z_val, y_val=y_val, concept_val=concept_val"
             given += ", clusters_val=clusters_val" if "validation" in clustered else ""
         lines = [
@@ -514,33 +514,19 @@ def used_parameters(remover: Remover) -> dict[str, Any]:
 
 def changed_parameters(remover: Remover) -> dict[str, Any]:
     """Parameters that differ from their defaults and can be written as code."""
-    defaults = {name: given.default for name, given in inspect.signature(type(remover)).parameters.items()}
-    return {
-        name: value if _is_option(value) else _json_value(value)
-        for name, value in remover.get_params(deep=False).items()
-        if name not in SILENT_PARAMETERS and not _equal(value, defaults.get(name)) and _can_be_written(value)
-    }
-
-
-def _judges_directions(remover: Remover) -> bool:
-    return "X_val" in inspect.signature(remover.fit).parameters  # type: ignore[attr-defined]
-
-
-def _equal(value: Any, other: Any) -> bool:
-    return type(value) is type(other) and bool(value == other) if not isinstance(value, np.generic) else value == other
-
-
-def _is_option(value: Any) -> bool:
-    return isinstance(value, SGD | PaperVariant)
-
-
-def _can_be_written(value: Any) -> bool:
-    return _is_option(value) or isinstance(value, bool | int | float | str | np.generic | None)
+    defaults = inspect.signature(type(remover)).parameters
+    changed = {}
+    for name, given in remover.get_params(deep=False).items():
+        value, default = to_python(given), defaults[name].default
+        written = isinstance(value, bool | int | float | str | SGD | PaperVariant | None)
+        if name not in SILENT_PARAMETERS and written and (type(value) is not type(default) or value != default):
+            changed[name] = value
+    return changed
 
 
 def _json_value(value: Any) -> Any:
     """A parameter as a plain number or word; anything else as its type, since its text may hold an address."""
     value = to_python(value)
-    if _is_option(value):
+    if isinstance(value, SGD | PaperVariant):
         return str(value)
     return value if isinstance(value, bool | int | float | str | None) else type(value).__name__
