@@ -565,7 +565,7 @@ def judges_directions(remover: Any) -> bool:
 
 
 def fit_remover(remover: Any, train: Any, validation: Any) -> None:
-    """Fit a remover on rows with a known concept; validation rows go to those that judge directions on them."""
+    """Fit a remover on rows with a known concept, and with validation rows if it tests directions on them."""
     judges = judges_directions(remover)
     arguments = as_data(train).with_known_concept().arguments(clusters=judges)
     validation = as_data(validation, "validation")

@@ -59,7 +59,7 @@ def columns_of(*parameters: str) -> Completer:
         if Path(path).suffix.lower() == ".npy":  # its labels are files of their own
             return [CompletionItem(incomplete, type="file")]
         names = [name for name in worth_naming(column_names(path), incomplete) if name.startswith(incomplete)]
-        # What bash is told is split at spaces.
+        # Bash splits completions at spaces.
         in_bash = os.environ.get("_UNSPUR_COMPLETE", "").startswith("bash")
         return [CompletionItem(name) for name in names if not (in_bash and re.search(r"\s", name))]
 

@@ -44,7 +44,7 @@ class Splits:
 
     @property
     def missing_concept(self) -> Any:
-        """The value that means not known where there is one concept; labels of several are decoded with theirs."""
+        """The value that means not known if there is one concept; several concepts are decoded with their own."""
         return next(iter(self.missing.values())) if len(self.missing) == 1 else None
 
 
@@ -296,7 +296,7 @@ def _require_classes(values: Array, name: str, hint: str = "") -> None:
         )
     head = values[:PREVIEW_ROWS].tolist() if values.ndim == 1 else []
     if any(isinstance(value, list | dict) for value in head[:1]):
-        return  # which decoding labels refuses in words of its own
+        return  # `class_label` refuses such a column later
     known = list(dict.fromkeys(value for value in head if not is_gap(value)))
     numbers = [_as_number(value) for value in known]
     fractions = None not in numbers and any(number != round(number) for number in numbers if number is not None)

@@ -142,7 +142,7 @@ def run(
         raise click.UsageError(
             f"--pca is fitted on training rows: {examples.name} needs a label split with the value train."
         )
-    # A network of pictures and texts is told what it is to take; those of the registry know.
+    # Networks outside of the registry may take pictures and texts, and must know which.
     kind: Any = None if encoder_name in ENCODERS else examples.kind
     encoder: Encoder = load_encoder(encoder_name, device=device, precision=precision, kind=kind)
     # Where a folder lies on this machine is not part of its name; a revision of the hub is.
