@@ -34,9 +34,9 @@ rows = {name: (pca.transform(features[name]), split.y, split.concept) for name, 
 # method. If all rows have the same weight, much of the covariance with the photograph is covariance with the digit,
 # because the two are correlated. Erasing it then erases the digit.
 #
-# "none" removes nothing. "JSE-s" is JSE with orthogonal scores instead of orthogonal weights.
+# "none" removes nothing. "JSE (metric 1)" is JSE with uncorrelated scores instead of orthogonal weights.
 
-methods = ["none", "JSE", "JSE-s", "INLP", "LEACE", "SPLINCE"]
+methods = ["none", "JSE", "JSE (metric 1)", "INLP", "LEACE", "SPLINCE"]
 results = {
     balance: compare(rows["train"], rows["test"], rows["validation"], methods, ["ERM"], balance=balance)
     for balance in ("none", "group")

@@ -21,6 +21,7 @@ from unspur.compare import REMOVERS, HeldOut, _paired, best_held_out, compare, t
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, LabelError
 from unspur.metrics import group_accuracy
+from unspur.report.tables import comparison_table
 from unspur.selection import GRIDS, PENALTIES, choose_layer, group_loss, select_head
 
 
@@ -43,6 +44,15 @@ def test_every_pair_is_a_line_with_what_was_measured(results):
         assert low < result.accuracy.worst < high
         assert result.parameters["weight_decay"] in PENALTIES
         assert (result.removed > 0) == (result.remover != "none")
+
+
+def test_long_names_of_removers_take_two_lines_of_the_table(results):
+    for lines in (results, results[::2]):  # with two heads, and with one
+        table = comparison_table(lines)
+        assert max(map(len, table.splitlines())) <= 80
+        shown = [line[2:13].strip() for line in table.splitlines()]
+        assert shown.count("(metric 0)") == shown.count("(metric 1)") == 1
+        assert shown[shown.index("(metric 0)") - 1] == "JSE"
 
 
 def test_the_erasers_pay_with_the_task_and_jse_does_not(results):
@@ -308,7 +318,7 @@ def test_code_of_every_line_runs(results):
 
 
 def test_a_recommendation_that_is_clearly_worse_is_not_the_line_to_take(results, capsys):
-    _say_what_to_take(clearly_worse(results), "r.npz", {"balance": "group", "seed": 0})
+    _say_what_to_take(clearly_worse(results), {"file": "r.npz", "balance": "group", "seed": 0})
     said = " ".join(capsys.readouterr().out.split())
     assert "Take GroupWeighted on the rows as they are, which has the least loss on held-out rows." in said
     assert "JSE + GroupWeighted, is clearly worse there: by 0.400 (0.300 – 0.500)" in said
@@ -340,6 +350,7 @@ def test_the_command_line_says_which_line_to_take_and_how(tmp_path, monkeypatch)
     assert "chance is 50.0" in text
     told = json.loads(CliRunner().invoke(main, [*command, "--remover", "none", "--remover", "JSE-s", "--json"]).stdout)
     assert told[0]["command"] is None
+    assert told[1]["remover"] == "JSE (metric 1)"
     assert "--method JSE --metric 1" in told[1]["command"]
     assert {"loss", "above_best", "low95", "high95"} == set(told[1]["held_out"])
     assert told[1]["probes"]["water"]["chance"] == 0.5

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 import unspur
 from unspur import JSE, open_rows
 from unspur.cli import main
-from unspur.cli.errors import as_option
+from unspur.cli.program import as_option
 from unspur.datasets import make_toy
 from unspur.embed.examples import TableExamples
 from unspur.exceptions import (

@@ -14,7 +14,6 @@ import inspect
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -46,25 +45,32 @@ from unspur.selection import (
 )
 from unspur.solvers.whitening import MIN_DEVIATION_SHARE
 
-#: Rows that tell whether equal ones are copies.
-FIRST = 2000
 #: The remover and the last layer that `RobustClassifier` has by default.
 RECOMMENDED = ("JSE", "GroupWeighted")
-#: Folds in which lines are judged without validation rows, and training rows from which on one of them is enough.
-FOLDS, MANY_ROWS = 5, 5000
-#: Most test rows that are probed.
-PROBED = 2000
-#: Loss that is rounding: the same removal, found by two methods.
+#: Folds on which lines are judged without validation rows; one of them is enough with so many training rows.
+FOLDS, SINGLE_FOLD_ROWS = 5, 5000
+#: Test rows that probes are trained on at most.
+MAX_PROBED_ROWS = 2000
+#: Rows that tell whether columns are continuous, so that equal rows are copies.
+MAX_ROWS_CHECKED = 2000
+#: Differences of losses up to this size are rounding: two methods found the same removal.
 ROUNDING = 1e-5
-#: Removers that measure rows in units of their columns, whose answers therefore depend on the coordinates.
-_IN_COLUMNS = ("LEACE", "SPLINCE")
-#: What can be compared, by name. "none" leaves the rows as they are; "JSE-s" has orthogonal scores.
+#: Removers that scale columns before they judge them, so that what they remove depends on the coordinates.
+_SCALE_DEPENDENT = ("LEACE", "SPLINCE")
+#: Removers that can be compared, by name. "none" leaves the rows as they are.
 REMOVERS: dict[str, Callable[..., Any] | None] = {
     "none": None,
     "JSE": JSE,
-    "JSE-w": partial(JSE, metric=0.0),
-    "JSE-s": partial(JSE, metric=1.0),
+    "JSE (metric 0)": partial(JSE, metric=0.0),
+    "JSE (metric 1)": partial(JSE, metric=1.0),
     **{name: kind for name, kind in removers.REMOVERS.items() if kind is not JSE},
+}
+#: Other spellings: those of the command line, and those of version 0.1.
+REMOVER_ALIASES = {
+    "JSE-metric-0": "JSE (metric 0)",
+    "JSE-metric-1": "JSE (metric 1)",
+    "JSE-w": "JSE (metric 0)",
+    "JSE-s": "JSE (metric 1)",
 }
 
 
@@ -72,8 +78,8 @@ REMOVERS: dict[str, Callable[..., Any] | None] = {
 class HeldOut:
     """The loss of a line on held-out rows, and by how much it is above the least of all, with its interval.
 
-    The intervals of all lines hold together with a confidence of 95 %: the best is the best of many, and looks better
-    than it is (multiple comparisons with the best; Bonferroni).
+    The intervals of all lines hold together with a confidence of 95 % (multiple comparisons with the best, corrected
+    after Bonferroni).
     """
 
     loss: float
@@ -89,7 +95,10 @@ class HeldOut:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One remover with one head: accuracy on test rows, directions removed, seconds, what was chosen; or why not."""
+    """One remover with one head: directions removed, chosen parameters, accuracy on test rows, seconds.
+
+    Where one of the two could not be fitted, `problem` says why, and `accuracy` is None.
+    """
 
     remover: str
     head: str
@@ -98,21 +107,21 @@ class Comparison:
     parameters: dict[str, Any]
     seconds: float
     problem: str = ""
-    #: Of the head on held-out rows, `selection.temperature_scaled_loss`: what a choice between methods may go by.
+    #: Loss of the head on the rows that its parameters were chosen on (`selection.temperature_scaled_loss`).
     validation_loss: float | None = None
-    #: "largest" or "smallest", where the penalty is the last on that side of those tried.
+    #: "largest" or "smallest" if the chosen penalty is at that end of the grid.
     edge: str = ""
     notes: tuple[str, ...] = ()
-    #: On rows that neither removal nor head has seen; None where the folds could not be fitted.
+    #: Loss on rows that neither removal nor head has seen; None if a fold could not be fitted.
     held_out: HeldOut | None = None
-    #: What a fresh linear probe finds of each concept in the test rows after the removal, by name.
+    #: Accuracy of a fresh linear probe for each concept, by name, on the test rows after the removal.
     probes: Mapping[str, Leakage] = field(default_factory=dict)
-    #: Code that makes a model of this line.
+    #: Python code that fits this combination.
     python: str = ""
 
     @property
     def recommended(self) -> bool:
-        """Whether this is the combination that we recommend, that of `RobustClassifier`."""
+        """Whether this is the combination of `RobustClassifier`, which we recommend."""
         return (self.remover, self.head) == RECOMMENDED
 
     @property
@@ -123,12 +132,12 @@ class Comparison:
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and words, ready for JSON."""
         measured = judged = None
-        if self.held_out is not None:
+        if (held_out := self.held_out) is not None:
             judged = {
-                "loss": self.held_out.loss,
-                "above_best": self.held_out.above_best,
-                "low95": self.held_out.low,
-                "high95": self.held_out.high,
+                "loss": held_out.loss,
+                "above_best": held_out.above_best,
+                "low95": held_out.low,
+                "high95": held_out.high,
             }
         if self.accuracy is not None:
             low, high = self.accuracy.worst_interval()
@@ -161,26 +170,30 @@ def compare(
     heads: Sequence[str],
     seed: int = 0,
     balance: str = "group",
-    report: Callable[[str], object] = lambda name: None,  # noqa: ARG005 — a progress bar that is not there
+    report: Callable[[str], object] = lambda name: None,  # noqa: ARG005
 ) -> list[Comparison]:
-    """Fit removers on the training rows (and validation rows, where they take them) and heads on what is left.
+    """Fit every remover on the training rows, every head on what it leaves, and judge all combinations.
 
-    All removers give the same classes equal weight, those of `balance`; else they would not be compared like with like.
-    Heads choose their parameters by `selection.choose_layer`: on validation rows; without any, on a fifth of each group
-    of the training rows. Rows whose concept is missing train heads that do not ask for it. A method that cannot be
-    fitted is a line with its reason, not an end of the comparison.
+    Parameters of heads are chosen by `selection.choose_layer`: on validation rows or, without any, on a fifth of each
+    group of the training rows. Every line is then judged with its chosen parameters on held-out rows
+    (`Comparison.held_out`): on the validation rows, or on each fifth of the training rows by removals and heads that
+    are fitted to the others. Probes for the concepts are trained on test rows, once for each remover.
 
-    Every line is judged on held-out rows (`Comparison.held_out`), with its chosen parameters: on the validation rows,
-    or on each fifth of the training rows by removals and heads that are fitted to the others. What a linear probe
-    still finds of the concepts is measured on test rows, once for each remover.
+    Parameters
+    ----------
+    train, test, validation : tuples (Z, y, concept), with clusters a fourth, of arrays, lists, DataFrames or tensors;
+        `validation` may be None. Several concepts are a mapping from their names to labels, or an array (n, m). Test
+        and validation rows have the features and the classes of the training rows. Rows whose concept is missing train
+        heads that do not ask for it, and validation rows of which none has a known concept are left out.
+    removers, heads : names, of `REMOVERS` and `HEADS`.
+    balance : classes that get equal weight in every remover.
+    report : called with the name of each step.
 
-    Training, test and validation rows (or None) are tuples (Z, y, concept), with clusters a fourth, of arrays, lists,
-    DataFrames or tensors. Several concepts are a mapping from their names to labels, or an array (n, m). Test and
-    validation rows have the features and the classes of the training rows. Validation rows of which none has a known
-    concept are left out.
+    Returns
+    -------
+    One line for each combination. A method that cannot be fitted is a line with its reason.
     """
-    require_known(removers, REMOVERS)
-    require_known(heads, HEADS)
+    removers, heads = known_names(removers, REMOVERS), known_names(heads, HEADS)
     train = labelled(train)
     test = labelled(test, "test", like=train)
     validation = None if validation is None else labelled(validation, "validation", like=train)
@@ -192,12 +205,14 @@ def compare(
     for remover_name in removers:
         report(remover_name)
         start = time.perf_counter()
-        clean, found, problem = None, {}, ""
+        clean: _Cleaned | None = None
+        found: dict[str, Leakage] = {}
+        problem = ""
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # what they say is in the table: directions removed, and accuracy
                 clean = sets.after(remover_name)
-                found = probes(clean.probed, test.select(sets.probed), seed)
+                found, _ = probes(clean.probed, test.select(sets.probed), seed=seed)
         except UnspurError as error:
             problem = str(error)
         spent = time.perf_counter() - start
@@ -217,10 +232,10 @@ def compare(
 
 @dataclass(frozen=True)
 class _Span:
-    """Orthonormal coordinates (x − centre) B of the span of some rows, fewer than its features.
+    """Orthonormal coordinates (x − centre) B of the span of some rows, fewer of them than features.
 
     A layer with a quadratic penalty has its weights in the span of its training rows, and a projection off directions
-    in the span leaves everything else as it is: in these coordinates both are the same.
+    in the span leaves everything else as it is. So both are the same in these coordinates.
     """
 
     centre: FloatArray
@@ -240,13 +255,18 @@ class _Span:
         return cls(centre, axes[real].T) if real.any() else None
 
     def coordinates(self, X: Array) -> FloatArray:
-        """Of rows (n, d), shape (n, r); what lies outside of the span is left out."""
+        """Coordinates (n, r) of rows (n, d); what lies outside of the span is left out."""
         return np.asarray((X - self.centre) @ self.basis)
+
+    def transform(self, remover: Any, X: Array) -> Array:
+        """Rows (n, d) after a remover that was fitted in the coordinates."""
+        inside = self.coordinates(X)
+        return X - (inside - remover.transform(inside)) @ self.basis.T
 
 
 @dataclass(frozen=True, slots=True)
 class _Cleaned:
-    """What one remover leaves: rows in the coordinates of heads, and test rows to be probed, as they are stored."""
+    """What one remover leaves: rows in the coordinates of heads, and test rows for probes in those of the features."""
 
     removed: int
     train: LabelledData
@@ -270,11 +290,11 @@ class _Sets:
         self._train, self._validation, self._test = train, validation, test
         self._span, self._balance, self._seed = span, balance, seed
         rng = np.random.default_rng(seed)
-        self.probed = np.sort(rng.permutation(len(test))[:PROBED])
+        self.probed = np.sort(rng.permutation(len(test))[:MAX_PROBED_ROWS])
         self._held: list[BoolArray] = []
         if validation is None or not validation.known.any():
             fold = train.folds(FOLDS, rng)
-            held = [fold == k for k in range(FOLDS if len(train) < MANY_ROWS else 1)]
+            held = [fold == k for k in range(FOLDS if len(train) < SINGLE_FOLD_ROWS else 1)]
             self._held = [rows for rows in held if rows.any()]
 
     @property
@@ -286,50 +306,44 @@ class _Sets:
         return self._train.select(np.concatenate([np.flatnonzero(rows) for rows in self._held]))
 
     def after(self, name: str) -> _Cleaned:
-        """What a remover leaves that is fitted to the training rows, and judged on the validation rows."""
-        removed, (train, validation, test), probed = self._cleaned(
-            name, [self._train, self._validation, self._test], self._validation, probed=True
+        """What a remover leaves that is fitted to the training rows, and judges directions on the validation rows."""
+        remover, span, (train, validation, test) = self._fit(
+            name, [self._train, self._validation, self._test], self._validation
         )
-        return _Cleaned(removed, train, validation, test, probed)
+        probed = self._test.X[self.probed]
+        if remover is not None:
+            probed = remover.transform(probed) if span is None else span.transform(remover, probed)
+        return _Cleaned(0 if remover is None else remover.spurious_.dim, train, validation, test, probed)
 
     def folds_after(self, name: str) -> Sequence[tuple[LabelledData, LabelledData]] | None:
-        """Training rows and rows held out of each fold after a remover; None where one cannot be fitted."""
+        """Training and held-out rows of each fold after a remover; None where it cannot be fitted to one."""
         found = []
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for rows in self._held:
-                parts = self._train.select(~rows), self._train.select(rows)
                 try:
-                    _, (train, held), _ = self._cleaned(name, parts, None)
+                    _, _, (train, held) = self._fit(name, [self._train.select(~rows), self._train.select(rows)], None)
                 except UnspurError:
                     return None
                 found.append((train, held))
         return found
 
-    def _cleaned(
-        self, name: str, sets: Sequence[Any], validation: LabelledData | None, *, probed: bool = False
-    ) -> tuple[int, list[Any], Array]:
-        """Directions removed and the sets after a remover that is fitted to the first; also probed test rows."""
-        remover, span = make_remover(name, self._balance, self._seed), self._span
-        seen = self._test.X[self.probed] if probed else None
-        if span is None or name in _IN_COLUMNS:
-            if remover is not None:
-                fit_remover(remover, sets[0], validation)
-            clean = [rows and _cleaned(remover, rows) for rows in sets]
-            if seen is not None and remover is not None:
-                seen = remover.transform(seen)
-            if span is not None:
-                clean = [rows and replace(rows, X=span.coordinates(rows.X)) for rows in clean]
-        else:
-            inside = [rows and replace(rows, X=span.coordinates(rows.X)) for rows in sets]
-            if remover is None:
-                return 0, inside, seen
-            fit_remover(remover, inside[0], validation and replace(validation, X=span.coordinates(validation.X)))
-            clean = [rows and _cleaned(remover, rows) for rows in inside]
-            if seen is not None:
-                within = span.coordinates(seen)
-                seen = seen - (within - remover.transform(within)) @ span.basis.T
-        return 0 if remover is None else remover.spurious_.dim, clean, seen
+    def _fit(
+        self, name: str, sets: Sequence[Any], validation: LabelledData | None
+    ) -> tuple[Any, _Span | None, list[Any]]:
+        """A remover fitted to the first set, the span it was fitted in, if so, and all sets after it."""
+        remover = make_remover(name, self._balance, self._seed)
+        before = None if name in _SCALE_DEPENDENT else self._span
+        after = self._span if before is None else None
+        inside = [_in_coordinates(rows, before) for rows in sets]
+        if remover is not None:
+            fit_remover(remover, inside[0], _in_coordinates(validation, before))
+            inside = [rows and replace(rows, X=remover.transform(rows.X)) for rows in inside]
+        return remover, before, [_in_coordinates(rows, after) for rows in inside]
+
+
+def _in_coordinates(rows: LabelledData | None, span: _Span | None) -> LabelledData | None:
+    return rows if rows is None or span is None else replace(rows, X=span.coordinates(rows.X))
 
 
 def _held_out_losses(
@@ -337,28 +351,28 @@ def _held_out_losses(
     validation: LabelledData | None,
     folds: Sequence[tuple[LabelledData, LabelledData]] | None,
 ) -> FloatArray | None:
-    """Loss of each held-out row, with the best factor on the logits; None where the folds could not be fitted."""
+    """Loss of each held-out row, logits times the factor that serves best; None where a fold could not be fitted."""
     if folds is None:
         return None
     if not folds:
         return temperature_scaled_losses(*logit_differences(chosen.head, validation))
-    behind, groups = [], []
+    margins, groups = [], []
     rough = clone(chosen.head).set_params(tol=max(chosen.head.tol, ROUGH_TOL))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for train, held in folds:
                 head = clone(rough).fit(**train.arguments())
-                behind.append(logit_differences(head, held)[0])
+                margins.append(logit_differences(head, held)[0])
                 groups.append(held.group)
     except UnspurError:
         return None
     group = np.unique(np.concatenate(groups), return_inverse=True)[1].reshape(-1)
-    return temperature_scaled_losses(np.concatenate(behind), group)
+    return temperature_scaled_losses(np.concatenate(margins), group)
 
 
 def _judged(lines: Sequence[Comparison], losses: Sequence[FloatArray | None], rows: LabelledData) -> list[Comparison]:
-    """The lines with their losses on held-out rows (n,), each beside the least."""
+    """The lines with their losses on held-out rows (n,), each compared with the least."""
     group = np.unique(rows.group, return_inverse=True)[1].reshape(-1)
     means = [np.inf if loss is None else mean_over_groups(loss, group) for loss in losses]
     best = losses[int(np.argmin(means))]
@@ -389,10 +403,10 @@ def _paired(difference: FloatArray, group: IntArray, clusters: Array | None) -> 
 
 
 def to_take(lines: Sequence[Comparison]) -> Comparison | None:
-    """The line to go on with: the recommended one unless it is clearly worse on held-out rows, then the best there."""
+    """The recommended line or, if that is clearly worse on held-out rows, the line with the least loss there."""
     judged = [line for line in lines if line.held_out is not None]
-    ours = next((line for line in judged if line.recommended and line.level), None)
-    return ours or best_held_out(judged)
+    recommended = next((line for line in judged if line.recommended and line.level), None)
+    return recommended or best_held_out(judged)
 
 
 def best_held_out(lines: Sequence[Comparison]) -> Comparison | None:
@@ -426,20 +440,26 @@ def _python(line: Comparison, balance: str, seed: int) -> str:
     )
 
 
-def probes(z: Array, rows: LabelledData, seed: int = 0) -> dict[str, Leakage]:
-    """What a fresh linear probe finds of each concept in rows `z`; concepts with too few rows are left out."""
-    found = {}
+def probes(
+    z: Array, rows: LabelledData, kind: Any = "linear", seed: int = 0
+) -> tuple[dict[str, Leakage], tuple[str, ...]]:
+    """What a fresh probe finds of each concept in rows `z`, by name; and why, where classes are too rare for one."""
+    found, problems = {}, []
     clusters = None if rows.clusters is None else rows.clusters[rows.known]
     for label in rows.concepts:
-        with suppress(InputError):
-            found[label.name] = leakage(z[rows.known], label.select(rows.known), clusters=clusters, random_state=seed)
-    return found
+        try:
+            found[label.name] = leakage(
+                z[rows.known], label.select(rows.known), probe=kind, clusters=clusters, random_state=seed
+            )
+        except InputError as error:
+            problems.append(f"{label.name}: not probed. {error}")
+    return found, tuple(problems)
 
 
 def _with_head(
     line: Comparison, clean: _Cleaned, seed: int, penalties: Sequence[float]
 ) -> tuple[Comparison, Selection | None]:
-    """The line with what its head makes of cleaned training, validation and test rows, and the head."""
+    """The line with its head, fitted to cleaned rows and judged on cleaned test rows; and the head."""
     start, train, validation, test = time.perf_counter(), clean.train, clean.validation, clean.test
     try:
         chosen = choose_head(line.head, train, validation, seed, penalties)
@@ -460,7 +480,7 @@ def _with_head(
 
 
 def accuracy_of(right: BoolArray, test: LabelledData) -> GroupAccuracy:
-    """By group; groups without rows are left out. Rows whose group is not known count in the average over rows."""
+    """Accuracy by group; rows whose group is not known count in the average over rows alone."""
     known = test.known
     if not known.any():
         raise InputError(
@@ -497,29 +517,31 @@ def choose_head(
 
 
 def shared_rows(train: Array, test: Array, validation: Array | None = None) -> dict[tuple[str, str], str]:
-    """What is to be said of rows that are in two of the three sets, by name; of none that are equal by chance."""
+    """A sentence for each two of the sets that share rows, by their names; rows equal by chance do not count."""
     sets = {"training": train, "test": test} | ({} if validation is None else {"validation": validation})
     hashes = {name: row_hashes(rows) for name, rows in sets.items()}
-    said = {}
+    sentences = {}
     for one, other, what in (
         ("test", "training", "what is measured on them flatters every method"),
         ("validation", "test", "what was chosen on them looks better on test rows than it is"),
         ("validation", "training", "penalties that were chosen on them are those that fit the training rows best"),
     ):
         shared = int(np.isin(hashes[one], hashes[other]).sum()) if one in sets else 0
-        if shared and has_continuous_columns(sets[one][:FIRST]):
-            said[one, other] = (
+        if shared and has_continuous_columns(sets[one][:MAX_ROWS_CHECKED]):
+            sentences[one, other] = (
                 f"{shared:,} of {len(sets[one]):,} {one} rows are {other} rows as well; {what}. Hold rows out."
             )
-    return said
+    return sentences
 
 
-def require_known(names: Sequence[str], *kinds: Mapping[str, Any]) -> None:
-    """Names that are in none of `kinds` are an error that says what there is."""
-    unknown = [name for name in names if not any(name in kind for kind in kinds)]
+def known_names(names: Sequence[str], *registries: Mapping[str, Any]) -> list[str]:
+    """The names as the registries have them; raise InputError where one is in none of them."""
+    names = [REMOVER_ALIASES.get(name, name) for name in names]
+    unknown = [name for name in names if not any(name in registry for registry in registries)]
     if unknown:
-        there = "; and ".join(", ".join(kind) for kind in kinds)
+        there = "; and ".join(", ".join(registry) for registry in registries)
         raise InputError(f"Unknown: {', '.join(unknown)}. There are {there}.")
+    return names
 
 
 def class_and_options(name: str) -> tuple[str, dict[str, Any]]:
@@ -537,15 +559,16 @@ def make_remover(name: str, balance: str, seed: int) -> Any:
     return remover.set_params(random_state=seed) if "random_state" in remover.get_params() else remover
 
 
+def judges_directions(remover: Any) -> bool:
+    """Whether a remover tests its directions on held-out rows, so that it takes validation rows and clusters."""
+    return "X_val" in inspect.signature(remover.fit).parameters
+
+
 def fit_remover(remover: Any, train: Any, validation: Any) -> None:
-    """Fit a remover on rows with a known concept; validation rows go to those that judge directions on them."""
-    judges_directions = "X_val" in inspect.signature(remover.fit).parameters
-    arguments = as_data(train).with_known_concept().arguments(clusters=judges_directions)
+    """Fit a remover on rows with a known concept, and with validation rows if it tests directions on them."""
+    judges = judges_directions(remover)
+    arguments = as_data(train).with_known_concept().arguments(clusters=judges)
     validation = as_data(validation, "validation")
-    if judges_directions and validation is not None and validation.known.any():
+    if judges and validation is not None and validation.known.any():
         arguments |= validation.with_known_concept().arguments("_val")
     remover.fit(**arguments)
-
-
-def _cleaned(remover: Any, rows: LabelledData) -> LabelledData:
-    return rows if remover is None else replace(rows, X=remover.transform(rows.X))

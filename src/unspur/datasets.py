@@ -1,4 +1,4 @@
-"""Data sets that need no download.
+"""Datasets that need no download.
 
 *Toy* is the paper's: Gaussian rows in which one axis carries the concept and another the main task.
 
@@ -89,7 +89,7 @@ def label_axes(d: int, separability: float | tuple[float, float], angle: float) 
 def bayes_accuracy(separability: float = 3.0, *, angle: float = 90.0) -> float:
     """Accuracy in % of the best rule for the main label on rows with independent features: ``E σ(|z · w|)``."""
     length = float(np.linalg.norm(label_axes(2, separability, angle)[1]))
-    # 2 ∫ σ(γ x) φ(x) dx over x > 0, by Gauss–Legendre; beyond 9 standard deviations there is nothing.
+    # 2 ∫ σ(γ x) φ(x) dx over x > 0, by Gauss–Legendre up to 9 standard deviations.
     nodes, weights = np.polynomial.legendre.leggauss(200)
     x = 4.5 * (nodes + 1.0)
     density = np.exp(-(x**2) / 2.0) / np.sqrt(2.0 * np.pi)
@@ -99,11 +99,11 @@ def bayes_accuracy(separability: float = 3.0, *, angle: float = 90.0) -> float:
 #: Names of the classes, coded 0 and 1.
 MAIN_NAMES = ("0–4", "5–9")
 CONCEPT_NAMES = ("china", "flower")
-SIDE = 32
-ENLARGED = 3
+#: Side of a picture in pixels, and how many times a digit is enlarged.
+SIDE, ENLARGED = 32, 3
 #: The photographs are darkened so that white ink stays legible on them.
 BRIGHTNESS = 0.6
-#: Digits in each split; no digit is in two, so no handwriting is seen twice.
+#: Digits of each split; no digit is in two of them.
 SPLITS = {"train": slice(0, 1000), "validation": slice(1000, 1300), "test": slice(1300, 1797)}
 
 

@@ -1,4 +1,4 @@
-"""What can go wrong, as a tree.
+"""All errors and warnings of the package.
 
 ::
 
@@ -49,7 +49,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter that a message speaks of, with the value to pass, if there is one to name."""
+    """A parameter that a message names, with the value to pass, if any."""
 
     name: str
     value: Any = None
@@ -60,13 +60,13 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A sentence with fields in braces; one without fields is taken as it is."""
+    """A sentence with fields in braces; without fields, braces are plain text."""
 
     template: str
     fields: Mapping[str, Any] = field(default_factory=dict)
 
     def format(self, parameter: Callable[[Parameter], str] = str) -> str:
-        """The sentence, with parameters called as `parameter` has it."""
+        """The sentence, with parameters formatted by `parameter`."""
         if not self.fields:
             return self.template
         return self.template.format_map({name: _formatted(value, parameter) for name, value in self.fields.items()})
@@ -86,8 +86,8 @@ class WithFields(Exception):  # noqa: N818 — a warning may be one as well
 
     Parameters
     ----------
-    message : the text, or a template that names the fields in braces.
-    **fields : facts: numbers, names, parameters to pass, and parts of the message that speak of such.
+    message : the text, or a template with the names of the fields in braces.
+    **fields : facts: numbers, names, parameters to pass, and parts of the message that have such.
     """
 
     def __init__(self, message: str = "", **fields: Any):
@@ -96,11 +96,11 @@ class WithFields(Exception):  # noqa: N818 — a warning may be one as well
 
     @property
     def fields(self) -> Mapping[str, Any]:
-        """What the message is about."""
+        """The facts in the message."""
         return self.message.fields
 
     def format(self, parameter: Callable[[Parameter], str]) -> str:
-        """The message, with parameters called as `parameter` has it."""
+        """The message, with parameters formatted by `parameter`."""
         return self.message.format(parameter)
 
 

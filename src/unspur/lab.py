@@ -1,4 +1,4 @@
-"""What used to be here has new homes; importing it says which."""
+"""Raises an ImportError that says where the former content of this module is."""
 
 raise ImportError(
     "unspur.lab was divided: unspur.datasets (make_toy, make_photodigits), unspur.report (measure, build, figures), "

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -13,8 +14,12 @@ from click.testing import CliRunner
 
 from tests.entangled import entangled_rows
 from tests.optional import pandas as pd
-from unspur.cli import main
+from unspur import compare
+from unspur.cli import embed, main, options
 from unspur.datasets import make_toy
+from unspur.embed import embedding
+from unspur.embed.base import Precision
+from unspur.heads import HEADS
 from unspur.io.files import read_table
 from unspur.removers import load
 
@@ -507,8 +512,8 @@ def test_fit_says_in_its_own_words_when_the_task_is_lost_and_how_to_keep_it(tmp_
     assert "two names of one option; give --metric" in both.output
 
 
-def test_options_can_be_completed_without_loading_numpy():
-    verbs = ", ".join(f"unspur.cli.{name}" for name in ("fit", "predict", "apply", "evaluate"))
-    code = f"import sys, {verbs}; print('numpy' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
+def test_names_that_the_command_line_writes_out_are_those_of_the_library():
+    assert compare.known_names(options.REMOVER_NAMES, compare.REMOVERS) == list(compare.REMOVERS)
+    assert tuple(HEADS) == options.HEAD_NAMES
+    assert get_args(Precision) == embed.PRECISIONS
+    assert embed.DEFAULT_BATCH == embedding.DEFAULT_BATCH

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from tests.cli.command_page import PAGE
 from tests.cli.terminal import FIT, SHORT, environment, with_rows
 from unspur.cli import MOVED, main
-from unspur.cli.errors import EXIT_CODES
+from unspur.cli.program import EXIT_CODES
 
 
 @pytest.fixture(scope="module")
@@ -211,7 +211,7 @@ def test_a_fit_with_standard_error_closed_is_done_and_saved(folder):
 def test_what_is_closed_is_opened_where_files_would_come_to_lie():
     """In a process of its own, in which standard error is closed as a shell does it."""
     code = (
-        "import os, sys; from unspur.cli.errors import open_closed_streams\n"
+        "import os, sys; from unspur.cli.program import open_closed_streams\n"
         "assert sys.stderr is None\n"
         "if sys.argv[1] == 'opened': open_closed_streams()\n"
         "file = open(os.devnull)\n"

@@ -139,7 +139,7 @@ def test_version_and_bare_command(folder):
 def test_what_only_looks_at_words_imports_nothing_heavy(folder):
     code = "import sys; from unspur.cli import main; main(sys.argv[1:], standalone_mode=False); print(HEAVY)"
     code = code.replace("HEAVY", "[m for m in ('numpy', 'scipy', 'sklearn') if m in sys.modules]")
-    for words in (["--help"], ["fit", "--help"], ["completion", "zsh"], ["--version"]):
+    for words in (["--help"], *([verb, "--help"] for verb in PAGE.verbs), ["completion", "zsh"], ["--version"]):
         done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
         assert done.stdout.splitlines()[-1] == "[]", words
     done = subprocess.run([sys.executable, "-c", code, *FIT], cwd=folder, capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""The command line: one file per verb, imported when the verb is asked for."""
+"""The command line: verbs in modules that are imported when a verb is asked for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from unspur.cli.program import Program
 
 __all__ = ["main"]
 
-#: Verbs by section, each with one line of at most 62 characters. A verb is the command in the module of its name.
+#: Verbs by section, each with one line of at most 62 characters.
 SECTIONS = {
     "Look": {
         "demo": "Take the photograph out from behind digits, end to end.",
@@ -38,6 +38,7 @@ Exit codes: 0 success, 1 error, 2 wrong usage, 70 internal error of unspur,
     cls=Program,
     sections=SECTIONS,
     home=__name__,
+    modules={"predict": "apply", "evaluate": "compare"},
     moved=dict.fromkeys(MOVED, "unspur-paper"),
     epilog=EPILOG,
     subcommand_metavar="VERB [OPTIONS] …",

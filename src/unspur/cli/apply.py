@@ -1,23 +1,36 @@
-"""`unspur apply`: a saved removal on new rows."""
+"""`unspur apply` and `unspur predict`: a saved removal, or a saved classifier, on new rows."""
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from unspur.cli.completion import columns_of
-from unspur.cli.console import echo_json, say
-from unspur.cli.data import carry_labels, read_rows, refuse_ignored_labels
+from unspur.cli.console import echo_json, say, say_where, show
+from unspur.cli.data import carry_labels, missing_values, read_rows, refuse_ignored_labels
 from unspur.cli.options import (
     Conditions,
     LocalPath,
     force_option,
     ignore_option,
     json_option,
+    memory_option,
+    optional_label_options,
     refuse_input_as_output,
     where_option,
 )
+
+if TYPE_CHECKING:
+    from unspur import RobustClassifier
+    from unspur.io.table import Table
+    from unspur.metrics import GroupAccuracy
+
+#: Name of the column of predicted classes, and prefix of those of probabilities.
+PREDICTED, PROBABILITY = "predicted", "probability_"
 
 
 @click.command()
@@ -73,7 +86,7 @@ def apply(
         refuse_ignored_labels(labels, ignore)
         remover = load(removal)
         rows = clean_parquet(remover, files, output, labels, ignore, overwrite=force)
-        _report(output, rows, remover.n_features_in_, remover.spurious_.dim, as_json)
+        _report_rows(output, rows, remover.n_features_in_, remover.spurious_.dim, as_json)
         return
     refuse_input_as_output(output, *files, removal)
     refuse_existing(output, overwrite=force)
@@ -84,11 +97,173 @@ def apply(
     clean = apply_removal(remover, table)
     write_rows(clean, output, overwrite=force)
     rows, features = clean.Z.shape
-    _report(output, rows, features, remover.spurious_.dim, as_json)
+    _report_rows(output, rows, features, remover.spurious_.dim, as_json)
 
 
-def _report(output: str, rows: int, features: int, removed: int, as_json: bool) -> None:
+def _report_rows(output: str, rows: int, features: int, removed: int, as_json: bool) -> None:
     if as_json:
         echo_json({"output": output, "rows": rows, "features": features, "removed": removed})
         return
     say(f"{rows} rows, {removed} of {features} directions removed: {output}")
+
+
+@click.command()
+@click.argument("model", type=LocalPath())
+@click.argument("files", type=LocalPath(), nargs=-1, required=True, metavar="FILE...")
+@click.option("--output", required=True, type=LocalPath(), help="Where predictions go: .csv, .npz or .parquet.")
+@optional_label_options
+@click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=columns_of("files"),
+    help="Another column to carry along unchanged, such as an id; may be repeated.",
+)
+@ignore_option("A column to leave out; may be repeated.")
+@where_option()
+@memory_option
+@force_option
+@json_option
+def predict(
+    model: str,
+    files: tuple[str, ...],
+    output: str,
+    main: str | None,
+    concept: tuple[str, ...],
+    missing_concept: str | None,
+    labels: tuple[str, ...],
+    ignore: tuple[str, ...],
+    where: Conditions,
+    memory: str | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    r"""Predict the classes of the rows of FILE by a saved MODEL.
+
+    MODEL is what unspur fit saved. The output has the predicted class of each row and a probability for each class,
+    beside the labels of FILE. With --main and --concept the accuracy is printed, group by group.
+
+    Example:
+      unspur predict birds.safetensors new.npz --output predictions.csv
+      unspur predict birds.safetensors test.csv --main bird \
+          --concept background --label id --output predictions.csv
+    """
+    from unspur._reading import PARQUET
+    from unspur.io.artifact import refuse_existing
+    from unspur.io.files import write_rows
+
+    if concept and main is None:
+        raise click.UsageError("--concept is for the accuracy by group; name the label that is predicted with --main.")
+    kinds = (".csv", ".npz", *PARQUET)
+    if Path(output).suffix.lower() not in kinds:
+        raise click.UsageError(f"--output {output}: predictions are written as {', '.join(kinds)}. Name it so.")
+    refuse_input_as_output(output, *files, model)
+    refuse_existing(output, overwrite=force)
+    classifier = _load_classifier(model)
+    judged = () if main is None else (main, *concept)
+    named = tuple(dict.fromkeys((*labels, *judged)))
+    table = read_rows(files, named, ignore, where, memory=memory, classes=judged)
+    table = carry_labels(table, named, output)
+    table = table.like(getattr(classifier, "feature_names_in_", None), classifier.n_features_in_)
+    predicted, probabilities = _predictions(classifier, table)
+    written = _written(table, classifier, predicted, probabilities, output)
+    accuracy = None
+    if main is not None:
+        missing = missing_values(missing_concept, table, concept)
+        accuracy = _accuracy(written, classifier.classes_, main, concept, missing)
+    write_rows(written, output, overwrite=force)
+    _report_predictions(output, classifier, predicted, accuracy, main, as_json)
+
+
+def _load_classifier(path: str) -> RobustClassifier:
+    from unspur import RobustClassifier, load
+    from unspur.exceptions import InputError
+
+    model = load(path)
+    if not isinstance(model, RobustClassifier):
+        raise InputError(
+            f"{path} holds a removal ({type(model).__name__}) and no last layer, so it predicts nothing. unspur apply "
+            "uses it; unspur fit without --method saves a classifier."
+        )
+    return model
+
+
+def _predictions(classifier: RobustClassifier, table: Table) -> tuple[Any, Any]:
+    """Predicted classes (n,) and probabilities (n, K)."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "X does not have valid feature names")  # they were matched before
+        return classifier.predict(table.Z), classifier.predict_proba(table.Z)
+
+
+def _written(table: Table, classifier: RobustClassifier, predicted: Any, probabilities: Any, output: str) -> Table:
+    """The table to write: predictions and the labels of the rows; a .npz has the classes as well."""
+    from unspur.exceptions import InputError
+
+    added = {PREDICTED: predicted}
+    if Path(output).suffix.lower() == ".npz":
+        added["classes"] = classifier.classes_
+    if clash := [name for name in added if name in table.columns]:
+        raise InputError(f"{table.path} has a column {clash[0]!r}, its name in {output}. Rename it, or use --ignore.")
+    names = [f"{PROBABILITY}{value}" for value in classifier.classes_.tolist()]
+    return replace(
+        table, Z=probabilities, features=names, columns={**table.columns, **added}, array=PROBABILITY.rstrip("_")
+    )
+
+
+def _accuracy(
+    table: Table, known: Any, main: str, concept: tuple[str, ...], missing: dict[str, Any]
+) -> GroupAccuracy | float:
+    """Accuracy by group of predictions in a table, or over all rows without a concept; `known` are the classes."""
+    import numpy as np
+
+    from unspur._data import LabelledData
+    from unspur.compare import accuracy_of
+    from unspur.exceptions import LabelError
+    from unspur.labels import class_label
+
+    n = len(table.Z)
+    y, *concepts = (
+        class_label(table.label(name), name, n, missing=missing.get(name), least=1) for name in (main, *concept)
+    )
+    places = [_place(value, known.tolist()) for value in y.classes]
+    if None in places:
+        raise LabelError(
+            f"{main} has the class {y.classes[places.index(None)]!r}, and the classifier was fitted for the classes "
+            f"{', '.join(map(str, known.tolist()))}. Name the label that it predicts."
+        )
+    right = table.columns[PREDICTED] == known[places][y.codes]
+    if not concept:
+        return float(right[y.present].mean())
+    data = LabelledData(table.Z, y, tuple(concepts), np.ones(n))
+    return accuracy_of(right[y.present], data.select(y.present))
+
+
+def _place(value: Any, known: list[Any]) -> int | None:
+    """Index of a value among the known classes; a file may have dates and the like as text."""
+    return next((k for k, one in enumerate(known) if one == value or str(one) == str(value)), None)
+
+
+def _report_predictions(
+    output: str,
+    classifier: RobustClassifier,
+    predicted: Any,
+    accuracy: GroupAccuracy | float | None,
+    main: str | None,
+    as_json: bool,
+) -> None:
+    from unspur.report.tables import group_table
+
+    counts = {str(value): int((predicted == value).sum()) for value in classifier.classes_.tolist()}
+    if as_json:
+        measured = accuracy if accuracy is None or isinstance(accuracy, float) else accuracy.to_dict()
+        echo_json({"output": output, "rows": len(predicted), "predicted": counts, "accuracy": measured})
+        return
+    say(f"{len(predicted)} rows, predicted as {', '.join(f'{name} ({n})' for name, n in counts.items())}.")
+    if isinstance(accuracy, float):
+        say(f"{100 * accuracy:.1f} % are right.")
+    elif accuracy is not None:
+        say()
+        show(group_table({"accuracy": accuracy}, main))
+        say()
+    say_where("Predictions", output)

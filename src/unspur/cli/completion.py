@@ -1,4 +1,4 @@
-"""`unspur completion`: the words that a shell can complete, among them the columns of a file on the same line."""
+"""`unspur completion`: complete verbs, options and files in a shell, and columns of the file on the same line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from zipfile import BadZipFile, ZipFile
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-#: Where a script goes, for those who want it in every shell.
+#: Where a script goes to be read by every new shell.
 PLACES = {
     "bash": "~/.local/share/bash-completion/completions/unspur",
     "zsh": "a folder of $fpath, as _unspur",
@@ -50,7 +50,7 @@ def completion(shell: str) -> None:
 
 
 def columns_of(*parameters: str) -> Completer:
-    """Completes the names of columns, of the first of the parameters that was given: a file, or several."""
+    """A completer for columns of the first of the parameters that was given, a file or several."""
 
     def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001
         path = next(filter(None, (_given(ctx, name) for name in parameters)), None)
@@ -59,7 +59,7 @@ def columns_of(*parameters: str) -> Completer:
         if Path(path).suffix.lower() == ".npy":  # its labels are files of their own
             return [CompletionItem(incomplete, type="file")]
         names = [name for name in worth_naming(column_names(path), incomplete) if name.startswith(incomplete)]
-        # What bash is told is split at spaces.
+        # Bash splits completions at spaces.
         in_bash = os.environ.get("_UNSPUR_COMPLETE", "").startswith("bash")
         return [CompletionItem(name) for name in names if not (in_bash and re.search(r"\s", name))]
 
@@ -87,7 +87,7 @@ def one_of(words: Callable[[], Sequence[str]], *, files: bool = False) -> Comple
 
 
 def column_names(path: str | Path) -> list[str]:
-    """Names of the columns or arrays of a file or store, from its head alone; none where it cannot be read."""
+    """Names of the columns or arrays of a file or store, from its header alone; none if it cannot be read."""
     from unspur._reading import require_regular
 
     path = Path(path).expanduser()
@@ -104,14 +104,14 @@ def column_names(path: str | Path) -> list[str]:
 
 
 def worth_naming(names: Sequence[str], incomplete: str) -> list[str]:
-    """Names without those that are numbered through (f0, f1, …), which are features; with them if they are typed."""
+    """Names to offer: without numbered ones (f0, f1, …), which are features, unless one of them is being typed."""
     families = Counter(_family(name) for name in names)
     others = [name for name in names if families[_family(name)] < 4]
     return others if any(name.startswith(incomplete) for name in others) else list(names)
 
 
 def _family(name: str) -> str:
-    """A name up to its number; a name without one is a family of its own."""
+    """A name up to its number, or the whole name."""
     found = re.fullmatch(r"(.*?)\d+", name)
     return f"{found[1]}#" if found else name
 

@@ -1,4 +1,4 @@
-"""How the command line speaks: lines that fit, colour where it is welcome, nothing that a terminal would obey, JSON."""
+"""Output of the command line: wrapped text without control characters, colour on terminals, JSON."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import click
 
 from unspur._text import WIDTH
 
-#: Characters that move a cursor or hide text: all controls but the end of a line, and marks that turn the direction.
+#: Characters that move a cursor or hide text: all controls but line feeds, and marks of direction.
 CONTROL_CHARACTERS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def colour_wanted(environment: Mapping[str, str] = os.environ) -> bool | None:
-    """Whether to colour: never, always, or (None) where a stream is a terminal."""
+    """Whether to use colour: never, always, or (None) if the stream is a terminal."""
     if environment.get("NO_COLOR"):
         return False
     if any(environment.get(name, "0") not in ("", "0") for name in ("FORCE_COLOR", "CLICOLOR_FORCE")):
@@ -29,12 +29,12 @@ def colour_wanted(environment: Mapping[str, str] = os.environ) -> bool | None:
 
 
 def printable(text: str) -> str:
-    """Text with control characters written out; names of labels and files are the user's, and may hold any."""
+    """Text with control characters escaped; names of labels and files may hold any."""
     return CONTROL_CHARACTERS.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
 def wrapped(text: str, indent: str = "", further: str | None = None) -> str:
-    """Paragraphs broken at spaces to fit the terminal, 80 columns at most; words, such as paths, stay whole."""
+    """Paragraphs wrapped at spaces to the width of the terminal, at most 80 columns; words stay whole."""
     width = min(WIDTH, shutil.get_terminal_size().columns)
     further = indent if further is None else further
     lines = textwrap.TextWrapper(
@@ -44,19 +44,19 @@ def wrapped(text: str, indent: str = "", further: str | None = None) -> str:
 
 
 def say(text: str = "", *, indent: str = "", further: str | None = None, err: bool = False) -> None:
-    """Print text in lines that fit."""
+    """Print wrapped text."""
     click.echo(wrapped(printable(text), indent, further), err=err)
 
 
 def say_where(what: str, path: object) -> None:
-    """Print where something is, in one line however long: it is to be copied."""
+    """Print a path on one line, however long, so that it can be copied."""
     click.echo(printable(f"{what}: {path}"))
 
 
 def say_command(label: str, words: Iterable[str]) -> None:
-    """Print a command to try next: as it is to be typed, over several lines if one is too short.
+    """Print a command to try next, over several lines if it is long.
 
-    Each of `words` stays whole, such as an option with its value.
+    Each of `words` stays on one line, such as an option with its value.
     """
     lines, start = [label], " " * 4
     for word in words:
@@ -70,7 +70,7 @@ def say_command(label: str, words: Iterable[str]) -> None:
 
 @contextmanager
 def progress_bar(title: str, total: int, *, shown: bool) -> Iterator[Callable[[str], None]]:
-    """What is to be called with the name of each step; a bar on standard error where it is `shown`."""
+    """A progress bar on standard error, if `shown`; yields a function to call with the name of each step."""
     from tqdm.auto import tqdm
 
     with tqdm(total=total, desc=title, disable=not shown) as bar:
@@ -83,7 +83,7 @@ def progress_bar(title: str, total: int, *, shown: bool) -> Iterator[Callable[[s
 
 
 def show(table: object) -> None:
-    """Print a table or a trace: what is above a rule is bold, what was accepted has a green mark, the rest is dim."""
+    """Print a table or a trace: the header is bold, accepted lines have a green mark, rejected ones are dim."""
     lines = printable(str(table)).split("\n")
     shown, rejected = list[str](), False
     for line, following in zip(lines, [*lines[1:], ""], strict=True):
@@ -103,7 +103,7 @@ def echo_json(value: Any) -> None:
 
 
 def _json_default(value: Any) -> Any:
-    """NumPy's numbers as Python's; anything else has no form in JSON."""
+    """Convert NumPy numbers to Python numbers; raise TypeError for anything else."""
     from unspur._arrays import to_python
 
     plain = to_python(value)

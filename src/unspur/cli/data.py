@@ -1,15 +1,15 @@
-"""Rows that verbs read, with their labels: checked, divided into splits, and like those of another file.
+"""Read the rows that options name, check their labels, and divide them into splits.
 
-Nothing heavy is imported before it is used: a shell that completes options imports this module too.
+Nothing heavy is imported at the top: a shell that completes options imports this module too.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,35 +17,96 @@ import click
 
 from unspur.cli.completion import column_names
 from unspur.cli.console import say
-from unspur.cli.options import Conditions
+from unspur.cli.options import Conditions, RowOptions
 
 if TYPE_CHECKING:
     from unspur._data import LabelledData
     from unspur._typing import Array, BoolArray
     from unspur.io.table import Table
     from unspur.removers import Remover
-#: Different values up to which a column of numbers may be classes.
+#: A column with more different values is a label only if it has no fractions and most of its values repeat.
 MAX_LABEL_CLASSES = 10
-#: Rows that tell whether a column is a label.
+#: Rows that are looked at to tell whether a column is a label.
 PREVIEW_ROWS = 10_000
 
 
-def labels_to_read(labels: tuple[str, ...], clusters: str | None, path: Any) -> tuple[str, ...]:
-    """The labels to read of a file whose rows are only measured on: clusters if it has them."""
-    if clusters is None or (isinstance(path, str) and clusters in column_names(path)):
-        return labels
-    return tuple(name for name in labels if name != clusters)
+@dataclass(frozen=True, slots=True)
+class Splits:
+    """The rows of FILE ("training") and, where options name them, "test" and "validation" rows; undivided.
+
+    `missing` has the value of each concept that means not known, and `notes` what was noted about the rows.
+    """
+
+    tables: dict[str, Table]
+    rows: dict[str, LabelledData]
+    missing: dict[str, Any]
+    notes: list[str]
+
+    @property
+    def missing_concept(self) -> Any:
+        """The value that means not known if there is one concept; several concepts are decoded with their own."""
+        return next(iter(self.missing.values())) if len(self.missing) == 1 else None
 
 
-def with_clusters(labels: tuple[str, ...], clusters: str | None) -> tuple[str, ...]:
-    """Columns that are no features: labels, and what says which rows belong together."""
-    return labels if clusters is None else (*labels, clusters)
+def read_splits(
+    given: RowOptions,
+    remover: Remover | None = None,
+    *,
+    shown: Mapping[str, tuple[str, ...]] | None = None,
+    left_out_of: str = "",
+) -> Splits:
+    """Read and check the rows that options name.
+
+    Parameters
+    ----------
+    given : files, columns and conditions.
+    remover : a saved removal. Rows get its features, in its order, and its labels are compared with those of the rows.
+    shown : columns of each split that are neither features nor labels.
+    left_out_of : what rows without one of the concepts are left out of, if they all are.
+    """
+    import numpy as np
+
+    given, shown = given.with_other_files(), shown or {}
+    reading: Any = {"others": given.conditions, "classes": given.labels}
+    table = read_rows(given.file, given.columns + shown.get("training", ()), given.ignore, given.where, **reading)
+    notes = check_labels(table, given.main, given.concept)
+    if remover is not None:
+        table = table.like(getattr(remover, "feature_names_in_", None), remover.n_features_in_)
+    missing = missing_values(given.missing_concept, table, given.concept)
+    table = replace(table, Z=np.asarray(table.Z))
+    labels: Any = {"main": given.main, "concepts": given.concept, "missing": missing, "clusters": given.clusters}
+    data = labelled_rows(table, **labels)
+    if remover is not None:
+        notes += check_removal_labels(remover, data)
+    else:
+        notes += note_left_out(data, together=bool(left_out_of), of=left_out_of or "the fit")
+    tables, rows = {"training": table}, {"training": data}
+    others = {"test": (given.test_file, given.test_where), "validation": (given.validation, given.validation_where)}
+    for name, (path, where) in others.items():
+        if path is None:
+            continue
+        columns = given.columns + shown.get(name, ())
+        only_measured = name == "test" or remover is not None
+        if only_measured and given.clusters is not None and given.clusters not in column_names(path):
+            columns = tuple(column for column in columns if column != given.clusters)
+        other = read_rows(path, columns, given.ignore, where, **reading)
+        tables[name] = other.like(table.features, table.Z.shape[1])
+        rows[name] = labelled_rows(tables[name], **labels, like=data, what=name)
+    return Splits(tables, rows, missing, notes)
+
+
+def _noted(notes: Iterable[str]) -> list[str]:
+    """Print notes on standard error, and return them."""
+    notes = list(notes)
+    for note in notes:
+        say(f"Note: {note}", err=True)
+    return notes
 
 
 def missing_values(text: str | None, table: Table, concepts: Sequence[str]) -> dict[str, Any]:
-    """The value behind --missing-concept for each concept, in its type; None for concepts that cannot have it.
+    """The value of --missing-concept in the type of each concept; None for concepts that cannot have it.
 
-    A value that no row has is noted on standard error.
+    A note on standard error says so if no row has the value.
     """
     from unspur.io.files import MISSING_VALUE_WORDS
 
@@ -59,16 +120,15 @@ def missing_values(text: str | None, table: Table, concepts: Sequence[str]) -> d
         are = "the concept is a number" if len(found) == 1 else "the concepts are numbers"
         raise click.BadParameter(f"{are}, {text!r} is not.", param_hint="--missing-concept")
     if not any(found[name] is not None and found[name] in values for name, values in known.items()):
-        say(
-            f"Note: no row of {table.path} has {' or '.join(concepts)} = {text}; --missing-concept {text} marks none "
-            "of them as not known.",
-            err=True,
+        names = " or ".join(concepts)
+        _noted(
+            [f"no row of {table.path} has {names} = {text}; --missing-concept {text} marks none of them as not known."]
         )
     return found
 
 
 def _value_of_type(text: str, known: Sequence[Any]) -> Any:
-    """What stands for `text` in a column of the values `known`; None where they are numbers, and it is not."""
+    """`text` in the type of the values `known`; None where they are numbers, and it is not."""
     if any(isinstance(value, bool) for value in known):
         return {"True": True, "False": False}.get(text, text)
     if not known or not all(isinstance(value, int | float) for value in known):
@@ -88,10 +148,10 @@ def labelled_rows(
     like: LabelledData | None = None,
     what: str = "validation",
 ) -> LabelledData:
-    """The rows of a table with their labels, decoded, and clusters, if the table has them.
+    """The rows of a table with their labels, decoded, and with clusters, if the table has them.
 
-    `missing` has the value of each concept that means not known. `like` are the training rows, which have the classes
-    to expect of rows that are for `what`.
+    `missing` has the value of each concept that means not known. Rows for `what` ("test") must have the classes of the
+    training rows, `like`.
     """
     import numpy as np
 
@@ -113,7 +173,7 @@ def labelled_rows(
 
 
 def _conditions_on(file: str | Sequence[str], where: Conditions) -> Conditions:
-    """Conditions on the columns that a file has: with several "=", the longest name that one of them has."""
+    """Conditions split into column and value: at the "=" after the longest name of a column, if there are several."""
     if not any("=" in value for _, value in where):
         return where
     names = column_names(file if isinstance(file, str) else file[0])
@@ -126,7 +186,7 @@ def _conditions_on(file: str | Sequence[str], where: Conditions) -> Conditions:
 
 
 def refuse_ignored_labels(labels: Sequence[str], ignore: Sequence[str]) -> None:
-    """A column is used or left out, not both."""
+    """Raise UsageError if a column is both a label and ignored."""
     if both := [name for name in labels if name in ignore]:
         raise click.UsageError(f"{both[0]} is named as a label and with --ignore; it can be one of the two.")
 
@@ -144,11 +204,11 @@ def read_rows(
     others: Sequence[Conditions] = (),
     classes: Sequence[str] = (),
 ) -> Table:
-    """The rows of a file, of several, or of a store that meet the conditions, whose columns are no features.
+    """The rows of a file, of several, or of a store that meet the conditions.
 
-    Nor are the columns that the conditions of `others`, the rows to test or validate on, name, if the file has them.
-    The labels `classes` have gaps where a cell says that there is no value, with a note on standard error.
-    With a Dask client as `cluster` its workers read them.
+    Columns that conditions name are not features, nor are those of the conditions on `others`, the test and validation
+    rows. In the labels `classes`, words such as "NA" become gaps, with a note on standard error. If `cluster` is a Dask
+    client, its workers read the rows.
     """
     from unspur.io.files import read_table, with_gaps
 
@@ -171,8 +231,7 @@ def read_rows(
 
         table = read_dask_table([file] if isinstance(file, str) else file, names, unwanted, cluster)
     table, notes = with_gaps(table, classes)
-    for note in notes:
-        say(f"Note: {note}", err=True)
+    _noted(notes)
     for name, value in where:
         table = table.where(name, value)
     dropped = [name for name in deciding if name in ignore]
@@ -180,7 +239,7 @@ def read_rows(
 
 
 def carry_labels(table: Table, labels: Sequence[str], output: str) -> Table:
-    """The table with labels of other files among its columns, under the names that they get in `output`."""
+    """The table with labels from other files as columns, under their names in `output`."""
     from unspur.exceptions import InputError
 
     columns = dict(table.columns)
@@ -194,7 +253,7 @@ def carry_labels(table: Table, labels: Sequence[str], output: str) -> Table:
 
 
 def check_labels(table: Table, main: str, concepts: Sequence[str]) -> list[str]:
-    """Refuse labels that are no classes, and note on standard error what may be no feature; the notes are returned."""
+    """Raise LabelError for labels that are not classes; note columns that may not be features, and return the notes."""
     from unspur.io.table import odd_features
 
     _require_classes(table.label(main), main)
@@ -204,33 +263,29 @@ def check_labels(table: Table, main: str, concepts: Sequence[str]) -> list[str]:
             concept,
             " (Concepts that are numbers: LEACE and SAL in Python, with concept_type='continuous'.)",
         )
-    notes = odd_features(table)
-    for note in notes:
-        say(f"Note: {note}", err=True)
-    return notes
+    return _noted(odd_features(table))
 
 
 def note_left_out(data: LabelledData, *, together: bool = False, of: str = "the fit") -> list[str]:
-    """Note on standard error how many rows have no concept, and what they are left out `of`; the notes are returned.
+    """Note on standard error how many rows have no concept, and what they are left out `of`; return the notes.
 
-    With several, rows are left out of the fit of the concept that they lack; `together`: of all.
+    With several concepts, a row is left out of the fit of those that it lacks, or (`together`) of all.
     """
     concepts = {label.name: label for label in data.concepts}
     if together and len(concepts) > 1:
         concepts = {" or no ".join(concepts): data.concept}
     notes = []
     for name, label in concepts.items():
-        n, gone = len(label.present), int((~label.present).sum())
-        if gone:
-            have, are = ("has", "it is") if gone == 1 else ("have", "they are")
+        n, missing = len(label.present), int((~label.present).sum())
+        if missing:
+            have, are = ("has", "it is") if missing == 1 else ("have", "they are")
             what = of if len(concepts) == 1 else f"{of} of {name}"
-            notes.append(f"{gone:,} of {n:,} rows {have} no {name}; {are} left out of {what}.")
-            say(f"Note: {notes[-1]}", err=True)
-    return notes
+            notes.append(f"{missing:,} of {n:,} rows {have} no {name}; {are} left out of {what}.")
+    return _noted(notes)
 
 
 def _require_classes(values: Array, name: str, hint: str = "") -> None:
-    """Raise LabelError where a column holds many fractions, or something else in about every row."""
+    """Raise LabelError if a column has many fractions, or a different value in most rows."""
     from unspur.exceptions import LabelError
     from unspur.labels import is_gap
 
@@ -241,7 +296,7 @@ def _require_classes(values: Array, name: str, hint: str = "") -> None:
         )
     head = values[:PREVIEW_ROWS].tolist() if values.ndim == 1 else []
     if any(isinstance(value, list | dict) for value in head[:1]):
-        return  # others say that this is no column of a label
+        return  # `class_label` refuses such a column later
     known = list(dict.fromkeys(value for value in head if not is_gap(value)))
     numbers = [_as_number(value) for value in known]
     fractions = None not in numbers and any(number != round(number) for number in numbers if number is not None)
@@ -265,23 +320,10 @@ def _as_number(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def read_like(
-    table: Table,
-    path: str,
-    labels: tuple[str, ...],
-    ignore: tuple[str, ...],
-    where: Conditions,
-    others: Sequence[Conditions] = (),
-    classes: Sequence[str] = (),
-) -> Table:
-    """Rows of another file with the features of `table`, in its order; see `read_rows` for `others` and `classes`."""
-    return read_rows(path, labels, ignore, where, others=others, classes=classes).like(table.features, table.Z.shape[1])
-
-
 def test_rows(data: LabelledData, seed: int) -> BoolArray:
-    """A mask of 30 % of each group, shape (n,), which are test rows: the same ones for every verb.
+    """A mask (n,) of 30 % of each group for testing, the same for every verb.
 
-    Rows of a cluster go to the same side; where there are no clusters, exact copies of a row do.
+    Rows of a cluster stay together; without clusters, exact copies of a row do.
     """
     import numpy as np
 
@@ -291,27 +333,22 @@ def test_rows(data: LabelledData, seed: int) -> BoolArray:
         data = data.with_duplicate_clusters(row_hashes(np.asarray(data.X)))
     if data.copies and data.clusters is not None:
         _, first, code = np.unique(data.clusters, return_index=True, return_inverse=True)
-        say(
-            f"Note: {len(data) - len(first):,} of {len(data):,} rows are exact copies of others. Copies of a row are "
-            "all training rows or all test rows. Drop them, or say with --cluster which rows belong together.",
-            err=True,
-        )
+        copies = f"{len(data) - len(first):,} of {len(data):,} rows are exact copies of others."
+        advice = "Drop them, or say with --cluster which rows belong together."
+        _noted([f"{copies} Copies of a row are all training rows or all test rows. {advice}"])
         data = replace(data, clusters=first[code])
     return data.held_out(0.3, np.random.default_rng(seed))
 
 
 def note_shared_rows(rows: Mapping[str, LabelledData]) -> list[str]:
-    """Note on standard error how many rows are in two of the sets; the notes, if there are any, are returned."""
+    """Note on standard error how many rows are in two of the splits; return the notes."""
     from unspur.compare import shared_rows
 
-    notes = list(shared_rows(*(rows[name].X for name in ("training", "test", "validation") if name in rows)).values())
-    for note in notes:
-        say(f"Note: {note}", err=True)
-    return notes
+    return _noted(shared_rows(*(rows[name].X for name in ("training", "test", "validation") if name in rows)).values())
 
 
 def caveat_about_test_rows(file: str, *, held_out: bool) -> str:
-    """What is to be said of test rows, those of a file or some of `file`, and a removal that was saved."""
+    """A sentence about test rows that a saved removal may have seen; with `held_out`, they are rows of `file`."""
     if held_out:
         return f"Test rows are 30 % of each group of {file}; rows that the removal was fitted on flatter it."
     return (
@@ -321,9 +358,9 @@ def caveat_about_test_rows(file: str, *, held_out: bool) -> str:
 
 
 def check_removal_labels(remover: Remover, data: LabelledData) -> list[str]:
-    """What is to be said of a saved removal that was fitted for labels of other names, also on standard error.
+    """Note on standard error that a saved removal was fitted for labels of other names; return the notes.
 
-    Concepts of other classes than it was fitted for are refused.
+    Concepts with classes that it was not fitted for raise LabelError.
     """
     from unspur.exceptions import LabelError
     from unspur.trace import Trace, Traces
@@ -358,9 +395,7 @@ def check_removal_labels(remover: Remover, data: LabelledData) -> list[str]:
                 f"{' and '.join(map(repr, given))} is named here; what was fitted, and the tests of it, are about the "
                 "former."
             )
-    for note in notes:
-        say(f"Note: {note}", err=True)
-    return notes
+    return _noted(notes)
 
 
 def _is_one_of(value: Any, classes: Sequence[Any]) -> bool:
@@ -372,28 +407,31 @@ def _stem(name: str) -> str:
     return Path(name).stem if name.endswith(".npy") else name
 
 
-def labelled_splits(
-    data: LabelledData, others: Mapping[str, LabelledData], seed: int, clusters: str | None = None
-) -> dict[str, LabelledData]:
-    """Training rows and others by what they are for; test rows are some of `data` if not given."""
+def with_test_rows(rows: Mapping[str, LabelledData], seed: int, clusters: str | None) -> dict[str, LabelledData]:
+    """Training, test and perhaps validation rows; test rows are some of the training rows if there are none.
+
+    Splits must not have clusters, the values of the column `clusters`, in common.
+    """
     from unspur._data import labelled
 
-    if "test" not in others:
-        held = test_rows(data, seed)
-        data, others = data.select(~held), {**others, "test": data.select(held)}
-    train = labelled(data, "training")
-    parts = {name: labelled(part, name, like=train) for name, part in others.items()}
-    require_other_clusters(train, parts, clusters)
-    return {"training": train, **parts}
+    rows = dict(rows)
+    if "test" not in rows:
+        held = test_rows(rows["training"], seed)
+        rows |= {"training": rows["training"].select(~held), "test": rows["training"].select(held)}
+    train = labelled(rows.pop("training"), "training")
+    rows = {"training": train, **{name: labelled(part, name, like=train) for name, part in rows.items()}}
+    require_other_clusters(rows, clusters)
+    return rows
 
 
-def require_other_clusters(train: Any, others: Mapping[str, Any], column: str | None) -> None:
-    """Training rows and those that are judged on must not have a cluster in common."""
+def require_other_clusters(rows: Mapping[str, LabelledData], column: str | None) -> None:
+    """Raise InputError where training rows and rows that are judged on have a cluster in common."""
     from unspur.clusters import shared_clusters
     from unspur.exceptions import InputError
 
-    for name, part in others.items():
-        if train.clusters is None or part.clusters is None:
+    train = rows["training"]
+    for name, part in rows.items():
+        if part is train or train.clusters is None or part.clusters is None:
             continue
         if both := shared_clusters(train.clusters, part.clusters):
             raise InputError(

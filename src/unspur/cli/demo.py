@@ -1,33 +1,25 @@
-"""`unspur demo`: the main job on embedded data, end to end, with a page to look at."""
+"""`unspur demo`: fit, report and figure on data that the package brings."""
 
 from __future__ import annotations
 
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import numpy as np
-from sklearn.decomposition import PCA
 
-from unspur import JSE
-from unspur._extras import require
-from unspur._typing import Array
 from unspur.cli.console import echo_json, say, say_command, say_where, show
 from unspur.cli.options import force_option, json_option, seed_option
-from unspur.datasets import CONCEPT_NAMES, MAIN_NAMES, PhotoDigits, embed_images, make_photodigits
-from unspur.io.artifact import refuse_existing
-from unspur.report.figures.plane import DemoFigure, draw_demo
-from unspur.report.figures.style import check_format, write
-from unspur.report.measuring import measure
-from unspur.report.page import verdict
-from unspur.report.page.rendering import write_page
-from unspur.report.page.verdict import accuracy_verdict
-from unspur.report.results import Findings
-from unspur.report.tables import group_table, penalty_lines
 
-#: What the rows as they are, and those without the photograph, are called here.
+if TYPE_CHECKING:
+    from unspur import JSE
+    from unspur._typing import Array
+    from unspur.datasets import PhotoDigits
+    from unspur.report.figures import DemoFigure
+    from unspur.report.results import Findings
+
+#: Names of the rows as they are, and after removal of the photograph.
 METHODS = ("as they are", "JSE")
 
 
@@ -49,6 +41,17 @@ def demo(agreement: float, seed: int, output: str, report: str | None, force: bo
 
     Example: unspur demo --agreement 0.95
     """
+    from sklearn.decomposition import PCA
+
+    from unspur import JSE
+    from unspur._extras import require
+    from unspur.datasets import embed_images, make_photodigits
+    from unspur.io.artifact import refuse_existing
+    from unspur.report import measure
+    from unspur.report.figures import check_format, draw_demo, write
+    from unspur.report.page import accuracy_verdict, verdict, write_page
+    from unspur.report.tables import group_table, penalty_lines
+
     page = str(Path(output).with_suffix(".html")) if report is None else report
     require("The demonstration needs", "matplotlib", "PIL", "jinja2")
     if Path(page).suffix.lower() not in (".html", ".htm"):
@@ -78,21 +81,29 @@ def demo(agreement: float, seed: int, output: str, report: str | None, force: bo
         concept="photo",
         compare=("INLP", "LEACE"),
         pictures=sets["test"].images,
-        command=_command(agreement, seed),
+        command=shlex.join(["unspur", "demo", "--agreement", f"{agreement:g}", "--seed", str(seed)]),
         seed=seed,
         source="",
     )
-    drawn = _content(jse, findings, sets["test"])
-    write(draw_demo(drawn), output, overwrite=force, dpi=150)
+    write(draw_demo(_figure(jse, findings, sets["test"])), output, overwrite=force, dpi=150)
     write_page(findings, page, title="Digits on two photographs", overwrite=force)
     results, penalties = penalty_lines(dict(zip(METHODS, findings.judged, strict=False)))
     if as_json:
-        dims = {"spurious": jse.spurious_.dim, "main": jse.main_.dim, "ambient": jse.n_features_in_}
-        said = {"figure": output, "report": page, "verdict": verdict(findings), "choice": findings.choice}
-        judged = [line.to_dict() for line in findings.judged]
-        accuracies = {name: result.to_dict() for name, result in results.items()}
-        told = {"accuracy": accuracies, "penalty": penalties, "judged": judged, "trace": jse.trace_.to_dict()}
-        echo_json({**dims, **said, **told})
+        echo_json(
+            {
+                "spurious": jse.spurious_.dim,
+                "main": jse.main_.dim,
+                "ambient": jse.n_features_in_,
+                "figure": output,
+                "report": page,
+                "verdict": verdict(findings),
+                "choice": findings.choice,
+                "accuracy": {name: result.to_dict() for name, result in results.items()},
+                "penalty": penalties,
+                "judged": [line.to_dict() for line in findings.judged],
+                "trace": jse.trace_.to_dict(),
+            }
+        )
         return
     found = f"{jse.spurious_.dim} belong to the photograph, {jse.main_.dim} to the digits"
     say(f"\nJSE tested {len(jse.trace_)} directions among {jse.n_features_in_} dimensions: {found}.\n")
@@ -113,7 +124,11 @@ def demo(agreement: float, seed: int, output: str, report: str | None, force: bo
 
 
 def _require_every_group(data: PhotoDigits, agreement: float, seed: int) -> None:
-    """Raise where chance has put too few pictures into a group for directions to be tested: one seed in 300 at 0.95."""
+    """Raise UsageError if a group happens to have too few pictures for tests: one seed in 300 at agreement 0.95."""
+    import numpy as np
+
+    from unspur import JSE
+
     smallest, needed = int(np.bincount(2 * data.y + data.concept, minlength=4).min()), JSE().smallest_group
     if smallest < needed:
         raise click.UsageError(
@@ -124,29 +139,36 @@ def _require_every_group(data: PhotoDigits, agreement: float, seed: int) -> None
 
 def _labels(data: PhotoDigits) -> tuple[Array, Array]:
     """Digit group and photograph of every picture, by name."""
+    import numpy as np
+
+    from unspur.datasets import CONCEPT_NAMES, MAIN_NAMES
+
     return np.array(MAIN_NAMES)[data.y], np.array(CONCEPT_NAMES)[data.concept]
 
 
-def _command(agreement: float, seed: int) -> str:
-    return shlex.join(["unspur", "demo", "--agreement", f"{agreement:g}", "--seed", str(seed)])
+def _figure(jse: JSE, findings: Findings, test: PhotoDigits) -> DemoFigure:
+    import numpy as np
 
+    from unspur.datasets import CONCEPT_NAMES, MAIN_NAMES
+    from unspur.report.figures import DemoFigure
+    from unspur.report.tables import penalty_lines
 
-def _content(jse: JSE, findings: Findings, test: PhotoDigits) -> DemoFigure:
-    shown = [_most_colourful(test.images, np.flatnonzero(findings.group == g)) for g in range(4)]
-    names = tuple(f"{m} on {c}" for m in MAIN_NAMES for c in CONCEPT_NAMES)
-    before, after = (_first_two(scores, findings) for scores in (findings.view.before, findings.view.after))
-    results = penalty_lines(dict(zip(METHODS, findings.judged, strict=False)))[0]
-    found = jse.spurious_.dim, jse.main_.dim
-    return DemoFigure(test.images[shown], before, after, findings.group, names, found, results)
+    def most_colourful(rows: Array) -> int:
+        """The row whose picture differs most between its colour channels: a patch with something to see."""
+        return int(rows[np.argmax(test.images[rows].std(axis=3).mean(axis=(1, 2)))])
 
+    def first_two(scores: Array) -> Any:
+        """Scores (n, 2) along the first spurious and the first main-task direction; zero where there is none."""
+        roles = [axis.role for axis in findings.view.axes]
+        columns = [scores[:, roles.index(role)] if role in roles else 0 * scores[:, 0] for role in ("spurious", "main")]
+        return np.column_stack(columns)
 
-def _first_two(scores: Array, findings: Findings) -> Any:
-    """Scores (n, 2) along the first spurious and the first main-task direction; zero where there is none."""
-    roles = [axis.role for axis in findings.view.axes]
-    columns = [scores[:, roles.index(role)] if role in roles else 0 * scores[:, 0] for role in ("spurious", "main")]
-    return np.column_stack(columns)
-
-
-def _most_colourful(images: Array, rows: Array) -> int:
-    """The row whose picture differs most between its colour channels: a patch with something to see."""
-    return int(rows[np.argmax(images[rows].std(axis=3).mean(axis=(1, 2)))])
+    return DemoFigure(
+        examples=test.images[[most_colourful(np.flatnonzero(findings.group == g)) for g in range(4)]],
+        before=first_two(findings.view.before),
+        after=first_two(findings.view.after),
+        group=findings.group,
+        group_names=tuple(f"{m} on {c}" for m in MAIN_NAMES for c in CONCEPT_NAMES),
+        found=(jse.spurious_.dim, jse.main_.dim),
+        results=penalty_lines(dict(zip(METHODS, findings.judged, strict=False)))[0],
+    )

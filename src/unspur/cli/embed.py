@@ -1,4 +1,4 @@
-"""`unspur embed`: images or texts become an embedding store."""
+"""`unspur embed`: turn images or texts into an embedding store."""
 
 from __future__ import annotations
 
@@ -6,30 +6,42 @@ import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import click
-import numpy as np
 
-from unspur._extras import REPRODUCTION
 from unspur.cli.completion import one_of
 from unspur.cli.console import echo_json, say, say_command, say_where
 from unspur.cli.options import LocalPath, force_option, in_order, json_option, outside_option, seed_option, with_default
-from unspur.embed.base import Encoder, Precision
-from unspur.embed.embedding import DEFAULT_BATCH, embed
-from unspur.embed.examples import Examples, TableExamples
-from unspur.embed.registry import ENCODERS, load_encoder, load_source, source_names
-from unspur.embed.store import MANIFEST, EmbeddingStore
-from unspur.exceptions import InputError
-from unspur.io.files import MISSING_VALUE_WORDS
 
-#: Options of every verb that shows examples to a frozen network.
+if TYPE_CHECKING:
+    from unspur.embed.base import Encoder, Precision
+    from unspur.embed.examples import Examples
+    from unspur.embed.store import EmbeddingStore
+
+#: Precisions and the default batch of `unspur.embed`, written out because importing that takes seconds.
+PRECISIONS, DEFAULT_BATCH = ("auto", "float32", "bfloat16"), 16
+
+
+def _encoder_names() -> list[str]:
+    from unspur.embed.registry import ENCODERS
+
+    return list(ENCODERS)
+
+
+def _source_names() -> list[str]:
+    from unspur.embed.registry import source_names
+
+    return list(source_names())
+
+
+#: Options of every verb that runs a frozen network on examples.
 network_options = in_order(
     click.option(
         "--encoder",
         "encoder_name",
         metavar="NAME",
-        shell_complete=one_of(lambda: list(ENCODERS), files=True),
+        shell_complete=one_of(_encoder_names, files=True),
         help="One of --list, owner/model of the hub, or a folder.",
     ),
     click.option("--list", "list_only", is_flag=True, help="List the encoders and stop."),
@@ -40,7 +52,7 @@ network_options = in_order(
         "--pca", type=click.IntRange(1), metavar="K", help="Keep K principal components of the training rows."
     ),
     with_default("--device", "auto", "What the network runs on.", metavar="auto|cpu|cuda"),
-    with_default("--precision", "auto", "Precision of the network.", type=click.Choice(get_args(Precision))),
+    with_default("--precision", "auto", "Precision of the network.", type=click.Choice(PRECISIONS)),
     with_default("--batch", DEFAULT_BATCH, "Examples at a time.", type=click.IntRange(1)),
     with_default("--workers", 2, "Threads that load examples.", type=click.IntRange(1)),
     force_option,
@@ -49,7 +61,7 @@ network_options = in_order(
 
 
 @click.command("embed")
-@click.argument("source", type=LocalPath(), required=False, shell_complete=one_of(source_names, files=True))
+@click.argument("source", type=LocalPath(), required=False, shell_complete=one_of(_source_names, files=True))
 @network_options
 @outside_option
 def embed_command(
@@ -81,6 +93,11 @@ def embed_command(
         return
     if source is None or encoder_name is None:
         raise click.UsageError("Name a SOURCE and an --encoder, or --list the encoders.")
+    from unspur._extras import REPRODUCTION
+    from unspur.embed.examples import TableExamples
+    from unspur.embed.registry import load_source, source_names
+    from unspur.exceptions import InputError
+
     published = source in source_names()
     if not published and Path(source).suffix.lower() != ".csv":
         known = ", ".join(source_names()) or f"none is installed; those of the paper: {REPRODUCTION}"
@@ -89,8 +106,9 @@ def embed_command(
         raise InputError(f"There is no file {source}.")
     if output is None:
         raise click.UsageError(f"{source} needs --output, the folder of the store.")
+    examples: Examples
     if not published:
-        examples: Examples = TableExamples.read(source, root, allow_outside=allow_outside)
+        examples = TableExamples.read(source, root, allow_outside=allow_outside)
     elif root is None:
         raise click.UsageError(f"{source} needs --root, the folder of its data.")
     else:
@@ -112,16 +130,23 @@ def run(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Show examples to a network, and say what came of it.
+    """Run a network on examples, and print what came of it.
 
-    `folder_of` says where the store of an encoder by its name goes, and `next_of` which command to try on the store.
+    `folder_of` returns the folder of the store for the name of an encoder, and `next_of` a command to try on the store.
     """
+    from unspur.embed.embedding import embed
+    from unspur.embed.registry import ENCODERS, load_encoder
+    from unspur.embed.store import MANIFEST
+
     if pca is not None and "train" not in examples.labels.get("split", ()):
         raise click.UsageError(
             f"--pca is fitted on training rows: {examples.name} needs a label split with the value train."
         )
-    encoder = load_encoder(encoder_name, device=device, precision=precision, kind=_kind(encoder_name, examples))
-    folder = folder_of(_known_as(encoder_name, encoder))
+    # Networks outside of the registry may take pictures and texts, and must know which.
+    kind: Any = None if encoder_name in ENCODERS else examples.kind
+    encoder: Encoder = load_encoder(encoder_name, device=device, precision=precision, kind=kind)
+    # Where a folder lies on this machine is not part of its name; a revision of the hub is.
+    folder = folder_of(encoder.name if Path(encoder_name).expanduser().is_dir() else encoder_name)
     if not as_json:
         say(
             f"{len(examples)} {examples.kind}s of {examples.name} by {encoder.name} ({encoder.width} numbers each) on "
@@ -134,18 +159,12 @@ def run(
     _tell(store, next_of(store), found=found, as_json=as_json)
 
 
-def _kind(name: str, examples: Examples) -> Any:
-    """What a network of pictures and texts is to take; others say so themselves."""
-    return None if name in ENCODERS else examples.kind
-
-
-def _known_as(name: str, encoder: Encoder) -> str:
-    """Where a folder lies on this machine is not part of its name; a revision of the hub is."""
-    return encoder.name if Path(name).expanduser().is_dir() else name
-
-
 def _binary(store: EmbeddingStore) -> tuple[str, str]:
-    """The first two labels with two values, or words that say what is to be put there; only a concept may have gaps."""
+    """Names of the first two labels with two values, or placeholders; only a concept may have gaps."""
+    import numpy as np
+
+    from unspur.io.files import MISSING_VALUE_WORDS
+
     two: dict[str, bool] = {}
     for name, column in store.labels.items():
         values = np.unique(column).tolist()
@@ -157,7 +176,9 @@ def _binary(store: EmbeddingStore) -> tuple[str, str]:
 
 
 def following(store: EmbeddingStore, source: str) -> str | None:
-    """A command to try on a store, if there is one. A fit is not, where rows would judge their twins."""
+    """A command to try on a store; none for paired rows, which would be judged by their twins."""
+    from unspur.embed.registry import load_source, source_names
+
     known = load_source(source) if source in source_names() else None
     if known is not None and known.paired:
         return None
@@ -212,6 +233,8 @@ def _tell(store: EmbeddingStore, following: str | None, *, found: bool, as_json:
 
 def list_encoders(as_json: bool) -> None:
     """Print what encoders there are."""
+    from unspur.embed.registry import ENCODERS
+
     if as_json:
         echo_json(
             [

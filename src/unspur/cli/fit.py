@@ -19,9 +19,7 @@ from unspur.cli.data import (
     missing_values,
     note_left_out,
     read_rows,
-    with_clusters,
 )
-from unspur.cli.errors import as_option
 from unspur.cli.options import (
     FITTING_PARAMETERS,
     Conditions,
@@ -41,13 +39,14 @@ from unspur.cli.options import (
     where_option,
     with_default,
 )
+from unspur.cli.program import as_option
 
 if TYPE_CHECKING:
     from unspur import RobustClassifier
     from unspur._data import LabelledData
     from unspur.removers import Remover
 
-#: A removal with a last layer after it, and removers by name.
+#: The method of `RobustClassifier`; the others are removers alone.
 RECOMMENDED = "recommended"
 METHODS = (RECOMMENDED, "JSE", "INLP", "RLACE", "LEACE", "SAL", "SPLINCE")
 Fitted = TypeVar("Fitted", bound="RobustClassifier | Remover")
@@ -144,7 +143,7 @@ def fit(
         "others": (where, validation_where),
         "classes": (main, *concept),
     }
-    labels = with_clusters((main, *concept), clusters)
+    labels = (main, *concept) if clusters is None else (main, *concept, clusters)
     table = read_rows(files, labels, ignore, where, **reading)
     check_labels(table, main, concept)
     validation_rows = None
@@ -156,33 +155,31 @@ def fit(
             table, other = within(memory, table, other)
     missing = missing_values(missing_concept, table, concept)
     train = labelled_rows(table, main, concept, missing, clusters)
-    whole = method == RECOMMENDED
-    note_left_out(train, together=whole)
+    note_left_out(train, together=method == RECOMMENDED)
     if others is not None:
         validation_rows = labelled_rows(other, main, concept, missing, clusters, like=train)
     one = missing[concept[0]] if len(concept) == 1 else None
     settings: Any = {"missing": one, "seed": seed, "watched": watched, **options}
-    classifier = fit_classifier(train, validation_rows, **settings) if whole else None
-    if classifier is not None:
-        remover = classifier.remover_
-    else:
+    classifier = fit_classifier(train, validation_rows, **settings) if method == RECOMMENDED else None
+    if classifier is None:
         remover = fit_remover(train, validation_rows, method=method, **settings)
-    saved = remover if classifier is None else classifier
-    _name_features(table.features, remover, saved)
-    saved.save(output, overwrite=force)
+    else:
+        remover = classifier.remover_
+    model = classifier or remover
+    name_features(table.features, remover, model)
+    model.save(output, overwrite=force)
     if as_json:
         echo_json({"output": output, "method": method, "concepts": list(concept), **_as_json(remover, classifier)})
         return
     _print_trace(remover, whole=trace)
     spurious = remover.spurious_.dim
     task = f", {remover.main_.dim} {_carry(remover.main_.dim)} {main}" if method in (RECOMMENDED, "JSE") else ""
-    told = " or ".join(concept)
-    say(f"\n{spurious} of {remover.n_features_in_} directions {_carry(spurious)} {told}{task}.")
+    say(f"\n{spurious} of {remover.n_features_in_} directions {_carry(spurious)} {' or '.join(concept)}{task}.")
     if not spurious:
         say("Nothing would be removed: the saved removal leaves rows as they are.")
     if losses := getattr(remover, "metric_losses_", {}):
-        told = ", ".join(f"{loss:.4f} at {metric:g}" for metric, (loss, _) in losses.items())
-        say(f"The metric is {remover.metric_:g}, chosen by the held-out loss of {main}: {told}.")
+        tried = ", ".join(f"{loss:.4f} at {metric:g}" for metric, (loss, _) in losses.items())
+        say(f"The metric is {remover.metric_:g}, chosen by the held-out loss of {main}: {tried}.")
     for problem, advice in _problems(remover):
         say(f"{problem} {advice}")
     if classifier is not None:
@@ -203,7 +200,7 @@ def _carry(directions: int) -> str:
 
 
 def _refuse_unknown_options(ctx: click.Context, method: str) -> None:
-    """Options that a method does not have, where they were typed."""
+    """Raise UsageError for typed options that a method does not have."""
     if method == RECOMMENDED:
         return
     from unspur.removers import REMOVERS
@@ -221,13 +218,12 @@ def _option(parameter: str) -> str:
 
 
 def _parameter(option: str, known: Mapping[str, Any]) -> str:
-    """What an option is called by a remover: of INLP all directions are spurious."""
-    renamed = {"max_spurious": "max_directions"}
-    return renamed[option] if option not in known and option in renamed else option
+    """The parameter of a remover that an option sets: all directions of INLP are spurious."""
+    return "max_directions" if option == "max_spurious" and option not in known else option
 
 
 def make_remover(method: str, *, missing: Any, seed: int, watched: bool, **options: Any) -> Remover:
-    """A remover by name, with those of the options that it has; not fitted yet."""
+    """An unfitted remover by name, with those of the options that it has."""
     from unspur import compare
 
     remover: Remover = compare.make_remover(method, options["balance"], seed)
@@ -239,12 +235,12 @@ def make_remover(method: str, *, missing: Any, seed: int, watched: bool, **optio
 
 
 def fit_remover(train: LabelledData, validation: LabelledData | None, *, method: str = "JSE", **settings: Any) -> Any:
-    """A remover by name, fitted with those of the settings that it has."""
+    """A fitted remover by name, with those of the settings that it has."""
     return _fitted(make_remover(method, **settings), train, validation)
 
 
 def fit_classifier(train: LabelledData, validation: LabelledData | None, **settings: Any) -> RobustClassifier:
-    """What we recommend: JSE with these settings and a group-weighted last layer after it, fitted."""
+    """The fitted classifier that we recommend: JSE with these settings, then a group-weighted last layer."""
     from unspur import RobustClassifier
 
     folds = {"cv": settings["cv"]} if settings["cv"] else {}
@@ -254,7 +250,7 @@ def fit_classifier(train: LabelledData, validation: LabelledData | None, **setti
 
 
 def _fitted(model: Fitted, train: LabelledData, validation: LabelledData | None) -> Fitted:
-    """The model, fitted; what some warnings would say is for the caller to tell."""
+    """Fit the model. Warnings become notes, or are ignored if the caller prints their content."""
     from unspur.exceptions import (
         ClusterWarning,
         FewRowsWarning,
@@ -266,13 +262,14 @@ def _fitted(model: Fitted, train: LabelledData, validation: LabelledData | None)
     from unspur.selection import fit_rows
 
     with warnings.catch_warnings(), _warnings_as_notes(ClusterWarning, FewRowsWarning, UsedRowsWarning):
-        for told_later in (NothingRemovedWarning, SearchLimitWarning, TaskLostWarning):
-            warnings.simplefilter("ignore", told_later)
+        for printed_later in (NothingRemovedWarning, SearchLimitWarning, TaskLostWarning):
+            warnings.simplefilter("ignore", printed_later)
         fit_rows(model, train, validation)
     return model
 
 
-def _name_features(features: list[str] | None, *models: Any) -> None:
+def name_features(features: list[str] | None, *models: Any) -> None:
+    """Set `feature_names_in_` of models if features have names."""
     import numpy as np
 
     if features is not None:
@@ -282,14 +279,14 @@ def _name_features(features: list[str] | None, *models: Any) -> None:
 
 def _print_trace(remover: Remover, *, whole: bool) -> None:
     trace = remover.trace_
-    told = str(trace) if whole or not hasattr(trace, "summary") else trace.summary()
-    show(told)
-    if told != str(trace):
+    text = str(trace) if whole or not hasattr(trace, "summary") else trace.summary()
+    show(text)
+    if text != str(trace):
         say(f"All {len(trace)} tests: --trace prints them, --json has them, and unspur report draws them.")
 
 
 def _problems(remover: Remover) -> Iterator[tuple[str, str]]:
-    """What is wrong with a removal, and what to try."""
+    """Problems of a removal, each with an advice."""
     if unfinished := getattr(remover, "search_limit_warning", ""):
         yield unfinished, "Try a larger --weight-decay, or raise --max-pairs."
     if task_lost := getattr(remover, "task_loss_warning", ""):
@@ -324,16 +321,16 @@ def _as_json(remover: Remover, classifier: RobustClassifier | None) -> dict[str,
 
 @contextmanager
 def _warnings_as_notes(*categories: type[Warning]) -> Iterator[None]:
-    """Warnings of these categories as notes on standard error, each once; others as they are."""
+    """A context in which warnings of these categories are printed as notes on standard error, each once."""
     from unspur.exceptions import WithFields
 
-    show, said = warnings.showwarning, set[str]()
+    show, printed = warnings.showwarning, set[str]()
 
     def note(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
         if not issubclass(category, categories):
             show(message, category, *where, **more)
-        elif str(message) not in said:
-            said.add(str(message))
+        elif str(message) not in printed:
+            printed.add(str(message))
             say(f"Note: {message.format(as_option) if isinstance(message, WithFields) else message}", err=True)
 
     with warnings.catch_warnings():

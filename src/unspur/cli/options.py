@@ -1,6 +1,6 @@
-"""Options that verbs share, and what is refused of them before anything is read.
+"""Options that verbs share, and checks of them that need no data.
 
-Nothing heavy is imported before it is used: a shell that completes options imports this module too.
+Nothing heavy is imported at the top: a shell that completes options imports this module too.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from functools import partial
+from dataclasses import dataclass, fields, replace
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
@@ -18,18 +19,22 @@ from click.core import ParameterSource
 from unspur.cli.completion import columns_of
 from unspur.cli.console import say
 
-#: Columns and the values they must have.
+#: Pairs of a column and the value that rows must have in it.
 Conditions: TypeAlias = tuple[tuple[str, str], ...]
 F = TypeVar("F", bound=Callable[..., Any])
 Correction: TypeAlias = Literal["none", "looks"]
 Balance: TypeAlias = Literal["none", "concept", "main", "group"]
 Solver: TypeAlias = Literal["exact", "sgd"]
+#: Removers and last layers by name. They are written out because importing them takes seconds.
+REMOVER_NAMES = ("none", "JSE", "JSE-metric-0", "JSE-metric-1", "INLP", "RLACE", "LEACE", "SAL", "SPLINCE")
+HEAD_NAMES = ("ERM", "GroupWeighted", "SUBG", "GroupDRO", "JTT", "DFR")
+_OLD_METHOD_NAMES = {"JSE-w": "JSE-metric-0", "JSE-s": "JSE-metric-1"}
 #: One file, or several.
 Named = TypeVar("Named", str, tuple[str, ...])
 
 
 def in_order(*options: Callable[[F], F]) -> Callable[[F], F]:
-    """Several options as one, in this order in the help."""
+    """Several options as one decorator, in this order in the help."""
 
     def decorate(function: F) -> F:
         for option in reversed(options):
@@ -45,7 +50,7 @@ def with_default(name: str, default: Any, text: str, **more: Any) -> Callable[[F
 
 
 class LocalPath(click.Path):
-    """A file or folder of this machine; a URL, which would be taken for one, is refused."""
+    """A file or folder of this machine; URLs are refused."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path as click gives it."""
@@ -59,15 +64,23 @@ class LocalPath(click.Path):
         return super().convert(value, param, ctx)
 
 
+class MethodName(click.Choice[str]):
+    """A remover or a last layer by name; earlier spellings are understood as well."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The name as the help has it."""
+        return super().convert(_OLD_METHOD_NAMES.get(value, value), param, ctx)
+
+
 def ignore_option(text: str) -> Callable[[F], F]:
-    """The option that says which columns are left out."""
+    """``--ignore``, columns that are left out."""
     return click.option(
         "--ignore", multiple=True, metavar="NAME", shell_complete=columns_of("file", "files"), help=text
     )
 
 
 def _require_two_labels(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> None:
-    """The value of --main or --concept must not be that of the other as well."""
+    """Raise UsageError if --main and --concept name the same column."""
     other = ctx.params.get("concept" if parameter.name == "main" else "main")
     if both := set(given) & set(other if isinstance(other, tuple) else (other,)):
         raise click.UsageError(
@@ -77,13 +90,12 @@ def _require_two_labels(ctx: click.Context, parameter: click.Parameter, given: t
 
 
 def given_once(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> str | None:  # noqa: ARG001
-    """A callback for options of which the last would win in silence if there were two."""
+    """A callback for options that must not be repeated; click would take the last in silence."""
     if len(given) > 1:
         raise click.BadParameter(f"it is given {len(given)} times ({', '.join(given)}); give one.")
     return given[0] if given else None
 
 
-#: The option that says which rows belong together.
 cluster_option = click.option(
     "--cluster",
     "clusters",
@@ -96,7 +108,7 @@ cluster_option = click.option(
 
 
 def _distinct_concepts(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
-    """Names that may be several, each of them once."""
+    """A callback for --concept, which may be repeated with different names."""
     if twice := [name for name in given if given.count(name) > 1]:
         raise click.BadParameter(f"{twice[0]} is given twice.")
     _require_two_labels(ctx, parameter, given)
@@ -104,7 +116,7 @@ def _distinct_concepts(ctx: click.Context, parameter: click.Parameter, given: tu
 
 
 def _one_main_label(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> str | None:
-    """One name."""
+    """A callback for --main."""
     name = given_once(ctx, parameter, given)
     _require_two_labels(ctx, parameter, given)
     return name
@@ -138,7 +150,7 @@ label_options = in_order(
     ignore_option("A column that is neither feature nor label; may be repeated."),
     _missing_concept_option,
 )
-#: The same where rows need no labels: those that they have are compared with predictions.
+#: The same for verbs that need no labels, and compare them with predictions if there are any.
 optional_label_options = in_order(
     _main_option(help="Main-task label of the rows, where they have it: print the accuracy."),
     _concept_option(help="Concept that was removed, given the same way: by group; may be repeated."),
@@ -154,7 +166,7 @@ def _conditions(ctx: click.Context, parameter: click.Parameter, given: tuple[str
 
 
 def where_option(of: str | None = None) -> Callable[[F], F]:
-    """The option that chooses rows of FILE; with `of` ("test"), rows of the file that option names."""
+    """``--where``, which selects rows of FILE; with `of`, ``--test-where`` or ``--validation-where``."""
     text = f"Only rows of the --{of} file (of FILE, if none is given)" if of else "Only rows of FILE"
     return click.option(
         f"--{of}-where" if of else "--where",
@@ -168,7 +180,7 @@ def where_option(of: str | None = None) -> Callable[[F], F]:
 def other_file(
     file: Named, other: str | None, where: Conditions, other_where: Conditions, option: str
 ) -> Named | str | None:
-    """Where test or validation rows come from: the file that was named, or other rows of FILE."""
+    """The file of test or validation rows: the one that was named, or FILE if conditions select other rows of it."""
     if other is not None or not other_where:
         return other
     if not where:
@@ -176,32 +188,88 @@ def other_file(
     return file
 
 
-def options_of_rows(given: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Options, with their values, that tell other verbs of the same rows."""
-    names = {"clusters": "cluster", "test_file": "test"}
-    said = []
-    for option in (
-        "main",
-        "concept",
-        "ignore",
-        "missing_concept",
-        "clusters",
-        "where",
-        "test_file",
-        "test_where",
-        "validation",
-        "validation_where",
-    ):
-        value = given.get(option)
+@dataclass(frozen=True, slots=True)
+class RowOptions:
+    """The options that say which rows a verb reads, and which of their columns are labels."""
+
+    file: str
+    main: str
+    concept: tuple[str, ...]
+    ignore: tuple[str, ...]
+    missing_concept: str | None
+    clusters: str | None
+    where: Conditions
+    test_file: str | None
+    test_where: Conditions
+    validation: str | None
+    validation_where: Conditions
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The columns that hold classes."""
+        return (self.main, *self.concept)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are not features: labels, and clusters if they are named."""
+        return self.labels if self.clusters is None else (*self.labels, self.clusters)
+
+    @property
+    def conditions(self) -> tuple[Conditions, ...]:
+        """Those on the rows of every split."""
+        return self.where, self.test_where, self.validation_where
+
+    def with_other_files(self) -> RowOptions:
+        """The same with FILE in place of a file that only --test-where or --validation-where stand for."""
+        test_file = other_file(self.file, self.test_file, self.where, self.test_where, "test")
+        validation = other_file(self.file, self.validation, self.where, self.validation_where, "validation")
+        return replace(self, test_file=test_file, validation=validation)
+
+
+def row_options(validation: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The argument FILE and the options of `RowOptions`, which the verb gets as one argument, `given`.
+
+    `validation` is the help of --validation.
+    """
+    options = in_order(
+        click.argument("file", type=LocalPath()),
+        label_options,
+        cluster_option,
+        where_option(),
+        click.option(
+            "--test", "test_file", type=LocalPath(), help="File with test rows; else 30 % of each group of FILE."
+        ),
+        where_option("test"),
+        click.option("--validation", type=LocalPath(), help=validation),
+        where_option("validation"),
+    )
+    names = [field.name for field in fields(RowOptions)]
+
+    def decorate(verb: Callable[..., None]) -> Callable[..., None]:
+        @wraps(verb)
+        def command(**values: Any) -> None:
+            verb(given=RowOptions(**{name: values.pop(name) for name in names}), **values)
+
+        return options(command)
+
+    return decorate
+
+
+def options_of_rows(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Options of `RowOptions`, with their values, that tell other verbs of the same rows."""
+    renamed = {"clusters": "cluster", "test_file": "test"}
+    options = []
+    for field in fields(RowOptions)[1:]:  # without the file
+        value = values.get(field.name)
         for one in value if isinstance(value, tuple) else (value,):
             if one is not None:
                 text = "=".join(one) if isinstance(one, tuple) else str(one)
-                said.append((f"--{names.get(option, option).replace('_', '-')}", text))
-    return said
+                options.append((f"--{renamed.get(field.name, field.name).replace('_', '-')}", text))
+    return options
 
 
 def refuse_input_as_output(output: str, *inputs: str | None) -> None:
-    """Results never replace what they were made from, nor get among it."""
+    """Raise InputError if the output is an input file, or lies in a folder that is read."""
     from unspur._reading import PARQUET
     from unspur.embed.store import MANIFEST
     from unspur.exceptions import InputError
@@ -218,7 +286,7 @@ def refuse_input_as_output(output: str, *inputs: str | None) -> None:
 
 
 def require_removal_name(path: str, option: str) -> None:
-    """Raise unless a file for a removal is called like one, or has no ending: other endings promise other contents."""
+    """Raise UsageError if the name of a file for a removal ends in anything but .safetensors."""
     ending = Path(path).suffix
     if ending.lower() not in ("", ".safetensors"):
         raise click.UsageError(
@@ -257,9 +325,6 @@ outside_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 force_option = click.option("--force", is_flag=True, help="Replace the output if it exists.")
 seed_option = with_default("--seed", 0, "Random seed.", type=click.IntRange(0, 2**32 - 1))
-test_option = click.option(
-    "--test", "test_file", type=LocalPath(), help="File with test rows; else 30 % of each group of FILE."
-)
 
 
 def _number_or_auto(ctx: click.Context, parameter: click.Parameter, value: str) -> Any:  # noqa: ARG001
@@ -274,9 +339,9 @@ def _number_or_auto(ctx: click.Context, parameter: click.Parameter, value: str) 
     return number
 
 
-#: What --orthogonality was, until version 0.3, as a metric.
+#: Values of --orthogonality, an option until version 0.3, as metrics.
 _METRIC_OF: dict[str, Any] = {"weights": 0.0, "scores": 1.0, "auto": "auto"}
-#: Where a context keeps the metric that --orthogonality stands for.
+#: Key of `Context.meta` for the metric that --orthogonality stands for.
 _OLD_METRIC = "unspur.metric"
 
 
@@ -285,12 +350,12 @@ def _orthogonality(ctx: click.Context, parameter: click.Parameter, given: str | 
         return
     metric = ctx.meta[_OLD_METRIC] = _METRIC_OF[given]
     if not ctx.resilient_parsing:
-        told = metric if isinstance(metric, str) else f"{metric:g}"
-        say(f"Note: --orthogonality {given} is now --metric {told}; the old name goes with version 0.3.", err=True)
+        value = metric if isinstance(metric, str) else f"{metric:g}"
+        say(f"Note: --orthogonality {given} is now --metric {value}; the old name goes with version 0.3.", err=True)
 
 
 def _metric(ctx: click.Context, parameter: click.Parameter, value: str) -> Any:
-    """A number from 0 to 1, or "auto"; what --orthogonality stood for, where that was given instead."""
+    """A number from 0 to 1, "auto", or the metric that --orthogonality stands for."""
     if _OLD_METRIC in ctx.meta:
         if ctx.get_parameter_source("metric") is ParameterSource.COMMANDLINE:
             raise click.UsageError("--metric and --orthogonality are two names of one option; give --metric.", ctx=ctx)

@@ -1,27 +1,50 @@
-"""The group of verbs: each is imported when it is asked for, and all end in the same ways."""
+"""The group of verbs: each is imported when it is asked for, and all end in the same ways.
+
+What goes wrong is told in words on standard error, and the exit code says what kind of end it was.
+"""
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import re
+import select
 import sys
+import traceback
 import warnings
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from importlib import import_module
 from inspect import cleandoc
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
+from click.exceptions import Abort, Exit
 
-from unspur.cli.console import colour_wanted
-from unspur.cli.errors import errors_in_words, open_closed_streams
+from unspur.cli.console import colour_wanted, printable, wrapped
 
-#: Where a context keeps whether tracebacks are wanted; contexts of verbs share it with the program's.
+if TYPE_CHECKING:
+    from unspur.exceptions import Parameter
+
+#: Key of `Context.meta` that says whether tracebacks are wanted; contexts of verbs share it with the program's.
 DEBUG = "unspur.debug"
-
-#: The start of a paragraph whose lines must stay as they are: one that ends in a colon, with indented ones below it.
+#: The start of a paragraph whose lines are not wrapped: a line that ends in a colon, with indented lines below it.
 VERBATIM = re.compile(r"(?m)(?<=\n\n)(?=[^\n]+:\n {2})")
+#: Exit codes and their meanings, which `docs/command-line.md` and the help list as well.
+EXIT_CODES = {
+    0: "done",
+    1: "error: the message says why",
+    2: "wrong usage: an unknown verb or option, a missing argument, or an invalid value",
+    70: "a fault of unspur itself; --debug shows where",
+    130: "interrupted by Ctrl-C",
+    141: "the reader closed the output pipe (… | head)",
+}
+FAILED, MISUSED, FAULT, INTERRUPTED, READER_GONE = 1, 2, 70, 130, 141
+#: Parameters of the library whose options have other names.
+OPTION_NAMES = {"overwrite": "force", "X_val": "validation", "clusters": "cluster"}
+CANNOT_WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
 def _remember_debug(ctx: click.Context, parameter: click.Parameter, given: bool) -> None:  # noqa: ARG001
@@ -29,7 +52,7 @@ def _remember_debug(ctx: click.Context, parameter: click.Parameter, given: bool)
 
 
 def debug_option() -> click.Option:
-    """``--debug``, which people type before the verb or after it."""
+    """``--debug``, which may stand before the verb or after it."""
     return click.Option(
         ["--debug"],
         is_flag=True,
@@ -41,18 +64,27 @@ def debug_option() -> click.Option:
 
 
 class Program(click.Group):
-    """Verbs in sections, by name; a verb is the command of that name in the module of that name, imported if needed."""
+    """Verbs in sections, by name.
+
+    Parameters
+    ----------
+    sections : title of a section -> verb -> one line about it.
+    home : the package of the verbs. A verb is the command of its name in the module of that name, imported if needed.
+    modules : other modules of verbs that have no module of their own.
+    moved : verbs that went to another program -> its name.
+    """
 
     def __init__(
         self,
         *arguments: Any,
         sections: Mapping[str, Mapping[str, str]],
         home: str,
+        modules: Mapping[str, str] | None = None,
         moved: Mapping[str, str] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(*arguments, **options)
-        self.sections, self.home, self.moved = sections, home, moved or {}
+        self.sections, self.home, self.modules, self.moved = sections, home, modules or {}, moved or {}
         self.params.append(debug_option())
 
     @property
@@ -65,11 +97,11 @@ class Program(click.Group):
         return [*self.summaries, *(name for name in super().list_commands(ctx) if name not in self.summaries)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """A verb; None if there is none of that name."""
+        """The verb of a name, or None."""
         known = super().get_command(ctx, cmd_name)
         if known is not None or cmd_name not in self.summaries:
             return known
-        values = vars(import_module(f"{self.home}.{cmd_name}")).values()
+        values = vars(import_module(f"{self.home}.{self.modules.get(cmd_name, cmd_name)}")).values()
         verb = next(value for value in values if isinstance(value, click.Command) and value.name == cmd_name)
         verb.short_help = self.summaries[cmd_name]
         verb.help = VERBATIM.sub("\b\n", cleandoc(verb.help or ""))
@@ -78,21 +110,21 @@ class Program(click.Group):
         return verb
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Options before the verb; nothing at all gets the help."""
+        """Parse the options before the verb; without any argument, print the help."""
         if not args and not ctx.resilient_parsing:
             click.echo(ctx.get_help(), color=ctx.color)
             ctx.exit()
         return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """Sections of verbs; nothing is imported for that."""
+        """Write the sections of verbs, without importing them."""
         wide = max(map(len, self.summaries))
         for title, verbs in self.sections.items():
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(wide), line) for name, line in verbs.items()])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """The lines below the verbs, as they stand."""
+        """Write the lines below the verbs without wrapping them."""
         if self.epilog:
             formatter.write_paragraph()
             for line in self.epilog.splitlines():
@@ -101,7 +133,7 @@ class Program(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The verb that was typed; one that is not known is an error that names the nearest."""
+        """The verb that was typed; the error for an unknown one names the closest match."""
         name = args[0]
         if not ctx.resilient_parsing and not name.startswith("-") and name not in self.list_commands(ctx):
             if name in self.moved:
@@ -113,7 +145,7 @@ class Program(click.Group):
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
-        """Verbs, without importing them, and options."""
+        """Complete verbs, without importing them, and options."""
         from click.shell_completion import CompletionItem
 
         verbs = [
@@ -124,7 +156,7 @@ class Program(click.Group):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """The context of a run."""
+        """Prepare the streams, and parse the arguments."""
         open_closed_streams()
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
@@ -135,8 +167,162 @@ class Program(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a verb."""
-        meta: MutableMapping[str, Any] = ctx.meta
-        with errors_in_words(lambda: bool(meta.get(DEBUG))), warnings.catch_warnings():
-            # Pillow's word on large pictures; `open_image` bounds what they take, and says so where it refuses one.
+        with errors_in_words(lambda: bool(ctx.meta.get(DEBUG))), warnings.catch_warnings():
+            # A warning of Pillow about large pictures; `open_image` bounds the memory that they take.
             warnings.filterwarnings("ignore", r"Image size \(\d+ pixels\) exceeds limit")
             return super().invoke(ctx)
+
+
+@contextmanager
+def errors_in_words(debug: Callable[[], bool] = lambda: False) -> Iterator[None]:
+    """Print errors that leave the block on standard error, and end the program with their exit code.
+
+    If `debug` returns True, the traceback comes first.
+    """
+    try:
+        yield
+    except Exit:
+        raise
+    except (KeyboardInterrupt, Abort):
+        below = "\n" if sys.stderr.isatty() else ""  # a terminal shows ^C on this line
+        _leave(INTERRUPTED, f"{below}Interrupted.", debug())
+    except BrokenPipeError as error:
+        if not _reader_gone():
+            _leave(*_message(error), debug())
+        _discard_unwritten()
+        raise Exit(READER_GONE) from None
+    except click.ClickException as error:
+        _leave(error.exit_code, f"{_usage(error)}Error: {_one_line(error.format_message())}", debug())
+    except Exception as error:
+        _leave(*_message(error), debug())
+
+
+def open_closed_streams() -> None:
+    """Open standard streams on os.devnull if whoever started the program has closed them (``2>&-``).
+
+    Python has None in their place. The next file to be opened would get their number, so that what a library writes to
+    standard error would end up in that file.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is not None:
+            continue
+        try:
+            os.fstat(number)
+        except OSError:
+            devnull = os.open(os.devnull, os.O_RDWR)
+            os.dup2(devnull, number)
+            if devnull != number:
+                os.close(devnull)
+        setattr(sys, name, open(os.devnull, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115 — to the end
+
+
+def _leave(code: int, text: str, debug: bool) -> NoReturn:
+    """Print a message and exit. Lines are wrapped on a terminal; elsewhere a message is one line, for grep."""
+    if debug:
+        click.echo(traceback.format_exc(), err=True, nl=False)
+    text = printable(text)
+    if sys.stderr.isatty():
+        text = wrapped(text)
+    for start in ("Error:", "Fault:"):
+        text = re.sub(f"(?m)^{start}", click.style(start, fg="red", bold=True), text, count=1)
+    with suppress(OSError):
+        click.echo(text, err=True, color=colour_wanted())
+    _discard_unwritten()
+    raise Exit(code)
+
+
+def as_option(parameter: Parameter) -> str:
+    """A parameter of the library as an option: ``cv=5`` is ``--cv 5``."""
+    option = f"--{OPTION_NAMES.get(parameter.name, parameter.name).replace('_', '-')}"
+    return option if parameter.value is None or parameter.value is True else f"{option} {parameter.value}"
+
+
+def _one_line(text: str) -> str:
+    """A message of click on one line; it may end in a list of choices, one a line."""
+    return " ".join(part.rstrip() for part in text.split("\n\t"))
+
+
+def _message(error: Exception) -> tuple[int, str]:
+    """Exit code and message of an error that does not come from click."""
+    from unspur._extras import EXTRAS, command
+    from unspur.exceptions import UnspurError
+
+    if isinstance(error, UnspurError):
+        stopped = isinstance(error.__cause__, KeyboardInterrupt)
+        return INTERRUPTED if stopped else FAILED, f"Error: {error.format(as_option)}"
+    if isinstance(error, MemoryError):
+        detail = f" ({error})" if str(error) else ""
+        return FAILED, (
+            f"Error: There is not enough memory{detail}. Give fewer rows or features, close other programs, or, "
+            "where a verb has --memory, let the rows stay in their files."
+        )
+    if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("unspur"):
+        return FAILED, (
+            f"Error: {error.name} is not installed, and this needs it: "
+            f"{command(EXTRAS.get(str(error.name).partition('.')[0], 'all'))}."
+        )
+    # Libraries written in Rust have errors of the operating system as text.
+    number = re.search(r"\(os error (\d+)\)", str(error))
+    if number and not isinstance(error, OSError):
+        error = OSError(int(number[1]), os.strerror(int(number[1])))
+    if isinstance(error, OSError):
+        return FAILED, f"Error: {_system_message(error)}"
+    if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop"):  # of pathlib, before Python 3.13
+        return FAILED, f"Error: {error}: links that lead to themselves are no file. Give another."
+    if isinstance(error, ValueError) and not _raised_here(error):  # scikit-learn's complaints about input are of these
+        return FAILED, f"Error: {error}"
+    return FAULT, (
+        f"Fault: {type(error).__name__}: {str(error) or 'it says no more'}\n"
+        "This is a mistake in unspur, not in what you gave it. The same command with --debug shows where it happened."
+    )
+
+
+def _raised_here(error: Exception) -> bool:
+    """Whether a line of this package raised the error. On purpose it raises an `UnspurError`, so this is a bug."""
+    *_, last = traceback.walk_tb(error.__traceback__)
+    return str(last[0].f_globals.get("__name__")).partition(".")[0] == "unspur"
+
+
+def _system_message(error: OSError) -> str:
+    """An error of the operating system without its number."""
+    if error.errno in CANNOT_WRITE_ERRORS:
+        from unspur._files import disk_error
+
+        return str(disk_error(error, error.filename, "Make room, or write to another place."))
+    if error.errno is None or error.strerror is None:
+        return str(error)
+    reason = error.strerror[:1].lower() + error.strerror[1:]
+    return f"{error.filename}: {reason}." if error.filename else f"{error.strerror}."
+
+
+def _usage(error: click.ClickException) -> str:
+    """Usage of the verb, to be printed above the message."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is None:
+        return ""
+    return f"{context.get_usage()}\nTry '{context.command_path} --help' for help.\n\n"
+
+
+def _reader_gone() -> bool:
+    """Whether the pipe that broke is one of the standard streams."""
+    with suppress(io.UnsupportedOperation):  # a stream without a file
+        return any(_broken(stream.fileno()) for stream in (sys.stdout, sys.stderr))
+    return False
+
+
+def _discard_unwritten() -> None:
+    """Send what cannot be written any more to os.devnull; else Python would complain at exit."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _broken(descriptor: int) -> bool:
+    """Whether a pipe has no reader. Writing again would not tell, as the buffer may be empty by now."""
+    if not hasattr(select, "poll"):  # on Windows: assume so
+        return True
+    poll = select.poll()
+    poll.register(descriptor, 0)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))

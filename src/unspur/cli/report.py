@@ -1,11 +1,10 @@
-"""`unspur report`: everything a removal does, on one page to look at."""
+"""`unspur report`: everything that a removal does, on one page."""
 
 from __future__ import annotations
 
 import re
 import shlex
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -16,61 +15,44 @@ from click.core import ParameterSource
 
 from unspur.cli.completion import column_names, columns_of
 from unspur.cli.console import echo_json, progress_bar, say, say_where
-from unspur.cli.data import (
-    caveat_about_test_rows,
-    check_labels,
-    check_removal_labels,
-    labelled_rows,
-    labels_to_read,
-    missing_values,
-    note_left_out,
-    read_like,
-    read_rows,
-    require_other_clusters,
-    test_rows,
-    with_clusters,
-)
-from unspur.cli.fit import fit_remover
+from unspur.cli.data import caveat_about_test_rows, read_splits, require_other_clusters, test_rows
+from unspur.cli.fit import fit_remover, name_features
 from unspur.cli.options import (
     FITTING_PARAMETERS,
-    Conditions,
+    HEAD_NAMES,
+    REMOVER_NAMES,
     LocalPath,
-    cluster_option,
+    MethodName,
+    RowOptions,
     fitting_options,
     force_option,
+    in_order,
     json_option,
-    label_options,
     options_of_rows,
-    other_file,
     outside_option,
     refuse_input_as_output,
     require_removal_name,
+    row_options,
     seed_option,
-    test_option,
-    where_option,
 )
-from unspur.compare import REMOVERS
-from unspur.heads import HEADS
 
 if TYPE_CHECKING:
-    from unspur._data import LabelledData
-    from unspur._typing import Array
     from unspur.embed.examples import Examples
     from unspur.io.table import Table
     from unspur.report.results import Findings
 
 
 #: What a removal can be compared with.
-METHODS = [name for name in (*REMOVERS, *HEADS) if name != "none"]
-#: Where a context keeps what was typed after the verb.
+METHODS = [name for name in (*REMOVER_NAMES, *HEAD_NAMES) if name != "none"]
+#: Key of `Context.meta` for the words that were typed after the verb.
 ARGUMENTS = "unspur.typed"
 
 
 class CommandWithArguments(click.Command):
-    """A verb that knows the words it was given, for the page to say how it was made."""
+    """A verb that remembers its arguments, so that the page can show the command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep the words, then take them as options."""
+        """Keep the words, then parse them."""
         ctx.meta[ARGUMENTS] = list(args)
         return super().parse_args(ctx, args)
 
@@ -83,57 +65,48 @@ def _shape(ctx: click.Context, parameter: click.Parameter, given: str | None) ->
     return tuple(int(side) for side in re.split("[x×]", given))
 
 
+#: What is shown of each row, besides its scores.
+content_options = in_order(
+    click.option(
+        "--show",
+        metavar="NAME",
+        shell_complete=columns_of("file"),
+        help="What to show for each row: a column of paths or texts, an array of pictures or, for a store, the .csv "
+        "table or the dataset it was made from.",
+    ),
+    click.option("--root", type=LocalPath(path_type=Path), help="Folder of the pictures. Default: folder of FILE."),
+    outside_option,
+    click.option(
+        "--image-shape", metavar="HxW[x3]", callback=_shape, help="Rows are the pixels of pictures of this size."
+    ),
+    click.option("--encoder", "encoder_name", metavar="NAME", help="Network that made the rows: show where it looks."),
+)
+
+
 @click.command("report", cls=CommandWithArguments)
-@click.argument("file", type=LocalPath())
-@label_options
-@cluster_option
-@where_option()
+@row_options("File with rows for testing directions and tuning last layers.")
 @click.option("--output", default="report.html", show_default=True, type=LocalPath(), help="Where the page goes.")
 @click.option("--removal", type=LocalPath(), help="A removal that unspur fit saved; else one is fitted here.")
 @click.option("--save", type=LocalPath(), help="Keep the removal that is fitted here (a .safetensors file).")
-@test_option
-@where_option("test")
-@click.option("--validation", type=LocalPath(), help="File with rows for testing directions and tuning last layers.")
-@where_option("validation")
 @click.option(
     "--with",
     "compared",
     multiple=True,
-    type=click.Choice(METHODS),
+    type=MethodName(METHODS),
     metavar="NAME",
     help=f"A method to compare with, may be repeated: {', '.join(METHODS)}.",
 )
-@click.option(
-    "--show",
-    metavar="NAME",
-    shell_complete=columns_of("file"),
-    help="What to show for each row: a column of paths or texts, an array of pictures or, for a store, the .csv "
-    "table or the dataset it was made from.",
-)
-@click.option("--root", type=LocalPath(path_type=Path), help="Folder of the pictures. Default: folder of FILE.")
-@outside_option
-@click.option("--image-shape", metavar="HxW[x3]", callback=_shape, help="Rows are the pixels of pictures of this size.")
-@click.option("--encoder", "encoder_name", metavar="NAME", help="Network that made the rows: show where it looks.")
+@content_options
 @click.option("--title", help="Title of the page.")
 @fitting_options
 @seed_option
 @force_option
 @json_option
 def report_command(
-    file: str,
-    main: str,
-    concept: tuple[str, ...],
-    ignore: tuple[str, ...],
-    missing_concept: str | None,
-    clusters: str | None,
-    where: Conditions,
+    given: RowOptions,
     output: str,
     removal: str | None,
     save: str | None,
-    test_file: str | None,
-    test_where: Conditions,
-    validation: str | None,
-    validation_where: Conditions,
     compared: tuple[str, ...],
     show: str | None,
     root: Path | None,
@@ -160,77 +133,56 @@ def report_command(
     import numpy as np
 
     from unspur.removers import load
+    from unspur.report.measuring import STEPS, measure
     from unspur.report.page.rendering import check_page, write_page
 
     ctx = click.get_current_context()
     _refuse_contradictions(ctx, removal, save, show, encoder_name)
     check_page(output, overwrite=force)
-    _refuse_in_the_way(output, save, (file, removal, test_file, validation), force)
-    test_file = other_file(file, test_file, where, test_where, "test")
-    validation = other_file(file, validation, where, validation_where, "validation")
-    ignore = tuple(name for name in ignore if name != show)  # which is neither feature nor label
-    labels = with_clusters((main, *concept), clusters)
-    labels += _columns_to_show(show, file, needed=test_file in (None, file))
-    conditions = (where, test_where, validation_where)
-    table = read_rows(file, labels, ignore, where, others=conditions, classes=(main, *concept))
-    notes = check_labels(table, main, concept)
-    if removal is not None:  # its features, in its order
-        fitted = load(removal)
-        table = table.like(getattr(fitted, "feature_names_in_", None), fitted.n_features_in_)
-    missing = missing_values(missing_concept, table, concept)
-    table = replace(table, Z=np.asarray(table.Z))
-    data = labelled_rows(table, main, concept, missing, clusters)
-    if removal is None:
-        notes += note_left_out(data)
-    else:
-        notes += check_removal_labels(fitted, data)
-    others: dict[str, Table | None] = {}
-    for name, path, chosen in (("test", test_file, test_where), ("validation", validation, validation_where)):
-        labels = with_clusters((main, *concept), clusters)
-        labels = labels if name == "validation" else labels_to_read(labels, clusters, path)
-        labels += _columns_to_show(show, path, needed=name == "test")
-        others[name] = (
-            None if path is None else read_like(table, path, labels, ignore, chosen, conditions, (main, *concept))
-        )
-    test = others["test"]
-    if removal is not None:
-        notes = [*notes, caveat_about_test_rows(file, held_out=test is None)]
-    rows = {
-        name: labelled_rows(part, main, concept, missing, clusters, like=data, what=name)
-        for name, part in others.items()
-        if part is not None
-    }
-    rows["train"] = data
+    _refuse_in_the_way(output, save, (given.file, removal, given.test_file, given.validation), force)
+    given = replace(given.with_other_files(), ignore=tuple(name for name in given.ignore if name != show))
+    saved = None if removal is None else load(removal)
+    splits = read_splits(given, saved, shown=_columns_to_show(show, given))
+    rows, test, notes = splits.rows, splits.tables.get("test"), splits.notes
+    if saved is not None:
+        notes = [*notes, caveat_about_test_rows(given.file, held_out=test is None)]
     if test is None:
-        held = test_rows(data, seed)
-        test = table.select(np.flatnonzero(held))
-        rows |= {"train": data.select(~held), "test": data.select(held)}
-    # Before anything is fitted: what is wrong with pictures is known at once.
+        held = test_rows(rows["training"], seed)
+        test = splits.tables["training"].select(np.flatnonzero(held))
+        rows |= {"training": rows["training"].select(~held), "test": rows["training"].select(held)}
+    # Before anything is fitted, so that errors about pictures come at once.
     content = {} if show is None else row_content(show, test, root, allow_outside=allow_outside)
+    require_other_clusters(rows, given.clusters)
     watched = not as_json and sys.stderr.isatty()
-    require_other_clusters(rows["train"], {name: part for name, part in rows.items() if name != "train"}, clusters)
-    one = missing[concept[0]] if len(concept) == 1 else None
-    remover = _load_or_fit(removal, table, rows, (seed, one, watched), options)
+    train, validation = rows["training"], rows.get("validation")
+    remover = saved
+    if remover is None:
+        settings = {"missing": splits.missing_concept, "seed": seed, "watched": watched, **options}
+        remover = fit_remover(train, validation, **settings)
+        name_features(splits.tables["training"].features, remover)
     if save is not None:
         remover.save(save, overwrite=force)
-    found = _measured(
-        remover,
-        rows,
-        compared,
-        watched,
-        main=main,
-        concept=concept,
-        image_shape=image_shape,
-        seed=seed,
-        saved=removal or save,
-        command=shlex.join(["unspur", "report", *ctx.meta[ARGUMENTS]]),
-        **content,
-        **_network(encoder_name, table),
-        ids=test.columns.get("id"),
-        notes=notes,
-        numbers=(file if test_file is None else test_file, range(len(test.Z)) if test.kept is None else test.kept),
-        source=_source(ctx),
-    )
+    with progress_bar("report", STEPS + len(compared), shown=watched) as step:
+        found = measure(
+            remover,
+            train,
+            rows["test"],
+            validation=validation,
+            main=given.main,
+            concept=given.concept,
+            compare=compared,
+            image_shape=image_shape,
+            seed=seed,
+            saved=removal or save,
+            command=shlex.join(["unspur", "report", *ctx.meta[ARGUMENTS]]),
+            **content,
+            **_network(encoder_name, splits.tables["training"]),
+            ids=test.columns.get("id"),
+            notes=notes,
+            numbers=(given.test_file or given.file, range(len(test.Z)) if test.kept is None else test.kept.tolist()),
+            source=_source(ctx),
+            report=step,
+        )
     write_page(found, output, title=title, overwrite=force)
     _print_result(found, output, save, as_json)
 
@@ -260,42 +212,26 @@ def _refuse_in_the_way(output: str, save: str | None, inputs: tuple[str | None, 
         refuse_input_as_output(save, *inputs)
 
 
-def _columns_to_show(show: str | None, path: str | None, *, needed: bool) -> tuple[str, ...]:
-    """The column to show, which is no feature, if it is one; of files whose rows are not shown, if they have it."""
-    if show is None or path is None or not is_column(show):
-        return ()
-    if needed:
-        refuse_unread_dataset(show, Path(path))
-    return (show,) if needed or show in column_names(path) else ()
-
-
-def _load_or_fit(
-    removal: str | None,
-    table: Table,
-    rows: dict[str, LabelledData],
-    how: tuple[int, Any, bool],
-    options: dict[str, Any],
-) -> Any:
-    """The removal that was saved, or one that is fitted on the training rows."""
-    import numpy as np
-
-    from unspur.removers import load
-
-    seed, missing, watched = how
-    if removal is not None:
-        return load(removal)
-    jse = fit_remover(rows["train"], rows.get("validation"), missing=missing, seed=seed, watched=watched, **options)
-    if table.features is not None:
-        jse.feature_names_in_ = np.array(table.features, dtype=object)
-    return jse
+def _columns_to_show(show: str | None, given: RowOptions) -> dict[str, tuple[str, ...]]:
+    """The column to show, which is not a feature, for each split whose file has it; that of the test rows must."""
+    if show is None or not is_column(show):
+        return {}
+    test_file = given.test_file or given.file
+    refuse_unread_dataset(show, Path(test_file))
+    files = {"training": given.file, "test": given.test_file, "validation": given.validation}
+    return {
+        split: (show,)
+        for split, path in files.items()
+        if path is not None and (path == test_file or show in column_names(path))
+    }
 
 
 def _source(ctx: click.Context) -> str:
-    """The options that tell `unspur compare` of these rows, and how they are divided and weighed."""
+    """Options with which other verbs read these rows, and divide and weight them in the same way."""
     given = ctx.params
     words = [given["file"], *chain.from_iterable(options_of_rows(given))]
     if given["show"] is not None and is_column(given["show"]) and given["show"] not in given["ignore"]:
-        words += ["--ignore", given["show"]]  # which other verbs do not show, and which is no feature
+        words += ["--ignore", given["show"]]  # other verbs have no --show
     for option in ("seed", "balance"):
         if ctx.get_parameter_source(option) is not ParameterSource.DEFAULT:
             words += [f"--{option}", str(given[option])]
@@ -303,7 +239,7 @@ def _source(ctx: click.Context) -> str:
 
 
 def _network(name: str | None, table: Table) -> dict[str, Any]:
-    """The network and the principal components that a store's rows were reduced to, as arguments of `measure`."""
+    """The network and the principal components of a store, as arguments of `measure`."""
     if name is None:
         return {}
     from unspur.embed.registry import load_encoder
@@ -311,23 +247,6 @@ def _network(name: str | None, table: Table) -> dict[str, Any]:
 
     reduced = table.path / REDUCTION
     return {"encoder": load_encoder(name), "reduction": Reduction.read(reduced) if reduced.is_file() else None}
-
-
-def _measured(
-    remover: Any, rows: dict[str, LabelledData], compared: tuple[str, ...], watched: bool, **options: Any
-) -> Findings:
-    from unspur.report.measuring import STEPS, measure
-
-    with progress_bar("report", STEPS + len(compared), shown=watched) as report:
-        return measure(
-            remover,
-            rows["train"],
-            rows["test"],
-            validation=rows.get("validation"),
-            compare=compared,
-            report=report,
-            **options,
-        )
 
 
 def _print_result(found: Findings, output: str, save: str | None, as_json: bool) -> None:
@@ -359,7 +278,7 @@ def _print_result(found: Findings, output: str, save: str | None, as_json: bool)
 
 
 def refuse_unread_dataset(show: str, rows: Path) -> None:
-    """Refuse the name of the dataset that a store was made of, where no installed package can read it."""
+    """Raise UsageError for the dataset of a store if no installed package can read it."""
     from unspur._extras import REPRODUCTION
     from unspur.embed.store import MANIFEST, read_manifest
 
@@ -371,7 +290,7 @@ def refuse_unread_dataset(show: str, rows: Path) -> None:
 
 
 def is_column(show: str | None) -> bool:
-    """Whether --show names something that is read with the rows."""
+    """Whether --show names a column, rather than a table or a dataset."""
     from unspur.embed.registry import source_names
 
     return show is not None and show not in source_names() and Path(show).suffix.lower() != ".csv"
@@ -380,40 +299,32 @@ def is_column(show: str | None) -> bool:
 def row_content(show: str, table: Table, root: Path | None, *, allow_outside: bool = False) -> dict[str, Any]:
     """Pictures or texts of the rows of a table, as arguments of `measure`.
 
-    Pictures lie in `root`, by default the folder of the table; elsewhere only with `allow_outside`: what they show gets
-    onto a page that others may be given.
+    Pictures lie in `root`, by default the folder of the table. Others need `allow_outside`, because the page that shows
+    them may be given to others.
     """
+    from unspur.embed.examples import inside_of
+    from unspur.exceptions import InputError
+    from unspur.report.views import PICTURE_SUFFIXES
+
     if not is_column(show):
         return _store_content(show, table, root, allow_outside=allow_outside)
     values = table.label(show)
     if values.ndim > 1:
         return {"pictures": values}
-    _require_all(values, show, table.path)
+    gaps = sum(value is None or value != value for value in values.tolist())
+    if gaps:
+        raise InputError(
+            f"{show} of {table.path} is empty in {gaps} rows; all rows that are shown need something to show."
+        )
     words = [str(value) for value in values.tolist()]
-    if not _are_pictures(words):
+    if not all(Path(word).suffix.lower() in PICTURE_SUFFIXES for word in words):
         return {"texts": words}
     folder = (table.path if table.path.is_dir() else table.path.parent) if root is None else root
-    from unspur.embed.examples import inside_of
-
     return {"pictures": [inside_of(folder, word, table.path, allow_outside=allow_outside) for word in words]}
 
 
-def _are_pictures(words: Sequence[str]) -> bool:
-    from unspur.report.views import PICTURE_SUFFIXES
-
-    return all(Path(word).suffix.lower() in PICTURE_SUFFIXES for word in words)
-
-
-def _require_all(values: Array, show: str, path: Path) -> None:
-    from unspur.exceptions import InputError
-
-    gaps = sum(value is None or value != value for value in values.tolist())
-    if gaps:
-        raise InputError(f"{show} of {path} is empty in {gaps} rows; all rows that are shown need something to show.")
-
-
 def _store_content(show: str, table: Table, root: Path | None, *, allow_outside: bool) -> dict[str, Any]:
-    """The examples of a store's rows, which are found by their ids."""
+    """The examples of the rows of a store, found by their ids."""
     import numpy as np
 
     from unspur.exceptions import InputError
@@ -438,7 +349,7 @@ def _store_content(show: str, table: Table, root: Path | None, *, allow_outside:
 
 
 def _store_examples(show: str, store: Path, root: Path | None, *, allow_outside: bool) -> Examples:
-    """The dataset that a store was made of, as its manifest says it was drawn."""
+    """The dataset of a store, drawn with the settings of its manifest."""
     from unspur.embed.examples import TableExamples
     from unspur.embed.registry import load_source, source_names
     from unspur.embed.store import read_manifest

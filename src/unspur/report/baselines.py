@@ -1,6 +1,6 @@
-"""What last layers make of rows: as they are, after the removal, and after every method it is compared with.
+"""Last layers on rows as they are, after the removal, and after every method that it is compared with.
 
-All of them are chosen by one rule, `selection.choose_layer`, on the same rows and from the same penalties.
+One rule chooses all of them, `selection.choose_layer`, on the same rows and from the same penalties.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import numpy as np
 
 from unspur._data import LabelledData
 from unspur._typing import Array, BoolArray, IntArray
-from unspur.compare import REMOVERS, accuracy_of, choose_head, fit_remover, make_remover, require_known
-from unspur.exceptions import InputError, UnspurError
+from unspur.compare import REMOVERS, accuracy_of, choose_head, fit_remover, known_names, make_remover, probes
+from unspur.exceptions import UnspurError
 from unspur.heads import HEADS
-from unspur.metrics import GroupAccuracy, Leakage, leakage, paired_difference, worst_difference
+from unspur.metrics import GroupAccuracy, paired_difference, worst_difference
 from unspur.removers import Remover
 from unspur.report.results import Change, MethodResult
 from unspur.selection import Selection, penalties_for
 
-#: What the rows as they are are called among methods.
+#: Name of the rows without any removal among methods.
 NO_REMOVAL = "as they are"
 #: Names of the plain last layer and of the one that stands beside it.
 PLAIN, WEIGHTED = "ERM", "GroupWeighted"
@@ -30,22 +30,19 @@ PLAIN, WEIGHTED = "ERM", "GroupWeighted"
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """A last layer on test rows: which of its answers are right (n,), and their accuracy by group."""
+    """A last layer on test rows: which of its predictions are right (n,), and their accuracy by group."""
 
     layer: Any
     right: BoolArray
     accuracy: GroupAccuracy
     chosen: Selection
-    #: Worst group at every penalty that was tried, where that was asked for.
+    #: Worst-group accuracy at every penalty that was tried, if asked for.
     worst_at: Mapping[float, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluator:
-    """Trains last layers on training rows, chooses them on held-out ones, and judges them on test rows.
-
-    `rows` are "training" and "test" rows and, if there are any, "validation" rows.
-    """
+    """Trains last layers on "training" rows, chooses them on "validation" rows, if any, and judges on "test" rows."""
 
     rows: Mapping[str, LabelledData]
     seed: int
@@ -53,7 +50,7 @@ class Evaluator:
 
     @classmethod
     def of(cls, rows: Mapping[str, LabelledData], seed: int) -> Evaluator:
-        """With the penalties for the training rows as they are."""
+        """An evaluator with the penalties for the training rows as they are."""
         return cls(rows, seed, penalties_for(rows["training"].X))
 
     @property
@@ -62,9 +59,9 @@ class Evaluator:
         return self.rows["test"]
 
     def __call__(self, head: str, clean: Mapping[str, Array] | None = None, *, every: bool = False) -> Answers:
-        """A last layer by name on the rows as they are, or cleaned ones under the same names.
+        """A last layer by name, on the rows as they are or on cleaned ones by split.
 
-        `every`: also its worst group at the penalties that were not chosen.
+        With `every`, its worst group is also measured at the penalties that were not chosen.
         """
         given = self.rows
         if clean is not None:
@@ -78,7 +75,7 @@ class Evaluator:
         return Answers(chosen.head, right, accuracy_of(right, self.test), chosen, worst_at)
 
     def how(self, chosen: Selection) -> tuple[str, ...]:
-        """How penalties were chosen, in sentences."""
+        """Sentences that say how penalties were chosen."""
         validation = self.rows.get("validation")
         on = "a fifth of each group of the training rows"
         if self.rows["training"].clusters is not None:
@@ -86,22 +83,22 @@ class Evaluator:
         if validation is not None and validation.known.any():
             on = f"{np.sum(validation.known):,} validation rows"
         tried = ", ".join(f"{penalty:g}" for penalty in self.penalties)
-        said = (
+        rule = (
             f"The penalty of every last layer is the one of {tried} (times the mean variance of its rows) with the "
             f"least loss on {on}, in which every group {'that has rows there ' if chosen.notes else ''}has the same "
             "weight and all logits are multiplied by the factor that serves the layer best, so that how sure it is "
             "does not count."
         )
-        return (said, *chosen.notes)
+        return (rule, *chosen.notes)
 
     def _right(self, layer: Any, z: Array) -> BoolArray:
         return np.asarray(layer.predict(z) == self.test.main.values)
 
 
 def changes(before: Answers, after: Answers, test: LabelledData) -> tuple[Change, Change, Change]:
-    """Of the averages over rows and over groups, and of the worst group, in the order of `MethodResult`.
+    """Changes of the averages over rows and over groups, and of the worst group, in the order of `MethodResult`.
 
-    That over rows is of all rows, the others of those whose group is known.
+    The average over rows counts all rows, the others count those whose group is known.
     """
     first, second = before.right[test.known], after.right[test.known]
     found = (
@@ -125,7 +122,7 @@ class RemovalResult:
 
 
 def evaluate_removal(evaluate: Evaluator, remover: Remover, clean: Mapping[str, Array]) -> RemovalResult:
-    """Plain and group-weighted layers on the rows as they are and on cleaned ones, with the worst group by penalty."""
+    """Judge plain and group-weighted layers on the rows as they are and on cleaned ones, at every penalty."""
     name, removed = type(remover).__name__, remover.spurious_.dim
     before, after = evaluate(PLAIN, every=True), evaluate(PLAIN, clean, every=True)
     lines = [
@@ -142,7 +139,7 @@ def evaluate_removal(evaluate: Evaluator, remover: Remover, clean: Mapping[str, 
 def method_result(
     name: str, removed: int, found: Answers, changed: tuple[Change | None, Change | None, Change | None] = (None,) * 3
 ) -> MethodResult:
-    """One layer of one method, as a line."""
+    """The result of one layer of one method."""
     average, by_group, worst = changed
     return MethodResult(
         name,
@@ -166,7 +163,7 @@ def group_weighted_result(
     *,
     every: bool = False,
 ) -> MethodResult:
-    """The same method under a group-weighted layer; where that cannot be trained, why."""
+    """The same method with a group-weighted layer, or with the problem that prevents one."""
     try:
         found = evaluate(WEIGHTED, clean, every=every)
     except UnspurError as error:
@@ -176,13 +173,13 @@ def group_weighted_result(
 
 
 def beside(line: MethodResult, found: Answers, after: Answers, test: LabelledData) -> MethodResult:
-    """The line with its differences from a plain layer on what the removal leaves."""
+    """The result with its differences from a plain layer on what the removal leaves (`after`)."""
     _, average, worst = changes(after, found, test)
     return replace(line, worst_beside=worst, average_beside=average)
 
 
 def cleaned(remover: Remover, rows: Mapping[str, LabelledData]) -> dict[str, Array]:
-    """Rows without what the removal takes out, by name."""
+    """Rows after the removal, by split."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "X does not have valid feature names")  # they were compared before
         return {name: np.asarray(remover.transform(part.X)) for name, part in rows.items()}
@@ -190,7 +187,7 @@ def cleaned(remover: Remover, rows: Mapping[str, LabelledData]) -> dict[str, Arr
 
 @dataclass(frozen=True, slots=True)
 class MethodComparison:
-    """Other methods, fitted on the same rows as the removal and judged as it is."""
+    """Fits other methods on the rows of the removal, and judges them in the same way."""
 
     evaluate: Evaluator
     #: Plain layers on the rows as they are, and on what the removal leaves.
@@ -200,7 +197,7 @@ class MethodComparison:
     probed: IntArray
 
     def __call__(self, name: str) -> MethodResult:
-        """One method by name; one that cannot be fitted is a line with its reason."""
+        """The result of one method by name, or the problem that prevents one."""
         try:
             return self._remover(name) if name in REMOVERS else self._head(name)
         except UnspurError as error:
@@ -227,24 +224,9 @@ class MethodComparison:
 
 
 def chosen_methods(names: Sequence[str], remover: Any) -> list[str]:
-    """Those that are compared: known, each once, and not the removal itself or the rows as they are."""
-    require_known(names, REMOVERS, HEADS)
-    scores = getattr(remover, "metric", 0.0) == 1.0
-    itself = "JSE-s" if type(remover).__name__ == "JSE" and scores else type(remover).__name__
-    return [name for name in dict.fromkeys(names) if name not in ("none", itself)]
-
-
-def probes(
-    z: Array, rows: LabelledData, kind: Any = "linear", seed: int = 0
-) -> tuple[Mapping[str, Leakage], tuple[str, ...]]:
-    """What a fresh probe finds of each concept in rows `z`; and why not, where classes are too rare."""
-    found, problems = {}, []
-    clusters = None if rows.clusters is None else rows.clusters[rows.known]
-    for label in rows.concepts:
-        try:
-            found[label.name] = leakage(
-                z[rows.known], label.select(rows.known), probe=kind, clusters=clusters, random_state=seed
-            )
-        except InputError as error:
-            problems.append(f"{label.name}: not probed. {error}")
-    return found, tuple(problems)
+    """The methods to compare with, each once, without the removal itself and the rows as they are."""
+    own, metric = type(remover).__name__, getattr(remover, "metric", None)
+    left_out = {"none", *([f"{own} (metric {metric:g})"] if metric in (0, 1) else ())}
+    if metric != 1:
+        left_out.add(own)
+    return [name for name in dict.fromkeys(known_names(names, REMOVERS, HEADS)) if name not in left_out]

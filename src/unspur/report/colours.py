@@ -15,11 +15,11 @@ from unspur._typing import Array, FloatArray
 
 Marker: TypeAlias = Literal["circle", "square", "triangle", "diamond", "cross", "plus", "down", "hexagon"]
 
-#: One for each group in turn; of the first four, pairs share their hue: the same main label, another concept.
+#: Colours of groups; in the first four, groups of the same main label have similar hues.
 GROUP_COLOURS = ("#0072B2", "#56B4E9", "#E69F00", "#D55E00", "#009E73", "#CC79A7", "#882255", "#7A7A7A")
-#: One for each group in turn.
+#: Markers of groups.
 GROUP_MARKERS: tuple[Marker, ...] = ("circle", "square", "triangle", "diamond", "cross", "plus", "down", "hexagon")
-#: What matplotlib calls them.
+#: Their names in matplotlib.
 MATPLOTLIB_MARKERS: dict[Marker, str] = {
     "circle": "o",
     "square": "s",
@@ -53,25 +53,22 @@ METHOD_COLOURS = {
 }
 #: For methods without a colour of their own.
 COLOUR_CYCLE = ("#00795A", "#E69F00", "#0072B2", "#CC79A7", "#56B4E9", "#D55E00", "#882255", "#332288")
-#: Towards class 0 and class 1; told apart with any of the common kinds of colour blindness.
+#: Colours of evidence for class 0 and class 1, distinguishable with the common kinds of colour blindness.
 MAP_COLOURS = ((230, 97, 0), (0, 90, 200))
-#: Share of the values of a method that reach the full colour: a few large ones would leave the others pale.
+#: Share of the values of a method that get the full colour; scaled to the largest, the others would be pale.
 FULL_COLOUR_SHARE = 0.02
 #: How much of a picture the full colour covers.
 _MAP_OPACITY = 0.8
 
 
 def group_look(number: int) -> tuple[str, Marker]:
-    """Colour and shape of a group.
-
-    After eight groups colours come again, each time with another shape: 64 groups look different.
-    """
+    """Colour and marker of a group; 64 groups look different."""
     again, k = divmod(number, len(GROUP_COLOURS))
     return GROUP_COLOURS[k], GROUP_MARKERS[(k + again) % len(GROUP_MARKERS)]
 
 
 def method_colours(names: Iterable[str]) -> dict[str, str]:
-    """A colour for each method: its own in every figure, or else the next that no other method here has."""
+    """A colour for each method: the same in every figure, or the next one that no other method here has."""
     names = list(dict.fromkeys(names))
     taken = {METHOD_COLOURS[name] for name in names if name in METHOD_COLOURS}
     free = [colour for colour in COLOUR_CYCLE if colour not in taken] or list(COLOUR_CYCLE)
@@ -81,7 +78,7 @@ def method_colours(names: Iterable[str]) -> dict[str, str]:
 
 
 def in_the_dark(colour: str, background: str = "#121518", contrast: float = 4.5) -> str:
-    """The colour itself, or as much lighter as stands out from a dark background (contrast after WCAG)."""
+    """The colour, lightened until it has the contrast (WCAG) to a dark background."""
     red, green, blue = (int(colour[k : k + 2], 16) for k in (1, 3, 5))
     for white in range(0, 101, 2):
         mixed = [round(part + (255 - part) * white / 100) for part in (red, green, blue)]
@@ -106,7 +103,7 @@ def _luminance(colour: str) -> float:
 def overlay_map(picture: Any, signed: Array, full: float) -> Any:
     """A picture in grey under a signed map, scaled up to its size; values of ±`full` have the full colour.
 
-    Grey, for a map on water that is blue of itself could not be read.
+    Grey, because a map could not be read on water that is blue itself.
     """
     from PIL import Image
 
@@ -119,7 +116,7 @@ def overlay_map(picture: Any, signed: Array, full: float) -> Any:
 
 
 def outline_mask(picture: Any, mask: Array) -> Any:
-    """A picture with the edge of its mask in white, and black around that: seen on any ground."""
+    """A picture with the edge of its mask in white and black, visible on any background."""
     from PIL import Image
 
     values = np.array(picture.convert("RGB"))
@@ -130,7 +127,7 @@ def outline_mask(picture: Any, mask: Array) -> Any:
 
 
 def _grown(region: Array) -> Array:
-    """A region with the pixels beside it."""
+    """A region grown by one pixel."""
     wide = np.pad(region, 1)
     return wide[1:-1, 1:-1] | wide[:-2, 1:-1] | wide[2:, 1:-1] | wide[1:-1, :-2] | wide[1:-1, 2:]
 

@@ -1,6 +1,6 @@
-"""All that a page or a figure shows of a fitted removal, measured once.
+"""Measure everything that a page or a figure shows of a fitted removal.
 
-Last layers and other methods are those of `baselines`, directions and pictures those of `views`.
+`baselines` has the last layers and the other methods, `views` the directions and the pictures.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from unspur._resources import one_thread_if_narrow
 from unspur._typing import Array, IntArray
 from unspur._version import __version__
 from unspur.certificate import Certificate, fingerprint, row_hashes
-from unspur.compare import shared_rows
+from unspur.compare import judges_directions, probes, shared_rows
 from unspur.exceptions import InputError, UsedRowsWarning
 from unspur.io.table import MAX_COLUMNS_NAMED, dominating
 from unspur.labels import numbered
 from unspur.metrics import Leakage, principal_angles
 from unspur.options import SGD, PaperVariant
 from unspur.removers import Remover
-from unspur.report.baselines import Evaluator, MethodComparison, chosen_methods, cleaned, evaluate_removal, probes
+from unspur.report.baselines import Evaluator, MethodComparison, chosen_methods, cleaned, evaluate_removal
 from unspur.report.results import Findings, MethodResult, Origin
 from unspur.report.views import (
     ToPixels,
@@ -48,16 +48,16 @@ from unspur.report.views import (
 from unspur.subspace import AffineMap, Subspace
 from unspur.trace import Trace, Traces
 
-#: Rows of each group that are shown before and after, and where a network looks.
+#: Rows of each group whose pictures are shown before and after removal, and under saliency maps.
 ROWS_SHOWN_PER_GROUP = 2
-#: A group of fewer test rows is mentioned.
+#: Groups with fewer test rows are named in a warning.
 SMALL_GROUP_ROWS = 10
-#: Steps that `report` hears of, besides one for each method compared.
+#: Number of steps that are reported, besides one for each method compared.
 STEPS = 4
-#: Test rows that a certificate is measured on: more take longer and tell little more.
+#: Test rows that a certificate is measured on at most: more take longer and change little.
 MAX_CERTIFICATE_ROWS = 5000
 _TASK_NOTE = "task: not measured. "
-#: Parameters that change nothing that is found.
+#: Parameters without influence on the result.
 SILENT_PARAMETERS = ("verbose",)
 
 
@@ -84,37 +84,37 @@ def measure(
     saved: str | None = None,
     notes: Sequence[str] | None = None,
     source: str | None = None,
-    report: Callable[[str], object] = lambda name: None,  # noqa: ARG005 — a progress bar that is not there
+    report: Callable[[str], object] = lambda name: None,  # noqa: ARG005
 ) -> Findings:
     """Measure what a fitted removal does.
 
-    The same arguments give the same findings. Nothing that is passed is changed.
+    The same arguments give the same findings, and no argument is changed.
 
     Parameters
     ----------
     remover : a fitted remover of this package.
     train, test, validation : tuples (Z, y, concept) of arrays, DataFrames or tensors; with clusters a fourth.
-        Last layers, and methods that the removal is compared with, are trained on `train`, and chosen on `validation`;
-        without it, on a fifth of each group of `train`. All is measured on `test`, which the removal should not have
-        seen. `y` and `concept` have two or more classes. For several concepts, a mapping from names to labels, a
-        DataFrame, or an array (n, m). Rows whose concept is missing train plain last layers and are drawn, but are in
-        no group.
-    main, concept : what the labels are called; for an array (n, m), as many names as columns.
+        Last layers, and methods that the removal is compared with, are trained on `train`, and chosen on `validation`
+        or, without it, on a fifth of each group of `train`. Everything is measured on `test`, which the removal should
+        not have seen. `y` and `concept` have two or more classes. Several concepts are a mapping from names to labels,
+        a DataFrame, or an array (n, m). Rows whose concept is missing train plain last layers and are drawn, but belong
+        to no group.
+    main, concept : names of the labels; for an array (n, m), as many names as columns.
     compare : names of other removers and last layers, of `compare.REMOVERS` and `HEADS`.
-    pictures, texts : what the test rows are rows of. Pictures are an array (n, h, w) or (n, h, w, 3), paths, PIL images
-        or `Examples`; texts are strings, or pairs of them.
-    ids : what the test rows are called.
-    numbers : for rows that are called nothing: the file that the test rows are in, and their indices there. The page
+    pictures, texts : the pictures or texts that the test rows are embeddings of. Pictures are an array (n, h, w) or
+        (n, h, w, 3), paths, PIL images or `Examples`; texts are strings, or pairs of them.
+    ids : names of the test rows.
+    numbers : the file of the test rows and their indices in it, from which rows without names get a number. The page
         counts from 1.
-    image_shape, to_pixels : where rows are pictures, (h, w) or (h, w, 3); and the affine map from rows to pixels where
-        they are not pixels themselves, such as ``pca.inverse_transform``.
-    encoder, reduction : the network that the rows come from, and the principal components that they were reduced to, to
-        show where in the pictures last layers look.
-    most : test rows that are drawn; of more, a share of each group.
-    command, saved : for the page: what was typed, and the file that the removal is in.
-    source : how the command line is told of these rows, for a command to try next: the file, and options that name its
-        columns; "" where they are in no file.
-    notes : sentences about the rows that a reader must not miss; by default, about columns that dominate the others.
+    image_shape, to_pixels : shape (h, w) or (h, w, 3) of rows that are pictures; and the affine map from rows to
+        pixels, such as ``pca.inverse_transform``, if rows are not pixels themselves.
+    encoder, reduction : the network that made the rows, and the principal components that they were reduced to, for
+        saliency maps of the last layers.
+    most : test rows that are drawn at most, a share of each group.
+    command, saved : for the page: the command that was typed, and the file that holds the removal.
+    source : file and options that describe these rows to other commands, which the page suggests; "" if no file has
+        them.
+    notes : warnings about the rows; by default, about columns that dominate the others.
     report : called with the name of each step (`STEPS`, and one for each method compared).
     """
     _require_fitted(remover)
@@ -163,7 +163,10 @@ def measure(
         main=main,
         concepts=testing.concept_names,
         classes=testing.main.classes,
-        train_rows=_with_concept(training) if fitted else len(training),
+        # A fit has the rows with a concept, or with one of several.
+        train_rows=int(
+            np.any([label.present for label in training.concepts], axis=0).sum() if fitted else len(training)
+        ),
         judged=tuple(results),
         group=testing.group,
         groups=tuple(before.accuracy.labels()),
@@ -184,8 +187,8 @@ def measure(
         origin=origin_of(remover, rows, command=command, saved=saved, remarks=remarks),
         warnings=(*_warnings(remover, rows, results, guarantees.used), *notes),
         choice=removal.choice,
-        source=_source(main, testing) if source is None else source,
-        keep=_keep(remover, command, saved),
+        source=_row_options(main, testing) if source is None else source,
+        keep=_next_command(remover, command, saved),
         fitted_on_these=fitted,
         numbered=_numbered(names, numbers),
         tilt=_tilt(remover.removal_),
@@ -194,7 +197,7 @@ def measure(
 
 
 def _tilt(removal: AffineMap) -> float:
-    """Largest angle in degrees between what a map reads and what it subtracts."""
+    """Largest angle in degrees between the directions that a map reads and those that it subtracts."""
     if not removal.right.shape[1]:
         return 0.0
     return float(principal_angles(*(Subspace.spanned_by(factor) for factor in (removal.right, removal.left))).max())
@@ -205,13 +208,8 @@ def _fitted_on(remover: Remover, rows: LabelledData) -> bool:
     return any(fingerprint(row_hashes(z)) == remover.training_hash_ for z in (rows.X, rows.X[rows.known]))
 
 
-def _with_concept(rows: LabelledData) -> int:
-    """How many rows a fit has: those with a concept, or with one of several."""
-    return int(np.any([label.present for label in rows.concepts], axis=0).sum())
-
-
 def _of_the_fit(remover: Remover, rows: LabelledData, main: str) -> dict[str, Any]:
-    """What the removal itself says, without a look at rows."""
+    """Fields of `Findings` that come from the removal alone."""
     trace = remover.trace_
     traces: Mapping[str, Trace] = {}
     if isinstance(trace, Trace | Traces):
@@ -229,11 +227,11 @@ def _of_the_fit(remover: Remover, rows: LabelledData, main: str) -> dict[str, An
 
 
 def _spurious_names(remover: Remover, rows: LabelledData) -> list[str]:
-    """What each spurious direction is called: by the concept or class it was found for, where that is known."""
+    """Names of the spurious directions, after the concept or class that each was found for where that is known."""
     trace, k = remover.trace_, remover.spurious_.dim
     together = " and ".join(rows.concept_names)
     if isinstance(trace, Traces):
-        # One concept after the other: accepted directions are in the order of the parts, unless some were given up.
+        # Concepts are removed in turn, so accepted directions are in the order of the parts unless some were dropped.
         found: dict[str, int] = {}
         for part in renamed(trace, rows, "").parts.values():  # type: ignore[union-attr]
             accepted = sum(step.verdict.proper and step.verdict.role == "spurious" for step in part)
@@ -253,7 +251,7 @@ def _require_fitted(remover: Any) -> None:
 def _rows(
     remover: Remover, train: Any, test: Any, validation: Any, names: tuple[str, str | Sequence[str]]
 ) -> dict[str, LabelledData]:
-    """Rows by what they are for, checked against each other and against the removal."""
+    """Training, test and validation rows, checked against each other and against the removal."""
     missing = getattr(remover, "missing_concept", None)
     _require_same_columns(remover, {"training": train, "test": test, "validation": validation})
     found = {"training": labelled(train, "training", names, missing=missing)}
@@ -273,7 +271,7 @@ def _rows(
 
 
 def _require_same_columns(remover: Remover, given: Mapping[str, Any]) -> None:
-    """Features that have names must be those of the fit, in its order."""
+    """Raise InputError unless named features are those of the fit, in its order."""
     wanted = getattr(remover, "feature_names_in_", None)
     for what, rows in given.items():
         columns = getattr(rows[0], "columns", None) if isinstance(rows, tuple | list) and rows else None
@@ -288,12 +286,13 @@ def _require_same_columns(remover: Remover, given: Mapping[str, Any]) -> None:
             )
 
 
-def _source(main: str, rows: LabelledData) -> str:
-    """How the command line would be told of rows that are not in a file yet."""
+def _row_options(main: str, rows: LabelledData) -> str:
+    """Options that would describe these rows to the command line if they were in a file."""
     return shlex.join(["FILE", "--main", main, *(word for name in rows.concept_names for word in ("--concept", name))])
 
 
-def _keep(remover: Remover, command: str, saved: str | None) -> str:
+def _next_command(remover: Remover, command: str, saved: str | None) -> str:
+    """A command that applies a removal that was saved, or saves it."""
     if saved is not None:
         return shlex.join(["unspur", "apply", saved, "FILE", "--output", "clean.npz"])
     if command.startswith("unspur report "):
@@ -329,14 +328,14 @@ def _ids(
 
 
 def _numbered(called: Sequence[str], numbers: tuple[str, Sequence[int]] | None) -> str:
-    """The file that rows are numbered in, where they are called by their number."""
+    """The file that rows are numbered in, if their names are such numbers."""
     return numbers[0] if numbers is not None and called[0] == f"row {numbers[1][0] + 1}" else ""
 
 
 def _warnings(
     remover: Remover, rows: Mapping[str, LabelledData], lines: Sequence[MethodResult], used: str
 ) -> tuple[str, ...]:
-    """Sentences that a reader must not miss, the gravest first."""
+    """Warnings for the top of the page, the gravest first."""
     found = []
     if not remover.spurious_.dim:
         found.append("Nothing was removed: rows are as they were.")
@@ -369,7 +368,10 @@ def _warnings(
 
 @dataclass(frozen=True, slots=True)
 class Guarantees:
-    """Certificate; what a linear probe and a small network find before and after removal; what was not; used rows."""
+    """The certificate, and what a linear probe and a small network find before and after removal.
+
+    `remarks` say what could not be probed, and `used` whether test rows are rows of the fit.
+    """
 
     certificate: Certificate
     linear: Mapping[str, tuple[Leakage, Leakage]]
@@ -379,11 +381,11 @@ class Guarantees:
 
 
 def measure_guarantees(remover: Remover, rows: LabelledData, clean: Array, main: str) -> Guarantees:
-    """Measured on test rows, and on the same rows with the concept removed."""
-    judge = copy.copy(remover)  # a certificate is kept by who measured it, and the user's remover is not ours
-    judge.__dict__.pop("feature_names_in_", None)  # rows are an array here; their names were looked at before
+    """Measure on test rows, and on the same rows with the concept removed (`clean`)."""
+    judge = copy.copy(remover)  # a certificate becomes an attribute, and the user's remover must not change
+    judge.__dict__.pop("feature_names_in_", None)  # rows are an array here, and names were compared before
     if "concept_type" in judge.get_params():
-        judge.set_params(concept_type="class")  # whatever it was fitted with: these are classes
+        judge.set_params(concept_type="class")  # here concepts are classes, whatever they were in the fit
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always", UsedRowsWarning)
         given = rows.arguments()
@@ -407,15 +409,15 @@ def measure_guarantees(remover: Remover, rows: LabelledData, clean: Array, main:
 
 
 def renamed(trace: Trace | Traces, rows: LabelledData, main: str) -> Trace | Traces:
-    """The trace of a fit with concepts ("concept[1]") and main label under the names that they have."""
+    """The trace of a fit with the names of the labels in place of "concept[1]" and the like."""
     names = rows.concept_names
     return trace.renamed(main, dict(zip(numbered("concept", len(names)), names, strict=True)))
 
 
 def stratified_sample(group: Array, most: int, rng: np.random.Generator) -> IntArray:
-    """At most `most` rows, sorted: of each group its share, but a tenth of an equal share (or all of it) at least.
+    """At most `most` rows, sorted: of each group its share, and at least a tenth of an equal share (or all of it).
 
-    Without that floor a group of three rows in a thousand, often the one that matters, would hardly be seen.
+    Without that floor a group of three rows in a thousand, often the one that matters, would hardly be visible.
     """
     if len(group) <= most:
         return np.arange(len(group))
@@ -432,7 +434,7 @@ def stratified_sample(group: Array, most: int, rng: np.random.Generator) -> IntA
 
 
 def sample_each_group(group: Array, groups: int, each: int, rng: np.random.Generator) -> IntArray:
-    """`each` rows of every group (fewer where there are fewer), group by group; rows of no group are left out."""
+    """`each` rows of every group, or all that a smaller group has, group by group."""
     found = [rng.permutation(np.flatnonzero(group == g))[:each] for g in range(groups)]
     return np.concatenate(found) if found else np.empty(0, dtype=np.intp)
 
@@ -445,7 +447,7 @@ def origin_of(
     saved: str | None,
     remarks: tuple[str, ...],
 ) -> Origin:
-    """`rows` are those of each kind by name; `saved` is where the removal is, if it was kept."""
+    """How to reproduce the findings from `rows`, splits by name, and from the file in which the removal is `saved`."""
     digests = {"rows of the fit": str(remover.training_hash_)}
     digests |= {f"{name} rows": fingerprint(row_hashes(part.X)) for name, part in rows.items()}
     return Origin(
@@ -465,7 +467,7 @@ def origin_of(
 
 
 def snippet(remover: Remover, rows: Mapping[str, LabelledData], *, saved: str | None = None) -> str:
-    """Python that loads the removal, or fits it with the same parameters on such rows, and uses it."""
+    """Python code that loads the removal, or fits it with the same parameters, and applies it."""
     kind = type(remover).__name__
     name = kind.lower()
     clustered = {split for split, part in rows.items() if part.clusters is not None}
@@ -474,17 +476,17 @@ def snippet(remover: Remover, rows: Mapping[str, LabelledData], *, saved: str | 
     else:
         changed = changed_parameters(remover)
         arguments = ", ".join(f"{key}={value!r}" for key, value in changed.items())
-        names = [kind, *(type(value).__name__ for value in changed.values() if _is_option(value))]
-        given, told = "Z, y, concept=concept", ""
-        if "training" in clustered and _judges_directions(remover):
-            given, told = f"{given}, clusters=clusters", "; clusters: which of them belong together"
-        if "validation" in rows and _judges_directions(remover):
+        names = [kind, *(type(value).__name__ for value in changed.values() if isinstance(value, SGD | PaperVariant))]
+        given, comment = "Z, y, concept=concept", ""
+        if "training" in clustered and judges_directions(remover):
+            given, comment = f"{given}, clusters=clusters", "; clusters: which of them belong together"
+        if "validation" in rows and judges_directions(remover):
             given += ", X_val=Z_val, y_val=y_val, concept_val=concept_val"
             given += ", clusters_val=clusters_val" if "validation" in clustered else ""
         lines = [
             f"from unspur import {', '.join(names)}",
             "",
-            f"# Z, y, concept: training rows (n, d), their main label and their concept{told}",
+            f"# Z, y, concept: training rows (n, d), their main label and their concept{comment}",
             f"{name} = {kind}({arguments})",
             f"{name}.fit({given})",
         ]
@@ -500,7 +502,7 @@ def snippet(remover: Remover, rows: Mapping[str, LabelledData], *, saved: str | 
 
 
 def used_parameters(remover: Remover) -> dict[str, Any]:
-    """Parameters that had a part in what was found, without those of a solver or of a share that was not used."""
+    """Parameters that had an influence on the fit, without those of a solver that was not used."""
     given = remover.get_params(deep=False)
     idle = {*SILENT_PARAMETERS, *(["variant"] if given.get("variant") is None else [])}
     # `max_iter` is that of the exact solver where there is a tolerance, else (RLACE) that of the schedule.
@@ -512,34 +514,20 @@ def used_parameters(remover: Remover) -> dict[str, Any]:
 
 
 def changed_parameters(remover: Remover) -> dict[str, Any]:
-    """Parameters that differ from their defaults and can be written down."""
-    defaults = {name: given.default for name, given in inspect.signature(type(remover)).parameters.items()}
-    return {
-        name: value if _is_option(value) else _json_value(value)
-        for name, value in remover.get_params(deep=False).items()
-        if name not in SILENT_PARAMETERS and not _equal(value, defaults.get(name)) and _can_be_written(value)
-    }
-
-
-def _judges_directions(remover: Remover) -> bool:
-    return "X_val" in inspect.signature(remover.fit).parameters  # type: ignore[attr-defined]
-
-
-def _equal(value: Any, other: Any) -> bool:
-    return type(value) is type(other) and bool(value == other) if not isinstance(value, np.generic) else value == other
-
-
-def _is_option(value: Any) -> bool:
-    return isinstance(value, SGD | PaperVariant)
-
-
-def _can_be_written(value: Any) -> bool:
-    return _is_option(value) or isinstance(value, bool | int | float | str | np.generic | None)
+    """Parameters that differ from their defaults and can be written as code."""
+    defaults = inspect.signature(type(remover)).parameters
+    changed = {}
+    for name, given in remover.get_params(deep=False).items():
+        value, default = to_python(given), defaults[name].default
+        written = isinstance(value, bool | int | float | str | SGD | PaperVariant | None)
+        if name not in SILENT_PARAMETERS and written and (type(value) is not type(default) or value != default):
+            changed[name] = value
+    return changed
 
 
 def _json_value(value: Any) -> Any:
-    """A parameter as a plain number or word; anything else by its kind, since its text may hold an address."""
+    """A parameter as a plain number or word; anything else as its type, since its text may hold an address."""
     value = to_python(value)
-    if _is_option(value):
+    if isinstance(value, SGD | PaperVariant):
         return str(value)
     return value if isinstance(value, bool | int | float | str | None) else type(value).__name__

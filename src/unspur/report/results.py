@@ -1,6 +1,6 @@
-"""What a fit decided and what came of it, as frozen values: all that a page or a figure shows. Nothing here computes.
+"""Results of `measure` as frozen values: everything that a page or a figure shows. Nothing here computes.
 
-Rows are the test rows, numbered 0 to n − 1 in the order they were given; `shown` are those a scatter draws.
+Rows are the test rows, numbered 0 to n − 1 in the order they were given; a scatter draws those in `shown`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Role: TypeAlias = Literal["spurious", "main", "layer"]
 
 
 class Content(Protocol):
-    """What the rows are rows of: a picture (PIL, RGB), a text, or a tuple of two texts for each, loaded when asked."""
+    """Pictures (PIL, RGB), texts, or pairs of texts that the rows are embeddings of, loaded one by one."""
 
     @property
     def kind(self) -> Kind:
@@ -30,7 +30,7 @@ class Content(Protocol):
         """Number of rows."""
 
     def __getitem__(self, index: int) -> Any:
-        """Of one row."""
+        """The picture or text of one row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Change:
 
     @property
     def clear(self) -> bool:
-        """Whether the interval leaves zero out."""
+        """Whether the interval excludes zero."""
         return not self.low <= 0.0 <= self.high
 
     def to_dict(self) -> dict[str, float]:
@@ -53,27 +53,27 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class MethodResult:
-    """One method: directions it removed, and what a last layer makes of what is left; or why that is not known."""
+    """One method: directions it removed, and how a last layer does on what is left, or the `problem` that it met."""
 
     name: str
     removed: int
     accuracy: GroupAccuracy | None
-    #: Against a plain layer on the rows as they are; None for that itself.
+    #: Differences from a plain layer on the rows as they are; None for that layer itself.
     average_change: Change | None = None
     group_average_change: Change | None = None
     worst_change: Change | None = None
-    #: What a linear probe finds of each concept, by its name, in what is left.
+    #: Linear probes for the concepts, by name, on what is left.
     leakage: Mapping[str, Leakage] = field(default_factory=dict)
     problem: str = ""
-    #: Of the last layer, chosen on held-out rows; None where it was not, or other parameters were, too.
+    #: Penalty of the last layer, chosen on held-out rows; None if more than a penalty was chosen.
     penalty: float | None = None
-    #: "largest" or "smallest", where the penalty is the last on that side of those tried.
+    #: "largest" or "smallest" if the chosen penalty is at that end of the grid.
     edge: str = ""
-    #: Accuracy of the worst group of the test rows at every penalty tried; nothing is chosen from it.
+    #: Worst-group accuracy on test rows at every penalty tried; nothing is chosen from it.
     worst_at: Mapping[float, float] = field(default_factory=dict)
     #: The same method under a layer that gives every group the same weight.
     weighted: MethodResult | None = None
-    #: Against a plain layer on what the removal leaves: of the worst group, and on average over groups.
+    #: Differences from a plain layer on what the removal leaves, of the worst group and of the average over groups.
     worst_beside: Change | None = None
     average_beside: Change | None = None
 
@@ -109,7 +109,7 @@ class MethodResult:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A direction to look along, such as "background 2"; unit length."""
+    """Name and role of a direction that scores are taken along, such as "background 2"."""
 
     name: str
     role: Role
@@ -117,7 +117,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """A last layer along the axes: logit of the centre of the rows, and w·a for each axis a, shape (m,)."""
+    """A last layer in terms of the axes: its logit at the centre of the rows, and w·a for each axis a, shape (m,)."""
 
     offset: float
     along: FloatArray
@@ -127,9 +127,9 @@ class Boundary:
 class View:
     """Scores of all rows along m axes, each of shape (n, m), from the centre of the removal.
 
-    Where the answers of a last layer change, in the plane of axes i and j through the centre, is
-    ``offset + (along_i, along_j) · G⁻¹ (x, y) = 0`` with G the part of `gram` (m, m) that belongs to them. Without a
-    single boundary (more than two classes) the two are None.
+    In the plane of axes i and j through the centre, the decision boundary of a last layer is
+    ``offset + (along_i, along_j) · G⁻¹ (x, y) = 0``, with G the part of `gram` (m, m) that belongs to them. With more
+    than two classes there is no single boundary, and the two are None.
     """
 
     axes: tuple[Axis, ...]
@@ -151,7 +151,7 @@ class Extremes:
 
 @dataclass(frozen=True, slots=True)
 class PixelView:
-    """Rows that are pictures themselves, of shape (h, w) or (h, w, 3): directions (m), and k rows before and after."""
+    """Directions by axis, and k rows before and after removal, as pictures of shape (h, w) or (h, w, 3)."""
 
     directions: Mapping[int, FloatArray]
     rows: IntArray
@@ -161,9 +161,9 @@ class PixelView:
 
 @dataclass(frozen=True, slots=True)
 class SaliencyMaps:
-    """Where a last layer looks: k pictures as the network is shown them, and signed Grad-CAM maps (k, h, w) of each.
+    """Signed Grad-CAM maps (k, h, w) of last layers, by name, and the k pictures as the network gets them.
 
-    Positive where a picture speaks for the second class of the main label.
+    Maps are positive where a picture speaks for the second class of the main label.
     """
 
     rows: IntArray
@@ -173,7 +173,7 @@ class SaliencyMaps:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """How to get the same again: parameters, versions, digests by name, the command, a snippet, remarks."""
+    """How to reproduce the findings: parameters, versions and digests by name, command, Python code, remarks."""
 
     parameters: Mapping[str, Any]
     versions: Mapping[str, str]
@@ -185,29 +185,29 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """All of it.
+    """Everything that `measure` finds out about a removal.
 
     Attributes
     ----------
-    method : name of the class of the removal, "JSE".
-    main, concepts : what the labels are called.
-    removed, kept, ambient : directions of the concept, of the main task, and of the rows.
-    judged : "as they are" first, then the method itself, then others that it is compared with.
-    group, groups : number of each row's group, shape (n,), -1 where the concept is not known; what groups are called.
-    ids : what rows are called.
-    right_before, right_after : whether the last layer's answer is right, shape (n,).
-    angles : principal angles between the two subspaces in degrees, ascending; empty where one is.
-    shared : share of variance that scores along the two have in common in the test rows; None where one is empty.
-    traces : the ladder of tests by concept or class ("" where there is one); empty for methods without tests.
+    method : class of the removal, such as "JSE".
+    main, concepts : names of the labels.
+    removed, kept, ambient : number of directions of the concept, of the main task, and of the rows.
+    judged : results of methods: the rows as they are, the removal, then the methods it is compared with.
+    group, groups : number of each row's group, shape (n,), -1 if the concept is not known; names of the groups.
+    ids : names of the rows.
+    right_before, right_after : whether the prediction of the plain last layer is right, shape (n,).
+    angles : principal angles between the two subspaces in degrees, ascending; empty if a subspace is.
+    shared : share of variance that scores along the two have in common in the test rows; None if a subspace is empty.
+    traces : tests of the fit by concept or class ("" if there is one trace); empty for methods without tests.
     significance_level : of the tests in `traces`.
-    story : `trace_` in words, for methods without a ladder.
+    story : `trace_` as text, for methods without tests.
     nonlinear, nonlinear_before : what a small network finds of each concept after removal, and in the rows as they are.
-    choice : how the penalties of the last layers were chosen, in sentences.
-    source : how the command line is told of these rows, "FILE --main … --concept …"; "" where they are in no file.
+    choice : sentences that say how the penalties of the last layers were chosen.
+    source : "FILE --main … --concept …", which describes the rows to the command line; "" if no file has them.
     train_rows, fitted_on_these : number of training rows, those with a concept if the removal was fitted on them; and
         whether it was.
-    numbered : the file in which rows that are called "row 7" have this number, counted from 1; "" if none are.
-    keep : a command that keeps the removal or, where it was kept, applies it.
+    numbered : the file in which "row 7" is the seventh row; "" if rows have other names.
+    keep : a command that saves the removal, or applies the saved one.
     tilt : largest angle in degrees between the directions that a removal reads and those that it subtracts; 0 for an
         orthogonal projection.
     """
@@ -241,7 +241,7 @@ class Findings:
     pixels: PixelView | None = None
     saliency: SaliencyMaps | None = None
     nonlinear_before: Mapping[str, Leakage] = field(default_factory=dict)
-    #: Sentences a reader must not miss, such as that the task was lost.
+    #: Sentences for the top of the page, such as that the task was lost.
     warnings: tuple[str, ...] = ()
     choice: tuple[str, ...] = ()
     source: str = ""

@@ -9,7 +9,7 @@ from unspur.compare import Comparison
 from unspur.metrics.groups import NO_GROUP, GroupAccuracy
 from unspur.report.results import MethodResult
 
-#: Columns of the names of groups at most, of the numbers of rows, and of a method.
+#: Widths in characters: names of groups at most, numbers of rows, a method.
 NAME_COLUMNS, COUNT_COLUMNS, METHOD_COLUMNS = 36, 8, 16
 
 
@@ -22,10 +22,10 @@ def group_table(
 ) -> str:
     """One line per group, one column per method: accuracy in % with the half-width of its 95 % interval.
 
-    `main` and `concept` name the labels in place of what the results call them (`concept` where there is one);
-    `penalties` are those of the last layers behind the results. The interval of the worst group is that of
-    `GroupAccuracy.worst_interval`. Long names of labels stand above the table, long names of classes take several
-    lines, and methods that do not fit beside each other stand below each other.
+    `main` and `concept` replace the names of the labels in the results (`concept` if there is one); `penalties` are
+    those of the last layers. The interval of the worst group is `GroupAccuracy.worst_interval`. Long names of labels
+    stand above the table, long names of classes take several lines, and methods that do not fit side by side stand
+    below each other.
     """
     first = next(iter(results.values()))
     names = [*first.names]
@@ -54,7 +54,7 @@ def _group_block(
     width: int,
     penalties: Mapping[str, float | None],
 ) -> str:
-    """The table of methods that fit beside each other."""
+    """The table of methods that fit side by side."""
     first = next(iter(results.values()))
     lines = _heads(list(results), width)
     rule = "─" * (width + COUNT_COLUMNS + METHOD_COLUMNS * len(results))
@@ -99,7 +99,7 @@ def penalty_lines(lines: Mapping[str, MethodResult]) -> tuple[dict[str, GroupAcc
 
 
 def penalty_table(lines: Mapping[str, MethodResult]) -> str:
-    """Worst group of the test rows at every penalty that was tried, in %; those that were chosen have a star."""
+    """Worst group of the test rows in % at every penalty tried; chosen penalties have a star."""
     shown = {name: line for name, line in lines.items() if line.worst_at}
     layers = [(name, layer) for name, line in shown.items() for layer in (line, line.weighted)]
     cells = [name for name, layer in layers]
@@ -120,7 +120,7 @@ def penalty_table(lines: Mapping[str, MethodResult]) -> str:
 
 
 def _heads(methods: Sequence[str], width: int) -> list[str]:
-    """The lines above a rule, in which names of methods end at the bottom."""
+    """Header lines, with names of methods aligned at the bottom."""
     names = [lines_of(name, METHOD_COLUMNS - 1) for name in methods]
     height = max(map(len, names))
     names = [[""] * (height - len(name)) + name for name in names]
@@ -141,51 +141,53 @@ def comparison_table(results: Sequence[Comparison]) -> str:
 
     The recommended line has an arrow, and lines that are not clearly worse than the best on held-out rows have a "=".
     """
-    wide = {"worst (95 %)": 15, "groups": 7, "rows": 6, "loss": 6, " probe": 7, "penalty": 8}
-    head = f"  {'remover':<8}{'head':<14}{'gone':>5}" + "".join(f"{name:>{n}}" for name, n in wide.items())
+    wide = {"worst (95 %)": 15, "group": 6, "rows": 6, "loss": 6, " probe": 7, "penalty": 8}
+    head = f"  {'remover':<11}{'head':<14}{'dirs':>5}" + "".join(f"{name:>{n}}" for name, n in wide.items())
     lines = [
         "accuracy on test rows, %: worst group, average over groups, over rows",
-        "loss on held-out rows; probe: of the concept, on test rows, %",
+        "dirs: directions removed; loss on held-out rows; probe on test rows, %",
         "",
         head,
         "─" * len(head),
     ]
-    previous, edges, notes = "", set(), dict.fromkeys(note for result in results for note in result.notes)
+    previous, name, notes = "", list[str](), dict.fromkeys(note for result in results for note in result.notes)
     for result in results:
         first = result.remover != previous
-        previous = result.remover
-        start = f"{'→' if result.recommended else '':<2}{result.remover if first else '':<8}{result.head:<14}"
+        if first:
+            lines += [f"  {part}" for part in name]  # of the remover before, which has too few heads for it
+            previous, name = result.remover, lines_of(result.remover, 10)
+        start = f"{'→' if result.recommended else '':<2}{name.pop(0) if name else '':<11}{result.head:<14}"
         if result.accuracy is None:
             lines.append(filled(result.problem, f"{start}  ", " " * (len(start) + 2)))
             continue
         low, high = (100 * bound for bound in result.accuracy.worst_interval())
         worst = f"{100 * result.accuracy.worst:.1f} ({low:.0f}–{high:.0f})"
-        averages = f"{100 * result.accuracy.group_average:>7.1f}{100 * result.accuracy.average:>6.1f}"
+        averages = f"{100 * result.accuracy.group_average:>6.1f}{100 * result.accuracy.average:>6.1f}"
         loss = "" if result.held_out is None else f"{result.held_out.loss:.3f}"
         found = max((100 * found.accuracy for found in result.probes.values()), default=None) if first else None
         probe = "" if found is None else f"{found:.1f}"
         penalty = f"{result.parameters['weight_decay']:g}" + ("!" if result.edge else "")
-        edges.add(result.edge)
         level = "=" if result.level else ""
         lines.append(f"{start}{result.removed:>5}{worst:>15}{averages}{loss:>6}{level:<1}{probe:>6}{penalty:>8}")
-    return "\n".join([*lines, "", *_legend(results, bool(edges - {""})), *map(filled, notes)])
+    lines += [f"  {part}" for part in name]
+    return "\n".join([*lines, "", *_legend(results), *map(filled, notes)])
 
 
-def _legend(results: Sequence[Comparison], edge: bool) -> list[str]:
+def _legend(results: Sequence[Comparison]) -> list[str]:
     """What the marks of a comparison mean."""
-    said = []
+    legend = []
     if any(result.recommended for result in results):
-        said.append("→ the recommended combination, that of RobustClassifier")
+        legend.append("→ the recommended combination, that of RobustClassifier")
     if any(result.level for result in results):
-        said.append("= not clearly worse than the best on held-out rows (row by row, 95 % for all lines)")
+        legend.append("= not clearly worse than the best on held-out rows (row by row, 95 % for all lines)")
     if chances := {name: found.chance for result in results for name, found in result.probes.items()}:
         if len(chances) == 1:
-            said.append(
+            legend.append(
                 f"probe: balanced accuracy of a fresh linear probe; chance is {100 * min(chances.values()):.1f}"
             )
         else:
             each = ", ".join(f"{name} {100 * chance:.1f}" for name, chance in chances.items())
-            said.append(f"probe: balanced accuracy of a fresh linear probe, the largest of all; chance: {each}")
-    if edge:
-        said.append("! the largest or smallest penalty that was tried; a better one may lie outside the grid.")
-    return [filled(line, further="  ") for line in said]
+            legend.append(f"probe: balanced accuracy of a fresh linear probe, the largest of all; chance: {each}")
+    if any(result.edge for result in results):
+        legend.append("! the largest or smallest penalty that was tried; a better one may lie outside the grid.")
+    return [filled(line, further="  ") for line in legend]

@@ -1,7 +1,4 @@
-"""What a report shows of rows: the pictures or texts that they are rows of, and rows seen along directions.
-
-Rows may be pictures themselves, and where in pictures a network looks is shown as well.
-"""
+"""What a report shows of rows: their pictures or texts, scores along directions, rows as pixels, saliency maps."""
 
 from __future__ import annotations
 
@@ -26,15 +23,15 @@ from unspur.report.results import Axis, Boundary, Content, Extremes, PixelView, 
 from unspur.subspace import Subspace
 from unspur.surgery.folding import through_removal
 
-#: Endings of files that are taken for pictures.
+#: Suffixes of files that are taken for pictures.
 PICTURE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
-#: Missing files that are named; more are counted.
+#: Missing files that an error names; more are counted.
 MAX_FILES_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Pictures:
-    """Arrays, PIL images or paths; as PIL images in RGB."""
+    """Arrays, PIL images or paths, loaded as PIL images in RGB."""
 
     items: Any
     root: Path | None = None
@@ -57,14 +54,14 @@ class Pictures:
 
     @property
     def ids(self) -> list[str] | None:
-        """Names of the files, where every row has one of its own."""
+        """Names of the files, if every row has a file of its own."""
         if not all(isinstance(item, str | PathLike) for item in self.items):
             return None
         names = [str(item) for item in self.items]
         return names if len(set(names)) == len(names) else None
 
     def missing(self) -> list[str]:
-        """Files that are not there."""
+        """Files that do not exist."""
         paths = [item for item in self.items if isinstance(item, str | PathLike)]
         return [str(self._path(item)) for item in paths if not self._path(item).is_file()]
 
@@ -86,20 +83,20 @@ class Texts:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some of what is there, by number."""
+    """Some of the pictures or texts of a whole, by number."""
 
     whole: Any
     members: IntArray
 
     @property
     def kind(self) -> Kind:
-        """Of the whole."""
+        """That of the whole."""
         kind: Kind = self.whole.kind
         return kind
 
     @property
     def ids(self) -> Sequence[str]:
-        """What they are called there."""
+        """Their names in the whole."""
         return [self.whole.ids[int(i)] for i in self.members]
 
     def __len__(self) -> int:
@@ -111,7 +108,7 @@ class Part:
 
 
 def content_of(pictures: Any, texts: Any, n: int) -> Content | None:
-    """What a user passed for n test rows, looked at as far as that is quick; None without anything."""
+    """Pictures or texts of n test rows, after the checks that are quick; None without either."""
     if pictures is not None and texts is not None:
         raise InputError("Rows are pictures or texts; got both. Pass one of the two.")
     if pictures is None and texts is None:
@@ -124,7 +121,7 @@ def content_of(pictures: Any, texts: Any, n: int) -> Content | None:
 
 
 def _ready(given: Any, wanted: Kind) -> Content | None:
-    """What was passed, if it is content already, of the kind that is wanted."""
+    """What was passed, if it is content of the wanted kind already."""
     kind = getattr(given, "kind", None)
     if kind is None or isinstance(given, np.ndarray):
         return None
@@ -149,17 +146,16 @@ def _pictures(given: Any) -> Content:
             raise InputError(f"A picture is an array, a path or a PIL image; got a {type(item).__name__}.")
         if isinstance(item, np.ndarray):
             _checked(item[None])
-    gone = found.missing()
-    if gone:
-        more = f" and {len(gone) - MAX_FILES_NAMED} more" if len(gone) > MAX_FILES_NAMED else ""
+    if missing := found.missing():
+        more = f" and {len(missing) - MAX_FILES_NAMED} more" if len(missing) > MAX_FILES_NAMED else ""
         raise InputError(
-            f"{len(gone)} of {len(found)} pictures do not exist: {', '.join(gone[:MAX_FILES_NAMED])}{more}."
+            f"{len(missing)} of {len(found)} pictures do not exist: {', '.join(missing[:MAX_FILES_NAMED])}{more}."
         )
     return found
 
 
 def _checked(array: Array) -> Array:
-    """Pictures of shape (n, h, w) or (n, h, w, 3), whole numbers up to 255 or shares up to 1."""
+    """Pictures, if their shape is (n, h, w) or (n, h, w, 3), and values are integers to 255 or shares to 1."""
     if array.ndim not in (3, 4) or (array.ndim == 4 and array.shape[3] not in (1, 3)):
         raise InputError(f"Pictures have shape (n, h, w) or (n, h, w, 3); got {array.shape}.")
     if not array.size:
@@ -197,16 +193,16 @@ def _texts(given: Any) -> Content:
     return Texts(items)
 
 
-#: Directions of each subspace that are looked along.
+#: Directions of each subspace that get an axis.
 MAX_AXES = 6
-#: Rows on either end of an axis that are shown.
+#: Rows that are shown at either end of an axis.
 EXTREME_ROWS = 6
-#: Axes closer to each other than this cosine are one.
+#: Directions with a larger cosine are one axis.
 SAME_DIRECTION_COSINE = 1.0 - 1e-9
-#: Largest difference between an embedding and its row, in standard deviations of a row's numbers, that is rounding:
-#: rows kept in half precision, or made in bfloat16 on another device, differ by a few hundredths.
+#: Differences between an embedding and its row up to this, in standard deviations of the rows, are rounding: rows kept
+#: in half precision, or made in bfloat16 on another device, differ by a few hundredths.
 MAX_ROUNDING = 0.1
-#: Longest side of a picture that is shown whole, in pixels.
+#: Longest side in pixels of a picture under a saliency map.
 MAX_PICTURE_SIDE = 1024
 #: Rows (n, d) -> pixels (n, h · w · colours); affine.
 ToPixels = Callable[[Array], Array]
@@ -214,13 +210,13 @@ ToPixels = Callable[[Array], Array]
 
 @dataclass(frozen=True, slots=True)
 class Directions:
-    """Axes and their directions, unit columns of shape (d, m)."""
+    """Axes, and their directions as unit columns of shape (d, m)."""
 
     axes: tuple[Axis, ...]
     columns: FloatArray
 
     def of(self, *roles: Role) -> list[int]:
-        """Numbers of the axes that have one of these roles."""
+        """Numbers of the axes with one of these roles."""
         return [i for i, axis in enumerate(self.axes) if axis.role in roles]
 
 
@@ -229,10 +225,9 @@ def directions_of(
 ) -> Directions:
     """The spurious and the main-task directions, then those of the last layers before and after.
 
-    `names` are those of the spurious directions, and of the main label.
-
-    A last layer that points where an earlier axis does is left out: two axes in one direction span no plane. Where that
-    leaves a single axis, the direction of the largest variance beside it in `rows` is a second one.
+    `names` are those of the spurious directions, and of the main label. A last layer in the direction of an earlier
+    axis is left out, since the two would not span a plane. If that leaves a single axis, the second one is the
+    direction of the largest remaining variance in `rows`.
     """
     spurious, main = names
     found = [
@@ -245,7 +240,9 @@ def directions_of(
     ]
     for name, layer in zip(("before", "after"), layers, strict=True):
         direction = layer_direction(layer)
-        if direction is not None and not _is_known(direction, found):
+        if direction is not None and not any(
+            abs(direction @ other) > SAME_DIRECTION_COSINE * np.linalg.norm(other) for _, other in found
+        ):
             found.append((Axis(f"last layer, {name}", "layer"), direction))
     if len(found) < 2 and rows.shape[1] > 1:
         found.append((Axis("largest variance", "layer"), _largest_variance(rows, [one for _, one in found])))
@@ -253,10 +250,10 @@ def directions_of(
 
 
 def read_along(remover: Remover) -> FloatArray:
-    """Directions (d, k) of the scores that a removal takes out: after it, all rows have the same.
+    """Directions (d, k) along which all rows have the same score after a removal.
 
-    Of an orthogonal removal they span `spurious_`. An oblique one, x ↦ x − (x − c) R Lᵀ, subtracts multiples of L,
-    which `spurious_` of LEACE and SPLINCE is, and takes out scores along R.
+    Those of an orthogonal removal span `spurious_`. An oblique one, x ↦ x − (x − c) R Lᵀ, takes out scores along R and
+    subtracts multiples of L, which `spurious_` of LEACE and SPLINCE spans.
     """
     removal, spurious = remover.removal_, remover.spurious_
     if removal.form == "keep" or not removal.right.shape[1]:
@@ -268,10 +265,10 @@ def read_along(remover: Remover) -> FloatArray:
 
 
 def layer_direction(layer: Head) -> FloatArray | None:
-    """Unit direction (d,) along which the logits of a last layer change most; None where none of them does.
+    """Unit direction (d,) along which the logits of a last layer change most; None if they are constant.
 
-    Of two classes, the weights of the second; of more, the first right singular vector of the weights, turned so that
-    later classes lie higher.
+    With two classes, it is that of the weights; with more, the first right singular vector of the weights, turned so
+    that later classes lie higher.
     """
     weights = layer.coef_
     if len(weights) == 1:
@@ -286,7 +283,7 @@ def layer_direction(layer: Head) -> FloatArray | None:
 
 
 def view_of(directions: Directions, remover: Remover, before: Array, after: Array, layers: tuple[Head, Head]) -> View:
-    """Scores of rows as they are and cleaned, from the centre of the removal, and the layers along the axes."""
+    """Scores of rows before and after, from the centre of the removal, and the boundaries of the layers."""
     centre, columns = remover.removal_.centre, directions.columns
     scores = [np.asarray((rows - centre) @ columns) for rows in (before, after)]
     decided = [_boundary(layer, centre, columns) for layer in layers]
@@ -304,7 +301,7 @@ def extremes_of(directions: Directions, scores: FloatArray) -> tuple[Extremes, .
     """Rows farthest out along every spurious and main-task axis, of `scores` (n, m)."""
     found = []
     for axis in directions.of("spurious", "main"):
-        # Stable: rows that are equally far out come in their order, the same every time.
+        # Stable, so that ties are always broken in the same way.
         order = np.argsort(scores[:, axis], kind="stable")
         backwards = np.argsort(-scores[:, axis], kind="stable")
         few = min(EXTREME_ROWS, len(order) // 2)
@@ -315,7 +312,7 @@ def extremes_of(directions: Directions, scores: FloatArray) -> tuple[Extremes, .
 def in_common(spurious: FloatArray, main: FloatArray, rows: Array) -> tuple[tuple[float, ...], float | None]:
     """Principal angles in degrees, and the share of variance that scores of `rows` along the two have in common.
 
-    Both are orthonormal columns, those that are looked along (`read_along`): angles are those of the axes drawn.
+    `spurious` (`read_along`) and `main` are orthonormal columns, so that angles are those between the drawn axes.
     """
     k = spurious.shape[1]
     if not k or not main.shape[1]:
@@ -326,21 +323,13 @@ def in_common(spurious: FloatArray, main: FloatArray, rows: Array) -> tuple[tupl
     covariance = scores.T @ scores / len(scores)
     # The same number from the covariance of the scores as from that of the rows, which has d² entries.
     unit = np.eye(both.shape[1])
-    if not all(np.trace(part) > 0 for part in _diagonal_blocks(covariance, k)):
+    if not all(np.trace(block) > 0 for block in (covariance[:k, :k], covariance[k:, k:])):
         return angles, None
     return angles, shared_variance(Subspace(unit[:, :k]), Subspace(unit[:, k:]), covariance)
 
 
-def _diagonal_blocks(covariance: FloatArray, k: int) -> tuple[FloatArray, FloatArray]:
-    return covariance[:k, :k], covariance[k:, k:]
-
-
-def _is_known(direction: FloatArray, found: list[tuple[Axis, FloatArray]]) -> bool:
-    return any(abs(direction @ other) > SAME_DIRECTION_COSINE * np.linalg.norm(other) for _, other in found)
-
-
 def _largest_variance(rows: Array, besides: list[FloatArray]) -> FloatArray:
-    """First principal direction (d,) of rows, orthogonal to some directions, its largest entry positive."""
+    """First principal direction (d,) of rows orthogonal to given directions, its largest entry positive."""
     centred = np.asarray(rows - rows.mean(axis=0, dtype=np.float64))
     for direction in besides:
         centred = centred - np.outer(centred @ direction, direction)
@@ -351,7 +340,7 @@ def _largest_variance(rows: Array, besides: list[FloatArray]) -> FloatArray:
 def pixel_view(
     directions: Directions, z: Array, clean: Array, chosen: IntArray, shape: Sequence[int], to_pixels: ToPixels | None
 ) -> PixelView:
-    """Directions as pictures, and the `chosen` rows before and after; `to_pixels` where rows are not pixels yet."""
+    """Directions and the `chosen` rows, before and after removal, as pictures."""
     shape = tuple(int(side) for side in shape)
     if len(shape) not in (2, 3) or min(shape) < 1 or (len(shape) == 3 and shape[2] != 3):
         raise InputError(f"image_shape is (height, width) or (height, width, 3); got {shape}.")
@@ -366,7 +355,7 @@ def pixel_view(
         return pixels.reshape(len(rows), *shape)
 
     axes = directions.of("spurious", "main")
-    # A difference, since the map may be affine: what is added to every picture is no part of a direction.
+    # A difference, because the map may be affine: its constant is not part of a direction.
     zero = np.zeros((1, directions.columns.shape[0]))
     drawn = {axis: pictures(directions.columns.T[axis : axis + 1])[0] - pictures(zero)[0] for axis in axes}
     return PixelView(drawn, chosen, pictures(z[chosen]), pictures(clean[chosen]))
@@ -381,17 +370,17 @@ def saliency_maps(
     chosen: IntArray,
     reduction: Any = None,
 ) -> SaliencyMaps:
-    """Grad-CAM of the `chosen` pictures under the last layers on rows as they are and on cleaned ones.
+    """Grad-CAM maps of the `chosen` pictures for the last layers before and after removal.
 
-    ``M(u) = w · A(u) / n`` over the n positions u of the last feature map A, with w the last layer folded through the
-    removal and the principal components before it: maps add up to the logit less the bias.
+    ``M(u) = w · A(u) / n`` over the n positions u of the last feature map A, where w is the last layer folded through
+    the removal and the principal components before it. Maps add up to the logit without the bias.
     """
     if content is None or content.kind != "image":
         raise InputError("Where a network looks can be shown in pictures only. Pass pictures of the test rows.")
     if not hasattr(encoder, "feature_maps"):
         raise InputError(f"{getattr(encoder, 'name', encoder)} is no network with feature maps; leave the encoder out.")
     prepared, pictures = [], []
-    for row in chosen.tolist():  # one at a time: they may be large
+    for row in chosen.tolist():  # one at a time, as pictures may be large
         picture = content[row]
         prepared.append(encoder.prepare(picture))
         pictures.append(_as_network_sees(encoder, picture))
@@ -405,7 +394,7 @@ def saliency_maps(
 
 
 def folded_weights(layers: tuple[Head, Head], remover: Remover, reduction: Reduction | None) -> dict[str, FloatArray]:
-    """Weights of either last layer on what the network makes, shape (d,)."""
+    """Weights (d,) of the last layers on the output of the network."""
     before, after = layers
     cleaned, _ = through_removal(remover.removal_, after.coef_.astype(np.float64), np.asarray(after.intercept_))
     found = {"before": before.coef_[0].astype(np.float64), "after": cleaned[0]}
@@ -413,7 +402,7 @@ def folded_weights(layers: tuple[Head, Head], remover: Remover, reduction: Reduc
 
 
 def as_reduction(reduction: Any) -> Reduction | None:
-    """A reduction, also from a fitted PCA of scikit-learn."""
+    """A reduction, or that of a fitted PCA of scikit-learn."""
     if reduction is None or isinstance(reduction, Reduction):
         return reduction
     if not hasattr(reduction, "components_") or not hasattr(reduction, "mean_") or getattr(reduction, "whiten", False):
@@ -431,7 +420,7 @@ def _feature_maps(encoder: Any, prepared: Sequence[Any]) -> FloatArray:
 
 
 def _require_same_rows(embedded: FloatArray, z: Array, reduction: Reduction | None, name: str) -> None:
-    """Rows that are not this network's embeddings of these pictures would be explained by another network."""
+    """Raise InputError unless the rows are the embeddings of these pictures by this network."""
     if reduction is not None and len(reduction.components) == embedded.shape[1]:
         embedded = reduction(embedded)
     again = "Pass the encoder that made the rows, pictures in their order, and the reduction, if there was one."
@@ -447,7 +436,7 @@ def _require_same_rows(embedded: FloatArray, z: Array, reduction: Reduction | No
 
 
 def _as_network_sees(encoder: Any, picture: Any) -> Any:
-    """The picture as the network is shown it: cut and scaled; or the whole, no larger than a figure needs."""
+    """The picture as the network gets it, cropped and scaled, or scaled down to the size that a figure needs."""
     from PIL import Image
 
     preparation = getattr(encoder, "preparation", None)

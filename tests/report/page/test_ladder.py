@@ -10,7 +10,7 @@ from tests.report.making import closed_form_findings, photo_findings, several_fi
 from unspur import INLP
 from unspur.criteria import TTest
 from unspur.datasets import make_toy
-from unspur.report.page.ladder import MAX_T, ladders, t_scale
+from unspur.report.page.charts import MAX_T, ladders, t_scale
 
 
 def within(test):

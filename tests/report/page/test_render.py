@@ -26,7 +26,7 @@ from tests.report.making import (
     toy_findings,
 )
 from unspur.exceptions import InputError
-from unspur.report.page.ladder import MAX_SINGLE_TABLE_STEPS
+from unspur.report.page.charts import MAX_SINGLE_TABLE_STEPS
 from unspur.report.page.rendering import render
 
 KINDS = [

@@ -39,10 +39,11 @@ _MIN_PANEL_WIDTH, _HEIGHT = 2.1, 1.65
 #: Inches of a method that has a line of its own.
 _METHOD_LINE = 0.22
 _DOTTED: dict[str, Any] = {"color": "0.25", "linestyle": (0, (1, 1.6)), "linewidth": 1.0}
-#: More points than this are not marked one by one.
+#: Curves with more points have no markers.
 _MAX_MARKED_POINTS = 25
 _EDGE = {"markeredgecolor": "white", "markeredgewidth": 0.3}
-_BESIDE: dict[str, Any] = {
+#: Look of published results.
+_PUBLISHED: dict[str, Any] = {
     "linestyle": (0, (4, 2)),
     "linewidth": 0.8,
     "markerfacecolor": "white",
@@ -59,13 +60,13 @@ def group_bars(
     averages: bool = True,
     width: Width = "column",
 ) -> Any:
-    """Accuracy of every group, one bar a method, with 95 % intervals; the worst group of each method in bold.
+    """Accuracy of every group as bars with 95 % intervals, one for each method; worst groups in bold.
 
     Parameters
     ----------
     results : name of a method -> accuracy (`unspur.metrics.group_accuracy`), or findings, whose methods are all drawn.
-    groups : what to call the groups, in the order of `GroupAccuracy.groups`.
-    averages : also draw the average over groups, in which each counts the same, and the average over rows.
+    groups : names of the groups, in the order of `GroupAccuracy.groups`.
+    averages : also draw the average over groups and the average over rows.
     width : "column", "page", or inches.
 
     Examples
@@ -100,7 +101,7 @@ def group_bars(
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """What is drawn of one method, in %: shares (k,), their intervals (k, 2), and which of them is the worst group."""
+    """Bars of one method, in %: shares (k,), their intervals (k, 2), and the number of the worst group."""
 
     share: FloatArray
     interval: FloatArray
@@ -108,7 +109,7 @@ class Bars:
 
 
 def measured(result: GroupAccuracy, averages: bool) -> Bars:
-    """Numbers of one method; with both averages behind those of the groups."""
+    """Bars of one method: those of the groups, then (with `averages`) both averages."""
     share, interval = result.accuracy.ravel(), result.interval().reshape(-1, 2)
     worst = int(np.nanargmin(share))
     if averages:
@@ -136,7 +137,7 @@ def draw_bars(
 
 
 def entries(methods: Iterable[str]) -> list[Any]:
-    """Of a legend, in the order of the bars."""
+    """Entries of a legend, in the order of the bars."""
     from matplotlib.patches import Patch
 
     return [Patch(**area, label=literal(name, 30)) for name, area in method_areas(methods).items()]
@@ -145,7 +146,7 @@ def entries(methods: Iterable[str]) -> list[Any]:
 def _write_value(
     axis: Any, y: float, share: float, high: float, area: Mapping[str, Any], look: Mapping[str, Any]
 ) -> None:
-    """At the foot of the bar, or behind it where the bar is too short."""
+    """Write a value at the foot of its bar, or after a bar that is too short."""
     if np.isnan(share):
         axis.text(1.5, y, "no rows", va="center_baseline", color=GREY, **look)
     elif share < 20:
@@ -157,7 +158,7 @@ def _write_value(
 
 
 def _ink(colour: str) -> str:
-    """Black or white, whichever can be read on a colour."""
+    """Black or white, whichever is easier to read on a colour."""
     return max("#000000", "#FFFFFF", key=lambda ink: contrast_of(ink, colour))
 
 
@@ -185,13 +186,13 @@ def _group_names(results: Mapping[str, GroupAccuracy], groups: Sequence[str] | N
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """Curves of one quantity: ours, those of others to set beside them (dashed), and dotted lines by name."""
+    """Curves of one quantity: `series`, published ones to compare with (`beside`, dashed), and dotted lines by name."""
 
     title: str
     series: Mapping[str, FloatArray]
     beside: Mapping[str, FloatArray] = field(default_factory=dict)
     reference: Mapping[str, float] = field(default_factory=dict)
-    #: The panel shows at least so much, so that noise does not look like an effect.
+    #: Smallest range that the panel shows, so that noise does not look like an effect.
     least: float = 0.0
 
 
@@ -204,14 +205,14 @@ def curves(
     reference: Mapping[str, float] | None = None,
     width: Width = "column",
 ) -> Any:
-    """Curves with bands, one a method, in its own colour, with its own marker.
+    """Curves with bands, one for each method, in its own colour and with its own marker.
 
     Parameters
     ----------
     series : name of a method -> (x, mean) or (x, mean, low, high), each of shape (k,), low and high the bounds of the
         band. A mean that is NaN leaves a gap. For several panels side by side, title of a panel -> such a mapping.
-    x_name, y_name : along the axes.
-    reference : name -> value of dotted lines, in every panel.
+    x_name, y_name : labels of the axes.
+    reference : name -> value of dotted lines in every panel.
     width : "column", "page", or inches.
 
     Examples
@@ -255,9 +256,9 @@ def checked(name: str, series: Series) -> FloatArray:
 def draw_panels(
     panels: Sequence[Panel], x_name: str, y_name: str, width: Width, ticks: Mapping[float, str] | None = None
 ) -> Any:
-    """Panels side by side, or under each other where the figure is narrow; names of ticks where x is not a number.
+    """Panels side by side, or below each other in a narrow figure; `ticks` are labels where x is not a number.
 
-    Where there is one x only, methods stand under each other, and the quantity runs from left to right.
+    If there is a single x, methods stand below each other, and the quantity runs from left to right.
     """
     size, looks = inches(width), method_looks(name for panel in panels for name in (*panel.series, *panel.beside))
     places = {float(x) for panel in panels for points in panel.series.values() for x in points[0]}
@@ -289,23 +290,23 @@ def draw_panels(
 
 
 def _draw_curves(axis: Any, panel: Panel, looks: Mapping[str, Any]) -> None:
-    # Later lines are thinner, so that of equal ones all can be seen.
+    # Later lines are thinner, so that equal ones are all visible.
     thinner = np.linspace(1.0, 0.0, len(panel.series)) if len(panel.series) > 1 else np.zeros(1)
     for thick, (name, (x, mean, low, high)) in zip(thinner, panel.series.items(), strict=True):
         look = {**looks[name], "linewidth": 1.1 + thick, "markersize": 3.4 + 1.2 * thick, **_EDGE}
         look["marker"] = look["marker"] if len(x) <= _MAX_MARKED_POINTS else ""
         axis.fill_between(x, low, high, color=look["color"], alpha=0.16, linewidth=0, zorder=1.5)
-        if len(x) == 1:  # a band without width cannot be seen
+        if len(x) == 1:  # a band without width is invisible
             axis.errorbar(x, mean, _bars(mean, low, high), **look, elinewidth=1.0, zorder=2.4)
         else:
             axis.plot(x, mean, **look, zorder=2.5 - 0.1 * thick)
     for name, (x, mean, low, high) in panel.beside.items():
-        axis.errorbar(x, mean, _bars(mean, low, high), **{**looks[name], **_BESIDE}, elinewidth=0.7, zorder=2.0)
+        axis.errorbar(x, mean, _bars(mean, low, high), **{**looks[name], **_PUBLISHED}, elinewidth=0.7, zorder=2.0)
     _finish(axis, panel, "y")
 
 
 def _bars(mean: FloatArray, low: FloatArray, high: FloatArray) -> list[list[float]]:
-    """Lengths of error bars; lists, as older versions of matplotlib take a bar of one point for a number."""
+    """Lengths of error bars, as lists: older versions of matplotlib take an array of one point for a number."""
     return [(mean - low).tolist(), (high - mean).tolist()]
 
 
@@ -315,7 +316,7 @@ def _draw_points(axis: Any, panel: Panel, looks: Mapping[str, Any]) -> None:
         look = {**looks[name], "linestyle": "", "markersize": 4.5}
         axis.errorbar(mean, [lines[name]], xerr=_bars(mean, low, high), **look, elinewidth=1.2)
     for name, (_, mean, low, high) in panel.beside.items():
-        look = {**looks[name], **_BESIDE, "linestyle": ""}
+        look = {**looks[name], **_PUBLISHED, "linestyle": ""}
         axis.errorbar(mean, [lines[name] + 0.3], xerr=_bars(mean, low, high), **look, elinewidth=0.7)
     axis.set_yticks(list(lines.values()), [literal(name, 24, 2) for name in lines])
     axis.set_ylim(len(lines) - 0.4, -0.5)
@@ -324,7 +325,7 @@ def _draw_points(axis: Any, panel: Panel, looks: Mapping[str, Any]) -> None:
 
 
 def _finish(axis: Any, panel: Panel, which: Literal["x", "y"]) -> None:
-    """Dotted lines, a faint grid, and a range in which noise does not look like an effect."""
+    """Add dotted lines and a faint grid, and widen the range to the least that the panel shows."""
     for value in panel.reference.values():
         (axis.axhline if which == "y" else axis.axvline)(value, **_DOTTED, zorder=1.4)
     axis.grid(axis=which, color="0.92", linewidth=0.5)
@@ -336,6 +337,6 @@ def _finish(axis: Any, panel: Panel, which: Literal["x", "y"]) -> None:
 def _legend(panels: Sequence[Panel], looks: Mapping[str, Any]) -> list[Any]:
     entries = [handle(literal(name, 30), **look) for name, look in looks.items()]
     if any(panel.beside for panel in panels):
-        entries += [handle("ours", color=GREY), handle("published", **{"color": GREY, "marker": "o", **_BESIDE})]
+        entries += [handle("ours", color=GREY), handle("published", **{"color": GREY, "marker": "o", **_PUBLISHED})]
     values = {name: value for panel in panels for name, value in panel.reference.items()}
     return entries + [handle(literal(f"{name}: {value:.4g}", 30), **_DOTTED) for name, value in values.items()]

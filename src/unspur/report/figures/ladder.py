@@ -1,4 +1,4 @@
-"""The ladder of tests: every direction that a fit tried, its two statistics, and the decision."""
+"""The ladder of tests: every direction that a fit tested, its two statistics, and the decision."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from unspur.report.results import Findings
 from unspur.trace import Step, Trace, Traces
 
 _ROW = 0.19
-#: t is shown as it is up to about this, and its logarithm beyond.
+#: The scale is linear up to about this t, and logarithmic beyond.
 _LINEAR = 2.0
 _TICKS = tuple(sign * step * 10.0**power for power in range(16) for step in (3, 10) for sign in (-1, 1))
 _ROLES = {"spurious": "spurious", "main": "main task"}
-#: Where there is room for reasons beside the rows.
+#: Inches from which on there is room for reasons beside the rungs.
 _WIDE = 5.0
 _TESTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("predicts its own label: better than chance", {"marker": "o", "color": "#0072B2"}),
@@ -41,14 +41,13 @@ _TESTS: tuple[tuple[str, dict[str, Any]], ...] = (
 def ladder(trace: Trace | Traces | Findings, *, significance_level: float = 0.05, width: Width = "column") -> Any:
     """Every direction tested, in order: its two statistics against the threshold, and whether it was accepted.
 
-    Statistics are drawn with the sign that speaks for the direction to the right, so that those beyond the line pass;
-    such markers are filled, others open. The axis is compressed: linear around 0, logarithmic far out. On a page there
-    is room for the reasons.
+    Statistics are drawn with the sign that favours the direction to the right: those beyond the line pass, and have
+    filled markers. The axis is linear around 0 and logarithmic far out. Wide figures have room for the reasons.
 
     Parameters
     ----------
     trace : `trace_` of a fitted JSE or INLP, or findings.
-    significance_level : of the tests, where findings do not say it.
+    significance_level : level of the tests; findings have their own.
     width : "column", "page", or inches.
 
     Examples
@@ -115,7 +114,7 @@ def _rungs(parts: Mapping[str, Trace]) -> list[_Rung]:
 
 
 def _two_tests(parts: Mapping[str, Trace]) -> bool:
-    """Whether the second test had a say; methods that know one label (INLP) accept by the first alone."""
+    """Whether the second test decides as well; methods that know one label (INLP) accept by the first alone."""
     accepted = [step.verdict for trace in parts.values() for step in trace if step.verdict.proper]
     return all("better than the" in verdict.reason for verdict in accepted)
 
@@ -151,7 +150,7 @@ def _finish(axis: Any, rungs: list[_Rung], threshold: float, size: float) -> Non
         if rung.step is None:
             _write_heading(axis, y, literal(rung.label, int(11 * size), 1))
             continue
-        if not rung.step.inner:  # what the outer loop decided
+        if not rung.step.inner:  # a step of the outer loop
             tick.set(fontweight="bold")
         verdict = rung.step.verdict
         _write_beside(axis, y, 5, "✓ accepted" if verdict.proper else "✗ rejected", "black" if verdict.proper else GREY)
@@ -160,7 +159,7 @@ def _finish(axis: Any, rungs: list[_Rung], threshold: float, size: float) -> Non
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """0, and 3, 10, 30, 100, … as far as they are not too close to each other."""
+    """0, and those of 3, 10, 30, 100, … that are not too close to each other."""
     least = (np.arcsinh(high / _LINEAR) - np.arcsinh(low / _LINEAR)) / 9
     ticks = [0.0]
     for sign in (-1.0, 1.0):
@@ -173,13 +172,13 @@ def _ticks(low: float, high: float) -> list[float]:
 
 
 def _write_heading(axis: Any, y: int, words: str) -> None:
-    """On a line of its own, from the left end of the panel."""
+    """Write a heading on a line of its own, from the left end of the panel."""
     box = {"facecolor": "white", "linewidth": 0, "pad": 1.0}
     at: Any = {"transform": axis.get_yaxis_transform(), "va": "center", "bbox": box, "zorder": 4}
     axis.text(0.0, y, words, **at, fontsize=MIN_FONT_SIZE, fontweight="bold").set_in_layout(False)
 
 
 def _write_beside(axis: Any, y: int, points: float, words: str, colour: str) -> None:
-    """So many points to the right of the panel, level with a rung."""
+    """Write words so many points to the right of the panel, level with a rung."""
     at: Any = {"xycoords": axis.get_yaxis_transform(), "xytext": (points, 0), "textcoords": "offset points"}
     axis.annotate(words, (1.0, y), **at, va="center", fontsize=MIN_FONT_SIZE, color=colour)

@@ -1,4 +1,4 @@
-"""Where last layers look: pictures under their Grad-CAM maps, before and after removal or by method."""
+"""Pictures under the Grad-CAM maps of last layers, before and after removal or by method."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from unspur.report.colours import MAP_COLOURS, full_colour_value, outline_mask, 
 from unspur.report.figures.style import MIN_FONT_SIZE, Width, add_legend, inches, inches_of, literal, new_figure, styled
 from unspur.report.results import Findings, SaliencyMaps
 
-#: Inches of the line under a picture; pictures side by side that a column has room for.
-_UNDER, _IN_A_COLUMN = 0.14, 4
+#: Inches of the line under a picture, and pictures side by side in a column.
+_UNDER, _MAX_COLUMN_PICTURES = 0.14, 4
 
 
 @dataclass(frozen=True, slots=True)
 class MapGrid:
-    """k pictures with the names of their rows, signed maps (k, h, w) by method, and what to write under each map."""
+    """k pictures with the names of their rows, signed maps (k, h, w) by method, and texts under the maps by method."""
 
     pictures: Sequence[Any]
     rows: Sequence[str]
@@ -38,15 +38,15 @@ def gradcam_grid(
     classes: Sequence[Any] | None = None,
     width: Width | None = None,
 ) -> Any:
-    """One line a picture: as the network is shown it, then in grey under the map of every method.
+    """A line for each picture: as the network gets it, then in grey under the map of every method.
 
     Maps of one method share a scale.
 
     Parameters
     ----------
-    looks : maps and pictures; findings that have them; or a grid of one's own.
-    names : of the lines, instead of the groups of the pictures.
-    classes : the two classes that maps speak for, second in blue.
+    looks : saliency maps, findings that have them, or a grid.
+    names : names of the lines, instead of the groups of the pictures.
+    classes : the two classes that maps speak for, the second in blue.
     width : "column", "page", or inches; a column has room for three methods.
 
     Examples
@@ -65,7 +65,7 @@ def gradcam_grid(
     if len(rows) != len(grid.pictures):
         raise InputError(f"There are {len(grid.pictures)} pictures, and {len(rows)} names for them. Name each.")
     columns = 1 + len(grid.maps)
-    size = inches(width or ("column" if columns <= _IN_A_COLUMN else "page"))
+    size = inches(width or ("column" if columns <= _MAX_COLUMN_PICTURES else "page"))
     labels = [literal(name, 16) for name in rows]
     side = (size - max(inches_of(label, MIN_FONT_SIZE) for label in labels) - 0.15) / columns - 0.06
     height = len(labels) * (side + 0.06 + (_UNDER if grid.under else 0.0)) + 0.2

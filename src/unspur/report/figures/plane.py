@@ -1,4 +1,4 @@
-"""Rows along a spurious and a main-task direction, before and after removal; and the picture of the demonstration."""
+"""Rows along a spurious and a main-task direction, before and after removal; and the figure of the demonstration."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from unspur.report.figures.accuracy import draw_bars, entries, measured
 from unspur.report.figures.style import Width, add_legend, group_style, handle, inches, literal, new_figure, styled
 from unspur.report.results import Axis, Boundary, Findings, View
 
-#: More rows than this are pixels in a vector file, which would grow with each of them.
+#: Scatters of more rows are pixels in vector files, whose size would grow with every row.
 MAX_VECTOR_ROWS = 20_000
 _ROLES = {"spurious": " (spurious)", "main": " (main task)", "layer": ""}
-#: Parts of a panel, of 13, that a scatter takes; the densities take the rest.
+#: Parts of a panel, and how many of them a scatter takes; densities take the rest.
 _PARTS, _SCATTER_PARTS, _COLLAPSED_PARTS = 13, 10, 3
-#: A scatter whose rows lie within this share of the range is a line.
+#: A scatter whose rows lie within this share of the range is drawn as a line.
 _COLLAPSED_SHARE = 0.02
 _MAX_BINS, _SLICES = 36, 6
 _BOUNDARY: dict[str, Any] = {"color": "black", "linestyle": (0, (4, 2)), "linewidth": 1.0}
@@ -32,14 +32,14 @@ def subspaces(
 ) -> Any:
     """Test rows in the plane of two directions, before and after removal, and where each group lies along `y`.
 
-    Groups differ in colour and marker. The dashed line is where the answers of the last layer change, in this plane
-    through the centre of the rows. Both panels have one scale. Where removal leaves nothing along `x` the rows form a
-    line, and the room goes to the densities.
+    Groups differ in colour and marker. The dashed line is the decision boundary of the last layer, in the plane through
+    the centre of the rows. Both panels have the same scale. Where removal leaves nothing along `x`, rows form a line,
+    and densities get the room.
 
     Parameters
     ----------
-    findings : `unspur.report.measuring` measures them.
-    x, y : names or numbers of directions (`findings.view.axes`); else the first spurious and the first main-task one.
+    findings : results of `unspur.report.measure`.
+    x, y : names or numbers of directions (`findings.view.axes`); by default the first spurious and main-task ones.
     width : "column" (panels under each other), "page", or inches.
 
     Examples
@@ -59,7 +59,8 @@ def subspaces(
     points = [scores[findings.shown][:, [i, j]] for scores in (view.before, view.after)]
     group = np.asarray(findings.group)[findings.shown]
     limits = _limits(np.vstack(points))
-    parts = [_COLLAPSED_PARTS if _collapsed(part[:, 0], limits[0]) else _SCATTER_PARTS for part in points]
+    narrowest = _COLLAPSED_SHARE * (limits[0, 1] - limits[0, 0])
+    parts = [_COLLAPSED_PARTS if np.ptp(part[:, 0]) < narrowest else _SCATTER_PARTS for part in points]
     boundaries = (view.boundary_before, view.boundary_after)
     figure = new_figure(size, 4.2 if size < 5 else 2.3)
     for k, (scatter, densities) in enumerate(_axes(figure, parts, stacked=size < 5)):
@@ -112,12 +113,8 @@ def _limits(points: FloatArray) -> FloatArray:
     return np.column_stack([low - room, high + room])
 
 
-def _collapsed(values: FloatArray, limits: FloatArray) -> bool:
-    return bool(np.ptp(values) < _COLLAPSED_SHARE * (limits[1] - limits[0]))
-
-
 def _window(values: FloatArray, limits: FloatArray, parts: int) -> tuple[float, float]:
-    """What a scatter shows along x: everything, or as much of it around a line as a narrow panel has room for."""
+    """Limits of a scatter along x: those of the rows, or those around a line that a narrow panel has room for."""
     if parts == _SCATTER_PARTS:
         return float(limits[0]), float(limits[1])
     middle, reach = float(values.mean()), float(limits[1] - limits[0]) * parts / _SCATTER_PARTS / 2
@@ -125,7 +122,7 @@ def _window(values: FloatArray, limits: FloatArray, parts: int) -> tuple[float, 
 
 
 def _axes(figure: Any, parts: Sequence[int], *, stacked: bool) -> list[tuple[Any, Any]]:
-    """Scatter and densities of both panels; on one line all share their widths, so that scales are the same."""
+    """Axes for scatter and densities of both panels, with widths that give both the same scale."""
     if stacked:
         grid = figure.add_gridspec(2, _PARTS)
         places = [(grid[k, :part], grid[k, part:]) for k, part in enumerate(parts)]
@@ -143,7 +140,7 @@ def _axes(figure: Any, parts: Sequence[int], *, stacked: bool) -> list[tuple[Any
 def draw_rows(
     axis: Any, points: FloatArray, group: IntArray, window: tuple[float, float], *, larger: float = 1.0
 ) -> None:
-    """Slice by slice, so that no group covers all others."""
+    """A scatter of rows, drawn in slices so that no group covers all others."""
     area = larger * float(np.clip(3200 / max(len(points), 1), 2.5, 9.0))
     number = np.arange(len(points))
     for k in range(_SLICES):
@@ -169,7 +166,7 @@ def draw_rows(
 def draw_densities(
     axis: Any, values: FloatArray, group: IntArray, limits: Sequence[float] | FloatArray, *, linewidth: float = 1.0
 ) -> None:
-    """Share of each group along y."""
+    """Histograms of the groups along y."""
     groups, sizes = np.unique(group, return_counts=True)
     bins = int(np.clip(3 * np.cbrt(np.median(sizes)), 8, _MAX_BINS))
     edges = np.linspace(limits[0], limits[1], bins + 1)
@@ -177,7 +174,7 @@ def draw_densities(
         look = group_style(int(g))
         share, _ = np.histogram(values[group == g], edges, density=True)
         inside = np.flatnonzero(share)
-        first, last = inside[0], inside[-1]  # beyond those a line would lie on the axis
+        first, last = inside[0], inside[-1]  # outside, the line would lie on the axis
         style = {"color": look["color"], "linestyle": look["linestyle"], "linewidth": linewidth}
         axis.stairs(share[first : last + 1], edges[first : last + 2], orientation="horizontal", **style)
     axis.axhline(0, color="0.85", linewidth=0.6, zorder=0)
@@ -186,7 +183,7 @@ def draw_densities(
 
 
 def _draw_boundary(axis: Any, boundary: Boundary | None, gram: FloatArray, i: int, j: int) -> None:
-    """The line ``offset + along · G⁻¹ (x, y) = 0``, unless the axes are the same or answers do not change here."""
+    """The line ``offset + along · G⁻¹ (x, y) = 0``, unless the axes are parallel or predictions are constant."""
     part = gram[np.ix_([i, j], [i, j])]
     if boundary is None or np.linalg.cond(part) > 1e8:
         return
@@ -212,10 +209,10 @@ def _legend(names: Sequence[str], group: IntArray, boundary: bool) -> list[Any]:
 
 @dataclass(frozen=True, slots=True)
 class DemoFigure:
-    """What the picture of the demonstration shows.
+    """Content of the figure of the demonstration.
 
-    `examples` holds one image per group (4, h, w, 3); `before` and `after` are scores (n, 2) along the first
-    spurious and the first main-task direction, of `found` that there are; `group` is 2·main + concept per row.
+    `examples` holds one image per group (4, h, w, 3); `before` and `after` are scores (n, 2) along the first spurious
+    and the first main-task direction; `group` is 2·main + concept of each row; `found` counts the directions of both.
     """
 
     examples: Array

@@ -1,4 +1,4 @@
-"""What figures for papers share: sizes, a style that the user's settings do not touch, names, and files."""
+"""What figures for papers share: sizes, a style independent of the user's settings, names, and files."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from unspur.exceptions import InputError
 from unspur.io.artifact import atomic
 from unspur.report.colours import MATPLOTLIB_MARKERS, METHOD_COLOURS, group_look, method_colours
 
-#: Of a figure: one column or the whole page of a paper, or inches.
+#: Width of a figure: one column or the whole page of a paper, or inches.
 Width: TypeAlias = Literal["column", "page"] | float
 WIDTHS = {"column": 3.3, "page": 6.9}
 #: Narrower figures have no room for text that can be read.
 MIN_WIDTH = 2.0
 GREY = "0.4"
-#: Points. Nothing is written smaller than this.
+#: Smallest font size, in points.
 MIN_FONT_SIZE = 6.5
-#: Of the text of legends; inches of a line of it.
-_LEGEND, LINE = 7.0, 0.117
+#: Font size of legends, and inches of a line of text.
+_LEGEND_FONT_SIZE, LINE = 7.0, 0.117
 STYLE: dict[str, Any] = {
-    # A name first: what "sans-serif" means is looked up when a figure is drawn, in settings that may be the user's.
+    # A name first: "sans-serif" is looked up when a figure is drawn, in settings that may be the user's.
     "font.family": ["DejaVu Sans", "sans-serif"],
     "font.size": 7.5,
     "axes.titlesize": 7.5,
     "axes.labelsize": 7.0,
     "xtick.labelsize": MIN_FONT_SIZE,
     "ytick.labelsize": MIN_FONT_SIZE,
-    "legend.fontsize": _LEGEND,
+    "legend.fontsize": _LEGEND_FONT_SIZE,
     "axes.titlelocation": "left",
     "axes.titlepad": 4.0,
     "axes.labelpad": 2.5,
@@ -56,31 +56,31 @@ STYLE: dict[str, Any] = {
     "lines.markersize": 3.5,
     "hatch.linewidth": 0.5,
     "figure.dpi": 200.0,
-    # Text stays text, fonts are embedded, and names inside a file do not depend on chance.
+    # Text stays text, fonts are embedded, and identifiers inside a file are not random.
     "svg.fonttype": "none",
     "svg.hashsalt": "unspur",
     "pdf.fonttype": 42,
     "ps.fonttype": 42,
 }
-#: Of methods, in the order of their colours, so that a method has one marker as it has one colour.
+#: Markers of methods, in the order of their colours, so that a method has the same marker everywhere.
 _MARKERS = "osD^vPX<>ph*dH8"
-#: Areas in these colours are hatched: to some colour-blind readers they are the green of JSE, or each other's.
+#: Areas in these colours are hatched, as colour-blind readers may take them for the green of JSE or for each other.
 _HATCHES = {"#6E6E6E": "//////", "#0072B2": "......", "#882255": "\\\\\\\\\\\\"}
 _DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
 
 Arguments = ParamSpec("Arguments")
-#: Suffix -> what is left out of a file, because it says when it was written.
+#: Suffix -> metadata that is left out of a file because it has the time of writing.
 FORMATS: dict[str, dict[str, Any]] = {".eps": {}, ".pdf": {"CreationDate": None}, ".png": {}, ".svg": {"Date": None}}
 
 
 def styled(draw: Callable[Arguments, Any]) -> Callable[Arguments, Any]:
-    """Draw in the style above, whatever the user's settings are, and leave those as they were."""
+    """A decorator that draws in the style above, whatever the user's settings are, and restores those."""
 
     @wraps(draw)
     def drawn(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Any:
         with in_style():
             figure = draw(*args, **kwargs)
-            figure.draw_without_rendering()  # older releases make ticks when they are first drawn, in the style of then
+            figure.draw_without_rendering()  # in older releases ticks get the style of when they are first drawn
         return figure
 
     return drawn
@@ -97,7 +97,7 @@ def in_style() -> Iterator[None]:
 
 
 def matplotlib() -> Any:
-    """The library, or a sentence that says how to get it."""
+    """The library, or an error that says how to install it."""
     require("Figures need", "matplotlib")
     import matplotlib as mpl
 
@@ -105,7 +105,7 @@ def matplotlib() -> Any:
 
 
 def inches(width: Width) -> float:
-    """Width of a figure."""
+    """Width of a figure in inches."""
     if isinstance(width, str) and width in WIDTHS:
         return WIDTHS[width]
     if isinstance(width, (int, float)) and width >= MIN_WIDTH:
@@ -115,7 +115,7 @@ def inches(width: Width) -> float:
 
 
 def new_figure(width: float, height: float) -> Any:
-    """A figure of these inches that no screen knows of."""
+    """A figure of this size in inches, unknown to pyplot."""
     from matplotlib.figure import Figure
 
     figure: Any = Figure(figsize=(width, height), layout="constrained")
@@ -124,10 +124,9 @@ def new_figure(width: float, height: float) -> Any:
 
 
 def literal(name: Any, wrap: int | None = None, lines: int = 3) -> str:
-    """A name from the user's data as text that matplotlib shows as it is: a $ is no formula, and no line is endless.
+    """A name from the user's data as text that matplotlib shows verbatim: a $ does not start a formula.
 
-    Where it is wrapped, it has at most so many lines of at most `wrap` characters; what does not fit is left out, with
-    a sign that it was.
+    With `wrap` it has at most so many `lines` of at most `wrap` characters, and an ellipsis for what does not fit.
     """
     words = " ".join(str(name).split())
     words = "".join("\ufffd" if unicodedata.category(sign) in ("Cc", "Cs") else sign for sign in words)
@@ -142,8 +141,8 @@ def literal(name: Any, wrap: int | None = None, lines: int = 3) -> str:
 def method_looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Colour, marker and dashes of each method.
 
-    Colour and marker are the method's own in every figure. No two methods here have the same marker, as far as there
-    are enough, and of two that have the same colour the second is dashed.
+    Colour and marker are the same in every figure. No two methods share a marker while there are enough, and of two
+    methods of the same colour the second is dashed.
     """
     colours, known, looks = method_colours(dict.fromkeys(names)), list(METHOD_COLOURS), dict[str, dict[str, Any]]()
     own = {name: _MARKERS[known.index(name) % len(_MARKERS)] for name in colours if name in known}
@@ -157,7 +156,7 @@ def method_looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 
 def method_areas(names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Keywords of a patch for each method: its colour, and hatching in a lighter one where colours come close."""
+    """Keywords of a patch for each method: its colour, and hatching where colours are easily confused."""
     areas = dict[str, dict[str, Any]]()
     for name, colour in method_colours(dict.fromkeys(names)).items():
         again = any(area["facecolor"] == colour for area in areas.values())
@@ -173,7 +172,7 @@ def lighter(colour: str, share: float = 0.3) -> str:
 
 
 def group_style(number: int) -> dict[str, Any]:
-    """Colour, marker and dashes of a group; of rows whose group is not known where `number` is negative."""
+    """Colour, marker and dashes of a group; a negative `number` stands for rows without a known group."""
     if number < 0:
         return {"color": "0.6", "marker": ".", "linestyle": _DASHES[2]}
     colour, marker = group_look(number)
@@ -188,10 +187,10 @@ def handle(label: str, **look: Any) -> Any:
 
 
 def add_legend(figure: Any, handles: Sequence[Any], width: float) -> None:
-    """Entries below the panels, in rows, as many side by side as fit; the figure grows by what they need."""
+    """Add a legend below the panels, with as many columns as fit; the figure grows by its height."""
     if not handles:
         return
-    widths = [0.44 + inches_of(entry.get_label(), _LEGEND) for entry in handles]
+    widths = [0.44 + inches_of(entry.get_label(), _LEGEND_FONT_SIZE) for entry in handles]
     fitting = (k for k in range(len(handles), 1, -1) if sum(max(widths[c::k]) for c in range(k)) <= width - 0.1)
     columns = next(fitting, 1)
     lines = [
@@ -249,7 +248,7 @@ def write(figure: Any, path: str | PathLike[str], *, overwrite: bool = False, dp
 
 
 def check_format(path: str | PathLike[str]) -> Path:
-    """A path whose suffix names a format, or an error that says which there are, or that matplotlib is missing."""
+    """The path, if its suffix names a format; raise InputError otherwise, or if matplotlib is missing."""
     matplotlib()
     path = Path(path)
     if path.suffix.lower() not in FORMATS:
@@ -258,7 +257,7 @@ def check_format(path: str | PathLike[str]) -> Path:
 
 
 def save(figure: Any, path: Path, *, overwrite: bool, dpi: float) -> None:
-    """Write a figure under the settings that matplotlib has now."""
+    """Write a figure under the current settings of matplotlib."""
     kind = path.suffix.lower()
     try:
         with atomic(path, overwrite=overwrite) as temporary, _laid_out(figure), _opaque(figure, kind == ".eps"):
@@ -273,16 +272,19 @@ def save(figure: Any, path: Path, *, overwrite: bool, dpi: float) -> None:
 
 @contextmanager
 def _laid_out(figure: Any) -> Iterator[None]:
-    """The layout is made once, rounded, and taken back afterwards: a figure may be written again, or changed."""
+    """A context in which the layout is fixed and rounded; the figure can be changed or written again afterwards."""
     engine = figure.get_layout_engine()
     if engine is None:
         yield
         return
-    before = [(axis, axis.get_in_layout(), *_positions(axis)) for axis in figure.axes]
+    before = [
+        (axis, axis.get_in_layout(), axis.get_position(original=True).frozen(), axis.get_position().frozen())
+        for axis in figure.axes
+    ]
     engine.execute(figure)
     figure.set_layout_engine("none")
     for axis in figure.axes:
-        # The layout's last digits depend on addresses in memory, and names inside an SVG on every digit.
+        # The last digits of a layout depend on addresses in memory, and identifiers inside an SVG on every digit.
         axis.set_position(np.round(axis.get_position(original=True).bounds, 6))
     try:
         yield
@@ -290,18 +292,13 @@ def _laid_out(figure: Any) -> Iterator[None]:
         for axis, in_layout, original, active in before:
             axis.set_position(original, which="original")
             axis.set_position(active, which="active")
-            axis.set_in_layout(in_layout)  # which a position that is set ends
+            axis.set_in_layout(in_layout)  # setting a position takes an axis out of the layout
         figure.set_layout_engine(engine)
-
-
-def _positions(axis: Any) -> tuple[Any, Any]:
-    """What the layout gave an axis, and what its aspect left of that."""
-    return axis.get_position(original=True).frozen(), axis.get_position().frozen()
 
 
 @contextmanager
 def _opaque(figure: Any, needed: bool) -> Iterator[None]:
-    """Colours of transparent areas and markers mixed with white, and put back afterwards."""
+    """A context in which transparent colours are mixed with white instead."""
     from matplotlib.collections import Collection
 
     changed = []
@@ -322,7 +319,7 @@ def _opaque(figure: Any, needed: bool) -> Iterator[None]:
 
 
 def _mixed(colours: Any) -> Any:
-    """Colours (n, 4) over white; what cannot be seen at all stays so."""
+    """Colours (n, 4) over white; fully transparent ones stay so."""
     mixed = np.array(colours, dtype=float)
     seen = mixed[:, 3] > 0
     share = mixed[seen, 3:]
@@ -331,5 +328,5 @@ def _mixed(colours: Any) -> Any:
 
 
 def _remove_origin(path: Path) -> None:
-    """Time, and name of the temporary file, which matplotlib writes into every EPS."""
+    """Remove the time and the name of the temporary file, which matplotlib writes into every EPS."""
     path.write_bytes(re.sub(rb"%%(CreationDate|Title):[^\n]*\n", b"", path.read_bytes(), count=2))

@@ -1,21 +1,28 @@
-"""Figures with small charts: key figures, accuracy of every group under every method, and what a probe finds.
+"""Figures with small charts: key figures, accuracies by group, what probes find, and the ladder of tests.
 
-Positions are percent of the width, so that a chart fits any screen.
+Positions are percent of the width, so that a chart fits any screen. Statistics of the ladder reach from some −600 to
+some +20, and thresholds lie at ±1.6: their scale is ``asinh(t / z)``, linear around zero and logarithmic far out.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Literal, TypeAlias
 
+from scipy.special import ndtri
+
+from unspur.criteria import TTest
 from unspur.metrics import GroupAccuracy, Leakage
 from unspur.report.colours import GROUP_MARKERS, Marker, group_look, in_the_dark, method_colours
 from unspur.report.page import formatting
-from unspur.report.page.verdict import leaks_of, points
+from unspur.report.page.verdict import points
 from unspur.report.results import Change, Findings, MethodResult
+from unspur.trace import Step, Trace
 
-#: All of about the same area.
+#: SVG paths of markers, all of about the same area.
 MARKER_PATHS: dict[Marker, str] = {
     "circle": "M4 0A4 4 0 1 1-4 0A4 4 0 1 1 4 0Z",
     "square": "M-3.5-3.5H3.5V3.5H-3.5Z",
@@ -26,10 +33,21 @@ MARKER_PATHS: dict[Marker, str] = {
     "down": "M0 4.8L4.5-3.2H-4.5Z",
     "hexagon": "M2.2-3.9L4.5 0L2.2 3.9H-2.2L-4.5 0L-2.2-3.9Z",
 }
-#: Reaches of a change in points that a scale may have.
+#: Largest changes, in points, that a scale may show.
 _REACHES = (5, 10, 20, 30, 50, 100)
 #: Pixels between the whiskers of two methods in one line.
 METHOD_STEP = 13.0
+#: Larger statistics are drawn at the edge, as an arrow: without any variation t is as large as rounding allows.
+MAX_T = 2000.0
+#: A ladder of more steps has a second table, of the spurious directions alone.
+MAX_SINGLE_TABLE_STEPS = 14
+#: Width of a character of a label and of the gap between two labels, in percent of the chart.
+_CHARACTER, _GAP = 3.3, 5.0
+_CANDIDATES = (10.0, 100.0, 1000.0, 3.0, 30.0, 300.0)
+
+Side: TypeAlias = Literal["below", "above", "none"]
+#: A share and the bounds of its interval.
+Measured: TypeAlias = tuple[float, tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +58,14 @@ class Scale:
     high: float
 
     def at(self, value: float) -> float:
-        """Where a value lies, in percent of the width; what lies outside is at the edge."""
+        """Position of a value in percent of the width; values outside are at the edge."""
         share = (value - self.low) / (self.high - self.low)
         return round(100 * min(1.0, max(0.0, share)), 3)
 
 
 @dataclass(frozen=True, slots=True)
 class Whisker:
-    """A dot and its interval: positions in percent, height in pixels, number of the series, what to say of it."""
+    """A dot and its interval: positions in percent, height in pixels, number of the method, tooltip."""
 
     at: float
     low: float
@@ -66,14 +84,14 @@ class Tick:
 
 
 def share_scale(lows: Iterable[float], most: float = 1.0) -> Scale:
-    """From the ten percent below the smallest bound up to `most`; at least thirty points wide."""
+    """A scale from the multiple of 10 % below the smallest bound to `most`, at least 30 points wide."""
     known = [low for low in lows if not math.isnan(low)]
     start = math.floor(10 * min(known, default=0.0) + 1e-9) / 10
     return Scale(max(0.0, min(start, most - 0.3)), most)
 
 
 def share_ticks(scale: Scale) -> list[Tick]:
-    """Whole percents, no more than five: beside many methods there is little room."""
+    """At most five ticks, at whole percents."""
     wide = 100 * (scale.high - scale.low)
     step = next(step for step in (10, 20, 25, 50) if wide / step <= 4)
     first = math.ceil(100 * scale.low / step - 1e-9) * step
@@ -82,12 +100,12 @@ def share_ticks(scale: Scale) -> list[Tick]:
 
 
 def group_path(number: int) -> str:
-    """Shape of a group."""
+    """SVG path of the marker of a group."""
     return MARKER_PATHS[group_look(number)[1]]
 
 
 def series_path(number: int) -> str:
-    """Shape of a method, by its place in the comparison."""
+    """SVG path of the marker of a method, by its place in the comparison."""
     return MARKER_PATHS[GROUP_MARKERS[number % len(GROUP_MARKERS)]]
 
 
@@ -115,7 +133,7 @@ _PERCENT = (Tick(0.0, "0"), Tick(50.0, "50"), Tick(100.0, "100 %"))
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A figure and its interval in percent of the width, and whether it is that of the rows as they are."""
+    """Positions of a figure and its interval in percent, and whether it is that of the rows as they are."""
 
     at: float
     low: float
@@ -125,7 +143,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A key figure: what it is, the figure, what it was, its interval in words, and marks to draw it with."""
+    """A key figure with its unit, a note, its interval as text, and marks of a small chart."""
 
     label: str
     figure: str
@@ -133,16 +151,16 @@ class Tile:
     note: str
     interval: str = ""
     marks: tuple[Mark, ...] = ()
-    #: Where chance, or no change, lies.
+    #: Position of chance, or of no change.
     rule: float | None = None
-    #: Percent of all directions that are removed, and that are kept for the task.
+    #: Percent of all directions that are removed, and that belong to the task.
     shares: tuple[float, float] | None = None
     #: The scale of the chart.
     ticks: tuple[Tick, ...] = ()
 
 
 def tiles(findings: Findings) -> list[Tile]:
-    """Directions, worst group, average over rows, and what is found best of the concepts; as far as they are known."""
+    """Directions, worst group, average over rows, and the concept that a probe finds best, as far as known."""
     return [_directions(findings), *_worst(findings), *_average(findings), *_leak(findings)]
 
 
@@ -164,17 +182,20 @@ def _worst(findings: Findings) -> Iterator[Tile]:
     if before is not None and after is not None:
         was = f"was {formatting.percent(before.worst)} ({formatting.bounds(*before.worst_interval())})"
         interval = formatting.bounds(*after.worst_interval())
-        marks = (_of_worst(before, before=True), _of_worst(after, before=False))
+        marks = (
+            _mark(_SHARES, before.worst, *before.worst_interval(), before=True),
+            _mark(_SHARES, after.worst, *after.worst_interval()),
+        )
         yield Tile("worst group", f"{100 * after.worst:.1f}", "%", was, interval, marks, ticks=_PERCENT)
 
 
 def _average(findings: Findings) -> Iterator[Tile]:
-    """The change, around none, which is in the middle."""
+    """The change on average, on a scale with zero in the middle."""
     change, after = findings.after.average_change, findings.after.accuracy
     if change is not None and after is not None:
         widest = 100 * max(abs(change.low), abs(change.high))
         reach = next((reach for reach in _REACHES if widest <= reach), 100)
-        mark = _mark(Scale(-reach / 100, reach / 100), change.value, change.low, change.high, before=False)
+        mark = _mark(Scale(-reach / 100, reach / 100), change.value, change.low, change.high)
         now = f"now {formatting.percent(after.average)} ({formatting.bounds(*after.average_interval())})"
         interval = formatting.signed_bounds(change.low, change.high)
         figure, unit = formatting.signed(change.value), points(change.value)
@@ -183,36 +204,28 @@ def _average(findings: Findings) -> Iterator[Tile]:
 
 
 def _leak(findings: Findings) -> Iterator[Tile]:
-    """The concept that is found best after removal."""
-    leaks = leaks_of(findings.after)
+    """The concept that a probe finds best after removal."""
+    leaks = findings.after.leakage
     if not leaks:
         return
     name, leak = max(leaks.items(), key=lambda item: item[1].accuracy - item[1].chance)
-    note, marks = f"chance is {formatting.chance(leak.chance)}", [_of_leak(leak, before=False)]
-    if name in (earlier := leaks_of(findings.before)):
+    note, marks = f"chance is {formatting.chance(leak.chance)}", [_mark(_SHARES, leak.accuracy, leak.low, leak.high)]
+    if name in (earlier := findings.before.leakage):
         was = earlier[name]
         note = f"was {formatting.percent(was.accuracy, 0)} ({formatting.bounds(was.low, was.high, 0)}); {note}"
-        marks.insert(0, _of_leak(earlier[name], before=True))
+        marks.insert(0, _mark(_SHARES, was.accuracy, was.low, was.high, before=True))
     label, figure = f"linear probe for {formatting.named(name)}", f"{100 * leak.accuracy:.0f}"
     interval = formatting.bounds(leak.low, leak.high, 0)
     yield Tile(label, figure, "%", note, interval, tuple(marks), _SHARES.at(leak.chance), ticks=_PERCENT)
 
 
-def _of_worst(accuracy: GroupAccuracy, *, before: bool) -> Mark:
-    return _mark(_SHARES, accuracy.worst, *accuracy.worst_interval(), before=before)
-
-
-def _of_leak(leak: Leakage, *, before: bool) -> Mark:
-    return _mark(_SHARES, leak.accuracy, leak.low, leak.high, before=before)
-
-
-def _mark(scale: Scale, value: float, low: float, high: float, *, before: bool) -> Mark:
+def _mark(scale: Scale, value: float, low: float, high: float, *, before: bool = False) -> Mark:
     return Mark(scale.at(value), scale.at(low), scale.at(high), before)
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A figure, its change against the rows as they are, and their intervals, in words; empty where there is none."""
+    """A figure, its change against the rows as they are, and their intervals, as text; empty if unknown."""
 
     figure: str
     interval: str = ""
@@ -238,11 +251,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A column: name, number among the colours, directions removed, what went wrong, if so, and penalties."""
+    """A column: name, number among the colours, the problem, if any, and penalties."""
 
     name: str
     series: int
-    removed: str
     problem: str
     penalty: str = ""
     weighted_penalty: str = ""
@@ -250,7 +262,7 @@ class Method:
 
 @dataclass(frozen=True, slots=True)
 class AccuracyTable:
-    """All of it; `known` are the methods that have figures, `height` is that of a chart in pixels."""
+    """Accuracies by group and method; `known` are the methods with figures, `height` is that of a chart in pixels."""
 
     methods: tuple[Method, ...]
     known: tuple[str, ...]
@@ -262,14 +274,14 @@ class AccuracyTable:
 
 @dataclass(frozen=True, slots=True)
 class PenaltyTable:
-    """Worst group of the test rows at every penalty: layers, and lines of (penalty, cells) with which was chosen."""
+    """Worst group of the test rows by layer and penalty: lines of (penalty, cells of (figure, whether chosen))."""
 
     layers: tuple[str, ...]
     lines: tuple[tuple[str, tuple[tuple[str, bool], ...]], ...]
 
 
 def penalty_table(findings: Findings) -> PenaltyTable | None:
-    """Of the rows as they are and of the removal, plain and group-weighted; None where nothing is known."""
+    """The table of plain and group-weighted layers before and after removal; None if no penalties were tried."""
     layers = [
         (f"{judged.name}{kind}", layer)
         for judged in (findings.before, findings.after)
@@ -287,142 +299,99 @@ def penalty_table(findings: Findings) -> PenaltyTable | None:
 
 
 def accuracy_table(findings: Findings) -> AccuracyTable:
-    """Columns are the methods that could be judged; the others keep their name and their problem."""
-    known = [(k, judged) for k, judged in enumerate(findings.judged) if judged.accuracy is not None]
-    lows = [low for _, judged in known for low in _accuracy(judged).interval()[..., 0].ravel().tolist()]
-    scale = share_scale([*lows, *(_accuracy(judged).worst_interval()[0] for _, judged in known)])
+    """A column for every method that could be judged; the others keep their name and their problem."""
+    known = [(k, result, result.accuracy) for k, result in enumerate(findings.judged) if result.accuracy is not None]
+    lows = [low for _, _, accuracy in known for low in accuracy.interval()[..., 0].ravel().tolist()]
+    scale = share_scale([*lows, *(accuracy.worst_interval()[0] for _, _, accuracy in known)])
     methods = tuple(
-        Method(
-            judged.name,
-            k,
-            formatting.plural(judged.removed, "direction"),
-            judged.problem,
-            _penalty(judged),
-            _penalty(judged.weighted),
-        )
-        for k, judged in enumerate(findings.judged)
+        Method(result.name, k, result.problem, _penalty(result), _penalty(result.weighted))
+        for k, result in enumerate(findings.judged)
     )
+    groups, summaries = [], []
+    if known:
+        accuracy = known[0][2]
+        for number, count in enumerate(accuracy.rows.ravel().tolist()):
+            measured = partial(_of_group, number=number)
+            rows = formatting.count(count)
+            groups.append(_line(findings.groups[number], number, rows, known, scale, measured))
+        in_groups, all_rows = formatting.count(int(accuracy.rows.sum())), formatting.count(accuracy.n_rows)
+        summaries = [
+            _line("worst group", -1, "", known, scale, _of_worst, "worst_change"),
+            _line("average over groups", -1, in_groups, known, scale, _of_groups, "group_average_change"),
+            _line("average over rows", -1, all_rows, known, scale, _of_rows, "average_change"),
+        ]
     return AccuracyTable(
         methods=methods,
-        known=tuple(judged.name for _, judged in known),
-        groups=tuple(_group(findings, number, known, scale) for number in range(len(findings.groups)) if known),
-        summaries=tuple(_summaries(known, scale)) if known else (),
+        known=tuple(result.name for _, result, _ in known),
+        groups=tuple(groups),
+        summaries=tuple(summaries),
         ticks=tuple(share_ticks(scale)),
         height=METHOD_STEP * max(1, len(known)) + 5.0,
     )
 
 
 def _penalty(judged: MethodResult | None) -> str:
-    """The penalty that was chosen, and whether it is the last of those tried."""
+    """The penalty that was chosen, and whether it is at an end of the grid."""
     if judged is None or judged.penalty is None:
         return ""
     return f"{judged.penalty:g}" + (f" ({judged.edge} tried)" if judged.edge else "")
 
 
-def _group(findings: Findings, number: int, known: Sequence[tuple[int, MethodResult]], scale: Scale) -> Line:
-    shares, intervals = [], []
-    for _, judged in known:
-        accuracy = _accuracy(judged)
-        shares.append(float(accuracy.accuracy.ravel()[number]))
-        low, high = accuracy.interval().reshape(-1, 2)[number].tolist()
-        intervals.append((low, high))
-    beside = [_weighted(judged, number) for _, judged in known]
-    cells = tuple(_cell(*one) for one in zip(shares, intervals, [None] * len(shares), beside, strict=True))
-    rows = formatting.count(int(_accuracy(known[0][1]).rows.ravel()[number]))
-    return Line(findings.groups[number], number, rows, cells, _whiskers(known, shares, intervals, scale))
-
-
-def _summaries(known: Sequence[tuple[int, MethodResult]], scale: Scale) -> list[Line]:
-    accuracies = [_accuracy(judged) for _, judged in known]
-    rows = {
-        "worst group": "",
-        "average over groups": formatting.count(int(accuracies[0].rows.sum())),
-        "average over rows": formatting.count(accuracies[0].n_rows),
-    }
-    weighted = [None if judged.weighted is None else judged.weighted.accuracy for _, judged in known]
-    parts = (
-        (
-            "worst group",
-            [a.worst for a in accuracies],
-            [a.worst_interval() for a in accuracies],
-            [judged.worst_change for _, judged in known],
-            [None if a is None else (a.worst, a.worst_interval()) for a in weighted],
-        ),
-        (
-            "average over groups",
-            [a.group_average for a in accuracies],
-            [a.group_average_interval() for a in accuracies],
-            [judged.group_average_change for _, judged in known],
-            [None if a is None else (a.group_average, a.group_average_interval()) for a in weighted],
-        ),
-        (
-            "average over rows",
-            [a.average for a in accuracies],
-            [a.average_interval() for a in accuracies],
-            [judged.average_change for _, judged in known],
-            [None if a is None else (a.average, a.average_interval()) for a in weighted],
-        ),
-    )
-    return [
-        Line(
-            label,
-            -1,
-            rows[label],
-            tuple(map(_cell, shares, intervals, changes, beside)),
-            _whiskers(known, shares, intervals, scale),
-        )
-        for label, shares, intervals, changes, beside in parts
-    ]
-
-
-def _weighted(judged: MethodResult, number: int) -> tuple[float, tuple[float, float]] | None:
-    """Accuracy of a group under a group-weighted layer, and its interval."""
-    if judged.weighted is None or judged.weighted.accuracy is None:
-        return None
-    accuracy = judged.weighted.accuracy
+def _of_group(accuracy: GroupAccuracy, number: int) -> Measured:
     low, high = accuracy.interval().reshape(-1, 2)[number].tolist()
     return float(accuracy.accuracy.ravel()[number]), (low, high)
 
 
+def _of_worst(accuracy: GroupAccuracy) -> Measured:
+    return accuracy.worst, accuracy.worst_interval()
+
+
+def _of_groups(accuracy: GroupAccuracy) -> Measured:
+    return accuracy.group_average, accuracy.group_average_interval()
+
+
+def _of_rows(accuracy: GroupAccuracy) -> Measured:
+    return accuracy.average, accuracy.average_interval()
+
+
+def _line(
+    label: str,
+    group: int,
+    rows: str,
+    known: Sequence[tuple[int, MethodResult, GroupAccuracy]],
+    scale: Scale,
+    measured: Callable[[GroupAccuracy], Measured],
+    change: str = "",
+) -> Line:
+    """One line: what is `measured` of every method, with the `change` of that name."""
+    cells, whiskers = [], []
+    for place, (series, result, accuracy) in enumerate(known):
+        share, (low, high) = measured(accuracy)
+        beside = None if result.weighted is None else result.weighted.accuracy
+        weighted = None if beside is None else measured(beside)
+        cells.append(_cell(share, (low, high), getattr(result, change) if change else None, weighted))
+        if not math.isnan(share):
+            title = f"{result.name}: {formatting.percent(share)} ({formatting.bounds(low, high)})"
+            at = scale.at(share), scale.at(low), scale.at(high)
+            whiskers.append(Whisker(*at, METHOD_STEP * place + 9.0, series, title))
+    return Line(label, group, rows, tuple(cells), tuple(whiskers))
+
+
 def _cell(
-    share: float,
-    interval: tuple[float, float],
-    change: Change | None = None,
-    weighted: tuple[float, tuple[float, float]] | None = None,
+    share: float, interval: tuple[float, float], change: Change | None = None, weighted: Measured | None = None
 ) -> Cell:
     if math.isnan(share):
         return Cell("no rows")
     beside = ("", "") if weighted is None else (f"{100 * weighted[0]:.1f}", formatting.bounds(*weighted[1]))
-    figure, around = f"{100 * share:.1f}", formatting.bounds(*interval)
-    if change is None:
-        return Cell(figure, around, weighted=beside[0], weighted_interval=beside[1])
-    signed = formatting.signed(change.value), formatting.signed_bounds(change.low, change.high)
-    return Cell(figure, around, *signed, change.clear, *beside)
-
-
-def _whiskers(
-    known: Sequence[tuple[int, MethodResult]],
-    shares: Sequence[float],
-    intervals: Sequence[tuple[float, float]],
-    scale: Scale,
-) -> tuple[Whisker, ...]:
-    drawn = []
-    for place, ((series, judged), share, (low, high)) in enumerate(zip(known, shares, intervals, strict=True)):
-        if not math.isnan(share):
-            title = f"{judged.name}: {formatting.percent(share)} ({formatting.bounds(low, high)})"
-            y = METHOD_STEP * place + 9.0
-            drawn.append(Whisker(scale.at(share), scale.at(low), scale.at(high), y, series, title))
-    return tuple(drawn)
-
-
-def _accuracy(judged: MethodResult) -> GroupAccuracy:
-    assert judged.accuracy is not None
-    return judged.accuracy
+    signed = ("", "", False)
+    if change is not None:
+        signed = formatting.signed(change.value), formatting.signed_bounds(change.low, change.high), change.clear
+    return Cell(f"{100 * share:.1f}", formatting.bounds(*interval), *signed, *beside)
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What one probe finds: of what, in which rows, the figures in words, and where to draw them."""
+    """One probe: the label it looks for, in which rows, its figures as text, and where to draw them."""
 
     of: str
     rows: str
@@ -437,7 +406,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class ProbeSection:
-    """Probes that belong together: a title, what it means, and the lines."""
+    """Probes that belong together, with a title and an explanation."""
 
     title: str
     says: str
@@ -446,7 +415,7 @@ class ProbeSection:
 
 @dataclass(frozen=True, slots=True)
 class Leaks:
-    """All parts on one scale."""
+    """Sections of probes on one scale."""
 
     parts: tuple[ProbeSection, ...]
     ticks: tuple[Tick, ...]
@@ -454,36 +423,30 @@ class Leaks:
 
 def leaks(findings: Findings) -> Leaks:
     """Linear probes of the certificate, those of other methods, and the small network."""
-    after = findings.method
+    before, after = ("as they are", 0), (f"after {findings.method}", 1)
     certified = [
-        (f"{concept_name(findings, name)}", rows, series, leak)
+        (concept_name(findings, name), *when, leak)
         for name, pair in findings.certificate.probe.items()
-        for rows, series, leak in (("as they are", 0, pair[0]), (f"after {after}", 1, pair[1]))
+        for when, leak in zip((before, after), pair, strict=True)
     ]
-    task = findings.certificate.task
-    kept = (
-        []
-        if task is None
-        else [(findings.main, "as they are", 0, task[0]), (findings.main, f"after {after}", 1, task[1])]
-    )
     others = [
-        (concept, f"after {judged.name}", series, leak)
-        for series, judged in enumerate(findings.judged)
-        if series > 1
-        for concept, leak in judged.leakage.items()
+        (concept, f"after {result.name}", series, leak)
+        for series, result in enumerate(findings.judged[2:], 2)
+        for concept, leak in result.leakage.items()
     ]
     nonlinear = [
-        (concept, rows, series, found[concept])
+        (concept, *when, found[concept])
         for concept in findings.nonlinear
-        for rows, series, found in (
-            ("as they are", 0, findings.nonlinear_before),
-            (f"after {after}", 1, findings.nonlinear),
-        )
+        for when, found in ((before, findings.nonlinear_before), (after, findings.nonlinear))
         if concept in found
     ]
-    every = [leak for part in (certified, kept, others, nonlinear) for *_, leak in part]
+    task = [
+        (findings.main, *when, leak)
+        for when, leak in zip((before, after), findings.certificate.task or (), strict=False)
+    ]
+    every = [leak for part in (certified, task, others, nonlinear) for *_, leak in part]
     scale = share_scale([min(leak.low, leak.chance - 0.02) for leak in every])
-    parts = [
+    parts = (
         (
             "A linear probe for the concept",
             "Lower is better: at chance, a linear classifier learns nothing.",
@@ -491,20 +454,16 @@ def leaks(findings: Findings) -> Leaks:
         ),
         ("A small network for the concept", _network(findings), nonlinear),
         ("A linear probe for the concept after other methods", "The same probe, for comparison.", others),
-        ("A linear probe for the task", "Higher is better: this is what should stay.", kept),
-    ]
-    return Leaks(
-        tuple(
-            ProbeSection(title, says, tuple(_probe(*one, scale) for one in lines))
-            for title, says, lines in parts
-            if lines
-        ),
-        tuple(share_ticks(scale)),
+        ("A linear probe for the task", "Higher is better: this is what should stay.", task),
     )
+    sections = (
+        ProbeSection(title, says, tuple(_probe(*one, scale) for one in lines)) for title, says, lines in parts if lines
+    )
+    return Leaks(tuple(sections), tuple(share_ticks(scale)))
 
 
 def concept_name(findings: Findings, name: str) -> str:
-    """What a certificate calls "concept" by its own name, where there is one."""
+    """The name of the concept, where a certificate calls it "concept"."""
     if len(findings.concepts) == 1 and name not in findings.concepts and name.startswith("concept"):
         return findings.concepts[0] + name.removeprefix("concept")
     return name
@@ -523,17 +482,169 @@ def _network(findings: Findings) -> str:
 
 def _probe(of: str, rows: str, series: int, leak: Leakage, scale: Scale) -> Probe:
     figure, interval = f"{100 * leak.accuracy:.1f}", formatting.bounds(leak.low, leak.high)
-    title = f"{rows}: {figure} % ({interval})"
-    whisker = Whisker(scale.at(leak.accuracy), scale.at(leak.low), scale.at(leak.high), 9.0, series, title)
-    chance = f"{100 * leak.chance:.0f}"
+    at = scale.at(leak.accuracy), scale.at(leak.low), scale.at(leak.high)
     return Probe(
-        formatting.clipped(of, 80),
-        rows,
-        series,
-        figure,
-        interval,
-        chance,
-        formatting.p_value(leak.p),
-        whisker,
-        scale.at(leak.chance),
+        of=formatting.clipped(of, 80),
+        rows=rows,
+        series=series,
+        figure=figure,
+        interval=interval,
+        chance=f"{100 * leak.chance:.0f}",
+        p=formatting.p_value(leak.p),
+        whisker=Whisker(*at, 9.0, series, f"{rows}: {figure} % ({interval})"),
+        rule=scale.at(leak.chance),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class TScale:
+    """From t, scaled so that its critical value is z, to percent of the width."""
+
+    z: float
+    low: float
+    high: float
+
+    def at(self, t: float) -> float:
+        """Position of t; values outside are at the edge, NaN is at zero."""
+        t = 0.0 if math.isnan(t) else t
+        start, end, here = (math.asinh(value / self.z) for value in (self.low, self.high, t))
+        return round(100 * min(1.0, max(0.0, (here - start) / (end - start))), 3)
+
+
+@dataclass(frozen=True, slots=True)
+class Statistic:
+    """One statistic as text, its position, the region that accepts (from, to), and whether it lies in it."""
+
+    t: str
+    p: str
+    at: float
+    region: tuple[float, float] | None
+    threshold: float | None
+    passed: bool
+    beyond: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One direction that was tested."""
+
+    place: str
+    role: str
+    outer: bool
+    informative: Statistic
+    own: Statistic
+    accepted: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """All directions of one trace."""
+
+    name: str
+    rungs: tuple[Rung, ...]
+    ticks: tuple[Tick, ...]
+    zero: float
+    #: Sentences: what was accepted, and why the search ended.
+    passed: str
+    stopped: str
+    delta: str
+    weight_decay: str
+    short: bool
+    #: Whether the second test decides as well; INLP knows one label only.
+    two_tests: bool
+    #: What round 0 is for, if there is one.
+    needed_first: str = ""
+
+    @property
+    def outer(self) -> tuple[Rung, ...]:
+        """The spurious directions alone."""
+        return tuple(rung for rung in self.rungs if rung.outer)
+
+
+def ladders(findings: Findings) -> list[Ladder]:
+    """One for each trace, all on the same scale."""
+    z = -float(ndtri(findings.significance_level))
+    steps = [step for trace in findings.traces.values() for step in trace]
+    tests = [(test, step.verdict.level) for step in steps for test in (step.verdict.informative, step.verdict.own)]
+    scale = t_scale(z, [test.scaled(level, z) for test, level in tests])
+    return [_ladder(name, trace, scale, findings.method) for name, trace in findings.traces.items()]
+
+
+def t_scale(z: float, values: Iterable[float]) -> TScale:
+    """A scale for all values (up to `MAX_T`) that shows both thresholds with some room."""
+    inside = [max(-MAX_T, min(MAX_T, value)) for value in values if not math.isnan(value)]
+    return TScale(z, 1.35 * min([-2.5 * z, *inside]), 1.35 * max([2.5 * z, *inside]))
+
+
+def _ladder(name: str, trace: Trace, scale: TScale, method: str) -> Ladder:
+    two = method != "INLP" and _two_tests(trace, scale.z)
+    rungs = tuple(_rung(step, scale, two) for step in trace)
+    return Ladder(
+        name=formatting.clipped(name, 80),
+        rungs=rungs,
+        ticks=tuple(_t_ticks(scale)),
+        zero=scale.at(0.0),
+        passed=f"{trace.passed} were accepted" if len(trace) else "no direction was tried",
+        stopped=trace.stopped,
+        delta=f"{trace.delta:.3g}".replace("-", "−"),
+        weight_decay=f"{trace.weight_decay:g}",
+        short=len(rungs) <= MAX_SINGLE_TABLE_STEPS
+        or all(rung.outer for rung in rungs)
+        or not any(rung.outer for rung in rungs),
+        two_tests=two,
+        needed_first=trace.needed_first,
+    )
+
+
+def _two_tests(trace: Trace, z: float) -> bool:
+    """Whether every accepted direction passed the second test, so that it was part of the decision."""
+    return all(_passes(step, z) for step in trace if step.verdict.proper)
+
+
+def _passes(step: Step, z: float) -> bool:
+    t = step.verdict.own.scaled(step.verdict.level, z)
+    return t > z if step.verdict.role == "main" else t < -z
+
+
+def _rung(step: Step, scale: TScale, two: bool) -> Rung:
+    verdict = step.verdict
+    side: Side = "none" if not two else "above" if verdict.role == "main" else "below"
+    return Rung(
+        place=f"{step.outer}.{step.inner}" if step.inner else f"{step.outer}",
+        role="main task" if verdict.role == "main" else "spurious",
+        outer=step.inner == 0,
+        informative=_test(verdict.informative, verdict.level, scale, "below"),
+        own=_test(verdict.own, verdict.level, scale, side),
+        accepted=verdict.proper,
+        reason=verdict.reason,
+    )
+
+
+def _test(test: TTest, level: float, scale: TScale, side: Side) -> Statistic:
+    t = test.scaled(level, scale.z)  # for its position; the text has t as it was computed
+    threshold = None if side == "none" else scale.at(scale.z if side == "above" else -scale.z)
+    region = None
+    if threshold is not None:
+        region = (threshold, 100.0) if side == "above" else (0.0, threshold)
+    passed = {"below": t < -scale.z, "above": t > scale.z, "none": False}[side]
+    text = formatting.statistic(test.t), formatting.p_value(test.p)
+    return Statistic(*text, scale.at(t), region, threshold, passed, abs(t) > MAX_T)
+
+
+def _t_ticks(scale: TScale) -> list[Tick]:
+    """Ticks at the thresholds, and at zero and round numbers where there is room."""
+    chosen: list[Tick] = []
+    values: Sequence[float] = (-scale.z, scale.z, 0.0, *(sign * c for c in _CANDIDATES for sign in (-1.0, 1.0)))
+    for value in values:
+        tick = Tick(scale.at(value), formatting.number(value, 0 if value == int(value) else 2))
+        inside = scale.low < value < scale.high and 3.0 <= tick.at <= 97.0
+        gap = _GAP if abs(value) != scale.z else 0.0  # both thresholds, if possible at all
+        if inside and all(abs(tick.at - other.at) >= _apart(tick, other) + gap for other in chosen):
+            chosen.append(tick)
+    return sorted(chosen, key=lambda tick: tick.at)
+
+
+def _apart(one: Tick, other: Tick) -> float:
+    """Distance of two ticks, in percent, at which their labels touch."""
+    return _CHARACTER * (len(one.label) + len(other.label)) / 2

@@ -1,4 +1,4 @@
-"""Numbers and names as they stand in sentences and tables."""
+"""Format numbers and names for sentences and tables."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from typing import Any
 from unspur.metrics import GroupAccuracy
 from unspur.report.results import Findings
 
-#: Names that read well in a sentence without quotation marks: a word or three, in small letters.
+#: Names that read well in a sentence without quotation marks: one to three words that start in lower case.
 _WORDLIKE = re.compile(r"[^\W\d_A-Z]\w*([ -][^\W_]+){0,2}")
 _MAX_NAME_IN_SENTENCE = 40
-#: What no page should hold: halves of characters (of names of files that are not UTF-8), controls, and marks that would
-#: turn the direction of all that follows a name.
+#: Characters that are not allowed on a page: surrogates (of file names that are not UTF-8), controls, and marks that
+#: would change the direction of the text after a name.
 _UNFIT = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]|([\u202a-\u202e\u2066-\u2069])")
 _DIGITS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
-#: Longest name of a class or a label inside of the name of a group, and of an axis.
+#: Longest name of a class or a label in the name of a group, and longest name of an axis.
 MAX_CLASS_NAME, MAX_AXIS_NAME = 48, 80
 #: Most decimals of a bound in points.
 MAX_DIGITS = 4
 
 
 def percent(share: float, digits: int = 1) -> str:
-    """A share as "69.5 %"; nothing is known of NaN."""
+    """A share as "69.5 %"; NaN is "not known"."""
     return "not known" if math.isnan(share) else f"{100 * share:.{digits}f} %"
 
 
 def chance(share: float) -> str:
-    """A share that guessing gets right: "50 %", "12.5 %", "33.3 %"."""
+    """A share without needless decimals: "50 %", "12.5 %", "33.3 %"."""
     return percent(share, 0 if math.isclose(100 * share, round(100 * share)) else 1)
 
 
 def bounds(low: float, high: float, digits: int = 1) -> str:
-    """Bounds of an interval of a share in percent, "64.9 – 73.7"."""
+    """Bounds of a share in percent, "64.9 – 73.7"."""
     return f"{100 * low:.{digits}f} – {100 * high:.{digits}f}"
 
 
 def signed(share: float, digits: int = 1) -> str:
-    """A difference of shares in points with its sign, "+1.2", "−0.4"; what rounds to zero has none."""
+    """A difference of shares in points with its sign, "+1.2", "−0.4"; zero has no sign."""
     text = f"{100 * abs(share):.{digits}f}"
     if not float(text):
         return text
@@ -50,7 +50,7 @@ def signed(share: float, digits: int = 1) -> str:
 
 
 def clear_digits(low: float, high: float, digits: int = 1) -> int:
-    """Decimals with which bounds on one side of zero do not look like zero: more than `digits` where one is near it."""
+    """Decimals, at least `digits`, with which neither of two bounds on one side of zero is shown as zero."""
     nearest = 100 * min(abs(low), abs(high))
     while low * high > 0 and digits < MAX_DIGITS and not float(f"{nearest:.{digits}f}"):
         digits += 1
@@ -58,7 +58,7 @@ def clear_digits(low: float, high: float, digits: int = 1) -> int:
 
 
 def signed_bounds(low: float, high: float, digits: int = 1) -> str:
-    """Bounds of an interval of a difference in points, "−0.7 to +0.1"; "+0.04 to +2.71" where zero lies outside."""
+    """Bounds of a difference in points, "−0.7 to +0.1"; "+0.04 to +2.71" if zero lies outside."""
     digits = clear_digits(low, high, digits)
     return f"{signed(low, digits)} to {signed(high, digits)}"
 
@@ -72,14 +72,14 @@ def number(value: float, digits: int = 2) -> str:
 
 
 def digits_for(reach: float) -> int | None:
-    """Decimals that scores need whose largest is `reach`: three figures of it; None where a power of ten is shorter."""
+    """Decimals that show three figures of scores up to `reach`; None where a power of ten is shorter."""
     if not 1e-3 <= reach < 1e5:
         return None if 0.0 < reach < math.inf else 2
     return 2 - math.floor(math.log10(reach)) if reach < 1.0 else 2 if reach < 1000.0 else 0
 
 
 def score(value: float | None, digits: int | None = 2) -> str:
-    """A score with so many decimals, or (None) as a power of ten; nothing is known of None."""
+    """A score with so many decimals, or (None) as a power of ten; a missing score is a dash."""
     if value is None:
         return "–"
     if digits is not None or value == 0.0 or not math.isfinite(value):
@@ -107,7 +107,7 @@ def _power(value: float) -> str:
 
 
 def p_value(p: float) -> str:
-    """A p to two figures; below one in ten thousand it says no more."""
+    """A p-value to two figures, or "< 0.0001"."""
     if math.isnan(p):
         return "–"
     if p < 1e-4:
@@ -121,16 +121,14 @@ def plural(n: int, one: str, many: str = "") -> str:
 
 
 def named(name: str) -> str:
-    """A label in a sentence: as it is where it reads like a word, else in quotation marks; long ones are cut."""
-    return (
-        name
-        if _WORDLIKE.fullmatch(name) and len(name) <= _MAX_NAME_IN_SENTENCE
-        else f"“{clipped(name, _MAX_NAME_IN_SENTENCE)}”"
-    )
+    """A label in a sentence, in quotation marks unless it reads like a word; long names are cut."""
+    if _WORDLIKE.fullmatch(name) and len(name) <= _MAX_NAME_IN_SENTENCE:
+        return name
+    return f"“{clipped(name, _MAX_NAME_IN_SENTENCE)}”"
 
 
 def the(name: str) -> str:
-    """A label with an article: "the background", or where that would not read well, "the concept “Male”"."""
+    """A label with an article: "the background", or "the concept “Male”" if it is quoted."""
     return f"the {name}" if named(name) == name else f"the concept {named(name)}"
 
 
@@ -140,26 +138,26 @@ def listed(parts: Sequence[str]) -> str:
 
 
 def clipped(text: str, most: int) -> str:
-    """Text in one line, with an ellipsis where it was longer."""
+    """Text on one line, cut to `most` characters with an ellipsis."""
     line = " ".join(text.split())
     return line if len(line) <= most else line[: most - 1].rstrip() + "…"
 
 
 def fit(text: str) -> str:
-    """Text that can stand on a page: a question mark in a diamond for what has no form, and no turns of direction."""
+    """Text for a page: marks of direction are dropped, and other unfit characters replaced."""
     return _UNFIT.sub(lambda found: "" if found.group(1) else "\ufffd", text)
 
 
 def capital(text: str) -> str:
-    """A sentence with its first letter in capitals; the rest stays."""
+    """Text with its first letter in upper case; unlike str.capitalize, the rest stays."""
     return text[:1].upper() + text[1:]
 
 
 def with_short_names(findings: Findings) -> Findings:
-    """The same with groups called "waterbird · land" in place of "bird=waterbird, background=land".
+    """Findings with groups named "waterbird · land" instead of "bird=waterbird, background=land".
 
-    Only where every class has a name: numbers say nothing without that of their label, and names that were chosen stay.
-    Names that nobody would read to the end are cut, and of paths only the end is kept.
+    Groups keep their labels where a class is a number, and names that the user chose stay. Long names are cut, and
+    paths lose the folders that they have in common.
     """
     axes = tuple(replace(axis, name=clipped(axis.name, MAX_AXIS_NAME)) for axis in findings.view.axes)
     groups, accuracy = findings.groups, findings.before.accuracy
@@ -169,9 +167,9 @@ def with_short_names(findings: Findings) -> Findings:
 
 
 def ends_of_paths(names: Sequence[str]) -> tuple[str, ...]:
-    """Names of files without folders, or with as many as tell them apart; names that are no paths stay.
+    """Paths without folders, or with as many as tell them apart; other names stay.
 
-    So a page does not say where on a machine the pictures lie, either.
+    So a page does not disclose where pictures lie on a machine.
     """
     if not any("/" in name for name in names) or not all(PurePosixPath(name).suffix for name in names):
         return tuple(names)
@@ -185,24 +183,17 @@ def ends_of_paths(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def short_groups(accuracy: GroupAccuracy) -> tuple[str, ...]:
-    """Short names of all groups, each its own."""
-    return _told_apart(_named(accuracy))
-
-
-def _named(accuracy: GroupAccuracy) -> list[str]:
-    names = [clipped(name, MAX_CLASS_NAME) for name in accuracy.names]
+    """Short names of all groups; names that are equal after they are cut get a number."""
+    labels = [clipped(name, MAX_CLASS_NAME) for name in accuracy.names]
     classes = [[clipped(str(value), MAX_CLASS_NAME) for value in values] for _, values in accuracy.groups()]
     if all(_is_name(value) for level in accuracy.levels for value in level):
-        return [" · ".join(values) for values in classes]
-    return [", ".join(f"{n}={v}" for n, v in zip(names, values, strict=True)) for values in classes]
-
-
-def _told_apart(names: Sequence[str]) -> tuple[str, ...]:
-    """Numbers behind names that are the same now that they are cut."""
-    many, seen, found = Counter(names), Counter[str](), []
+        names = [" · ".join(values) for values in classes]
+    else:
+        names = [", ".join(f"{n}={v}" for n, v in zip(labels, values, strict=True)) for values in classes]
+    total, seen, found = Counter(names), Counter[str](), []
     for name in names:
         seen[name] += 1
-        found.append(f"{name} ({seen[name]})" if many[name] > 1 else name)
+        found.append(f"{name} ({seen[name]})" if total[name] > 1 else name)
     return tuple(found)
 
 

@@ -1,4 +1,4 @@
-"""One HTML file from findings: words, tables and pictures, and a scatter to look around in. It loads nothing."""
+"""Render findings as one HTML file: sentences, tables, pictures, and an interactive scatter. It loads nothing."""
 
 from __future__ import annotations
 
@@ -17,41 +17,42 @@ from unspur.report.page.charts import (
     accuracy_table,
     concept_name,
     group_path,
+    ladders,
     leaks,
     palette,
     penalty_table,
     series_path,
     tiles,
 )
-from unspur.report.page.examples import by_role, choice_of_axes, extreme_rows, meanings, pixel_rows, saliency_rows
-from unspur.report.page.formatting import with_short_names
-from unspur.report.page.ladder import ladders
-from unspur.report.page.packing import (
+from unspur.report.page.content import (
     axes_that_fit,
+    by_role,
+    choice_of_axes,
+    extreme_rows,
     first_pair,
     group_means,
+    meanings,
     packed,
-    require_pillow,
+    pixel_rows,
     safe_json,
+    saliency_rows,
     score_digits,
     sheet,
     shrunk,
 )
+from unspur.report.page.formatting import with_short_names
 from unspur.report.page.verdict import further, sentences, subspaces
 from unspur.report.results import Findings
 
-#: Characters a page may have, and what thumbnails get of what the rest leaves: no more, and no less.
+#: Characters of a page, and the most and the least that thumbnails get of what the rest leaves.
 MAX_PAGE_BYTES, MAX_THUMBNAIL_BYTES, MIN_THUMBNAIL_BYTES = 2_900_000, 1_400_000, 300_000
-_STYLE = "page.css"
-#: Read one after the other into one function.
-_SCRIPTS = ("data.js", "plane.js", "drawing.js", "picking.js", "controls.js", "copying.js")
 
 
 def render(findings: Findings, *, title: str | None = None) -> str:
-    """The page as text; the same findings give the same text."""
+    """The page as text, which depends on the findings alone."""
     environment, findings = _environment(), with_short_names(findings)
-    style = _read(_STYLE) + palette(len(findings.groups), [judged.name for judged in findings.judged])
-    script = "(() => {\n'use strict';\n" + "\n".join(_read(name) for name in _SCRIPTS) + "\n})();"
+    style = _read("page.css") + palette(len(findings.groups), [judged.name for judged in findings.judged])
+    script = f"(() => {{\n'use strict';\n{_read('page.js')}\n}})();"
     pictures = _pictures(findings)
     axes = axes_that_fit(findings)
     x, y = first_pair(findings, axes)
@@ -98,16 +99,16 @@ def _title(findings: Findings) -> str:
 
 
 def _pictures(findings: Findings) -> dict[int, Any]:
-    """Small pictures of all rows that are shown, by number."""
+    """Small pictures of all rows on the page, by number."""
     if any(part is not None for part in (findings.content, findings.pixels, findings.saliency)):
-        require_pillow()
+        require("A page with pictures needs", "PIL")
     if findings.content is None or findings.content.kind != "image":
         return {}
     return shrunk(findings.content, findings.shown.tolist(), extreme_rows(findings))
 
 
 def _environment() -> Any:
-    """Templates that escape whatever they are given."""
+    """Templates with escaping."""
     require("The report needs", "jinja2")
     import jinja2
 
@@ -132,7 +133,7 @@ def _environment() -> Any:
 
 
 def _without_controls(value: Any) -> Any:
-    """Names and texts without what no page should hold; what was rendered before stays."""
+    """Text without characters that a page must not hold; rendered markup stays."""
     return formatting.fit(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
@@ -141,7 +142,7 @@ def _read(name: str) -> str:
 
 
 def _policy(style: str, script: str) -> str:
-    """A content security policy that allows this very style and script, and pictures inside of the page."""
+    """A content security policy that allows only this style, this script, and pictures inside the page."""
     style_hash, script_hash = (
         base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)
     )
@@ -161,17 +162,17 @@ def build(
     overwrite: bool = False,
     **options: Any,
 ) -> Path:
-    """Measure what a fitted removal does, and write it down as a page that opens in a browser, without a network.
+    """Measure what a fitted removal does, and write a page that opens in a browser, without a network.
 
     Parameters
     ----------
     remover : a fitted remover of this package.
-    train, test : rows with their labels, tuples (Z, y, concept); last layers are trained on the first, and all is
-        measured on the second, which the removal should not have seen.
-    path : where the page goes; a file that is there is kept unless `overwrite`.
-    title : of the page.
-    **options : of `unspur.report.measuring`: names of the labels (`main`, `concept`), `validation` rows, other methods
-        to `compare` with, `pictures` or `texts` of the test rows, an `encoder` to show where it looks, and more.
+    train, test : rows with their labels, tuples (Z, y, concept). Last layers are trained on the first, and everything
+        is measured on the second, which the removal should not have seen.
+    path : the file of the page; an existing file is kept unless `overwrite`.
+    title : title of the page.
+    **options : options of `unspur.report.measure`: names of the labels (`main`, `concept`), `validation` rows, other
+        methods to `compare` with, `pictures` or `texts` of the test rows, an `encoder` for saliency maps, and more.
 
     Returns
     -------
@@ -196,22 +197,20 @@ def build(
     ... )  # doctest: +SKIP
     PosixPath('report.html')
     """
-    check_page(path, overwrite=overwrite)
     from unspur.report.measuring import measure
 
+    check_page(path, overwrite=overwrite)
     return write_page(measure(remover, train, test, **options), path, title=title, overwrite=overwrite)
 
 
 def check_page(path: str | PathLike[str], *, overwrite: bool = False) -> None:
-    """Whether a page can be written there, before anything is computed: minutes of work must not end in an error."""
+    """Raise unless a page can be written there, before minutes are spent on its content."""
     refuse_existing(path, overwrite=overwrite)
     require("The report needs", "jinja2")
 
 
 def write_page(findings: Any, path: str | PathLike[str], *, title: str | None = None, overwrite: bool = False) -> Path:
-    """Write the page of findings; a process that is killed leaves none, or the one that was there."""
-    from unspur.report.page.rendering import render
-
+    """Write the page of findings atomically: a process that is killed leaves no half-written page."""
     page = render(findings, title=title)
     with atomic(path, overwrite=overwrite) as temporary:
         temporary.write_text(page, encoding="utf-8")

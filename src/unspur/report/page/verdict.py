@@ -1,11 +1,11 @@
-"""What came of a removal, in plain sentences with their intervals.
+"""The outcome of a removal in plain sentences with intervals.
 
-A change is called one only where its interval leaves zero out.
+A difference is called a change only if its interval excludes zero.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -16,9 +16,9 @@ from unspur.report.page import formatting
 from unspur.report.page.formatting import short_groups, with_short_names
 from unspur.report.results import Change, Findings, MethodResult
 
-#: A piece of a sentence, and what it is to the eye: plain words, a figure, the interval of one, or something to type.
+#: A piece of a sentence, and how it looks: plain words, a figure, its interval, or a command.
 Part: TypeAlias = tuple[str, Literal["words", "figure", "interval", "command"]]
-#: Degrees from a right angle that are rounding.
+#: Angles this close to 90° are right angles, in degrees.
 _RIGHT_ANGLE_DEGREES = 0.05
 
 
@@ -39,7 +39,7 @@ def verdict(findings: Findings) -> list[str]:
 
 
 def sentences(findings: Findings) -> list[Sentence]:
-    """What we recommend, how much was removed, what that does to accuracies, and what is still to be found."""
+    """The recommendation, what was removed, what that does to accuracies, and what probes still find."""
     return [
         *_recommended(findings),
         _directions(findings),
@@ -49,7 +49,7 @@ def sentences(findings: Findings) -> list[Sentence]:
 
 
 def further(findings: Findings) -> list[Sentence]:
-    """What puts the figures in their place: chance, the gap that remains, what does as well, and what to do next."""
+    """Context of the figures: the gap that remains, chance, simpler methods that do as well, and what to do next."""
     without_task = findings.method == "JSE" and not findings.kept
     task = _sentence(
         f"No direction of {formatting.the(findings.main)} was found, so no test kept the task out of what was removed"
@@ -66,25 +66,20 @@ def further(findings: Findings) -> list[Sentence]:
 
 
 def accuracy_verdict(lines: Sequence[MethodResult]) -> list[str]:
-    """What is to be said of accuracies alone: of the rows as they are, the removal, and others, in this order."""
+    """Sentences about accuracies alone, of the rows as they are, the removal, and others, in this order."""
     accuracy = lines[0].accuracy
     groups = () if accuracy is None else short_groups(accuracy)
     found = (*_accuracies(lines, groups), *_in_place(lines, groups), *_others(lines))
     return [str(sentence) for sentence in found]
 
 
-def leaks_of(judged: MethodResult) -> dict[str, Leakage]:
-    """What a linear probe finds, by concept."""
-    return dict(judged.leakage)
-
-
 def worst_name(accuracy: GroupAccuracy, groups: Sequence[str]) -> str:
-    """What the worst group is called."""
+    """Name of the worst group."""
     return groups[int(np.nanargmin(accuracy.accuracy))]
 
 
 def _recommended(findings: Findings) -> Iterator[Sentence]:
-    """The classifier that `unspur fit` makes by default, where it was measured here."""
+    """The default classifier of `unspur fit`, if it was measured here."""
     line = findings.after.weighted
     if findings.method != "JSE" or line is None or line.accuracy is None:
         return
@@ -99,7 +94,7 @@ def _recommended(findings: Findings) -> Iterator[Sentence]:
 
 
 def _oblique(findings: Findings) -> Iterator[Sentence]:
-    """What a removal takes along that does not subtract the directions it reads."""
+    """What an oblique removal subtracts besides the directions that it reads."""
     if findings.tilt > _RIGHT_ANGLE_DEGREES:
         concepts = formatting.listed([formatting.the(name) for name in findings.concepts])
         yield _sentence(
@@ -146,7 +141,7 @@ def _accuracies(lines: Sequence[MethodResult], groups: Sequence[str]) -> Iterato
 
 
 def _coin(accuracy: GroupAccuracy, before: GroupAccuracy) -> list[Sentence]:
-    """What is to be said of a worst group that guessing would serve as well, and maybe did before."""
+    """A sentence about a worst group for which guessing would do as well."""
     guess = 1.0 / len(accuracy.classes)
     coin = "a coin flip" if len(accuracy.classes) == 2 else f"guessing among {len(accuracy.classes)} classes"
     if accuracy.worst < guess:
@@ -158,7 +153,7 @@ def _coin(accuracy: GroupAccuracy, before: GroupAccuracy) -> list[Sentence]:
 
 
 def _in_place(lines: Sequence[MethodResult], groups: Sequence[str]) -> Iterator[Sentence]:
-    """The gap between groups that remains, and what can be had for nothing."""
+    """The gap between groups that remains, and what guessing achieves."""
     before, after = (line.accuracy for line in lines[:2])
     if before is None or after is None:
         return
@@ -180,7 +175,7 @@ def _in_place(lines: Sequence[MethodResult], groups: Sequence[str]) -> Iterator[
 
 
 def _penalty(line: MethodResult, accuracy: GroupAccuracy) -> Iterator[Sentence]:
-    """Whether the rows as they are might do better with another penalty: one that was not tried, or not chosen."""
+    """Whether the rows as they are might do better with a penalty that was not tried, or not chosen."""
     if line.edge and line.penalty is not None:
         yield _sentence(
             f"The plain layer on the rows as they are has the {line.edge} penalty that was tried, ",
@@ -197,7 +192,7 @@ def _penalty(line: MethodResult, accuracy: GroupAccuracy) -> Iterator[Sentence]:
 
 
 def _others(lines: Sequence[MethodResult]) -> Iterator[Sentence]:
-    """Simpler ways that do as well: not clearly worse than a plain layer on what the removal leaves."""
+    """Simpler methods, compared with a plain layer on what the removal leaves."""
     weighted, removal = lines[0].weighted, lines[1]
     if not removal.removed or removal.accuracy is None:
         return
@@ -214,13 +209,13 @@ def _others(lines: Sequence[MethodResult]) -> Iterator[Sentence]:
 
 
 def _as_well(line: MethodResult) -> bool:
-    """Whether neither the worst group nor the average over groups is clearly worse than those of the removal."""
+    """Whether neither worst group nor average over groups is clearly worse than with the removal."""
     beside = (line.worst_beside, line.average_beside)
     return all(change is not None and change.high >= 0.0 for change in beside)
 
 
 def _beside(line: MethodResult) -> list[Part | str]:
-    """How a layer does beside a plain one after the removal."""
+    """How a layer compares with a plain one after the removal."""
     accuracy, worst, average = line.accuracy, line.worst_beside, line.average_beside
     assert accuracy is not None
     assert worst is not None
@@ -246,7 +241,7 @@ def _difference(change: Change) -> list[Part | str]:
 
 
 def _next(findings: Findings) -> Sentence:
-    """One command to go on with."""
+    """A command to try next."""
     if not findings.source:
         return _sentence(
             "Next, with rows of your own: ", ("unspur report FILE --main COLUMN --concept COLUMN", "command")
@@ -254,8 +249,8 @@ def _next(findings: Findings) -> Sentence:
     change, after = findings.after.worst_change, findings.after.accuracy
     gains = change is not None and change.low > 0.0 and after is not None and not _coin(after, after)
     weighted = findings.before.weighted
-    alone = weighted is not None and weighted.worst_beside is not None and not _as_well(weighted)
-    if gains and alone and not any(line.removed > 0 and _as_well(line) for line in findings.judged[2:]):
+    less_without = weighted is not None and weighted.worst_beside is not None and not _as_well(weighted)
+    if gains and less_without and not any(line.removed > 0 and _as_well(line) for line in findings.judged[2:]):
         what, command = "Next, use the removal", findings.keep
     else:
         what, command = "Next, see what other methods do, and choose by their loss", f"unspur compare {findings.source}"
@@ -275,8 +270,8 @@ def _average(change: Change | None) -> list[Part | str]:
 
 
 def _leaks(findings: Findings) -> Iterator[Sentence]:
-    earlier = leaks_of(findings.before) if findings.removed else {}
-    for k, (name, leak) in enumerate(leaks_of(findings.after).items()):
+    earlier: Mapping[str, Leakage] = findings.before.leakage if findings.removed else {}
+    for k, (name, leak) in enumerate(findings.after.leakage.items()):
         yield _sentence(
             f"{'It' if k else 'A linear probe'} {'still ' if leak.low > leak.chance else ''}{_finds(name, leak)}",
             *_found(leak),
@@ -309,35 +304,33 @@ def _share(share: float, interval: tuple[float, float], digits: int = 1) -> list
 
 
 def points(change: float) -> str:
-    """The unit of a difference of shares as it is written: "1.0 point", "1.1 points"."""
+    """The unit of a difference of shares: "1.0 point", "1.1 points"."""
     return "point" if f"{100 * abs(change):.1f}" == "1.0" else "points"
 
 
 def _sentence(*parts: Part | str) -> Sentence:
     pieces: list[Part] = [(part, "words") if isinstance(part, str) else part for part in parts]
-    end: list[Part] = [] if pieces[-1][1] == "command" else [(".", "words")]  # it is to be copied
+    end: list[Part] = [] if pieces[-1][1] == "command" else [(".", "words")]  # commands are copied
     return Sentence((*(piece for piece in pieces if piece[0]), *end))
 
 
 def subspaces(findings: Findings) -> list[str]:
-    """Sentences about angle and shared variance, and how many rows are drawn."""
-    said = []
+    """Sentences about angles, shared variance, and the number of rows that are drawn."""
+    found = []
     if findings.angles:
-        said.append(_angle(findings))
+        found.append(_angle(findings))
     if findings.shared is not None:
         share = formatting.percent(findings.shared, 0 if findings.shared >= 0.01 else 1)
         why = ": directions at right angles can still go together in the data" if _at_right_angles(findings) else ""
-        said.append(f"In the test rows, scores along the two have {share} of their variance in common{why}.")
+        found.append(f"In the test rows, scores along the two have {share} of their variance in common{why}.")
     rows, shown = len(findings.group), len(findings.shown)
-    drawn = (
-        f"All {formatting.count(rows)} test rows are drawn."
-        if shown == rows
-        else (f"Of {formatting.count(rows)} test rows {formatting.count(shown)} are drawn.")
-    )
+    drawn = f"All {formatting.count(rows)} test rows are drawn."
+    if shown < rows:
+        drawn = f"Of {formatting.count(rows)} test rows {formatting.count(shown)} are drawn."
     unknown = int((findings.group < 0).sum())
     if unknown:
         drawn += f" In {formatting.count(unknown)} test rows the concept is not known; they are in no group."
-    return [*said, drawn]
+    return [*found, drawn]
 
 
 def _at_right_angles(findings: Findings) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from tests.report.making import HOSTILE, Pictures, Texts, closed_form_findings, photo_findings, toy_findings
-from unspur.report.page.packing import axes_that_fit, first_pair, packed, safe_json, sheet, shrunk, sources, within
+from unspur.report.page.content import axes_that_fit, first_pair, packed, safe_json, sheet, shrunk, sources, within
 from unspur.report.results import Axis, View
 
 
