@@ -365,7 +365,7 @@ def test_the_command_line_says_which_line_to_take_and_how(tmp_path, monkeypatch)
     text = " ".join(shown.output.replace("\\\n", " ").split())
     assert "Take JSE + GroupWeighted, which is the recommendation" in text
     assert "unspur fit 'my rows.npz' --main bird --concept water --seed 3 --output model.safetensors" in text
-    assert "model = RobustClassifier(random_state=3)" in text
+    assert "model = RobustClassifier(JSE(random_state=3), random_state=3)" in text
     assert "chance is 50.0" in text
     told = json.loads(CliRunner().invoke(main, [*command, "--remover", "none", "--remover", "JSE-s", "--json"]).stdout)
     assert told[0]["command"] is None
