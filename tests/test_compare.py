@@ -272,13 +272,13 @@ def test_lines_are_judged_on_held_out_rows_and_not_on_test_rows(results):
 def test_the_interval_of_a_difference_holds_the_truth_about_as_often_as_it_says():
     rng = np.random.default_rng(0)
     group = np.repeat([0, 1, 2], [200, 60, 20])
-    truth = np.array([0.1, -0.2, 0.4])
-    found = [_paired(truth[group] + rng.standard_normal(280) * (1 + group), group, None) for _ in range(1000)]
+    truth, several = np.array([0.1, -0.2, 0.4]), np.zeros(3, dtype=bool)
+    found = [_paired(truth[group] + rng.standard_normal(280) * (1 + group), group, several, None) for _ in range(1000)]
     held = np.mean([abs(mean - truth.mean()) <= 1.96 * error for mean, error in found])
     assert 0.925 < held < 0.965
     clusters = np.arange(280) // 2  # every row twice: half as many
     noise = rng.standard_normal(140)
-    one, other = (_paired(np.repeat(noise, 2), group, which)[1] for which in (None, clusters))
+    one, other = (_paired(np.repeat(noise, 2), group, several, which)[1] for which in (None, clusters))
     assert other == pytest.approx(np.sqrt(2) * one, rel=0.03)
 
 
@@ -308,9 +308,10 @@ def test_a_probe_tells_what_a_removal_leaves_of_the_concept(results):
 
 
 def test_code_of_every_line_runs(results):
-    train = rows(0)
+    train, held = rows(0), rows(2)
     for line in results:
         given = {"X": train.Z, "y": train.y, "concept": train.concept}
+        given |= {"X_val": held.Z, "y_val": held.y, "concept_val": held.concept}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             exec(line.python, given)
@@ -346,7 +347,7 @@ def test_the_command_line_says_which_line_to_take_and_how(tmp_path, monkeypatch)
     text = " ".join(shown.output.replace("\\\n", " ").split())
     assert "Take JSE + GroupWeighted, which is the recommendation" in text
     assert "unspur fit 'my rows.npz' --main bird --concept water --seed 3 --output model.safetensors" in text
-    assert "model = RobustClassifier(random_state=3)" in text
+    assert "model = RobustClassifier(JSE(random_state=3), random_state=3)" in text
     assert "chance is 50.0" in text
     told = json.loads(CliRunner().invoke(main, [*command, "--remover", "none", "--remover", "JSE-s", "--json"]).stdout)
     assert told[0]["command"] is None
@@ -355,3 +356,38 @@ def test_the_command_line_says_which_line_to_take_and_how(tmp_path, monkeypatch)
     assert {"loss", "above_best", "low95", "high95"} == set(told[1]["held_out"])
     assert told[1]["probes"]["water"]["chance"] == 0.5
     assert not told[1]["recommended"]
+
+
+def test_a_group_of_one_held_out_row_makes_no_line_clearly_worse():
+    rng = np.random.default_rng(0)
+    group = np.append(np.zeros(200, dtype=int), [1])
+    difference = np.append(rng.normal(0.0, 0.1, size=200), [0.3])  # one row says that the line is far worse
+    mean, error = _paired(difference, group, np.array([False, True]), None)
+    assert mean > 0.1
+    assert error > 0.04  # half of the deviation of a row, and not zero
+    many = np.append(difference[:200], np.full(200, 0.3))
+    settled = _paired(many, np.repeat([0, 1], 200), np.zeros(2, dtype=bool), None)
+    assert settled[0] > 3 * settled[1]  # the control: two hundred such rows do
+
+
+def test_folds_do_not_depend_on_the_number_of_test_rows():
+    train, test = make_toy(400, rho=0.6, random_state=0), make_toy(400, random_state=1)
+    losses = [
+        compare((train.Z, train.y, train.concept), (test.Z[:n], test.y[:n], test.concept[:n]), None, ["none"], ["ERM"])[
+            0
+        ].held_out.loss
+        for n in (400, 300)
+    ]
+    assert losses[0] == losses[1]
+
+
+def test_code_takes_validation_rows_clusters_and_chosen_parameters():
+    train, held = make_toy(400, rho=0.6, random_state=0), make_toy(300, rho=0.6, random_state=1)
+    films = [np.arange(400) // 2, 1000 + np.arange(300) // 2]
+    rows = [(part.Z, part.y, part.concept, film) for part, film in zip((train, held), films, strict=True)]
+    lines = compare(rows[0], (held.Z, held.y, held.concept), rows[1], ["none", "JSE"], ["GroupDRO"])
+    plain, removed = (line.python for line in lines)
+    assert plain.endswith("model.fit(X, y, concept=concept, clusters=clusters)")
+    assert "GroupDRO(adjustment=" in removed
+    given = ", ".join(f"{name}_val={name}_val" for name in ("X", "y", "concept", "clusters"))
+    assert removed.endswith(f"concept=concept, clusters=clusters, {given})")

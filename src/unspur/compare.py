@@ -1,8 +1,9 @@
 """Every remover with every chosen last layer on one set of embeddings, and which of them to take.
 
-Lines are judged on rows that neither their removal nor their layer has seen: validation rows, or each fold of the
-training rows in turn. They are compared row by row with the line that has the least loss there, and those that are not
-clearly worse are level with it. Test rows are measured on, and decide nothing.
+Lines are judged on rows that neither their removal nor their layer was fitted to: validation rows, on which directions
+and penalties of all lines were chosen as well, or each fold of the training rows in turn. They are compared row by row
+with the line that has the least loss there, and those that are not clearly worse are level with it. Test rows are
+measured on, and decide nothing.
 
 Rows are often fewer than their features. Layers and most removers then act in the span of the training rows alone, so
 that they are fitted in coordinates of that span, in which they are the same (`_Span`).
@@ -19,7 +20,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from scipy.stats import norm
+from scipy.stats import t as student
 from sklearn.base import clone
 
 from unspur import JSE, removers
@@ -223,7 +224,12 @@ def compare(
             loss = None
             if clean is not None:
                 line, chosen = _with_head(replace(line, removed=clean.removed), clean, seed, penalties)
-                line = replace(line, python=_python(line, balance, seed))
+                line = replace(
+                    line,
+                    python=_python(
+                        line, balance, seed, validation=validation is not None, clusters=train.clusters is not None
+                    ),
+                )
                 loss = None if chosen is None else _held_out_losses(chosen, clean.validation, folds)
             results.append(line)
             losses.append(loss)
@@ -289,8 +295,8 @@ class _Sets:
     ):
         self._train, self._validation, self._test = train, validation, test
         self._span, self._balance, self._seed = span, balance, seed
-        rng = np.random.default_rng(seed)
-        self.probed = np.sort(rng.permutation(len(test))[:MAX_PROBED_ROWS])
+        rng, probing = np.random.default_rng(seed).spawn(2)
+        self.probed = np.sort(probing.permutation(len(test))[:MAX_PROBED_ROWS])
         self._held: list[BoolArray] = []
         if validation is None or not validation.known.any():
             fold = train.folds(FOLDS, rng)
@@ -374,32 +380,63 @@ def _held_out_losses(
 def _judged(lines: Sequence[Comparison], losses: Sequence[FloatArray | None], rows: LabelledData) -> list[Comparison]:
     """The lines with their losses on held-out rows (n,), each compared with the least."""
     group = np.unique(rows.group, return_inverse=True)[1].reshape(-1)
+    single, notes = _single_units(rows, group)
     means = [np.inf if loss is None else mean_over_groups(loss, group) for loss in losses]
     best = losses[int(np.argmin(means))]
     judged = sum(loss is not None for loss in losses)
-    quantile = float(norm.ppf(1.0 - 0.025 / max(judged - 1, 1)))
+    quantile = float(student.ppf(1.0 - 0.025 / max(judged - 1, 1), _degrees_of_freedom(group, single, rows.clusters)))
     found = []
     for line, loss, mean in zip(lines, losses, means, strict=True):
         if loss is None or best is None:
             found.append(line)
             continue
-        difference, error = _paired(loss - best, group, rows.clusters)
-        held_out = HeldOut(mean, difference, difference - quantile * error, difference + quantile * error)
-        found.append(replace(line, held_out=held_out))
+        difference, error = _paired(loss - best, group, single, rows.clusters)
+        margin = quantile * error
+        held_out = HeldOut(mean, difference, difference - margin, difference + margin)
+        found.append(replace(line, held_out=held_out, notes=(*line.notes, *notes)))
     return found
 
 
-def _paired(difference: FloatArray, group: IntArray, clusters: Array | None) -> tuple[float, float]:
-    """Mean over groups of the means of differences (n,) in each, and its standard error; clusters count once."""
+def _single_units(rows: LabelledData, group: IntArray) -> tuple[BoolArray, tuple[str, ...]]:
+    """Which groups, numbered as in `group` (n,), have one row or one cluster only; and notes on them."""
+    units = np.arange(len(rows)) if rows.clusters is None else np.unique(rows.clusters, return_inverse=True)[1]
+    pairs = np.unique(np.column_stack([group, units.reshape(-1)]), axis=0)
+    single = np.bincount(pairs[:, 0]) < 2
+    unit = "row" if rows.clusters is None else "cluster"
+    names = [rows.group_name(int(g)) for g in np.unique(rows.group)[single]]
+    return single, tuple(f"{name}: one held-out {unit} only, which tells little about the group." for name in names)
+
+
+def _paired(difference: FloatArray, group: IntArray, single: BoolArray, clusters: Array | None) -> tuple[float, float]:
+    """Mean over groups of the means of differences (n,) in each, and its standard error; clusters count once.
+
+    Groups of one row or cluster are taken to vary as rows of the other groups do.
+    """
     rows = np.bincount(group)
-    centred = (difference - (np.bincount(group, weights=difference) / rows)[group]) / rows[group] / len(rows)
+    centred = difference - (np.bincount(group, weights=difference) / rows)[group]
+    share = 1.0 / rows[group] / len(rows)
     if clusters is None:
-        variance = float(np.sum(centred**2 * (rows / np.maximum(rows - 1, 1))[group]))
+        variance = float(np.sum((share * centred) ** 2 * (rows / np.maximum(rows - 1, 1))[group]))
     else:
         code = np.unique(clusters, return_inverse=True)[1].reshape(-1)
         number = int(code.max()) + 1
-        variance = float(np.sum(np.bincount(code, weights=centred) ** 2)) * number / max(number - 1, 1)
+        variance = float(np.sum(np.bincount(code, weights=share * centred) ** 2)) * number / max(number - 1, 1)
+    if single.any():
+        others = ~single[group]
+        freedom = int(others.sum()) - int((~single).sum())
+        pooled = np.sum(centred[others] ** 2) / freedom if freedom > 0 else np.inf
+        variance += float(pooled) * int(single.sum()) / len(rows) ** 2
     return mean_over_groups(difference, group), float(np.sqrt(variance))
+
+
+def _degrees_of_freedom(group: IntArray, single: BoolArray, clusters: Array | None) -> float:
+    """Those of the variance of `_paired`, if rows vary alike in all groups (Satterthwaite)."""
+    if clusters is not None:
+        return max(len(np.unique(clusters)) - 1, 1)
+    rows = np.bincount(group)
+    pooled = max(int(rows[~single].sum()) - int((~single).sum()), 1)
+    freedom = np.where(single, pooled, np.maximum(rows - 1, 1))
+    return float(np.sum(1.0 / rows) ** 2 / np.sum(1.0 / rows**2 / freedom))
 
 
 def to_take(lines: Sequence[Comparison]) -> Comparison | None:
@@ -418,25 +455,35 @@ def best_held_out(lines: Sequence[Comparison]) -> Comparison | None:
     )
 
 
-def _python(line: Comparison, balance: str, seed: int) -> str:
-    """Code that makes a model of a line from X, y and concept."""
+def _python(line: Comparison, balance: str, seed: int, *, validation: bool = False, clusters: bool = False) -> str:
+    """Code that makes a model of a line from X, y and concept, and from validation rows and clusters if there are any.
+
+    The penalty of a layer after a removal is chosen again.
+    """
+    more = ", clusters=clusters" if clusters else ""
     if line.remover == "none":
         given = ", ".join(f"{name}={value!r}" for name, value in line.parameters.items())
         return (
             f"from unspur import {line.head}\n\n"
-            f"model = {line.head}({given}, random_state={seed})\nmodel.fit(X, y, concept=concept)"
+            f"model = {line.head}({given}, random_state={seed})\nmodel.fit(X, y, concept=concept{more})"
         )
+    if validation:
+        names = ("X", "y", "concept", "clusters")[: 4 if clusters else 3]
+        more += "".join(f", {name}_val={name}_val" for name in names)
     kind, options = class_and_options(line.remover)
     default = inspect.signature(removers.REMOVERS[kind]).parameters["balance"].default
     balanced = [f'balance="{balance}"'] * (balance != default)
-    given = ", ".join([*balanced, *(f"{name}={value!r}" for name, value in options.items())])
-    parts = [f"{kind}({given})", f"{line.head}()", f"random_state={seed}"]
+    given = [*balanced, *(f"{name}={value!r}" for name, value in options.items())]
+    if "random_state" in inspect.signature(removers.REMOVERS[kind]).parameters:
+        given.append(f"random_state={seed}")
+    head = ", ".join(f"{name}={value!r}" for name, value in line.parameters.items() if name != "weight_decay")
+    parts = [f"{kind}({', '.join(given)})", f"{line.head}({head})", f"random_state={seed}"]
     names = [kind, line.head]
-    if line.recommended and not given:
-        parts, names = parts[2:], []
+    if line.recommended:
+        parts, names = [parts[0], parts[2]], [kind]
     return (
         f"from unspur import {', '.join([*sorted(names), 'RobustClassifier'])}\n\n"
-        f"model = RobustClassifier({', '.join(parts)})\nmodel.fit(X, y, concept=concept)"
+        f"model = RobustClassifier({', '.join(parts)})\nmodel.fit(X, y, concept=concept{more})"
     )
 
 

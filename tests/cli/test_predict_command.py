@@ -279,3 +279,47 @@ def test_other_verbs_use_the_removal_of_a_classifier(saved, here):
     assert 0 < told["removed"]["worst"] <= 1
     page = ["report", "train.csv", "--test", "new.csv", *LABELS, "--ignore", "id", "--removal", saved, "--json"]
     assert json.loads(unspur(*page))["spurious"] == 1
+
+
+def test_accuracies_on_rows_of_the_fit_are_not_passed_off_as_those_of_new_rows(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(TRAIN, "train.csv")
+    write(NEW, "new.csv")
+    unspur("fit", "train.csv", *LABELS, "--ignore", "id", *FAST, "--output", "model.safetensors")
+
+    def said(file):
+        given = [*LABELS, "--ignore", "id", "--output", f"of-{file}"]
+        return " ".join(CliRunner().invoke(main, ["predict", "model.safetensors", file, *given]).stderr.split())
+
+    assert "these are the rows that the classifier was trained on" in said("train.csv")
+    assert "does not tell the rows that it was trained on" in said("new.csv")
+    swapped = ["--main", "background", "--concept", "bird", "--ignore", "id", "--output", "swapped.csv"]
+    assert "Name the label that it predicts" in unspur("predict", "model.safetensors", "new.csv", *swapped, code=1)
+
+
+def test_whole_numbers_may_be_written_with_a_decimal_and_labels_may_be_empty(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    numbers = TRAIN.assign(bird=(TRAIN["bird"] == "water") * 1, background=(TRAIN["background"] == "sea") * 1)
+    write(numbers, "train.csv")
+    unspur("fit", "train.csv", *LABELS, "--ignore", "id", *FAST, "--output", "model.safetensors")
+    given = [
+        "predict",
+        "model.safetensors",
+        "new.csv",
+        *LABELS,
+        "--ignore",
+        "id",
+        "--force",
+        "--json",
+        "--output",
+        "p.csv",
+    ]
+    new = NEW.assign(bird=(NEW["bird"] == "water") * 1, background=(NEW["background"] == "sea") * 1)
+    write(new, "new.csv")
+    whole = json.loads(unspur(*given))
+    write(new.assign(bird=new["bird"].astype(float)), "new.csv")  # 0.0 and 1.0
+    assert json.loads(unspur(*given))["accuracy"] == whole["accuracy"]
+    write(new.assign(bird=new["bird"] + 0.5), "new.csv")  # the control: other numbers are other classes
+    assert "has the class" in unspur(*given, code=1)
+    write(new.assign(bird=""), "new.csv")
+    assert json.loads(unspur(*given))["accuracy"] is None

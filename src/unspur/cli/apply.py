@@ -11,7 +11,7 @@ import click
 
 from unspur.cli.completion import columns_of
 from unspur.cli.console import echo_json, say, say_where, show
-from unspur.cli.data import carry_labels, missing_values, read_rows, refuse_ignored_labels
+from unspur.cli.data import carry_labels, check_removal_labels, missing_values, read_rows, refuse_ignored_labels
 from unspur.cli.options import (
     Conditions,
     LocalPath,
@@ -171,8 +171,10 @@ def predict(
     accuracy = None
     if main is not None:
         missing = missing_values(missing_concept, table, concept)
-        accuracy = _accuracy(written, classifier.classes_, main, concept, missing)
+        accuracy = _accuracy(written, classifier, main, concept, missing)
     write_rows(written, output, overwrite=force)
+    if accuracy is not None:
+        say(f"Note: {_caveat(classifier, table)}", err=True)
     _report_predictions(output, classifier, predicted, accuracy, main, as_json)
 
 
@@ -211,18 +213,37 @@ def _written(table: Table, classifier: RobustClassifier, predicted: Any, probabi
     )
 
 
+def _caveat(classifier: RobustClassifier, table: Table) -> str:
+    """What a reader must know of accuracies on these rows."""
+    import numpy as np
+
+    from unspur.certificate import fingerprint, row_hashes
+
+    rows = table.Z
+    if isinstance(rows, np.ndarray) and fingerprint(row_hashes(rows)) == classifier.remover_.training_hash_:
+        return "these are the rows that the classifier was trained on; on new rows it is less accurate."
+    return (
+        "the file of a classifier does not tell the rows that it was trained on (validation rows are among them). If "
+        "these are, it is less accurate on new rows."
+    )
+
+
 def _accuracy(
-    table: Table, known: Any, main: str, concept: tuple[str, ...], missing: dict[str, Any]
-) -> GroupAccuracy | float:
-    """Accuracy by group of predictions in a table, or over all rows without a concept; `known` are the classes."""
+    table: Table, classifier: RobustClassifier, main: str, concept: tuple[str, ...], missing: dict[str, Any]
+) -> GroupAccuracy | float | None:
+    """Accuracy by group of predictions in a table, or over all rows without a concept; None without any label."""
     import numpy as np
 
     from unspur._data import LabelledData
     from unspur.compare import accuracy_of
     from unspur.exceptions import LabelError
-    from unspur.labels import class_label
+    from unspur.labels import class_label, is_gap
 
-    n = len(table.Z)
+    n, known = len(table.Z), classifier.classes_
+    for name in (main, *concept):
+        if all(is_gap(value) for value in table.label(name).ravel().tolist()):
+            say(f"Note: {name} is empty in all rows, so no accuracy is measured.", err=True)
+            return None
     y, *concepts = (
         class_label(table.label(name), name, n, missing=missing.get(name), least=1) for name in (main, *concept)
     )
@@ -230,12 +251,13 @@ def _accuracy(
     if None in places:
         raise LabelError(
             f"{main} has the class {y.classes[places.index(None)]!r}, and the classifier was fitted for the classes "
-            f"{', '.join(map(str, known.tolist()))}. Name the label that it predicts."
+            f"{', '.join(map(str, known.tolist()))}. Name the label that it predicts, with classes written alike."
         )
     right = table.columns[PREDICTED] == known[places][y.codes]
     if not concept:
         return float(right[y.present].mean())
     data = LabelledData(table.Z, y, tuple(concepts), np.ones(n))
+    check_removal_labels(classifier.remover_, data)
     return accuracy_of(right[y.present], data.select(y.present))
 
 
@@ -259,7 +281,8 @@ def _report_predictions(
         measured = accuracy if accuracy is None or isinstance(accuracy, float) else accuracy.to_dict()
         echo_json({"output": output, "rows": len(predicted), "predicted": counts, "accuracy": measured})
         return
-    say(f"{len(predicted)} rows, predicted as {', '.join(f'{name} ({n})' for name, n in counts.items())}.")
+    rows = "1 row" if len(predicted) == 1 else f"{len(predicted)} rows"
+    say(f"{rows}, predicted as {', '.join(f'{name} ({n})' for name, n in counts.items())}.")
     if isinstance(accuracy, float):
         say(f"{100 * accuracy:.1f} % are right.")
     elif accuracy is not None:

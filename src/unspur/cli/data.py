@@ -110,7 +110,7 @@ def missing_values(text: str | None, table: Table, concepts: Sequence[str]) -> d
     """
     from unspur.io.files import MISSING_VALUE_WORDS
 
-    if text is None:
+    if text is None or not concepts:
         return dict.fromkeys(concepts)
     known = {name: [value for value in table.label(name).ravel().tolist() if value is not None] for name in concepts}
     found = {name: _value_of_type(text, values) for name, values in known.items()}
@@ -394,6 +394,11 @@ def check_removal_labels(remover: Remover, data: LabelledData) -> list[str]:
                 f"The removal was fitted for the {what} {' and '.join(map(repr, fitted))}, and "
                 f"{' and '.join(map(repr, given))} is named here; what was fitted, and the tests of it, are about the "
                 "former."
+            )
+        elif named and (others := [name for name in fitted if _stem(name) not in {_stem(one) for one in given}]):
+            notes.append(
+                f"The removal was fitted for the {what} {' and '.join(map(repr, others))} as well; what is said of "
+                "directions and accuracies is about all of it."
             )
     return _noted(notes)
 

@@ -75,7 +75,10 @@ Fitted = TypeVar("Fitted", bound="RobustClassifier | Remover")
     type=click.Choice(METHODS, case_sensitive=False),
 )
 @click.option(
-    "--validation", type=LocalPath(), help="File with rows to judge directions and penalties on; else folds of FILE."
+    "--validation",
+    type=LocalPath(),
+    help="File with rows to judge directions and penalties on; the last layer is trained on them as well. Without it, "
+    "folds of FILE are used.",
 )
 @where_option("validation")
 @fitting_options

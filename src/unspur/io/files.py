@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import csv
 import glob
+import re
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -111,8 +112,9 @@ def read_table(
 def with_gaps(table: Table, names: Sequence[str]) -> tuple[Table, list[str]]:
     """The table with words such as "NA", and blanks, as missing values in the label columns `names`; and notes.
 
-    Other columns stay as they are. Notes say what was read as missing, and which classes differ by white space or case
-    alone.
+    Other columns stay as they are. Whole numbers in a text file are numbers, also if they are written as 1.0, as some
+    programs write a column with missing values. Notes say what was read as missing, and which classes differ by white
+    space or case alone.
     """
     columns, notes = dict(table.columns), []
     for name in names:
@@ -122,14 +124,15 @@ def with_gaps(table: Table, names: Sequence[str]) -> tuple[Table, list[str]]:
         values = column.tolist()
         words = {value for value in values if isinstance(value, str)}
         gaps = {word for word in words if word in MISSING_VALUE_WORDS or not word.strip()}
-        if gaps:
+        numbers = {}
+        if table.path.suffix.lower() == ".csv" or table.path.is_dir():  # only text has numbers among its words
+            numbers = _whole_numbers(words - gaps)
+        if gaps or numbers:
             known = [value not in gaps and value is not None for value in values]
-            # Only what was read as text has numbers among its words.
-            rest = [value for value, there in zip(values, known, strict=True) if there]
-            if table.path.suffix.lower() == ".csv" or table.path.is_dir():
-                rest = label_column(rest).tolist()
-            columns[name] = np.full(len(values), None, dtype=object)
+            rest = [numbers.get(value, value) for value, there in zip(values, known, strict=True) if there]
+            columns[name] = np.array(rest) if all(known) else np.full(len(values), None, dtype=object)
             columns[name][known] = rest
+        if gaps:
             count = sum(value in gaps for value in values)
             said = sorted({repr(word) if word.strip() else "blank" for word in gaps})
             notes.append(
@@ -148,6 +151,13 @@ def with_gaps(table: Table, names: Sequence[str]) -> tuple[Table, list[str]]:
                 by = "case"
             notes.append(f"{name} in {table.path} has {' and '.join(said)}, classes that differ by {by} alone.")
     return replace(table, columns=columns), notes
+
+
+def _whole_numbers(words: set[str]) -> dict[str, int]:
+    """The numbers that words stand for, if all of them are whole: 0, -3 or 2.0, and not 01, which may be a name."""
+    if not all(re.fullmatch(r"-?(0|[1-9]\d{0,17})(\.0+)?", word) for word in words):
+        return {}
+    return {word: int(word.split(".")[0]) for word in words}
 
 
 def is_parquet(paths: Sequence[str | Path]) -> bool:
