@@ -241,7 +241,7 @@ class LabelledData:
 
     def without_concept(self) -> Self:
         """The same rows in one group for each class of the main label."""
-        rows = replace(self, concepts=())
+        rows = replace(self, concepts=(), parts=tuple(part.without_concept() for part in self.parts))
         if False in self._geometries:
             rows._geometries[False] = self._geometries[False]
         return rows

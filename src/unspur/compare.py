@@ -460,31 +460,24 @@ def _python(line: Comparison, balance: str, seed: int, *, validation: bool = Fal
 
     The penalty of a layer after a removal is chosen again.
     """
-    more = ", clusters=clusters" if clusters else ""
+    rows = ["X", "y", "concept", *(["clusters"] if clusters else [])]
+    arguments = ["X", "y", *(f"{name}={name}" for name in rows[2:])]
     if line.remover == "none":
         given = ", ".join(f"{name}={value!r}" for name, value in line.parameters.items())
-        return (
-            f"from unspur import {line.head}\n\n"
-            f"model = {line.head}({given}, random_state={seed})\nmodel.fit(X, y, concept=concept{more})"
-        )
-    if validation:
-        names = ("X", "y", "concept", "clusters")[: 4 if clusters else 3]
-        more += "".join(f", {name}_val={name}_val" for name in names)
-    kind, options = class_and_options(line.remover)
-    default = inspect.signature(removers.REMOVERS[kind]).parameters["balance"].default
-    balanced = [f'balance="{balance}"'] * (balance != default)
-    given = [*balanced, *(f"{name}={value!r}" for name, value in options.items())]
-    if "random_state" in inspect.signature(removers.REMOVERS[kind]).parameters:
-        given.append(f"random_state={seed}")
-    head = ", ".join(f"{name}={value!r}" for name, value in line.parameters.items() if name != "weight_decay")
-    parts = [f"{kind}({', '.join(given)})", f"{line.head}({head})", f"random_state={seed}"]
-    names = [kind, line.head]
-    if line.recommended:
-        parts, names = [parts[0], parts[2]], [kind]
-    return (
-        f"from unspur import {', '.join([*sorted(names), 'RobustClassifier'])}\n\n"
-        f"model = RobustClassifier({', '.join(parts)})\nmodel.fit(X, y, concept=concept{more})"
-    )
+        model, names = f"{line.head}({given}, random_state={seed})", [line.head]
+    else:
+        if validation:
+            arguments += [f"{name}_val={name}_val" for name in rows]
+        kind, options = class_and_options(line.remover)
+        known = inspect.signature(removers.REMOVERS[kind]).parameters
+        chosen: dict[str, Any] = {"balance": balance} if balance != known["balance"].default else {}
+        chosen |= {**options, **({"random_state": seed} if "random_state" in known else {})}
+        remover = f"{kind}({', '.join(f'{name}={value!r}' for name, value in chosen.items())})"
+        given = ", ".join(f"{name}={value!r}" for name, value in line.parameters.items() if name != "weight_decay")
+        head = "" if line.recommended else f"{line.head}({given}), "
+        model = f"RobustClassifier({remover}, {head}random_state={seed})"
+        names = [*sorted({kind, line.head} if head else {kind}), "RobustClassifier"]
+    return f"from unspur import {', '.join(names)}\n\nmodel = {model}\nmodel.fit({', '.join(arguments)})"
 
 
 def probes(
