@@ -45,6 +45,7 @@ from unspur.report.views import (
     saliency_maps,
     view_of,
 )
+from unspur.robust import RobustClassifier
 from unspur.subspace import AffineMap, Subspace
 from unspur.trace import Trace, Traces
 
@@ -62,7 +63,7 @@ SILENT_PARAMETERS = ("verbose",)
 
 
 def measure(
-    remover: Remover,
+    remover: Remover | RobustClassifier,
     train: Any,
     test: Any,
     *,
@@ -92,7 +93,7 @@ def measure(
 
     Parameters
     ----------
-    remover : a fitted remover of this package.
+    remover : a fitted remover of this package, or a `RobustClassifier`, whose removal is then measured.
     train, test, validation : tuples (Z, y, concept) of arrays, DataFrames or tensors; with clusters a fourth.
         Last layers, and methods that the removal is compared with, are trained on `train`, and chosen on `validation`
         or, without it, on a fifth of each group of `train`. Everything is measured on `test`, which the removal should
@@ -117,7 +118,7 @@ def measure(
     notes : warnings about the rows; by default, about columns that dominate the others.
     report : called with the name of each step (`STEPS`, and one for each method compared).
     """
-    _require_fitted(remover)
+    remover = _fitted_remover(remover)
     if most < 1:
         raise InputError(f"most is the number of test rows that are drawn, 1 at least; got {most}.")
     methods = chosen_methods(compare, remover)
@@ -241,11 +242,16 @@ def _spurious_names(remover: Remover, rows: LabelledData) -> list[str]:
     return [f"{together} {i + 1}" for i in range(k)]
 
 
-def _require_fitted(remover: Any) -> None:
+def _fitted_remover(remover: Any) -> Remover:
+    """The remover itself, or that of a `RobustClassifier`."""
+    if isinstance(remover, RobustClassifier):
+        check_is_fitted(remover, "coef_")
+        remover = remover.remover_
     if not isinstance(remover, Remover):
         inside = " Pass the remover in it, and rows as they enter that." if hasattr(remover, "steps") else ""
         raise InputError(f"A report is about a fitted remover of unspur; got a {type(remover).__name__}.{inside}")
     check_is_fitted(remover, "removal_")
+    return remover
 
 
 def _rows(

@@ -31,7 +31,7 @@ def as_module(removal: Any, *, dtype: torch.dtype | None = None) -> RemovalModul
 
     Parameters
     ----------
-    removal : AffineMap or fitted remover.
+    removal : AffineMap or fitted remover; of a `RobustClassifier`, its removal (`fold` gives all of it).
     dtype : of the buffers, ``torch.float32`` or ``torch.float64``. When None, torch's default dtype, as for other
         modules, but float32 where that is a half type. Use ``torch.float64`` where rows of that type shall keep their
         digits.

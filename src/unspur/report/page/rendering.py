@@ -166,7 +166,7 @@ def build(
 
     Parameters
     ----------
-    remover : a fitted remover of this package.
+    remover : a fitted remover of this package, or a `RobustClassifier`.
     train, test : rows with their labels, tuples (Z, y, concept). Last layers are trained on the first, and everything
         is measured on the second, which the removal should not have seen.
     path : the file of the page; an existing file is kept unless `overwrite`.
