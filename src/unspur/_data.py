@@ -15,6 +15,7 @@ that does not count (its concept is missing, or the user gave it no weight) has 
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from contextlib import closing
@@ -69,10 +70,10 @@ class LabelledData:
     concepts : one label for each concept; empty if none is needed.
     weight : sample weights, shape (n,); zero for rows that do not count.
     clusters : cluster of each row, shape (n,), as a code in estimators; None if rows are independent.
-    copies : whether the clusters are duplicate rows that were found here, rather than given by the user.
+    clusters_are_duplicates : whether the clusters are duplicate rows found here, rather than given by the user.
     suffix : end of the user's argument names, "_val" for a validation set.
     removal : map that is applied before a last layer and folded into its weights, or None.
-    parts : the data sets that were stacked (`stacked`), each on its own backend; X is then that of the first.
+    stacked_sets : the data sets that were stacked (`stacked`), each on its own backend; X is then that of the first.
     """
 
     X: Array
@@ -80,10 +81,10 @@ class LabelledData:
     concepts: tuple[ClassLabel, ...]
     weight: FloatArray
     clusters: Array | None = None
-    copies: bool = False
+    clusters_are_duplicates: bool = False
     suffix: str = ""
     removal: AffineMap | None = None
-    parts: tuple[LabelledData, ...] = ()
+    stacked_sets: tuple[LabelledData, ...] = ()
     _geometries: dict[bool, Geometry] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
@@ -103,7 +104,7 @@ class LabelledData:
         return self.y
 
     @property
-    def shape(self) -> tuple[int, int]:
+    def n_classes_per_label(self) -> tuple[int, int]:
         """Numbers of classes of the main label and of the concept."""
         return len(self.main.classes), len(self.concept.classes)
 
@@ -115,7 +116,7 @@ class LabelledData:
     @property
     def n_groups(self) -> int:
         """Number of groups, empty ones included."""
-        return self.shape[0] * self.shape[1]
+        return math.prod(self.n_classes_per_label)
 
     @property
     def concept_names(self) -> tuple[str, ...]:
@@ -123,28 +124,33 @@ class LabelledData:
         return tuple(label.name for label in self.concepts)
 
     @property
-    def known(self) -> BoolArray:
+    def concept_known(self) -> BoolArray:
         """Whether all concepts of a row are known, shape (n,)."""
         return self.concept.present
 
     @cached_property
     def group(self) -> IntArray:
         """Group of each row, shape (n,); -1 if a concept is unknown."""
-        return np.where(self.known, self.cell, -1)
+        return np.where(self.concept_known, self._group_code, -1)
 
     @cached_property
-    def cell(self) -> IntArray:
-        """Group of each row, shape (n,); arbitrary for rows that do not count."""
-        return np.asarray(self.shape[1] * self.main.codes + self.concept.codes)
+    def _group_code(self) -> IntArray:
+        """Group of each row, shape (n,); arbitrary for rows whose concept is unknown."""
+        return np.asarray(self.n_classes_per_label[1] * self.main.codes + self.concept.codes)
+
+    @cached_property
+    def _group_weight(self) -> FloatArray:
+        """Weight of each row in its group, shape (n,); zero for rows whose concept is unknown, which have none."""
+        return np.where(self.concept_known, self.weight, 0.0)
 
     @property
     def counts(self) -> IntArray:
-        """Number of rows that count in each group, shape (G,)."""
-        return np.bincount(self.cell[self.weight > 0], minlength=self.n_groups)
+        """Number of rows in each group, shape (G,): those of known concept and positive weight."""
+        return np.bincount(self._group_code[self._group_weight > 0], minlength=self.n_groups)
 
     def group_name(self, number: int) -> str:
         """Name of a group: its classes."""
-        main, concept = divmod(number, self.shape[1])
+        main, concept = divmod(number, self.n_classes_per_label[1])
         classes = self.concept.classes[concept]
         return ", ".join(map(str, (self.main.classes[main], *(classes if len(self.concepts) > 1 else (classes,)))))
 
@@ -161,7 +167,7 @@ class LabelledData:
 
     def with_known_concept(self) -> Self:
         """The rows whose concepts are known."""
-        return self if self.known.all() else self.select(self.known)
+        return self if self.concept_known.all() else self.select(self.concept_known)
 
     def arguments(self, suffix: str = "", *, clusters: bool = True) -> dict[str, Any]:
         """Keyword arguments of `fit`, weights and clusters included; `suffix` is "_val" for held-out rows."""
@@ -173,19 +179,20 @@ class LabelledData:
         return {f"{name}{suffix}": value for name, value in given.items()}
 
     @property
-    def totals(self) -> FloatArray:
+    def group_weights(self) -> FloatArray:
         """Total weight of each group, shape (G,)."""
-        return np.asarray(np.bincount(self.cell, weights=self.weight, minlength=self.n_groups), dtype=np.float64)
+        total = np.bincount(self._group_code, weights=self._group_weight, minlength=self.n_groups)
+        return np.asarray(total, dtype=np.float64)
 
     @property
-    def effective(self) -> FloatArray:
+    def effective_group_sizes(self) -> FloatArray:
         """Effective size (Σw)² / Σw² of each group, shape (G,): the number of rows if all weigh the same."""
-        squares = np.bincount(self.cell, weights=self.weight**2, minlength=self.n_groups)
-        return np.asarray(self.totals**2 / np.where(squares > 0, squares, 1.0))
+        squares = np.bincount(self._group_code, weights=self._group_weight**2, minlength=self.n_groups)
+        return np.asarray(self.group_weights**2 / np.where(squares > 0, squares, 1.0))
 
     def weighting(self, *, balanced: bool) -> Weighting:
         """Row weights that sum to one; `balanced` gives every non-empty group the same total."""
-        totals = self.totals
+        totals = self.group_weights
         if not balanced:
             return Weighting(np.full(len(totals), 1.0 / totals.sum()))
         present = totals > 0
@@ -203,21 +210,21 @@ class LabelledData:
 
     def source(self) -> RowSource:
         """The rows as a row source whose cells are the groups."""
-        if self.parts:
-            return StackedRows(*(part.source() for part in self.parts))
-        live = np.flatnonzero(self.weight > 0)
+        if self.stacked_sets:
+            return StackedRows(*(one.source() for one in self.stacked_sets))
+        live = np.flatnonzero(self._group_weight > 0)
         # Copied only when less than half of them count: a few subsampled rows are cheaper to copy than all to visit.
         copied = backend_of(self.X) in ("memory", "torch") and 2 * len(live) < len(self)
         rows: Any = live if copied else slice(None)
         targets = np.stack([self.concept.codes[rows], self.main.codes[rows]]).astype(np.float64)
         z = rows_at(self.X, rows) if copied else self.X
-        return rows_of(z, Columns(targets, self.cell[rows], self.weight[rows], 0))
+        return rows_of(z, Columns(targets, self._group_code[rows], self._group_weight[rows], 0))
 
     def reweighted(self, weight: FloatArray) -> Self:
         """The same rows with other weights."""
         return replace(self, weight=weight)
 
-    def only(self, rows: IntArray) -> Self:
+    def with_weight_on(self, rows: IntArray) -> Self:
         """The same rows, with weight zero for all but these."""
         chosen = np.zeros(len(self), dtype=bool)
         chosen[rows] = True
@@ -241,14 +248,14 @@ class LabelledData:
 
     def without_concept(self) -> Self:
         """The same rows in one group for each class of the main label."""
-        rows = replace(self, concepts=(), parts=tuple(part.without_concept() for part in self.parts))
+        rows = replace(self, concepts=(), stacked_sets=tuple(one.without_concept() for one in self.stacked_sets))
         if False in self._geometries:
             rows._geometries[False] = self._geometries[False]
         return rows
 
-    def part(self, rows: BoolArray) -> Self:
-        """Like `only`, with the geometry, and so the penalty units, of all rows."""
-        part = self.only(np.flatnonzero(rows))
+    def fold_subset(self, rows: BoolArray) -> Self:
+        """Like `with_weight_on`, with the geometry, and so the penalty units, of all rows."""
+        part = self.with_weight_on(np.flatnonzero(rows))
         part._geometries.update(self._geometries)
         return part
 
@@ -268,7 +275,7 @@ class LabelledData:
             concepts=tuple(both(*pair) for pair in zip(self.concepts, other.concepts, strict=True)),
             weight=np.concatenate([self.weight, other.weight]),
             clusters=clusters,
-            parts=(self, other),
+            stacked_sets=(self, other),
         )
 
     def with_labels(self, y: ClassLabel | None = None, concept: ClassLabel | None = None) -> Self:
@@ -279,7 +286,7 @@ class LabelledData:
             raise LabelError(f"No row has both a concept{self.suffix} and a positive weight.")
         return data
 
-    def held_out(self, share: float, rng: np.random.Generator) -> BoolArray:
+    def held_out_mask(self, share: float, rng: np.random.Generator) -> BoolArray:
         """Mask of a random share of each group, shape (n,), in whole clusters; see `clusters.held_out`."""
         return held_out(np.where(self.weight > 0, self.group, -1), share, rng, self.clusters)
 
@@ -288,18 +295,18 @@ class LabelledData:
 
         Clusters are held out as a whole, so their share is approximate.
         """
-        aside, live = self.held_out(share, rng), self.weight > 0
-        kept, there = np.flatnonzero(live & ~aside), np.flatnonzero(live & aside)
-        if len(kept) and len(there):
-            return self.only(kept), self.only(there)
+        held, live = self.held_out_mask(share, rng), self._group_weight > 0
+        kept, aside = np.flatnonzero(live & ~held), np.flatnonzero(live & held)
+        if len(kept) and len(aside):
+            return self.with_weight_on(kept), self.with_weight_on(aside)
         if self.clusters is None:
             raise InputError(
                 "No group has two rows, so none can be held out. Pass a validation set with {X_val}.",
                 X_val=Parameter("X_val"),
             )
         raise InputError(
-            "The rows lie in {clusters} clusters, which are held out as a whole; none is left on one of the two "
-            "sides. Pass rows of more clusters, or a validation set with {X_val}.",
+            "The rows lie in {clusters} clusters, which are held out as a whole, so there are not enough clusters for "
+            "a training and a held-out set. Pass rows of more clusters, or a validation set with {X_val}.",
             clusters=len(np.unique(self.clusters[live])),
             X_val=Parameter("X_val"),
         )
@@ -310,7 +317,7 @@ class LabelledData:
         size = counts[counts > 0].min()
         live = self.weight > 0
         drawn = [
-            rng.choice(np.flatnonzero(live & (self.cell == g)), size, replace=False) for g in np.flatnonzero(counts)
+            rng.choice(np.flatnonzero(live & (self.group == g)), size, replace=False) for g in np.flatnonzero(counts)
         ]
         return np.sort(np.concatenate(drawn))
 
@@ -339,7 +346,7 @@ class LabelledData:
         found = copies(hashes, [np.where(label.present, label.codes, -1) for label in labels])
         if found is None or not has_continuous_columns(first_rows(self.X)):
             return self
-        return replace(self, clusters=found, copies=True)
+        return replace(self, clusters=found, clusters_are_duplicates=True)
 
 
 def _codes_for_both(one: LabelledData, other: LabelledData) -> tuple[IntArray, IntArray]:

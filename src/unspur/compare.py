@@ -298,7 +298,7 @@ class _Sets:
         rng, probing = np.random.default_rng(seed).spawn(2)
         self.probed = np.sort(probing.permutation(len(test))[:MAX_PROBED_ROWS])
         self._held: list[BoolArray] = []
-        if validation is None or not validation.known.any():
+        if validation is None or not validation.concept_known.any():
             fold = train.folds(FOLDS, rng)
             held = [fold == k for k in range(FOLDS if len(train) < SINGLE_FOLD_ROWS else 1)]
             self._held = [rows for rows in held if rows.any()]
@@ -485,11 +485,15 @@ def probes(
 ) -> tuple[dict[str, Leakage], tuple[str, ...]]:
     """What a fresh probe finds of each concept in rows `z`, by name; and why, where classes are too rare for one."""
     found, problems = {}, []
-    clusters = None if rows.clusters is None else rows.clusters[rows.known]
+    clusters = None if rows.clusters is None else rows.clusters[rows.concept_known]
     for label in rows.concepts:
         try:
             found[label.name] = leakage(
-                z[rows.known], label.select(rows.known), probe=kind, clusters=clusters, random_state=seed
+                z[rows.concept_known],
+                label.select(rows.concept_known),
+                probe=kind,
+                clusters=clusters,
+                random_state=seed,
             )
         except InputError as error:
             problems.append(f"{label.name}: not probed. {error}")
@@ -521,7 +525,7 @@ def _with_head(
 
 def accuracy_of(right: BoolArray, test: LabelledData) -> GroupAccuracy:
     """Accuracy by group; rows whose group is not known count in the average over rows alone."""
-    known = test.known
+    known = test.concept_known
     if not known.any():
         raise InputError(
             f"No test row has a known {' and '.join(test.concept_names)}; group by group nothing can be said."
@@ -609,6 +613,6 @@ def fit_remover(remover: Any, train: Any, validation: Any) -> None:
     judges = judges_directions(remover)
     arguments = as_data(train).with_known_concept().arguments(clusters=judges)
     validation = as_data(validation, "validation")
-    if judges and validation is not None and validation.known.any():
+    if judges and validation is not None and validation.concept_known.any():
         arguments |= validation.with_known_concept().arguments("_val")
     remover.fit(**arguments)

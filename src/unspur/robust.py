@@ -389,4 +389,4 @@ def _pooled(train: LabelledData, validation: LabelledData) -> LabelledData | Non
         X = np.concatenate(both)
     else:
         return None
-    return replace(train.stacked(validation), X=X, parts=())
+    return replace(train.stacked(validation), X=X, stacked_sets=())

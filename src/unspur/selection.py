@@ -135,12 +135,12 @@ def choose_layer(
     rough = clone(head)
     if search := set(grid) != {"weight_decay"}:
         rough.set_params(tol=max(head.tol, ROUGH_TOL))
-    if validation is not None and validation.known.any():
+    if validation is not None and validation.concept_known.any():
         found = select_head(rough, grid, train, validation, rank=_rank)
         if not search:
             return found
         return replace(found, head=_fitted(clone(head).set_params(**found.parameters), train))
-    aside = train.held_out(HELD_OUT_SHARE, np.random.default_rng(seed))
+    aside = train.held_out_mask(HELD_OUT_SHARE, np.random.default_rng(seed))
     notes = _notes_on_missing_groups(train, aside)
     if not aside.any():
         few = "No group has two rows" if train.clusters is None else "No group has clusters to hold out"
@@ -183,16 +183,16 @@ def cross_validate_penalty(
         warnings.simplefilter("ignore", NotConvergedWarning)  # a value that cannot be solved is not chosen
         if validation is not None:
             differences = _stacked_differences(fit_penalties(rough, penalties, train), validation)
-            judged_on, judged = validation, (validation.weight > 0) & validation.known
+            judged_on, judged = validation, (validation.weight > 0) & validation.concept_known
         else:
             fold, judged_on = train.folds(folds, rng), train
             differences = np.zeros((len(penalties), len(train), train.n_classes))
             for k in range(folds):
                 held = fold == k
-                heads = fit_penalties(rough, penalties, train.part((fold >= 0) & ~held))
+                heads = fit_penalties(rough, penalties, train.fold_subset((fold >= 0) & ~held))
                 differences[:, held] = _stacked_differences(heads, train)[:, held]
             # A group of one row is never both trained on and judged.
-            judged = (fold >= 0) & (train.counts > 1)[train.cell]
+            judged = (fold >= 0) & (train.counts > 1)[train.group]
     notes = _notes_on_missing_groups(train, judged) if validation is None else ()
     if not judged.any():
         (last,) = fit_penalties(head, [head.weight_decay], all_rows)

@@ -331,13 +331,13 @@ def test_rows(data: LabelledData, seed: int) -> BoolArray:
 
     if data.clusters is None:
         data = data.with_duplicate_clusters(row_hashes(np.asarray(data.X)))
-    if data.copies and data.clusters is not None:
+    if data.clusters_are_duplicates and data.clusters is not None:
         _, first, code = np.unique(data.clusters, return_index=True, return_inverse=True)
         copies = f"{len(data) - len(first):,} of {len(data):,} rows are exact copies of others."
         advice = "Drop them, or say with --cluster which rows belong together."
         _noted([f"{copies} Copies of a row are all training rows or all test rows. {advice}"])
         data = replace(data, clusters=first[code])
-    return data.held_out(0.3, np.random.default_rng(seed))
+    return data.held_out_mask(0.3, np.random.default_rng(seed))
 
 
 def note_shared_rows(rows: Mapping[str, LabelledData]) -> list[str]:

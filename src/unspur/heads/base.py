@@ -453,7 +453,7 @@ class TrainedHead(Head):
 
 def _watched(rows: LabelledData, how: str) -> Watch:
     """The held-out loss for early stopping."""
-    source, totals = rows.source(), rows.totals
+    source, totals = rows.source(), rows.group_weights
     present = totals > 0
 
     def loss(logits: LinearLogits) -> float:

@@ -234,23 +234,23 @@ class GroupDRO(TrainedHead):
     def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
         solved = self._minimax(data) if SGD.of(self.solver) is None else self._by_sgd(data, rng)
         model, q, losses = solved
-        shape, present = data.train.shape, data.train.totals > 0
+        shape, present = data.train.n_classes_per_label, data.train.group_weights > 0
         self.group_weights_ = q.reshape(shape)
         self.group_losses_ = np.where(present, losses, np.nan).reshape(shape)
         return model
 
     def _adjustments(self, rows: LabelledData) -> FloatArray:
         """C / sqrt(n_g), shape (G,); 0 for groups without rows."""
-        size = rows.effective
+        size = rows.effective_group_sizes
         return np.where(size > 0, self.adjustment / np.sqrt(np.where(size > 0, size, 1.0)), 0.0)
 
     def _minimax(self, data: HeadData) -> tuple[LinearModel, FloatArray, FloatArray]:
         rows, source = data.train, data.train.source()
-        alike = per_group(rows.totals.astype(bool) / np.count_nonzero(rows.totals), rows.totals)
+        alike = per_group(rows.group_weights.astype(bool) / np.count_nonzero(rows.group_weights), rows.group_weights)
         geometry = data.cached("geometry", lambda: Geometry.of(Moments.of(source, alike), source.dtype.itemsize))
         found = solve_worst_group(
             source,
-            rows.totals,
+            rows.group_weights,
             self._adjustments(rows),
             rows.n_classes,
             Whitening.of(geometry, self.weight_decay),
@@ -263,10 +263,10 @@ class GroupDRO(TrainedHead):
 
     def _by_sgd(self, data: HeadData, rng: np.random.Generator) -> tuple[LinearModel, FloatArray, FloatArray]:
         train, held_out = self._held_out(data, rng)
-        present = train.totals > 0
+        present = train.group_weights > 0
         adjustments = self._adjustments(train)
         adversary = RunningGroupWeights(present / present.sum(), adjustments, self.step_size)
         erm = self._sgd(train, held_out, rng, learning_rate=self.start_learning_rate)
         model = self._sgd(train, held_out, rng, balanced=True, watch="worst", batch_weights=adversary, start=erm)
-        losses = cell_losses(train.source(), model.logits(), train.totals) + adjustments
+        losses = cell_losses(train.source(), model.logits(), train.group_weights) + adjustments
         return model, adversary.q, losses

@@ -150,7 +150,7 @@ class GroupWeighted(TrainedHead):
         return True if SGD.of(self.solver) is None else None
 
     def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
-        self.group_counts_ = data.train.counts.reshape(data.train.shape)
+        self.group_counts_ = data.train.counts.reshape(data.train.n_classes_per_label)
         if SGD.of(self.solver) is None:
             return self._exact(data.train, balanced=True)
         return self._sgd(*self._held_out(data, rng), rng, balanced=True, watch="groups")
@@ -245,7 +245,7 @@ class DFR(Head):
     def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
         drawn = ("drawn", self.random_state, self.n_draws, self.validation_fraction)
         held_out, subsamples = data.cached(drawn, lambda: self._drawn(data, rng))
-        self.group_counts_ = held_out.counts.reshape(held_out.shape)
+        self.group_counts_ = held_out.counts.reshape(held_out.n_classes_per_label)
         # All draws share coordinates and penalty, so that their coefficients can be averaged.
         whitening = Whitening.of(held_out.geometry(held_out.source(), balanced=True), self.weight_decay)
         draws: list[LinearModel] = []
@@ -401,11 +401,11 @@ class JTT(TrainedHead):
 def _drawn(rows: LabelledData, rng: np.random.Generator) -> tuple[IntArray, LabelledData]:
     """Indices of equally many rows of every group, and the rows with weight on these only."""
     drawn = rows.subsample_groups(rng)
-    return drawn, rows.only(drawn)
+    return drawn, rows.with_weight_on(drawn)
 
 
 def _watch(held_out: LabelledData) -> str:
-    return "mean" if held_out.shape[1] == 1 else "groups"
+    return "mean" if held_out.n_classes_per_label[1] == 1 else "groups"
 
 
 def _wrong(rows: LabelledData, logits: LinearLogits) -> IntArray:

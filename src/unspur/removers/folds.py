@@ -140,7 +140,7 @@ def assign_folds(
     clusters = train.clusters
     if validation is None:
         group = 2 * y.codes + concept.codes
-        fold = _folds(splitting, group, present, clusters, train.copies)
+        fold = _folds(splitting, group, present, clusters, train.clusters_are_duplicates)
         columns = Columns.of(y.codes, concept.codes, train.weight, fold)
         rows: RowSource = rows_of(train.X, columns)
         more = "" if splitting.share is None else " a larger share to hold out ({cv} holds out all in turn),"
@@ -161,7 +161,7 @@ def assign_folds(
     if clusters is None:
         return FoldedRows(rows, counts)
     held_out = HeldOutClusters.of(clusters, columns.cell, columns.weight, by_group=by_group)
-    copies = train.copies if validation is None else validation.copies
+    copies = train.clusters_are_duplicates if validation is None else validation.clusters_are_duplicates
     require_clusters(held_out, counts.names, smallest=smallest_group, how=how, copies=copies, about=problem.title)
     if validation is None and isinstance(splitting.cv, Integral):
         _warn_of_few(held_out, counts.names, int(splitting.cv))

@@ -70,7 +70,7 @@ class FitData:
         if reused:
             warnings.warn(f"{reused} Leave them out of one of the two.", UsedRowsWarning, stacklevel=3)
         judged_on = self.validation or self.train
-        if judged_on.copies:
+        if judged_on.clusters_are_duplicates:
             code = judged_on.clusters
             assert code is not None
             message = ClusterWarning(

@@ -80,8 +80,8 @@ class Evaluator:
         on = "a fifth of each group of the training rows"
         if self.rows["training"].clusters is not None:
             on = "about a fifth of the clusters of each group of the training rows"
-        if validation is not None and validation.known.any():
-            on = f"{np.sum(validation.known):,} validation rows"
+        if validation is not None and validation.concept_known.any():
+            on = f"{np.sum(validation.concept_known):,} validation rows"
         tried = ", ".join(f"{penalty:g}" for penalty in self.penalties)
         rule = (
             f"The penalty of every last layer is the one of {tried} (times the mean variance of its rows) with the "
@@ -100,10 +100,10 @@ def changes(before: Answers, after: Answers, test: LabelledData) -> tuple[Change
 
     The average over rows counts all rows, the others count those whose group is known.
     """
-    first, second = before.right[test.known], after.right[test.known]
+    first, second = before.right[test.concept_known], after.right[test.concept_known]
     found = (
         paired_difference(before.right, after.right),
-        paired_difference(first, second, test.group[test.known]),
+        paired_difference(first, second, test.group[test.concept_known]),
         worst_difference(before.accuracy, after.accuracy),
     )
     alike, by_group, worst = (Change(change.value, change.low, change.high) for change in found)

@@ -206,7 +206,7 @@ def _tilt(removal: AffineMap) -> float:
 
 def _fitted_on(remover: Remover, rows: LabelledData) -> bool:
     """Whether these rows, or those of them whose concept is known, are the rows of the fit."""
-    return any(fingerprint(row_hashes(z)) == remover.training_hash_ for z in (rows.X, rows.X[rows.known]))
+    return any(fingerprint(row_hashes(z)) == remover.training_hash_ for z in (rows.X, rows.X[rows.concept_known]))
 
 
 def _of_the_fit(remover: Remover, rows: LabelledData, main: str) -> dict[str, Any]:

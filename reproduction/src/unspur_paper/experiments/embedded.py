@@ -148,7 +148,7 @@ def _last_layer(
         return LinearHead.of(chosen.head), chosen.parameters["weight_decay"]
     # It trains on held-out rows: one half of them for the choice, all of them in the end.
     data = deciding.labelled()
-    aside = data.held_out(0.5, np.random.default_rng(0))
+    aside = data.held_out_mask(0.5, np.random.default_rng(0))
     half, other = data.select(~aside), data.select(aside)
     decay = select_head(head, grid, train.labelled(), other, held_out=half).parameters["weight_decay"]
     return fit_last_layer({**named, "weight_decay": decay}, train, deciding, rng), decay
