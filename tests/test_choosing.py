@@ -6,7 +6,7 @@ import pytest
 from tests.labelled_rows import Rows
 from tests.probing import quick_probes
 from unspur import ERM, LEACE, SAL, GroupWeighted
-from unspur._data import labelled
+from unspur._data import decode_rows
 from unspur.clusters import held_out
 from unspur.compare import choose_head, compare
 from unspur.datasets import make_toy
@@ -256,7 +256,7 @@ def test_groups_are_combinations_of_all_concepts():
     rng = np.random.default_rng(0)
     y, concepts = rng.integers(3, size=500), rng.integers(2, size=(500, 2))
     both = Rows(rng.standard_normal((500, 4)), y, concepts)
-    group = labelled(both).group
+    group = decode_rows(both).group
     assert group.max() == 3 * 2 * 2 - 1
     np.testing.assert_array_equal(group, 4 * y + 2 * concepts[:, 0] + concepts[:, 1])
     lines = compare(both, both, None, ["none", "LEACE"], ["ERM", "GroupWeighted"])

@@ -14,7 +14,7 @@ from tests.optional import pandas as pd
 from tests.optional import torch
 from unspur import ERM, LEACE, GroupWeighted
 from unspur import compare as compare_module
-from unspur._data import labelled
+from unspur._data import decode_rows
 from unspur.cli import main
 from unspur.cli.compare import _say_what_to_take
 from unspur.compare import REMOVERS, HeldOut, _paired, best_held_out, compare, to_take
@@ -158,7 +158,7 @@ def test_the_loss_counts_every_group_the_same():
 
 
 def test_splits_keep_the_share_of_every_group():
-    some = labelled(rows(0, rho=0.9))
+    some = decode_rows(rows(0, rho=0.9))
     aside = some.held_out(0.25, np.random.default_rng(0))
     rest, held = some.select(~aside), some.select(aside)
     assert len(rest) + len(held) == len(some)

@@ -1,13 +1,13 @@
 import numpy as np
 
-from unspur._data import labelled
+from unspur._data import decode_rows
 
 
 def test_groups_count_rows_of_known_concept_only():
     y = np.array([0, 0, 0, 1, 1, 1, 1])
     concept = np.array(["a", "b", None, "a", "a", "b", None], dtype=object)
     X = np.arange(14.0).reshape(7, 2)
-    data = labelled((X, y, concept))
+    data = decode_rows((X, y, concept))
     known = data.concept_known
     np.testing.assert_array_equal(known, [True, True, False, True, True, True, False])
     np.testing.assert_array_equal(data.counts, [1, 1, 2, 1])

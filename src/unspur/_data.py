@@ -2,10 +2,10 @@
 
 ::
 
-    X, y, concept, sample_weight, clusters  ──read_data──▶  LabelledData  ◀──labelled──  (X, y, concept)
-                                                               │ .with_labels(y, concept): with other labels
-                                                               ▼
-                                          the same rows with one binary concept and one binary main label
+    X, y, concept, sample_weight, clusters  ──decode_fit_arguments──▶  LabelledData  ◀──decode_rows──  (X, y, concept)
+                                                                             │ .with_labels(y, concept): other labels
+                                                                             ▼
+                                              the same rows with one binary concept and one binary main label
 
 Conventions: labels are codes (n,) with the values behind them and a name (`ClassLabel`), and a label that is decoded
 may be passed wherever a column of values may. A *group* is a combination of main class and concept classes, numbered
@@ -359,7 +359,7 @@ def _codes_for_both(one: LabelledData, other: LabelledData) -> tuple[IntArray, I
     )
 
 
-def read_data(
+def decode_fit_arguments(
     estimator: BaseEstimator,
     X: Array,
     y: Array | None,
@@ -453,7 +453,7 @@ def warn_if_on_another_scale(train: Array, validation: Array) -> None:
     warnings.warn(message, stacklevel=4)
 
 
-def labelled(
+def decode_rows(
     rows: Any,
     what: str = "training",
     names: tuple[str, str | Sequence[str]] = ("y", "concept"),

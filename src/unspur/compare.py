@@ -24,7 +24,7 @@ from scipy.stats import t as student
 from sklearn.base import clone
 
 from unspur import JSE, removers
-from unspur._data import LabelledData, labelled
+from unspur._data import LabelledData, decode_rows
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.certificate import row_hashes
 from unspur.clusters import has_continuous_columns
@@ -37,8 +37,8 @@ from unspur.selection import (
     PENALTIES,
     ROUGH_TOL,
     Selection,
-    as_data,
     choose_layer,
+    ensure_decoded,
     logit_differences,
     mean_over_groups,
     penalties_for,
@@ -195,9 +195,9 @@ def compare(
     One line for each combination. A method that cannot be fitted is a line with its reason.
     """
     removers, heads = known_names(removers, REMOVERS), known_names(heads, HEADS)
-    train = labelled(train)
-    test = labelled(test, "test", like=train)
-    validation = None if validation is None else labelled(validation, "validation", like=train)
+    train = decode_rows(train)
+    test = decode_rows(test, "test", like=train)
+    validation = None if validation is None else decode_rows(validation, "validation", like=train)
     penalties = penalties_for(train.X)
     shared = tuple(shared_rows(train.X, test.X, None if validation is None else validation.X).values())
     span = _Span.of([rows.X for rows in (train, validation) if rows is not None])
@@ -611,8 +611,8 @@ def judges_directions(remover: Any) -> bool:
 def fit_remover(remover: Any, train: Any, validation: Any) -> None:
     """Fit a remover on rows with a known concept, and with validation rows if it tests directions on them."""
     judges = judges_directions(remover)
-    arguments = as_data(train).with_known_concept().arguments(clusters=judges)
-    validation = as_data(validation, "validation")
+    arguments = ensure_decoded(train).with_known_concept().arguments(clusters=judges)
+    validation = ensure_decoded(validation, "validation")
     if judges and validation is not None and validation.concept_known.any():
         arguments |= validation.with_known_concept().arguments("_val")
     remover.fit(**arguments)

@@ -22,7 +22,7 @@ from unspur.certificate import Certificate
 from unspur.clusters import cluster_codes, cluster_labels
 from unspur.exceptions import FewRowsWarning, GroupSizeError, InputError
 from unspur.heads import HEADS, GroupWeighted
-from unspur.heads.base import Head, HeadData, LinearClassifier, head_data
+from unspur.heads.base import Head, HeadData, LinearClassifier, decode_head_arguments
 from unspur.io.artifact import write_artifact
 from unspur.options import from_flat_parameters
 from unspur.removers import JSE, Remover, read_saved
@@ -167,7 +167,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
             for estimator in (remover, head):
                 if "missing_concept" in estimator.get_params():
                     estimator.set_params(missing_concept=missing)
-            data = head_data(self, train, validation, missing, needs_concept=True)
+            data = decode_head_arguments(self, train, validation, missing, needs_concept=True)
             data = _with_common_clusters(data, clusters, clusters_val)
             if data.validation is not None and not isinstance(remover, JSE):  # which warns itself
                 warn_if_on_another_scale(data.train.X, data.validation.X)

@@ -21,7 +21,7 @@ from scipy.optimize import brentq
 from scipy.special import logsumexp, softmax
 from sklearn.base import BaseEstimator, clone
 
-from unspur._data import LabelledData, labelled
+from unspur._data import LabelledData, decode_rows
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError, LabelError, NotConvergedWarning
 from unspur.heads.base import Head, HeadData, fit_decoded_path, fit_path
@@ -130,7 +130,7 @@ def choose_layer(
         (n, m). Clusters are labels of the rows that belong together.
     every : also fit the heads that were not chosen on all training rows (`Selection.fitted`).
     """
-    train, validation = as_data(train), as_data(validation, "validation")
+    train, validation = ensure_decoded(train), ensure_decoded(validation, "validation")
     # Large grids are searched at a rough tolerance, and the chosen head is fitted once more.
     rough = clone(head)
     if search := set(grid) != {"weight_decay"}:
@@ -220,11 +220,11 @@ def _stacked_differences(heads: Sequence[Head], rows: LabelledData) -> FloatArra
     return np.asarray(logits - own)
 
 
-def as_data(rows: Any, what: str = "training") -> Any:
+def ensure_decoded(rows: Any, what: str = "training") -> Any:
     """Rows passed as a tuple, decoded; None and decoded rows are returned unchanged."""
     if rows is None or isinstance(rows, LabelledData):
         return rows
-    return labelled(rows, what, least=2 if what == "training" else 1)  # others are only judged on
+    return decode_rows(rows, what, least=2 if what == "training" else 1)  # others are only judged on
 
 
 def penalties_for(Z: Array) -> tuple[float, ...]:
@@ -276,8 +276,8 @@ def select_head(
     rank : sort key of a fitted head, whose first number is the loss of the table; by default `group_loss`, the
         paper's rule.
     """
-    train, validation = as_data(train), as_data(validation, "validation")
-    more = {} if held_out is None else as_data(held_out, "held-out").arguments("_val", clusters=False)
+    train, validation = ensure_decoded(train), ensure_decoded(validation, "validation")
+    more = {} if held_out is None else ensure_decoded(held_out, "held-out").arguments("_val", clusters=False)
     settings = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
     if not settings:
         raise InputError("The grid is empty; there is nothing to choose from.")
@@ -330,7 +330,7 @@ def fit_rows(model: Any, train: LabelledData, validation: LabelledData | None = 
 
 def group_loss(head: Any, rows: Any) -> float:
     """Mean over groups (main, concepts) of their mean log losses; rows with a missing concept are left out."""
-    rows = as_data(rows, "validation").with_known_concept()
+    rows = ensure_decoded(rows, "validation").with_known_concept()
     code = _class_codes(head, rows.main)
     probabilities: FloatArray = head.predict_proba(rows.X)
     losses = -np.log(np.maximum(probabilities[np.arange(len(code)), code], 1e-300))
@@ -385,7 +385,7 @@ def logit_differences(head: Any, rows: Any) -> tuple[FloatArray, IntArray]:
 
     Groups are numbered without empty ones.
     """
-    rows = as_data(rows, "validation").with_known_concept()
+    rows = ensure_decoded(rows, "validation").with_known_concept()
     logits = np.asarray(head.predict_log_proba(rows.X), dtype=np.float64)
     code = _class_codes(head, rows.main)
     return logits - logits[np.arange(len(code)), code][:, None], _numbered(rows.group)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from unspur._data import LabelledData, labelled
+from unspur._data import LabelledData, decode_rows
 from unspur._typing import Array, IntArray
 
 
@@ -25,7 +25,7 @@ class Rows:
 
     def labelled(self) -> LabelledData:
         """The rows as `unspur` takes them, labels decoded."""
-        return labelled((self.Z, self.y, self.concept))
+        return decode_rows((self.Z, self.y, self.concept))
 
     @property
     def group(self) -> IntArray:

@@ -417,14 +417,14 @@ def with_test_rows(rows: Mapping[str, LabelledData], seed: int, clusters: str | 
 
     Splits must not have clusters, the values of the column `clusters`, in common.
     """
-    from unspur._data import labelled
+    from unspur._data import decode_rows
 
     rows = dict(rows)
     if "test" not in rows:
         held = test_rows(rows["training"], seed)
         rows |= {"training": rows["training"].select(~held), "test": rows["training"].select(held)}
-    train = labelled(rows.pop("training"), "training")
-    rows = {"training": train, **{name: labelled(part, name, like=train) for name, part in rows.items()}}
+    train = decode_rows(rows.pop("training"), "training")
+    rows = {"training": train, **{name: decode_rows(part, name, like=train) for name, part in rows.items()}}
     require_other_clusters(rows, clusters)
     return rows
 

@@ -19,7 +19,7 @@ from sklearn.utils._param_validation import Interval, Options
 from sklearn.utils.validation import assert_all_finite, check_is_fitted, column_or_1d
 
 from unspur._arrays import by_rows, exact_products, is_tensor, like, on_numpy, to_original_type
-from unspur._data import LabelledData, read_data
+from unspur._data import LabelledData, decode_fit_arguments
 from unspur._parameters import generator, named_after_y, restore_on_failure, sgd_settings
 from unspur._typing import Array, FloatArray
 from unspur._validation import checked_z, require_finite
@@ -56,7 +56,7 @@ class HeadData:
         return self.shared[name]
 
 
-def head_data(
+def decode_head_arguments(
     estimator: BaseEstimator,
     train: dict[str, Any],
     validation: dict[str, Any],
@@ -70,7 +70,7 @@ def head_data(
     validation set is read if it is passed.
     """
     train = {**train, "y": _one_column(train["y"], "y")}
-    rows = read_data(estimator, **train, missing=missing, needs_concept=needs_concept).with_labels()
+    rows = decode_fit_arguments(estimator, **train, missing=missing, needs_concept=needs_concept).with_labels()
     rows.require_classes("with a positive weight" + (" and a known concept" if needs_concept else ""))
     given = train["y"].values if isinstance(train["y"], ClassLabel) else np.asarray(train["y"])
     classes = np.array(rows.main.classes, dtype=given.dtype if given.dtype.kind in "biufUO" else None)
@@ -80,7 +80,7 @@ def head_data(
     if any(validation[name] is None for name in (("X", "y", "concept") if needs_concept else ("X", "y"))):
         raise InputError("A validation set needs X_val, y_val and concept_val together.")
     validation = {**validation, "y": _one_column(validation["y"], "y_val")}
-    held_out = read_data(estimator, **validation, missing=missing, like=rows, needs_concept=needs_concept)
+    held_out = decode_fit_arguments(estimator, **validation, missing=missing, like=rows, needs_concept=needs_concept)
     return HeadData(rows, held_out.with_labels(), classes, known)
 
 
@@ -280,7 +280,9 @@ class Head(LinearClassifier):
         validation = {"X": X_val, "y": y_val, "concept": concept_val, "sample_weight": sample_weight_val}
         with restore_on_failure(self):
             self._validate_params()
-            self._fit_to(head_data(self, train, validation, self.missing_concept, needs_concept=self._needs_concept))
+            self._fit_to(
+                decode_head_arguments(self, train, validation, self.missing_concept, needs_concept=self._needs_concept)
+            )
         return self
 
     def _fit_to(self, data: HeadData) -> None:
@@ -325,7 +327,7 @@ def fit_path(
     checked = clone(head)
     concept = concept if head._needs_concept else None
     train = {"X": X, "y": y, "concept": concept, "sample_weight": sample_weight, "clusters": clusters}
-    data = head_data(checked, train, {}, head.missing_concept, needs_concept=head._needs_concept)
+    data = decode_head_arguments(checked, train, {}, head.missing_concept, needs_concept=head._needs_concept)
     return fit_decoded_path(head, settings, data, checked)
 
 

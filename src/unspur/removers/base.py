@@ -48,7 +48,8 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     A subclass implements ``fit(X, y=None, *, concept, sample_weight=None)``, inside ``self._restore_on_failure()``:
 
-    - check parameters (`_validate_params`) and rows (`unspur._data.read_data`, or `checked_z` and `require_finite`);
+    - check parameters (`_validate_params`) and rows (`unspur._data.decode_fit_arguments`, or `checked_z` and
+      `require_finite`);
     - set `removal_` (AffineMap), `spurious_` and `main_` (Subspace). The basis of `spurious_` spans a factor of the
       map, which loading a saved remover checks;
     - set `trace_`, an instance of the class attribute `trace_type`, which has `stopped`, `to_dict`, `from_dict` and

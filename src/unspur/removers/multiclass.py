@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from unspur._data import LabelledData, first_rows, read_data, warn_if_on_another_scale
+from unspur._data import LabelledData, decode_fit_arguments, first_rows, warn_if_on_another_scale
 from unspur._typing import FloatArray
 from unspur.clusters import has_continuous_columns, shared_clusters
 from unspur.exceptions import ClusterWarning, InputError, Parameter, UsedRowsWarning
@@ -39,7 +39,7 @@ class FitData:
         Without clusters, copies of a row are one.
         """
         missing = estimator.missing_concept
-        data = read_data(estimator, **train, missing=missing, needs_y=needs_y)
+        data = decode_fit_arguments(estimator, **train, missing=missing, needs_y=needs_y)
         memory = remember_rows(data.X)
         hashes = memory[0]
         if all(given is None for given in validation.values()):
@@ -49,7 +49,7 @@ class FitData:
             raise InputError("A validation set needs X_val, y_val and concept_val together.")
         if data.y is None:
             validation = {**validation, "y": None}
-        held_out = read_data(estimator, **validation, missing=missing, like=data, needs_y=needs_y)
+        held_out = decode_fit_arguments(estimator, **validation, missing=missing, like=data, needs_y=needs_y)
         kept = remember_rows(held_out.X)
         warn_if_on_another_scale(data.X, held_out.X)
         used = 0

@@ -20,7 +20,7 @@ import sklearn
 from sklearn.utils.validation import check_is_fitted
 
 from unspur._arrays import to_python
-from unspur._data import LabelledData, labelled
+from unspur._data import LabelledData, decode_rows
 from unspur._resources import one_thread_if_narrow
 from unspur._typing import Array, IntArray
 from unspur._version import __version__
@@ -260,13 +260,13 @@ def _rows(
     """Training, test and validation rows, checked against each other and against the removal."""
     missing = getattr(remover, "missing_concept", None)
     _require_same_columns(remover, {"training": train, "test": test, "validation": validation})
-    found = {"training": labelled(train, "training", names, missing=missing)}
+    found = {"training": decode_rows(train, "training", names, missing=missing)}
     width = found["training"].X.shape[1]
     if width != remover.removal_.ambient:
         raise InputError(f"The removal is one of {remover.removal_.ambient} features; the rows have {width}.")
     for name, part in (("test", test), ("validation", validation)):
         if part is not None:
-            found[name] = labelled(part, name, names, missing=missing, like=found["training"])
+            found[name] = decode_rows(part, name, names, missing=missing, like=found["training"])
     for label in found["test"].concepts:
         if len(seen := label.occurring_classes) == 1:
             raise InputError(

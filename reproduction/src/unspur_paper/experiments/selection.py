@@ -13,7 +13,7 @@ from sklearn.base import clone
 from unspur import JSE
 from unspur.exceptions import InputError
 from unspur.rows import CONCEPT, MAIN
-from unspur.selection import PAPER_PENALTIES, as_data
+from unspur.selection import PAPER_PENALTIES, ensure_decoded
 
 #: The paper's grids, for the exact solver and for SGD.
 EXACT_GRID = {"weight_decay": PAPER_PENALTIES}
@@ -38,7 +38,7 @@ def select_first_pair(
     both labels, each along its own direction.
     """
     strength = max(sets)
-    train, validation = (as_data(rows) for rows in sets[strength])
+    train, validation = (ensure_decoded(rows) for rows in sets[strength])
     arguments = {**train.arguments(clusters=False), **validation.arguments("_val", clusters=False)}
 
     def loss(parameters: dict[str, Any]) -> float:
