@@ -43,7 +43,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskLoss:
+class TaskPredictability:
     """Held-out loss of the main label before and after a removal, with rows of equal weight.
 
     `before`, `after` and `chance` are mean log losses in nats; `p_before` and `p_after` test each against chance.
@@ -107,7 +107,7 @@ class Trace:
     #: Whether a test ended the search, and not a limit on the number of pairs.
     complete: bool = True
     #: Loss of the task, measured if the fit removed something and ended without a main-task direction.
-    task: TaskLoss | None = None
+    task: TaskPredictability | None = None
     #: Number of validation rows that are training rows as well.
     reused: int = 0
 
@@ -191,7 +191,7 @@ class Trace:
         require_kinds(saved.get("reused", 0), int, "the number of rows that were used twice")
         if task is not None:
             require_kinds(task, _SAVED_TASK, "what became of the task")
-            task = TaskLoss(**task)
+            task = TaskPredictability(**task)
         return cls(
             steps,
             saved["stopped"],
@@ -296,7 +296,7 @@ class Traces:
         return max(trace.reused for trace in self.parts.values())
 
     @property
-    def task(self) -> TaskLoss | None:
+    def task(self) -> TaskPredictability | None:
         """Loss of the task in the first trace that lost it."""
         return next((trace.task for trace in self.parts.values() if trace.task and trace.task.lost), None)
 
@@ -339,7 +339,7 @@ def _heading(name: str, trace: Trace) -> str:
     return name if whole else f"{name} (each class against the rest)"
 
 
-def task_loss_warning(steps: Iterable[Step], removed: int) -> str:
+def task_removed_warning(steps: Iterable[Step], removed: int) -> str:
     """Warning from the tests of a fit that removed directions and ended without a main-task direction; or ""."""
     tried = [step.verdict for step in steps if step.verdict.role == "main"]
     if any(verdict.proper for verdict in tried):

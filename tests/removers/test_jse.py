@@ -28,7 +28,7 @@ from unspur.exceptions import (
 from unspur.metrics import explained_variance, group_accuracy
 from unspur.removers.joint import WEIGHT_DECAYS, FoldEstimates, choose_weight_decay
 from unspur.solvers.outcome import Outcome
-from unspur.trace import TaskLoss, Trace, Traces
+from unspur.trace import TaskPredictability, Trace, Traces
 
 #: In the metric of the paper; test_metric.py has the others.
 JSE = partial(removers.JSE, metric=0.0)
@@ -616,7 +616,7 @@ def test_a_task_that_falls_to_chance_is_said_to_whatever_the_reason(tmp_path):
     assert jse.spurious_.dim
     assert jse.trace_.task.lost
     jse.save(tmp_path / "lost.safetensors")
-    assert load(tmp_path / "lost.safetensors").task_loss_warning == jse.task_loss_warning
+    assert load(tmp_path / "lost.safetensors").task_removed_warning == jse.task_removed_warning
     notes = jse.certificate(*latent(1)).notes
     assert any(note.startswith("the task is gone: a probe reads it at 7") for note in notes)
     # The control: a task with a feature of its own is kept, and nothing is said (warnings are errors here).
@@ -637,8 +637,8 @@ def test_a_weak_task_that_is_kept_is_not_called_lost():
         z[:, 1] += 2.0 * (2 * c - 1)
         jse = fitted_quietly(z, y, c)
         assert jse.spurious_.dim
-        assert not jse.task_loss_warning
-    task = TaskLoss(0.35, 0.64, 0.69, 1e-9, 1e-9, 0.67, 0.67, 0.05)
+        assert not jse.task_removed_warning
+    task = TaskPredictability(0.35, 0.64, 0.69, 1e-9, 1e-9, 0.67, 0.67, 0.05)
     assert not task.lost
     assert "still predicts" in str(task)
     assert replace(task, fixed_after=0.693).lost  # the control
@@ -649,8 +649,8 @@ def test_a_lost_task_is_said_whatever_the_order_of_the_concepts():
     other = np.random.default_rng(99).integers(0, 2, len(y))
     z[:, 2] += 2.0 * other
     for concept in (np.column_stack([c, other]), np.column_stack([other, c])):
-        assert "no better than chance" in fitted_quietly(z, y, concept).task_loss_warning
-    assert not fitted_quietly(z, y, other).task_loss_warning
+        assert "no better than chance" in fitted_quietly(z, y, concept).task_removed_warning
+    assert not fitted_quietly(z, y, other).task_removed_warning
 
 
 def fitted_quietly(z, y, c):

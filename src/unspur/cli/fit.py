@@ -292,7 +292,7 @@ def _problems(remover: Remover) -> Iterator[tuple[str, str]]:
     """Problems of a removal, each with an advice."""
     if unfinished := getattr(remover, "search_limit_warning", ""):
         yield unfinished, "Try a larger --weight-decay, or raise --max-pairs."
-    if task_lost := getattr(remover, "task_loss_warning", ""):
+    if task_lost := getattr(remover, "task_removed_warning", ""):
         yield task_lost, "Try --metric 1."
 
 
@@ -316,7 +316,7 @@ def _as_json(remover: Remover, classifier: RobustClassifier | None) -> dict[str,
         "penalty": None if chosen is None else chosen.penalty,
         "held_out_losses": [] if chosen is None else [{**tried, "loss": loss} for tried, loss in chosen.table],
         "notes": [] if classifier is None else list(classifier.notes_),
-        "task_lost": bool(getattr(remover, "task_loss_warning", "")),
+        "task_lost": bool(getattr(remover, "task_removed_warning", "")),
         "complete": getattr(remover.trace_, "complete", True),
         "trace": remover.trace_.to_dict(),
     }

@@ -42,7 +42,7 @@ from unspur.solvers.orthogonal_pair import PairLosses, PairSpace, Spectrum, requ
 from unspur.solvers.statistics import Balance
 from unspur.solvers.whitening import MAX_NATIVE_CONDITION, Geometry, Metric
 from unspur.subspace import AffineMap, Subspace
-from unspur.trace import TaskLoss, Trace, Traces, task_loss_warning
+from unspur.trace import TaskPredictability, Trace, Traces, task_removed_warning
 
 #: Tolerance to choose a weight decay with: its loss need only be known to within a standard error.
 WEIGHT_DECAY_TOL = 3e-3
@@ -278,8 +278,8 @@ class JSE(Remover):
             self.warn_if_nothing_removed(self.max_spurious)
             if self.search_limit_warning:
                 warnings.warn(f"{self.search_limit_warning} {_HOW_TO_END_SOONER}", SearchLimitWarning, stacklevel=3)
-            if self.task_loss_warning:
-                warnings.warn(f"{self.task_loss_warning} Try metric=1.", TaskLostWarning, stacklevel=3)
+            if self.task_removed_warning:
+                warnings.warn(f"{self.task_removed_warning} Try metric=1.", TaskLostWarning, stacklevel=3)
         return self
 
     @property
@@ -290,13 +290,13 @@ class JSE(Remover):
         return f"The search did not come to its end: {self.trace_.stopped}. More of the concept may be left."
 
     @property
-    def task_loss_warning(self) -> str:
+    def task_removed_warning(self) -> str:
         """Warning that the removal took, or may have taken, the task with it; or ""."""
         if not self.spurious_.dim:
             return ""
         task = self.trace_.task
         measured = "" if task is None or not task.lost else str(task)
-        suspected = "" if self.main_.dim else task_loss_warning(self.trace_, self.spurious_.dim)
+        suspected = "" if self.main_.dim else task_removed_warning(self.trace_, self.spurious_.dim)
         return " ".join(filter(None, [measured, suspected]))
 
     def _to_artifact(self) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -312,7 +312,7 @@ class JSE(Remover):
         return super()._restore(arrays, metadata)
 
     def _notes(self) -> list[str]:
-        return [*super()._notes(), *filter(None, [self.search_limit_warning, self.task_loss_warning])]
+        return [*super()._notes(), *filter(None, [self.search_limit_warning, self.task_removed_warning])]
 
     def _removal(self, found: ConceptFits, metric: Metric | None) -> tuple[Subspace, Subspace, AffineMap]:
         """Both subspaces and the map that `transform` applies, in the coordinates of the rows."""
@@ -341,7 +341,7 @@ class JSE(Remover):
             return fit(self.metric_)
         fits, losses = {tau: fit(tau) for tau in METRIC_GRID}, {}
         for tau, (found, _) in fits.items():
-            mean, error = np.array(found.task_losses).T
+            mean, error = np.array(found.task_log_losses).T
             losses[tau] = float(mean.mean()), float(np.linalg.norm(error) / len(error))
         enough = sum(min(losses.values()))
         good = [tau for tau, (loss, _) in losses.items() if loss <= enough]
@@ -450,7 +450,7 @@ class JSE(Remover):
 
         task = loss = None
         if found.spurious.dim and not found.main.dim and estimation.n_free(removed) >= 1:
-            task = _task_loss(balanced("none"), balanced("group"), removed)
+            task = _task_predictability(balanced("none"), balanced("group"), removed)
         if self.metric == "auto" and not main_only:
             after = replace(balanced("group"), tests=replace(tests, by_group=True))
             left = after.own_loss("main", after.best_direction(MAIN, removed))
@@ -524,7 +524,7 @@ def _best_directions(estimation: JointEstimation) -> FloatArray:
     return estimation.row_weights(np.stack([concept.judged("spurious"), main.judged("main")]))
 
 
-def _task_loss(plain: JointEstimation, fixed: JointEstimation, removed: FoldEstimates) -> TaskLoss:
+def _task_predictability(plain: JointEstimation, fixed: JointEstimation, removed: FoldEstimates) -> TaskPredictability:
     """Held-out loss of the main label before and after a removal.
 
     The solver of `plain` gives all rows equal weight, so anything that a last layer without concept labels could use
@@ -540,7 +540,7 @@ def _task_loss(plain: JointEstimation, fixed: JointEstimation, removed: FoldEsti
         for joint in (replace(plain, tests=tests), replace(fixed, tests=by_group))
     )
     chance, even = float(tests.chance_loss(counts)[MAIN]), math.log(2.0)
-    return TaskLoss(
+    return TaskPredictability(
         chance + before.difference,
         chance + after.difference,
         chance,

@@ -108,13 +108,13 @@ def _require_other_clusters(train: Any, validation: Any) -> None:
 class BinaryFit:
     """Result for one binary concept: subspaces, trace, and centre of the rows, shape (d,).
 
-    `task_loss` is the held-out loss of the main label after the removal and its standard error, if requested.
+    `task_log_loss` is the held-out loss of the main label after the removal and its standard error, if requested.
     """
 
     found: Subspaces
     trace: Trace
     centre: FloatArray
-    task_loss: tuple[float, float] | None = None
+    task_log_loss: tuple[float, float] | None = None
 
 
 #: Fits a problem orthogonally to a subspace; with True, finds main-task directions only.
@@ -133,7 +133,7 @@ class ConceptFits:
     traces: tuple[Trace, ...]
     centre: FloatArray
     #: Held-out losses of the main label after each removal, with standard errors, if requested.
-    task_losses: tuple[tuple[float, float], ...] = ()
+    task_log_losses: tuple[tuple[float, float], ...] = ()
 
     @property
     def trace(self) -> Trace | Traces:
@@ -177,8 +177,8 @@ def fit_each_concept(data: FitData, fit_binary: FitBinary) -> ConceptFits:
 
     def fit_and_keep_loss(problem: Problem, excluded: Subspace, main_only: bool) -> BinaryFit:
         fitted = fit_binary(problem, excluded, main_only)
-        if fitted.task_loss is not None:
-            losses.append(fitted.task_loss)
+        if fitted.task_log_loss is not None:
+            losses.append(fitted.task_log_loss)
         return fitted
 
     for label, problem in problems(data):

@@ -345,7 +345,7 @@ def _warnings(
     found = []
     if not remover.spurious_.dim:
         found.append("Nothing was removed: rows are as they were.")
-    warned = ("search_limit_warning", "task_loss_warning", "reused_rows_warning")
+    warned = ("search_limit_warning", "task_removed_warning", "reused_rows_warning")
     found += [str(said) for name in warned if (said := getattr(remover, name, ""))]
     before, after = lines[0].accuracy, lines[1].accuracy
     assert before is not None
