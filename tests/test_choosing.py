@@ -18,7 +18,7 @@ from unspur.selection import (
     PENALTIES,
     choose_layer,
     group_loss,
-    penalties_for,
+    penalty_grid,
     select_head,
     temperature_scaled_loss,
 )
@@ -71,19 +71,19 @@ def test_a_column_of_another_scale_makes_no_headline(scale):
 
 
 def test_penalties_reach_the_other_columns_and_are_those_of_the_rows_as_they_are():
-    assert penalties_for(rows().Z) == PENALTIES
-    assert penalties_for(rows().Z * 1e6) == PENALTIES
-    wide = penalties_for(one_unscaled(0, 500, 0.8, 1e3).Z)
+    assert penalty_grid(rows().Z) == PENALTIES
+    assert penalty_grid(rows().Z * 1e6) == PENALTIES
+    wide = penalty_grid(one_unscaled(0, 500, 0.8, 1e3).Z)
     assert wide[: len(PENALTIES)] == PENALTIES
     assert wide[-1] <= 1e-4 / (1e6 / 9)  # as small for the others as 1e-4 is where all are alike
-    assert min(penalties_for(one_unscaled(0, 500, 0.8, 1e9).Z)) == 1e-12
-    assert penalties_for(np.zeros((4, 3))) == PENALTIES
+    assert min(penalty_grid(one_unscaled(0, 500, 0.8, 1e9).Z)) == 1e-12
+    assert penalty_grid(np.zeros((4, 3))) == PENALTIES
 
 
 @pytest.mark.parametrize("head", [ERM, GroupWeighted])
 def test_without_validation_rows_a_fifth_chooses_and_all_train(head):
     train = rows()
-    found = choose_layer(head(), GRID, train, every=True)
+    found = choose_layer(head(), GRID, train, refit_all=True)
     aside = held_out(train.group, 0.2, np.random.default_rng(0))
     assert np.bincount(train.group[aside]).tolist() == [round(0.2 * k) for k in np.bincount(train.group)]
     rest, chosen_on = train.select(~aside), train.select(aside)
@@ -129,7 +129,7 @@ def test_a_plain_layer_on_correlated_rows_is_not_made_weak(classes, least):
         train = shifted(seed, 2000, 0.95, classes=classes)
         test = shifted(100 + seed, 4000, 1 / classes, classes=classes)
         aside = held_out(train.group, 0.2, np.random.default_rng(0))
-        found = choose_layer(ERM(), GRID, train, every=True)
+        found = choose_layer(ERM(), GRID, train, refit_all=True)
         worst = {
             penalty: 100 * group_accuracy(test.y, layer.predict(test.Z), test.concept).worst
             for penalty, layer in found.fitted.items()
@@ -148,7 +148,7 @@ def test_after_a_removal_the_choice_is_as_good():
     for seed in range(3):
         train, test = shifted(seed, 2000, 0.9), shifted(100 + seed, 4000, 0.5)
         leace = LEACE(balance="group").fit(train.Z, train.y, concept=train.concept)
-        found = choose_layer(ERM(), GRID, Rows(leace.transform(train.Z), train.y, train.concept), every=True)
+        found = choose_layer(ERM(), GRID, Rows(leace.transform(train.Z), train.y, train.concept), refit_all=True)
         worst = {
             penalty: 100 * group_accuracy(test.y, layer.predict(leace.transform(test.Z)), test.concept).worst
             for penalty, layer in found.fitted.items()

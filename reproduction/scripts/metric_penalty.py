@@ -31,7 +31,7 @@ from unspur import JSE
 from unspur.compare import choose_head, fit_remover
 from unspur.metrics import group_accuracy
 from unspur.removers.joint import ExactSolver
-from unspur.selection import penalties_for
+from unspur.selection import penalty_grid
 from unspur.solvers.orthogonal_pair import Pair, PairSpace
 from unspur.solvers.outcome import Outcome
 from unspur.solvers.whitening import Geometry, Metric
@@ -115,7 +115,7 @@ class MixedJSE(JSE):
 def evaluate(run: Run, embeddings: Path) -> list[dict[str, Any]]:
     warnings.simplefilter("ignore")
     train, validation, test = splits(run, embeddings)
-    penalties, lines = penalties_for(train.Z), []
+    penalties, lines = penalty_grid(train.Z), []
     for constraint, penalty in PAIRS:
         same = constraint == penalty
         jse = JSE(metric=constraint, random_state=run.number)

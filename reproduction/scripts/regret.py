@@ -67,7 +67,7 @@ from unspur import JSE, RobustClassifier, Subspace
 from unspur.compare import choose_head, fit_remover, make_remover
 from unspur.datasets import embed_images, label_axes, make_photodigits, make_toy
 from unspur.metrics import group_accuracy
-from unspur.selection import penalties_for
+from unspur.selection import penalty_grid
 from unspur.subspace import AffineMap
 from unspur_paper.experiments import registry
 from unspur_paper.experiments.draws import draw
@@ -157,7 +157,7 @@ def evaluate(run: Run, embeddings: Path, methods: str) -> list[dict[str, Any]]:
     """A line for every method."""
     warnings.simplefilter("ignore")
     train, validation, test = splits(run, embeddings)
-    penalties = penalties_for(train.Z)
+    penalties = penalty_grid(train.Z)
     lines: list[dict[str, Any]] = []
 
     def add(remover: str, layer: str, head: Any, cleaned: Rows, removed: int, seconds: float, **more: Any) -> None:

@@ -41,7 +41,7 @@ from unspur.selection import (
     ensure_decoded,
     logit_differences,
     mean_over_groups,
-    penalties_for,
+    penalty_grid,
     temperature_scaled_losses,
 )
 from unspur.solvers.whitening import MIN_DEVIATION_SHARE
@@ -198,7 +198,7 @@ def compare(
     train = decode_rows(train)
     test = decode_rows(test, "test", like=train)
     validation = None if validation is None else decode_rows(validation, "validation", like=train)
-    penalties = penalties_for(train.X)
+    penalties = penalty_grid(train.X)
     shared = tuple(shared_rows(train.X, test.X, None if validation is None else validation.X).values())
     span = _Span.of([rows.X for rows in (train, validation) if rows is not None])
     sets = _Sets(train, validation, test, span, balance, seed)
@@ -549,7 +549,7 @@ def choose_head(
     seed: int,
     penalties: Sequence[float] = PENALTIES,
     *,
-    every: bool = False,
+    refit_all: bool = False,
 ) -> Selection:
     """A last layer by name, its parameters chosen by `selection.choose_layer` with these penalties among them."""
     grid = dict(GRIDS.get(name, {"weight_decay": PAPER_PENALTIES}))
@@ -557,7 +557,7 @@ def choose_head(
     grid["weight_decay"] = (*grid["weight_decay"], *smaller)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return choose_layer(HEADS[name](random_state=seed), grid, train, validation, seed=seed, every=every)
+        return choose_layer(HEADS[name](random_state=seed), grid, train, validation, seed=seed, refit_all=refit_all)
 
 
 def shared_rows(train: Array, test: Array, validation: Array | None = None) -> dict[tuple[str, str], str]:

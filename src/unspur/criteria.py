@@ -52,7 +52,7 @@ from scipy.special import stdtr, stdtrit
 
 from unspur._typing import FloatArray
 from unspur.exceptions import GroupSizeError, Message, Parameter
-from unspur.rows import CONCEPT, MAIN, RowSource, Weighting, held_out
+from unspur.rows import CONCEPT, MAIN, RowSource, Weighting, validation_part
 from unspur.solvers.held_out_losses import (
     SERIES,
     GroupDerivatives,
@@ -178,7 +178,7 @@ class DirectionTests:
     def losses(self, rows: RowSource, counts: CellCounts, directions: FloatArray, centre: FloatArray) -> GroupLosses:
         """Held-out losses of both labels along `directions`, shape (folds, d): line k − 1 for the rows of fold k."""
         if self.scalars == "held_out":  # training rows beside a validation set are not needed
-            rows = held_out(rows)
+            rows = validation_part(rows)
         folds = counts.n_folds
         columns = directions if self.reference is None else np.concatenate([directions, *self.reference])
         scores = rows.project(columns.T, centre)
@@ -212,7 +212,7 @@ class DirectionTests:
         `columns` are the first scores of each label.
         """
         if self.scalars == "held_out":
-            weighting = counts.weighting(counts.held_out, self._balance)
+            weighting = counts.weighting(counts.held_out_folds, self._balance)
             own = FoldScore(columns[CONCEPT], counts.n_folds, columns[MAIN])
             fit = _fitted(scores, own, weighting)
             found = np.concatenate(scores.sum(Scores(own)), axis=1)
@@ -221,7 +221,7 @@ class DirectionTests:
         losses = np.zeros((2, len(clusters.cell)))
         for fold in range(1, counts.n_folds + 1):
             model = self._trained(scores, counts, fold, columns)
-            of_all = np.concatenate(held_out(scores).sum(RowLosses(model)), axis=1)
+            of_all = np.concatenate(validation_part(scores).sum(RowLosses(model)), axis=1)
             losses = np.where(clusters.cell >> 2 == fold, of_all, losses)
         return losses, (True, True)
 
@@ -235,7 +235,7 @@ class DirectionTests:
         folds = counts.n_folds
         if folds == 1:
             return 0.0
-        weighting = counts.weighting(counts.held_out, self._balance)
+        weighting = counts.weighting(counts.held_out_folds, self._balance)
         correlations = ScoresWithinGroups.correlations(scores.sum(ScoresWithinGroups(weighting)))[:folds, :folds]
         mean = (correlations.sum() - np.trace(correlations)) / (folds * (folds - 1))
         return float(np.clip((folds - 1) * (1.0 - mean), 0.0, 1.0))
@@ -244,7 +244,7 @@ class DirectionTests:
         """Scalars fitted on all held-out rows, with the derivatives that leave each row out in turn."""
         concept, main = columns
         score = FoldScore(concept, counts.n_folds, None if main == concept else main)
-        weighting = counts.weighting(counts.held_out, self._balance)
+        weighting = counts.weighting(counts.held_out_folds, self._balance)
         fit = _fitted(scores, score, weighting)
         model = _model(fit, score)
         group = scores.sum(GroupDerivatives(model, weighting))

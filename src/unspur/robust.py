@@ -29,7 +29,7 @@ from unspur.removers import JSE, Remover, read_saved
 from unspur.removers.base import plain_parameters, storable
 from unspur.removers.saved import require_numbers
 from unspur.rows import backend_of, to_host
-from unspur.selection import Selection, cross_validate_penalty, fit_rows, penalties_of
+from unspur.selection import Selection, cross_validate_penalty, fit_rows, penalty_grid_from_variances
 from unspur.subspace import AffineMap
 from unspur.surgery.folding import through_removal
 
@@ -207,7 +207,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
         # Copies of a row must not be on both sides of a fold.
         train = data.train.with_duplicate_clusters(remover._training_rows)
         variance = np.diag(train.geometry(train.source(), balanced=head._balanced is not False).second)
-        penalties = penalties_of(variance)
+        penalties = penalty_grid_from_variances(variance)
         if head._balanced is not None:
             train = replace(train, removal=removal)
             all_rows = train if validation is None else train.stacked(validation)

@@ -114,7 +114,7 @@ def choose_layer(
     validation: Any = None,
     *,
     seed: int = 0,
-    every: bool = False,
+    refit_all: bool = False,
 ) -> Selection:
     """Choose the last layer with the smallest `temperature_scaled_loss` on held-out rows.
 
@@ -128,7 +128,7 @@ def choose_layer(
     train, validation : tuples (Z, y, concept), with clusters a fourth.
         A concept may be missing in some rows (None, NaN). Several are a mapping from their names to labels, or an array
         (n, m). Clusters are labels of the rows that belong together.
-    every : also fit the heads that were not chosen on all training rows (`Selection.fitted`).
+    refit_all : also fit the heads that were not chosen on all training rows (`Selection.fitted`).
     """
     train, validation = ensure_decoded(train), ensure_decoded(validation, "validation")
     # Large grids are searched at a rough tolerance, and the chosen head is fitted once more.
@@ -147,7 +147,7 @@ def choose_layer(
         note = f"{few}, so no penalty could be chosen; it is {head.weight_decay:g}, the default."
         return Selection(_fitted(head, train), {}, (), notes=(*notes, note))
     found = select_head(rough, grid, train.select(~aside), train.select(aside), rank=_rank)
-    if every and found.fitted:
+    if refit_all and found.fitted:
         again = _path(head, [{"weight_decay": penalty} for penalty in found.fitted], train)
         by_penalty = dict(zip(found.fitted, again, strict=True))
         return replace(found, head=by_penalty[found.penalty], fitted=by_penalty, notes=notes)
@@ -227,17 +227,17 @@ def ensure_decoded(rows: Any, what: str = "training") -> Any:
     return decode_rows(rows, what, least=2 if what == "training" else 1)  # others are only judged on
 
 
-def penalties_for(Z: Array) -> tuple[float, ...]:
+def penalty_grid(Z: Array) -> tuple[float, ...]:
     """The penalties to try last layers with: one grid for the rows before and after any removal.
 
     `PENALTIES` are in units of the mean variance of the columns. If one column has a far larger scale, all of them are
     too large for the other columns: a layer could use that column only, and any removal of it would look like a cure.
     So smaller ones are tried too, by tens, until the last is small for a column of median variance.
     """
-    return penalties_of(column_variances(Z))
+    return penalty_grid_from_variances(column_variances(Z))
 
 
-def penalties_of(variance: FloatArray) -> tuple[float, ...]:
+def penalty_grid_from_variances(variance: FloatArray) -> tuple[float, ...]:
     """The same from the variances of the columns, shape (d,)."""
     positive = variance[variance > 0]
     spread = float(positive.mean() / np.median(positive)) if len(positive) else 1.0

@@ -8,7 +8,7 @@ import pytest
 
 from tests.rows.contract import TAIL, TRAINING, RowSourceContract, row_numbers, table, take, visits, whole
 from unspur.exceptions import InputError
-from unspur.rows import Block, Columns, MemoryRows, StackedRows, Weighting, held_out, rows_of, trained_on
+from unspur.rows import Block, Columns, MemoryRows, StackedRows, Weighting, rows_of, training_part, validation_part
 from unspur.rows.stored import MemmapRows, open_npy
 
 
@@ -256,10 +256,12 @@ class TestStacking:
     def test_what_is_trained_on_and_what_is_held_out(self):
         train, validation, more = self.parts(np.float64, np.float64, np.float64)
         stack = StackedRows(train, validation)
-        assert trained_on(stack) is train
-        assert held_out(stack) is validation
-        assert held_out(StackedRows(train, validation, more)).parts == (validation, more)
-        assert trained_on(train) is held_out(train) is train  # folds of one source: every row is both in its turn
+        assert training_part(stack) is train
+        assert validation_part(stack) is validation
+        assert validation_part(StackedRows(train, validation, more)).parts == (validation, more)
+        assert (
+            training_part(train) is validation_part(train) is train
+        )  # folds of one source: every row is both in its turn
 
     def test_type_of_a_stack_is_the_least_precise(self):
         assert StackedRows(*self.parts(np.float64, np.float32)).dtype == np.float32

@@ -61,7 +61,7 @@ class TestCounts:
         assert counts.without(2).tolist() == [True, True, False, True]
         assert counts.without(None).tolist() == [True] * 4
         assert counts.only(2).tolist() == [False, False, True, False]
-        assert counts.held_out.tolist() == [False, True, True, True]
+        assert counts.held_out_folds.tolist() == [False, True, True, True]
 
     @pytest.mark.parametrize("balance", BALANCES)
     @pytest.mark.parametrize("folds", [[0, 1, 2, 3], [0, 1, 3], [2], [1, 2, 3]], ids=str)

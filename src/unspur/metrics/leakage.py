@@ -25,7 +25,7 @@ from unspur.metrics.probes import Kind, ScaledRows, Units, balanced, checked_row
 from unspur.solvers.held_out_losses import HeldOutClusters, average_error
 
 #: Penalties of the ridge regression to choose from, in units of the mean variance of the rows.
-PENALTIES = (1e4, 1e3, 1e2, 10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-5, 1e-8, 0.0)
+RIDGE_PENALTIES = (1e4, 1e3, 1e2, 10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-5, 1e-8, 0.0)
 #: Folds of the training rows on which a penalty is chosen.
 FOLDS = 3
 #: Fewest rows to train a probe of a number on, and to test it on.
@@ -133,16 +133,16 @@ def _ridge(
         chosen: tuple[Units, float] = ("raw", penalty)
     else:
         units = units_to_try(Z)
-        cost = np.zeros((len(units), len(PENALTIES)))
+        cost = np.zeros((len(units), len(RIDGE_PENALTIES)))
         fold = rng.permutation(np.arange(len(Z)) % FOLDS)
         for k in range(FOLDS):
             train, test = fold != k, fold == k
             for i, name in enumerate(units):
-                scaled, weights, bias = _solutions(Z[train], numbers[train], weight[train], name, PENALTIES)
+                scaled, weights, bias = _solutions(Z[train], numbers[train], weight[train], name, RIDGE_PENALTIES)
                 told = ((Z[test] - scaled.centre) / scaled.unit) @ weights + bias
                 cost[i] += weight[test] @ (told - numbers[test, None]) ** 2
         best = np.unravel_index(int(np.argmin(cost)), cost.shape)
-        chosen = (units[best[0]], PENALTIES[best[1]])
+        chosen = (units[best[0]], RIDGE_PENALTIES[best[1]])
     scaled, weights, bias = _solutions(Z, numbers, weight, chosen[0], (chosen[1],))
     return lambda rows: np.asarray(((rows - scaled.centre) / scaled.unit) @ weights[:, 0] + bias), mean
 

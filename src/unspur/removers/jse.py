@@ -37,7 +37,7 @@ from unspur.removers.joint import (
     left_out_folds,
 )
 from unspur.removers.multiclass import BinaryFit, ConceptFits, FitData, first_problem, fit_each_concept
-from unspur.rows import CONCEPT, MAIN, trained_on
+from unspur.rows import CONCEPT, MAIN, training_part
 from unspur.solvers.orthogonal_pair import PairLosses, PairSpace, Spectrum, require_room
 from unspur.solvers.statistics import Balance
 from unspur.solvers.whitening import MAX_NATIVE_CONDITION, Geometry, Metric
@@ -507,7 +507,7 @@ def _exact_solver(
     """Make exact solvers for a weight decay and a tolerance."""
     counts = data.counts
     weightings = tuple(counts.weighting(counts.without(k), balance) for k in left_out_folds(counts.n_folds))
-    losses = PairLosses(trained_on(data.rows), spectrum, weightings)
+    losses = PairLosses(training_part(data.rows), spectrum, weightings)
     at_zero = losses.at_zero()
     return lambda value, tol: ExactSolver(losses, at_zero, PairSpace.of(spectrum, value), tol, max_iter)
 

@@ -20,7 +20,7 @@ from unspur.heads import HEADS
 from unspur.metrics import GroupAccuracy, paired_difference, worst_difference
 from unspur.removers import Remover
 from unspur.report.results import Change, MethodResult
-from unspur.selection import Selection, penalties_for
+from unspur.selection import Selection, penalty_grid
 
 #: Name of the rows without any removal among methods.
 NO_REMOVAL = "as they are"
@@ -51,26 +51,28 @@ class Evaluator:
     @classmethod
     def of(cls, rows: Mapping[str, LabelledData], seed: int) -> Evaluator:
         """An evaluator with the penalties for the training rows as they are."""
-        return cls(rows, seed, penalties_for(rows["training"].X))
+        return cls(rows, seed, penalty_grid(rows["training"].X))
 
     @property
     def test(self) -> LabelledData:
         """The rows that are judged on."""
         return self.rows["test"]
 
-    def __call__(self, head: str, clean: Mapping[str, Array] | None = None, *, every: bool = False) -> Answers:
+    def __call__(self, head: str, clean: Mapping[str, Array] | None = None, *, refit_all: bool = False) -> Answers:
         """A last layer by name, on the rows as they are or on cleaned ones by split.
 
-        With `every`, its worst group is also measured at the penalties that were not chosen.
+        With `refit_all`, its worst group is also measured at the penalties that were not chosen.
         """
         given = self.rows
         if clean is not None:
             given = {name: replace(part, X=clean[name]) for name, part in self.rows.items()}
-        chosen = choose_head(head, given["training"], given.get("validation"), self.seed, self.penalties, every=every)
+        chosen = choose_head(
+            head, given["training"], given.get("validation"), self.seed, self.penalties, refit_all=refit_all
+        )
         right = self._right(chosen.head, given["test"].X)
         worst_at = {
             penalty: accuracy_of(self._right(layer, given["test"].X), self.test).worst
-            for penalty, layer in (chosen.fitted.items() if every else ())
+            for penalty, layer in (chosen.fitted.items() if refit_all else ())
         }
         return Answers(chosen.head, right, accuracy_of(right, self.test), chosen, worst_at)
 
@@ -124,13 +126,13 @@ class RemovalResult:
 def evaluate_removal(evaluate: Evaluator, remover: Remover, clean: Mapping[str, Array]) -> RemovalResult:
     """Judge plain and group-weighted layers on the rows as they are and on cleaned ones, at every penalty."""
     name, removed = type(remover).__name__, remover.spurious_.dim
-    before, after = evaluate(PLAIN, every=True), evaluate(PLAIN, clean, every=True)
+    before, after = evaluate(PLAIN, refit_all=True), evaluate(PLAIN, clean, refit_all=True)
     lines = [
         method_result(NO_REMOVAL, 0, before),
         method_result(name, removed, after, changes(before, after, evaluate.test)),
     ]
     lines = [
-        replace(line, weighted=group_weighted_result(evaluate, line, of, before, after, every=True))
+        replace(line, weighted=group_weighted_result(evaluate, line, of, before, after, refit_all=True))
         for line, of in zip(lines, (None, clean), strict=True)
     ]
     return RemovalResult(before, after, (lines[0], lines[1]), evaluate.how(before.chosen))
@@ -161,11 +163,11 @@ def group_weighted_result(
     before: Answers,
     after: Answers,
     *,
-    every: bool = False,
+    refit_all: bool = False,
 ) -> MethodResult:
     """The same method with a group-weighted layer, or with the problem that prevents one."""
     try:
-        found = evaluate(WEIGHTED, clean, every=every)
+        found = evaluate(WEIGHTED, clean, refit_all=refit_all)
     except UnspurError as error:
         return MethodResult(line.name, line.removed, None, problem=str(error))
     result = method_result(line.name, line.removed, found, changes(before, found, evaluate.test))

@@ -11,8 +11,8 @@ from unspur.rows.source import (
     RowSource,
     StackedRows,
     Weighting,
-    held_out,
-    trained_on,
+    training_part,
+    validation_part,
 )
 from unspur.rows.stored import FileRows, MemmapRows, StoredRows
 
@@ -31,10 +31,10 @@ __all__ = [
     "StoredRows",
     "Weighting",
     "backend_of",
-    "held_out",
     "open_rows",
     "persisted",
     "rows_of",
     "to_host",
-    "trained_on",
+    "training_part",
+    "validation_part",
 ]

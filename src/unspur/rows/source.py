@@ -186,12 +186,12 @@ class StackedRows(RowSource):
         return self.parts[0].minibatches(size, rng, weighting)
 
 
-def trained_on(rows: RowSource) -> RowSource:
+def training_part(rows: RowSource) -> RowSource:
     """The rows to estimate from: all of them, or the training set of a stack."""
     return rows.parts[0] if isinstance(rows, StackedRows) else rows
 
 
-def held_out(rows: RowSource) -> RowSource:
+def validation_part(rows: RowSource) -> RowSource:
     """The rows to evaluate on: all of them, or the validation sets of a stack."""
     if not isinstance(rows, StackedRows):
         return rows

@@ -80,7 +80,7 @@ class CellCounts:
         return ~self.without(fold)
 
     @property
-    def held_out(self) -> BoolArray:
+    def held_out_folds(self) -> BoolArray:
         """Mask over fold numbers: all that are held out in turn."""
         return self.without(0)
 
