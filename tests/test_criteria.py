@@ -222,26 +222,26 @@ def test_small_groups_are_named_with_their_size_and_a_remedy():
     with pytest.raises(
         GroupSizeError, match=r"\(main=1, concept=0\) has 9; the tests need at least 10.*cv=5.*group=9 "
     ):
-        require_testable(counts, by_group=True, smallest=10, how="Use cv=5.")
-    require_testable(counts, by_group=True, smallest=9, how="")
-    require_testable(counts, by_group=False, smallest=10, how="")
+        require_testable(counts, by_group=True, smallest=10, remedy="Use cv=5.")
+    require_testable(counts, by_group=True, smallest=9, remedy="")
+    require_testable(counts, by_group=False, smallest=10, remedy="")
     with pytest.raises(GroupSizeError, match=r"has 1; .* in each to keep their level\. Use cv=5\.$"):  # 1 is none
-        require_testable(CellCounts.of(groups_of([12, 12, 1, 12])), by_group=True, smallest=10, how="Use cv=5.")
+        require_testable(CellCounts.of(groups_of([12, 12, 1, 12])), by_group=True, smallest=10, remedy="Use cv=5.")
 
 
 def test_plain_tests_need_two_rows_as_well():
     counts = CellCounts.of(groups_of([12] * 4, np.r_[1.0, np.zeros(46), 1e-9]))
     with pytest.raises(GroupSizeError, match=r"rows: 1\.0 \(effective, under weights\); the tests need at least 2"):
-        require_testable(counts, by_group=False, smallest=10, how="")
+        require_testable(counts, by_group=False, smallest=10, remedy="")
 
 
 def test_weights_make_a_group_smaller():
     """Twelve rows, one of which has nearly all the weight, are not twelve."""
     weight = np.ones(48)
-    require_testable(CellCounts.of(groups_of([12] * 4, 0.3 * weight)), by_group=True, smallest=12, how="")
+    require_testable(CellCounts.of(groups_of([12] * 4, 0.3 * weight)), by_group=True, smallest=12, remedy="")
     weight[:12] = [1.0, *[0.01] * 11]
     with pytest.raises(GroupSizeError, match=r"\(main=0, concept=0\) has 1\.\d \(effective"):
-        require_testable(CellCounts.of(groups_of([12] * 4, weight)), by_group=True, smallest=10, how="")
+        require_testable(CellCounts.of(groups_of([12] * 4, weight)), by_group=True, smallest=10, remedy="")
 
 
 def test_degrees_of_freedom_are_those_of_the_groups_that_vary_most():

@@ -187,7 +187,7 @@ class TestKnownClasses:
             class_label(np.array(["b", "b"]), "y_val", 2)
 
     @pytest.mark.parametrize(
-        ("values", "classes", "strange"),
+        ("values", "classes", "unknown"),
         [
             (np.array([0, 1, 2]), (0, 1), "2"),
             (np.array(["a", "b", "c"]), ("a", "b"), "'c'"),
@@ -195,8 +195,8 @@ class TestKnownClasses:
             (np.array(["a", None, "c"], dtype=object), ("a", "b"), "'c'"),
         ],
     )
-    def test_a_class_that_training_rows_do_not_have_is_refused_by_name(self, values, classes, strange):
-        with pytest.raises(LabelError, match=f"y_val has the value {strange}, which the training rows do not have"):
+    def test_a_class_that_training_rows_do_not_have_is_refused_by_name(self, values, classes, unknown):
+        with pytest.raises(LabelError, match=f"y_val has the value {unknown}, which the training rows do not have"):
             class_label(values, "y_val", 3, classes=classes)
 
     def test_the_same_classes_in_another_type_are_recognised(self):

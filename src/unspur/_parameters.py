@@ -22,10 +22,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 BALANCE: list[Any] = [StrOptions({"none", "concept", "main", "group"})]
 MISSING: list[Any] = [None, str, Real, Options(bool, {True, False})]
-LIMIT: list[Any] = [None, Interval(Integral, 0, None, closed="left")]
+OPTIONAL_COUNT: list[Any] = [None, Interval(Integral, 0, None, closed="left")]
 
 #: Constraints of methods that test directions on held-out rows.
-TESTED: dict[str, list[Any]] = {
+TEST_CONSTRAINTS: dict[str, list[Any]] = {
     "significance_level": [Interval(Real, 0, 1, closed="neither")],
     "balance": BALANCE,
     "weight_decay": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
@@ -39,7 +39,7 @@ TESTED: dict[str, list[Any]] = {
     "verbose": ["verbose"],
 }
 #: Arguments of their `fit` that pipelines and searches route without a request for each.
-REQUESTED = {
+FIT_METADATA = {
     "concept": True,
     "sample_weight": True,
     "X_val": True,
@@ -74,7 +74,7 @@ def sgd_settings(sgd: SGD, weight_decay: float, learning_rate: float = 1e-2) -> 
     return SGDSettings(rate, sgd.momentum, weight_decay, sgd.batch_size, sgd.max_epochs, sgd.patience)
 
 
-def named_after_y(method: F) -> F:
+def keyword_only_after_y(method: F) -> F:
     """Decorate a method of X, y and keywords: a third positional argument raises an error that names its keyword."""
     named = [p.name for p in inspect.signature(method).parameters.values() if p.kind is p.KEYWORD_ONLY]
     third = named[0] if named else "concept"

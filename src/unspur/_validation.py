@@ -97,10 +97,10 @@ def _checked_elsewhere(estimator: BaseEstimator, X: Array, *, reset: bool) -> Ar
         name = type(estimator).__name__
         raise InputError(f"Z has {n_features} features, but {name} was fitted on {estimator.n_features_in_}.")
     elif (names := getattr(X, "feature_names", None)) is not None and hasattr(estimator, "feature_names_in_"):
-        strange = [name for name, known in zip(names, estimator.feature_names_in_, strict=True) if name != known]
-        if strange:
+        moved = [name for name, known in zip(names, estimator.feature_names_in_, strict=True) if name != known]
+        if moved:
             raise InputError(
-                f"{strange[0]!r} is not where it was when {type(estimator).__name__} was fitted: features must be the "
+                f"{moved[0]!r} is not where it was when {type(estimator).__name__} was fitted: features must be the "
                 "same columns in the same order. Name them with features=."
             )
     return X

@@ -25,7 +25,7 @@ BLOCK_SIZE, DEVICE_BLOCK_SIZE = 2**17, 2**24
 #: How far a share may be outside [0, 1] as a sum of weights.
 SHARE_TOL = 1e-9
 TASK_ALONE = "task, concept held fixed"
-USED = "Were these rows, or copies of them, used to fit the removal?"
+USED_ROWS_HINT = "Were these rows, or copies of them, used to fit the removal?"
 #: Share of a probe's gain over chance before the removal above which the gain after it counts as kept.
 MIN_KEPT_SHARE = 0.25
 #: Share of rows in which two labels disagree, relative to independent labels, below which a note says so.
@@ -209,43 +209,53 @@ def certify(
         return replace(before, notes=()), replace(after, notes=())
 
     wanted: dict[str, tuple[str, ClassLabel, FloatArray | None]] = {}
-    said = list(notes)
+    all_notes = list(notes)
     for name, labels in concepts.items():
         wanted[name] = (name, labels, None)
         if y is not None:
-            weight = _independent(labels, y)
+            weight = _independence_weights(labels, y)
             if weight is None:
-                said.append(f"{name}, task held fixed: not measured, since some combinations have no rows")
+                all_notes.append(f"{name}, task held fixed: not measured, since some combinations have no rows")
             else:
                 wanted[f"{name}, task held fixed"] = (name, labels, weight)
-    if y is not None and concepts and (weight := _independent(joint_label(list(concepts.values())), y)) is not None:
+    if (
+        y is not None
+        and concepts
+        and (weight := _independence_weights(joint_label(list(concepts.values())), y)) is not None
+    ):
         wanted[TASK_ALONE] = (main, y, weight)
     probe: dict[str, tuple[Leakage, Leakage]] = {}
     for name, arguments in wanted.items():
-        with _noted(name, said):  # a class too rare to be probed does not spoil the rest
+        with _error_as_note(name, all_notes):  # a class too rare to be probed does not spoil the rest
             probe[name] = before_and_after(*arguments)
     measured: dict[str, tuple[NumericLeakage, NumericLeakage]] = {}
     for name, columns in numbers.items():
         if name not in concepts:
-            with _noted(name, said):
+            with _error_as_note(name, all_notes):
                 measured[name] = of_number(columns[0])
     for name, (was, _) in measured.items():
         if outside := extreme_values_note(numbers[name][0], name):
-            said.append(f"of the rows measured: {outside}")
+            all_notes.append(f"of the rows measured: {outside}")
         if was.low <= 0:
-            said.append(
+            all_notes.append(
                 f"{name}: nothing was found before either (R² {was.r2:.3f}), so this says nothing about the removal"
             )
     task, task_alone = None, probe.pop(TASK_ALONE, None)
     if y is not None:
-        with _noted("task", said):
+        with _error_as_note("task", all_notes):
             task = before_and_after(main, y)
     if measured and clusters is not None:
-        said.append(f"{', '.join(measured)}: intervals of R² take rows of a cluster for independent, and are too sure")
-    said += _task_gone(task, task_alone)
-    said += _broken_assumptions(concepts, y, probe if removed else {}, task_alone)
-    said += [f"{name}: below chance after removal. {USED}" for name, (_, after) in probe.items() if after.below_chance]
-    said += scales
+        all_notes.append(
+            f"{', '.join(measured)}: intervals of R² take rows of a cluster for independent, and are too sure"
+        )
+    all_notes += _task_removed_notes(task, task_alone)
+    all_notes += _broken_assumptions(concepts, y, probe if removed else {}, task_alone)
+    all_notes += [
+        f"{name}: below chance after removal. {USED_ROWS_HINT}"
+        for name, (_, after) in probe.items()
+        if after.below_chance
+    ]
+    all_notes += scales
     centred = z - np.mean(z, axis=0, dtype=np.float64)
     change = clean - z
     return Certificate(
@@ -257,14 +267,14 @@ def certify(
         probe=probe,
         task=task,
         distortion=float(np.sum(change**2, dtype=np.float64) / np.sum(centred**2, dtype=np.float64)),
-        notes=tuple(said),
+        notes=tuple(all_notes),
         task_alone=task_alone,
         numbers=measured,
     )
 
 
 @contextmanager
-def _noted(name: str, notes: list[str]) -> Iterator[None]:
+def _error_as_note(name: str, notes: list[str]) -> Iterator[None]:
     """Turn an InputError of a measurement into a note."""
     try:
         yield
@@ -272,7 +282,7 @@ def _noted(name: str, notes: list[str]) -> Iterator[None]:
         notes.append(f"{name}: not measured. {error}")
 
 
-def _task_gone(task: tuple[Leakage, Leakage] | None, alone: tuple[Leakage, Leakage] | None) -> list[str]:
+def _task_removed_notes(task: tuple[Leakage, Leakage] | None, alone: tuple[Leakage, Leakage] | None) -> list[str]:
     """A note if the task fell to chance or nearly so; it is gone if the interval ends below half of what was there.
 
     If concept and task are correlated, much of what predicted the task was the concept; the task is kept if it is
@@ -296,7 +306,7 @@ def _task_gone(task: tuple[Leakage, Leakage] | None, alone: tuple[Leakage, Leaka
             "Measure on more rows to see whether it is gone"
         ]
     verdict = "gone" if at_chance else "nearly gone"
-    return [f"the task is {verdict}: {figures}. What was removed holds what these rows said about it"]
+    return [f"the task is {verdict}: {figures}. What was removed holds what these rows all_notes about it"]
 
 
 def _broken_assumptions(
@@ -314,7 +324,7 @@ def _broken_assumptions(
         if y is not None and (apart := _disagreeing_rows(labels, y)) is not None:
             notes.append(
                 f"{name} and the task are nearly the same label: {apart:,} of {len(y.codes):,} rows tell them apart, "
-                "and all that is said about keeping one and removing the other rests on those"
+                "and all that is all_notes about keeping one and removing the other rests on those"
             )
         held_fixed = probe.get(f"{name}, task held fixed")
         if held_fixed is not None:
@@ -354,7 +364,7 @@ def _codes(label: ClassLabel) -> IntArray:
     return np.unique(label.codes, return_inverse=True)[1].reshape(-1)
 
 
-def _independent(label: ClassLabel, y: ClassLabel) -> FloatArray | None:
+def _independence_weights(label: ClassLabel, y: ClassLabel) -> FloatArray | None:
     """Row weights under which label and task are independent, equal for all combinations; None if one has no rows."""
     codes = _codes(label), _codes(y)
     group = codes[0] * (codes[1].max() + 1) + codes[1]

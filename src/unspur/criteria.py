@@ -24,18 +24,18 @@ part of the variance. (The paper takes the first orthogonal pair. If one directi
 gets it. Then Δ is as far from zero as that label is from chance, and directions of the other label pass easily.)
 
 *Folds share their noise.* A cross-fitted direction is the true one plus noise, and the noise of two folds comes mostly
-from the same rows. If row i contributes a_i, row i is judged by a_i·a_j summed over the rows j of other folds, and row
-j by the same products: the sum over all rows counts each of them twice. If a share f of the direction is noise, the
-variance is therefore 1 + f times that of independent rows. The noise is skewed like χ² less its mean, whose 95 %
-quantile is up to 2.01 deviations instead of 1.64, so a factor of 1 + 2f keeps that level in any number of dimensions.
-(The 99 % quantile would need more if all is noise, f near 1; there the first test rejects.) Scores of the directions of
-two folds correlate inside groups by ``r = 1 − f/(K − 1)``, which estimates f. The second test divides by
-``sqrt((1 + 2f) Var)``. The first compares nested models and is conservative: fitted scalars predict noise worse than
-the constant does, so without information t lies above zero. In many small folds, where such a direction points away
-from its label, the rule on γ keeps it so.
+from the same rows. If row i contributes a_i, the direction that row i tests gives it the score a_i·a_j, summed over the
+rows j of other folds, and row j gets the same products: the sum over all rows counts each of them twice. If a share f
+of the direction is noise, the variance is therefore 1 + f times that of independent rows. The noise is skewed like χ²
+less its mean, whose 95 % quantile is up to 2.01 deviations instead of 1.64, so a factor of 1 + 2f keeps that level in
+any number of dimensions. (The 99 % quantile would need more if all is noise, f near 1; there the first test rejects.)
+Scores of the directions of two folds correlate inside groups by ``r = 1 − f/(K − 1)``, which estimates f. The second
+test divides by ``sqrt((1 + 2f) Var)``. The first compares nested models and is conservative: fitted scalars predict
+noise worse than the constant does, so without information t lies above zero. In many small folds, where such a
+direction points away from its label, the rule on γ keeps it so.
 
-*Clusters.* If rows are not independent, they are judged by scalars fitted without their cluster, and variance and
-degrees of freedom count clusters (`solvers.held_out_losses`).
+*Clusters.* If rows are not independent, the loss of a row is computed with scalars fitted without its cluster, and
+variance and degrees of freedom count clusters (`solvers.held_out_losses`).
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class TTest:
         return self.t * threshold / -float(stdtrit(self.degrees, level))
 
     @property
-    def t_in_words(self) -> str:
+    def t_text(self) -> str:
         """The statistic with four digits, or "separable"."""
         return "separable" if abs(self.t) >= MAX_MEANINGFUL_T else f"{self.t:.4g}"
 
@@ -130,7 +130,7 @@ class Verdict:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and words, ready for JSON."""
-        losses = [[None if np.isnan(loss) else loss for loss in line] for line in self.losses.tolist()]
+        losses = [[None if np.isnan(loss) else loss for loss in row] for row in self.losses.tolist()]
         return {
             "role": self.role,
             "proper": self.proper,
@@ -154,10 +154,11 @@ class Average(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DirectionTests:
-    """How directions are judged: significance level, group weights or not, Δ, and the rows that fit the scalars.
+    """How directions are tested: significance level, group weights or not, Δ, and the rows that fit the scalars.
 
-    `scalars` = "held_out": fitted on the held-out rows, and refitted without the row that is judged. "training": fitted
-    on the rows of the estimate, as in the paper, which is far too confident if the encoder overfits them.
+    `scalars` = "held_out": fitted on the held-out rows, and refitted without the row whose loss is computed.
+    "training": fitted on the rows of the estimate, as in the paper, which is far too confident if the encoder overfits
+    them.
     """
 
     significance_level: float = 0.05
@@ -176,13 +177,13 @@ class DirectionTests:
         return "group" if self.by_group else "none"
 
     def losses(self, rows: RowSource, counts: CellCounts, directions: FloatArray, centre: FloatArray) -> GroupLosses:
-        """Held-out losses of both labels along `directions`, shape (folds, d): line k − 1 for the rows of fold k."""
+        """Held-out losses of both labels along `directions`, shape (folds, d): row k − 1 for the rows of fold k."""
         if self.scalars == "held_out":  # training rows beside a validation set are not needed
             rows = validation_part(rows)
         folds = counts.n_folds
         columns = directions if self.reference is None else np.concatenate([directions, *self.reference])
         scores = rows.project(columns.T, centre)
-        chance, shared_noise, points = self._chance(counts), self._shared_noise(scores, counts), (True, True)
+        chance, shared_noise, has_right_sign = self._chance(counts), self._shared_noise(scores, counts), (True, True)
 
         def own_and_reference(made: Callable[[tuple[int, int]], T]) -> tuple[T, T | None]:
             """Of the directions, and of the reference: from the first columns of both labels."""
@@ -190,11 +191,11 @@ class DirectionTests:
 
         if self.clusters is not None:
             by_row = partial(self._losses_by_row, scores, counts, self.clusters)
-            (losses, points), reference = own_and_reference(by_row)
+            (losses, has_right_sign), reference = own_and_reference(by_row)
             summed = clustered_losses(losses, chance, self.clusters, None if reference is None else reference[0])
         elif self.scalars == "held_out":
             model, other = own_and_reference(partial(self._leave_one_out, scores, counts))
-            points = _points(model.gamma)
+            has_right_sign = _has_right_sign(model.gamma)
             summed = scores.sum(HeldOutLosses(model, chance, reference=other))
         else:
             parts = []
@@ -202,22 +203,22 @@ class DirectionTests:
                 model, other = own_and_reference(partial(self._trained, scores, counts, fold))
                 parts.append(scores.sum(HeldOutLosses(model, chance, fold, other)))
             summed = reduce(operator.add, parts)
-        return replace(summed, shared_noise=shared_noise, points=points)
+        return replace(summed, shared_noise=shared_noise, has_right_sign=has_right_sign)
 
     def _losses_by_row(
         self, scores: RowSource, counts: CellCounts, clusters: HeldOutClusters, columns: tuple[int, int]
     ) -> tuple[FloatArray, tuple[bool, bool]]:
-        """Losses of both labels of each held-out row, (2, n), on the host; and which way the direction points.
+        """Losses of both labels of each held-out row, (2, n), on the host; and whether γ has the right sign.
 
         `columns` are the first scores of each label.
         """
         if self.scalars == "held_out":
             weighting = counts.weighting(counts.held_out_folds, self._balance)
             own = FoldScore(columns[CONCEPT], counts.n_folds, columns[MAIN])
-            fit = _fitted(scores, own, weighting)
+            fit = _fit_scalars(scores, own, weighting)
             found = np.concatenate(scores.sum(Scores(own)), axis=1)
             losses = losses_without_cluster(_model(fit, own), fit.penalty, weighting.factor, found, clusters)
-            return losses, _points(fit.gamma)
+            return losses, _has_right_sign(fit.gamma)
         losses = np.zeros((2, len(clusters.cell)))
         for fold in range(1, counts.n_folds + 1):
             model = self._trained(scores, counts, fold, columns)
@@ -228,7 +229,7 @@ class DirectionTests:
     def _trained(self, scores: RowSource, counts: CellCounts, fold: int, columns: tuple[int, int]) -> ScalarModel:
         """Scalars fitted on the rows outside a fold, along the directions of that fold."""
         score = LinearScore(np.eye(scores.n_features)[np.array(columns) + fold - 1])
-        return _model(_fitted(scores, score, counts.weighting(counts.without(fold), self._balance)), score)
+        return _model(_fit_scalars(scores, score, counts.weighting(counts.without(fold), self._balance)), score)
 
     def _shared_noise(self, scores: RowSource, counts: CellCounts) -> float:
         """Share f of a cross-fitted direction that is noise, ``(K − 1)(1 − r)``; 0 for a single fold."""
@@ -245,7 +246,7 @@ class DirectionTests:
         concept, main = columns
         score = FoldScore(concept, counts.n_folds, None if main == concept else main)
         weighting = counts.weighting(counts.held_out_folds, self._balance)
-        fit = _fitted(scores, score, weighting)
+        fit = _fit_scalars(scores, score, weighting)
         model = _model(fit, score)
         group = scores.sum(GroupDerivatives(model, weighting))
         total = group.sum(axis=0)
@@ -294,7 +295,7 @@ class DirectionTests:
         """Both tests for a direction whose held-out losses are given."""
         own, other = ("concept", "main") if role == "spurious" else ("main", "concept")
         predicted = self.summarise(losses, f"{own} over chance")
-        if not losses.points[LABEL[role]]:
+        if not losses.has_right_sign[LABEL[role]]:
             predicted = predicted._replace(mean=max(0.0, predicted.mean))
         informative = _t_test(predicted, 0.0, lower=True)
         compared = self.summarise(losses, "concept over main beyond")
@@ -303,20 +304,20 @@ class DirectionTests:
         difference = self.summarise(losses, "concept over main").mean
         delta = self.delta + difference - compared.mean
         specific = replace(specific, difference=difference)
-        knows, is_own = (test.p < self.significance_level for test in (informative, specific))
+        is_informative, is_specific = (test.p < self.significance_level for test in (informative, specific))
         predicts = "separates" if self.summarise(losses, own).mean < MAX_SEPARABLE_LOSS else "predicts"
-        if knows and is_own:
+        if is_informative and is_specific:
             reason = f"{predicts} the {own} label, and better than the {other} label"
-        elif knows:
+        elif is_informative:
             reason = f"{predicts} the {own} label, but not clearly better than the {other} label"
         else:
             reason = f"does not predict the {own} label better than chance"
-        proper, means = knows and is_own, losses.means[:2]
+        proper, means = is_informative and is_specific, losses.means[:2]
         return Verdict(role, proper, informative, specific, delta, means, groups, reason, self.significance_level)
 
 
-def _points(gamma: FloatArray) -> tuple[bool, bool]:
-    """Whether a direction points to the value 1 of each label."""
+def _has_right_sign(gamma: FloatArray) -> tuple[bool, bool]:
+    """Whether γ is positive for each label: the direction points to the value 1 of it."""
     return bool(gamma[CONCEPT] > 0), bool(gamma[MAIN] > 0)
 
 
@@ -324,7 +325,7 @@ def _model(fit: ScalarFit, score: Score) -> ScalarModel:
     return ScalarModel(fit.gamma, fit.intercept, score, fit.standardise, BOTH)
 
 
-def _fitted(scores: RowSource, score: Score, weighting: Weighting) -> ScalarFit:
+def _fit_scalars(scores: RowSource, score: Score, weighting: Weighting) -> ScalarFit:
     fit = fit_scalars(scores, score, BOTH, weighting, tol=1e-4)  # the error is of the order of its square
     if not fit.converged:
         warn_not_converged(
@@ -343,10 +344,12 @@ def _t_test(found: Average, null: float, *, lower: bool) -> TTest:
     return TTest(found.mean, found.error, t, float(stdtr(found.degrees, t if lower else -t)), found.degrees)
 
 
-def require_testable(counts: CellCounts, *, by_group: bool, smallest: int, how: Message | str, about: str = "") -> None:
+def require_testable(
+    counts: CellCounts, *, by_group: bool, smallest: int, remedy: Message | str, about: str = ""
+) -> None:
     """Raise GroupSizeError unless every group has enough held-out rows.
 
-    `how` is a remedy for the user, and `about` the concept or class, if there are several.
+    `remedy` is advice for the user, and `about` the concept or class, if there are several.
     """
     about = f"{about}: " if about else ""
     held_out = counts.effective_held_out  # (y, concept)
@@ -354,26 +357,26 @@ def require_testable(counts: CellCounts, *, by_group: bool, smallest: int, how: 
         small = [(y, c) for y in (0, 1) for c in (0, 1) if held_out[y, c] < smallest]
         names = ", ".join(f"({counts.names[2 * y + c]}) has {_rows(held_out[y, c])}" for y, c in small)
         raise GroupSizeError(
-            "{about}Too few held-out rows: group {groups}; the tests need at least {smallest} in each{level}. {how}"
+            "{about}Too few held-out rows: group {groups}; the tests need at least {smallest} in each{level}. {remedy}"
             "{anyway}",
             about=about,
             groups=names,
             smallest=smallest,
             level=" to keep their level" if smallest == SMALLEST_GROUP else "",
-            how=how,
+            remedy=remedy,
             anyway=_test_anyway(int(held_out.min())),
         )
     if not by_group and counts.effective_held_out_in_all < 2.0:
         raise GroupSizeError(
-            "{about}Too few held-out rows: {rows}; the tests need at least 2. {how}",
+            "{about}Too few held-out rows: {rows}; the tests need at least 2. {remedy}",
             about=about,
             rows=_rows(counts.effective_held_out_in_all),
-            how=how,
+            remedy=remedy,
         )
     for axis, name in ((0, "concept"), (1, "main label")):
         if held_out.sum(axis=axis).min() == 0:
             raise GroupSizeError(
-                "{about}All held-out rows have the same {label}. {how}", about=about, label=name, how=how
+                "{about}All held-out rows have the same {label}. {remedy}", about=about, label=name, remedy=remedy
             )
 
 
@@ -382,7 +385,7 @@ def require_clusters(
     names: tuple[str, ...],
     *,
     smallest: int,
-    how: Message | str,
+    remedy: Message | str,
     copies: bool = False,
     about: str = "",
 ) -> None:
@@ -397,19 +400,20 @@ def require_clusters(
     else:
         told = "group " + ", ".join(f"({names[g]}) lies in {_clusters(found[g])}" for g in small) + f" {what}"
     raise GroupSizeError(
-        "{about}Too few independent held-out rows: {groups}, and rows of one cluster count together; the tests need at "
-        "least {smallest}{each}. {how}{anyway}",
+        "{about}Too few independent held-out rows: {groups}; the tests count {what}, not rows, and need at least "
+        "{smallest}{each}. {remedy}{anyway}",
         about=about and f"{about}: ",
         groups=told,
+        what=what,
         smallest=least,
         each=" in each" if len(found) > 1 else "",
-        how=how,
+        remedy=remedy,
         anyway=_test_anyway(int(found.min())),
     )
 
 
 def _clusters(number: float) -> str:
-    """A number of clusters, which is no integer if their sizes differ."""
+    """A number of clusters, which is fractional if their sizes differ."""
     return f"{number:.0f}" if number == round(number) else f"{number:.1f} (effective, of different sizes)"
 
 
@@ -418,9 +422,13 @@ def _test_anyway(smallest: int) -> Message:
     if smallest < 2:
         return Message("")
     fields = {"smallest_group": Parameter("smallest_group", smallest)}
-    return Message(" With {smallest_group} they are tested anyway, but below their level.", fields)
+    return Message(
+        " With {smallest_group} they are tested anyway, but wrong directions are then accepted more often than the "
+        "significance level allows.",
+        fields,
+    )
 
 
 def _rows(number: float) -> str:
-    """A number of rows, which is no integer under weights."""
+    """A number of rows, which is fractional under weights."""
     return f"{number:.0f}" if number == round(number) else f"{number:.1f} (effective, under weights)"

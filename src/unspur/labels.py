@@ -77,7 +77,7 @@ class ClassLabel:
         place = np.array([classes.index(value) if value in classes else -1 for value in self.classes])
         codes = np.where(self.present, place[self.codes], 0)
         if codes.min(initial=0) < 0:
-            _refuse_strange(self.classes[self.codes[np.argmin(codes)]], self.name, classes)
+            _refuse_unknown(self.classes[self.codes[np.argmin(codes)]], self.name, classes)
         return replace(self, codes=codes, classes=classes)
 
 
@@ -120,8 +120,8 @@ def class_label(
     if classes is None:
         _require_several(seen, name, array, least)
         classes = tuple(value.item() if hasattr(value, "item") else value for value in seen)
-    elif strange := [value for value in seen.tolist() if value not in classes]:
-        _refuse_strange(strange[0], name, classes)
+    elif unknown := [value for value in seen.tolist() if value not in classes]:
+        _refuse_unknown(unknown[0], name, classes)
     codes = np.zeros(n_rows, dtype=np.intp)
     where = None if len(known) == n_rows else np.flatnonzero(present)
     for code, value in enumerate(classes[1:], start=1):
@@ -288,7 +288,7 @@ def _different(known: Array, *, sort: bool) -> Array:
     return np.unique(known) if sort else np.array(sorted(set(known.tolist())), dtype=known.dtype)
 
 
-def _refuse_strange(value: Any, name: str, classes: tuple[Any, ...]) -> None:
+def _refuse_unknown(value: Any, name: str, classes: tuple[Any, ...]) -> None:
     raise LabelError(
         "{label} has the value {value!r}, which the training rows do not have ({classes}).",
         label=name,

@@ -15,7 +15,7 @@ from sklearn.utils._param_validation import Interval, Options
 from sklearn.utils.validation import check_is_fitted
 
 from unspur._data import LabelledData, warn_if_on_another_scale
-from unspur._parameters import REQUESTED, generator, named_after_y, restore_on_failure
+from unspur._parameters import FIT_METADATA, generator, keyword_only_after_y, restore_on_failure
 from unspur._reading import brief, require_kinds
 from unspur._typing import Array, FloatArray
 from unspur.certificate import Certificate
@@ -85,7 +85,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
     """
 
     # Validation rows are not requested, as in `Head`: a pipeline would pass them on without transforming them.
-    __metadata_request__fit: ClassVar[dict[str, bool]] = {name: not name.endswith("_val") for name in REQUESTED}
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {name: not name.endswith("_val") for name in FIT_METADATA}
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "remover": [None, Remover],
@@ -115,7 +115,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
         self.missing_concept = missing_concept
         self.random_state = random_state
 
-    @named_after_y
+    @keyword_only_after_y
     def fit(
         self,
         X: Array,
@@ -275,7 +275,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
         if arrays["coef"].shape != (lines, d) or arrays["intercept"].shape != (lines,):
             shapes = f"{arrays['coef'].shape} and {arrays['intercept'].shape}"
             raise ValueError(f"its layer has shapes {shapes} for {len(classes)} classes and {d} features")
-        _require_after(remover.removal_, arrays["coef"])
+        _require_no_removed_component(remover.removal_, arrays["coef"])
         table = tuple(({"weight_decay": penalty}, loss) for penalty, loss in metadata["table"])
         if not all(math.isfinite(number) for tried, loss in table for number in (*tried.values(), loss)):
             raise ValueError("a penalty or a held-out loss is no finite number")
@@ -323,7 +323,7 @@ def _saved_classes(values: list[Any], known: tuple[Any, ...]) -> Array:
     return np.array(values, dtype=object if longest * len(values) > MAX_CLASS_CHARACTERS else None)
 
 
-def _require_after(removal: AffineMap, coef: FloatArray) -> None:
+def _require_no_removed_component(removal: AffineMap, coef: FloatArray) -> None:
     """Raise ValueError unless coefficients (k, d) ignore the directions that the removal takes out."""
     folded, _ = through_removal(removal, coef, np.zeros(len(coef)))
     size = max(1.0, float(np.linalg.norm(removal.left) * np.linalg.norm(removal.right)))

@@ -139,19 +139,19 @@ def choose_layer(
         found = select_head(rough, grid, train, validation, rank=_rank)
         if not search:
             return found
-        return replace(found, head=_fitted(clone(head).set_params(**found.parameters), train))
+        return replace(found, head=_fit_quietly(clone(head).set_params(**found.parameters), train))
     aside = train.held_out_mask(HELD_OUT_SHARE, np.random.default_rng(seed))
     notes = _notes_on_missing_groups(train, aside)
     if not aside.any():
         few = "No group has two rows" if train.clusters is None else "No group has clusters to hold out"
         note = f"{few}, so no penalty could be chosen; it is {head.weight_decay:g}, the default."
-        return Selection(_fitted(head, train), {}, (), notes=(*notes, note))
+        return Selection(_fit_quietly(head, train), {}, (), notes=(*notes, note))
     found = select_head(rough, grid, train.select(~aside), train.select(aside), rank=_rank)
     if refit_all and found.fitted:
         again = _path(head, [{"weight_decay": penalty} for penalty in found.fitted], train)
         by_penalty = dict(zip(found.fitted, again, strict=True))
         return replace(found, head=by_penalty[found.penalty], fitted=by_penalty, notes=notes)
-    best = _fitted(clone(head).set_params(**found.parameters), train)
+    best = _fit_quietly(clone(head).set_params(**found.parameters), train)
     return replace(found, head=best, fitted={}, notes=notes)
 
 
@@ -282,7 +282,7 @@ def select_head(
     if not settings:
         raise InputError("The grid is empty; there is nothing to choose from.")
     if more:
-        fitted = [_fitted(clone(head).set_params(**parameters), train, **more) for parameters in settings]
+        fitted = [_fit_quietly(clone(head).set_params(**parameters), train, **more) for parameters in settings]
     else:
         fitted = _path(head, settings, train)
     ranks = [(group_loss(one, validation),) if rank is None else rank(one, validation) for one in fitted]
@@ -292,7 +292,7 @@ def select_head(
     return Selection(fitted[best], settings[best], table, {one.weight_decay: one for one in fitted} if path else {})
 
 
-def _fitted(head: Any, rows: LabelledData, **more: Any) -> Any:
+def _fit_quietly(head: Any, rows: LabelledData, **more: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)  # a value that cannot be solved is not chosen
         return head.fit(**rows.arguments(), **more)
@@ -399,9 +399,9 @@ def _numbered(group: IntArray) -> IntArray:
 def _class_codes(head: Any, y: ClassLabel) -> IntArray:
     """Index of each row's class among those of the head, shape (n,)."""
     known = head.classes_.tolist()
-    if strange := [value for value in y.occurring_classes if value not in known]:
+    if unknown := [value for value in y.occurring_classes if value not in known]:
         raise LabelError(
-            f"y of the validation rows has the class {strange[0]!r}, which the training rows do not have "
+            f"y of the validation rows has the class {unknown[0]!r}, which the training rows do not have "
             f"({list(head.classes_)}). Leave such rows out, or train on some."
         )
     return np.array([known.index(value) if value in known else -1 for value in y.classes])[y.codes]

@@ -234,7 +234,7 @@ class Trace:
             verdict = step.verdict
             mark = "✓" if verdict.proper else "✗"
             place = f"{step.outer}.{step.inner}" if step.inner else f"{step.outer}"
-            figures = "".join(f"{test.t_in_words:>16}{test.p:>9.2g}" for test in (verdict.informative, verdict.own))
+            figures = "".join(f"{test.t_text:>16}{test.p:>9.2g}" for test in (verdict.informative, verdict.own))
             decision = "accepted" if verdict.proper else "rejected"
             lines.append(f"{mark} {place:<5} {verdict.role:<10}{figures}  {decision}")
             lines.append(filled(verdict.reason, " " * 8))

@@ -92,9 +92,9 @@ def test_a_validation_set_has_its_concepts_in_the_same_columns(birds):
             y_val=y[held],
             concept_val={"wet": water[held], "season": season[held]},
         )
-    strange = concepts[held].assign(season="autumn")
+    unknown = concepts[held].assign(season="autumn")
     with pytest.raises(LabelError, match="autumn"):
-        JSE().fit(z[train], y[train], concept=concepts[train], X_val=z[held], y_val=y[held], concept_val=strange)
+        JSE().fit(z[train], y[train], concept=concepts[train], X_val=z[held], y_val=y[held], concept_val=unknown)
 
 
 def test_a_main_task_of_three_classes_loses_none_of_its_directions(birds):

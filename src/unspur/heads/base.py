@@ -20,7 +20,7 @@ from sklearn.utils.validation import assert_all_finite, check_is_fitted, column_
 
 from unspur._arrays import by_rows, exact_products, is_tensor, like, on_numpy, to_original_type
 from unspur._data import LabelledData, decode_fit_arguments
-from unspur._parameters import generator, named_after_y, restore_on_failure, sgd_settings
+from unspur._parameters import generator, keyword_only_after_y, restore_on_failure, sgd_settings
 from unspur._typing import Array, FloatArray
 from unspur._validation import checked_z, require_finite
 from unspur.exceptions import InputError
@@ -139,16 +139,16 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
         A Dask array gives lazy Dask arrays, computed chunk by chunk by the head as it is now. Values that are not
         finite are refused during that computation.
         """
-        n_logits = len(self._fitted().coef_)
+        n_logits = len(self._check_fitted().coef_)
         return self._map_logits(X, _unchanged, None if n_logits == 1 else n_logits)
 
-    def _fitted(self) -> Self:
+    def _check_fitted(self) -> Self:
         check_is_fitted(self, "coef_")
         return self
 
     def _map_logits(self, X: Array, of_logits: Callable[[Array], Array], width: int | None, kind: Any = float) -> Array:
         """A function of the logits, of shape (n, width), or (n,) for None; `kind` is its type for Dask."""
-        z = checked_z(self._fitted(), X, reset=False)
+        z = checked_z(self._check_fitted(), X, reset=False)
         if backend_of(z) == "dask":
             from unspur.rows.dask import answered
 
@@ -179,16 +179,16 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Array) -> Array:
         """Most likely class of each row, shape (n,)."""
-        classes = self._fitted().classes_
+        classes = self._check_fitted().classes_
         return self._map_logits(X, partial(_likeliest, classes), None, classes.dtype)
 
     def predict_proba(self, X: Array) -> Array:
         """Probabilities of the classes in the order of `classes_`, shape (n, n_classes)."""
-        return self._map_logits(X, _probabilities, len(self._fitted().classes_))
+        return self._map_logits(X, _probabilities, len(self._check_fitted().classes_))
 
     def predict_log_proba(self, X: Array) -> Array:
         """Logarithm of `predict_proba`, finite even where that is zero, shape (n, n_classes)."""
-        return self._map_logits(X, _log_probabilities, len(self._fitted().classes_))
+        return self._map_logits(X, _log_probabilities, len(self._check_fitted().classes_))
 
 
 class Head(LinearClassifier):
@@ -243,7 +243,7 @@ class Head(LinearClassifier):
         for placeholder, text in _SHARED_DOCS.items():
             cls.__doc__ = cls.__doc__ and cls.__doc__.replace(placeholder, text)
 
-    @named_after_y
+    @keyword_only_after_y
     def fit(
         self,
         X: Array,

@@ -16,7 +16,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from unspur._data import LabelledData
-from unspur._parameters import named_after_y
+from unspur._parameters import keyword_only_after_y
 from unspur._typing import Array, IntArray
 from unspur.heads.base import WEIGHT_DECAY, Head, HeadData, TrainedHead
 from unspur.options import SGD
@@ -84,7 +84,7 @@ class ERM(TrainedHead):
         )
         self.balance = balance
 
-    @named_after_y
+    @keyword_only_after_y
     def fit(
         self,
         X: Array,
@@ -336,7 +336,7 @@ class JTT(TrainedHead):
         self.identification_weight_decay = identification_weight_decay
         self.identification_epochs = identification_epochs
 
-    @named_after_y
+    @keyword_only_after_y
     def fit(
         self,
         X: Array,

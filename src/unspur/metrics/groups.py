@@ -563,8 +563,8 @@ def _right(y: Array, predicted: Array) -> Array:
 
 
 def _codes_among(label: ClassLabel, level: tuple[Any, ...], name: str) -> IntArray:
-    if strange := [value for value in label.classes if value not in level]:
-        raise LabelError(f"{name} has the value {strange[0]!r}, for which no accuracy is known ({list(level)}).")
+    if unknown := [value for value in label.classes if value not in level]:
+        raise LabelError(f"{name} has the value {unknown[0]!r}, for which no accuracy is known ({list(level)}).")
     return np.array([level.index(value) for value in label.classes])[label.codes]
 
 

@@ -327,7 +327,7 @@ def leakage(
     if (Z_test is None) != (concept_test is None):
         raise InputError("Z_test and concept_test go together: pass both, or neither for cross-fitting.")
     if Z_test is not None and clusters is not None:
-        _require_other_clusters(clusters, clusters_test)
+        _require_disjoint_clusters(clusters, clusters_test)
     rng = np.random.default_rng(random_state)
     Z = checked_rows(Z)
     Z_test = None if Z_test is None else checked_rows(Z_test)
@@ -500,7 +500,7 @@ def _numbers(values: Array, n_rows: int, missing: Any) -> FloatArray:
     return numbers
 
 
-def _require_other_clusters(clusters: Array, clusters_test: Array | None) -> None:
+def _require_disjoint_clusters(clusters: Array, clusters_test: Array | None) -> None:
     if clusters_test is None:
         raise InputError(
             "clusters were passed and clusters_test was not: the probe is judged on the rows of Z_test, so the "

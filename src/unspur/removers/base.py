@@ -16,7 +16,7 @@ from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted
 
 from unspur._arrays import on_numpy, to_original_type, to_python
-from unspur._parameters import named_after_y, restore_on_failure
+from unspur._parameters import keyword_only_after_y, restore_on_failure
 from unspur._reading import require_kinds
 from unspur._resources import one_thread_if_narrow
 from unspur._typing import Array
@@ -30,7 +30,7 @@ from unspur.labels import class_label, label_columns, main_column, require_no_ga
 from unspur.options import to_json
 from unspur.removers.concepts import read_concepts
 from unspur.removers.saved import require_numbers, require_sound
-from unspur.removers.seen_rows import Memory, Sketch, equal_but_for_rounding, merged_fingerprints
+from unspur.removers.seen_rows import SeenRows, Sketch, equal_but_for_rounding, merged_fingerprints
 from unspur.rows import StoredRows, backend_of, to_host
 from unspur.solvers.outcome import one_warning
 from unspur.subspace import AffineMap, Subspace
@@ -55,7 +55,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     - set `trace_`, an instance of the class attribute `trace_type`, which has `stopped`, `to_dict`, `from_dict` and
       prints as a table;
     - set `classes_` (of y, or empty) and `concept_classes_` (of one concept, or a tuple for each of several);
-    - call ``self._remember(remember_rows(X))``, so that certificates notice rows of the fit;
+    - call ``self._store_row_hashes(remember_rows(X))``, so that certificates notice rows of the fit;
     - call `warn_if_nothing_removed`.
 
     Closed forms derive from `ClosedFormRemover` (leace.py), and methods that test directions use `FitData` and
@@ -79,22 +79,22 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     _validation_sketches: tuple[Sketch, ...]
     certificate_: Certificate
 
-    def _remember(self, memory: Memory, validation: Memory | None = None) -> None:
+    def _store_row_hashes(self, memory: SeenRows, validation: SeenRows | None = None) -> None:
         """Keep what certificates need to recognise rows of the fit and of X_val."""
-        self._forget_rows()
-        self._add_to_memory(*memory)
+        self._clear_row_hashes()
+        self._add_row_hashes(*memory)
         if validation is not None:
             self._validation_rows, _, self._validation_sketches = validation
 
-    def _add_to_memory(self, hashes: Any, mark: str, sketches: tuple[Sketch, ...]) -> None:
+    def _add_row_hashes(self, hashes: Any, row_set_hash: str, sketches: tuple[Sketch, ...]) -> None:
         """Add hashes (None: too many to keep), fingerprint and sketches of rows to those kept before."""
         if hasattr(self, "_training_rows"):
-            mark, earlier = merged_fingerprints(self.training_hash_, mark), self._training_rows
+            row_set_hash, earlier = merged_fingerprints(self.training_hash_, row_set_hash), self._training_rows
             hashes = None if earlier is None or hashes is None else np.concatenate([earlier, hashes])
             sketches = (*self.__dict__.get("_training_sketches", ()), *sketches)
-        self._training_rows, self.training_hash_, self._training_sketches = hashes, mark, sketches
+        self._training_rows, self.training_hash_, self._training_sketches = hashes, row_set_hash, sketches
 
-    def _forget_rows(self) -> None:
+    def _clear_row_hashes(self) -> None:
         """Drop what an earlier fit kept."""
         for kept in ("training", "validation"):
             for name in (f"_{kept}_rows", f"_{kept}_sketches"):
@@ -132,7 +132,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         check_is_fitted(self, "removal_")
         _require_array(X, "some thousand rows are enough: pass those of a block, or of X.select(…)")
         main, y = main_column(y)
-        X, y, concept, clusters = to_host(self._small_enough(X), y, concept, clusters)
+        X, y, concept, clusters = to_host(self._require_loadable(X), y, concept, clusters)
         z = in_numbers(self, X, reset=False, dtype=[np.float64, np.float32])
         require_finite(self, z)
         kind: Any = getattr(self, "concept_type", "class")
@@ -177,7 +177,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             )
         return self.certificate_
 
-    def _small_enough(self, X: Array) -> Array:
+    def _require_loadable(self, X: Array) -> Array:
         """The rows; raises for a Dask array too large to bring to the host."""
         if backend_of(X) != "dask":
             return X
@@ -245,7 +245,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 stacklevel=5,
             )
 
-    @named_after_y
+    @keyword_only_after_y
     def fit_transform(self, X: Array, y: Array | None = None, **fit_params: Any) -> Array:
         """`fit` with its keywords, then `transform` of the same rows; what cannot be transformed is not fitted."""
         _require_array(X, f"fit takes them; {_IN_PARTS}")

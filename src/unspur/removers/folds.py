@@ -144,25 +144,25 @@ def assign_folds(
         columns = Columns.of(y.codes, concept.codes, train.weight, fold)
         rows: RowSource = rows_of(train.X, columns)
         more = "" if splitting.share is None else " a larger share to hold out ({cv} holds out all in turn),"
-        how = Message("Pass more rows of that group," + more + " or a validation set with {X_val}.", _HOLD_OUT)
+        remedy = Message("Pass more rows of that group," + more + " or a validation set with {X_val}.", _HOLD_OUT)
     else:
-        judged = validation.concept if validation.y is None else validation.y
+        main_label = validation.concept if validation.y is None else validation.y
         fold = np.ones(len(validation), dtype=np.intp)
-        columns = Columns.of(judged.codes, validation.concept.codes, validation.weight, fold)
+        columns = Columns.of(main_label.codes, validation.concept.codes, validation.weight, fold)
         rows = StackedRows(
             rows_of(train.X, Columns.of(y.codes, concept.codes, train.weight)), rows_of(validation.X, columns)
         )
-        how = Message("Pass more rows with {X_val}, or none and {cv}.", _HOLD_OUT)
+        remedy = Message("Pass more rows with {X_val}, or none and {cv}.", _HOLD_OUT)
         clusters = validation.clusters
     main = "main" if train.y is None else y.name
     names = group_names(y.classes, concept.classes, main, concept.name)
     counts = CellCounts.of(rows, group_names(y.classes, concept.classes), names)
-    require_testable(counts, by_group=by_group, smallest=smallest_group, how=how, about=problem.title)
+    require_testable(counts, by_group=by_group, smallest=smallest_group, remedy=remedy, about=problem.title)
     if clusters is None:
         return FoldedRows(rows, counts)
     held_out = HeldOutClusters.of(clusters, columns.cell, columns.weight, by_group=by_group)
     copies = train.clusters_are_duplicates if validation is None else validation.clusters_are_duplicates
-    require_clusters(held_out, counts.names, smallest=smallest_group, how=how, copies=copies, about=problem.title)
+    require_clusters(held_out, counts.names, smallest=smallest_group, remedy=remedy, copies=copies, about=problem.title)
     if validation is None and isinstance(splitting.cv, Integral):
         _warn_of_few(held_out, counts.names, int(splitting.cv))
     return FoldedRows(rows, counts, held_out)
@@ -186,8 +186,8 @@ def _folds(
         )
     elif len(torn):
         raise InputError(
-            f"cv: {len(torn)} clusters have rows in more than one test set, so that they would be judged by directions "
-            "estimated from their own rows. Use an int, or a splitter that keeps clusters together, such as "
+            f"cv: {len(torn)} clusters have rows in more than one test set, so that directions would be tested on "
+            "clusters that they were estimated from. Use an int, or a splitter that keeps clusters together, such as "
             "GroupKFold()."
         )
     return fold

@@ -11,7 +11,14 @@ import numpy as np
 from sklearn.utils._param_validation import StrOptions
 from tqdm.auto import tqdm
 
-from unspur._parameters import LIMIT, REQUESTED, TESTED, generator, named_after_y, sgd_settings
+from unspur._parameters import (
+    FIT_METADATA,
+    OPTIONAL_COUNT,
+    TEST_CONSTRAINTS,
+    generator,
+    keyword_only_after_y,
+    sgd_settings,
+)
 from unspur._typing import Array, FloatArray
 from unspur.criteria import SMALLEST_GROUP, DirectionTests
 from unspur.options import SGD
@@ -69,15 +76,15 @@ class INLP(Remover):
         As in :class:`JSE`.
     """
 
-    __metadata_request__fit: ClassVar[dict[str, bool]] = REQUESTED
+    __metadata_request__fit: ClassVar[dict[str, bool]] = FIT_METADATA
     trace_type = Trace
     trace_: Trace | Traces
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012 — scikit-learn's protocol
-        **TESTED,
+        **TEST_CONSTRAINTS,
         "tests": [StrOptions({"group", "plain"})],
         "scalars": [StrOptions({"held_out", "training"})],
-        "max_directions": LIMIT,
+        "max_directions": OPTIONAL_COUNT,
     }
 
     def __init__(
@@ -113,7 +120,7 @@ class INLP(Remover):
         self.random_state = random_state
         self.verbose = verbose
 
-    @named_after_y
+    @keyword_only_after_y
     def fit(
         self,
         X: Array,
@@ -150,8 +157,8 @@ class INLP(Remover):
             self.classes_ = () if data.train.y is None else data.train.y.classes
             self.concept_classes_ = data.concept_classes
             self.n_iter_ = self.trace_.most_evaluations
-            self._remember(data.memory, data.validation_memory)
-            data.warn(self.reused_rows_warning)
+            self._store_row_hashes(data.memory, data.validation_memory)
+            data.warn_about_reused_rows(self.reused_rows_warning)
             self.warn_if_nothing_removed(self.max_directions)
         return self
 

@@ -16,7 +16,14 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 from tqdm.auto import tqdm
 
-from unspur._parameters import LIMIT, REQUESTED, TESTED, generator, named_after_y, sgd_settings
+from unspur._parameters import (
+    FIT_METADATA,
+    OPTIONAL_COUNT,
+    TEST_CONSTRAINTS,
+    generator,
+    keyword_only_after_y,
+    sgd_settings,
+)
 from unspur._reading import require_kinds
 from unspur._typing import Array, FloatArray
 from unspur.criteria import LABEL, SMALLEST_GROUP, DirectionTests, Role
@@ -50,7 +57,7 @@ WEIGHT_DECAY_TOL = 3e-3
 DEFAULT_METRIC, METRIC_GRID = 0.25, (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)
 #: Seconds after which a fit reports where it is.
 SLOW_FIT_SECONDS = 30.0
-_HOW_TO_END_SOONER = (
+_SPEED_ADVICE = (
     "To end sooner, estimate with a larger weight_decay (0.1 or 1), limit max_spurious and max_main, or reduce the "
     "features by PCA; to search on, raise max_pairs."
 )
@@ -153,19 +160,19 @@ class JSE(Remover):
     Subspace(dim=1, ambient=20)
     """
 
-    __metadata_request__fit: ClassVar[dict[str, bool]] = REQUESTED
+    __metadata_request__fit: ClassVar[dict[str, bool]] = FIT_METADATA
     trace_type = Trace
     trace_: Trace | Traces
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012 — scikit-learn's protocol
-        **TESTED,
+        **TEST_CONSTRAINTS,
         "correction": [StrOptions({"none", "looks"})],
         "delta": [StrOptions({"auto"}), Interval(Real, None, None, closed="neither")],
         "metric": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
         "orthogonality": [StrOptions({"weights", "scores", "deprecated"})],
         "variant": [PaperVariant, None],
-        "max_spurious": LIMIT,
-        "max_main": LIMIT,
+        "max_spurious": OPTIONAL_COUNT,
+        "max_main": OPTIONAL_COUNT,
         "max_pairs": [None, Interval(Integral, 1, None, closed="left")],
     }
 
@@ -212,7 +219,7 @@ class JSE(Remover):
         self.verbose = verbose
         self.orthogonality = orthogonality
 
-    @named_after_y
+    @keyword_only_after_y
     def fit(
         self,
         X: Array,
@@ -273,11 +280,11 @@ class JSE(Remover):
             self.classes_ = data.train.main.classes
             self.concept_classes_ = data.concept_classes
             self.n_iter_ = self.trace_.most_evaluations
-            self._remember(data.memory, data.validation_memory)
-            data.warn(self.reused_rows_warning)
+            self._store_row_hashes(data.memory, data.validation_memory)
+            data.warn_about_reused_rows(self.reused_rows_warning)
             self.warn_if_nothing_removed(self.max_spurious)
             if self.search_limit_warning:
-                warnings.warn(f"{self.search_limit_warning} {_HOW_TO_END_SOONER}", SearchLimitWarning, stacklevel=3)
+                warnings.warn(f"{self.search_limit_warning} {_SPEED_ADVICE}", SearchLimitWarning, stacklevel=3)
             if self.task_removed_warning:
                 warnings.warn(f"{self.task_removed_warning} Try metric=1.", TaskLostWarning, stacklevel=3)
         return self
@@ -493,7 +500,7 @@ class JSE(Remover):
                     most = "" if self.max_pairs is None else f", of at most {self.max_pairs}"
                     warnings.warn(
                         f"JSE has estimated {pairs} pairs of directions{most}, in {SLOW_FIT_SECONDS:.0f} s, and goes "
-                        f"on with {where}. {_HOW_TO_END_SOONER}",
+                        f"on with {where}. {_SPEED_ADVICE}",
                         SlowFitWarning,
                         stacklevel=2,
                     )

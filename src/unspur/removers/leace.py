@@ -27,7 +27,7 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from unspur._arrays import cast, like, namespace, rounded
-from unspur._parameters import BALANCE, MISSING, named_after_y
+from unspur._parameters import BALANCE, MISSING, keyword_only_after_y
 from unspur._reading import NUMBER, require_kinds
 from unspur._resources import one_scipy_thread
 from unspur._text import filled
@@ -368,7 +368,7 @@ class ClosedFormRemover(Remover):
         self.concept_type = concept_type
         self.missing_concept = missing_concept
 
-    @named_after_y
+    @keyword_only_after_y
     def fit(self, X: Array, y: Array | None = None, *, concept: Array, sample_weight: Array | None = None) -> Self:
         """Estimate the removal.
 
@@ -433,7 +433,7 @@ class ClosedFormRemover(Remover):
         self.classes_ = () if main is None else main.classes
         self.concept_classes_ = concepts.classes[0] if len(concepts.classes) == 1 else concepts.classes
         require_finite(self, z)
-        self._add_to_memory(*remember_rows(z))
+        self._add_row_hashes(*remember_rows(z))
         return rows_of(z, columns), len(concepts.columns)
 
     def _note_names(self, names: tuple[str, ...], earlier: tuple[str, ...]) -> None:
@@ -476,7 +476,7 @@ class ClosedFormRemover(Remover):
 
     def _forget(self) -> None:
         """Drop what an earlier fit left."""
-        self._forget_rows()
+        self._clear_row_hashes()
         self.__dict__.pop("moments_", None)
         self._label_notes = ()
 
@@ -584,7 +584,7 @@ class LEACE(ClosedFormRemover):
     _form = "leace"
     _keeps_moments = True
 
-    @named_after_y
+    @keyword_only_after_y
     def partial_fit(
         self,
         X: Array,
@@ -650,7 +650,7 @@ class LEACE(ClosedFormRemover):
         merged = LEACE(**self.get_params())
         merged.__dict__.update(self.__dict__)
         merged.__dict__.pop("certificate_", None)
-        merged._add_to_memory(other._training_rows, other.training_hash_, other.__dict__.get("_training_sketches", ()))
+        merged._add_row_hashes(other._training_rows, other.training_hash_, other.__dict__.get("_training_sketches", ()))
         merged._concept_names = names[0] if names else self._concept_names
         merged._label_notes = tuple(dict.fromkeys((*self._label_notes, *other._label_notes)))
         merged.moments_ = self.moments_.merge(other.moments_)

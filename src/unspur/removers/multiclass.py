@@ -16,7 +16,7 @@ from unspur.exceptions import ClusterWarning, InputError, Parameter, UsedRowsWar
 from unspur.labels import ClassLabel
 from unspur.removers.folds import Problem
 from unspur.removers.joint import Subspaces
-from unspur.removers.seen_rows import Memory, remember_rows
+from unspur.removers.seen_rows import SeenRows, remember_rows
 from unspur.subspace import Subspace
 from unspur.trace import Trace, Traces
 
@@ -27,16 +27,16 @@ class FitData:
 
     train: LabelledData
     validation: LabelledData | None
-    memory: Memory
-    validation_memory: Memory | None = None
+    memory: SeenRows
+    validation_memory: SeenRows | None = None
     #: Number of validation rows that are training rows as well.
-    used: int = 0
+    n_reused_rows: int = 0
 
     @classmethod
     def read(cls, estimator: Any, train: dict[str, Any], validation: dict[str, Any], *, needs_y: bool) -> FitData:
         """Check and decode arguments of `fit`: X, y, concept, sample_weight and clusters of either set.
 
-        Without clusters, copies of a row are one.
+        If no clusters are passed, duplicate rows form clusters.
         """
         missing = estimator.missing_concept
         data = decode_fit_arguments(estimator, **train, missing=missing, needs_y=needs_y)
@@ -44,7 +44,7 @@ class FitData:
         hashes = memory[0]
         if all(given is None for given in validation.values()):
             return cls(data.with_duplicate_clusters(hashes), None, memory)
-        _require_other_clusters(train["clusters"], validation["clusters"])
+        require_disjoint_clusters(train["clusters"], validation["clusters"])
         if any(validation[name] is None for name in (("X", "y", "concept") if needs_y else ("X", "concept"))):
             raise InputError("A validation set needs X_val, y_val and concept_val together.")
         if data.y is None:
@@ -52,12 +52,12 @@ class FitData:
         held_out = decode_fit_arguments(estimator, **validation, missing=missing, like=data, needs_y=needs_y)
         kept = remember_rows(held_out.X)
         warn_if_on_another_scale(data.X, held_out.X)
-        used = 0
+        reused = 0
         if hashes is not None and kept[0] is not None:
-            used = int(np.isin(kept[0], hashes).sum())
-            used = used if used and has_continuous_columns(first_rows(held_out.X)) else 0
+            reused = int(np.isin(kept[0], hashes).sum())
+            reused = reused if reused and has_continuous_columns(first_rows(held_out.X)) else 0
             held_out = held_out.with_duplicate_clusters(kept[0])
-        return cls(data, held_out, memory, kept, used)
+        return cls(data, held_out, memory, kept, reused)
 
     @property
     def concept_classes(self) -> tuple[Any, ...]:
@@ -65,13 +65,13 @@ class FitData:
         classes = tuple(label.classes for label in self.train.concepts)
         return classes[0] if len(classes) == 1 else classes
 
-    def warn(self, reused: str) -> None:
+    def warn_about_reused_rows(self, reused: str) -> None:
         """Warn of held-out rows that are training rows as well, or copies of each other."""
         if reused:
             warnings.warn(f"{reused} Leave them out of one of the two.", UsedRowsWarning, stacklevel=3)
-        judged_on = self.validation or self.train
-        if judged_on.clusters_are_duplicates:
-            code = judged_on.clusters
+        tested_on = self.validation or self.train
+        if tested_on.clusters_are_duplicates:
+            code = tested_on.clusters
             assert code is not None
             message = ClusterWarning(
                 "{copies:,} of {rows:,} {which} rows are exact copies of others. Copies count as one cluster in the "
@@ -79,25 +79,25 @@ class FitData:
                 "together.",
                 copies=len(code) - int(code.max()) - 1,
                 rows=len(code),
-                which="validation" if judged_on.suffix else "training",
+                which="validation" if tested_on.suffix else "training",
                 clusters=Parameter("clusters"),
             )
             warnings.warn(message, stacklevel=3)
 
 
-def _require_other_clusters(train: Any, validation: Any) -> None:
+def require_disjoint_clusters(train: Any, validation: Any) -> None:
     """Raise if training rows have clusters and validation rows have none, or share some."""
     if train is None:
         return
     if validation is None:
         raise InputError(
-            "clusters were passed and clusters_val was not: directions are judged on the rows of X_val, so the tests "
+            "clusters were passed and clusters_val was not: directions are tested on the rows of X_val, so the tests "
             "need to know which of those belong together."
         )
     if both := shared_clusters(train, validation):
         raise InputError(
-            "{clusters} clusters are among the training rows and among the validation rows, such as {value!r}: their "
-            "held-out rows would be judged by directions estimated from the same clusters. Leave them out of one of "
+            "{clusters} clusters are among the training rows and among the validation rows, such as {value!r}: "
+            "directions would be tested on clusters that they were estimated from. Leave them out of one of "
             "the two sets; if they are different clusters, give them different labels.",
             clusters=len(both),
             value=next(iter(both)),
@@ -183,15 +183,20 @@ def fit_each_concept(data: FitData, fit_binary: FitBinary) -> ConceptFits:
 
     for label, problem in problems(data):
         if problem.train.y is not None and len(problem.train.y.classes) > 2:
-            found, of_concept, at = _fit_each_class(problem, spurious, fit_and_keep_loss)
+            found, of_concept, row_centre = _fit_each_class(problem, spurious, fit_and_keep_loss)
         else:
             fitted = fit_and_keep_loss(problem, spurious, False)
-            found, of_concept, at = fitted.found, (fitted.trace,), fitted.centre
+            found, of_concept, row_centre = fitted.found, (fitted.trace,), fitted.centre
         main_name = "y" if problem.train.y is None else problem.train.y.name
-        about: Any = {"concept": label.name, "concept_class": label.of_class, "main": main_name, "reused": data.used}
+        about: Any = {
+            "concept": label.name,
+            "concept_class": label.of_class,
+            "main": main_name,
+            "reused": data.n_reused_rows,
+        }
         traces += [replace(trace, **about) for trace in of_concept]
         spurious, main = spurious.beside(found.spurious), found.main
-        centre = at if centre is None else centre
+        centre = row_centre if centre is None else centre
     assert centre is not None
     return ConceptFits(spurious, main, tuple(traces), centre, tuple(losses))
 
@@ -199,7 +204,7 @@ def fit_each_concept(data: FitData, fit_binary: FitBinary) -> ConceptFits:
 def _fit_each_class(
     problem: Problem, excluded: Subspace, fit_binary: FitBinary
 ) -> tuple[Subspaces, tuple[Trace, ...], FloatArray]:
-    """A main task of more than two classes: each class against the rest, none of them at the cost of another.
+    """A main task of more than two classes: each class against the rest, without removing another class's directions.
 
     First the main-task directions of every class are found (`fit_binary` with True), then the spurious ones, class by
     class, orthogonal to the main-task directions of the *other* classes. Every class has a trace, whose round 0 is the
@@ -212,10 +217,10 @@ def _fit_each_class(
     spurious, removed = excluded, Subspace.empty(excluded.ambient)
     centre: FloatArray | None = None
     for k, part in enumerate(parts):
-        bounds = spurious
+        forbidden = spurious
         for other in (*first[:k], *first[k + 1 :]):
-            bounds = bounds.union(other.main)
-        fitted = fit_binary(part, bounds, False)
+            forbidden = forbidden.union(other.main)
+        fitted = fit_binary(part, forbidden, False)
         found = fitted.found
         centre = fitted.centre if centre is None else centre
         removed, spurious = removed.beside(found.spurious), spurious.beside(found.spurious)

@@ -26,7 +26,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from tqdm.auto import tqdm
 
 from unspur._arrays import cast, like
-from unspur._parameters import BALANCE, MISSING, generator, named_after_y, sgd_settings
+from unspur._parameters import BALANCE, MISSING, generator, keyword_only_after_y, sgd_settings
 from unspur._reading import NUMBER, require_kinds
 from unspur._typing import Array, FloatArray
 from unspur.exceptions import InputError, NotConvergedWarning
@@ -258,7 +258,7 @@ class RLACE(ClosedFormRemover):
         self.random_state = random_state
         self.verbose = verbose
 
-    @named_after_y
+    @keyword_only_after_y
     def fit(self, X: Array, y: Array | None = None, *, concept: Array, sample_weight: Array | None = None) -> Self:
         """Estimate the projection; arguments are those of :meth:`LEACE.fit`."""
         with self._restore_on_failure():

@@ -92,10 +92,10 @@ class Sketch:
 
 
 #: Hashes of the rows (None: too many to keep), the fingerprint of all, and their sketches.
-Memory: TypeAlias = tuple[Any, str, tuple[Sketch, ...]]
+SeenRows: TypeAlias = tuple[Any, str, tuple[Sketch, ...]]
 
 
-def remember_rows(z: Array) -> Memory:
+def remember_rows(z: Array) -> SeenRows:
     """Hash of each row, the fingerprint of all, and their sketch.
 
     A Dask array has no sketch, and no hashes if it is too long.
@@ -128,8 +128,8 @@ def _fingerprint(z: Array) -> str:
 
 def merged_fingerprints(one: str, other: str) -> str:
     """The fingerprint of the union of two sets of rows."""
-    counts, sums = zip(*(mark.split("-") for mark in (one, other)), strict=True)
-    return f"{sum(map(int, counts))}-{sum(int(text, 16) for text in sums) % 2**64:016x}"
+    counts, sums = zip(*(text.split("-") for text in (one, other)), strict=True)
+    return f"{sum(map(int, counts))}-{sum(int(digits, 16) for digits in sums) % 2**64:016x}"
 
 
 def equal_but_for_rounding(z: Array, sketches: Iterable[Sketch]) -> tuple[BoolArray, str]:

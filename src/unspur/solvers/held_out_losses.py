@@ -147,8 +147,8 @@ class GroupLosses:
     squares: FloatArray
     #: Share of a cross-fitted direction that is noise, which folds share.
     shared_noise: float = 0.0
-    #: Whether the direction points to the value 1 of the concept and of the main label on held-out rows.
-    points: tuple[bool, bool] = (True, True)
+    #: Whether γ is positive for the concept and for the main label on held-out rows.
+    has_right_sign: tuple[bool, bool] = (True, True)
     #: For rows in clusters: error of the average of each series over groups, and its degrees of freedom.
     error: tuple[float, ...] = ()
     degrees: tuple[float, ...] = ()
