@@ -159,7 +159,7 @@ def test_the_loss_counts_every_group_the_same():
 
 def test_splits_keep_the_share_of_every_group():
     some = decode_rows(rows(0, rho=0.9))
-    aside = some.held_out(0.25, np.random.default_rng(0))
+    aside = some.held_out_mask(0.25, np.random.default_rng(0))
     rest, held = some.select(~aside), some.select(aside)
     assert len(rest) + len(held) == len(some)
     np.testing.assert_allclose(np.bincount(held.group), 0.25 * np.bincount(some.group), atol=1)

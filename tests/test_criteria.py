@@ -62,7 +62,7 @@ def test_statistics_equal_the_formulas_of_the_paper_with_scalars_from_training_r
     toy, fold, rows, counts = rows_with_folds(rho=0.6)
     tests = DirectionTests(scalars="training", delta=0.03)
     v = np.array([1.0, 0.2, 0.1, 0, 0])
-    verdict = tests.judge("spurious", tests.losses(rows, counts, v[None], CENTRE))
+    verdict = tests.test("spurious", tests.losses(rows, counts, v[None], CENTRE))
     x, train, held = toy.Z @ v, fold == 0, fold == 1
     group = 2 * toy.y + toy.concept
     weight = 1 / np.bincount(group[train])[group[train]]
@@ -84,7 +84,7 @@ def test_plain_statistics_use_all_rows_alike_and_the_training_prevalence():
     toy, fold, rows, counts = rows_with_folds(rho=0.6)
     tests = DirectionTests(scalars="training", by_group=False)
     v = np.eye(5)[0]
-    verdict = tests.judge("spurious", tests.losses(rows, counts, v[None], CENTRE))
+    verdict = tests.test("spurious", tests.losses(rows, counts, v[None], CENTRE))
     train, held = fold == 0, fold == 1
     theta = fit_by_hand(toy.Z[train, 0], toy.concept[train], np.ones(train.sum()))
     prevalence = toy.concept[train].mean()
@@ -109,7 +109,7 @@ def test_axes_are_attributed_to_their_own_label(axis, role, proper, folds):
     _, _, rows, counts = rows_with_folds(n=3000, rho=0.8, folds=folds)
     tests = DirectionTests()
     losses = tests.losses(rows, counts, np.tile(np.eye(5)[axis], (folds, 1)), CENTRE)
-    verdict = tests.judge(role, losses)
+    verdict = tests.test(role, losses)
     assert verdict.proper is proper
     assert ("better than chance" in verdict.reason) == (axis == 3)
 
@@ -119,7 +119,7 @@ def test_each_fold_is_judged_along_its_own_direction():
     tests = DirectionTests()
     right = tests.losses(rows, counts, np.eye(5)[[0, 0]], CENTRE)
     mixed = tests.losses(rows, counts, np.eye(5)[[0, 3]], CENTRE)
-    t = [tests.judge("spurious", losses).informative.t for losses in (right, mixed)]
+    t = [tests.test("spurious", losses).informative.t for losses in (right, mixed)]
     assert t[0] < t[1] < 0
 
 
@@ -129,7 +129,7 @@ def test_only_relative_weights_matter_and_equal_weights_are_no_weights():
     for name, w in (("none", None), ("ones", np.full(900, 5.0)), ("some", weight), ("scaled", 1e6 * weight)):
         _, _, rows, counts = rows_with_folds(weight=w, rho=0.5)
         tests = DirectionTests()
-        t[name] = tests.judge("main", tests.losses(rows, counts, np.eye(5)[[1]], CENTRE)).own.t
+        t[name] = tests.test("main", tests.losses(rows, counts, np.eye(5)[[1]], CENTRE)).own.t
     assert_allclose(t["none"], t["ones"], rtol=1e-9)
     assert_allclose(t["some"], t["scaled"], rtol=1e-9)
     assert abs(t["none"] - t["some"]) > 1e-3
@@ -172,7 +172,7 @@ def in_many_folds(seed, *, signal):
         z[(fold != k) & (concept == 1)].mean(0) - z[(fold != k) & (concept == 0)].mean(0) for k in 1 + np.arange(folds)
     ]
     tests = DirectionTests()
-    return tests.judge("spurious", tests.losses(rows, CellCounts.of(rows), np.array(without), np.zeros(1)))
+    return tests.test("spurious", tests.losses(rows, CellCounts.of(rows), np.array(without), np.zeros(1)))
 
 
 def test_a_direction_that_points_away_from_its_label_predicts_nothing():
@@ -194,9 +194,9 @@ def test_a_null_direction_is_accepted_at_most_at_the_level():
         rows = MemoryRows(z, Columns.of(y, concept, fold=np.ones(600, dtype=int)))
         tests = DirectionTests()
         losses = tests.losses(rows, CellCounts.of(rows), np.eye(5)[[0]], CENTRE)
-        wrong += tests.judge("spurious", losses).proper
+        wrong += tests.test("spurious", losses).proper
         noise = tests.losses(rows, CellCounts.of(rows), np.eye(5)[[2]], CENTRE)
-        informative += tests.judge("spurious", noise).informative.t < -norm.ppf(0.95)
+        informative += tests.test("spurious", noise).informative.t < -norm.ppf(0.95)
     assert wrong <= 18  # 5 % of 200, with three standard deviations of luck
     assert wrong >= 2
     assert informative <= 18
@@ -205,7 +205,7 @@ def test_a_null_direction_is_accepted_at_most_at_the_level():
 def test_a_constant_direction_is_no_evidence():
     _, _, rows, counts = rows_with_folds()
     tests = DirectionTests()
-    verdict = tests.judge("main", tests.losses(rows, counts, np.zeros((1, 5)), CENTRE))
+    verdict = tests.test("main", tests.losses(rows, counts, np.zeros((1, 5)), CENTRE))
     assert not verdict.proper
     assert np.isfinite([verdict.informative.t, verdict.own.t, verdict.informative.p]).all()
 
@@ -248,12 +248,12 @@ def test_degrees_of_freedom_are_those_of_the_groups_that_vary_most():
     """Ten noisy rows beside thousands: about nine degrees, and a threshold that is wider than the normal one."""
     rows = groups_of([3000, 10, 3000, 3000])
     tests = DirectionTests()
-    own = tests.judge("main", tests.losses(rows, CellCounts.of(rows), np.eye(5)[[0]], CENTRE)).own
+    own = tests.test("main", tests.losses(rows, CellCounts.of(rows), np.eye(5)[[0]], CENTRE)).own
     assert 8 < own.degrees < 12
     assert own.p > norm.cdf(-abs(own.t))
     assert_allclose(own.scaled(0.05, 1.0), own.t / -student.ppf(0.05, own.degrees))
     even = groups_of([3000] * 4)
-    assert tests.judge("main", tests.losses(even, CellCounts.of(even), np.eye(5)[[0]], CENTRE)).own.degrees > 5000
+    assert tests.test("main", tests.losses(even, CellCounts.of(even), np.eye(5)[[0]], CENTRE)).own.degrees > 5000
 
 
 def test_folds_that_share_their_noise_widen_the_second_test():
@@ -271,6 +271,6 @@ def test_folds_that_share_their_noise_widen_the_second_test():
     noisy = MemoryRows(wide, columns)
     losses = tests.losses(noisy, CellCounts.of(noisy), apart, np.zeros(10))
     assert losses.shared_noise == pytest.approx(share, abs=0.05)
-    with_noise, without = (tests.judge("main", value) for value in (losses, replace(losses, shared_noise=0.0)))
+    with_noise, without = (tests.test("main", value) for value in (losses, replace(losses, shared_noise=0.0)))
     assert with_noise.own.error == pytest.approx(without.own.error * np.sqrt(1 + 2 * losses.shared_noise))
     assert with_noise.informative == without.informative

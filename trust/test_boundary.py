@@ -29,7 +29,7 @@ def verdicts(world, seed):
     drawn = world.draw(np.random.default_rng([seed, world.n, 1]))
     rows = MemoryRows(drawn.Z, Columns.of(drawn.y, drawn.concept, fold=np.ones(len(drawn.y), dtype=np.intp)))
     counts, centre, axes = CellCounts.of(rows), np.zeros(world.d), np.eye(world.d)
-    return [TESTS.judge("spurious", TESTS.losses(rows, counts, axes[[k]], centre)) for k in (0, world.d - 1)]
+    return [TESTS.test("spurious", TESTS.losses(rows, counts, axes[[k]], centre)) for k in (0, world.d - 1)]
 
 
 @pytest.mark.parametrize("heavy", [False, True], ids=["Gaussian", "heavy"])
@@ -66,7 +66,7 @@ def test_a_direction_of_one_label_is_no_boundary(tally, effort):
         world = World("both", "balanced", 400, task=0.0, concept=0.5, d=2)
         drawn = world.draw(np.random.default_rng([seed, 2]))
         rows = MemoryRows(drawn.Z, Columns.of(drawn.y, drawn.concept, fold=np.ones(len(drawn.y), dtype=np.intp)))
-        found = TESTS.judge("spurious", TESTS.losses(rows, CellCounts.of(rows), np.eye(2)[[1]], np.zeros(2)))
+        found = TESTS.test("spurious", TESTS.losses(rows, CellCounts.of(rows), np.eye(2)[[1]], np.zeros(2)))
         line.trial(found.proper)
     line.figure = f"accepted in {100 * line.survived / line.tried:.0f} %"
     assert line.survived > 0.9 * line.tried

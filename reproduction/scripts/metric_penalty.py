@@ -66,7 +66,7 @@ class MixedSolver:
         scale = 1.0 / np.sqrt(0.25 * spectrum.variance + decay * np.diag(self.penalty))
 
         def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
-            s, u = (space.allow(scale * part) for part in (flat[:r], flat[r : 2 * r]))
+            s, u = (space.project(scale * part) for part in (flat[:r], flat[r : 2 * r]))
             size = max(float(s @ s), 1e-300)
             share = float(s @ u) / size
             y = u - share * s
@@ -80,14 +80,14 @@ class MixedSolver:
             value = float(losses.sum()) + 0.5 * decay * float(s @ self.penalty @ s + y @ self.penalty @ y)
             back_s = to_s - share * to_y - along * (u - 2.0 * share * s) / size
             back_u = to_y - along * s / size
-            parts = (scale * space.allow(part) for part in (back_s, back_u))
+            parts = (scale * space.project(part) for part in (back_s, back_u))
             return value, np.concatenate([*parts, gradient[0, -2:]])
 
         begin = np.concatenate([*(space.coordinates(line) / scale for line in start.weights), start.intercepts])
         found = minimize(
             objective, begin, jac=True, method="L-BFGS-B", options={"maxiter": 500, "gtol": 1e-6, "ftol": 1e-10}
         )
-        s, u = (space.allow(scale * part) for part in (found.x[:r], found.x[r : 2 * r]))
+        s, u = (space.project(scale * part) for part in (found.x[:r], found.x[r : 2 * r]))
         y = u - s * float(s @ u) / max(float(s @ s), 1e-300)
         outcome = Outcome(True, "L-BFGS", float(found.fun), 0.0, int(found.nfev))
         return Pair(spectrum.weights(np.stack([s, y])), found.x[-2:], outcome)

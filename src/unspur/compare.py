@@ -603,14 +603,14 @@ def make_remover(name: str, balance: str, seed: int) -> Any:
     return remover.set_params(random_state=seed) if "random_state" in remover.get_params() else remover
 
 
-def judges_directions(remover: Any) -> bool:
+def accepts_validation(remover: Any) -> bool:
     """Whether a remover tests its directions on held-out rows, so that it takes validation rows and clusters."""
     return "X_val" in inspect.signature(remover.fit).parameters
 
 
 def fit_remover(remover: Any, train: Any, validation: Any) -> None:
     """Fit a remover on rows with a known concept, and with validation rows if it tests directions on them."""
-    judges = judges_directions(remover)
+    judges = accepts_validation(remover)
     arguments = ensure_decoded(train).with_known_concept().arguments(clusters=judges)
     validation = ensure_decoded(validation, "validation")
     if judges and validation is not None and validation.concept_known.any():

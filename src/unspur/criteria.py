@@ -285,13 +285,13 @@ class DirectionTests:
 
     def informative(self, role: Role, losses: GroupLosses, groups: tuple[str, ...] = GROUPS) -> Verdict:
         """The first test only, for methods of one label."""
-        verdict = self.judge(role, losses, groups)
+        verdict = self.test(role, losses, groups)
         proper = verdict.informative.p < self.significance_level
         own = "concept" if role == "spurious" else "main"
         reason = f"predicts the {own} label" if proper else f"does not predict the {own} label better than chance"
         return replace(verdict, proper=proper, reason=reason)
 
-    def judge(self, role: Role, losses: GroupLosses, groups: tuple[str, ...] = GROUPS) -> Verdict:
+    def test(self, role: Role, losses: GroupLosses, groups: tuple[str, ...] = GROUPS) -> Verdict:
         """Both tests for a direction whose held-out losses are given."""
         own, other = ("concept", "main") if role == "spurious" else ("main", "concept")
         predicted = self.summarise(losses, f"{own} over chance")

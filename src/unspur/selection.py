@@ -207,7 +207,7 @@ def cross_validate_penalty(
 
 
 def _stacked_differences(heads: Sequence[Head], rows: LabelledData) -> FloatArray:
-    """Logits minus that of each row's own class, shape (heads, n, K), in one visit of the rows."""
+    """Logits minus that of each row's own class, shape (heads, n, K), in one pass over the data."""
     stack = copy(heads[0])
     stack.__dict__.pop("feature_names_in_", None)  # of rows that are decoded, and have none
     stack.coef_ = np.concatenate([head.coef_ for head in heads])

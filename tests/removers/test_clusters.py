@@ -89,7 +89,7 @@ def test_clusters_of_one_row_give_the_tests_of_independent_rows(rng):
     single = HeldOutClusters.of(np.arange(400), columns.cell, columns.weight, by_group=True)
     for scalars in ("held_out", "training"):
         plain, clustered = (
-            tests.judge("spurious", tests.losses(rows, CellCounts.of(rows), directions, centre))
+            tests.test("spurious", tests.losses(rows, CellCounts.of(rows), directions, centre))
             for tests in (DirectionTests(scalars=scalars), DirectionTests(scalars=scalars, clusters=single))
         )
         assert_allclose(clustered.losses, plain.losses, rtol=1e-10)
@@ -105,7 +105,7 @@ def test_copies_add_nothing_to_a_test(rng):
         columns = Columns.of(y[cluster], s[cluster], fold=np.ones(200 * times, dtype=int))
         rows = MemoryRows(Z[cluster], columns)
         tests = DirectionTests(clusters=HeldOutClusters.of(cluster, columns.cell, columns.weight, by_group=True))
-        verdicts.append(tests.judge("main", tests.losses(rows, CellCounts.of(rows), np.eye(6)[:1], np.zeros(6))))
+        verdicts.append(tests.test("main", tests.losses(rows, CellCounts.of(rows), np.eye(6)[:1], np.zeros(6))))
     once, thrice = verdicts
     assert_allclose([thrice.own.t, thrice.own.degrees], [once.own.t, once.own.degrees], rtol=1e-3)
 
@@ -227,7 +227,7 @@ def test_weights_of_rows_count_in_clusters(rng):
         columns = Columns.of(y[rows], s[rows], w, np.ones(len(rows), dtype=int))
         source = MemoryRows(Z[rows], columns)
         tests = DirectionTests(clusters=HeldOutClusters.of(cluster[rows], columns.cell, columns.weight, by_group=True))
-        verdicts.append(tests.judge("main", tests.losses(source, CellCounts.of(source), np.eye(6)[:1], np.zeros(6))))
+        verdicts.append(tests.test("main", tests.losses(source, CellCounts.of(source), np.eye(6)[:1], np.zeros(6))))
     assert_allclose(verdicts[0].own.t, verdicts[1].own.t, rtol=1e-5)
     assert_allclose(verdicts[0].own.degrees, verdicts[1].own.degrees, rtol=1e-6)
 

@@ -19,9 +19,9 @@ from unspur.solvers.orthogonal_pair import (
     PairSpace,
     Spectrum,
     best_of_model,
+    constraint,
     directions,
     global_minima,
-    inner,
     retract,
     solve_pair,
     solve_pairs,
@@ -90,7 +90,7 @@ def penalty(space):
 def random_start(space, rng):
     """Weights of twice the size that whitened rows would call for, in any direction."""
     scale = 2.0 / np.sqrt(space.spectrum.variance / 4 + space.decay)
-    weights = space.spectrum.weights(space.allow(scale * rng.standard_normal((2, len(scale)))))
+    weights = space.spectrum.weights(space.project(scale * rng.standard_normal((2, len(scale)))))
     return Pair(weights, np.zeros(2), Outcome(True, "", 0.0, 0.0, 0))
 
 
@@ -158,9 +158,9 @@ class TestModel:
     def test_starts_satisfy_the_constraints(self, seed):
         slopes = np.r_[np.random.default_rng(seed).standard_normal(12), 0.0, 0.0]
         slopes[6:12] = slopes[:6] * (seed % 2) + 0.3 * slopes[6:12]
-        slopes[:-2] = self.space.allow(slopes[:-2].reshape(2, 6)).ravel()
+        slopes[:-2] = self.space.project(slopes[:-2].reshape(2, 6)).ravel()
         for x in best_of_model(self.space, slopes):
-            assert abs(inner(x)) <= 1e-9 * np.linalg.norm(x[:6]) * np.linalg.norm(x[6:12])
+            assert abs(constraint(x)) <= 1e-9 * np.linalg.norm(x[:6]) * np.linalg.norm(x[6:12])
             assert_allclose(x[:-2].reshape(2, 6) @ self.space.forbidden, 0, atol=1e-9)
             assert np.linalg.norm(x) > 0.1
 
@@ -168,7 +168,7 @@ class TestModel:
         x = np.random.default_rng(5).standard_normal(14)
         x[6:12] = 0.2 * x[6:12] + 0.05 * x[:6]
         back = retract(x, PairModel(self.space, self.curvature))
-        assert abs(inner(back)) < 1e-12 < abs(inner(x))
+        assert abs(constraint(back)) < 1e-12 < abs(constraint(x))
         assert np.linalg.norm(back - x) < 0.5 * np.linalg.norm(x)
 
 
@@ -284,7 +284,7 @@ def test_of_two_starts_the_model_cannot_tell_apart_the_lower_is_followed():
     for seed in range(100):
         rows, weighting, space = hard_problem(seed)
         slopes = PairLosses(rows, space.spectrum, (weighting,)).at_zero()[1][0]
-        slopes[:-2] = space.allow(slopes[:-2].reshape(2, -1)).ravel()
+        slopes[:-2] = space.project(slopes[:-2].reshape(2, -1)).ravel()
         starts = best_of_model(space, slopes)
         if len(starts) < 2:
             continue
@@ -316,7 +316,8 @@ def test_solutions_of_neighbouring_problems_save_time_and_change_nothing():
             gone = gone.with_direction(directions(pair)[MAIN])
             allowed = space.excluding(gone)
             cold, near = (
-                solve_pairs(losses, [allowed], losses.at_zero(), near=given)[0] for given in (None, [(pair, pair)])
+                solve_pairs(losses, [allowed], losses.at_zero(), warm_start=given)[0]
+                for given in (None, [(pair, pair)])
             )
             assert_allclose(near.outcome.objective, cold.outcome.objective, atol=1e-8)
             assert_allclose(directions(near), directions(cold), atol=1e-4)

@@ -203,7 +203,7 @@ class INLP(Remover):
             return EstimatedPair(np.stack([found, np.zeros_like(found)]), replace(outcomes[0], evaluations=evaluations))
 
         def losses(pair: EstimatedPair) -> GroupLosses:
-            return tests.losses(data.rows, counts, pair.judged("spurious"), geometry.centre)
+            return tests.losses(data.rows, counts, pair.held_out_directions("spurious"), geometry.centre)
 
         def first_loss(value: float) -> tuple[float, float]:
             found = tests.summarise(losses(estimate(value)), "concept")
@@ -227,7 +227,7 @@ class INLP(Remover):
                 stopped = f"the next direction {verdict.reason}"
                 break
             removed = removed.with_directions(pair.directions[CONCEPT])
-        found = Subspaces(removed.returned, Subspace.empty(data.rows.n_features), tuple(steps), stopped)
+        found = Subspaces(removed.full_data, Subspace.empty(data.rows.n_features), tuple(steps), stopped)
         return BinaryFit(found, Trace(found.steps, stopped, 0.0, weight_decay, scores), geometry.centre)
 
     def _weights(

@@ -1,9 +1,9 @@
 """Joint estimation of a spurious and a main-task subspace: the two nested loops (paper algorithms 1 and 2).
 
 With K folds every subspace is estimated K + 1 times (`FoldEstimates`): from all rows, which the fit returns, and
-without each fold, which the rows of that fold judge. Each estimate excludes its own directions only, so no direction
-has seen the rows that judge it. (If all estimates excluded the directions of all rows, held-out rows would have lost
-what they share with the others, and later directions would look worse than they are.)
+without each fold, which is tested on the rows of that fold. Each estimate excludes its own directions only, so no
+direction is tested on rows that it was estimated from. (If all estimates excluded the directions of all rows, held-out
+rows would have lost what they share with the others, and later directions would look worse than they are.)
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from unspur._typing import FloatArray
 from unspur.criteria import LABEL, Average, DirectionTests, Role, Verdict
 from unspur.rows import CONCEPT, MAIN, RowSource
 from unspur.solvers.held_out_losses import GroupLosses
-from unspur.solvers.orthogonal_pair import Near, Pair, PairLosses, PairSpace, solve_pairs
+from unspur.solvers.orthogonal_pair import Pair, PairLosses, PairSpace, WarmStart, solve_pairs
 from unspur.solvers.orthogonal_pair import directions as directions_of
 from unspur.solvers.outcome import Outcome
 from unspur.solvers.sgd import SGDSettings, solve_pair_by_sgd
@@ -48,11 +48,11 @@ def choose_weight_decay(score: Callable[[float], Score], chance: float) -> tuple
     scores: dict[float, Score] = {}
     for value in WEIGHT_DECAYS:
         loss, _ = scores[value] = score(value)
-        if loss > sum(min(scores.values())) or loss <= NEGLIGIBLE_GAIN * chance:
+        best, error = min(scores.values())
+        if loss > best + error or loss <= NEGLIGIBLE_GAIN * chance:
             break
-    best, error = min(scores.values())
-    enough = best + max(error, NEGLIGIBLE_GAIN * (chance - best))
-    return max(value for value, (loss, _) in scores.items() if loss <= enough), scores
+    threshold = best + max(error, NEGLIGIBLE_GAIN * (chance - best))
+    return max(value for value, (loss, _) in scores.items() if loss <= threshold), scores
 
 
 def left_out_folds(n_folds: int) -> tuple[int | None, ...]:
@@ -67,8 +67,8 @@ class PairSolver(Protocol):
     def space(self) -> PairSpace:
         """Coordinates of the pairs."""
 
-    def __call__(self, excluded: Sequence[Subspace], near: Sequence[Near] | None = None) -> list[Pair]:
-        """Pairs orthogonal to one subspace each; `near` holds solutions of neighbouring problems, to save time."""
+    def __call__(self, excluded: Sequence[Subspace], warm_start: Sequence[WarmStart] | None = None) -> list[Pair]:
+        """Pairs orthogonal to one subspace each, started from solutions of neighbouring problems to save time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +81,12 @@ class ExactSolver:
     tol: float
     max_iter: int
 
-    def __call__(self, excluded: Sequence[Subspace], near: Sequence[Near] | None = None) -> list[Pair]:
+    def __call__(self, excluded: Sequence[Subspace], warm_start: Sequence[WarmStart] | None = None) -> list[Pair]:
         """Solve for all pairs."""
         spaces = [self.space.excluding(subspace) for subspace in excluded]
-        pairs = solve_pairs(self.losses, spaces, self.at_zero, near=near, tol=self.tol, max_iter=self.max_iter)
+        pairs = solve_pairs(
+            self.losses, spaces, self.at_zero, warm_start=warm_start, tol=self.tol, max_iter=self.max_iter
+        )
         for pair in pairs:
             pair.outcome.warn_unless_converged()
         return pairs
@@ -110,9 +112,9 @@ class SGDSolver:
     rng: np.random.Generator
     root: FloatArray | None = None
 
-    def __call__(self, excluded: Sequence[Subspace], near: Sequence[Near] | None = None) -> list[Pair]:
+    def __call__(self, excluded: Sequence[Subspace], warm_start: Sequence[WarmStart] | None = None) -> list[Pair]:
         """Solve from the paper's first weights."""
-        del near
+        del warm_start
         counts, pairs = self.counts, []
         for subspace, fold in zip(excluded, left_out_folds(counts.n_folds), strict=True):
             watched = fold or 1
@@ -138,14 +140,14 @@ class FoldEstimates:
         return cls((Subspace.empty(ambient),) * len(left_out_folds(n_folds)))
 
     @property
-    def returned(self) -> Subspace:
+    def full_data(self) -> Subspace:
         """The estimate that the fit returns."""
         return self.subspaces[0]
 
     @property
     def dim(self) -> int:
         """Dimension of the estimate that the fit returns."""
-        return self.returned.dim
+        return self.full_data.dim
 
     def with_directions(self, directions: FloatArray) -> FoldEstimates:
         """One more direction in each estimate, shape (estimates, d); zeros, where none was found, add nothing."""
@@ -165,15 +167,15 @@ class EstimatedPair:
     outcome: Outcome
     solved: tuple[Pair, ...] | None = None
 
-    def judged(self, role: Role) -> FloatArray:
-        """Directions of a role that the rows of each fold judge, shape (folds, d)."""
+    def held_out_directions(self, role: Role) -> FloatArray:
+        """Directions of a role that are tested on the rows of each fold, shape (folds, d)."""
         estimates = self.directions[LABEL[role]]
         return np.asarray(estimates if len(estimates) == 1 else estimates[1:])
 
 
 @dataclass(frozen=True, slots=True)
 class JointEstimation:
-    """Rows, solver and tests of one fit: estimates pairs and judges directions."""
+    """Rows, solver and tests of one fit: estimates pairs and tests directions."""
 
     rows: RowSource
     counts: CellCounts
@@ -192,34 +194,35 @@ class JointEstimation:
         """Estimates without any direction."""
         return FoldEstimates.empty(self.rows.n_features, self.counts.n_folds)
 
-    def pair(self, excluded: FoldEstimates, near: dict[int, EstimatedPair | None] | None = None) -> EstimatedPair:
+    def pair(self, excluded: FoldEstimates, warm_start: dict[int, EstimatedPair | None] | None = None) -> EstimatedPair:
         """Estimate a pair in the complement of the excluded directions.
 
-        `near` holds, for each label, a pair estimated with other exclusions or another weight decay.
+        `warm_start` holds, for each label, a pair estimated with other exclusions or another weight decay.
         """
-        every = self._all_excluded(excluded)
-        pairs = self.solver(every, None if near is None else _near_by_estimate(near, len(every)))
-        found = _unit_directions(pairs, every)
-        # Without a direction to return there is none to judge, whatever the folds found.
+        all_excluded = self._all_excluded(excluded)
+        starts = None if warm_start is None else _warm_starts_by_estimate(warm_start, len(all_excluded))
+        pairs = self.solver(all_excluded, starts)
+        found = _unit_directions(pairs, all_excluded)
+        # Without a direction to return there is none to test, whatever the folds found.
         found[~np.any(found[:, 0], axis=1)] = 0.0
-        evaluations = max(pair.outcome.evaluations for pair in pairs)  # all estimates share each visit of the rows
+        evaluations = max(pair.outcome.evaluations for pair in pairs)  # all estimates share each pass over the data
         return EstimatedPair(found, replace(pairs[0].outcome, evaluations=evaluations), tuple(pairs))
 
     def best_direction(self, label: int, excluded: FoldEstimates) -> EstimatedPair:
         """Estimate the best direction of one label, without a constraint; that of the other is zero."""
         assert isinstance(self.solver, ExactSolver)
-        every = self._all_excluded(excluded)
-        pairs = self.solver.for_label(label)(every)
-        return EstimatedPair(_unit_directions(pairs, every), pairs[0].outcome, tuple(pairs))
+        all_excluded = self._all_excluded(excluded)
+        pairs = self.solver.for_label(label)(all_excluded)
+        return EstimatedPair(_unit_directions(pairs, all_excluded), pairs[0].outcome, tuple(pairs))
 
     def n_free(self, excluded: FoldEstimates) -> int:
         """Dimensions that every estimate has left for a pair."""
         return min(self.solver.space.excluding(subspace).n_free for subspace in self._all_excluded(excluded))
 
-    def judge(self, role: Role, pair: EstimatedPair, share: float = 1.0) -> Verdict:
+    def test(self, role: Role, pair: EstimatedPair, level_share: float = 1.0) -> Verdict:
         """Decide whether the pair's direction of this role is proper, at a share of the level."""
-        tests = replace(self.tests, significance_level=share * self.tests.significance_level)
-        return tests.judge(role, self._losses(role, pair), self.counts.keys)
+        tests = replace(self.tests, significance_level=level_share * self.tests.significance_level)
+        return tests.test(role, self._losses(role, pair), self.counts.keys)
 
     def own_loss(self, role: Role, pair: EstimatedPair) -> Average:
         """Held-out loss of a label along its own direction."""
@@ -230,16 +233,16 @@ class JointEstimation:
         return directions if self.metric is None else directions @ self.metric.root
 
     def _losses(self, role: Role, pair: EstimatedPair) -> GroupLosses:
-        return self.tests.losses(self.rows, self.counts, self.row_weights(pair.judged(role)), self.centre)
+        return self.tests.losses(self.rows, self.counts, self.row_weights(pair.held_out_directions(role)), self.centre)
 
     def _all_excluded(self, excluded: FoldEstimates) -> list[Subspace]:
         return [self.removed_before.beside(subspace) for subspace in excluded.subspaces]
 
 
-def _near_by_estimate(near: dict[int, EstimatedPair | None], n_estimates: int) -> list[Near]:
-    """Neighbouring solutions for the concept and for the main label, one pair of them per estimate."""
+def _warm_starts_by_estimate(warm_start: dict[int, EstimatedPair | None], n_estimates: int) -> list[WarmStart]:
+    """Solutions of neighbouring problems for the concept and for the main label, one pair of them per estimate."""
     nothing = (None,) * n_estimates
-    concept, main = (nothing if (pair := near[k]) is None else pair.solved or nothing for k in (CONCEPT, MAIN))
+    concept, main = (nothing if (pair := warm_start[k]) is None else pair.solved or nothing for k in (CONCEPT, MAIN))
     return list(zip(concept, main, strict=True))
 
 
@@ -256,8 +259,8 @@ def _unit_directions(pairs: Sequence[Pair], excluded: Sequence[Subspace]) -> Flo
 class SearchSettings:
     """Which role the inner loop finds, which of its pairs supplies the outer candidate, and limits.
 
-    With `split_level`, the level holds for all tests together. A loop ends at its first failure, so it accepts a wrong
-    direction no more often than its first wrong one is accepted, however long it is. The outer loop is one such
+    With `split_level`, the level holds for all tests together. A loop stops at its first rejection, so the chance of
+    any wrong acceptance is that of the first, however long the loop is. The outer loop is one such
     sequence and gets half of the level. The inner loop starts anew in every round T and gets 1/(2T(T + 1)) of it, which
     adds up to the other half.
     """
@@ -269,11 +272,11 @@ class SearchSettings:
     #: Limit on the pairs estimated in all rounds together.
     max_pairs: int = 2**31
 
-    def level_share(self, role: Role, turn: int) -> float:
+    def level_share(self, role: Role, outer_round: int) -> float:
         """Share of the level for a test of this role in one round."""
         if not self.split_level:
             return 1.0
-        return 0.5 / (turn * (turn + 1)) if role == self.inner else 0.5
+        return 0.5 / (outer_round * (outer_round + 1)) if role == self.inner else 0.5
 
     def limit(self, role: Role) -> int:
         """Largest dimension of the role's subspace."""
@@ -310,24 +313,24 @@ def estimate_subspaces(
 ) -> Subspaces:
     """Run both loops; `progress(role, outer, inner)` is called before every pair."""
     inner, outer = settings.inner, OTHER[settings.inner]
-    limit, turn, pairs_left = settings.limit(outer), 1, settings.max_pairs
+    limit, outer_round, pairs_left = settings.limit(outer), 1, settings.max_pairs
     accepted = {inner: joint.empty, outer: joint.empty}
     guesses: tuple[EstimatedPair, ...] = () if joint.first_guess is None else (joint.first_guess,)
     steps: list[Step] = []
     stopped = f"the limit of {limit} {outer} directions is reached"
-    while turn == 1 or accepted[outer].dim < limit:
-        found = _inner_loop(joint, settings, accepted[outer], turn, progress, guesses, pairs_left)
+    while outer_round == 1 or accepted[outer].dim < limit:
+        found = _inner_loop(joint, settings, accepted[outer], outer_round, progress, guesses, pairs_left)
         steps += found.steps
         guesses, complete, pairs_left = found.pairs, found.complete, pairs_left - len(found.pairs)
-        if turn == 1:
+        if outer_round == 1:
             accepted[inner] = found.accepted
         if limit == 0:  # only the inner role is wanted
             break
         if found.candidate is None:
             stopped = "fewer than two free dimensions are left"
             break
-        verdict = joint.judge(outer, found.candidate, settings.level_share(outer, turn))
-        steps.append(Step(turn, 0, verdict, found.candidate.outcome.evaluations, found.candidate.outcome.reason))
+        verdict = joint.test(outer, found.candidate, settings.level_share(outer, outer_round))
+        steps.append(Step(outer_round, 0, verdict, found.candidate.outcome.evaluations, found.candidate.outcome.reason))
         if not verdict.proper:
             stopped = f"the next {outer} direction {verdict.reason}"
             break
@@ -337,18 +340,18 @@ def estimate_subspaces(
         complete = complete and (pairs_left > 0 or accepted[outer].dim >= limit)
         if not complete:
             break
-        turn = accepted[outer].dim + 1
+        outer_round = accepted[outer].dim + 1
     if not complete:
         stopped = f"the limit of {settings.max_pairs} pairs is reached in round {max(1, accepted[outer].dim)}"
     spurious = accepted["spurious"]
-    return Subspaces(spurious.returned, accepted["main"].returned, tuple(steps), stopped, complete, spurious)
+    return Subspaces(spurious.full_data, accepted["main"].full_data, tuple(steps), stopped, complete, spurious)
 
 
 def _inner_loop(
     joint: JointEstimation,
     settings: SearchSettings,
     excluded: FoldEstimates,
-    turn: int,
+    outer_round: int,
     progress: Callable[[Role, int, int], None],
     guesses: tuple[EstimatedPair, ...],
     max_pairs: int,
@@ -367,7 +370,7 @@ def _inner_loop(
         at_limit = accepted.dim >= settings.limit(inner)
         if at_limit and candidate is not None and settings.candidate == "last_accepted":
             break
-        progress(inner, turn, accepted.dim + 1)
+        progress(inner, outer_round, accepted.dim + 1)
         guess = guesses[len(pairs)] if len(pairs) < len(guesses) else None
         pair = joint.pair(excluded, {LABEL[inner]: guess, LABEL[outer]: pairs[-1] if pairs else guess})
         pairs.append(pair)
@@ -375,8 +378,8 @@ def _inner_loop(
             candidate = pair
         if at_limit:
             break
-        verdict = joint.judge(inner, pair, settings.level_share(inner, turn))
-        steps.append(Step(turn, accepted.dim + 1, verdict, pair.outcome.evaluations, pair.outcome.reason))
+        verdict = joint.test(inner, pair, settings.level_share(inner, outer_round))
+        steps.append(Step(outer_round, accepted.dim + 1, verdict, pair.outcome.evaluations, pair.outcome.reason))
         if not verdict.proper:
             break
         candidate, directions = pair, pair.directions[LABEL[inner]]

@@ -528,7 +528,7 @@ def _best_directions(estimation: JointEstimation) -> FloatArray:
         concept, main = (estimation.best_direction(label, estimation.empty) for label in (CONCEPT, MAIN))
     else:
         concept = main = estimation.pair(estimation.empty)
-    return estimation.row_weights(np.stack([concept.judged("spurious"), main.judged("main")]))
+    return estimation.row_weights(np.stack([concept.held_out_directions("spurious"), main.held_out_directions("main")]))
 
 
 def _task_predictability(plain: JointEstimation, fixed: JointEstimation, removed: FoldEstimates) -> TaskPredictability:
@@ -543,7 +543,7 @@ def _task_predictability(plain: JointEstimation, fixed: JointEstimation, removed
     )
     by_group = replace(tests, by_group=True, clusters=None if clusters is None else clusters.by_labels())
     (before, after), (fixed_before, fixed_after) = (
-        [joint.judge("main", joint.best_direction(MAIN, excluded)).informative for excluded in (joint.empty, removed)]
+        [joint.test("main", joint.best_direction(MAIN, excluded)).informative for excluded in (joint.empty, removed)]
         for joint in (replace(plain, tests=tests), replace(fixed, tests=by_group))
     )
     chance, even = float(tests.chance_loss(counts)[MAIN]), math.log(2.0)

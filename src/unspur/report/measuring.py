@@ -25,7 +25,7 @@ from unspur._resources import one_thread_if_narrow
 from unspur._typing import Array, IntArray
 from unspur._version import __version__
 from unspur.certificate import Certificate, fingerprint, row_hashes
-from unspur.compare import judges_directions, probes, shared_rows
+from unspur.compare import accepts_validation, probes, shared_rows
 from unspur.exceptions import InputError, UsedRowsWarning
 from unspur.io.table import MAX_COLUMNS_NAMED, dominating
 from unspur.labels import numbered
@@ -484,9 +484,9 @@ def snippet(remover: Remover, rows: Mapping[str, LabelledData], *, saved: str | 
         arguments = ", ".join(f"{key}={value!r}" for key, value in changed.items())
         names = [kind, *(type(value).__name__ for value in changed.values() if isinstance(value, SGD | PaperVariant))]
         given, comment = "Z, y, concept=concept", ""
-        if "training" in clustered and judges_directions(remover):
+        if "training" in clustered and accepts_validation(remover):
             given, comment = f"{given}, clusters=clusters", "; clusters: which of them belong together"
-        if "validation" in rows and judges_directions(remover):
+        if "validation" in rows and accepts_validation(remover):
             given += ", X_val=Z_val, y_val=y_val, concept_val=concept_val"
             given += ", clusters_val=clusters_val" if "validation" in clustered else ""
         lines = [

@@ -76,7 +76,7 @@ def loss_and_probability(logits: Array, targets: Array) -> tuple[FloatArray, Flo
 
 @dataclass(frozen=True, slots=True)
 class LogisticLosses:
-    """Σ ω ℓ(z·w + b, label) with its gradient, for several labels under several weightings, in one visit of the rows.
+    """Σ ω ℓ(z·w + b, label) with its gradient, for several labels under several weightings, in one pass over the rows.
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ def solve_logistic(
     def at(x: FloatArray) -> tuple[float, FloatArray]:
         nonlocal evaluations
         evaluations += 1
-        weights = whitening.weights(whitening.allow(x[:-1]))
+        weights = whitening.weights(whitening.project(x[:-1]))
         loss = LogisticLosses.of_one(
             weights[None], x[-1:], geometry.centre, weighting, centred=geometry.far_from_zero, only=label
         )
@@ -200,7 +200,7 @@ def solve_logistic(
     with one_scipy_thread():
         end = minimize(at, first, tol * scale, max_iter, rounding_error(rows.dtype) * scale)
     outcome = outcome_of(end, tol * scale, scale, rows.dtype, evaluations)
-    return Logistic(whitening.weights(whitening.allow(end.x[:-1])), float(end.x[-1]), outcome)
+    return Logistic(whitening.weights(whitening.project(end.x[:-1])), float(end.x[-1]), outcome)
 
 
 #: Intercepts are scaled by 2, so that their Hessian, at most ¼, becomes 1 like that of whitened coordinates.

@@ -7,8 +7,9 @@
 
 Conventions
 -----------
-- d features; r ≤ d, the rank of the rows; k directions that weights stay orthogonal to; m problems in one visit.
-- The first axis of length 2 is the label: line 0 (CONCEPT, index s) for the concept, line 1 (MAIN, index y) for the
+- d features; r ≤ d, the rank of the rows; k directions that weights stay orthogonal to; m problems in one
+  pass over the data.
+- The first axis of length 2 is the label: row 0 (CONCEPT, index s) for the concept, row 1 (MAIN, index y) for the
   main task.
 - weights (2, d) act on centred rows. Coordinates a (2, r) are those along the principal axes (`Spectrum`):
   ``w = E a / u``. Rotations keep angles, so w_s · w_y = 0 exactly if a_s · a_y = 0.
@@ -22,7 +23,8 @@ Steps
 2. `PairDescent.descend` is a preconditioned L-BFGS descent on the set of orthogonal pairs: `update_model`,
    `check_convergence`, `inner_solve`, `line_search`, `restart`.
 3. `solve_pairs` runs many of them. A descent is a generator: it yields the point whose losses and gradients it needs,
-   so one visit of the rows serves all problems that have not ended, at little more than the cost of one (`_drive`).
+   so one pass over the data serves all problems that have not ended, at little more than the cost of one
+   (`_run_in_lockstep`).
 """
 
 from __future__ import annotations
@@ -68,7 +70,7 @@ MAX_MODEL_DRIFT = 0.1
 
 T = TypeVar("T")
 #: Yields points x (2r + 2,), and is sent the losses (2,) and their gradient (2r + 2,) there.
-Asking: TypeAlias = Generator[FloatArray, tuple[FloatArray, FloatArray], T]
+ObjectiveRequests: TypeAlias = Generator[FloatArray, tuple[FloatArray, FloatArray], T]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ class LocalModel:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Orthogonal weights for both labels, shape (2, d): line 0 for the concept, line 1 for the main task."""
+    """Orthogonal weights for both labels, shape (2, d): row 0 for the concept, row 1 for the main task."""
 
     weights: FloatArray
     intercepts: FloatArray
@@ -94,7 +96,7 @@ class Pair:
 
 
 #: Solutions of neighbouring problems, for the concept and for the main label.
-Near: TypeAlias = tuple[Pair | None, Pair | None]
+WarmStart: TypeAlias = tuple[Pair | None, Pair | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +140,11 @@ class Spectrum:
         """A gradient in the weights on the rows, shape (..., d), as a gradient in the coordinates, (..., r)."""
         return self._product(slopes, self.loadings)
 
-    def _product(self, lines: FloatArray, matrix: FloatArray) -> FloatArray:
-        """``lines @ matrix / u`` as one product, not one for each leading index."""
-        flat = lines.reshape(-1, lines.shape[-1]) @ matrix
+    def _product(self, a: FloatArray, matrix: FloatArray) -> FloatArray:
+        """``a @ matrix / u`` as one product, not one for each leading index."""
+        flat = a.reshape(-1, a.shape[-1]) @ matrix
         flat /= self.unit
-        return flat.reshape(*lines.shape[:-1], -1)
+        return flat.reshape(*a.shape[:-1], -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +173,7 @@ class PairSpace:
         """Dimension of the allowed coordinates."""
         return int(self.forbidden.shape[0] - self.forbidden.shape[1])
 
-    def allow(self, a: FloatArray) -> FloatArray:
+    def project(self, a: FloatArray) -> FloatArray:
         """Orthogonal projection of coordinates, shape (..., r), onto the allowed ones."""
         if not self.forbidden.shape[1]:
             return a
@@ -179,7 +181,7 @@ class PairSpace:
 
     def coordinates(self, weights: FloatArray) -> FloatArray:
         """Allowed coordinates of weights, shape (..., r)."""
-        return self.allow(self.spectrum.unit * (weights @ self.spectrum.axes))
+        return self.project(self.spectrum.unit * (weights @ self.spectrum.axes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +193,7 @@ class PairLosses:
     weightings: tuple[Weighting, ...]
 
     def __call__(self, x: FloatArray, which: Sequence[int]) -> tuple[FloatArray, FloatArray]:
-        """Losses (m, 2) and gradients (m, 2r + 2) at points x (m, 2r + 2), under the weightings `which`: one visit."""
+        """Losses (m, 2) and gradients (m, 2r + 2) at points x (m, 2r + 2), under the weightings `which`: one pass."""
         m, r = len(x), len(self.spectrum.variance)
         weights = self.spectrum.row_weights(x[:, :-2].reshape(m, 2, r))
         factors = np.array([self.weightings[k].factor for k in which])
@@ -237,11 +239,11 @@ class PairModel:
         self._forbidden = v = space.forbidden
         k = v.shape[1]
         if k:
-            small = np.empty((2 * k, 2 * k))
-            small[:k, :k] = v.T @ (self._own[0][:, None] * v)
-            small[k:, k:] = v.T @ (self._own[1][:, None] * v)
-            small[:k, k:] = small[k:, :k] = v.T @ (self._cross[:, None] * v)
-            self._small = np.linalg.inv(small)
+            schur = np.empty((2 * k, 2 * k))
+            schur[:k, :k] = v.T @ (self._own[0][:, None] * v)
+            schur[k:, k:] = v.T @ (self._own[1][:, None] * v)
+            schur[:k, k:] = schur[k:, :k] = v.T @ (self._cross[:, None] * v)
+            self._schur = np.linalg.inv(schur)
 
     def _divide(self, a: FloatArray) -> FloatArray:
         """Inverse of the unrestricted B, on coordinates (2, r)."""
@@ -253,7 +255,7 @@ class PairModel:
         x = out[:-2].reshape(2, -1)
         x[:] = self._divide(flat[:-2].reshape(2, -1))
         if v.shape[1]:
-            x -= self._divide((self._small @ (x @ v).ravel()).reshape(2, -1) @ v.T)
+            x -= self._divide((self._schur @ (x @ v).ravel()).reshape(2, -1) @ v.T)
         out[-2:] = flat[-2:] / self.curvature
         return out
 
@@ -264,8 +266,8 @@ def swapped(flat: FloatArray) -> FloatArray:
     return np.concatenate([flat[r : 2 * r], flat[:r], [0.0, 0.0]])
 
 
-def inner(flat: FloatArray) -> float:
-    """``a_s · a_y`` of a flat vector."""
+def constraint(flat: FloatArray) -> float:
+    """``a_s · a_y`` of a flat vector, which is zero for orthogonal weights."""
     r = (len(flat) - 2) // 2
     return float(flat[:r] @ flat[r : 2 * r])
 
@@ -273,12 +275,12 @@ def inner(flat: FloatArray) -> float:
 def retract(flat: FloatArray, model: PairModel) -> FloatArray | None:
     """The nearest point with a_s · a_y = 0 along the normal ``B⁻¹ (a_y, a_s)``; None if there is none."""
     # The normal at the point itself, since a long step may have moved far from the last one.
-    value = inner(flat)
+    value = constraint(flat)
     if value == 0.0:
         return flat
     gradient = swapped(flat)
     normal = model.solve(gradient)
-    linear, quadratic = float(gradient @ normal), inner(normal)
+    linear, quadratic = float(gradient @ normal), constraint(normal)
     root = linear**2 - 4.0 * value * quadratic
     if linear == 0.0 or root < 0.0:
         return None
@@ -293,7 +295,7 @@ def curvature_of(losses: FloatArray) -> FloatArray:
 
 
 def best_of_model(
-    space: PairSpace, slopes: FloatArray, near: Sequence[LocalModel | None] = (None, None)
+    space: PairSpace, slopes: FloatArray, warm_start: Sequence[LocalModel | None] = (None, None)
 ) -> list[FloatArray]:
     """Flat solutions with orthogonal a_s and a_y of the model whose gradient at zero weights is `slopes`.
 
@@ -301,18 +303,18 @@ def best_of_model(
 
     A logistic loss is flatter where it is well predicted than at zero. Were the classes Gaussian, the curvature that
     leads from zero to the minimum would be ``¼ (1 − R²)``, with R² the share of the label that a linear regression
-    explains, here ``−slope · a``. So the model is solved twice. A label whose solution of a problem `near` (one for
-    each label) is still allowed has the model around that instead.
+    explains, here ``−slope · a``. So the model is solved twice. A label whose solution of a
+    neighbouring problem (`warm_start`, one for each label) is still allowed has the model around that instead.
     """
     r = len(space.spectrum.variance)
     slopes, curvature, known = slopes.copy(), np.full(2, CURVATURE_AT_ZERO), [False, False]
-    lines = slopes[:-2].reshape(2, r)
-    for label, model in enumerate(near):
+    by_label = slopes[:-2].reshape(2, r)
+    for label, model in enumerate(warm_start):
         if model is not None:
             at, own = model.at[label], model.curvature[label]
-            if np.linalg.norm(space.allow(at)) > MIN_ALLOWED_SHARE * np.linalg.norm(at):
+            if np.linalg.norm(space.project(at)) > MIN_ALLOWED_SHARE * np.linalg.norm(at):
                 curvature[label], known[label] = own, True
-                lines[label] = space.allow(model.slopes[label] - own * space.spectrum.variance * at)
+                by_label[label] = space.project(model.slopes[label] - own * space.spectrum.variance * at)
     if not all(known):
         first = global_minima(space, slopes, curvature)[0]
         explained = -(slopes[:-2] * first[:-2]).reshape(2, r).sum(axis=1)
@@ -329,21 +331,21 @@ def global_minima(space: PairSpace, slopes: FloatArray, curvature: FloatArray) -
 
     def at(multiplier: float) -> tuple[FloatArray, float]:
         a = -PairModel(space, curvature, multiplier).solve(slopes)
-        return a, inner(a)
+        return a, constraint(a)
 
     free = PairModel(space, curvature)
     a = -free.solve(slopes)
-    value, r = inner(a), len(a) // 2 - 1
-    small = MAX_MODEL_COSINE * float(np.linalg.norm(a[:r]) * np.linalg.norm(a[r:-2]))
-    found = _by_newton(free, at, a, small)
+    value, r = constraint(a), len(a) // 2 - 1
+    threshold = MAX_MODEL_COSINE * float(np.linalg.norm(a[:r]) * np.linalg.norm(a[r:-2]))
+    found = _by_newton(free, at, a, threshold)
     if found is None:  # not found in the first steps, so between zero and the bound
         low, at_low = 0.0, value
         high = float(np.copysign(free.bound, value))
         a, at_high = at(high)
-        if at_high * value > 0 and abs(at_high) > small:
+        if at_high * value > 0 and abs(at_high) > threshold:
             return _hard_case(space, free, a, at_high)
         for _ in range(20):  # false position with halved weight of the end that stays (Illinois)
-            if abs(inner(a)) <= small:
+            if abs(constraint(a)) <= threshold:
                 break
             middle = high - at_high * (high - low) / (at_high - at_low)
             a, value = at(middle)
@@ -358,21 +360,21 @@ def global_minima(space: PairSpace, slopes: FloatArray, curvature: FloatArray) -
 
 
 def _by_newton(
-    free: PairModel, at: Callable[[float], tuple[FloatArray, float]], a: FloatArray, small: float
+    free: PairModel, at: Callable[[float], tuple[FloatArray, float]], a: FloatArray, threshold: float
 ) -> FloatArray | None:
     """The root by three Newton steps from zero; None if they do not reach it inside the bound."""
-    multiplier, value = 0.0, inner(a)
+    multiplier, value = 0.0, constraint(a)
     gradient = swapped(a)
     slope = -2.0 * float(gradient @ free.solve(gradient))  # of a_s · a_y in μ
     for _ in range(3):
-        if abs(value) <= small:
+        if abs(value) <= threshold:
             return a
         if slope == 0.0 or abs(multiplier - value / slope) >= free.bound:
             return None
         before, earlier, multiplier = multiplier, value, multiplier - value / slope
         a, value = at(multiplier)
         slope = (value - earlier) / (multiplier - before)
-    return a if abs(value) <= small else None
+    return a if abs(value) <= threshold else None
 
 
 def _hard_case(space: PairSpace, model: PairModel, a: FloatArray, value: float) -> list[FloatArray]:
@@ -395,7 +397,7 @@ def _flattest(space: PairSpace) -> FloatArray:
     # A small shift, so that the inverse exists and the order of variances stays.
     shifted = PairSpace(space.spectrum, float(1e-6 * variance.max()), space.forbidden)
     model, half = PairModel(shifted, np.ones(2)), np.zeros(len(variance) + 2)
-    e = space.allow(1.0 / (variance + shifted.decay))
+    e = space.project(1.0 / (variance + shifted.decay))
     for _ in range(8):
         e = model.solve(np.concatenate([e, half]))[: len(e)]
         e /= np.linalg.norm(e)
@@ -460,7 +462,7 @@ class PairDescent:
 
     Attributes
     ----------
-    traced : shape (2,), labels that are predictable from the rows; others keep weights of zero.
+    predictable : shape (2,), labels that are predictable from the rows; others keep weights of zero.
     constrained : whether both are, so that their weights must be kept orthogonal.
     scale : norm of the gradient at zero weights under the inverse Hessian there.
     starts : one flat point that satisfies the constraints, or the two of a hard case.
@@ -473,19 +475,19 @@ class PairDescent:
 
     def __init__(self, space: PairSpace, slopes: FloatArray, tol: float, rounding: float, max_iter: int):
         self.space, self.max_iter = space, max_iter
-        self._lines = (2, len(space.spectrum.variance))
+        self._shape = (2, len(space.spectrum.variance))
         self.slopes = slopes.copy()
-        self.slopes[:-2] = space.allow(slopes[:-2].reshape(self._lines)).ravel()
+        self.slopes[:-2] = space.project(slopes[:-2].reshape(self._shape)).ravel()
         self.model_at_zero = PairModel(space, np.full(2, CURVATURE_AT_ZERO))
         downhill = self.slopes * self.model_at_zero.solve(self.slopes)
-        self.traced = np.sqrt(downhill[:-2].reshape(self._lines).sum(axis=1)) > MIN_LABEL_GRADIENT
-        self.constrained = bool(self.traced.all())
-        self._moving = np.concatenate([np.repeat(self.traced.astype(np.float64), self._lines[1]), np.ones(2)])
+        self.predictable = np.sqrt(downhill[:-2].reshape(self._shape).sum(axis=1)) > MIN_LABEL_GRADIENT
+        self.constrained = bool(self.predictable.all())
+        self._moving = np.concatenate([np.repeat(self.predictable.astype(np.float64), self._shape[1]), np.ones(2)])
         self.scale = float(np.sqrt(downhill.sum()))
         self.gtol, self.rounding = tol * self.scale, rounding * self.scale
         self.n_evaluations = 0
 
-    def setup(self, given: Pair | None, near: Near) -> None:
+    def setup(self, given: Pair | None, warm_start: WarmStart) -> None:
         """Set `starts`: to a given pair, or to the solutions of the quadratic model."""
         exact = None
         if given is not None:
@@ -494,12 +496,12 @@ class PairDescent:
         if exact is not None:
             self.starts = [exact]
         elif self.constrained:
-            models = [None if pair is None else pair.local for pair in near]
+            models = [None if pair is None else pair.local for pair in warm_start]
             self.starts = best_of_model(self.space, self.slopes, models)
         else:
             self.starts = [-self._moving * self.model_at_zero.solve(self.slopes * self._moving)]
 
-    def solve(self) -> Asking[None]:
+    def solve(self) -> ObjectiveRequests[None]:
         """Descend from the better start; two starts are both followed up to a looser tolerance."""
         start, *others = self.starts
         if others:
@@ -510,7 +512,7 @@ class PairDescent:
             start = first.x if first.value <= self.point.value else self.point.x
         yield from self.descend(start, self.gtol)
 
-    def descend(self, start: FloatArray, gtol: float) -> Asking[None]:
+    def descend(self, start: FloatArray, gtol: float) -> ObjectiveRequests[None]:
         """Take steps from `start`, which satisfies the constraints, until one of the checks stops."""
         self.point = yield from self.evaluate(start)
         model = PairModel(self.space, curvature_of(self.point.losses))
@@ -526,12 +528,12 @@ class PairDescent:
             if not accepted and not self.restart():
                 break
 
-    def evaluate(self, x: FloatArray) -> Asking[_Point]:
+    def evaluate(self, x: FloatArray) -> ObjectiveRequests[_Point]:
         """Ask for losses and gradients at x, and add weight decay."""
         losses, gradient = yield x
         self.n_evaluations += 1
-        full = (gradient[:-2] + self.space.decay * x[:-2]).reshape(self._lines)
-        gradient = self._moving * np.concatenate([self.space.allow(full).ravel(), gradient[-2:]])
+        full = (gradient[:-2] + self.space.decay * x[:-2]).reshape(self._shape)
+        gradient = self._moving * np.concatenate([self.space.project(full).ravel(), gradient[-2:]])
         value = float(losses.sum()) + 0.5 * self.space.decay * float(x[:-2] @ x[:-2])
         return _Point(x, value, gradient, losses)
 
@@ -567,7 +569,7 @@ class PairDescent:
         self.step = -tangent.project(full)
         self.slope = float(tangent.gradient @ self.step)
 
-    def line_search(self) -> Asking[bool]:
+    def line_search(self) -> ObjectiveRequests[bool]:
         """Backtrack along the step, on the set; whether a point was low enough.
 
         If so, it sets `point`, `tangent` and `memory`.
@@ -579,7 +581,7 @@ class PairDescent:
             if x is None:
                 length *= 0.5
                 continue
-            x[:-2] = self.space.allow(x[:-2].reshape(self._lines)).ravel()
+            x[:-2] = self.space.project(x[:-2].reshape(self._shape)).ravel()
             trial = yield from self.evaluate(x)
             change = self._change(trial)
             if change <= SUFFICIENT_DECREASE * length * self.slope:
@@ -615,8 +617,8 @@ class PairDescent:
     def finalize(self, dtype: np.dtype[Any]) -> Pair:
         """The pair at the last iterate, with the outcome and the local model."""
         x, point = self.point.x, self.point
-        a = x[:-2].reshape(self._lines)
-        slopes = point.gradient[:-2].reshape(self._lines) - self.space.decay * a
+        a = x[:-2].reshape(self._shape)
+        slopes = point.gradient[:-2].reshape(self._shape) - self.space.decay * a
         end = DescentResult(x, point.value, self.tangent.norm, self.reason)
         outcome = outcome_of(end, self.gtol, self.scale, dtype, self.n_evaluations)
         local = LocalModel(a, slopes, curvature_of(point.losses))
@@ -643,7 +645,7 @@ def solve_pairs(
     at_zero: tuple[FloatArray, FloatArray],
     *,
     starts: Sequence[Pair | None] | None = None,
-    near: Sequence[Near] | None = None,
+    warm_start: Sequence[WarmStart] | None = None,
     tol: float = 1e-6,
     max_iter: int = 1000,
 ) -> list[Pair]:
@@ -653,8 +655,8 @@ def solve_pairs(
     ----------
     at_zero : result of ``losses.at_zero()``.
     starts : starting points instead of the solution of the quadratic model.
-    near : for each weighting and each label, the solution of a problem with another weight decay or other excluded
-        directions, which improves the model.
+    warm_start : for each weighting and each label, the solution of a problem with another weight decay or other
+        excluded directions, which improves the model.
     tol : bound on the norm of the Lagrangian gradient, relative to the gradient at zero weights.
 
     Non-convergence is an outcome with a reason; the weights are then those of the last iterate.
@@ -664,21 +666,21 @@ def solve_pairs(
     dtype, d = losses.rows.dtype, losses.rows.n_features
     for k, space in enumerate(spaces):
         descent = PairDescent(space, at_zero[1][k], tol, rounding_error(dtype), max_iter)
-        if descent.traced.all():
+        if descent.predictable.all():
             require_room(space.n_free, d)
-        if not descent.traced.any():
+        if not descent.predictable.any():
             chance = float(at_zero[0][k].sum())
             outcome = Outcome(True, "no label has a linear trace in these rows", chance, 0.0, 1)
             found[k] = Pair(np.zeros((2, d)), np.zeros(2), outcome)
             continue
-        descent.setup(None if starts is None else starts[k], (None, None) if near is None else near[k])
+        descent.setup(None if starts is None else starts[k], (None, None) if warm_start is None else warm_start[k])
         descents[k] = descent
-    _drive(losses, descents)
+    _run_in_lockstep(losses, descents)
     return [found[k] if k in found else descents[k].finalize(dtype) for k in range(len(spaces))]
 
 
-def _drive(losses: PairLosses, descents: dict[int, PairDescent]) -> None:
-    """Run descents side by side; each round is one visit of the rows, for all that have not ended."""
+def _run_in_lockstep(losses: PairLosses, descents: dict[int, PairDescent]) -> None:
+    """Run descents side by side; each round is one pass over the data, for all that have not ended."""
     running = {k: descent.solve() for k, descent in descents.items()}
     points = {k: next(steps) for k, steps in running.items()}
     while points:
@@ -694,9 +696,9 @@ def require_room(n_free: int, n_features: int) -> None:
     """Raise InputError unless two dimensions are free."""
     if n_free < 2:
         raise InputError(
-            f"A pair of directions needs two free dimensions, and {n_free} of {n_features} are left. Features that "
-            "are constant or sums of others count for nothing, and so do those so much smaller than the largest that "
-            "they cannot be told from rounding: rescale Z if that is the case."
+            f"A pair of directions needs two free dimensions, and {n_free} of {n_features} are left. Constant "
+            "and linearly dependent features do not count, nor do features too small to be distinguished from rounding "
+            "errors; rescale X in that case."
         )
 
 

@@ -223,7 +223,7 @@ class Whitening:
         forbidden = orthonormal_range(self.transform.T @ subspace.basis)
         return Whitening(self.transform, self.geometry, self.decay, forbidden, self.lengths)
 
-    def allow(self, a: FloatArray) -> FloatArray:
+    def project(self, a: FloatArray) -> FloatArray:
         """Orthogonal projection of coordinates, shape (r,) or (r, m), onto the allowed ones."""
         if not self.forbidden.shape[1]:
             return a
@@ -235,7 +235,7 @@ class Whitening:
 
     def pull_back(self, gradient: FloatArray) -> FloatArray:
         """Gradient in w, shape (d,) or (d, m), as a gradient in allowed coordinates."""
-        return self.allow(self.transform.T @ gradient)
+        return self.project(self.transform.T @ gradient)
 
     def coordinates(self, weights: FloatArray) -> FloatArray:
         """Allowed coordinates of weights: ``T⁺ w = Tᵀ (C/4 + λI) w``, shape (r,) or (r, m)."""
