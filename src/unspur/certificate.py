@@ -60,7 +60,7 @@ def _device_hashes(z: Array, odd: Any) -> Any:
     step = max(1, DEVICE_BLOCK_SIZE // z.shape[1])
     for start in range(0, len(z), step):
         bits = (z[start : start + step].to(torch.float64) + 0.0).view(torch.int64)
-        bits ^= (bits >> 29) & (2**35 - 1)  # shifted in are copies of the sign, which an unsigned shift has not
+        bits ^= (bits >> 29) & (2**35 - 1)  # mask the sign bits that an arithmetic shift copies in
         bits *= factor
         hashes[start : start + step] = bits.sum(1)
     return hashes.cpu().numpy().view(np.uint64)
@@ -78,7 +78,7 @@ class Certificate:
     Attributes
     ----------
     rows, removed, rank : rows it was measured on, directions taken out, rank of what is left.
-    covariance_left : ``‖Cov(x', s)‖ / ‖Cov(x, s)‖`` for each concept; of n rows some ``1/√n`` is noise.
+    covariance_left : ``‖Cov(x', s)‖ / ‖Cov(x, s)‖`` for each concept; about ``1/√n`` is expected by chance.
     probe : for each concept, what a fresh linear classifier reads off the rows before and after; with a task also under
         weights that make the two independent ("task held fixed"), where the label of the task does not give it away
         (features that belong to the task still may).
@@ -155,7 +155,7 @@ class Certificate:
         if self.numbers:
             level = f"{100 * next(iter(self.numbers.values()))[1].level:.3g} %"
             lines.append("R² of a linear probe on rows it was not trained on")
-            lines.append(f"{'':<30}{'before':>8}{'after':>8}{'nothing':>8}{f'after, {level}':>17}{'p':>9}")
+            lines.append(f"{'':<30}{'before':>8}{'after':>8}{'none':>8}{f'after, {level}':>17}{'p':>9}")
         for name, (was, now) in self.numbers.items():
             first, *others = lines_of(name, 29)
             bounds = f"{now.low:.3f} – {now.high:.3f}"
@@ -238,16 +238,15 @@ def certify(
             all_notes.append(f"of the rows measured: {outside}")
         if was.low <= 0:
             all_notes.append(
-                f"{name}: nothing was found before either (R² {was.r2:.3f}), so this says nothing about the removal"
+                f"{name}: not predictable before the removal either (R² {was.r2:.3f}), so this is no evidence about "
+                "the removal"
             )
     task, task_alone = None, probe.pop(TASK_ALONE, None)
     if y is not None:
         with _error_as_note("task", all_notes):
             task = before_and_after(main, y)
     if measured and clusters is not None:
-        all_notes.append(
-            f"{', '.join(measured)}: intervals of R² take rows of a cluster for independent, and are too sure"
-        )
+        all_notes.append(f"{', '.join(measured)}: intervals of R² ignore clusters and are too narrow")
     all_notes += _task_removed_notes(task, task_alone)
     all_notes += _broken_assumptions(concepts, y, probe if removed else {}, task_alone)
     all_notes += [
@@ -297,16 +296,16 @@ def _task_removed_notes(task: tuple[Leakage, Leakage] | None, alone: tuple[Leaka
     if not at_chance and after.accuracy - after.chance > MIN_KEPT_SHARE * (before.accuracy - before.chance):
         return []
     figures = (
-        f"a probe reads it at {100 * before.accuracy:.1f} % before and at {100 * after.accuracy:.1f} % after, where "
+        f"a probe predicts it with {100 * before.accuracy:.1f} % before and {100 * after.accuracy:.1f} % after, where "
         f"chance is {100 * after.chance:.1f}"
     )
     if at_chance and after.high - after.chance > 0.5 * (before.accuracy - before.chance):
         return [
-            f"the task cannot be told from chance on these rows: {figures} (95 %: up to {100 * after.high:.1f}). "
-            "Measure on more rows to see whether it is gone"
+            f"the task cannot be distinguished from chance on these rows: {figures} (95 %: up to "
+            f"{100 * after.high:.1f}). Measure on more rows to tell whether the task was removed"
         ]
     verdict = "gone" if at_chance else "nearly gone"
-    return [f"the task is {verdict}: {figures}. What was removed holds what these rows all_notes about it"]
+    return [f"the task is {verdict}: {figures}. The removed directions carried most of the information about the task"]
 
 
 def _broken_assumptions(
@@ -323,24 +322,23 @@ def _broken_assumptions(
     for name, labels in concepts.items():
         if y is not None and (apart := _disagreeing_rows(labels, y)) is not None:
             notes.append(
-                f"{name} and the task are nearly the same label: {apart:,} of {len(y.codes):,} rows tell them apart, "
-                "and all that is all_notes about keeping one and removing the other rests on those"
+                f"{name} and the task are nearly the same label: they differ in only {apart:,} of {len(y.codes):,} "
+                "rows, so every conclusion here rests on those rows"
             )
         held_fixed = probe.get(f"{name}, task held fixed")
         if held_fixed is not None:
             before, after = held_fixed
             if after.low - after.chance > MIN_KEPT_SHARE * max(0.0, before.accuracy - before.chance):
                 notes.append(
-                    f"{name} can still be read off what is left: {100 * after.accuracy:.1f} % where chance is "
-                    f"{100 * after.chance:.1f}, with the task held fixed. Part of it was kept, as it is where concept "
-                    "and task overlap, are not orthogonal, or have features that are correlated"
+                    f"{name} can still be predicted after the removal: {100 * after.accuracy:.1f} % where chance is "
+                    f"{100 * after.chance:.1f}, with the task held fixed. This happens when concept and task overlap, "
+                    "are not orthogonal, or have correlated features"
                 )
     if task_alone is not None and task_alone[1].high < task_alone[0].low:
         then, now = (f"{100 * part.accuracy:.1f}" for part in task_alone)
         notes.append(
-            f"the task lost: a probe reads {then} % before and {now} % after, with the concept held fixed. Part of it "
-            "went with the concept, as it does where concept and task overlap, are not orthogonal, or have features "
-            "that are correlated"
+            f"the task got worse: a probe predicts it with {then} % before and {now} % after, with the concept held "
+            "fixed. This happens when concept and task overlap, are not orthogonal, or have correlated features"
         )
     return notes
 

@@ -77,8 +77,8 @@ class TaskPredictability:
         better = "no better" if self.p_after >= self.level else "hardly better"
         return (
             f"What is left predicts the main label {better} than chance: held-out log loss {self.before:.3f} nats "
-            f"before and {self.after:.3f} after, where chance is {self.chance:.3f}. The directions removed say more "
-            "about the concept than about the task, and hold what these rows said about the task."
+            f"before and {self.after:.3f} after, where chance is {self.chance:.3f}. The removed directions "
+            "carried most of the information about the task."
         )
 
 
@@ -106,7 +106,7 @@ class Trace:
     main_class: Any = None
     #: Whether a test ended the search, and not a limit on the number of pairs.
     complete: bool = True
-    #: Loss of the task, measured if the fit removed something and ended without a main-task direction.
+    #: What is left of the task, measured if the fit removed something and ended without a main-task direction.
     task: TaskPredictability | None = None
     #: Number of validation rows that are training rows as well.
     reused: int = 0
@@ -143,7 +143,7 @@ class Trace:
 
     @property
     def most_evaluations(self) -> int:
-        """Evaluations of the objective that the longest step took."""
+        """Number of objective evaluations of the slowest pair."""
         return max((step.evaluations for step in self.steps), default=1)
 
     def renamed(self, main: str, concepts: Mapping[str, str] | None = None) -> Trace:
@@ -190,7 +190,7 @@ class Trace:
         require_kinds(complete, bool, "whether a search was complete")
         require_kinds(saved.get("reused", 0), int, "the number of rows that were used twice")
         if task is not None:
-            require_kinds(task, _SAVED_TASK, "what became of the task")
+            require_kinds(task, _SAVED_TASK, "what is left of the task")
             task = TaskPredictability(**task)
         return cls(
             steps,
@@ -247,7 +247,7 @@ class Trace:
             lines.append(filled(f"round 0: {self.needed_first}", further="  "))
         lines.append(filled(f"stopped: {self.stopped}", further="  "))
         if self.reused:
-            lines.append(f"judged on {self.reused:,} validation rows that are training rows as well")
+            lines.append(f"tested on {self.reused:,} validation rows that are training rows as well")
         lines.append(f"weight decay {self.weight_decay:g}, Δ = {self.delta:.3g}")
         return "\n".join(lines)
 
@@ -297,12 +297,12 @@ class Traces:
 
     @property
     def task(self) -> TaskPredictability | None:
-        """Loss of the task in the first trace that lost it."""
+        """What is left of the task in the first trace that lost it."""
         return next((trace.task for trace in self.parts.values() if trace.task and trace.task.lost), None)
 
     @property
     def most_evaluations(self) -> int:
-        """Evaluations of the objective that the longest step took."""
+        """Number of objective evaluations of the slowest pair."""
         return max(trace.most_evaluations for trace in self.parts.values())
 
     def renamed(self, main: str, concepts: Mapping[str, str] | None = None) -> Traces:

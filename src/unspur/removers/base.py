@@ -118,8 +118,8 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array of shape (n, d)
-            The rows of a tensor or of a Dask array come to the host; some thousand are enough. Rows in files, and a
+        X : array of shape (n_samples, n_features)
+            The rows of a tensor or of a Dask array come to the host; a few thousand are enough. Rows in files, and a
             Dask array above 2 GB as float64, are refused.
         y : array of shape (n,), or mapping from its name to it, optional
             Main-task label, to measure how much of it is kept.
@@ -130,7 +130,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             clusters. Without it, exact copies of a row are a cluster, and a note says so.
         """
         check_is_fitted(self, "removal_")
-        _require_array(X, "some thousand rows are enough: pass those of a block, or of X.select(…)")
+        _require_array(X, "a few thousand rows are enough: pass those of a block, or of X.select(…)")
         main, y = main_column(y)
         X, y, concept, clusters = to_host(self._require_loadable(X), y, concept, clusters)
         z = in_numbers(self, X, reset=False, dtype=[np.float64, np.float32])
@@ -154,11 +154,11 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             more = len(copied) - int(copied.max()) - 1
             notes.append(f"{more:,} of the {len(z):,} rows measured are copies of others and count once with them")
         if not hasattr(self, "_training_rows"):
-            notes.append("read from a file: whether some of these rows were used in the fit cannot be told")
+            notes.append("read from a file: cannot tell whether some of these rows were used in the fit")
         elif self._training_rows is None:
-            notes.append("fitted on too many rows to tell whether some of these are among them")
+            notes.append("fitted on too many rows: cannot tell whether some of these rows were used in the fit")
         if used := self._used_rows(z):
-            text = f"{'; '.join(used)}; what is measured on them flatters the removal"
+            text = f"{'; '.join(used)}; results on them are too optimistic"
             warnings.warn(f"{text}. Pass rows that were held out.", UsedRowsWarning, stacklevel=2)
             notes.append(text)
         with one_thread_if_narrow(z.shape[1]):
@@ -186,9 +186,9 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if size > MAX_CERTIFICATE_BYTES:
             k = math.ceil(X.shape[0] / CERTIFICATE_ROWS)
             raise InputError(
-                f"X is a Dask array of shape {X.shape}, {size / 1e9:.1f} GB as float64, and a certificate would bring "
-                f"all of it here; at most {MAX_CERTIFICATE_BYTES / 1e9:g} GB come. Some thousand rows are enough: pass "
-                f"X[::{k}], with y[::{k}] and concept[::{k}]."
+                f"X is a Dask array of shape {X.shape}, {size / 1e9:.1f} GB as float64, and a certificate would load "
+                f"all of it into memory; the limit is {MAX_CERTIFICATE_BYTES / 1e9:g} GB. A few thousand rows are "
+                f"enough: pass X[::{k}], with y[::{k}] and concept[::{k}]."
             )
         return X
 
@@ -201,12 +201,12 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             return [f"{len(z):,} of the {len(z):,} rows measured were used in the fit"]
         for kept, of_fit, of_rows in (
             ("training", "were used in the fit", "rows of the fit"),
-            ("validation", "were validation rows, which decided on the directions,", "validation rows"),
+            ("validation", "were validation rows, on which the directions were tested", "validation rows"),
         ):
             used = self.__dict__.get(f"_{kept}_rows")
             same = np.zeros(len(z), dtype=bool) if used is None or by_chance else np.isin(hashes, used)
             if same.any():
-                notes.append(f"{same.sum():,} of the {len(z):,} rows measured {of_fit}".removesuffix(","))
+                notes.append(f"{same.sum():,} of the {len(z):,} rows measured {of_fit}")
             sketches = () if by_chance else self.__dict__.get(f"_{kept}_sketches", ())
             if sketches:
                 near, rounding = equal_but_for_rounding(z, sketches)
@@ -219,19 +219,19 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def _notes(self) -> list[str]:
         """Notes of a certificate about the fit; subclasses add theirs."""
-        nothing = [] if self.spurious_.dim else ["nothing was removed: transform leaves rows as they are"]
+        nothing = [] if self.spurious_.dim else ["nothing was removed: transform does not change the rows"]
         return [*nothing, *filter(None, [self.reused_rows_warning])]
 
     @property
     def reused_rows_warning(self) -> str:
-        """Warning that directions were judged on rows that they were estimated from, or ""."""
+        """Warning that directions were tested on rows that they were estimated from, or ""."""
         if not (rows := getattr(self.trace_, "reused", 0)):
             return ""
-        return f"{rows:,} validation rows are training rows as well: what is judged on them looks better than it is."
+        return f"{rows:,} validation rows are training rows as well: tests on them are too optimistic."
 
     @contextmanager
     def _restore_on_failure(self) -> Iterator[None]:
-        """A fit: if it fails, the estimator stays as it was; what did not converge is reported once."""
+        """Restore the estimator if the fit fails, and merge convergence warnings into one."""
         with restore_on_failure(self), one_warning():
             yield
 
@@ -239,7 +239,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """Warn if nothing was removed, unless the user asked for it with a limit of zero."""
         if not self.spurious_.dim and limit != 0:
             warnings.warn(
-                f"No spurious direction was found, so transform leaves rows as they are: {self.trace_.stopped}. "
+                f"No spurious direction was found, so transform does not change the rows: {self.trace_.stopped}. "
                 "print(trace_) shows every test.",
                 NothingRemovedWarning,
                 stacklevel=5,
@@ -247,12 +247,15 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     @keyword_only_after_y
     def fit_transform(self, X: Array, y: Array | None = None, **fit_params: Any) -> Array:
-        """`fit` with its keywords, then `transform` of the same rows; what cannot be transformed is not fitted."""
+        """`fit` with its keywords, then `transform` of the same rows.
+
+        Raises before fitting if X cannot be transformed.
+        """
         _require_array(X, f"fit takes them; {_IN_PARTS}")
         return super().fit_transform(X, y, **fit_params)
 
     def transform(self, X: Array) -> Array:
-        """Rows with the concept removed, in the dtype they came in; a torch tensor gives one on the same device.
+        """Rows with the concept removed, in their own dtype; a tensor returns a tensor on the same device.
 
         A CUDA array of another library that speaks DLPack (CuPy, JAX) comes back as one of that library. With
         `set_output` to a DataFrame rows come to the host, bfloat16 as float32.
@@ -346,7 +349,7 @@ _IN_PARTS = "`unspur apply` cleans files, or loop over X.blocks() and transform 
 def _require_array(X: Array, how: str) -> None:
     """Raise for rows in files: they can be fitted, but not returned or compared as a whole."""
     if isinstance(X, StoredRows):
-        raise InputError(f"X is {X!r}, which are not held in memory as a whole; {how}.")
+        raise InputError(f"X is {X!r}, which is read from files block by block; {how}.")
 
 
 def plain_parameters(estimator: BaseEstimator) -> dict[str, Any]:
@@ -369,7 +372,7 @@ def _tuples(value: Any) -> Any:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a parameter can be saved: a random generator is no JSON, and the fold of every row is too long."""
+    """Whether a parameter can be saved: a generator cannot be written as JSON, and folds of all rows are too long."""
     try:
         return len(json.dumps(value)) <= MAX_PARAMETER_CHARACTERS
     except TypeError:

@@ -58,8 +58,8 @@ DEFAULT_METRIC, METRIC_GRID = 0.25, (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)
 #: Seconds after which a fit reports where it is.
 SLOW_FIT_SECONDS = 30.0
 _SPEED_ADVICE = (
-    "To end sooner, estimate with a larger weight_decay (0.1 or 1), limit max_spurious and max_main, or reduce the "
-    "features by PCA; to search on, raise max_pairs."
+    "For a faster fit, use a larger weight_decay (0.1 or 1), limit max_spurious and max_main, or reduce the features "
+    "with PCA. To continue the search, raise max_pairs."
 )
 
 
@@ -74,8 +74,8 @@ class JSE(Remover):
     significance_level : float, default=0.05
         Level α of each of the two one-sided tests of a direction.
     correction : {"none", "looks"}, default="none"
-        Whether α applies to each test ("none") or to all tests of a concept, or class against the rest, together
-        ("looks", half of α for either role). With "none", a loop ends at its first failure, so a wrong spurious
+        Whether `significance_level` bounds the error of each test ("none"), or of all tests of one concept together
+        ("looks", half of α for either role). With "none", a loop stops at its first rejection, so a wrong spurious
         direction is accepted in at most about α of fits, and a wrong main-task direction in α of rounds.
     delta : float or "auto", default=0.0
         Shift Δ of the second test, for when one label is easier to predict than the other. "auto" sets it to the
@@ -84,17 +84,18 @@ class JSE(Remover):
     balance : {"none", "concept", "main", "group"}, default="group"
         Classes that get equal total weight in the estimation of a pair.
     weight_decay : float or "auto", default="auto"
-        Penalty in units of the mean variance of Z (absolute for SGD); a feature much larger than all others should be
+        Penalty in units of the mean variance of X (absolute for SGD); a feature much larger than all others should be
         scaled down first. "auto" tries 1, 0.1, 0.01, 0.001 and 0.0001 until held-out losses clearly
         rise, and takes the largest whose first pair predicts held-out rows as well as the best, within one standard
         error.
     metric : float between 0 and 1, or "auto", default=0.25
         The metric τ in which the weights of the two labels are orthogonal, ``w_spᵀ M w_mt = 0`` with
-        ``M = (1 − τ) tr(Σ)/r I + τ Σ``, and Σ the covariance of the training rows, r its rank. At 0 weights are
-        orthogonal, as in the paper. At 1 scores are uncorrelated over the training rows, which is JSE on whitened
-        rows. Above 0 the removal is oblique: one direction removes what would otherwise take many, and a far easier
-        concept does not absorb the task; but whatever is correlated with the concept in the training rows is removed
-        too.
+        ``M = (1 − τ) tr(Σ)/r I + τ Σ``, and Σ the covariance of the training rows, r its rank. M shrinks the covariance
+        towards a multiple of the identity, with shrinkage 1 − τ (as `sklearn.covariance.ShrunkCovariance`). With τ = 0
+        weights are orthogonal, as in the paper. With τ = 1 scores are uncorrelated over the training rows, which is JSE
+        on whitened rows. With τ > 0 the removal is oblique: one direction removes what would otherwise take many, and a
+        far easier concept does not absorb the task; but whatever is correlated with the concept in the training rows is
+        removed too.
         "auto" fits at 0, 0.1, 0.25, 0.5, 0.75 and 1 and takes, of those after which the task is predicted as well as
         after the best (held-out loss with groups of equal weight, within one standard error), the one nearest to 0.25.
     solver : "exact", "sgd" or SGD, default="exact"
@@ -133,7 +134,8 @@ class JSE(Remover):
     Attributes
     ----------
     spurious_, main_ : Subspace
-        Spans of the weights of the two labels, orthogonal to each other in the metric.
+        Spans of the weights of the concept and of the task, orthogonal to each other in the metric; `main_` is the
+        task subspace.
     removal_ : AffineMap
         The map that `transform` applies.
     metric_ : float
@@ -144,11 +146,11 @@ class JSE(Remover):
         Every direction tested, with both statistics and the decision; prints as a table. With several concepts, or
         labels of more than two classes, one trace for each concept and class against the rest, by name.
     classes_, concept_classes_ : tuple
-        The values that were coded 0 and 1.
+        Classes of y, and of the concept (a tuple of tuples for several concepts).
     n_features_in_ : int
         Number of features.
     n_iter_ : int
-        Evaluations of the objective that the longest step took.
+        Number of objective evaluations (not iterations) of the slowest pair.
 
     Examples
     --------
@@ -238,7 +240,7 @@ class JSE(Remover):
 
         Parameters
         ----------
-        X : array of shape (n, d)
+        X : array of shape (n_samples, n_features)
             Embeddings: an array or DataFrame, a memory map, a torch tensor on any device, a Dask array, or the rows of
             `unspur.open_rows`. They stay where they are.
         y : array of shape (n,), or mapping from its name to it
@@ -250,12 +252,13 @@ class JSE(Remover):
             removed. Rows where the concept is missing are left out of its fit.
         sample_weight : array of shape (n,), optional
         X_val, y_val, concept_val, sample_weight_val : arrays, optional
-            Validation rows for the tests; else rows of X are held out. Best are rows that the encoder has not seen.
+            Validation rows for the tests, preferably not seen by the encoder; without them rows of X are held out.
         clusters, clusters_val : arrays of shape (n,), optional
             Labels, of any hashable type, of rows that are not independent of each other: frames of one film, pictures
             of one bird, sentences of one author. Rows of a cluster are held out together, and the tests count clusters,
             not rows. (A *group* is a combination of labels.) Without it, exact copies of a row count as one cluster,
-            and a ClusterWarning says so; rows of a few small integers, which are equal by chance, do not.
+            and a ClusterWarning says so. Integer-valued rows with few distinct values are exempt, since they coincide
+            by chance.
 
         A fit that fails leaves the estimator as it was. One that accepts no spurious direction issues a
         NothingRemovedWarning: `transform` then changes nothing. One that ends without a main-task direction, after some
@@ -294,7 +297,7 @@ class JSE(Remover):
         """Warning that the search reached its limit, or ""."""
         if self.trace_.complete:
             return ""
-        return f"The search did not come to its end: {self.trace_.stopped}. More of the concept may be left."
+        return f"The search stopped early: {self.trace_.stopped}. More of the concept may be left."
 
     @property
     def task_removed_warning(self) -> str:
@@ -348,10 +351,10 @@ class JSE(Remover):
             return fit(self.metric_)
         fits, losses = {tau: fit(tau) for tau in METRIC_GRID}, {}
         for tau, (found, _) in fits.items():
-            mean, error = np.array(found.task_log_losses).T
-            losses[tau] = float(mean.mean()), float(np.linalg.norm(error) / len(error))
-        enough = sum(min(losses.values()))
-        good = [tau for tau, (loss, _) in losses.items() if loss <= enough]
+            means, errors = np.array(found.task_log_losses).T
+            losses[tau] = float(means.mean()), float(np.linalg.norm(errors) / len(errors))
+        best, error = min(losses.values())
+        good = [tau for tau, (loss, _) in losses.items() if loss <= best + error]
         self.metric_, self.metric_losses_ = min(good, key=lambda tau: (abs(tau - DEFAULT_METRIC), tau)), losses
         return fits[self.metric_]
 
@@ -361,7 +364,7 @@ class JSE(Remover):
             return float(self.metric)
         tau = 1.0 if self.orthogonality == "scores" else 0.0
         warnings.warn(
-            f"orthogonality={self.orthogonality!r} is now metric={tau:g}; the old name goes with version 0.3.",
+            f"`orthogonality` is deprecated and will be removed in version 0.3; use metric={tau:g}.",
             FutureWarning,
             stacklevel=5,
         )
@@ -499,8 +502,8 @@ class JSE(Remover):
                     warned = True
                     most = "" if self.max_pairs is None else f", of at most {self.max_pairs}"
                     warnings.warn(
-                        f"JSE has estimated {pairs} pairs of directions{most}, in {SLOW_FIT_SECONDS:.0f} s, and goes "
-                        f"on with {where}. {_SPEED_ADVICE}",
+                        f"JSE has estimated {pairs} pairs of directions{most}, in {SLOW_FIT_SECONDS:.0f} s, and is "
+                        f"now at {where}. {_SPEED_ADVICE}",
                         SlowFitWarning,
                         stacklevel=2,
                     )
