@@ -271,5 +271,5 @@ def test_concepts_that_no_row_has_both_of_are_told_so():
 def test_a_dict_that_a_search_did_not_split_is_refused_with_what_to_pass():
     columns = {"light": [0, 1, 1, 0], "size": [0, 1, 2, 0]}
     assert list(label_columns(columns, 4, "concept")) == ["light", "size"]  # the control
-    with pytest.raises(LabelError, match=r"light has 4 labels for 2 rows of Z\..*pass a DataFrame"):
+    with pytest.raises(LabelError, match=r"light has 4 labels for 2 rows of X\..*pass a DataFrame"):
         label_columns(columns, 2, "concept")

@@ -226,7 +226,7 @@ CASES = {
     "the same rows": Case(
         InputError,
         changed("Z", ALL, 1.0),
-        "All rows are the same: every column of Z is constant. Nothing can be estimated.",
+        "All rows are the same: every column of X is constant. Nothing can be estimated.",
     ),
     "copies": Case(
         ClusterWarning,

@@ -398,7 +398,7 @@ def decode_fit_arguments(
         main = replace(main, name=main_name)
     weight = checked_weights(sample_weight, f"sample_weight{suffix}", n_rows)
     cluster = None if clusters is None else cluster_codes(clusters, f"clusters{suffix}", n_rows)
-    require_finite(estimator, X, "Z" if like is None else "Z of the validation rows")
+    require_finite(estimator, X, "X" if like is None else "X of the validation rows")
     return LabelledData(X, main, concepts, weight, cluster, suffix=suffix)
 
 
@@ -474,7 +474,7 @@ def decode_rows(
     else:
         if not isinstance(rows, tuple | list) or len(rows) not in (3, 4):
             kind = f"a {type(rows).__name__}" + (f" of {len(rows)}" if isinstance(rows, tuple | list) else "")
-            raise InputError(f"The {what} rows are three things, (Z, y, concept); got {kind}.")
+            raise InputError(f"The {what} rows are three things, (X, y, concept); got {kind}.")
         X, y, concept, clusters = (*rows, None)[:4]
         main, columns = names[0], named_concepts(concept, names[1])
     X = as_matrix(X, what)
@@ -506,7 +506,7 @@ def decode_rows(
 def as_matrix(rows: Any, what: str) -> Array:
     """Rows as a NumPy array of shape (n, d) in their own dtype; rows that are not in memory are an error."""
     if hasattr(rows, "compute") or hasattr(rows, "blocks"):
-        raise InputError(f"The {what} rows are a {type(rows).__name__}; a report needs some thousand rows in memory.")
+        raise InputError(f"The {what} rows are a {type(rows).__name__}; a report needs a few thousand rows in memory.")
     z = np.asarray(on_numpy(rows))
     if z.dtype == object:  # a DataFrame of mixed columns
         try:

@@ -26,9 +26,9 @@ def checked_z(estimator: BaseEstimator, X: Array, *, reset: bool) -> Array:
     if backend_of(X) != "memory":
         return _checked_elsewhere(estimator, X, reset=reset)
     if isinstance(X, str | PathLike):
-        raise InputError(f"Z is a path, {str(X)!r}; pass its rows: numpy.load({str(X)!r}, mmap_mode='r').")
+        raise InputError(f"X is a path, {str(X)!r}; pass its rows: numpy.load({str(X)!r}, mmap_mode='r').")
     if np.ma.isMaskedArray(X) and np.ma.getmaskarray(X).any():
-        raise InputError(f"Z has {np.ma.getmaskarray(X).sum()} masked values. Drop those rows or fill the values in.")
+        raise InputError(f"X has {np.ma.getmaskarray(X).sum()} masked values. Drop those rows or fill the values in.")
     kinds = [np.float64, np.float32, np.float16]
     z = in_numbers(estimator, X, reset=reset, dtype=kinds)
     # A map of a file stays one: scikit-learn strips the type, which knows the file's name.
@@ -72,7 +72,7 @@ def _checked_elsewhere(estimator: BaseEstimator, X: Array, *, reset: bool) -> Ar
     """The checks of scikit-learn for rows on a device, on a cluster or in files, without reading them."""
     if backend_of(X) == "dask" and not is_of("dask", X, "Array"):
         raise InputError(
-            f"Z is a {type(X).__name__} of Dask; pass an array, of a DataFrame Z.to_dask_array(lengths=True)."
+            f"X is a {type(X).__name__} of Dask; pass an array, of a DataFrame X.to_dask_array(lengths=True)."
         )
     # Integers and booleans become float64, as scikit-learn makes them.
     if backend_of(X) == "torch" and not X.is_floating_point() and not X.is_complex():
@@ -81,12 +81,12 @@ def _checked_elsewhere(estimator: BaseEstimator, X: Array, *, reset: bool) -> Ar
         X = X.astype(np.float64)
     shape, kind = tuple(X.shape), str(X.dtype).removeprefix("torch.")
     if len(shape) != 2 or kind not in ("float64", "float32", "float16", "bfloat16"):
-        raise InputError(f"Z is {kind} of shape {shape}; rows must be floating point of shape (n, d).")
+        raise InputError(f"X is {kind} of shape {shape}; rows must be floating point of shape (n, d).")
     n_rows, n_features = shape
     if not n_rows > 0 or not n_features > 0:  # also of unknown length, which is NaN
         raise InputError(
-            f"Z has shape {shape}; at least one row and one feature, and a known number of them, are needed."
-            + (" Z.compute_chunk_sizes() counts the rows of a Dask array." if n_rows != n_rows else "")
+            f"X has shape {shape}; at least one row and one feature, and a known number of them, are needed."
+            + (" X.compute_chunk_sizes() counts the rows of a Dask array." if n_rows != n_rows else "")
         )
     if reset:
         estimator.n_features_in_ = n_features
@@ -95,7 +95,7 @@ def _checked_elsewhere(estimator: BaseEstimator, X: Array, *, reset: bool) -> Ar
             estimator.feature_names_in_ = np.array(X.feature_names, dtype=object)
     elif estimator.n_features_in_ != n_features:
         name = type(estimator).__name__
-        raise InputError(f"Z has {n_features} features, but {name} was fitted on {estimator.n_features_in_}.")
+        raise InputError(f"X has {n_features} features, but {name} was fitted on {estimator.n_features_in_}.")
     elif (names := getattr(X, "feature_names", None)) is not None and hasattr(estimator, "feature_names_in_"):
         moved = [name for name, known in zip(names, estimator.feature_names_in_, strict=True) if name != known]
         if moved:
@@ -106,7 +106,7 @@ def _checked_elsewhere(estimator: BaseEstimator, X: Array, *, reset: bool) -> Ar
     return X
 
 
-def require_finite(estimator: BaseEstimator, z: Array, name: str = "Z") -> None:
+def require_finite(estimator: BaseEstimator, z: Array, name: str = "X") -> None:
     """Raise NotFiniteError with columns and counts unless all rows are finite."""
     n = len(z)
     if not n:  # a chunk of a Dask array may be empty

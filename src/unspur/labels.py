@@ -167,7 +167,7 @@ def label_columns(values: Array, n_rows: int, name: str) -> dict[str, Array]:
         for called, column in columns.items():
             if hasattr(column, "__len__") and not isinstance(column, str) and len(column) != n_rows:
                 raise LabelError(
-                    f"{called} has {len(column)} labels for {n_rows} rows of Z. Each row needs one. In a search or "
+                    f"{called} has {len(column)} labels for {n_rows} rows of X. Each row needs one. In a search or "
                     "cross-validation pass a DataFrame: scikit-learn splits its rows, and not those of a dict."
                 )
         return columns
@@ -179,7 +179,7 @@ def label_columns(values: Array, n_rows: int, name: str) -> dict[str, Array]:
     if getattr(array, "ndim", 1) == 2 and array.shape[1] > 1:
         if array.shape[0] != n_rows:
             raise LabelError(
-                "{label} has {given} rows for {rows} rows of Z. Each row needs one.",
+                "{label} has {given} rows for {rows} rows of X. Each row needs one.",
                 label=name,
                 given=array.shape[0],
                 rows=n_rows,
@@ -349,7 +349,7 @@ def _column(values: Array, name: str, n_rows: int) -> Array:
         named = len(array) < n_rows and all(isinstance(value, str) for value in array[:20].tolist())
         how = " If these are names of columns, pass the columns: frame[[...]]." if named else ""
         raise LabelError(
-            "{label} has {given} labels for {rows} rows of Z. Each row needs one.{how}",
+            "{label} has {given} labels for {rows} rows of X. Each row needs one.{how}",
             label=name,
             given=len(array),
             rows=n_rows,

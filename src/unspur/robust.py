@@ -39,10 +39,10 @@ E = TypeVar("E", bound=BaseEstimator)
 class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier):
     """A removal and a group-weighted last layer as one classifier, both with chosen penalties.
 
-    The removal is fitted first (by default `JSE`), then the layer on what it leaves (by default `GroupWeighted`, in
-    which every combination of task and concept has equal weight). The penalty of the layer is the one with the smallest
-    held-out loss, groups counting alike. Both are linear, so together they are one linear layer on the original rows,
-    `coef_` and `intercept_`. Rows are neither copied nor transformed.
+    The removal is fitted first (by default `JSE`), then the layer on the transformed rows (by default `GroupWeighted`,
+    in which every combination of task and concept has equal weight). The penalty of the layer is the one with the
+    smallest held-out loss, with equal weight for every group. Both are linear, so together they are one linear layer on
+    the original rows, `coef_` and `intercept_`. Rows are neither copied nor transformed.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
     head_ : Head
         The fitted last layer, with coefficients on the original rows.
     coef_, intercept_ : arrays of shape (k, d) and (k,)
-        Removal and layer as one linear layer on the original rows; k = 1 for two classes, else one line per class.
+        Removal and layer as one linear layer on the original rows; k = 1 for two classes, else one row per class.
     selection_ : Selection
         The penalties tried, and the held-out loss of each.
     classes_ : array
@@ -134,7 +134,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
 
         Parameters
         ----------
-        X : array of shape (n, d)
+        X : array of shape (n_samples, n_features)
             Embeddings: an array or DataFrame, a memory map, a torch tensor on any device, a Dask array, or the rows of
             `unspur.open_rows`. They stay where they are.
         y : array of shape (n,)
@@ -143,8 +143,8 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
             The concept or concepts to remove; rows where one is missing are left out.
         sample_weight : array of shape (n,), optional
         X_val, y_val, concept_val, sample_weight_val : arrays, optional
-            Validation rows for the tests of directions and the choice of the penalty, best ones that the encoder has
-            not seen. The layer is then trained on them as well. If they are too few, all rows are pooled and
+            Validation rows for the tests of directions and the choice of the penalty, preferably not seen by the
+            encoder. The layer is then trained on them as well. If they are too few, all rows are pooled and
             cross-fitted, and a FewRowsWarning says so. Without them, rows of X are held out in folds.
         clusters, clusters_val : arrays of shape (n,), optional
             Rows that are not independent of each other, which are held out together.
@@ -192,7 +192,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
             if train is None:
                 raise
             note = FewRowsWarning(
-                "There are too few rows to judge directions on, so training and validation rows were pooled and "
+                "There are too few rows to test directions on, so training and validation rows were pooled and "
                 "cross-fitted. ({reason})",
                 reason=error.message,
             )
@@ -270,15 +270,15 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
         if metadata["head"] not in HEADS:
             raise ValueError(f"its layer is a {brief(repr(metadata['head']), 40)}; there are {', '.join(HEADS)}")
         classes = _saved_classes(metadata["classes"], remover.classes_)
-        lines = 1 if len(classes) == 2 else len(classes)
+        n_rows = 1 if len(classes) == 2 else len(classes)
         d = remover.n_features_in_
-        if arrays["coef"].shape != (lines, d) or arrays["intercept"].shape != (lines,):
+        if arrays["coef"].shape != (n_rows, d) or arrays["intercept"].shape != (n_rows,):
             shapes = f"{arrays['coef'].shape} and {arrays['intercept'].shape}"
             raise ValueError(f"its layer has shapes {shapes} for {len(classes)} classes and {d} features")
         _require_no_removed_component(remover.removal_, arrays["coef"])
         table = tuple(({"weight_decay": penalty}, loss) for penalty, loss in metadata["table"])
         if not all(math.isfinite(number) for tried, loss in table for number in (*tried.values(), loss)):
-            raise ValueError("a penalty or a held-out loss is no finite number")
+            raise ValueError("a penalty or a held-out loss is not finite")
         parameters = {**metadata.get("parameters", {}), "weight_decay": metadata["weight_decay"]}
         head = HEADS[metadata["head"]](**from_flat_parameters(metadata["head"], parameters))
         made = cls(clone(remover), head, cv=metadata["cv"], random_state=metadata.get("random_state"))
@@ -328,7 +328,7 @@ def _require_no_removed_component(removal: AffineMap, coef: FloatArray) -> None:
     folded, _ = through_removal(removal, coef, np.zeros(len(coef)))
     size = max(1.0, float(np.linalg.norm(removal.left) * np.linalg.norm(removal.right)))
     if not np.abs(folded - coef).max() <= MAX_REMOVED_SHARE * size * np.abs(coef).max():
-        raise ValueError("its layer looks at what the removal takes out")
+        raise ValueError("the coefficients of its head are not zero along the removed directions")
 
 
 def load(path: str | PathLike[str]) -> Remover | RobustClassifier:

@@ -1,9 +1,9 @@
-"""Choice of hyper-parameters by the loss on held-out rows, groups counting alike.
+"""Choice of hyper-parameters by the loss on held-out rows, with equal weight for every group.
 
-`choose_layer` chooses the penalty of every last layer in commands, reports and tables, by the loss with logits scaled
-by the best temperature (`temperature_scaled_loss`). The paper's rule takes logits as they are (`group_loss`). It makes
-plain layers on correlated rows too weak, and so flatters removals: such a layer is confident and wrong in small groups,
-and a larger penalty only makes it less confident.
+`choose_layer` chooses the penalty of every head in commands, reports and tables. Its loss is invariant to the scale of
+the logits, which are multiplied by the best factor (`temperature_scaled_loss`). The paper's rule takes unscaled logits
+(`group_loss`). It over-penalises unweighted heads on correlated rows, which makes removals look better than they are:
+such a head is confident and wrong in small groups, and a larger penalty only makes it less confident.
 """
 
 from __future__ import annotations
@@ -118,10 +118,11 @@ def choose_layer(
 ) -> Selection:
     """Choose the last layer with the smallest `temperature_scaled_loss` on held-out rows.
 
-    Groups count alike; confidence does not count. Ties are broken by accuracy, averaged over groups, then by
-    `group_loss`. Groups are the combinations of main label and concepts that have rows. Held-out rows are the
-    validation rows. Without any, they are a fifth of each group of the training rows, and the chosen head is fitted
-    again on all rows. A group of one row, or in one cluster, stays in the training rows; a note says so.
+    Every group has equal weight, and the loss is invariant to the scale of the logits. Ties are broken by accuracy,
+    averaged over groups, then by `group_loss`. Groups are the combinations of main label and concepts that have rows.
+    Held-out rows are the validation rows. Without any, they are a fifth of each group of the training rows, and the
+    chosen head is fitted again on all rows. A group of one row, or in one cluster, stays in the training rows; a note
+    says so.
 
     Parameters
     ----------
@@ -140,13 +141,13 @@ def choose_layer(
         if not search:
             return found
         return replace(found, head=_fit_quietly(clone(head).set_params(**found.parameters), train))
-    aside = train.held_out_mask(HELD_OUT_SHARE, np.random.default_rng(seed))
-    notes = _notes_on_missing_groups(train, aside)
-    if not aside.any():
+    held_out_mask = train.held_out_mask(HELD_OUT_SHARE, np.random.default_rng(seed))
+    notes = _notes_on_missing_groups(train, held_out_mask)
+    if not held_out_mask.any():
         few = "No group has two rows" if train.clusters is None else "No group has clusters to hold out"
         note = f"{few}, so no penalty could be chosen; it is {head.weight_decay:g}, the default."
         return Selection(_fit_quietly(head, train), {}, (), notes=(*notes, note))
-    found = select_head(rough, grid, train.select(~aside), train.select(aside), rank=_rank)
+    found = select_head(rough, grid, train.select(~held_out_mask), train.select(held_out_mask), rank=_rank)
     if refit_all and found.fitted:
         again = _path(head, [{"weight_decay": penalty} for penalty in found.fitted], train)
         by_penalty = dict(zip(found.fitted, again, strict=True))
@@ -166,8 +167,8 @@ def cross_validate_penalty(
 ) -> Selection:
     """Choose a penalty by the rule of `choose_layer`, on validation rows or by cross-validation.
 
-    The held-out rows of all folds are judged together. The chosen head is fitted on `all_rows`: the training rows, and
-    the validation rows if there are any. Rows are visited where they live.
+    The loss is that of the held-out rows of all folds together. The chosen head is fitted on `all_rows`: the training
+    rows, and the validation rows if there are any. Rows are visited where they live.
     """
     train, validation = data.train, data.validation
     if head._balanced is not None:
@@ -183,23 +184,23 @@ def cross_validate_penalty(
         warnings.simplefilter("ignore", NotConvergedWarning)  # a value that cannot be solved is not chosen
         if validation is not None:
             differences = _stacked_differences(fit_penalties(rough, penalties, train), validation)
-            judged_on, judged = validation, (validation.weight > 0) & validation.concept_known
+            evaluated_on, evaluated = validation, (validation.weight > 0) & validation.concept_known
         else:
-            fold, judged_on = train.folds(folds, rng), train
+            fold, evaluated_on = train.folds(folds, rng), train
             differences = np.zeros((len(penalties), len(train), train.n_classes))
             for k in range(folds):
                 held = fold == k
                 heads = fit_penalties(rough, penalties, train.fold_subset((fold >= 0) & ~held))
                 differences[:, held] = _stacked_differences(heads, train)[:, held]
-            # A group of one row is never both trained on and judged.
-            judged = (fold >= 0) & (train.counts > 1)[train.group]
-    notes = _notes_on_missing_groups(train, judged) if validation is None else ()
-    if not judged.any():
+            # A group of one row is never both trained on and held out.
+            evaluated = (fold >= 0) & (train.counts > 1)[train.group]
+    notes = _notes_on_missing_groups(train, evaluated) if validation is None else ()
+    if not evaluated.any():
         (last,) = fit_penalties(head, [head.weight_decay], all_rows)
         note = f"No group has two rows, so no penalty could be chosen; it is {head.weight_decay:g}, the default."
         return Selection(last, {}, (), notes=(*notes, note))
-    group, weight = _numbered(judged_on.group[judged]), judged_on.weight[judged]
-    keys = [_ranking_key(one[judged], group, weight) for one in differences]
+    group, weight = _numbered(evaluated_on.group[evaluated]), evaluated_on.weight[evaluated]
+    keys = [_ranking_key(one[evaluated], group, weight) for one in differences]
     best = min(range(len(penalties)), key=keys.__getitem__)
     (last,) = fit_penalties(head, [penalties[best]], all_rows)
     table = tuple(({"weight_decay": penalty}, key[0]) for penalty, key in zip(penalties, keys, strict=True))
@@ -224,7 +225,7 @@ def ensure_decoded(rows: Any, what: str = "training") -> Any:
     """Rows passed as a tuple, decoded; None and decoded rows are returned unchanged."""
     if rows is None or isinstance(rows, LabelledData):
         return rows
-    return decode_rows(rows, what, least=2 if what == "training" else 1)  # others are only judged on
+    return decode_rows(rows, what, least=2 if what == "training" else 1)  # others are only evaluated on
 
 
 def penalty_grid(Z: Array) -> tuple[float, ...]:
@@ -304,19 +305,21 @@ def _path(head: Any, settings: Sequence[Mapping[str, Any]], rows: LabelledData) 
         return fit_path(head, settings, **rows.arguments())
 
 
-def _notes_on_missing_groups(train: LabelledData, aside: BoolArray) -> tuple[str, ...]:
+def _notes_on_missing_groups(train: LabelledData, held_out_mask: BoolArray) -> tuple[str, ...]:
     """Notes on groups of the training rows that have no held-out rows."""
     group = train.group
-    unheard = np.setdiff1d(group[group >= 0], group[aside])
+    missing_groups = np.setdiff1d(group[group >= 0], group[held_out_mask])
     rows, notes = np.bincount(group[group >= 0], minlength=1), []
-    if single := int(np.sum(rows[unheard] == 1)):
+    if single := int(np.sum(rows[missing_groups] == 1)):
         have = "1 group has" if single == 1 else f"{single} groups have"
-        notes.append(f"{have} one training row only; it trains, and has no say in the choice of penalties.")
-    if torn := [f"{train.group_name(g)} ({rows[g]} rows)" for g in unheard.tolist() if rows[g] > 1]:
-        named = "; ".join(torn[:4]) + (f"; and {len(torn) - 4} more" if len(torn) > 4 else "")
+        notes.append(f"{have} one training row only; it is used for training but not for choosing the penalty.")
+    if unsplittable := [f"{train.group_name(g)} ({rows[g]} rows)" for g in missing_groups.tolist() if rows[g] > 1]:
+        number = len(unsplittable)
+        named = "; ".join(unsplittable[:4]) + (f"; and {number - 4} more" if number > 4 else "")
         notes.append(
-            f"{len(torn)} group{' has' if len(torn) == 1 else 's have'} no say in the choice of penalties, since the "
-            f"rows lie in too few clusters to hold one of them out: {named}. Pass validation rows that have them."
+            f"{number} group{' is' if number == 1 else 's are'} used for training but not for choosing the penalty, "
+            f"since the rows lie in too few clusters to hold one of them out: {named}. Pass validation rows that have "
+            "them."
         )
     return tuple(notes)
 

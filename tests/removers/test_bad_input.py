@@ -40,7 +40,7 @@ def test_not_finite_values_are_counted_by_column(toy):
         fit(toy, Z=Z)
     with pytest.raises(NotFiniteError, match="2 NaN in column 'c'"):
         fit(toy, Z=pd.DataFrame(Z, columns=list("abcdef")))
-    with pytest.raises(NotFiniteError, match="Z of the validation rows must be finite; found 2 NaN"):
+    with pytest.raises(NotFiniteError, match="X of the validation rows must be finite; found 2 NaN"):
         fit(toy, X_val=Z[:, :], y_val=toy.y, concept_val=toy.concept)
     with pytest.raises(NotFiniteError, match="column 2"):
         fit(toy).transform(Z)

@@ -219,7 +219,7 @@ def test_labels_of_unknown_length_are_counted_when_they_are_computed(here):
         expected = method.fit(TOY.Z[kept], TOY.y[kept], concept=TOY.concept[kept]).removal_.matrix()
         found = method.fit(chunked(TOY.Z[kept]), y, concept=concept).removal_.matrix()
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
-        with pytest.raises(LabelError, match=f"{kept.sum()} labels for 800 rows of Z"):
+        with pytest.raises(LabelError, match=f"{kept.sum()} labels for 800 rows of X"):
             method.fit(chunked(TOY.Z), y, concept=TOY.concept)
 
 

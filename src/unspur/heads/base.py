@@ -111,15 +111,15 @@ _SHARED_DOCS = {
     max_iter : int, default=1000
         Most iterations of the exact solver.
     random_state : int, RandomState or None, default=None
-        Draws rows, where the method does, what SGD holds out, and its minibatches.""",
+        Seed for subsampling, the SGD hold-out set and minibatches.""",
     "{shared_attributes}": """coef_, intercept_ : arrays of shape (k, d) and (k,)
-        k = 1 for two classes, else one line per class.
+        k = 1 for two classes, else one row per class.
     classes_ : array
         Classes of y, in their order.
     outcome_ : FitOutcome
         Whether the solver converged, why it stopped, and what it cost.
     n_iter_ : int
-        Evaluations of the objective, or epochs of SGD.""",
+        Number of objective evaluations (not iterations), or epochs of SGD.""",
 }
 
 
@@ -213,8 +213,9 @@ class Head(LinearClassifier):
     }
     #: Whether training rows need a concept. If not, their groups are the classes of y.
     _needs_concept: ClassVar[bool] = True
-    #: Whether the exact solution gives groups equal weight; None if it is not a single weighted regression, which can
-    #: be solved after a removal without transformed rows (`LabelledData.removal`).
+    #: Whether the exact solution is one weighted regression, and with which weights: True for groups of equal weight,
+    #: False for rows of equal weight, None if it is not a single regression. A single one is solved after a removal
+    #: without transformed rows (`LabelledData.removal`); other heads are fitted on transformed rows.
     _balanced: bool | None = None
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -261,7 +262,7 @@ class Head(LinearClassifier):
 
         Parameters
         ----------
-        X : array of shape (n, d)
+        X : array of shape (n_samples, n_features)
             Embeddings: an array or DataFrame, a memory map, a torch tensor on any device, a Dask array, or the rows of
             `unspur.open_rows`. They stay where they are.
         y : array of shape (n,)
@@ -453,15 +454,15 @@ class TrainedHead(Head):
         )
 
 
-def _watched(rows: LabelledData, how: str) -> Watch:
+def _watched(rows: LabelledData, average: str) -> Watch:
     """The held-out loss for early stopping."""
     source, totals = rows.source(), rows.group_weights
     present = totals > 0
 
     def loss(logits: LinearLogits) -> float:
         losses = cell_losses(source, logits, totals)[present]
-        if how == "mean":
+        if average == "mean":
             return float(np.average(losses, weights=totals[present]))
-        return float(losses.max() if how == "worst" else losses.mean())
+        return float(losses.max() if average == "worst" else losses.mean())
 
     return loss

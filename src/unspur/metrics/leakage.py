@@ -35,9 +35,10 @@ MIN_TRAINING_ROWS, MIN_TEST_ROWS = 6, 10
 EXTREME_SHARE, EXTREME_DEVIATION_SHARE, EXTREME_DISTANCE_RATIO = 0.01, 0.5, 3.0
 #: More rows than that may be extreme if they share at most this many values, as codes for "missing" do.
 MAX_CODES = 3
-#: Cross-fitted rows tell as much as half as many independent ones: any two folds meet twice, each judged by a probe
-#: that learnt from the other, and where the concept is independent of Z both meetings err the same way. So the variance
-#: is up to twice the binomial one (1 + 2/π for a linear probe); ignoring it, a test at 5 % rejects in 8 to 11 %.
+#: Cross-fitted rows carry the information of about half as many independent rows: any two folds meet twice, each tested
+#: with a probe that was trained on the other, and where the concept is independent of Z both meetings err the same way.
+#: So the variance is up to twice the binomial one (1 + 2/π for a linear probe); ignoring it, a test at 5 % rejects in 8
+#: to 11 %.
 CROSS_FIT_VARIANCE_RATIO = 2.0
 
 
@@ -73,8 +74,8 @@ class NumericLeakage:
 
     def __str__(self) -> str:
         text = (
-            f"linear probe: R² {self.r2:.3f} ({self.low:.3f} – {self.high:.3f}; nothing is 0; p {_p_text(self.p)}), "
-            f"{self.rows} rows"
+            f"linear probe: R² {self.r2:.3f} ({self.low:.3f} – {self.high:.3f}; 0 = no information; "
+            f"p {_p_text(self.p)}), {self.rows} rows"
         )
         return "; ".join([text, *self.notes])
 
@@ -93,27 +94,29 @@ def extreme_values_note(numbers: FloatArray, name: str, weight: FloatArray | Non
     if len(values) < 3:
         return ""
     order = np.argsort(-np.abs(values - np.median(values)), kind="stable")
-    away = np.abs(values - np.median(values))[order]
-    held = np.cumsum(weight[order] * (away / away[0]) ** 2) if away[0] > 0 else np.zeros(len(away))
-    jump = (away[:-1] > EXTREME_DISTANCE_RATIO * away[1:]) & (away[1:] > 0)
-    ends = np.flatnonzero(jump & (held[:-1] > EXTREME_DEVIATION_SHARE * held[-1])) + 1
+    distance = np.abs(values - np.median(values))[order]
+    cumulative = np.zeros(len(distance))
+    if distance[0] > 0:
+        cumulative = np.cumsum(weight[order] * (distance / distance[0]) ** 2)
+    jump = (distance[:-1] > EXTREME_DISTANCE_RATIO * distance[1:]) & (distance[1:] > 0)
+    candidates = np.flatnonzero(jump & (cumulative[:-1] > EXTREME_DEVIATION_SHARE * cumulative[-1])) + 1
 
     def look_like_codes(k: int) -> bool:
         return 2 * k < len(values) and len(np.unique(values[order[:k]])) <= min(MAX_CODES, k // 2)
 
-    apart = [k for k in ends.tolist() if k <= few or look_like_codes(k)]
-    if not apart:
+    ends = [k for k in candidates.tolist() if k <= few or look_like_codes(k)]
+    if not ends:
         return ""
-    k = apart[-1]
+    k = ends[-1]
     outside = np.unique(values[order[:k]])
     shown = ", ".join(f"{value:.6g}" for value in outside[:4]) + (", …" if len(outside) > 4 else "")
-    share = min(99.9, 100 * held[k - 1] / held[-1])
-    asked = "Is it a code" if len(outside) == 1 else "Are they codes"
+    share = min(99.9, 100 * cumulative[k - 1] / cumulative[-1])
+    question = "Is it a code" if len(outside) == 1 else "Are they codes"
     return (
         f"{k:,} of {len(values):,} values of {name} {'holds' if k == 1 else 'hold'} {share:.3g} % of its variance: "
-        f"{shown}. {asked} for a missing value? Then pass missing_concept={outside[-1]:.6g}, or NaN in these rows. If "
-        "not, clip or transform the number (its logarithm, its rank): as it is, these rows decide alone on what is "
-        "found of it"
+        f"{shown}. {question} for a missing value? Then pass missing_concept={outside[-1]:.6g}, or NaN in these rows. "
+        "If not, clip or transform the number (its logarithm, its rank); otherwise the result depends on these rows "
+        "alone"
     )
 
 
@@ -139,8 +142,8 @@ def _ridge(
             train, test = fold != k, fold == k
             for i, name in enumerate(units):
                 scaled, weights, bias = _solutions(Z[train], numbers[train], weight[train], name, RIDGE_PENALTIES)
-                told = ((Z[test] - scaled.centre) / scaled.unit) @ weights + bias
-                cost[i] += weight[test] @ (told - numbers[test, None]) ** 2
+                predicted = ((Z[test] - scaled.centre) / scaled.unit) @ weights + bias
+                cost[i] += weight[test] @ (predicted - numbers[test, None]) ** 2
         best = np.unravel_index(int(np.argmin(cost)), cost.shape)
         chosen = (units[best[0]], RIDGE_PENALTIES[best[1]])
     scaled, weights, bias = _solutions(Z, numbers, weight, chosen[0], (chosen[1],))
@@ -172,12 +175,12 @@ def r2_summary(
     without, left = (numbers - mean) ** 2, (numbers - predicted) ** 2
     scale = float(share @ without)
     if not scale > 0:
-        raise LabelError("concept is the same number in all rows that are judged; there is nothing to predict.")
+        raise LabelError("concept is the same number in all test rows; there is nothing to predict.")
     r2 = 1.0 - float(share @ left) / scale
     n = 1.0 / float(np.sum(share**2))
     if n < MIN_TEST_ROWS * (1 - 1e-9):
         raise GroupSizeError(
-            f"There are {len(share)} rows to judge the probe on, {n:.3g} by their weights; at least {MIN_TEST_ROWS} "
+            f"There are {len(share)} rows to test the probe on, {n:.3g} by their weights; at least {MIN_TEST_ROWS} "
             "are needed. Pass more rows."
         )
 
@@ -310,10 +313,10 @@ def leakage(
         of index arrays (train, test) into the rows of Z.
     Z_test, concept_test : rows to test the probe on, instead of folds.
     sample_weight, sample_weight_test : weights of rows, in training and in what is reported.
-    penalty : of logistic (or ridge) regression on the columns as they are, in units of the mean variance; with None the
+    penalty : of logistic (or ridge) regression on the unscaled columns, in units of the mean variance; with None the
         probe and its penalty are chosen on folds of the training rows.
     clusters, clusters_test : which rows belong together (frames of one film), by labels of any hashable kind. Rows of a
-        cluster share a fold, and interval and p count clusters; taken for independent rows they would be too sure. For
+        cluster share a fold, and interval and p count clusters; ignoring clusters makes both too optimistic. For
         classes only.
 
     Notes
@@ -333,7 +336,7 @@ def leakage(
     Z_test = None if Z_test is None else checked_rows(Z_test)
     if concept_type == "continuous":
         if clusters is not None or clusters_test is not None:
-            raise InputError("clusters= is for concepts of classes; of a number, pass one row of each cluster.")
+            raise InputError("clusters is not supported for a continuous concept; pass one row per cluster.")
         if probe != "linear":
             raise InputError(f"A number is predicted by a linear probe only; got probe={probe!r}.")
         train = _with_number(Z, concept, sample_weight, missing_concept)
@@ -503,14 +506,14 @@ def _numbers(values: Array, n_rows: int, missing: Any) -> FloatArray:
 def _require_disjoint_clusters(clusters: Array, clusters_test: Array | None) -> None:
     if clusters_test is None:
         raise InputError(
-            "clusters were passed and clusters_test was not: the probe is judged on the rows of Z_test, so the "
+            "clusters were passed and clusters_test was not: the probe is tested on the rows of Z_test, so the "
             "interval needs to know which of those belong together."
         )
     if both := shared_clusters(clusters, clusters_test):
         raise InputError(
             f"{len(both)} clusters are in clusters and in clusters_test, such as {next(iter(both))!r}: the probe would "
-            "be judged on clusters that it knows. Leave them out of one of the two sets; if they are different "
-            "clusters, give them different labels."
+            "be tested on clusters that it was trained on. Leave them out of one of the two sets; if they are "
+            "different clusters, give them different labels."
         )
 
 

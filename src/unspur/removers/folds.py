@@ -130,7 +130,7 @@ def assign_folds(
     """
     train, validation = problem.train, problem.validation
     if train.X.shape[1] < 2:
-        raise InputError("Z has 1 feature(s); two orthogonal directions need at least 2.")
+        raise InputError("X has 1 feature(s); two orthogonal directions need at least 2.")
     concept, y = train.concept, train.y
     if y is None:
         y = concept

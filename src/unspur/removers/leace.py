@@ -140,7 +140,7 @@ def closed_form(moments: Covariances, n_concept: int, form: Form, whitener: Whit
     if not np.isfinite(covariance).all():
         raise InputError("The covariance of Z overflows its floating-point type. Rescale Z, or use float64.")
     if not moments.live.any():
-        raise InputError("All rows are the same: every column of Z is constant. Nothing can be estimated.")
+        raise InputError("All rows are the same: every column of X is constant. Nothing can be estimated.")
     whiten = whitener or Whitener.of(covariance, moments.noise)
     concept = _Columns.of(moments, whiten, slice(0, n_concept))
     task = _Columns.of(moments, whiten, slice(n_concept, None))
@@ -404,7 +404,7 @@ class ClosedFormRemover(Remover):
         """
         z = persisted(checked_z(self, X, reset=reset))
         if self._form == "splince" and z.shape[1] < 2:
-            raise InputError(f"Z has {z.shape[1]} feature(s); to remove one and keep another at least 2 are needed.")
+            raise InputError(f"X has {z.shape[1]} feature(s); to remove one and keep another at least 2 are needed.")
         main_name, y = main_column(y)
         # A Dask label that nothing depends on is not computed, and so not compared with the concept.
         task = y if self._needs_y or backend_of(y) != "dask" else None

@@ -170,7 +170,7 @@ def per_chunk(z: Array, function: Callable[[Array], S]) -> list[S]:
 def _whole_rows(z: Array) -> Array:
     if type(z._meta) is not np.ndarray:
         kind = f"{type(z._meta).__module__.partition('.')[0]}.{type(z._meta).__name__}"
-        raise InputError(f"Z has chunks of type {kind}; NumPy arrays are needed: Z.map_blocks(…) can turn them.")
+        raise InputError(f"X has chunks of type {kind}; NumPy arrays are needed: X.map_blocks(…) can turn them.")
     return z if z.numblocks[1] == 1 else z.rechunk({1: -1})
 
 
@@ -238,7 +238,7 @@ class _Parcel:
 def _unpacked(packed: _Packed, chunk: Array) -> Columns:
     columns = packed.unpack()
     if len(chunk) != len(columns):
-        raise InputError(f"A chunk of Z has {len(chunk)} rows where the array says {len(columns)}.")
+        raise InputError(f"A chunk of X has {len(chunk)} rows where the array says {len(columns)}.")
     return columns
 
 

@@ -201,7 +201,7 @@ def validation_part(rows: RowSource) -> RowSource:
 #: A block is read twice per evaluation (forward, then transposed product), so it should stay in the
 #: cache in between; smaller ones cost more in overhead than they save.
 BLOCK_BYTES = 6 * 2**20
-#: What is summed over a block may be as large as d × d, and should not cost more than the block itself.
+#: A d × d result must not cost more than the block.
 MIN_BLOCK_ROWS = 1024
 #: Narrow rows would make blocks of 100,000 rows and temporaries to match.
 MAX_BLOCK_ROWS = 8192
@@ -220,7 +220,7 @@ class LabelledRows(RowSource):
 
     def __init__(self, shape: Sequence[int], columns: Columns):
         if len(shape) != 2 or shape[0] != len(columns):
-            raise InputError(f"Z of shape {tuple(shape)} does not go with {len(columns)} labels.")
+            raise InputError(f"X of shape {tuple(shape)} does not go with {len(columns)} labels.")
         self._columns = columns
         self._n_features = int(shape[1])
 
@@ -263,7 +263,7 @@ class MemoryRows(LabelledRows):
         super().__init__(z.shape, columns)
         self._z = z
         if block_rows is None:
-            copied = z.dtype != self.dtype  # what has a copy of its own should be the smaller
+            copied = z.dtype != self.dtype  # halve the block if it is converted, since the copy needs cache too
             row_bytes = max(1, z.shape[1] * self.dtype.itemsize) * (2 if copied else 1)
             block_rows = min(MAX_BLOCK_ROWS, max(MIN_BLOCK_ROWS, BLOCK_BYTES // row_bytes))
         self._block_rows = block_rows

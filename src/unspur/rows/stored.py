@@ -380,7 +380,7 @@ class StoredRows(ABC):
             at = first if self._selected is None else int(np.flatnonzero(self._selected)[first])
             faults = column_faults(counts, self.feature_names)
             raise NotFiniteError(
-                f"Z must be finite; found {faults}, the first in {self.location_of(at)}. Drop those rows or fill the "
+                f"X must be finite; found {faults}, the first in {self.location_of(at)}. Drop those rows or fill the "
                 "values in."
             )
         self._checked = True

@@ -67,13 +67,13 @@ class Geometry:
         """Find the rank, by Cholesky if it is clear, else by eigenvalues."""
         live = np.sqrt(np.diag(moments.second)) > 1e-13 * np.abs(moments.mean)  # more than rounding of the mean
         if not live.any():
-            raise InputError("All rows are the same: every column of Z is constant. Nothing can be estimated.")
+            raise InputError("All rows are the same: every column of X is constant. Nothing can be estimated.")
         second = np.where(np.outer(live, live), moments.second, 0.0)
         variance = np.diag(second)
         deviation = np.sqrt(variance)
         if not 1e-280 < variance.max() < 1e280:
             size = deviation.max() if np.isfinite(deviation.max()) else np.abs(moments.mean).max()
-            raise InputError(f"Z has values of the order of {size:.0e}, whose squares do not fit a float64. Rescale Z.")
+            raise InputError(f"X has values of the order of {size:.0e}, whose squares do not fit a float64. Rescale X.")
         far = bool(np.max(np.abs(moments.mean)) > MAX_UNCENTRED_DISTANCE * deviation.max())
         if variance.min() > 0:
             correlation = second / np.outer(deviation, deviation)
