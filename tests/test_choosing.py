@@ -210,7 +210,9 @@ def test_a_group_in_two_clusters_has_a_say_and_one_in_a_single_cluster_is_named(
             assert not set(code[aside]) & set(code[~aside])
         for concept in (train.concept, {"sea": train.concept}, train.concept[:, None]):
             found = choose_layer(ERM(), GRID, Rows(train.Z, train.y, concept, code))
-            note = "1 group has no say in the choice of penalties, since the rows lie in too few clusters to hold one"
+            note = (
+                "1 group is used for training but not for choosing the penalty, since the rows lie in too few clusters"
+            )
             assert [said.startswith(note) for said in found.notes] == [True] * (clusters == 1)
             assert clusters == 2 or f": 0, 1 ({np.sum(group == 1)} rows)." in found.notes[0]
     found = choose_layer(ERM(), GRID, Rows(train.Z, train.y, train.concept, group))
@@ -225,7 +227,7 @@ def test_groups_of_one_row_train_and_are_told():
     for head in (ERM(), GroupWeighted()):
         found = choose_layer(head, GRID, some)
         assert found.notes == (
-            "1 group has one training row only; it trains, and has no say in the choice of penalties.",
+            "1 group has one training row only; it is used for training but not for choosing the penalty.",
         )
         assert found.penalty in PENALTIES
     four = Rows(train.Z[:4], np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1]))

@@ -137,7 +137,10 @@ REMOVES_THE_TASK = (
 )
 SMALL = "Too few held-out rows: group (%s) has %s; the tests need at least 10 in each to keep their level. "
 MORE_ROWS = "Pass more rows of that group, or a validation set with {X_val}."
-ANYWAY = " With {smallest_group}%s they are tested anyway, but below their level."
+ANYWAY = (
+    " With {smallest_group}%s they are tested anyway, but wrong directions are then accepted more often than the "
+    "significance level allows."
+)
 GROUPS = ", ".join(f"({{y}}={y}, {{concept}}={c}) lies in %s" for y in ("land", "water") for c in ("forest", "sea"))
 
 CASES = {
@@ -212,14 +215,14 @@ CASES = {
     "groups of one cluster": Case(
         GroupSizeError,
         films(1),
-        f"Too few independent held-out rows: group {GROUPS} clusters, and rows of one cluster count together; the "
-        "tests need at least 2 in each. " % (1, 1, 1, 1) + MORE_ROWS,
+        f"Too few independent held-out rows: group {GROUPS} clusters; the tests count clusters, not rows, and need at "
+        "least 2 in each. " % (1, 1, 1, 1) + MORE_ROWS,
     ),
     "clusters in both sets": Case(
         InputError,
         films(9),
-        "36 clusters are among the training rows and among the validation rows, such as 0: their held-out rows would "
-        "be judged by directions estimated from the same clusters. Leave them out of one of the two sets; if they are "
+        "36 clusters are among the training rows and among the validation rows, such as 0: directions would "
+        "be tested on clusters that they were estimated from. Leave them out of one of the two sets; if they are "
         "different clusters, give them different labels.",
         validation=films(9),
     ),
@@ -243,8 +246,8 @@ CASES = {
     "rows of both sets": Case(
         UsedRowsWarning,
         BIRDS,
-        "600 validation rows are training rows as well: what is judged on them looks better than it is. Leave them out "
-        "of one of the two.",
+        "600 validation rows are training rows as well: tests on them are too optimistic. Leave them out of one of "
+        "the two.",
         validation=BIRDS,
     ),
 }

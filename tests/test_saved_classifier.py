@@ -86,7 +86,7 @@ def test_what_is_written_again_is_read(sound, tmp_path):
         ({"coef": np.zeros((1, D), dtype=np.float32)}, "'coef' is of type F32"),
         ({"coef": np.full((1, D), np.nan)}, "'coef' holds NaN"),
         ({"intercept": np.full(1, np.inf)}, "'intercept' holds NaN"),
-        ({"coef": np.eye(D)[1:2]}, "its layer looks at what the removal takes out"),
+        ({"coef": np.eye(D)[1:2]}, "the coefficients of its head are not zero along the removed directions"),
         ({"coef": None}, "there is no array 'coef'"),
     ],
 )

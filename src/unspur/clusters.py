@@ -25,7 +25,7 @@ def cluster_labels(values: Any, name: str, n_rows: int) -> Array:
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.shape != (n_rows,):
-        raise InputError(f"{name} has shape {array.shape} for {n_rows} rows of Z. Each row needs one label.")
+        raise InputError(f"{name} has shape {array.shape} for {n_rows} rows of X. Each row needs one label.")
     return array
 
 

@@ -159,7 +159,7 @@ def test_rows_of_the_validation_set_that_are_training_rows_are_noticed(rng, tmp_
     jse = JSE(random_state=0, weight_decay=0.1)
     with pytest.warns(UsedRowsWarning, match="100 validation rows are training rows as well"):
         jse.fit(Z[:500], y[:500], concept=s[:500], X_val=Z[400:], y_val=y[400:], concept_val=s[400:])
-    assert "judged on 100 validation rows that are training rows as well" in str(jse.trace_)
+    assert "tested on 100 validation rows that are training rows as well" in str(jse.trace_)
     jse.save(tmp_path / "jse.safetensors")
     fresh = draw(rng, 400, 1, correlation=0.0, concept=1.0)
     for remover in (jse, load(tmp_path / "jse.safetensors")):

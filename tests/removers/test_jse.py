@@ -216,7 +216,9 @@ def test_a_concept_without_information_is_not_found():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NothingRemovedWarning)
             found += jse.fit(toy.Z, toy.y, concept=noise).spurious_.dim > 0
-    with pytest.warns(NothingRemovedWarning, match="leaves rows as they are: the next spurious direction does not"):
+    with pytest.warns(
+        NothingRemovedWarning, match="transform does not change the rows: the next spurious direction does not"
+    ):
         jse.fit(toy.Z, toy.y, concept=noise)
     assert found <= 2  # a level of 5 %; and the control:
     assert fitted(make_toy(800, rho=0.0, random_state=0), weight_decay=0.1).spurious_.dim == 1
@@ -593,7 +595,7 @@ def notes_on(jse, z, y, c):
 def test_a_fit_that_takes_long_says_where_it_is(monkeypatch):
     toy = make_toy(500, rho=0.5, random_state=0)
     monkeypatch.setattr("unspur.removers.jse.SLOW_FIT_SECONDS", 0.0)
-    with pytest.warns(SlowFitWarning, match=r"goes on with .*weight_decay") as said:
+    with pytest.warns(SlowFitWarning, match=r"is now at .*weight_decay") as said:
         fitted(toy)
     assert sum(issubclass(one.category, SlowFitWarning) for one in said) == 1
 
@@ -618,7 +620,7 @@ def test_a_task_that_falls_to_chance_is_said_to_whatever_the_reason(tmp_path):
     jse.save(tmp_path / "lost.safetensors")
     assert load(tmp_path / "lost.safetensors").task_removed_warning == jse.task_removed_warning
     notes = jse.certificate(*latent(1)).notes
-    assert any(note.startswith("the task is gone: a probe reads it at 7") for note in notes)
+    assert any(note.startswith("the task is gone: a probe predicts it with 7") for note in notes)
     # The control: a task with a feature of its own is kept, and nothing is said (warnings are errors here).
     kept = JSE(random_state=0).fit(*latent(0, own=1.0)[:2], concept=latent(0, own=1.0)[2])
     assert kept.spurious_.dim

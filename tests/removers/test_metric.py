@@ -190,7 +190,7 @@ def test_the_metric_can_be_chosen_by_held_out_loss(tmp_path):
 def test_the_former_name_still_works_and_says_the_new_one():
     Z, y, c = stretched()
     for name, tau in (("weights", 0.0), ("scores", 1.0)):
-        with pytest.warns(FutureWarning, match=f"is now metric={tau:g}"):
+        with pytest.warns(FutureWarning, match=f"deprecated.* use metric={tau:g}"):
             old = fitted(Z, y, c, orthogonality=name)
         assert_allclose(old.transform(Z), fitted(Z, y, c, metric=tau).transform(Z))
 

@@ -152,7 +152,7 @@ def test_rows_that_were_used_twice_are_told_of():
             train[0], train[1], concept=train[2], X_val=train[0], y_val=train[1], concept_val=train[2]
         )
     said = measure(jse, train, test).warnings
-    assert any(note.endswith("what is judged on them looks better than it is.") for note in said)
+    assert any(note.endswith("tests on them are too optimistic.") for note in said)
 
 
 def test_groups_that_clusters_keep_from_the_choice_of_penalties_are_named():

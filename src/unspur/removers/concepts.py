@@ -116,7 +116,7 @@ def _numbers(column: Array, name: str, n_rows: int, missing: Any) -> FloatArray:
         raise LabelError("{label} is not a column of numbers; use concept_type='class'.", label=name) from None
     if len(numbers) != n_rows:
         raise LabelError(
-            "{label} has {given} values for {rows} rows of Z. Each row needs one.",
+            "{label} has {given} values for {rows} rows of X. Each row needs one.",
             label=name,
             given=len(numbers),
             rows=n_rows,
