@@ -21,7 +21,7 @@ ASSUMPTIONS = {
     "orthogonal": (World("both", "slightly correlated", 3000, task=1.2, concept=1.2), ()),
     "not orthogonal": (
         World("oblique", "slightly correlated", 3000, task=1.2, concept=1.2),
-        ("can still be read off",),
+        ("can still be predicted",),
     ),
     "overlapping": (
         World("shared", "slightly correlated", 3000, task=1.0, concept=2.0),

@@ -46,7 +46,7 @@ from unspur.labels import (
     label_columns,
     main_column,
     named_concepts,
-    require_no_gaps,
+    require_no_missing,
     require_values,
 )
 from unspur.rows import Columns, RowSource, StackedRows, StoredRows, Weighting, backend_of, persisted, rows_of, to_host
@@ -394,7 +394,7 @@ def decode_fit_arguments(
     if needs_concept or (like is not None and concept is not None):
         concepts = _concepts(concept, n_rows, missing, like)
     if main is not None:
-        require_no_gaps(main, [label.name for label in concepts])
+        require_no_missing(main, [label.name for label in concepts])
         main = replace(main, name=main_name)
     weight = checked_weights(sample_weight, f"sample_weight{suffix}", n_rows)
     cluster = None if clusters is None else cluster_codes(clusters, f"clusters{suffix}", n_rows)

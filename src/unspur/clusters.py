@@ -13,7 +13,7 @@ import numpy as np
 from unspur._arrays import on_numpy
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError
-from unspur.labels import is_gap
+from unspur.labels import is_missing
 
 #: Different values that make a column continuous: half the number of different rows, within these bounds.
 CONTINUOUS_VALUES = (10, 100)
@@ -34,9 +34,9 @@ def cluster_codes(values: Any, name: str, n_rows: int) -> IntArray:
     array = cluster_labels(values, name, n_rows)
     if array.dtype.kind == "O":
         return _codes_of_objects(array, name)
-    gaps = np.isnan(array) if array.dtype.kind == "f" else np.isnat(array) if array.dtype.kind in "mM" else None
-    if gaps is not None and gaps.any():
-        raise _missing(name, int(gaps.sum()))
+    missing = np.isnan(array) if array.dtype.kind == "f" else np.isnat(array) if array.dtype.kind in "mM" else None
+    if missing is not None and missing.any():
+        raise _missing(name, int(missing.sum()))
     return np.unique(array, return_inverse=True)[1].reshape(-1).astype(np.intp)
 
 
@@ -119,8 +119,8 @@ def given_splits(
             raise InputError(f"cv: the {'test' if len(train) else 'training'} set of split {k} is empty.")
         if both := len(np.intersect1d(train, test)):
             raise InputError(
-                f"cv: {both} rows are in the training set and in the test set of split {k}; what is fitted to rows "
-                "cannot be judged on them."
+                f"cv: {both} rows are in the training set and in the test set of split {k}; a fit "
+                "cannot be tested on its own rows."
             )
         splits.append((train, test))
     if not splits:
@@ -229,11 +229,13 @@ def _codes_of_objects(array: Array, name: str) -> IntArray:
         codes = np.fromiter((known.setdefault(value, len(known)) for value in array), dtype=np.intp, count=len(array))
     except TypeError as error:
         raise InputError(f"{name} must be labels that can be compared ({error}). Use numbers or texts.") from None
-    gaps = sum(1 for value in array if is_gap(value))
-    if gaps:
-        raise _missing(name, gaps)
+    missing = sum(1 for value in array if is_missing(value))
+    if missing:
+        raise _missing(name, missing)
     return codes
 
 
-def _missing(name: str, gaps: int) -> InputError:
-    return InputError(f"{name} is missing in {gaps} rows. Give each row that belongs to no cluster a label of its own.")
+def _missing(name: str, missing: int) -> InputError:
+    return InputError(
+        f"{name} is missing in {missing} rows. Give each row that belongs to no cluster a label of its own."
+    )

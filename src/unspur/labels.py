@@ -249,11 +249,11 @@ def main_column(y: Any, name: str = "y") -> tuple[str, Any]:
     return str(called), values
 
 
-def require_no_gaps(label: ClassLabel, concepts: Sequence[str]) -> None:
+def require_no_missing(label: ClassLabel, concepts: Sequence[str]) -> None:
     """Raise LabelError where the main label is missing in some rows."""
     if not label.present.all():
         raise LabelError(
-            "{label} is missing in {rows} rows; only {concepts} may have gaps.",
+            "{label} is missing in {rows} rows; only {concepts} may have missing values.",
             label=label.name,
             rows=int(np.sum(~label.present)),
             concepts=" and ".join(concepts) or "concept",
@@ -378,17 +378,17 @@ def _as_array(values: Array) -> Array:
 def _missing(array: Array, code: Any) -> BoolArray:
     """Mask of labels that are NaN, None or `code`."""
     if array.dtype.kind == "f":
-        gaps = np.isnan(array)
+        missing = np.isnan(array)
     elif array.dtype.kind == "O":
-        gaps = np.fromiter((is_gap(value) for value in array), dtype=bool, count=len(array))
+        missing = np.fromiter((is_missing(value) for value in array), dtype=bool, count=len(array))
     else:
-        gaps = np.zeros(len(array), dtype=bool)
+        missing = np.zeros(len(array), dtype=bool)
     if code is not None:
-        gaps[~gaps] = np.asarray(array[~gaps] == code, dtype=bool)
-    return np.asarray(gaps, dtype=bool)
+        missing[~missing] = np.asarray(array[~missing] == code, dtype=bool)
+    return np.asarray(missing, dtype=bool)
 
 
-def is_gap(value: Any) -> bool:
+def is_missing(value: Any) -> bool:
     """Whether a value is None, NaN, or says of itself that it is missing."""
     if value is None:
         return True

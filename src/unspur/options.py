@@ -92,7 +92,7 @@ class PaperVariant(_Options):
         that of the failing one, as in the paper's pseudo-code.
     scalars : {"held_out", "training"}, default="held_out"
         Rows on which slope and intercept along a tested direction are fitted: the held-out ones, leaving out the row
-        that is judged; or the training rows, as in the paper.
+        whose loss is computed; or the training rows, as in the paper.
     tests : {"group", "plain"}, default="group"
         Whether losses are averaged with equal weight over the four groups (main, concept), or over all rows alike.
     output : {"off_spurious", "onto_main"}, default="off_spurious"

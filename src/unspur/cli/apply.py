@@ -237,11 +237,11 @@ def _accuracy(
     from unspur._data import LabelledData
     from unspur.compare import accuracy_of
     from unspur.exceptions import LabelError
-    from unspur.labels import class_label, is_gap
+    from unspur.labels import class_label, is_missing
 
     n, known = len(table.Z), classifier.classes_
     for name in (main, *concept):
-        if all(is_gap(value) for value in table.label(name).ravel().tolist()):
+        if all(is_missing(value) for value in table.label(name).ravel().tolist()):
             say(f"Note: {name} is empty in all rows, so no accuracy is measured.", err=True)
             return None
     y, *concepts = (

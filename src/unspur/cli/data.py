@@ -210,7 +210,7 @@ def read_rows(
     rows. In the labels `classes`, words such as "NA" become gaps, with a note on standard error. If `cluster` is a Dask
     client, its workers read the rows.
     """
-    from unspur.io.files import read_table, with_gaps
+    from unspur.io.files import read_table, with_missing_values
 
     refuse_ignored_labels(labels, ignore)
     where = _conditions_on(file, where)
@@ -230,7 +230,7 @@ def read_rows(
         from unspur.io.dask_tables import read_dask_table
 
         table = read_dask_table([file] if isinstance(file, str) else file, names, unwanted, cluster)
-    table, notes = with_gaps(table, classes)
+    table, notes = with_missing_values(table, classes)
     _noted(notes)
     for name, value in where:
         table = table.where(name, value)
@@ -287,7 +287,7 @@ def note_left_out(data: LabelledData, *, together: bool = False, of: str = "the 
 def _require_classes(values: Array, name: str, hint: str = "") -> None:
     """Raise LabelError if a column has many fractions, or a different value in most rows."""
     from unspur.exceptions import LabelError
-    from unspur.labels import is_gap
+    from unspur.labels import is_missing
 
     if values.ndim == 2 and values.shape[1] > 1:
         raise LabelError(
@@ -297,12 +297,12 @@ def _require_classes(values: Array, name: str, hint: str = "") -> None:
     head = values[:PREVIEW_ROWS].tolist() if values.ndim == 1 else []
     if any(isinstance(value, list | dict) for value in head[:1]):
         return  # `class_label` refuses such a column later
-    known = list(dict.fromkeys(value for value in head if not is_gap(value)))
+    known = list(dict.fromkeys(value for value in head if not is_missing(value)))
     numbers = [_as_number(value) for value in known]
     fractions = None not in numbers and any(number != round(number) for number in numbers if number is not None)
     if len(known) <= MAX_LABEL_CLASSES or not (fractions or len(known) > len(head) / 2):
         return
-    many = len({value for value in values.tolist() if not is_gap(value)})
+    many = len({value for value in values.tolist() if not is_missing(value)})
     shown = ", ".join(
         f"{number:.4g}" if fractions else str(value) for value, number in list(zip(known, numbers, strict=True))[:3]
     )

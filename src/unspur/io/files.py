@@ -109,7 +109,7 @@ def read_table(
     return table
 
 
-def with_gaps(table: Table, names: Sequence[str]) -> tuple[Table, list[str]]:
+def with_missing_values(table: Table, names: Sequence[str]) -> tuple[Table, list[str]]:
     """The table with words such as "NA", and blanks, as missing values in the label columns `names`; and notes.
 
     Other columns stay as they are. Whole numbers in a text file are numbers, also if they are written as 1.0, as some

@@ -229,7 +229,7 @@ def group_accuracy(
     """
     truth = class_label(y, "main", len(y))
     if not truth.present.all():
-        raise LabelError(f"y is missing in {np.sum(~truth.present)} rows; predictions cannot be judged there.")
+        raise LabelError(f"y is missing in {np.sum(~truth.present)} rows; predictions cannot be evaluated there.")
     right = _right(y, predicted)
     columns = named_concepts(concept, series_name(concept) or "concept")
     labels = [class_label(values, name, len(right), missing=missing_concept) for name, values in columns.items()]
@@ -303,7 +303,7 @@ class GroupAccuracy:
         if empty not in ("error", "nan"):
             raise InputError(f"empty is 'error' or 'nan'; got {empty!r}.")
         if not rows.any():
-            raise InputError("There are no rows to judge.")
+            raise InputError("There are no rows to evaluate.")
         if empty == "error" and (missing := result.empty_groups()):
             raise InputError(
                 f"No rows with {missing[0]}: its accuracy is unknown, and so is the worst group. Evaluate on rows of "
@@ -426,11 +426,11 @@ class GroupAccuracy:
         """
         concepts, names = named_concepts(concept, series_name(concept) or "concept"), self.names[1:]
         if len(concepts) != len(names):
-            raise LabelError(f"There are {len(concepts)} concepts; {len(names)} are judged here: {names}.")
+            raise LabelError(f"There are {len(concepts)} concepts; {len(names)} are evaluated here: {names}.")
         if set(concepts) == set(names):
             concepts = {name: concepts[name] for name in names}
         elif len(names) > 1 and _axis_names(len(names))[1:] not in (names, tuple(concepts)):
-            raise LabelError(f"The concepts are {', '.join(concepts)}; {', '.join(names)} are judged here.")
+            raise LabelError(f"The concepts are {', '.join(concepts)}; {', '.join(names)} are evaluated here.")
         columns = zip(self.names, (y, *concepts.values()), strict=True)
         labels = [class_label(values, name, len(y)) for name, values in columns]
         known = np.all([label.present for label in labels], axis=0)

@@ -403,24 +403,24 @@ def _class_leakage(
     k, codes = len(label.classes), train.target
     named = [f"{label.name}={value!s}" for value in label.classes]
 
-    def log_proba(rows: Array, judged: Array) -> FloatArray:
+    def log_proba(rows: Array, tested: Array) -> FloatArray:
         for code in range(k):
             _require(int(np.sum(codes[rows] == code)), 2, named[code], "to train a probe on")
         weight = balanced(train.weight[rows], codes[rows])
         cluster = None if train.clusters is None else train.clusters[rows]
-        return fit_probe(probe, train.Z[rows], codes[rows], k, weight, rng, penalty, cluster).log_proba(judged)
+        return fit_probe(probe, train.Z[rows], codes[rows], k, weight, rng, penalty, cluster).log_proba(tested)
 
     splits = [] if test is not None else _class_folds(cv, train, named, rng)
-    log_p, judged, inflation = _predictions(train, test, log_proba, splits)
-    codes, weight = judged.target, judged.weight
+    log_p, tested, inflation = _predictions(train, test, log_proba, splits)
+    codes, weight = tested.target, tested.weight
     rows = np.bincount(codes, minlength=k)
     for code in range(k):
-        _require(int(rows[code]), 1, named[code], "to judge the probe on")
+        _require(int(rows[code]), 1, named[code], "to test the probe on")
     right = (np.argmax(log_p, axis=1) == codes) * 1.0
     recall = np.bincount(codes, weights=weight * right) / np.bincount(codes, weights=weight)
     effective = _effective_rows(right, codes, weight)
-    if judged.clusters is not None:
-        held_out = HeldOutClusters.in_groups(judged.clusters, codes, k, weight)
+    if tested.clusters is not None:
+        held_out = HeldOutClusters.in_groups(tested.clusters, codes, k, weight)
         effective = _fewer_by_clusters(effective, recall, np.asarray(right, dtype=np.float64), held_out, level)
     effective = effective / inflation
     low, high = mean_interval(recall, effective, float(norm.isf(tail_probability(level))))
@@ -448,13 +448,13 @@ def _number_leakage(
     if test is not None:
         notes.append(extreme_values_note(test.target, "concept_test", test.weight))
 
-    def prediction_and_mean(rows: Array, judged: Array) -> FloatArray:
+    def prediction_and_mean(rows: Array, tested: Array) -> FloatArray:
         predict, mean = _ridge(train.Z[rows], train.target[rows], train.weight[rows], penalty, rng)
-        return np.column_stack([predict(judged), np.full(len(judged), mean)])
+        return np.column_stack([predict(tested), np.full(len(tested), mean)])
 
     splits = [] if test is not None else _number_folds(cv, train, rng)
-    found, judged, inflation = _predictions(train, test, prediction_and_mean, splits)
-    r2, low, high, p = r2_summary(judged.target, found[:, 0], found[:, 1], judged.weight, inflation, level)
+    found, tested, inflation = _predictions(train, test, prediction_and_mean, splits)
+    r2, low, high, p = r2_summary(tested.target, found[:, 0], found[:, 1], tested.weight, inflation, level)
     return NumericLeakage(r2, low, high, p, len(found), level, (*filter(None, notes), *scale_notes(train.Z)))
 
 

@@ -23,7 +23,7 @@ from unspur.clusters import folds_by_cluster
 from unspur.exceptions import InputError, NotFiniteError
 
 Kind: TypeAlias = Literal["linear", "mlp"]
-#: Units of the columns in which a penalty counts: as they are, standard deviations, or spreads that outliers do not
+#: Units of the columns in which a penalty counts: raw, standard deviations, or spreads that outliers do not
 #: change, with training values beyond `CLIP_SPREADS` of them cut off.
 Units: TypeAlias = Literal["raw", "unit", "robust"]
 
@@ -197,8 +197,8 @@ def _select_candidates(
             for one, log_p in zip(tried, problems[name == "robust"].discriminants(tried, Z[test]), strict=True):
                 found.setdefault(one, []).append(log_p)
         if not slow:
-            judged = _HeldOutPredictions(found, codes[test], weight[test])
-            slow = {judged.best(list(found)).units, "unit" if "unit" in units else units[0]}
+            predictions = _HeldOutPredictions(found, codes[test], weight[test])
+            slow = {predictions.best(list(found)).units, "unit" if "unit" in units else units[0]}
         for name in sorted(slow):
             tried = [_Candidate("logistic", name, value) for value in PENALTIES]
             for one, log_p in problems[name == "robust"].path(tried, Z[test], codes[test], weight[test]):
@@ -324,7 +324,7 @@ def spreads(Z: Array) -> tuple[FloatArray, FloatArray, FloatArray]:
 
 
 def units_to_try(Z: Array) -> list[Units]:
-    """The `UNITS` that differ on these rows, judged by a sample."""
+    """The `UNITS` that differ on these rows, according to a sample."""
     deviation = np.std(Z, axis=0, dtype=np.float64)
     spread = spreads(Z[:: max(1, len(Z) // OUTLIER_SAMPLE_ROWS)])[1]
     real = deviation[deviation > 0]

@@ -14,7 +14,7 @@ from unspur.subspace import Subspace
 def explained_variance(rows: Array, feature: Array) -> float:
     """Share of a feature's variance in % that a least-squares fit on rows explains: ``100 (1 − var(f − f̂)/var(f))``.
 
-    `rows` (n, d) and `feature` (n,) are fitted and judged together, as in the paper (section 4.3). Use a large test set
+    `rows` (n, d) and `feature` (n,) are fitted and tested together, as in the paper (section 4.3). Use a large test set
     that no removal was fitted on and in which the features are independent, or one of them is rebuilt from the other;
     with n rows chance alone explains about ``100 d / n``.
     """

@@ -26,7 +26,7 @@ from unspur.certificate import Certificate, certify, fingerprint, row_hashes
 from unspur.clusters import cluster_codes, copies, has_continuous_columns
 from unspur.exceptions import InputError, NothingRemovedWarning, UsedRowsWarning
 from unspur.io import artifact
-from unspur.labels import class_label, label_columns, main_column, require_no_gaps
+from unspur.labels import class_label, label_columns, main_column, require_no_missing
 from unspur.options import to_json
 from unspur.removers.concepts import read_concepts
 from unspur.removers.saved import require_numbers, require_sound
@@ -79,10 +79,10 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     _validation_sketches: tuple[Sketch, ...]
     certificate_: Certificate
 
-    def _store_row_hashes(self, memory: SeenRows, validation: SeenRows | None = None) -> None:
+    def _store_row_hashes(self, training: SeenRows, validation: SeenRows | None = None) -> None:
         """Keep what certificates need to recognise rows of the fit and of X_val."""
         self._clear_row_hashes()
-        self._add_row_hashes(*memory)
+        self._add_row_hashes(*training)
         if validation is not None:
             self._validation_rows, _, self._validation_sketches = validation
 
@@ -144,7 +144,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         task = None
         if y is not None:
             task = class_label(y, main, len(z))
-            require_no_gaps(task, concepts.names)
+            require_no_missing(task, concepts.names)
         numbers = label_columns(concept, len(z), "concept").values() if kind == "continuous" else ()
         labels = concepts.labels if task is None else (task, *concepts.labels)
         columns = [*numbers, *(np.where(label.present, label.codes, -1) for label in labels)]

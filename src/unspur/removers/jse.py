@@ -283,7 +283,7 @@ class JSE(Remover):
             self.classes_ = data.train.main.classes
             self.concept_classes_ = data.concept_classes
             self.n_iter_ = self.trace_.most_evaluations
-            self._store_row_hashes(data.memory, data.validation_memory)
+            self._store_row_hashes(data.seen_rows, data.validation_seen_rows)
             data.warn_about_reused_rows(self.reused_rows_warning)
             self.warn_if_nothing_removed(self.max_spurious)
             if self.search_limit_warning:

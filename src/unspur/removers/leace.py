@@ -7,7 +7,7 @@ With Σ = Cov(x), A = Cov(x, concept), B = Cov(x, y) and Σ = L Lᵀ, in whitene
     SPLINCE   x ↦ x − (A V S⁻¹) (L⁻ᵀQ)ᵀ (x − c),           Q S Vᵀ = (I − Π_B) W_A, Π_B onto the span of W_B
 
 After each Cov(x', concept) = 0; SPLINCE also keeps Cov(x', y) = B. Columns are brought to unit length before their
-rank is judged, so tolerances are relative and neither scale nor rarity matters.
+rank is determined, so tolerances are relative and neither scale nor rarity matters.
 
 The left factor is made of the columns of A itself, not of a basis of A. So an error of the right factor leaves the same
 small share of A in every direction, even in those that hardly vary: the difference of the features ``a`` and
@@ -41,7 +41,15 @@ from unspur.exceptions import (
     OutlierWarning,
     TaskLostWarning,
 )
-from unspur.labels import ClassLabel, class_label, columns_in_order, main_column, numbered, require_no_gaps, series_name
+from unspur.labels import (
+    ClassLabel,
+    class_label,
+    columns_in_order,
+    main_column,
+    numbered,
+    require_no_missing,
+    series_name,
+)
 from unspur.metrics.leakage import extreme_values_note
 from unspur.removers.base import Remover
 from unspur.removers.concepts import Concepts, balanced_weights, indicators, read_concepts, require_another_label
@@ -374,7 +382,7 @@ class ClosedFormRemover(Remover):
 
         Parameters
         ----------
-        X : array of shape (n, d)
+        X : array of shape (n_samples, n_features)
             Embeddings: an array or DataFrame, a memory map, a torch tensor on any device, a Dask array, or the rows of
             `unspur.open_rows`. They stay where they are.
         y : array of shape (n,), or mapping from its name to it, optional
@@ -458,7 +466,7 @@ class ClosedFormRemover(Remover):
                 )
             return None
         label = class_label(y, name, n_rows, classes=classes or None)
-        require_no_gaps(label, ())
+        require_no_missing(label, ())
         return label
 
     def _warn_if_little_is_left(self, removed: int, rank: int) -> None:

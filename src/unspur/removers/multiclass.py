@@ -27,8 +27,8 @@ class FitData:
 
     train: LabelledData
     validation: LabelledData | None
-    memory: SeenRows
-    validation_memory: SeenRows | None = None
+    seen_rows: SeenRows
+    validation_seen_rows: SeenRows | None = None
     #: Number of validation rows that are training rows as well.
     n_reused_rows: int = 0
 
@@ -40,10 +40,10 @@ class FitData:
         """
         missing = estimator.missing_concept
         data = decode_fit_arguments(estimator, **train, missing=missing, needs_y=needs_y)
-        memory = remember_rows(data.X)
-        hashes = memory[0]
+        seen = remember_rows(data.X)
+        hashes = seen[0]
         if all(given is None for given in validation.values()):
-            return cls(data.with_duplicate_clusters(hashes), None, memory)
+            return cls(data.with_duplicate_clusters(hashes), None, seen)
         require_disjoint_clusters(train["clusters"], validation["clusters"])
         if any(validation[name] is None for name in (("X", "y", "concept") if needs_y else ("X", "concept"))):
             raise InputError("A validation set needs X_val, y_val and concept_val together.")
@@ -57,7 +57,7 @@ class FitData:
             reused = int(np.isin(kept[0], hashes).sum())
             reused = reused if reused and has_continuous_columns(first_rows(held_out.X)) else 0
             held_out = held_out.with_duplicate_clusters(kept[0])
-        return cls(data, held_out, memory, kept, reused)
+        return cls(data, held_out, seen, kept, reused)
 
     @property
     def concept_classes(self) -> tuple[Any, ...]:

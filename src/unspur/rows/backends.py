@@ -20,7 +20,7 @@ Backend: TypeAlias = Literal["memory", "torch", "dask", "files"]
 
 
 def backend_of(z: Any) -> Backend:
-    """Backend of an array, judged by its type alone, so that no library is imported."""
+    """Backend of an array, from its type alone, so that no library is imported."""
     if isinstance(z, StoredRows):
         return "files"
     return "torch" if is_tensor(z) else "dask" if is_of("dask", z) else "memory"

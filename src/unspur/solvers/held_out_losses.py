@@ -8,8 +8,8 @@ Conventions
 Independent rows are summed by group where they live (`HeldOutLosses`). For rows in clusters, which may span blocks, one
 number per row, its score, is brought to the host.
 
-*Held-out losses.* A row is judged by the scalars refitted without its *cluster*: one Newton step from the fit on all
-rows, with the weight of the cluster in each group spread over the rest of that group.
+*Held-out losses.* The loss of a row is computed with scalars fitted without its *cluster*: one Newton step from the fit
+on all rows, with the weight of the cluster in each group spread over the rest of that group.
 
 *Variance.* With p the share of group g that lies in cluster c, and m its mean there, the average ``d̄ = 1/G Σ_g mean_g``
 has the cluster-robust variance ::
@@ -89,7 +89,7 @@ class LeaveOneOut:
 
 @dataclass(frozen=True, slots=True)
 class ScalarModel:
-    """Two-scalar models, one per label (q = 2); with `without`, each row is judged by the fit without it."""
+    """Two-scalar models, one per label (q = 2); with `without`, the loss of a row is that of the fit without it."""
 
     gamma: FloatArray
     intercept: FloatArray
@@ -229,7 +229,7 @@ class RowLosses:
 
 @dataclass(frozen=True, slots=True)
 class HeldOutLosses:
-    """Statistic behind `GroupLosses`: rows of fold `fold` (all folds ≥ 1 when None) judged by `model`.
+    """Statistic behind `GroupLosses`: rows of fold `fold` (all folds ≥ 1 when None) under `model`.
 
     `chance` is the loss of the chance classifier for each label and value, shape (2, 2). Differences between the labels
     are compared, row by row, with those of `reference`, each label along a direction of its own.

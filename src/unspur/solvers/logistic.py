@@ -452,8 +452,8 @@ def solve_whitened(
     scale = max(scale, MIN_LABEL_GRADIENT)
     with one_scipy_thread():
         end = minimize(objective, x, tol * scale, max_iter, rounding_error(objective.dtype) * scale)
-    judged = outcome_of(end, tol * scale, scale, objective.dtype, objective.evaluations)
-    return end.x, FitOutcome(judged.converged, judged.reason, judged.objective, judged.gradient, judged.evaluations)
+    found = outcome_of(end, tol * scale, scale, objective.dtype, objective.evaluations)
+    return end.x, FitOutcome(found.converged, found.reason, found.objective, found.gradient, found.evaluations)
 
 
 def cell_losses(rows: RowSource, logits: LinearLogits, totals: FloatArray) -> FloatArray:
