@@ -156,12 +156,12 @@ CASES = {
     ),
     "no concept is known": Case(LabelError, changed("background", ALL, None), "{concept} is missing in all 600 rows."),
     "gaps in the main label": Case(
-        LabelError, changed("bird", FEW, None), "{y} is missing in 3 rows; only {concept} may have gaps."
+        LabelError, changed("bird", FEW, None), "{y} is missing in 3 rows; only {concept} may have missing values."
     ),
     "gaps in the main label of validation rows": Case(
         LabelError,
         BIRDS,
-        "{y_val} is missing in 3 rows; only {concept} may have gaps.",
+        "{y_val} is missing in 3 rows; only {concept} may have missing values.",
         validation=changed("bird", FEW, None),
     ),
     "a main class of validation rows alone": Case(
@@ -277,7 +277,10 @@ def test_validation_rows_that_are_too_few_are_pooled_for_a_classifier(tmp_path, 
     done = CliRunner().invoke(main, ["fit", *files, *labels])
     assert done.exit_code == 0
     reason = case.message.format(**NAMED, **OPTIONS)
-    expected = f"too few to judge directions on, so all rows were cross-fitted. ({reason})"
+    expected = (
+        "There are too few rows to test directions on, so training and validation rows were pooled and cross-fitted. "
+        f"({reason})"
+    )
     assert expected in " ".join(done.stderr.split())
 
 

@@ -62,7 +62,7 @@ def test_validation_rows_too_few_to_judge_on_are_pooled_and_it_says_so():
     few = {name: values[:25] for name, values in HELD_OUT.items()}
     with pytest.raises(GroupSizeError):
         fitted(JSE(random_state=0), **few)
-    with pytest.warns(FewRowsWarning, match="too few rows to judge"):
+    with pytest.warns(FewRowsWarning, match="too few rows to test"):
         one = fitted(**few)
     assert "cross-fitted" in one.notes_[0]
     assert one.remover_.spurious_.dim == 1

@@ -218,7 +218,7 @@ def test_words_for_a_value_that_is_not_there_are_gaps_of_a_label(birds, word, nu
 def test_a_main_label_that_is_not_there_is_no_class(birds):
     birds.loc[:2, "bird"] = "NaN"
     birds.to_csv("rows.csv", index=False)
-    assert "bird is missing in 3 rows; only background may have gaps" in fit(code=1)[1]
+    assert "bird is missing in 3 rows; only background may have missing values" in fit(code=1)[1]
 
 
 @pytest.mark.parametrize(

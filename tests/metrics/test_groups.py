@@ -51,7 +51,7 @@ def test_rows_are_counted_by_the_names_of_concepts():
     assert_array_equal(result.count(y, turned), result.rows)
     assert_array_equal(result.count(y, frame.to_numpy()), result.rows)
     assert not np.array_equal(result.count(y, turned.to_numpy()), result.rows)  # the control: arrays have no names
-    with pytest.raises(LabelError, match="The concepts are a, c; a, b are judged here"):
+    with pytest.raises(LabelError, match="The concepts are a, c; a, b are evaluated here"):
         result.count(y, frame.rename(columns={"b": "c"}))
 
 

@@ -127,7 +127,7 @@ def test_the_interval_of_a_number_covers_on_few_rows_and_stays_narrow_on_many():
         assert 0.93 < np.mean((low <= aim) & (aim <= high)) < 0.99
         assert np.median(high - low) < widest
         assert np.array_equal(low > 0, p < 0.025)
-    with pytest.raises(GroupSizeError, match="9 rows to judge the probe on"):
+    with pytest.raises(GroupSizeError, match="9 rows to test the probe on"):
         summary(truth[:9], told[:9], 0.0, np.ones(9), 1.0, 0.95)
 
 
