@@ -608,7 +608,7 @@ def test_a_certificate_takes_small_arrays_and_refuses_large_ones_unread(monkeypa
         leace.certificate(large, da.zeros(20_000_000), da.zeros(20_000_000))
     monkeypatch.setattr(base, "MAX_CERTIFICATE_BYTES", 8 * 400 * 20 - 1)
     z, asked = counted(OTHER.Z)
-    with pytest.raises(InputError, match="a certificate would bring all of it here"):
+    with pytest.raises(InputError, match="a certificate would load all of it into memory"):
         leace.certificate(z, OTHER.y, OTHER.concept)
     assert not asked
     monkeypatch.setattr(base, "MAX_CERTIFICATE_BYTES", 8 * 400 * 20)
