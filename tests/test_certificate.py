@@ -241,7 +241,9 @@ def test_rare_labels_are_not_nearly_the_same_because_most_rows_have_neither():
     assert not any("same label" in note for note in removal.certificate(z, y, concept).notes)
     concept[:] = y
     concept[78:82] = 1 - y[78:82]
-    assert any("same label: 4 of 4,000 rows" in note for note in removal.certificate(z, y, concept).notes)
+    assert any(
+        "same label: they differ in only 4 of 4,000 rows" in note for note in removal.certificate(z, y, concept).notes
+    )
 
 
 def test_several_concepts_and_numbers(sets):

@@ -603,7 +603,7 @@ def test_a_certificate_takes_small_arrays_and_refuses_large_ones_unread(monkeypa
         leace.certificate(unknown_length(chunked(OTHER.Z)), OTHER.y, OTHER.concept)
     large = da.zeros((20_000_000, 20), chunks=(10_000, -1))
     with pytest.raises(
-        InputError, match=r"\(20000000, 20\), 3\.2 GB.* at most 2 GB.* pass X\[::2000\], with y\[::2000\]"
+        InputError, match=r"\(20000000, 20\), 3\.2 GB.* the limit is 2 GB.* pass X\[::2000\], with y\[::2000\]"
     ):
         leace.certificate(large, da.zeros(20_000_000), da.zeros(20_000_000))
     monkeypatch.setattr(base, "MAX_CERTIFICATE_BYTES", 8 * 400 * 20 - 1)
