@@ -113,7 +113,7 @@ def test_arrays_that_do_not_belong_to_the_removal_are_refused(sound, tmp_path, c
         ("weight_decay", "0.1", "of another type"),
         ("table", [[1.0]], "not enough values"),
         ("table", [["a", 1.0]], "of another type"),
-        ("table", [[1.0, float("inf")]], "no finite number"),
+        ("table", [[1.0, float("inf")]], "is not finite"),
         ("notes", [1], "of another type"),
         ("cv", 0, "'cv' parameter"),
         ("cv", 2**70, "too large"),

@@ -232,7 +232,7 @@ def test_no_concept_is_lost_by_its_name():
     result = group_accuracy(y, predicted, {"main": light, "2": size})  # the name of the main label is free
     assert_array_equal(result.correct, group_accuracy(y, predicted, concepts).correct)
     assert_array_equal(result.count(y, {"main": light, "2": size}), result.rows)
-    with pytest.raises(LabelError, match="There are 1 concepts; 2 are judged"):
+    with pytest.raises(LabelError, match="There are 1 concepts; 2 are evaluated"):
         result.count(y, light)
 
 
