@@ -274,7 +274,8 @@ def test_validation_rows_that_are_too_few_are_pooled_for_a_classifier(tmp_path, 
     done = CliRunner().invoke(main, ["fit", *files, *labels])
     assert done.exit_code == 0
     reason = case.message.format(**NAMED, **OPTIONS)
-    expected = f"too few to judge directions on, so all rows were cross-fitted. ({reason})"
+    pooled = "training and validation rows were pooled and cross-fitted."
+    expected = f"too few rows to judge directions on, so {pooled} ({reason})"
     assert expected in " ".join(done.stderr.split())
 
 
