@@ -3,31 +3,32 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from unspur._names import HEADS, REMOVERS
 from unspur._version import __version__
 
 if TYPE_CHECKING:
-    from unspur.heads import DFR, ERM, JTT, SUBG, GroupDRO, GroupWeighted
+    from unspur.heads import DFR as DFR
+    from unspur.heads import ERM as ERM
+    from unspur.heads import JTT as JTT
+    from unspur.heads import SUBG as SUBG
+    from unspur.heads import GroupDRO as GroupDRO
+    from unspur.heads import GroupWeighted as GroupWeighted
     from unspur.options import SGD, PaperVariant
-    from unspur.removers import INLP, JSE, LEACE, RLACE, SAL, SPLINCE
+    from unspur.removers import INLP as INLP
+    from unspur.removers import JSE as JSE
+    from unspur.removers import LEACE as LEACE
+    from unspur.removers import RLACE as RLACE
+    from unspur.removers import SAL as SAL
+    from unspur.removers import SPLINCE as SPLINCE
     from unspur.robust import RobustClassifier, load
     from unspur.rows import open_rows
     from unspur.subspace import AffineMap, Subspace
 
-__all__ = [
-    "DFR",
-    "ERM",
-    "INLP",
-    "JSE",
-    "JTT",
-    "LEACE",
-    "RLACE",
-    "SAL",
+__all__ = [  # noqa: PLE0604 — the registry has strings
+    *REMOVERS,
+    *HEADS,
     "SGD",
-    "SPLINCE",
-    "SUBG",
     "AffineMap",
-    "GroupDRO",
-    "GroupWeighted",
     "PaperVariant",
     "RobustClassifier",
     "Subspace",
@@ -40,8 +41,8 @@ __all__ = [
 #: Public names by module. A module is imported when one of its names is first used: shell completion imports this
 #: package too, and should not wait for scikit-learn.
 _HOMES = {
-    "heads": ("DFR", "ERM", "JTT", "SUBG", "GroupDRO", "GroupWeighted"),
-    "removers": ("INLP", "JSE", "LEACE", "RLACE", "SAL", "SPLINCE"),
+    "heads": tuple(HEADS),
+    "removers": tuple(REMOVERS),
     "robust": ("RobustClassifier", "load"),
     "options": ("SGD", "PaperVariant"),
     "rows": ("open_rows",),

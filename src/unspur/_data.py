@@ -54,8 +54,8 @@ from unspur.solvers.statistics import Moments
 from unspur.solvers.whitening import Geometry
 from unspur.subspace import AffineMap
 
-#: Ratio of the standard deviations of validation and training rows, and distance of their means in standard
-#: deviations, in the median column, from which on a warning is due.
+#: Ratio of the interquartile ranges of validation and training rows, and distance of their medians in such ranges, in
+#: the median column, from which on a warning is due.
 MAX_SCALE_RATIO, MAX_SHIFT = 5.0, 5.0
 
 
@@ -433,17 +433,21 @@ def first_rows(X: Array, number: int = 2000) -> Array:
 def warn_if_on_another_scale(train: Array, validation: Array) -> None:
     """Warn if validation rows look as if a step before the estimator had transformed the training rows alone."""
     one, other = (np.asarray(first_rows(X), dtype=np.float64) for X in (train, validation))
-    spread = one.std(axis=0)
-    varied = spread > 0
+    # Quartiles: a few odd rows, such as those without a concept, decide nothing.
+    (low, middle, high), (other_low, other_middle, other_high) = (
+        np.percentile(rows, [25, 50, 75], axis=0) for rows in (one, other)
+    )
+    varied = high > low
     if not varied.any():
         return
-    ratio = float(np.median(other.std(axis=0)[varied] / spread[varied]))
-    shift = float(np.median(np.abs(other.mean(axis=0) - one.mean(axis=0))[varied] / spread[varied]))
+    spread = (high - low)[varied]
+    ratio = float(np.median((other_high - other_low)[varied] / spread))
+    shift = float(np.median(np.abs(other_middle - middle)[varied] / spread))
     if 1.0 / MAX_SCALE_RATIO < ratio < MAX_SCALE_RATIO and shift < MAX_SHIFT:
         return
     message = InputWarning(
-        "The validation rows are on another scale than the training rows: in the median column their standard "
-        "deviation is {ratio:.2g} times as large, and their mean lies {shift:.2g} standard deviations away. If a "
+        "The validation rows are on another scale than the training rows: in the median column their "
+        "interquartile range is {ratio:.2g} times as large, and their median lies {shift:.2g} such ranges away. If a "
         "pipeline transforms X before this step, it must transform {X_val} as well: Pipeline(..., "
         "transform_input=['X_val']).",
         ratio=ratio,

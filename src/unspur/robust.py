@@ -350,7 +350,7 @@ def _seeded(estimator: E, rng: np.random.Generator) -> E:
 def _missing_value(*estimators: BaseEstimator) -> Any:
     """The value that means "not known", given to the classifier, its remover or its head."""
     given = [value for one in estimators if (value := one.get_params().get("missing_concept")) is not None]
-    if any(type(value) is not type(given[0]) or value != given[0] for value in given):
+    if len({f"{type(value).__name__} {value!r}" for value in given}) > 1:  # NaN is not equal to itself
         named = ", ".join(f"{type(one).__name__} {one.get_params().get('missing_concept')!r}" for one in estimators)
         raise InputError(f"missing_concept differs: {named}. Pass it to the classifier alone.")
     return given[0] if given else None

@@ -11,21 +11,18 @@ from tests.optional import pandas as pd
 from unspur import JSE, SGD, heads
 from unspur.datasets import make_toy
 from unspur.exceptions import LabelError, NotConvergedWarning, NotFiniteError
-from unspur.heads import DFR, ERM, JTT, SUBG, GroupDRO, GroupWeighted
+from unspur.heads import DFR, SUBG
+from unspur.heads.base import TrainedHead
 
 BY_SGD = {"solver": SGD(max_epochs=5)}
+SETTINGS = {"SUBG": {"random_state": 0}, "DFR": {"n_draws": 3, "random_state": 0}}
 HEADS = [
-    ERM(),
-    GroupWeighted(),
-    SUBG(random_state=0),
-    GroupDRO(),
-    JTT(),
-    DFR(n_draws=3, random_state=0),
-    *(head(**BY_SGD, random_state=0) for head in (ERM, GroupWeighted, SUBG, GroupDRO, JTT)),
+    *(kind(**SETTINGS.get(name, {})) for name, kind in heads.HEADS.items()),
+    *(kind(**BY_SGD, random_state=0) for kind in heads.HEADS.values() if issubclass(kind, TrainedHead)),
 ]
 IDS = [type(head).__name__ + ("-sgd" if isinstance(getattr(head, "solver", ""), SGD) else "") for head in HEADS]
 EXACT = [head for head, name in zip(HEADS, IDS, strict=True) if "sgd" not in name]
-NEEDS_CONCEPT = (GroupWeighted, SUBG, GroupDRO, DFR)
+NEEDS_CONCEPT = tuple(kind for kind in heads.HEADS.values() if kind._needs_concept)
 
 
 @pytest.fixture(params=HEADS, ids=IDS)

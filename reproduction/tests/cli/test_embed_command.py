@@ -2,7 +2,6 @@
 
 import json
 
-import click
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
@@ -14,6 +13,7 @@ from reproduction.tests.datasets.birds import SPECIES, lay_birds, lay_published,
 from unspur.cli.report import row_content as shown
 from unspur.embed.registry import Grey, load_source, source_names
 from unspur.embed.store import EmbeddingStore
+from unspur.exceptions import InputError
 from unspur.io.files import read_table
 from unspur_paper.cli.embed import SOURCES
 
@@ -70,9 +70,8 @@ def test_published_waterbirds_faces_and_sentences(tmp_path):
     [
         ([], "Name a SOURCE and an --encoder"),
         (["celeba"], "Name a SOURCE and an --encoder"),
-        (["celeb", "--encoder", "grey-50"], "'celeb' is not one of 'waterbirds', 'waterbirds-published', 'celeba'"),
-        (["mine.csv", "--encoder", "grey-50"], "'mine.csv' is not one of 'waterbirds'"),
-        (["celeba", "--encoder", "grey-50"], "celeba needs --root"),
+        (["celeb", "--encoder", "grey-50"], "'celeb' is not one of 'celeba', 'multinli', 'waterbirds'"),
+        (["mine.csv", "--encoder", "grey-50"], "'mine.csv' is not one of 'celeba'"),
         (["celeba", "--encoder", "grey-50", "--root", ".", "--sizes", "1,2,3"], "--sizes is for waterbirds only"),
         (["celeba", "--encoder", "grey-50", "--rule", "species"], "--rule is for waterbirds and waterbirds-published"),
         (["waterbirds", "--encoder", "grey-50", "--limit", "3"], "--limit is for celeba only"),
@@ -83,8 +82,12 @@ def test_misuse_is_explained(arguments, message):
     assert message in paper("embed", *arguments, code=2)
 
 
+def test_a_dataset_in_a_folder_needs_that_folder():
+    assert "celeba needs --root, the folder of its data" in paper("embed", "celeba", "--encoder", "grey-50", code=1)
+
+
 def test_unspur_finds_every_source_by_its_entry_point():
-    assert set(SOURCES) == set(source_names())
+    assert {"waterbirds", "waterbirds-published", "celeba", "multinli"} <= set(SOURCES) == set(source_names())
     for name in SOURCES:
         assert len(load_source(name).labels) == 2
 
@@ -98,7 +101,7 @@ def test_a_store_of_a_dataset_shows_what_it_was_drawn_from(tmp_path):
     assert len(pictures) == len(table.Z) > 20
     for i in range(0, len(table.Z), 3):
         np.testing.assert_allclose(Grey()([pictures[i]])[0], table.Z[i], atol=1e-6)
-    with pytest.raises(click.UsageError, match="needs --root"):
+    with pytest.raises(InputError, match="waterbirds needs root"):
         shown("waterbirds", table, None)
 
 
@@ -106,7 +109,7 @@ def test_a_report_of_a_dataset_says_what_to_install_where_nothing_can_read_it(bi
     store = tmp_path / "store"
     unspur("embed", "waterbirds", "--root", birds, "--encoder", "grey-50", "--output", store)
     command = ["report", store, "--main", "y", "--concept", "background", "--show", "waterbirds"]
-    assert "--show waterbirds needs --root" in unspur(*command, code=2)
+    assert "waterbirds needs --root" in unspur(*command, code=1)
     monkeypatch.setattr("unspur.embed.registry._points", lambda _: {})
     said = " ".join(unspur(*command, code=2).split())
     assert f"{store} was made of waterbirds, which no installed package can read" in said

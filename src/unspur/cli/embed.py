@@ -95,7 +95,7 @@ def embed_command(
         raise click.UsageError("Name a SOURCE and an --encoder, or --list the encoders.")
     from unspur._extras import REPRODUCTION
     from unspur.embed.examples import TableExamples
-    from unspur.embed.registry import load_source, source_names
+    from unspur.embed.registry import read_source, source_names
     from unspur.exceptions import InputError
 
     published = source in source_names()
@@ -109,10 +109,8 @@ def embed_command(
     examples: Examples
     if not published:
         examples = TableExamples.read(source, root, allow_outside=allow_outside)
-    elif root is None:
-        raise click.UsageError(f"{source} needs --root, the folder of its data.")
     else:
-        examples = load_source(source).read(root, {"seed": seed})
+        examples = read_source(source, root, {"seed": seed})
     run(examples, encoder_name, lambda _: output, lambda store: following(store, source), as_json=as_json, **network)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from unspur._names import REMOVERS
 from unspur.cli.console import echo_json, say, say_command, say_where, show
 from unspur.cli.data import (
     check_labels,
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 
 #: The method of `RobustClassifier`; the others are removers alone.
 RECOMMENDED = "recommended"
-METHODS = (RECOMMENDED, "JSE", "INLP", "RLACE", "LEACE", "SAL", "SPLINCE")
+METHODS = (RECOMMENDED, *REMOVERS)
 Fitted = TypeVar("Fitted", bound="RobustClassifier | Remover")
 
 

@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_args
 import click
 from click.core import ParameterSource
 
+from unspur._names import HEADS, REMOVERS
 from unspur.cli.completion import columns_of
 from unspur.cli.console import say
 
@@ -25,9 +26,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 Correction: TypeAlias = Literal["none", "looks"]
 Balance: TypeAlias = Literal["none", "concept", "main", "group"]
 Solver: TypeAlias = Literal["exact", "sgd"]
-#: Removers and last layers by name. They are written out because importing them takes seconds.
-REMOVER_NAMES = ("none", "JSE", "JSE-metric-0", "JSE-metric-1", "INLP", "RLACE", "LEACE", "SAL", "SPLINCE")
-HEAD_NAMES = ("ERM", "GroupWeighted", "SUBG", "GroupDRO", "JTT", "DFR")
+#: Removers that can be compared, and heads, by name.
+REMOVER_NAMES = ("none", "JSE", "JSE-metric-0", "JSE-metric-1", *(name for name in REMOVERS if name != "JSE"))
+HEAD_NAMES = tuple(HEADS)
 _OLD_METHOD_NAMES = {"JSE-w": "JSE-metric-0", "JSE-s": "JSE-metric-1"}
 #: One file, or several.
 Named = TypeVar("Named", str, tuple[str, ...])

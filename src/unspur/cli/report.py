@@ -351,11 +351,9 @@ def _store_content(show: str, table: Table, root: Path | None, *, allow_outside:
 def _store_examples(show: str, store: Path, root: Path | None, *, allow_outside: bool) -> Examples:
     """The dataset of a store, drawn with the settings of its manifest."""
     from unspur.embed.examples import TableExamples
-    from unspur.embed.registry import load_source, source_names
+    from unspur.embed.registry import read_source, source_names
     from unspur.embed.store import read_manifest
 
     if show not in source_names():
         return TableExamples.read(show, root, allow_outside=allow_outside)
-    if root is None:
-        raise click.UsageError(f"--show {show} needs --root, the folder of its data.")
-    return load_source(show).read(root, read_manifest(store)["dataset"]["settings"])
+    return read_source(show, root, read_manifest(store)["dataset"]["settings"])

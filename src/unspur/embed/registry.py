@@ -24,7 +24,7 @@ from unspur._extras import EXTRAS, require
 from unspur.embed.base import IMAGENET, Encoder, NetworkEncoder, Precision, Preparation, Where, square, standardised
 from unspur.embed.examples import Examples, Kind
 from unspur.embed.huggingface import HUB, HubText, HubVision, Pooling, kind_of, model_folder
-from unspur.exceptions import InputError
+from unspur.exceptions import InputError, Parameter
 
 _GREY_SIDE = 50
 #: As the network was trained: (x - 127) / 128.
@@ -114,20 +114,22 @@ def minilm(device: str = "auto", precision: Precision = "auto", *, pooling: Pool
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """How to read a published dataset.
+    """How to read a dataset of an installed package.
 
     Attributes
     ----------
     labels : main label and concept to try first.
-    read : (folder of the data, settings) -> examples. Settings are those in the manifest of a store; without any, the
-        dataset as it is published.
+    read : (folder of the data, settings) -> examples. Settings are options of the command line (missing or None: the
+        default), or those in the manifest of a store, which must give the same examples again.
     paired : whether examples are there twice, once with each value of the concept, so that a fit on all rows would
         judge rows by their twins.
     """
 
     labels: tuple[str, str]
-    read: Callable[[Path, Mapping[str, Any]], Examples]
+    read: Callable[[Any, Mapping[str, Any]], Examples]
     paired: bool = False
+    #: Whether the data are in a folder; else `read` gets None.
+    needs_root: bool = True
 
 
 class FolderReader(Protocol):
@@ -149,6 +151,14 @@ def load_source(name: str) -> Source:
     """A source by its name."""
     found: Source = _points("unspur.sources")[name].load()
     return found
+
+
+def read_source(name: str, root: Path | None, settings: Mapping[str, Any]) -> Examples:
+    """The examples of a source; InputError if its data are in a folder and none is named."""
+    source = load_source(name)
+    if root is None and source.needs_root:
+        raise InputError("{name} needs {root}, the folder of its data.", name=name, root=Parameter("root"))
+    return source.read(root, settings)
 
 
 @cache

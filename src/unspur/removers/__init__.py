@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from os import PathLike
 from typing import Any
 
+from unspur._names import REMOVERS as MODULES
 from unspur._reading import brief
 from unspur.exceptions import ArtifactError
 from unspur.io.artifact import Shapes, read_artifact
@@ -18,8 +20,11 @@ from unspur.removers.leace import LEACE, SAL, SPLINCE
 from unspur.removers.rlace import RLACE
 from unspur.removers.saved import require_layer, require_shapes
 
-#: Every remover by name; a new one is a file, a test, and a line here.
-REMOVERS: dict[str, type[Remover]] = {remover.__name__: remover for remover in (JSE, INLP, RLACE, LEACE, SAL, SPLINCE)}
+#: Every remover by name; a new one is a file, a test, and a line in `_names`.
+REMOVERS: dict[str, type[Remover]] = {
+    name: getattr(import_module(f"unspur.removers.{module}"), name) for name, module in MODULES.items()
+}
+globals().update(REMOVERS)
 
 __all__ = ["INLP", "JSE", "LEACE", "REMOVERS", "RLACE", "SAL", "SPLINCE", "Remover", "load", "read_saved"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -72,6 +72,8 @@ def _numpy_sees(z: Any) -> bool:
     return bool(z.device.type == "cpu" and str(z.dtype) != "torch.bfloat16")
 
 
+#: Files that hold one array, by suffix. All other files are taken for Parquet.
+SINGLE_FILES: dict[str, Callable[..., StoredRows]] = {".npy": StoredNpy}
 Paths: TypeAlias = str | PathLike[str] | Sequence[str | PathLike[str]]
 
 
@@ -128,12 +130,13 @@ def open_rows(
     >>> JSE().fit(rows, rows.column("bird"), concept=rows.column("background"))  # doctest: +SKIP
     """
     files = find_files(paths)
-    if files[0].suffix.lower() == ".npy":
+    kind = _kind(files[0])
+    if kind in SINGLE_FILES:
         if len(files) > 1:
-            raise InputError(f"{files[0]} is one of {len(files)} files; of .npy files one at a time can be opened.")
+            raise InputError(f"{files[0]} is one of {len(files)} files; of {kind} files one at a time can be opened.")
         if features is not None or labels:
-            raise InputError(f"{files[0]} has no named columns; features and labels are for Parquet files.")
-        rows: StoredRows = StoredNpy(files[0], memory=memory, progress=progress, scratch=scratch)
+            raise InputError(f"{files[0]} is one array; features and labels are for Parquet files.")
+        rows: StoredRows = SINGLE_FILES[kind](files[0], memory=memory, progress=progress, scratch=scratch)
     else:
         from unspur.rows.parquet import ParquetRows
 
@@ -141,6 +144,12 @@ def open_rows(
     if check:
         rows.check()
     return rows
+
+
+def _kind(path: Path) -> str:
+    """The suffix of a file that holds one array; all other files are taken for Parquet."""
+    suffix = path.suffix.lower()
+    return suffix if suffix in SINGLE_FILES else ".parquet"
 
 
 def find_files(paths: Paths) -> list[Path]:
@@ -151,9 +160,9 @@ def find_files(paths: Paths) -> list[Path]:
     found: list[Path] = []
     for name in given:
         found += _one(str(name))
-    kinds = {path.suffix.lower() if path.suffix.lower() == ".npy" else ".parquet" for path in found}
+    kinds = sorted({_kind(path).replace(".parquet", "Parquet") for path in found})
     if len(kinds) > 1:
-        raise InputError(f"{', '.join(map(str, given[:5]))}: .npy and Parquet files cannot be mixed.")
+        raise InputError(f"{', '.join(map(str, given[:5]))}: {' and '.join(kinds)} files cannot be mixed.")
     seen: dict[Path, Path] = {}
     for path in found:
         if not path.is_file():

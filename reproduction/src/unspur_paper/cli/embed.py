@@ -10,13 +10,13 @@ import click
 
 from unspur.cli.embed import following, list_encoders, network_options, run
 from unspur.cli.options import LocalPath
-from unspur.embed.registry import load_source
+from unspur.embed.registry import read_source, source_names
 from unspur.embed.store import EmbeddingStore
 from unspur_paper.cli.options import sizes_option
 from unspur_paper.datasets.waterbirds import LabelRule
 from unspur_paper.experiments.stores import EMBEDDINGS, store_folder
 
-SOURCES = ("waterbirds", "waterbirds-published", "celeba", "multinli")
+SOURCES = source_names()
 #: Options that only some sources have.
 ONLY_FOR = {
     "scenes": ("waterbirds",),
@@ -57,8 +57,9 @@ def embed_command(
 ) -> None:
     """Turn a published dataset into embeddings by a frozen network.
 
-    SOURCE is waterbirds (pasted from CUB and scenes), waterbirds-published, celeba or multinli. The store goes where
-    experiments look for it, unless --output names another folder.
+    SOURCE is a dataset such as waterbirds (pasted from CUB and scenes), celeba or multinli. The store goes to a folder
+    of SOURCE and encoder, where experiments look for theirs, unless --output names another. Strengths of the
+    correlation are drawn later, by experiments.
 
     A run that is stopped goes on where it was when the command is given again.
 
@@ -77,9 +78,7 @@ def embed_command(
     for option, given in (("pca", network["pca"]), ("limit", limit), ("sizes", sizes)):
         if given is not None and output is None:
             raise click.UsageError(f"--{option} needs --output: the place of {source} is for all of its rows.")
-    if root is None:
-        raise click.UsageError(f"{source} needs --root, the folder of its data; unspur-paper data fetches some.")
-    examples = load_source(source).read(root, {"seed": seed, **special})
+    examples = read_source(source, root, {"seed": seed, **special})
 
     def folder_of(encoder: str) -> Path:
         return output or store_folder(embeddings, source, encoder, seed)

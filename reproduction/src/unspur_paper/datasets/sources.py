@@ -19,7 +19,14 @@ def _birds(root: Path, settings: Mapping[str, Any]) -> Examples:
     return Composites.draw(root, scenes, settings.get("seed", 0), settings.get("sizes"), rule)
 
 
+def _faces(root: Path, settings: Mapping[str, Any]) -> Examples:
+    # A manifest says how many images there were, the command line where to stop.
+    return CelebA.read(root, settings.get("limit") or settings.get("images"))
+
+
 WATERBIRDS = Source(("y", "background"), _birds, paired=True)
 WATERBIRDS_PUBLISHED = Source(("y", "background"), lambda root, settings: read_published(root, settings.get("rule")))
-CELEBA = Source(("Smiling", "Male"), lambda root, settings: CelebA.read(root, settings.get("limit")))
+CELEBA = Source(
+    ("Smiling", "Male"), lambda root, settings: CelebA.read(root, settings.get("limit") or settings.get("images"))
+)
 MULTINLI = Source(("y", "concept"), lambda root, _: MultiNLI.read(root), paired=True)
