@@ -26,7 +26,7 @@
     TaskLostWarning (UserWarning)                        the task went with the concept, or may have
     EverythingRemovedWarning (UserWarning)               a removal leaves nothing, or next to nothing, of the rows
     IllConditionedWarning (UserWarning)                  a removal amplifies noise, or is undone by rounding; how much
-    FewRowsWarning (UserWarning)                         too few rows to judge on, so all rows were pooled
+    FewRowsWarning (UserWarning)                         too few validation rows, so they were pooled
     InputWarning (UserWarning)                           validation rows are on another scale than training rows
     UsedRowsWarning (UserWarning)                        a certificate was asked for on rows of the fit
     OutlierWarning (UserWarning)                         a few rows hold most of the variance of a number to remove
@@ -177,7 +177,7 @@ class SlowFitWarning(UserWarning):
 
 
 class NothingRemovedWarning(UserWarning):
-    """No spurious direction was accepted, so that `transform` leaves rows as they are; the message says why."""
+    """No spurious direction was accepted, so `transform` does not change rows; the message says why."""
 
 
 class TaskLostWarning(UserWarning):
@@ -193,7 +193,7 @@ class IllConditionedWarning(UserWarning):
 
 
 class FewRowsWarning(WithFields, UserWarning):
-    """Validation rows are too few to judge on, so they were pooled with the training rows."""
+    """There are too few validation rows, so they were pooled with the training rows."""
 
 
 class InputWarning(WithFields, UserWarning):
@@ -201,7 +201,7 @@ class InputWarning(WithFields, UserWarning):
 
 
 class UsedRowsWarning(UserWarning):
-    """A certificate is measured on rows that the removal was fitted on, which flatters it."""
+    """A certificate is measured on rows that the removal was fitted on, so it is too optimistic."""
 
 
 class OutlierWarning(UserWarning):

@@ -25,7 +25,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 Correction: TypeAlias = Literal["none", "looks"]
 Balance: TypeAlias = Literal["none", "concept", "main", "group"]
 Solver: TypeAlias = Literal["exact", "sgd"]
-#: Removers and last layers by name. They are written out because importing them takes seconds.
+#: Removers and heads by name. They are written out because importing them takes seconds.
 REMOVER_NAMES = ("none", "JSE", "JSE-metric-0", "JSE-metric-1", "INLP", "RLACE", "LEACE", "SAL", "SPLINCE")
 HEAD_NAMES = ("ERM", "GroupWeighted", "SUBG", "GroupDRO", "JTT", "DFR")
 _OLD_METHOD_NAMES = {"JSE-w": "JSE-metric-0", "JSE-s": "JSE-metric-1"}
@@ -65,7 +65,7 @@ class LocalPath(click.Path):
 
 
 class MethodName(click.Choice[str]):
-    """A remover or a last layer by name; earlier spellings are understood as well."""
+    """A remover or a head by name; earlier spellings are understood as well."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The name as the help has it."""

@@ -122,7 +122,7 @@ class Source:
     read : (folder of the data, settings) -> examples. Settings are those in the manifest of a store; without any, the
         dataset as it is published.
     paired : whether examples are there twice, once with each value of the concept, so that a fit on all rows would
-        judge rows by their twins.
+        test rows by their twins.
     """
 
     labels: tuple[str, str]

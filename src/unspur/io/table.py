@@ -95,10 +95,10 @@ class Table:
             missing = [name for name in names if name not in self.features]
             if missing:
                 raise InputError(f"{self.path} lacks the columns {quoted(missing)} that the removal was fitted on.")
-            strange = [name for name in self.features if name not in set(names)]
-            if strange:
+            unknown = [name for name in self.features if name not in set(names)]
+            if unknown:
                 raise InputError(
-                    f"{self.path} has columns {quoted(strange)} that the removal does not know. Name labels with "
+                    f"{self.path} has columns {quoted(unknown)} that the removal does not know. Name labels with "
                     "--label, and other columns with --ignore."
                 )
             order = [self.features.index(name) for name in names]
@@ -169,10 +169,10 @@ def require_memory(what: Any, size: int, largest: str, advice: str) -> None:
 
 def require_known(path: Path, names: list[str], ignore: tuple[str, ...]) -> None:
     """Raise InputError if a column to ignore does not exist."""
-    strange = [name for name in ignore if name not in names]
-    if strange:
-        hint = nearest(strange[0], names)
-        raise InputError(f"{path} has no {quoted(strange)} to ignore (it has: {listed(names)}).{hint}")
+    unknown = [name for name in ignore if name not in names]
+    if unknown:
+        hint = nearest(unknown[0], names)
+        raise InputError(f"{path} has no {quoted(unknown)} to ignore (it has: {listed(names)}).{hint}")
 
 
 def no_features(names: Sequence[str]) -> str:
