@@ -90,8 +90,8 @@ class Evaluator:
         groups = "group that has rows there" if chosen.notes else "group"
         rule = (
             f"Each penalty is chosen from {tried} (times the mean variance of the rows). It minimises the held-out "
-            f"loss on {on}, with equal weight for every {groups}. Logits are rescaled by the best temperature first, so "
-            "confidence does not matter."
+            f"loss on {on}, with equal weight for every {groups}. Logits are rescaled by the best temperature first, "
+            "so confidence does not matter."
         )
         return (rule, *chosen.notes)
 

@@ -118,7 +118,7 @@ def penalty_table(methods: Mapping[str, MethodResult]) -> str:
             star = "*" if head is not None and head.penalty == penalty else " "
             figures.append(f"{'–':>15} " if worst is None else f"{100 * worst:>15.1f}{star}")
         text.append(f"{penalty:<16g}" + "".join(figures).rstrip())
-    return "\n".join([*text, "* chosen on held-out rows. The figures are of test rows, which are not used to choose."])
+    return "\n".join([*text, "* chosen on held-out rows; the test rows shown here are not used to choose."])
 
 
 def _heads(methods: Sequence[str], width: int) -> list[str]:
