@@ -80,7 +80,7 @@ fig.legend(loc="outside lower center", ncols=4, markerscale=2)
 plain = ERM().fit(train.Z, train.y)
 without = ERM().fit(jse.transform(train.Z), train.y)
 judged = {
-    "as they are": group_accuracy(test.y, plain.predict(test.Z), test.concept),
+    "no removal": group_accuracy(test.y, plain.predict(test.Z), test.concept),
     "JSE": group_accuracy(test.y, without.predict(clean), test.concept),
 }
 for name, accuracy in judged.items():

@@ -64,7 +64,7 @@ print(f"{jse.spurious_.dim} of {jse.n_features_in_} directions show the photogra
 # Last layers on the rows before and after, evaluated on test pictures where digit and photograph are independent:
 
 judged = {
-    "as they are": group_accuracy(test.y, ERM().fit(Z, train.y).predict(Z_test), test.concept),
+    "no removal": group_accuracy(test.y, ERM().fit(Z, train.y).predict(Z_test), test.concept),
     "JSE": group_accuracy(test.y, ERM().fit(jse.transform(Z), train.y).predict(jse.transform(Z_test)), test.concept),
 }
 bars = figures.group_bars(judged, groups=list(names.values()), width="page")

@@ -57,7 +57,7 @@ scoring = {
 
 group = 2 * y + photograph
 folds = list(StratifiedKFold(3, shuffle=True, random_state=0).split(Z, group))
-steps = {"as they are": "passthrough", "LEACE": LEACE(), "JSE": JSE(random_state=0)}
+steps = {"no removal": "passthrough", "LEACE": LEACE(), "JSE": JSE(random_state=0)}
 scores = {}
 for name, remover in steps.items():
     pipe = make_pipeline(PCA(40, random_state=0), remover, LogisticRegression(max_iter=2000))

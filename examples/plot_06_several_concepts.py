@@ -88,6 +88,6 @@ axes[0].legend(markerscale=2)
 # %%
 # And the task? Groups are now all combinations of bird, colour and place.
 
-for name, on, judged in (("as they are", Z, Z_test), ("JSE", jse.transform(Z), clean)):
+for name, on, judged in (("no removal", Z, Z_test), ("JSE", jse.transform(Z), clean)):
     accuracy = group_accuracy(bird_test, ERM().fit(on, bird).predict(judged), concepts_test)
     print(f"{name:>11}: average {accuracy.average:.1%}, worst of {accuracy.rows.size} groups {accuracy.worst:.1%}")

@@ -75,7 +75,7 @@ for (name, values), colour in zip(worst.items(), ("#00795A", "#E69F00"), strict=
     ax.plot(numbers, 100 * np.mean(values, axis=1), color=colour, label=name)
     for column in np.transpose(values):
         ax.plot(numbers, 100 * column, "o", color=colour, ms=4, alpha=0.6)
-ax.axhline(100 * plain, color="#6E6E6E", ls="--", label="as they are")
+ax.axhline(100 * plain, color="#6E6E6E", ls="--", label="no removal")
 ax.set_xscale("log")
 ax.set_xticks(numbers, [f"{number:,}" for number in numbers])
 ax.minorticks_off()

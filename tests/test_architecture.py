@@ -11,8 +11,8 @@ import unspur
 from unspur._names import HEADS, REMOVERS
 
 SOURCE = Path(unspur.__file__).parent
-#: Rooms from the ground up; a module may import from its own room and from those below.
-ROOMS = [
+#: Layers from the bottom up; a module may import from its own layer and from those below.
+LAYERS = [
     ("_version", "_names", "_typing", "exceptions", "_resources", "_arrays", "_text", "_deprecation"),
     ("_files", "_extras", "_reading"),
     ("subspace", "rows", "labels", "clusters", "io.artifact"),
@@ -42,12 +42,12 @@ ROOMS = [
 def level(module: str) -> int:
     """Height of a module such as ``unspur.solvers.logistic``."""
     inside = module.removeprefix("unspur").lstrip(".")
-    for height, rooms in enumerate(ROOMS):
-        if any(inside == room or (room and inside.startswith(room + ".")) for room in rooms):
+    for height, names in enumerate(LAYERS):
+        if any(inside == name or (name and inside.startswith(name + ".")) for name in names):
             return height
     if inside == "lab":  # says where things went, and nothing else
-        return len(ROOMS)
-    raise AssertionError(f"{module} is in no room; add it to ROOMS and to docs/architecture.md")
+        return len(LAYERS)
+    raise AssertionError(f"{module} is in no layer; add it to LAYERS and to docs/architecture.md")
 
 
 def modules():

@@ -1,4 +1,4 @@
-"""Comparisons: every method a line, chosen fairly, and a method that fails is a line too."""
+"""Comparisons: a result for every combination, chosen fairly, also for methods that fail."""
 
 import csv
 import json
@@ -16,8 +16,8 @@ from unspur import ERM, LEACE, GroupWeighted
 from unspur import compare as compare_module
 from unspur._data import decode_rows
 from unspur.cli import main
-from unspur.cli.compare import _say_what_to_take
-from unspur.compare import REMOVERS, HeldOut, _paired, best_held_out, compare, to_take
+from unspur.cli.compare import _print_recommendation
+from unspur.compare import REMOVERS, HeldOut, _paired, best_held_out, compare, recommended_result
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, LabelError
 from unspur.metrics import group_accuracy
@@ -36,7 +36,7 @@ def results():
     return compare(rows(0), rows(1, rho=0.0), rows(2), list(REMOVERS), ["ERM", "GroupWeighted"])
 
 
-def test_every_pair_is_a_line_with_what_was_measured(results):
+def test_every_combination_has_a_result(results):
     assert [(r.remover, r.head) for r in results] == [(r, h) for r in REMOVERS for h in ("ERM", "GroupWeighted")]
     for result in results:
         assert not result.problem
@@ -47,8 +47,8 @@ def test_every_pair_is_a_line_with_what_was_measured(results):
 
 
 def test_long_names_of_removers_take_two_lines_of_the_table(results):
-    for lines in (results, results[::2]):  # with two heads, and with one
-        table = comparison_table(lines)
+    for shown_results in (results, results[::2]):  # with two heads, and with one
+        table = comparison_table(shown_results)
         assert max(map(len, table.splitlines())) <= 80
         shown = [line[2:13].strip() for line in table.splitlines()]
         assert shown.count("(metric 0)") == shown.count("(metric 1)") == 1
@@ -61,12 +61,12 @@ def test_the_erasers_pay_with_the_task_and_jse_does_not(results):
     assert worst["JSE", "ERM"] > worst["INLP", "ERM"] + 0.1
 
 
-def test_a_method_that_cannot_be_fitted_is_a_line_with_its_reason():
+def test_the_result_of_a_method_that_cannot_be_fitted_says_why():
     some = rows(0)
     same = Rows(some.Z, some.concept, some.concept)  # the concept is the task
-    lines = compare(same, same, same, ["none", "JSE"], ["ERM"])
-    assert "concept is equal to y" in lines[1].problem
-    assert lines[1].accuracy is None
+    results = compare(same, same, same, ["none", "JSE"], ["ERM"])
+    assert "concept is equal to y" in results[1].problem
+    assert results[1].accuracy is None
 
 
 @pytest.mark.parametrize("left_out", ["a", "b", "c"])
@@ -101,8 +101,8 @@ def test_validation_rows_without_a_concept_are_as_good_as_none():
     train, test, other = (rows(seed, n=400, rho=0.5) for seed in range(3))
     unknown = Rows(other.Z, other.y, [None] * 400)
     one, two = (compare(train, test, validation, ["none", "JSE"], ["ERM"]) for validation in (None, unknown))
-    assert [(line.problem, line.removed, line.validation_loss) for line in one] == [
-        (line.problem, line.removed, line.validation_loss) for line in two
+    assert [(result.problem, result.removed, result.validation_loss) for result in one] == [
+        (result.problem, result.removed, result.validation_loss) for result in two
     ]
     assert one[1].removed
 
@@ -131,9 +131,9 @@ def test_rows_that_do_not_fit_are_refused_before_anything_is_fitted(change, mess
 def test_rows_that_are_in_two_sets_are_noted():
     train, test = rows(0), rows(1)
     for validation, note in ((test, "1,200 of 1,200 validation rows are test rows"), (train, "are training rows as")):
-        (line,) = compare(train, test, validation, ["none"], ["ERM"])
-        assert note in " ".join(line.notes)
-        assert len(line.notes) == 1
+        (result,) = compare(train, test, validation, ["none"], ["ERM"])
+        assert note in " ".join(result.notes)
+        assert len(result.notes) == 1
     assert not compare(train, test, rows(2), ["none"], ["ERM"])[0].notes
 
 
@@ -224,11 +224,11 @@ def test_test_rows_may_all_be_of_one_class(tmp_path, label):
 def test_concepts_of_several_classes_are_compared():
     toy = make_toy(1500, d=8, rho=0.5, random_state=0)
     kinds = np.digitize(toy.Z[:, 0] + np.random.default_rng(0).standard_normal(1500), [-0.7, 0.7])
-    lines = compare(
+    results = compare(
         Rows(toy.Z, toy.y, kinds), Rows(toy.Z, toy.y, kinds), None, list(REMOVERS), ["ERM", "GroupWeighted"]
     )
-    assert not [line.problem for line in lines if line.problem]
-    assert {line.removed for line in lines if line.remover in ("LEACE", "SAL", "RLACE")} == {2}
+    assert not [result.problem for result in results if result.problem]
+    assert {result.removed for result in results if result.remover in ("LEACE", "SAL", "RLACE")} == {2}
 
 
 def wide_rows(seed, n=160, d=360):
@@ -259,14 +259,14 @@ def test_coordinates_of_the_span_change_no_answer(validated, monkeypatch):
         assert one.probes["concept"].accuracy == other.probes["concept"].accuracy
 
 
-def test_lines_are_judged_on_held_out_rows_and_not_on_test_rows(results):
-    assert any(line.level for line in results)
-    assert min(line.held_out.above_best for line in results) == 0.0
-    for line in results:
-        assert line.held_out.loss == pytest.approx(line.validation_loss, abs=1e-6)
-        assert line.level == (line.held_out.low <= 1e-5)
+def test_combinations_are_evaluated_on_held_out_rows_and_not_on_test_rows(results):
+    assert any(result.tied_with_best for result in results)
+    assert min(result.held_out.above_best for result in results) == 0.0
+    for result in results:
+        assert result.held_out.loss == pytest.approx(result.validation_loss, abs=1e-6)
+        assert result.tied_with_best == (result.held_out.low <= 1e-5)
     again = compare(rows(0), rows(7, rho=-0.8), rows(2), list(REMOVERS), ["ERM", "GroupWeighted"])
-    assert [line.held_out for line in again] == [line.held_out for line in results]
+    assert [result.held_out for result in again] == [result.held_out for result in results]
 
 
 def test_the_interval_of_a_difference_holds_the_truth_about_as_often_as_it_says():
@@ -283,50 +283,50 @@ def test_the_interval_of_a_difference_holds_the_truth_about_as_often_as_it_says(
 
 
 def clearly_worse(results):
-    """The lines with a recommendation that is worse by 0.3 on held-out rows."""
+    """The results with a recommendation that is worse by 0.3 on held-out rows."""
     far = HeldOut(0.9, 0.4, 0.3, 0.5)
-    return [replace(line, held_out=far) if line.recommended else line for line in results]
+    return [replace(result, held_out=far) if result.recommended else result for result in results]
 
 
-def test_a_clearly_worse_line_is_not_level_and_the_recommendation_is_kept_unless_it_is_worse(results):
-    by_name = {(line.remover, line.head): line for line in results}
+def test_a_clearly_worse_combination_is_not_tied_and_the_recommendation_is_kept_unless_it_is_worse(results):
+    by_name = {(result.remover, result.head): result for result in results}
     ours = by_name["JSE", "GroupWeighted"]
     assert ours.recommended
-    assert not by_name["LEACE", "ERM"].level  # it pays with the task
-    assert ours.level
-    assert to_take(results) is ours
+    assert not by_name["LEACE", "ERM"].tied_with_best  # it pays with the task
+    assert ours.tied_with_best
+    assert recommended_result(results) is ours
     assert best_held_out(results) is by_name["none", "GroupWeighted"]
-    assert to_take(clearly_worse(results)) is by_name["none", "GroupWeighted"]
-    assert to_take([replace(ours, held_out=None)]) is None
+    assert recommended_result(clearly_worse(results)) is by_name["none", "GroupWeighted"]
+    assert recommended_result([replace(ours, held_out=None)]) is None
 
 
 def test_a_probe_tells_what_a_removal_leaves_of_the_concept(results):
-    found = {line.remover: line.probes["concept"] for line in results}
+    found = {result.remover: result.probes["concept"] for result in results}
     assert found["none"].low > 0.75
     assert found["JSE"].chance == 0.5
     assert found["JSE"].high < 0.6
 
 
-def test_code_of_every_line_runs(results):
+def test_code_of_every_combination_runs(results):
     train, held = rows(0), rows(2)
-    for line in results:
+    for result in results:
         given = {"X": train.Z, "y": train.y, "concept": train.concept}
         given |= {"X_val": held.Z, "y_val": held.y, "concept_val": held.concept}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            exec(line.python, given)
+            exec(result.python, given)
         assert given["model"].score(train.Z, train.y) > 0.5
 
 
-def test_a_recommendation_that_is_clearly_worse_is_not_the_line_to_take(results, capsys):
-    _say_what_to_take(clearly_worse(results), {"file": "r.npz", "balance": "group", "seed": 0})
+def test_a_recommendation_that_is_clearly_worse_is_not_taken(results, capsys):
+    _print_recommendation(clearly_worse(results), {"file": "r.npz", "balance": "group", "seed": 0})
     said = " ".join(capsys.readouterr().out.split())
-    assert "Take GroupWeighted on the rows as they are, which has the least loss on held-out rows." in said
+    assert "Take GroupWeighted without a removal, which has the smallest loss on held-out rows." in said
     assert "JSE + GroupWeighted, is clearly worse there: by 0.400 (0.300 – 0.500)" in said
-    assert "It removes nothing: a probe still finds concept with" in said
+    assert "It removes nothing: a probe still predicts concept with" in said
 
 
-def test_the_command_line_says_which_line_to_take_and_how(tmp_path, monkeypatch):
+def test_the_command_says_which_combination_to_take_and_how(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     data = rows(0, names=True)
     np.savez("my rows.npz", Z=data.Z, bird=data.y, water=data.concept)
@@ -358,10 +358,10 @@ def test_the_command_line_says_which_line_to_take_and_how(tmp_path, monkeypatch)
     assert not told[1]["recommended"]
 
 
-def test_a_group_of_one_held_out_row_makes_no_line_clearly_worse():
+def test_a_group_of_one_held_out_row_makes_no_combination_clearly_worse():
     rng = np.random.default_rng(0)
     group = np.append(np.zeros(200, dtype=int), [1])
-    difference = np.append(rng.normal(0.0, 0.1, size=200), [0.3])  # one row says that the line is far worse
+    difference = np.append(rng.normal(0.0, 0.1, size=200), [0.3])  # one row says that the combination is far worse
     mean, error = _paired(difference, group, np.array([False, True]), None)
     assert mean > 0.1
     assert error > 0.04  # half of the deviation of a row, and not zero
@@ -385,8 +385,8 @@ def test_code_takes_validation_rows_clusters_and_chosen_parameters():
     train, held = make_toy(400, rho=0.6, random_state=0), make_toy(300, rho=0.6, random_state=1)
     films = [np.arange(400) // 2, 1000 + np.arange(300) // 2]
     rows = [(part.Z, part.y, part.concept, film) for part, film in zip((train, held), films, strict=True)]
-    lines = compare(rows[0], (held.Z, held.y, held.concept), rows[1], ["none", "JSE"], ["GroupDRO"])
-    plain, removed = (line.python for line in lines)
+    results = compare(rows[0], (held.Z, held.y, held.concept), rows[1], ["none", "JSE"], ["GroupDRO"])
+    plain, removed = (result.python for result in results)
     assert plain.endswith("model.fit(X, y, concept=concept, clusters=clusters)")
     assert "GroupDRO(adjustment=" in removed
     given = ", ".join(f"{name}_val={name}_val" for name in ("X", "y", "concept", "clusters"))

@@ -23,7 +23,7 @@ from unspur.embed.store import read_manifest
 from unspur.exceptions import UnspurError
 from unspur.report.measuring import STEPS
 from unspur.report.page.rendering import build
-from unspur.report.views import Part
+from unspur.report.views import ContentSubset
 from unspur_paper.datasets.waterbirds import Composites
 from unspur_paper.experiments.draws import draw
 from unspur_paper.experiments.registry import DATASETS
@@ -78,7 +78,7 @@ def page(data: dict, birds: Composites, seed: int, embeddings: Path, output: Pat
             main="bird",
             concept="background",
             compare=compared,
-            pictures=Part(birds, rows.members["test"]),
+            pictures=ContentSubset(birds, rows.members["test"]),
             encoder=encoder,
             reduction=rows.reduction,
             title="Birds on land and water",

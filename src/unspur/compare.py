@@ -1,12 +1,12 @@
-"""Every remover with every chosen last layer on one set of embeddings, and which of them to take.
+"""Every remover with every chosen head on one set of embeddings, and which combination to take.
 
-Lines are judged on rows that neither their removal nor their layer was fitted to: validation rows, on which directions
-and penalties of all lines were chosen as well, or each fold of the training rows in turn. They are compared row by row
-with the line that has the least loss there, and those that are not clearly worse are level with it. Test rows are
-measured on, and decide nothing.
+Combinations are evaluated on rows that neither their removal nor their head was fitted to: validation rows, on which
+the directions and penalties of all combinations were chosen as well, or each fold of the training rows in turn. Each is
+compared row by row with the combination that has the smallest loss there, and those not clearly worse are tied with it.
+Test rows are only used to report accuracies, not to choose.
 
-Rows are often fewer than their features. Layers and most removers then act in the span of the training rows alone, so
-that they are fitted in coordinates of that span, in which they are the same (`_Span`).
+Often there are fewer rows than features. Heads and most removers then act only in the span of the training rows. They
+are fitted in coordinates of that span, which does not change them (`_Span`).
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ from unspur.selection import (
 )
 from unspur.solvers.whitening import MIN_DEVIATION_SHARE
 
-#: The remover and the last layer that `RobustClassifier` has by default.
+#: The remover and the head that `RobustClassifier` has by default.
 RECOMMENDED = ("JSE", "GroupWeighted")
-#: Folds on which lines are judged without validation rows; one of them is enough with so many training rows.
+#: Folds to evaluate on if there are no validation rows; from `SINGLE_FOLD_ROWS` training rows on, one fold is enough.
 FOLDS, SINGLE_FOLD_ROWS = 5, 5000
-#: Test rows that probes are trained on at most.
+#: Most test rows that probes are trained on.
 MAX_PROBED_ROWS = 2000
 #: Rows that tell whether columns are continuous, so that equal rows are copies.
 MAX_ROWS_CHECKED = 2000
 #: Differences of losses up to this size are rounding: two methods found the same removal.
 ROUNDING = 1e-5
-#: Removers that scale columns before they judge them, so that what they remove depends on the coordinates.
+#: Removers that scale columns first, so that what they remove depends on the coordinates.
 _SCALE_DEPENDENT = ("LEACE", "SPLINCE")
-#: Removers that can be compared, by name. "none" leaves the rows as they are.
+#: Removers that can be compared, by name. "none" is no removal.
 REMOVERS: dict[str, Callable[..., Any] | None] = {
     "none": None,
     "JSE": JSE,
@@ -77,10 +77,10 @@ REMOVER_ALIASES = {
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """The loss of a line on held-out rows, and by how much it is above the least of all, with its interval.
+    """Loss of a combination on held-out rows, and its difference from the smallest of all, with an interval.
 
-    The intervals of all lines hold together with a confidence of 95 % (multiple comparisons with the best, corrected
-    after Bonferroni).
+    The intervals of all combinations hold together with a confidence of 95 % (multiple comparisons with the best, with
+    a Bonferroni correction).
     """
 
     loss: float
@@ -89,8 +89,8 @@ class HeldOut:
     high: float
 
     @property
-    def level(self) -> bool:
-        """Whether the line is not clearly worse than the best."""
+    def tied_with_best(self) -> bool:
+        """Whether the combination is not clearly worse than the best."""
         return self.low <= ROUNDING
 
 
@@ -126,15 +126,15 @@ class Comparison:
         return (self.remover, self.head) == RECOMMENDED
 
     @property
-    def level(self) -> bool:
-        """Whether the line is not clearly worse than the best on held-out rows."""
-        return self.held_out is not None and self.held_out.level
+    def tied_with_best(self) -> bool:
+        """Whether the combination is not clearly worse than the best on held-out rows."""
+        return self.held_out is not None and self.held_out.tied_with_best
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and words, ready for JSON."""
-        measured = judged = None
+        measured = held_out_loss = None
         if (held_out := self.held_out) is not None:
-            judged = {
+            held_out_loss = {
                 "loss": held_out.loss,
                 "above_best": held_out.above_best,
                 "low95": held_out.low,
@@ -155,9 +155,9 @@ class Comparison:
             "penalty": self.parameters.get("weight_decay"),
             "edge_of_grid": self.edge,
             "notes": list(self.notes),
-            "held_out": judged,
+            "held_out": held_out_loss,
             "recommended": self.recommended,
-            "level": self.level,
+            "level": self.tied_with_best,
             "probes": {name: found.to_dict() for name, found in self.probes.items()},
             "python": self.python,
         }
@@ -173,16 +173,16 @@ def compare(
     balance: str = "group",
     report: Callable[[str], object] = lambda name: None,  # noqa: ARG005
 ) -> list[Comparison]:
-    """Fit every remover on the training rows, every head on what it leaves, and judge all combinations.
+    """Fit every remover on the training rows, every head on the transformed rows, and evaluate all combinations.
 
     Parameters of heads are chosen by `selection.choose_layer`: on validation rows or, without any, on a fifth of each
-    group of the training rows. Every line is then judged with its chosen parameters on held-out rows
+    group of the training rows. Every combination is then evaluated with its chosen parameters on held-out rows
     (`Comparison.held_out`): on the validation rows, or on each fifth of the training rows by removals and heads that
-    are fitted to the others. Probes for the concepts are trained on test rows, once for each remover.
+    are fitted to the other four. Probes for the concepts are trained on test rows, once for each remover.
 
     Parameters
     ----------
-    train, test, validation : tuples (Z, y, concept), with clusters a fourth, of arrays, lists, DataFrames or tensors;
+    train, test, validation : tuples (X, y, concept), with clusters a fourth, of arrays, lists, DataFrames or tensors;
         `validation` may be None. Several concepts are a mapping from their names to labels, or an array (n, m). Test
         and validation rows have the features and the classes of the training rows. Rows whose concept is missing train
         heads that do not ask for it, and validation rows of which none has a known concept are left out.
@@ -192,7 +192,7 @@ def compare(
 
     Returns
     -------
-    One line for each combination. A method that cannot be fitted is a line with its reason.
+    One result for each combination. If a method cannot be fitted, `problem` of the result says why.
     """
     removers, heads = known_names(removers, REMOVERS), known_names(heads, HEADS)
     train = decode_rows(train)
@@ -206,42 +206,42 @@ def compare(
     for remover_name in removers:
         report(remover_name)
         start = time.perf_counter()
-        clean: _Cleaned | None = None
+        clean: _TransformedSets | None = None
         found: dict[str, Leakage] = {}
         problem = ""
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # what they say is in the table: directions removed, and accuracy
-                clean = sets.after(remover_name)
+                clean = sets.transform_sets(remover_name)
                 found, _ = probes(clean.probed, test.select(sets.probed), seed=seed)
         except UnspurError as error:
             problem = str(error)
         spent = time.perf_counter() - start
-        folds = sets.folds_after(remover_name) if clean is not None else ()
+        folds = sets.transform_folds(remover_name) if clean is not None else ()
         for head_name in heads:
             report(f"{remover_name} + {head_name}")
-            line = Comparison(remover_name, head_name, 0, None, {}, spent, problem, notes=shared, probes=found)
+            result = Comparison(remover_name, head_name, 0, None, {}, spent, problem, notes=shared, probes=found)
             loss = None
             if clean is not None:
-                line, chosen = _with_head(replace(line, removed=clean.removed), clean, seed, penalties)
-                line = replace(
-                    line,
+                result, chosen = _with_head(replace(result, removed=clean.removed), clean, seed, penalties)
+                result = replace(
+                    result,
                     python=_python(
-                        line, balance, seed, validation=validation is not None, clusters=train.clusters is not None
+                        result, balance, seed, validation=validation is not None, clusters=train.clusters is not None
                     ),
                 )
                 loss = None if chosen is None else _held_out_losses(chosen, clean.validation, folds)
-            results.append(line)
+            results.append(result)
             losses.append(loss)
-    return _judged(results, losses, sets.held_out) if results else []
+    return _compared_with_best(results, losses, sets.held_out_rows) if results else []
 
 
 @dataclass(frozen=True)
 class _Span:
-    """Orthonormal coordinates (x − centre) B of the span of some rows, fewer of them than features.
+    """Orthonormal coordinates (x − centre) B of the span of some rows, which are fewer than their features.
 
-    A layer with a quadratic penalty has its weights in the span of its training rows, and a projection off directions
-    in the span leaves everything else as it is. So both are the same in these coordinates.
+    A head with a quadratic penalty has its weights in the span of its training rows, and a projection off directions in
+    the span does not change anything outside it. So both are the same in these coordinates.
     """
 
     centre: FloatArray
@@ -261,7 +261,7 @@ class _Span:
         return cls(centre, axes[real].T) if real.any() else None
 
     def coordinates(self, X: Array) -> FloatArray:
-        """Coordinates (n, r) of rows (n, d); what lies outside of the span is left out."""
+        """Coordinates (n, r) of rows (n, d); the component outside the span is dropped."""
         return np.asarray((X - self.centre) @ self.basis)
 
     def transform(self, remover: Any, X: Array) -> Array:
@@ -271,8 +271,8 @@ class _Span:
 
 
 @dataclass(frozen=True, slots=True)
-class _Cleaned:
-    """What one remover leaves: rows in the coordinates of heads, and test rows for probes in those of the features."""
+class _TransformedSets:
+    """Rows after one remover, in the coordinates of heads; and test rows for probes, in those of the features."""
 
     removed: int
     train: LabelledData
@@ -282,7 +282,7 @@ class _Cleaned:
 
 
 class _Sets:
-    """The rows of a comparison, and what a remover leaves of them."""
+    """The rows of a comparison, which removers transform."""
 
     def __init__(
         self,
@@ -304,25 +304,25 @@ class _Sets:
             self._held = [rows for rows in held if rows.any()]
 
     @property
-    def held_out(self) -> LabelledData:
-        """Rows that lines are judged on, in the order of their losses."""
+    def held_out_rows(self) -> LabelledData:
+        """Rows that combinations are evaluated on, in the order of their losses."""
         if not self._held:
             assert self._validation is not None
             return self._validation.with_known_concept()
         return self._train.select(np.concatenate([np.flatnonzero(rows) for rows in self._held]))
 
-    def after(self, name: str) -> _Cleaned:
-        """What a remover leaves that is fitted to the training rows, and judges directions on the validation rows."""
+    def transform_sets(self, name: str) -> _TransformedSets:
+        """All sets after a remover that is fitted to the training rows, and tests directions on the validation rows."""
         remover, span, (train, validation, test) = self._fit(
             name, [self._train, self._validation, self._test], self._validation
         )
         probed = self._test.X[self.probed]
         if remover is not None:
             probed = remover.transform(probed) if span is None else span.transform(remover, probed)
-        return _Cleaned(0 if remover is None else remover.spurious_.dim, train, validation, test, probed)
+        return _TransformedSets(0 if remover is None else remover.spurious_.dim, train, validation, test, probed)
 
-    def folds_after(self, name: str) -> Sequence[tuple[LabelledData, LabelledData]] | None:
-        """Training and held-out rows of each fold after a remover; None where it cannot be fitted to one."""
+    def transform_folds(self, name: str) -> Sequence[tuple[LabelledData, LabelledData]] | None:
+        """Training and held-out rows of each fold after a remover; None if it cannot be fitted to one of them."""
         found = []
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -337,7 +337,7 @@ class _Sets:
     def _fit(
         self, name: str, sets: Sequence[Any], validation: LabelledData | None
     ) -> tuple[Any, _Span | None, list[Any]]:
-        """A remover fitted to the first set, the span it was fitted in, if so, and all sets after it."""
+        """A remover fitted to the first set, the span it was fitted in (or None), and all sets after it."""
         remover = make_remover(name, self._balance, self._seed)
         before = None if name in _SCALE_DEPENDENT else self._span
         after = self._span if before is None else None
@@ -357,7 +357,7 @@ def _held_out_losses(
     validation: LabelledData | None,
     folds: Sequence[tuple[LabelledData, LabelledData]] | None,
 ) -> FloatArray | None:
-    """Loss of each held-out row, logits times the factor that serves best; None where a fold could not be fitted."""
+    """Loss of each held-out row, with temperature scaling of the logits; None if a fold could not be fitted."""
     if folds is None:
         return None
     if not folds:
@@ -377,34 +377,37 @@ def _held_out_losses(
     return temperature_scaled_losses(np.concatenate(margins), group)
 
 
-def _judged(lines: Sequence[Comparison], losses: Sequence[FloatArray | None], rows: LabelledData) -> list[Comparison]:
-    """The lines with their losses on held-out rows (n,), each compared with the least."""
+def _compared_with_best(
+    results: Sequence[Comparison], losses: Sequence[FloatArray | None], rows: LabelledData
+) -> list[Comparison]:
+    """The results with their losses on held-out rows (n,), each compared with the smallest."""
     group = np.unique(rows.group, return_inverse=True)[1].reshape(-1)
     single, notes = _single_units(rows, group)
     means = [np.inf if loss is None else mean_over_groups(loss, group) for loss in losses]
     best = losses[int(np.argmin(means))]
-    judged = sum(loss is not None for loss in losses)
-    quantile = float(student.ppf(1.0 - 0.025 / max(judged - 1, 1), _degrees_of_freedom(group, single, rows.clusters)))
+    evaluated = sum(loss is not None for loss in losses)
+    df = _degrees_of_freedom(group, single, rows.clusters)
+    quantile = float(student.ppf(1.0 - 0.025 / max(evaluated - 1, 1), df))
     found = []
-    for line, loss, mean in zip(lines, losses, means, strict=True):
+    for result, loss, mean in zip(results, losses, means, strict=True):
         if loss is None or best is None:
-            found.append(line)
+            found.append(result)
             continue
         difference, error = _paired(loss - best, group, single, rows.clusters)
         margin = quantile * error
         held_out = HeldOut(mean, difference, difference - margin, difference + margin)
-        found.append(replace(line, held_out=held_out, notes=(*line.notes, *notes)))
+        found.append(replace(result, held_out=held_out, notes=(*result.notes, *notes)))
     return found
 
 
 def _single_units(rows: LabelledData, group: IntArray) -> tuple[BoolArray, tuple[str, ...]]:
-    """Which groups, numbered as in `group` (n,), have one row or one cluster only; and notes on them."""
+    """Which groups, numbered as in `group` (n,), have a single row or cluster; and notes on them."""
     units = np.arange(len(rows)) if rows.clusters is None else np.unique(rows.clusters, return_inverse=True)[1]
     pairs = np.unique(np.column_stack([group, units.reshape(-1)]), axis=0)
     single = np.bincount(pairs[:, 0]) < 2
     unit = "row" if rows.clusters is None else "cluster"
     names = [rows.group_name(int(g)) for g in np.unique(rows.group)[single]]
-    return single, tuple(f"{name}: one held-out {unit} only, which tells little about the group." for name in names)
+    return single, tuple(f"{name} has a single held-out {unit}, so its loss is uncertain." for name in names)
 
 
 def _paired(difference: FloatArray, group: IntArray, single: BoolArray, clusters: Array | None) -> tuple[float, float]:
@@ -439,51 +442,51 @@ def _degrees_of_freedom(group: IntArray, single: BoolArray, clusters: Array | No
     return float(np.sum(1.0 / rows) ** 2 / np.sum(1.0 / rows**2 / freedom))
 
 
-def to_take(lines: Sequence[Comparison]) -> Comparison | None:
-    """The recommended line or, if that is clearly worse on held-out rows, the line with the least loss there."""
-    judged = [line for line in lines if line.held_out is not None]
-    recommended = next((line for line in judged if line.recommended and line.level), None)
-    return recommended or best_held_out(judged)
+def recommended_result(results: Sequence[Comparison]) -> Comparison | None:
+    """The recommended combination, or the one with the smallest held-out loss if the former is clearly worse."""
+    evaluated = [result for result in results if result.held_out is not None]
+    recommended = next((result for result in evaluated if result.recommended and result.tied_with_best), None)
+    return recommended or best_held_out(evaluated)
 
 
-def best_held_out(lines: Sequence[Comparison]) -> Comparison | None:
-    """The line with the least loss on held-out rows."""
+def best_held_out(results: Sequence[Comparison]) -> Comparison | None:
+    """The combination with the smallest loss on held-out rows."""
     return min(
-        (line for line in lines if line.held_out is not None),
-        key=lambda line: np.inf if line.held_out is None else line.held_out.loss,
+        (result for result in results if result.held_out is not None),
+        key=lambda result: np.inf if result.held_out is None else result.held_out.loss,
         default=None,
     )
 
 
-def _python(line: Comparison, balance: str, seed: int, *, validation: bool = False, clusters: bool = False) -> str:
-    """Code that makes a model of a line from X, y and concept, and from validation rows and clusters if there are any.
+def _python(result: Comparison, balance: str, seed: int, *, validation: bool = False, clusters: bool = False) -> str:
+    """Code that fits a combination to X, y and concept, with validation rows and clusters if there are any.
 
-    The penalty of a layer after a removal is chosen again.
+    The penalty of a head after a removal is chosen again.
     """
     rows = ["X", "y", "concept", *(["clusters"] if clusters else [])]
     arguments = ["X", "y", *(f"{name}={name}" for name in rows[2:])]
-    if line.remover == "none":
-        given = ", ".join(f"{name}={value!r}" for name, value in line.parameters.items())
-        model, names = f"{line.head}({given}, random_state={seed})", [line.head]
+    if result.remover == "none":
+        given = ", ".join(f"{name}={value!r}" for name, value in result.parameters.items())
+        model, names = f"{result.head}({given}, random_state={seed})", [result.head]
     else:
         if validation:
             arguments += [f"{name}_val={name}_val" for name in rows]
-        kind, options = class_and_options(line.remover)
+        kind, options = class_and_options(result.remover)
         known = inspect.signature(removers.REMOVERS[kind]).parameters
         chosen: dict[str, Any] = {"balance": balance} if balance != known["balance"].default else {}
         chosen |= {**options, **({"random_state": seed} if "random_state" in known else {})}
         remover = f"{kind}({', '.join(f'{name}={value!r}' for name, value in chosen.items())})"
-        given = ", ".join(f"{name}={value!r}" for name, value in line.parameters.items() if name != "weight_decay")
-        head = "" if line.recommended else f"{line.head}({given}), "
+        given = ", ".join(f"{name}={value!r}" for name, value in result.parameters.items() if name != "weight_decay")
+        head = "" if result.recommended else f"{result.head}({given}), "
         model = f"RobustClassifier({remover}, {head}random_state={seed})"
-        names = [*sorted({kind, line.head} if head else {kind}), "RobustClassifier"]
+        names = [*sorted({kind, result.head} if head else {kind}), "RobustClassifier"]
     return f"from unspur import {', '.join(names)}\n\nmodel = {model}\nmodel.fit({', '.join(arguments)})"
 
 
 def probes(
     z: Array, rows: LabelledData, kind: Any = "linear", seed: int = 0
 ) -> tuple[dict[str, Leakage], tuple[str, ...]]:
-    """What a fresh probe finds of each concept in rows `z`, by name; and why, where classes are too rare for one."""
+    """Results of a fresh probe for each concept in rows `z`, by name; and why a concept could not be probed."""
     found, problems = {}, []
     clusters = None if rows.clusters is None else rows.clusters[rows.concept_known]
     for label in rows.concepts:
@@ -501,34 +504,34 @@ def probes(
 
 
 def _with_head(
-    line: Comparison, clean: _Cleaned, seed: int, penalties: Sequence[float]
+    result: Comparison, clean: _TransformedSets, seed: int, penalties: Sequence[float]
 ) -> tuple[Comparison, Selection | None]:
-    """The line with its head, fitted to cleaned rows and judged on cleaned test rows; and the head."""
+    """The result with its head, fitted and evaluated on the transformed rows; and the chosen head."""
     start, train, validation, test = time.perf_counter(), clean.train, clean.validation, clean.test
     try:
-        chosen = choose_head(line.head, train, validation, seed, penalties)
+        chosen = choose_head(result.head, train, validation, seed, penalties)
         accuracy = accuracy_of(chosen.head.predict(test.X) == test.main.values, test)
     except UnspurError as error:
-        problem = replace(line, removed=0, problem=str(error), seconds=line.seconds + time.perf_counter() - start)
+        problem = replace(result, removed=0, problem=str(error), seconds=result.seconds + time.perf_counter() - start)
         return problem, None
-    line = replace(
-        line,
+    result = replace(
+        result,
         accuracy=accuracy,
         parameters={"weight_decay": chosen.penalty, **chosen.parameters},
-        seconds=line.seconds + time.perf_counter() - start,
+        seconds=result.seconds + time.perf_counter() - start,
         validation_loss=chosen.loss,
         edge=chosen.edge,
-        notes=(*line.notes, *chosen.notes),
+        notes=(*result.notes, *chosen.notes),
     )
-    return line, chosen
+    return result, chosen
 
 
 def accuracy_of(right: BoolArray, test: LabelledData) -> GroupAccuracy:
-    """Accuracy by group; rows whose group is not known count in the average over rows alone."""
+    """Accuracy by group; rows whose group is not known count only in the average over rows."""
     known = test.concept_known
     if not known.any():
         raise InputError(
-            f"No test row has a known {' and '.join(test.concept_names)}; group by group nothing can be said."
+            f"No test row has a known {' and '.join(test.concept_names)}, so accuracy by group cannot be computed."
         )
     return GroupAccuracy.of(
         right[known],
@@ -551,7 +554,7 @@ def choose_head(
     *,
     refit_all: bool = False,
 ) -> Selection:
-    """A last layer by name, its parameters chosen by `selection.choose_layer` with these penalties among them."""
+    """A head by name, its parameters chosen by `selection.choose_layer` with these penalties among them."""
     grid = dict(GRIDS.get(name, {"weight_decay": PAPER_PENALTIES}))
     smaller = (penalty for penalty in penalties if penalty < min(grid["weight_decay"]))
     grid["weight_decay"] = (*grid["weight_decay"], *smaller)
@@ -561,14 +564,14 @@ def choose_head(
 
 
 def shared_rows(train: Array, test: Array, validation: Array | None = None) -> dict[tuple[str, str], str]:
-    """A sentence for each two of the sets that share rows, by their names; rows equal by chance do not count."""
+    """A sentence for each pair of sets that share rows, by their names; rows equal by chance do not count."""
     sets = {"training": train, "test": test} | ({} if validation is None else {"validation": validation})
     hashes = {name: row_hashes(rows) for name, rows in sets.items()}
     sentences = {}
     for one, other, what in (
-        ("test", "training", "what is measured on them flatters every method"),
-        ("validation", "test", "what was chosen on them looks better on test rows than it is"),
-        ("validation", "training", "penalties that were chosen on them are those that fit the training rows best"),
+        ("test", "training", "results on them are too optimistic"),
+        ("validation", "test", "results on the test rows are too optimistic"),
+        ("validation", "training", "penalties chosen on them overfit the training rows"),
     ):
         shared = int(np.isin(hashes[one], hashes[other]).sum()) if one in sets else 0
         if shared and has_continuous_columns(sets[one][:MAX_ROWS_CHECKED]):
@@ -579,7 +582,7 @@ def shared_rows(train: Array, test: Array, validation: Array | None = None) -> d
 
 
 def known_names(names: Sequence[str], *registries: Mapping[str, Any]) -> list[str]:
-    """The names as the registries have them; raise InputError where one is in none of them."""
+    """The names as the registries spell them; raise InputError for an unknown one."""
     names = [REMOVER_ALIASES.get(name, name) for name in names]
     unknown = [name for name in names if not any(name in registry for registry in registries)]
     if unknown:
@@ -604,15 +607,15 @@ def make_remover(name: str, balance: str, seed: int) -> Any:
 
 
 def accepts_validation(remover: Any) -> bool:
-    """Whether a remover tests its directions on held-out rows, so that it takes validation rows and clusters."""
+    """Whether a remover tests its directions on held-out rows, and therefore accepts validation rows and clusters."""
     return "X_val" in inspect.signature(remover.fit).parameters
 
 
 def fit_remover(remover: Any, train: Any, validation: Any) -> None:
     """Fit a remover on rows with a known concept, and with validation rows if it tests directions on them."""
-    judges = accepts_validation(remover)
-    arguments = ensure_decoded(train).with_known_concept().arguments(clusters=judges)
+    tests_directions = accepts_validation(remover)
+    arguments = ensure_decoded(train).with_known_concept().arguments(clusters=tests_directions)
     validation = ensure_decoded(validation, "validation")
-    if judges and validation is not None and validation.concept_known.any():
+    if tests_directions and validation is not None and validation.concept_known.any():
         arguments |= validation.with_known_concept().arguments("_val")
     remover.fit(**arguments)

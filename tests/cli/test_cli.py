@@ -189,7 +189,7 @@ def test_demo_raises_the_worst_group_and_draws_a_figure(tmp_path):
     weighted = result["accuracy"]["as they are, group-weighted"]
     assert abs(weighted["worst"] - after["worst"]) < 0.03
     said = " ".join(result["verdict"])
-    assert "A group-weighted layer on the rows as they are, without any removal, does as well" in said
+    assert "A group-weighted head on the original rows, without a removal, does as well" in said
     assert "LEACE, with 1 direction instead of 7, does as well" in said
     assert "remain between the best and the worst group" in said
     assert result["penalty"]["as they are"] == result["penalty"]["JSE"] == 1e-6

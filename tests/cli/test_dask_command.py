@@ -263,7 +263,7 @@ def test_a_budget_of_one_machine_is_refused_with_a_cluster(tmp_path):
     options = ["--dask", "local", "--memory", "1GB"]
     done = run(tmp_path, "--main", "a", "--concept", "b", *options, "--output", tmp_path / "r")
     assert done.exit_code == 2
-    assert "--memory is for rows in the files of one machine" in done.output
+    assert "--memory and --dask cannot be combined" in done.output
 
 
 def test_files_that_have_to_be_read_as_a_whole_are_refused(tmp_path, client):

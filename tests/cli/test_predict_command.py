@@ -80,7 +80,7 @@ def test_fit_saves_the_classifier_of_python_and_says_what_was_chosen(here):
     assert list(model.feature_names_in_) == FEATURES
     words = " ".join(said.split())
     assert "1 of 6 directions carries background, 1 carries bird." in words
-    assert f"with the penalty {model.selection_.penalty:g}, which has the least held-out loss" in words
+    assert f"with weight decay {model.selection_.penalty:g}, which had the smallest held-out loss" in words
     assert all(f"{loss:.4f} at {tried['weight_decay']:g}" in words for tried, loss in model.selection_.table)
     assert max(map(len, said.splitlines())) <= 80
     following = [line.removeprefix("Next: ") for line in said.replace("\\\n", "").splitlines() if "Next: " in line]
@@ -129,7 +129,7 @@ def test_the_metric_may_be_chosen(here):
     fit = ["fit", "train.npz", *LABELS, *FAST, "--metric", "auto", "--output"]
     said = " ".join(unspur(*fit, "a.safetensors").split())
     told = json.loads(unspur(*fit, "b.safetensors", "--json"))
-    assert f"The metric is {told['metric']:g}, chosen by the held-out loss of bird: " in said
+    assert f"The metric is τ = {told['metric']:g}, chosen by the held-out loss of bird: " in said
     assert f"{told['metric']:g}" in told["metric_losses"]
     assert len(told["metric_losses"]) > 1
 

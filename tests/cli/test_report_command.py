@@ -104,17 +104,17 @@ def test_figures_are_those_of_evaluate(toy, tmp_path, monkeypatch, own_test_file
                 key: theirs[key] for key in ("main", "concept", "rows", "correct")
             }
     for words, said in (
-        ("rows that the removal was fitted on flatter it", not own_test_file),
-        ("The removal was read from a file", own_test_file),
+        ("if the removal was fitted on some of them", not own_test_file),
+        ("A saved removal does not record its training rows", own_test_file),
     ):
         assert [words in warning for warning in told["warnings"]].count(True) == said
         assert [words in note for note in evaluated["notes"]].count(True) == said
         page = " ".join(html.unescape(Path("report.html").read_text("utf-8")).split())
         assert page.count(words) == said
     shown = " ".join(unspur("report", *rows[:-1], "--removal", "r.safetensors", "--force").split())
-    assert shown.count("flatter it") == 1
+    assert shown.count("too optimistic") == 1
     told = json.loads(unspur("report", *rows, "--force"))  # the control: a removal that is fitted here
-    assert not any("flatter it" in warning for warning in told["warnings"])
+    assert not any("too optimistic" in warning for warning in told["warnings"])
 
 
 def test_rows_may_be_chosen_by_a_column(table):
@@ -141,7 +141,7 @@ def test_rows_may_be_chosen_by_a_column(table):
         )
     )
     assert sum(group["rows"] for group in told["judged"][0]["accuracy"]["groups"]) == 175
-    assert [judged["name"] for judged in told["judged"]] == ["as they are", "JSE", "SUBG"]
+    assert [judged["name"] for judged in told["judged"]] == ["no removal", "JSE", "SUBG"]
 
 
 def test_rows_may_be_chosen_by_two_columns(table):
@@ -289,7 +289,7 @@ def test_an_existing_page_is_kept_unless_forced(table, tmp_path):
         (["--ignore", "shot", "--output", "page.pdf"], "a name that ends in .html", 2),
         (["--show", "shot", "--root", "elsewhere"], "pictures do not exist: elsewhere/shots/", 1),
         (["--ignore", "shot", "--encoder", "grey-50"], "say with --show where they are", 2),
-        (["--show", "shot", "--encoder", "grey-50"], "no network with feature maps", 1),
+        (["--show", "shot", "--encoder", "grey-50"], "has no feature maps; omit", 1),
         (["--ignore", "shot", "--removal", "r.safetensors", "--cv", "3"], "--cv is for a removal", 2),
         (["--ignore", "shot", "--removal", "r.safetensors", "--save", "s.safetensors"], "--save is for a removal", 2),
         (["--ignore", "shot", "--image-shape", "6"], "not HEIGHTxWIDTH", 2),
@@ -367,11 +367,11 @@ def test_a_removal_of_another_concept_is_refused_or_noted(table):
         "--main", "task", "--concept", "side", *others[:2], "--ignore", "place", "--ignore", "bird"
     )
     for notes in (evaluated["notes"], reported["warnings"]):
-        assert any("fitted for the concept 'place', and 'side' is named here" in note for note in notes)
-        assert any("fitted for the main label 'bird', and 'task' is named here" in note for note in notes)
+        assert any("fitted for the concept 'place', but 'side' was passed" in note for note in notes)
+        assert any("fitted for the main label 'bird', but 'task' was passed" in note for note in notes)
     page = html.unescape(Path("p.html").read_text(encoding="utf-8"))
-    assert "fitted for the concept 'place', and 'side' is named here" in page
-    assert "rows to train last layers on" in page
+    assert "fitted for the concept 'place', but 'side' was passed" in page
+    assert "rows to train heads on" in page
     assert "rows to fit on" not in page
     evaluated, reported = judged(*LABELS, *others)  # control
     assert not any("named here" in note for note in (*evaluated["notes"], *reported["warnings"]))

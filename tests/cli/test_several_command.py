@@ -137,7 +137,7 @@ def test_gaps_of_one_concept_are_left_out_of_its_own_fit(birds):
         "?",
         code=2,
     )[1]
-    assert "the concept is a number, '?' is not" in said
+    assert "--missing-concept '?' is not a number, but the concept is numeric" in said
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_gaps_of_one_concept_are_left_out_of_its_own_fit(birds):
             "'--main': it is given 2 times (bird, season); give one",
             2,
         ),
-        ([*SEVERAL, "--ignore", "season"], "season is named as a label and with --ignore", 2),
+        ([*SEVERAL, "--ignore", "season"], "season is both a label and ignored", 2),
         ([*SEVERAL, "--where", "season=winter"], "season has one class only (winter)", 1),
         (["--main", "bird", "--concept", "water", "--concept", "seasons"], "no column 'seasons'", 1),
         (
@@ -182,7 +182,7 @@ def test_a_label_to_carry_along_is_not_ignored(birds, output):
     unspur("fit", *write(birds, "parquet"), *FAST)
     labels = ["--label", "bird", "--label", "water", "--label", "season"]
     said = unspur("apply", "r.safetensors", "rows.parquet", *labels, "--ignore", "season", "--output", output, code=2)
-    assert "season is named as a label and with --ignore" in said[1]
+    assert "season is both a label and ignored" in said[1]
     unspur("apply", "r.safetensors", "rows.parquet", *labels, "--output", output)  # control
 
 

@@ -1,4 +1,4 @@
-"""What the tests of findings have in common."""
+"""What the tests of reports have in common."""
 
 import pytest
 
@@ -7,6 +7,6 @@ from tests.probing import quick_probes
 
 @pytest.fixture(autouse=True, scope="module")
 def quick():
-    """Nearly all the time of `find` goes into probes."""
+    """Nearly all the time of `measure` goes into probes."""
     with quick_probes():
         yield

@@ -30,7 +30,7 @@ def pictures(number):
     return [Image.fromarray(rng.integers(0, 255, (48, 48, 3), dtype=np.uint8)) for _ in range(number)]
 
 
-def looks(methods=("as they are", "JSE"), rows=3):
+def looks(methods=("no removal", "JSE"), rows=3):
     rng = np.random.default_rng(1)
     return SaliencyMaps(np.arange(rows), pictures(rows), {name: rng.normal(size=(rows, 7, 7)) for name in methods})
 
@@ -56,12 +56,12 @@ EVERY = {
 }
 #: Something that must be written in it.
 WORDS = {
-    "subspaces": "boundary of the last layer",
+    "subspaces": "decision boundary",
     "ladder": "✓ accepted",
     "bars": "average over rows",
     "curves": "JSE",
     "one point": "ERM",
-    "gradcam": "as they are",
+    "gradcam": "no removal",
 }
 
 

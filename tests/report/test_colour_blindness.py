@@ -26,7 +26,7 @@ TOGETHER = [
     ("JSE", "ERM", "INLP", "LEACE", "RLACE", "true axis"),
     ("JSE", "ERM", "GW-ERM", "SUBG", "GDRO", "JTT"),
     ("JSE", "ERM", "INLP", "LEACE", "RLACE", "SPLINCE", "SAL", "GW-ERM", "DFR", "JSE + GW-ERM"),
-    ("as they are", "JSE", "INLP", "LEACE", "RLACE", "SPLINCE", "SAL"),
+    ("no removal", "JSE", "INLP", "LEACE", "RLACE", "SPLINCE", "SAL"),
 ]
 
 

@@ -7,7 +7,7 @@ from numpy.testing import assert_array_equal
 from tests.embed.strips import Pictures as Examples
 from tests.optional import Image
 from unspur.exceptions import InputError
-from unspur.report.views import Part, content_of
+from unspur.report.views import ContentSubset, content_of
 
 COLOURS = np.random.default_rng(0).integers(256, size=(4, 6, 5, 3), dtype=np.uint8)
 
@@ -68,7 +68,7 @@ def test_examples_are_taken_as_they_are():
     examples = Examples(images=[Image.fromarray(picture) for picture in COLOURS])
     content = content_of(examples, None, 4)
     assert content[3] is examples[3]
-    part = Part(examples, np.array([3, 1]))
+    part = ContentSubset(examples, np.array([3, 1]))
     assert (len(part), part.kind) == (2, "image")
     assert part[0] is examples[3]
     assert part.ids == [examples.ids[3], examples.ids[1]]

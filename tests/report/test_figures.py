@@ -218,7 +218,7 @@ def test_results_that_do_not_belong_together_are_refused():
         GroupAccuracy.of(np.ones(4, dtype=bool), [0, 0, 1, 1], [0, 1, 0, 1], classes=classes)
         for classes in (("a", "b"), ("c", "d"))
     )
-    with pytest.raises(InputError, match="'JSE' and 'ERM' were judged on other groups"):
+    with pytest.raises(InputError, match="'JSE' and 'ERM' were evaluated on different groups"):
         figures.group_bars({"JSE": one, "ERM": other})
     with pytest.raises(InputError, match="4 groups, and 1 names"):
         figures.group_bars({"JSE": one}, groups=["a"])
@@ -293,7 +293,7 @@ def test_the_grid_has_every_picture_plain_and_under_every_map():
     plain, *under = (images(axis)[0] for axis in drawn.axes[:3])
     assert np.array_equal(plain, np.asarray(findings().saliency.pictures[0]))
     assert not np.array_equal(*under)
-    assert {"picture", "as they are", "JSE", "speaks for landbird", "speaks for waterbird"} < set(read(drawn))
+    assert {"picture", "no removal", "JSE", "speaks for landbird", "speaks for waterbird"} < set(read(drawn))
 
 
 def test_findings_without_maps_and_names_that_do_not_fit_are_refused():

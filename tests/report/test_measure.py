@@ -92,7 +92,7 @@ def test_accuracies_and_penalties_are_those_of_compare(validation):
         on = None if validation is None else Rows(jse.transform(validation[0]), *validation[1:])
         layer = choose_head(name, clean[0], on, 0).head
         assert line.accuracy.average == np.mean(layer.predict(clean[1].Z) == TEST[1])
-        assert line.worst_at[line.penalty] == line.accuracy.worst  # the table by penalty has the figure of the table
+        assert line.worst_by_penalty[line.penalty] == line.accuracy.worst  # both tables agree
 
 
 def test_accuracies_are_those_of_the_removal(found):
@@ -123,19 +123,19 @@ def test_answers_and_groups_are_of_single_rows(found):
 
 
 def test_other_methods_are_judged_alike_and_the_removal_is_not_compared_with_itself(found):
-    assert [judged.name for judged in found.judged] == ["as they are", "JSE", "LEACE", "GroupWeighted"]
+    assert [judged.name for judged in found.judged] == ["no removal", "JSE", "LEACE", "GroupWeighted"]
     leace = LEACE(balance="group").fit(TRAIN[0], TRAIN[1], concept=TRAIN[2])
     layer = choose_head("ERM", Rows(leace.transform(TRAIN[0]), *TRAIN[1:]), None, 0).head
     right = layer.predict(leace.transform(TEST[0])) == TEST[1]
     assert found.judged[2].accuracy.average == right.mean()
-    # What is a line of its own is what stands beside the plain layer on the rows as they are.
+    # The method compared with and the head without a removal are the same.
     assert_array_equal(found.judged[3].accuracy.correct, found.before.weighted.accuracy.correct)
     assert [judged.removed for judged in found.judged] == [0, 1, 1, 0]
     assert found.judged[2].leakage["background"].accuracy < found.before.leakage["background"].accuracy
     assert not found.judged[3].leakage  # it removes nothing
     assert all(judged.average_change is not None for judged in found.judged[1:])
     again = measure(removal(TRAIN, metric=1.0), TRAIN, TEST, compare=["JSE", "JSE-s", "none", "LEACE", "LEACE"])
-    assert [judged.name for judged in again.judged] == ["as they are", "JSE", "JSE", "LEACE"]
+    assert [judged.name for judged in again.judged] == ["no removal", "JSE", "JSE", "LEACE"]
 
 
 def test_rows_that_were_used_twice_are_told_of():
@@ -162,7 +162,7 @@ def test_groups_that_clusters_keep_from_the_choice_of_penalties_are_named():
     train = Rows(Z, y, concept, code)
     said = " ".join(measure(LEACE().fit(Z, y, concept=concept), train, toy(seed=1)).choice)
     assert "about a fifth of the clusters of each group" in said
-    assert "every group that has rows there has the same weight" in said
+    assert "equal weight for every group that has rows there" in said
     assert f"too few clusters to hold one of them out: water, forest ({rare.sum()} rows)" in said
 
 
@@ -408,7 +408,7 @@ def test_drawn_rows_keep_shares_and_every_group():
 
 
 def test_at_least_one_row_is_drawn():
-    with pytest.raises(InputError, match="1 at least; got 0"):
+    with pytest.raises(InputError, match="at least 1; got 0"):
         measure(JSE_TOY, TRAIN, TEST, most=0)
     assert len(measure(JSE_TOY, TRAIN, TEST, most=1).shown) == 1
 
@@ -450,7 +450,7 @@ def test_a_worst_group_that_fell_and_a_lost_task_are_said():
     # Erasing the task itself: what is left is worse for somebody.
     Z, y, concept = TRAIN
     wrong = JSE(metric=0.0, random_state=0).fit(Z, concept, concept=y)
-    assert any("worst group fell" in warning for warning in measure(wrong, TRAIN, TEST).warnings)
+    assert any("Worst-group accuracy fell" in warning for warning in measure(wrong, TRAIN, TEST).warnings)
 
 
 def test_small_and_empty_groups_are_named_and_do_no_harm():
@@ -513,24 +513,24 @@ def test_origin_says_how_to_get_the_same_again():
     assert origin.digests["rows of the fit"] == jse.training_hash_ == origin.digests["training rows"]
     assert origin.digests["test rows"] != origin.digests["training rows"]
     assert origin.command == "unspur report x.npz"
-    names = dict(zip(("Z", "y", "concept", "Z_test", "y_test", "concept_test"), (*TRAIN, *TEST), strict=True))
+    names = dict(zip(("X", "y", "concept", "X_test", "y_test", "concept_test"), (*TRAIN, *TEST), strict=True))
     exec(origin.snippet, names)  # the reader's paste
-    assert_allclose(names["Z_clean"], jse.transform(TRAIN[0]))
+    assert_allclose(names["X_clean"], jse.transform(TRAIN[0]))
     assert names["jse"].significance_level == 0.01
 
 
 def test_a_saved_removal_is_loaded_by_the_snippet(tmp_path):
     JSE_TOY.save(tmp_path / "it's.safetensors")
     found = measure(JSE_TOY, TRAIN, TEST, saved=str(tmp_path / "it's.safetensors"))
-    names = dict(zip(("Z", "y", "concept", "Z_test", "y_test", "concept_test"), (*TRAIN, *TEST), strict=True))
+    names = dict(zip(("X", "y", "concept", "X_test", "y_test", "concept_test"), (*TRAIN, *TEST), strict=True))
     exec(found.origin.snippet, names)
-    assert_allclose(names["Z_clean"], JSE_TOY.transform(TRAIN[0]))
+    assert_allclose(names["X_clean"], JSE_TOY.transform(TRAIN[0]))
 
 
 def test_validation_rows_are_in_the_snippet():
     validation = toy(400, seed=5)
     found = measure(JSE_TOY, TRAIN, TEST, validation=validation, compare=["SUBG"])
-    assert "X_val=Z_val" in found.origin.snippet
+    assert "X_val=X_val" in found.origin.snippet
     assert found.origin.digests["validation rows"].startswith("400-")
 
 
@@ -538,8 +538,8 @@ def test_clusters_are_in_the_snippet():
     films = [np.arange(len(rows[0])) // 9 for rows in (TRAIN, TEST)]
     jse = JSE(random_state=0).fit(TRAIN[0], TRAIN[1], concept=TRAIN[2], clusters=films[0])
     origin = measure(jse, (*TRAIN, films[0]), (*TEST, films[1])).origin
-    names = dict(zip(("Z", "y", "concept", "clusters"), (*TRAIN, films[0]), strict=True))
-    names |= dict(zip(("Z_test", "y_test", "concept_test", "clusters_test"), (*TEST, films[1]), strict=True))
+    names = dict(zip(("X", "y", "concept", "clusters"), (*TRAIN, films[0]), strict=True))
+    names |= dict(zip(("X_test", "y_test", "concept_test", "clusters_test"), (*TEST, films[1]), strict=True))
     exec(origin.snippet, names)
     assert names["jse"].trace_.to_dict() == jse.trace_.to_dict() != JSE_TOY.trace_.to_dict()
     rows = (*toy(400, seed=5), np.arange(400) // 4)
@@ -548,16 +548,19 @@ def test_clusters_are_in_the_snippet():
     assert "concept_val=concept_val, clusters_val=clusters_val)" in validated
     assert "clusters_test" not in validated
     closed = LEACE().fit(TRAIN[0], TRAIN[1], concept=TRAIN[2])
-    assert ".fit(Z, y, concept=concept)\n" in measure(closed, (*TRAIN, films[0]), TEST).origin.snippet
+    assert ".fit(X, y, concept=concept)\n" in measure(closed, (*TRAIN, films[0]), TEST).origin.snippet
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda: {"remover": make_pipeline(StandardScaler(), JSE())}, "got a Pipeline. Pass the remover in it"),
+        (
+            lambda: {"remover": make_pipeline(StandardScaler(), JSE())},
+            "got a Pipeline. Pass the remover step of the pipeline",
+        ),
         (lambda: {"test": TEST[:2]}, "three things"),
         (lambda: {"test": (TEST[0][:, :5], *TEST[1:])}, "have 5 features, the training rows 8"),
-        (lambda: {"train": toy(300, d=5), "test": toy(300, d=5)}, "removal is one of 8 features; the rows have 5"),
+        (lambda: {"train": toy(300, d=5), "test": toy(300, d=5)}, "removal was fitted on 8 features; the rows have 5"),
         (lambda: {"test": (np.where(TEST[0] > 3, np.nan, TEST[0]), *TEST[1:])}, "NaN or infinity"),
         (lambda: {"test": (TEST[0], TEST[1][:-1], TEST[2])}, "699 labels for 700 rows"),
         (lambda: {"test": (TEST[0], np.where(TEST[1] == "land", "air", TEST[1]), TEST[2])}, "'air'"),

@@ -90,7 +90,7 @@ def erased(rows):
 
 @pytest.mark.parametrize("reduced", [False, True])
 def test_maps_add_up_to_the_logit(photographs, reduced):
-    """Of the last layer on rows as they are and, through the removal, on cleaned ones."""
+    """Of the head on the original rows and, through the removal, on the transformed ones."""
     tiny, pictures, Z, y, c = photographs
     reduction = Reduction.fit(Z[:90], 6) if reduced else None
     rows = Z if reduction is None else reduction(Z)
@@ -127,14 +127,14 @@ def test_another_network_or_other_pictures_are_noticed(photographs):
     tiny, pictures, Z, y, c = photographs
     train, test = (Z[:90], y[:90], c[:90]), (Z[90:], y[90:], c[90:])
     leace = erased(train)
-    with pytest.raises(InputError, match="is not what the rows are"):
+    with pytest.raises(InputError, match="differ from the rows by"):
         measure(leace, train, test, pictures=pictures[:90], encoder=tiny)
     narrow = [(part[0][:, :5], *part[1:]) for part in (train, test)]
     with pytest.raises(InputError, match="makes 12 numbers of a picture; rows have 5"):
         measure(erased(narrow[0]), *narrow, pictures=pictures[90:], encoder=tiny)
-    with pytest.raises(InputError, match="in pictures only"):
+    with pytest.raises(InputError, match="Saliency maps need images"):
         measure(leace, train, test, texts=["a"] * 90, encoder=tiny)
-    with pytest.raises(InputError, match="no network with feature maps"):
+    with pytest.raises(InputError, match="has no feature maps; omit `encoder`"):
         measure(leace, train, test, pictures=pictures[90:], encoder=object())
 
 
@@ -144,4 +144,4 @@ def test_more_than_two_classes_have_no_maps_and_a_remark(photographs):
     train, test = (Z[:90], y[:90], c[:90]), (Z[90:], y[90:], c[90:])
     found = measure(erased(train), train, test, pictures=pictures[90:], encoder=tiny)
     assert found.saliency is None
-    assert any("two classes only" in remark for remark in found.origin.remarks)
+    assert any("binary tasks only" in remark for remark in found.origin.remarks)

@@ -18,11 +18,11 @@ from unspur_paper.experiments import draws
 from unspur_paper.experiments.cells import data_digest, run_cell
 from unspur_paper.experiments.changed_pictures import changed_pictures
 from unspur_paper.experiments.draws import draw
-from unspur_paper.experiments.made_up import SIDE, made_up_rows
 from unspur_paper.experiments.pixels import picture_change
 from unspur_paper.experiments.reproduce import find_experiments, reproduce
 from unspur_paper.experiments.spec_file import with_settings
 from unspur_paper.experiments.stores import Embedded, open_embedded, store_folder
+from unspur_paper.experiments.synthetic import SIDE, synthetic_rows
 from unspur_paper.rows import Rows
 
 NOWHERE = Path("not-there")
@@ -95,7 +95,7 @@ class TestDraws:
         assert rows_of("waterbirds-ood").known is None
 
     def test_the_label_rule_is_applied_to_species(self, monkeypatch):
-        rows, ids, labels = made_up_rows({"name": "waterbirds"}, 0)
+        rows, ids, labels = synthetic_rows({"name": "waterbirds"}, 0)
         towhees = tuple(name.replace("002.Some_Wren", "021.Eastern_Towhee") for name in ids)
         monkeypatch.setattr(draws, "open_embedded", lambda *_: Embedded(rows, towhees, labels))
         draws._draw.cache_clear()
@@ -242,7 +242,7 @@ def write_store(folder, rows, ids, labels):
 def embeddings(tmp_path):
     """Stores of made-up birds, as if a network called 'small' had made them."""
     for run in (0, 1):
-        rows = made_up_rows({"name": "waterbirds"}, run)
+        rows = synthetic_rows({"name": "waterbirds"}, run)
         write_store(store_folder(tmp_path / "embeddings", "waterbirds", "small", run), *rows)
     return tmp_path / "embeddings"
 
@@ -272,7 +272,7 @@ class TestStores:
         with pytest.raises(InputError, match="There are no embeddings"):
             reproduce(small, "exact", output, embeddings=NOWHERE, progress=False)
         folder = store_folder(embeddings, "waterbirds", "small", 0)
-        rows, ids, labels = made_up_rows({"name": "waterbirds"}, 7)
+        rows, ids, labels = synthetic_rows({"name": "waterbirds"}, 7)
         shutil.rmtree(folder)
         write_store(folder, rows, ids, labels)
         from unspur_paper.experiments import stores

@@ -16,7 +16,6 @@ from unspur_paper.cli import main
 from unspur_paper.experiments.cells import data_digest, run_cell
 from unspur_paper.experiments.draws import draw
 from unspur_paper.experiments.embedded import fitted_cell
-from unspur_paper.experiments.made_up import made_up_rows
 from unspur_paper.experiments.metrics import METRICS
 from unspur_paper.experiments.presets import hyperparameters
 from unspur_paper.experiments.published import published_values
@@ -24,6 +23,7 @@ from unspur_paper.experiments.records import canonical, unpack
 from unspur_paper.experiments.reproduce import reproduce
 from unspur_paper.experiments.spec_file import read_experiment, with_settings
 from unspur_paper.experiments.stores import kept_epoch, open_embedded, store_folder, tuned_folder
+from unspur_paper.experiments.synthetic import synthetic_rows
 
 NOWHERE = Path("not-there")
 RESULTS = Path(__file__).parents[2] / "results"
@@ -65,7 +65,7 @@ def tuned_store(embeddings, data, run=0, **training):
         adversary=data["adversary"],
         unmarked=data.get("trained_on") == "unmarked",
     )
-    rows, ids, labels = made_up_rows(data, run)
+    rows, ids, labels = synthetic_rows(data, run)
     write_store(folder, rows.astype(np.float16), ids, labels)
     path = folder / layout.MANIFEST
     manifest = {**json.loads(path.read_text(encoding="utf-8")), "encoder": {"name": "small", **training}}
@@ -166,7 +166,7 @@ class TestDraws:
 
     def test_a_store_that_is_something_else_is_refused(self, tmp_path):
         data = data_of("multinli-clean-encoder")
-        rows, ids, labels = made_up_rows({**data, "trained_on": "drawn"}, 0)
+        rows, ids, labels = synthetic_rows({**data, "trained_on": "drawn"}, 0)
         write_store(tuned_folder(tmp_path, "multinli", "small", 0, p=0.9, unmarked=True), rows, ids, labels)
         with pytest.raises(InputError, match="has every pair twice"):
             draw(data, 0, tmp_path)

@@ -29,10 +29,10 @@ from unspur_paper.experiments.draws import draw
 from unspur_paper.experiments.fitting import LinearHead, fit_removal
 from unspur_paper.experiments.gradcam import Layer, groups_of, inside, looked_at, open_maps, shares
 from unspur_paper.experiments.gradcam_pictures import gradcam_pictures
-from unspur_paper.experiments.made_up_maps import made_up_maps
 from unspur_paper.experiments.metrics import INSIDE_GROUPS, METRICS
 from unspur_paper.experiments.reproduce import find_experiments, reproduce
 from unspur_paper.experiments.stores import open_embedded, tuned_folder
+from unspur_paper.experiments.synthetic_maps import synthetic_maps
 from unspur_paper.networks.maps import Maps, write_maps
 from unspur_paper.report.gradcam_page import write_maps_page
 
@@ -108,7 +108,7 @@ class TestMadeUp:
     data = property(lambda _: finetuned().smoke().cells("exact")[0].spec["dataset"])
 
     def test_maps_add_up_to_rows(self):
-        maps, rows = made_up_maps(self.data, 0), open_embedded(self.data, 0, NOWHERE)
+        maps, rows = synthetic_maps(self.data, 0), open_embedded(self.data, 0, NOWHERE)
         test = rows.labels["split"] == "test"
         assert_allclose(maps.values.astype(float).sum(axis=(2, 3)), rows.rows[test], atol=0.01)
         counts = np.bincount(groups_of(maps, rows), minlength=4)

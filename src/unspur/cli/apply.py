@@ -161,9 +161,9 @@ def predict(
     refuse_input_as_output(output, *files, model)
     refuse_existing(output, overwrite=force)
     classifier = _load_classifier(model)
-    judged = () if main is None else (main, *concept)
-    named = tuple(dict.fromkeys((*labels, *judged)))
-    table = read_rows(files, named, ignore, where, memory=memory, classes=judged)
+    label_names = () if main is None else (main, *concept)
+    named = tuple(dict.fromkeys((*labels, *label_names)))
+    table = read_rows(files, named, ignore, where, memory=memory, classes=label_names)
     table = carry_labels(table, named, output)
     table = table.like(getattr(classifier, "feature_names_in_", None), classifier.n_features_in_)
     predicted, probabilities = _predictions(classifier, table)
@@ -185,7 +185,7 @@ def _load_classifier(path: str) -> RobustClassifier:
     model = load(path)
     if not isinstance(model, RobustClassifier):
         raise InputError(
-            f"{path} holds a removal ({type(model).__name__}) and no last layer, so it predicts nothing. unspur apply "
+            f"{path} holds a removal ({type(model).__name__}) without a head, so it cannot predict. unspur apply "
             "uses it; unspur fit without --method saves a classifier."
         )
     return model

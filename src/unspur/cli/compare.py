@@ -1,4 +1,4 @@
-"""`unspur evaluate` and `unspur compare`: last layers with and without one removal, or with every remover."""
+"""`unspur evaluate` and `unspur compare`: heads with and without one removal, or with every remover."""
 
 from __future__ import annotations
 
@@ -60,40 +60,41 @@ CSV_COLUMNS = [
 @seed_option
 @json_option
 def evaluate(removal: str, given: RowOptions, seed: int, as_json: bool) -> None:
-    r"""Compare last layers with and without the REMOVAL, by group.
+    r"""Compare heads with and without the REMOVAL, by group.
 
-    They are trained on the rows of FILE, their penalty is chosen on validation rows, and they are judged on test rows:
-    a plain layer, and one that gives every group the same weight.
+    They are trained on the rows of FILE, their penalty is chosen on validation rows, and accuracy is measured on test
+    rows. One gives every row the same weight, the other every group.
 
     Example:
       unspur evaluate background.safetensors train.npz --test test.npz \
           --main bird --concept background
     """
     from unspur.removers import load
-    from unspur.report.baselines import Evaluator, cleaned, evaluate_removal
+    from unspur.report.baselines import NO_REMOVAL, Evaluator, cleaned, evaluate_removal
     from unspur.report.page.verdict import accuracy_verdict
-    from unspur.report.tables import group_table, penalty_lines, penalty_table
+    from unspur.report.tables import accuracies_and_penalties, group_table, penalty_table
 
     remover = load(removal)
     splits = read_splits(given, remover)
     rows = with_test_rows(splits.rows, seed, given.clusters)
     notes = splits.notes + note_shared_rows(rows)
     found = evaluate_removal(Evaluator.of(rows, seed), remover, cleaned(remover, rows))
-    lines = dict(zip(("as it is", "removed"), found.lines, strict=True))
+    results = dict(zip(("as it is", "removed"), found.results, strict=True))
     caveat = caveat_about_test_rows(given.file, held_out="test" not in splits.rows)
     if as_json:
-        layers = {name: line.of_layer() for name, line in lines.items()}
-        layers |= {f"{n}, group-weighted": line.weighted.of_layer() for n, line in lines.items() if line.weighted}
-        verdict = accuracy_verdict(found.lines)
-        echo_json({**layers, "choice": found.choice, "verdict": verdict, "notes": [*notes, caveat]})
+        heads = {name: result.of_head() for name, result in results.items()}
+        heads |= {f"{name}, group-weighted": r.weighted.of_head() for name, r in results.items() if r.weighted}
+        verdict = accuracy_verdict(found.results)
+        echo_json({**heads, "choice": found.choice, "verdict": verdict, "notes": [*notes, caveat]})
         return
-    results, penalties = penalty_lines(lines)
-    show(group_table(results, given.main, penalties=penalties))
+    results = dict(zip((NO_REMOVAL, "removed"), found.results, strict=True))
+    accuracies, penalties = accuracies_and_penalties(results)
+    show(group_table(accuracies, given.main, penalties=penalties))
     say()
-    for sentence in accuracy_verdict(found.lines):
+    for sentence in accuracy_verdict(found.results):
         say(sentence)
     say()
-    show(penalty_table(lines))
+    show(penalty_table(results))
     for sentence in found.choice:
         say(sentence)
     say(f"\n{caveat}")
@@ -109,7 +110,7 @@ def evaluate(removal: str, given: RowOptions, seed: int, as_json: bool) -> None:
     "heads",
     multiple=True,
     type=click.Choice(HEAD_NAMES),
-    help="Last layer to try; may be repeated. Default: ERM, GroupWeighted.",
+    help="Head to try; may be repeated. Default: ERM, GroupWeighted.",
 )
 @click.option("--csv", "csv_file", type=LocalPath(), help="Also write the table as CSV.")
 @with_default(
@@ -128,10 +129,11 @@ def compare_command(
     force: bool,
     as_json: bool,
 ) -> None:
-    r"""Compare all removers, with last layers on top, on FILE.
+    r"""Compare all removers, with heads on top, on FILE.
 
-    Lines are judged on held-out rows: those of --validation, or folds of FILE. Those that are not clearly worse than
-    the best are marked. At the end stands which line to take, and the command and the Python code that make it.
+    Combinations are evaluated on held-out rows: those of --validation, or folds of FILE. Those not clearly worse than
+    the best are tied with it, and marked. The output ends with the combination to take, and with the command and the
+    Python code that fit it.
 
     Example:
       unspur compare train.npz --test test.npz --main bird \
@@ -167,77 +169,80 @@ def compare_command(
         say(f"\nTest rows are 30 % of each group of {given.file}, which no remover or head has seen.")
     if csv_file is not None:
         say_where("Table", csv_file)
-    _say_what_to_take(results, options)
+    _print_recommendation(results, options)
 
 
-def _say_what_to_take(results: Sequence[Comparison], options: Mapping[str, Any]) -> None:
-    """Print which line to take, why, and how to fit it; also how to fit the line with the least loss."""
-    from unspur.compare import RECOMMENDED, best_held_out, to_take
+def _print_recommendation(results: Sequence[Comparison], options: Mapping[str, Any]) -> None:
+    """Print which combination to take, why, and how to fit it; also how to fit the one with the smallest loss."""
+    from unspur.compare import RECOMMENDED, best_held_out, recommended_result
 
-    take, best = to_take(results), best_held_out(results)
+    take, best = recommended_result(results), best_held_out(results)
     if take is None or best is None:
-        say("\nNo line could be judged on held-out rows.")
+        say("\nNo combination could be evaluated on held-out rows.")
         return
-    recommended = next((line for line in results if line.recommended), None)
+    recommended = next((result for result in results if result.recommended), None)
     if take.recommended:
         why = "which is the recommendation, and not clearly worse than any other on held-out rows"
     elif recommended is not None and recommended.held_out is not None:
         found = recommended.held_out
         why = (
-            f"which has the least loss on held-out rows. The recommendation, {_name(recommended)}, is clearly worse "
+            f"which has the smallest loss on held-out rows. The recommendation, {_name(recommended)}, is clearly worse "
             f"there: by {found.above_best:.3f} ({found.low:.3f} – {found.high:.3f})"
         )
     else:
-        tried = "could not be fitted or judged" if recommended is not None else "was not compared"
-        why = f"which has the least loss on held-out rows. The recommendation, {' + '.join(RECOMMENDED)}, {tried}"
-    say(f"\nTake {_name(take)}, {why}.{_what_stays(take)}")
+        tried = "could not be fitted or evaluated" if recommended is not None else "was not compared"
+        why = f"which has the smallest loss on held-out rows. The recommendation, {' + '.join(RECOMMENDED)}, {tried}"
+    say(f"\nTake {_name(take)}, {why}.{_concept_left(take)}")
     _say_how(take, options)
     if best is not take:
-        say(f"\nThe least loss on held-out rows, level with it, has {_name(best)}.")
+        say(f"\n{_name(best)} has the smallest loss on held-out rows; the two are tied.")
         _say_how(best, options)
 
 
-def _what_stays(line: Comparison) -> str:
-    """A sentence about the concept in rows that a line leaves as they are."""
-    if line.remover != "none" or not line.probes:
+def _concept_left(result: Comparison) -> str:
+    """A sentence about the concept in the rows if a combination has no removal."""
+    if result.remover != "none" or not result.probes:
         return ""
     found = "; ".join(
         f"{name} with {100 * probe.accuracy:.1f} % (chance {100 * probe.chance:.1f})"
-        for name, probe in line.probes.items()
+        for name, probe in result.probes.items()
     )
-    return f" It removes nothing: a probe still finds {found}. Where that must not be, take the best line that removes."
+    return (
+        f" It removes nothing: a probe still predicts {found}. If the concept must go, take the best combination with "
+        "a removal."
+    )
 
 
-def _name(line: Comparison) -> str:
-    return f"{line.head} on the rows as they are" if line.remover == "none" else f"{line.remover} + {line.head}"
+def _name(result: Comparison) -> str:
+    return f"{result.head} without a removal" if result.remover == "none" else f"{result.remover} + {result.head}"
 
 
-def _say_how(line: Comparison, options: Mapping[str, Any]) -> None:
-    words = _fit_command(line, options)
+def _say_how(result: Comparison, options: Mapping[str, Any]) -> None:
+    words = _fit_command(result, options)
     if words:
-        what = "" if line.recommended else ", the removal alone"
+        what = "" if result.recommended else ", the removal alone"
         say(f"\nOn the command line{what}:")
         say_command("   ", words)
     say("\nIn Python:")
-    for code in line.python.splitlines():
+    for code in result.python.splitlines():
         click.echo(f"    {code}".rstrip())
 
 
-def _fit_command(line: Comparison, options: Mapping[str, Any]) -> list[str]:
-    """Words of the command that fits a line, or only its removal; none for rows as they are."""
+def _fit_command(result: Comparison, options: Mapping[str, Any]) -> list[str]:
+    """Words of the command that fits a combination, or only its removal; none without a removal."""
     from unspur.compare import class_and_options
 
-    if line.remover == "none":
+    if result.remover == "none":
         return []
     words = ["unspur fit", shlex.quote(options["file"])]
     rows = {name: value for name, value in options.items() if name not in ("test_file", "test_where")}
     words += [f"{option} {shlex.quote(text)}" for option, text in options_of_rows(rows)]
-    if not line.recommended:
-        method, given = class_and_options(line.remover)
+    if not result.recommended:
+        method, given = class_and_options(result.remover)
         words += [f"--method {method}", *(f"--{name} {value:g}" for name, value in given.items())]
     words += [f"--balance {options['balance']}"] * (options["balance"] != "group")
     words += [f"--seed {options['seed']}"] * (options["seed"] != 0)
-    return [*words, f"--output {'model' if line.recommended else 'removal'}.safetensors"]
+    return [*words, f"--output {'model' if result.recommended else 'removal'}.safetensors"]
 
 
 def _write_csv(results: Sequence[Comparison], path: str, force: bool) -> None:
@@ -250,10 +255,10 @@ def _write_csv(results: Sequence[Comparison], path: str, force: bool) -> None:
             flat = result.to_dict()
             flat |= flat.pop("accuracy") or {}
             flat["probe"] = max((found.accuracy for found in result.probes.values()), default="")
-            if (judged := result.held_out) is not None:
+            if (held_out := result.held_out) is not None:
                 flat |= {
-                    "held_out_loss": judged.loss,
-                    "above_best_low95": judged.low,
-                    "above_best_high95": judged.high,
+                    "held_out_loss": held_out.loss,
+                    "above_best_low95": held_out.low,
+                    "above_best_high95": held_out.high,
                 }
             writer.writerow({name: flat.get(name, "") for name in CSV_COLUMNS})

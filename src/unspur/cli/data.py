@@ -95,7 +95,7 @@ def read_splits(
     return Splits(tables, rows, missing, notes)
 
 
-def _noted(notes: Iterable[str]) -> list[str]:
+def _print_notes(notes: Iterable[str]) -> list[str]:
     """Print notes on standard error, and return them."""
     notes = list(notes)
     for note in notes:
@@ -114,16 +114,14 @@ def missing_values(text: str | None, table: Table, concepts: Sequence[str]) -> d
         return dict.fromkeys(concepts)
     known = {name: [value for value in table.label(name).ravel().tolist() if value is not None] for name in concepts}
     found = {name: _value_of_type(text, values) for name, values in known.items()}
-    if text in MISSING_VALUE_WORDS or not text.strip():  # of a column of a file these are gaps already
+    if text in MISSING_VALUE_WORDS or not text.strip():  # these are missing values of a file already
         return found
     if all(value is None for value in found.values()):
-        are = "the concept is a number" if len(found) == 1 else "the concepts are numbers"
-        raise click.BadParameter(f"{are}, {text!r} is not.", param_hint="--missing-concept")
+        are = "the concept is numeric" if len(found) == 1 else "the concepts are numeric"
+        raise click.UsageError(f"--missing-concept {text!r} is not a number, but {are}.")
     if not any(found[name] is not None and found[name] in values for name, values in known.items()):
         names = " or ".join(concepts)
-        _noted(
-            [f"no row of {table.path} has {names} = {text}; --missing-concept {text} marks none of them as not known."]
-        )
+        _print_notes([f"no row of {table.path} has {names} = {text}; --missing-concept {text} has no effect."])
     return found
 
 
@@ -188,7 +186,7 @@ def _conditions_on(file: str | Sequence[str], where: Conditions) -> Conditions:
 def refuse_ignored_labels(labels: Sequence[str], ignore: Sequence[str]) -> None:
     """Raise UsageError if a column is both a label and ignored."""
     if both := [name for name in labels if name in ignore]:
-        raise click.UsageError(f"{both[0]} is named as a label and with --ignore; it can be one of the two.")
+        raise click.UsageError(f"{both[0]} is both a label and ignored; remove one of the two options.")
 
 
 def read_rows(
@@ -207,23 +205,23 @@ def read_rows(
     """The rows of a file, of several, or of a store that meet the conditions.
 
     Columns that conditions name are not features, nor are those of the conditions on `others`, the test and validation
-    rows. In the labels `classes`, words such as "NA" become gaps, with a note on standard error. If `cluster` is a Dask
-    client, its workers read the rows.
+    rows. In the labels `classes`, words such as "NA" become missing values, with a note on standard error. If `cluster`
+    is a Dask client, its workers read the rows.
     """
     from unspur.io.files import read_table, with_missing_values
 
     refuse_ignored_labels(labels, ignore)
     where = _conditions_on(file, where)
-    deciding = [name for name, _ in where if name not in labels]
-    elsewhere = {name for conditions in others for name, _ in _conditions_on(file, conditions)} - {
+    condition_columns = [name for name, _ in where if name not in labels]
+    other_condition_columns = {name for conditions in others for name, _ in _conditions_on(file, conditions)} - {
         *labels,
-        *deciding,
+        *condition_columns,
         *ignore,
     }
-    if elsewhere:
-        elsewhere &= set(column_names(file if isinstance(file, str) else file[0]))
-    names = (*labels, *deciding, *sorted(elsewhere))
-    unwanted = tuple(name for name in ignore if name not in deciding)
+    if other_condition_columns:
+        other_condition_columns &= set(column_names(file if isinstance(file, str) else file[0]))
+    names = (*labels, *condition_columns, *sorted(other_condition_columns))
+    unwanted = tuple(name for name in ignore if name not in condition_columns)
     if cluster is None:
         table = read_table(file, names, unwanted, memory=memory, scratch=scratch, progress=progress)
     else:
@@ -231,10 +229,10 @@ def read_rows(
 
         table = read_dask_table([file] if isinstance(file, str) else file, names, unwanted, cluster)
     table, notes = with_missing_values(table, classes)
-    _noted(notes)
+    _print_notes(notes)
     for name, value in where:
         table = table.where(name, value)
-    dropped = [name for name in deciding if name in ignore]
+    dropped = [name for name in condition_columns if name in ignore]
     return replace(table, columns={name: column for name, column in table.columns.items() if name not in dropped})
 
 
@@ -261,9 +259,9 @@ def check_labels(table: Table, main: str, concepts: Sequence[str]) -> list[str]:
         _require_classes(
             table.label(concept),
             concept,
-            " (Concepts that are numbers: LEACE and SAL in Python, with concept_type='continuous'.)",
+            " (For a numeric concept use LEACE or SAL in Python, with concept_type='continuous'.)",
         )
-    return _noted(odd_features(table))
+    return _print_notes(odd_features(table))
 
 
 def note_left_out(data: LabelledData, *, together: bool = False, of: str = "the fit") -> list[str]:
@@ -281,7 +279,7 @@ def note_left_out(data: LabelledData, *, together: bool = False, of: str = "the 
             have, are = ("has", "it is") if missing == 1 else ("have", "they are")
             what = of if len(concepts) == 1 else f"{of} of {name}"
             notes.append(f"{missing:,} of {n:,} rows {have} no {name}; {are} left out of {what}.")
-    return _noted(notes)
+    return _print_notes(notes)
 
 
 def _require_classes(values: Array, name: str, hint: str = "") -> None:
@@ -320,8 +318,8 @@ def _as_number(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def test_rows(data: LabelledData, seed: int) -> BoolArray:
-    """A mask (n,) of 30 % of each group for testing, the same for every verb.
+def test_split_mask(data: LabelledData, seed: int) -> BoolArray:
+    """Boolean mask of a stratified 30 % test split; all commands draw the same one.
 
     Rows of a cluster stay together; without clusters, exact copies of a row do.
     """
@@ -335,7 +333,7 @@ def test_rows(data: LabelledData, seed: int) -> BoolArray:
         _, first, code = np.unique(data.clusters, return_index=True, return_inverse=True)
         copies = f"{len(data) - len(first):,} of {len(data):,} rows are exact copies of others."
         advice = "Drop them, or say with --cluster which rows belong together."
-        _noted([f"{copies} Copies of a row are all training rows or all test rows. {advice}"])
+        _print_notes([f"{copies} Copies of a row are all training rows or all test rows. {advice}"])
         data = replace(data, clusters=first[code])
     return data.held_out_mask(0.3, np.random.default_rng(seed))
 
@@ -344,16 +342,21 @@ def note_shared_rows(rows: Mapping[str, LabelledData]) -> list[str]:
     """Note on standard error how many rows are in two of the splits; return the notes."""
     from unspur.compare import shared_rows
 
-    return _noted(shared_rows(*(rows[name].X for name in ("training", "test", "validation") if name in rows)).values())
+    return _print_notes(
+        shared_rows(*(rows[name].X for name in ("training", "test", "validation") if name in rows)).values()
+    )
 
 
 def caveat_about_test_rows(file: str, *, held_out: bool) -> str:
     """A sentence about test rows that a saved removal may have seen; with `held_out`, they are rows of `file`."""
     if held_out:
-        return f"Test rows are 30 % of each group of {file}; rows that the removal was fitted on flatter it."
+        return (
+            f"Test rows are 30 % of each group of {file}; if the removal was fitted on some of them, these results are "
+            "too optimistic."
+        )
     return (
-        "The removal was read from a file, which does not tell the rows that it was fitted on: if test rows are among "
-        "them, they flatter it."
+        "A saved removal does not record its training rows; if test rows are among them, these results are too "
+        "optimistic."
     )
 
 
@@ -376,9 +379,9 @@ def check_removal_labels(remover: Remover, data: LabelledData) -> list[str]:
         name = label.name
         place = names.index(name) if name in names else i if len(known) == len(concepts) else len(known)
         classes = known[place] if place < len(known) else ()
-        if classes and (strange := [value for value in label.classes if not _is_one_of(value, classes)]):
+        if classes and (unknown := [value for value in label.classes if not _is_one_of(value, classes)]):
             raise LabelError(
-                f"{name} has the value {strange[0]!r}, and the removal was fitted for a concept of the classes "
+                f"{name} has the value {unknown[0]!r}, and the removal was fitted for a concept of the classes "
                 f"{', '.join(map(str, classes))}. Name the concept that it removes, or fit a removal of {name}."
             )
     mains = list(dict.fromkeys(part.main for part in parts))
@@ -387,20 +390,20 @@ def check_removal_labels(remover: Remover, data: LabelledData) -> list[str]:
         ("concept", names, concepts, r"concept(\[\d+\])?"),
         ("main label", mains, [main], "y"),
     ):
-        # In Python labels may have no names, and a file may lie elsewhere.
+        # In Python labels may have no names, and a file may be in another folder.
         named = fitted and not any(re.fullmatch(unnamed, name) for name in fitted)
         if named and {_stem(name) for name in given} - {_stem(name) for name in fitted}:
             notes.append(
-                f"The removal was fitted for the {what} {' and '.join(map(repr, fitted))}, and "
-                f"{' and '.join(map(repr, given))} is named here; what was fitted, and the tests of it, are about the "
-                "former."
+                f"The removal was fitted for the {what} {' and '.join(map(repr, fitted))}, but "
+                f"{' and '.join(map(repr, given))} was passed. Directions and tests refer to "
+                f"{' and '.join(map(repr, fitted))}."
             )
         elif named and (others := [name for name in fitted if _stem(name) not in {_stem(one) for one in given}]):
             notes.append(
-                f"The removal was fitted for the {what} {' and '.join(map(repr, others))} as well; what is said of "
-                "directions and accuracies is about all of it."
+                f"The removal was fitted for the {what} {' and '.join(map(repr, others))} as well; "
+                "directions and accuracies refer to all of them."
             )
-    return _noted(notes)
+    return _print_notes(notes)
 
 
 def _is_one_of(value: Any, classes: Sequence[Any]) -> bool:
@@ -421,16 +424,16 @@ def with_test_rows(rows: Mapping[str, LabelledData], seed: int, clusters: str | 
 
     rows = dict(rows)
     if "test" not in rows:
-        held = test_rows(rows["training"], seed)
+        held = test_split_mask(rows["training"], seed)
         rows |= {"training": rows["training"].select(~held), "test": rows["training"].select(held)}
     train = decode_rows(rows.pop("training"), "training")
     rows = {"training": train, **{name: decode_rows(part, name, like=train) for name, part in rows.items()}}
-    require_other_clusters(rows, clusters)
+    require_disjoint_clusters(rows, clusters)
     return rows
 
 
-def require_other_clusters(rows: Mapping[str, LabelledData], column: str | None) -> None:
-    """Raise InputError where training rows and rows that are judged on have a cluster in common."""
+def require_disjoint_clusters(rows: Mapping[str, LabelledData], column: str | None) -> None:
+    """Raise InputError if training rows and other splits share a cluster."""
     from unspur.clusters import shared_clusters
     from unspur.exceptions import InputError
 
@@ -441,6 +444,6 @@ def require_other_clusters(rows: Mapping[str, LabelledData], column: str | None)
         if both := shared_clusters(train.clusters, part.clusters):
             raise InputError(
                 f"{len(both)} values of {column} are among the training rows and the {name} rows, such as "
-                f"{next(iter(both))!r}: what is learnt from rows of a cluster is then judged on other rows of it. "
-                f"Choose {name} rows of other clusters, or none, and whole clusters are held out."
+                f"{next(iter(both))!r}; the {name} set would not be independent. Pass {name} rows from other clusters, "
+                f"or no {name} rows, to hold out whole clusters automatically."
             )

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from unspur.report.figures import DemoFigure
     from unspur.report.results import Findings
 
-#: Names of the rows as they are, and after removal of the photograph.
-METHODS = ("as they are", "JSE")
+#: Names of the original rows and of the removal in `--json`.
+JSON_NAMES = ("as they are", "JSE")
 
 
 @click.command()
@@ -50,7 +50,7 @@ def demo(agreement: float, seed: int, output: str, report: str | None, force: bo
     from unspur.report import measure
     from unspur.report.figures import check_format, draw_demo, write
     from unspur.report.page import accuracy_verdict, verdict, write_page
-    from unspur.report.tables import group_table, penalty_lines
+    from unspur.report.tables import accuracies_and_penalties, group_table
 
     page = str(Path(output).with_suffix(".html")) if report is None else report
     require("The demonstration needs", "matplotlib", "PIL", "jinja2")
@@ -87,8 +87,8 @@ def demo(agreement: float, seed: int, output: str, report: str | None, force: bo
     )
     write(draw_demo(_figure(jse, findings, sets["test"])), output, overwrite=force, dpi=150)
     write_page(findings, page, title="Digits on two photographs", overwrite=force)
-    results, penalties = penalty_lines(dict(zip(METHODS, findings.judged, strict=False)))
     if as_json:
+        accuracies, penalties = accuracies_and_penalties(dict(zip(JSON_NAMES, findings.judged, strict=False)))
         echo_json(
             {
                 "spurious": jse.spurious_.dim,
@@ -98,9 +98,9 @@ def demo(agreement: float, seed: int, output: str, report: str | None, force: bo
                 "report": page,
                 "verdict": verdict(findings),
                 "choice": findings.choice,
-                "accuracy": {name: result.to_dict() for name, result in results.items()},
+                "accuracy": {name: accuracy.to_dict() for name, accuracy in accuracies.items()},
                 "penalty": penalties,
-                "judged": [line.to_dict() for line in findings.judged],
+                "judged": [result.to_dict() for result in findings.judged],
                 "trace": jse.trace_.to_dict(),
             }
         )
@@ -108,11 +108,12 @@ def demo(agreement: float, seed: int, output: str, report: str | None, force: bo
     found = f"{jse.spurious_.dim} belong to the photograph, {jse.main_.dim} to the digits"
     say(f"\nJSE tested {len(jse.trace_)} directions among {jse.n_features_in_} dimensions: {found}.\n")
     say(
-        "Accuracy on test pictures, where digit and photograph are independent. Each last layer is trained on the rows "
-        "as they are and with the photograph removed (JSE): a plain one, and one that gives every group the same "
-        "weight. Penalties were chosen on the validation pictures.\n"
+        "Accuracy on test pictures, where digit and photograph are independent. Heads (linear classifiers) are trained "
+        "on the original rows (no removal) and with the photograph removed (JSE): one with equal weight for every row, "
+        "and one with equal weight for every group. Penalties were chosen on the validation pictures.\n"
     )
-    show(group_table(results, "digit", "photo", penalties=penalties))
+    accuracies, penalties = accuracies_and_penalties({result.name: result for result in findings.judged[:2]})
+    show(group_table(accuracies, "digit", "photo", penalties=penalties))
     say("\n± is half of a 95 % interval.\n")
     for sentence in accuracy_verdict(findings.judged):
         say(sentence)
@@ -151,7 +152,7 @@ def _figure(jse: JSE, findings: Findings, test: PhotoDigits) -> DemoFigure:
 
     from unspur.datasets import CONCEPT_NAMES, MAIN_NAMES
     from unspur.report.figures import DemoFigure
-    from unspur.report.tables import penalty_lines
+    from unspur.report.tables import accuracies_and_penalties
 
     def most_colourful(rows: Array) -> int:
         """The row whose picture differs most between its colour channels: a patch with something to see."""
@@ -170,5 +171,5 @@ def _figure(jse: JSE, findings: Findings, test: PhotoDigits) -> DemoFigure:
         group=findings.group,
         group_names=tuple(f"{m} on {c}" for m in MAIN_NAMES for c in CONCEPT_NAMES),
         found=(jse.spurious_.dim, jse.main_.dim),
-        results=penalty_lines(dict(zip(METHODS, findings.judged, strict=False)))[0],
+        results=accuracies_and_penalties({result.name: result for result in findings.judged[:2]})[0],
     )

@@ -158,7 +158,7 @@ def run(
 
 
 def _binary(store: EmbeddingStore) -> tuple[str, str]:
-    """Names of the first two labels with two values, or placeholders; only a concept may have gaps."""
+    """Names of the first two labels with two values, or placeholders; only a concept may have missing values."""
     import numpy as np
 
     from unspur.io.files import MISSING_VALUE_WORDS
@@ -169,12 +169,12 @@ def _binary(store: EmbeddingStore) -> tuple[str, str]:
         known = [value for value in values if str(value).strip() and value not in MISSING_VALUE_WORDS]
         if name != "split" and len(known) == 2:
             two[name] = len(known) < len(values)
-    main = next((name for name, gaps in two.items() if not gaps), "LABEL")
+    main = next((name for name, missing in two.items() if not missing), "LABEL")
     return main, next((name for name in two if name != main), "CONCEPT")
 
 
 def following(store: EmbeddingStore, source: str) -> str | None:
-    """A command to try on a store; none for paired rows, which would be judged by their twins."""
+    """A command to try on a store; none for paired rows, whose twins could be among the test rows."""
     from unspur.embed.registry import load_source, source_names
 
     known = load_source(source) if source in source_names() else None

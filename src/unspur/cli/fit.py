@@ -67,18 +67,18 @@ Fitted = TypeVar("Fitted", bound="RobustClassifier | Remover")
     "this machine's cores. FILE may be a Zarr group as well.",
 )
 @click.option(
-    "--output", required=True, type=LocalPath(), help="Where removal and last layer go (a .safetensors file)."
+    "--output", required=True, type=LocalPath(), help="Where removal and head are saved (a .safetensors file)."
 )
 @with_default(
     "--method",
     RECOMMENDED,
-    "JSE and a group-weighted last layer after it (recommended), or a remover alone.",
+    "JSE and a group-weighted head after it (recommended), or a remover alone.",
     type=click.Choice(METHODS, case_sensitive=False),
 )
 @click.option(
     "--validation",
     type=LocalPath(),
-    help="File with rows to judge directions and penalties on; the last layer is trained on them as well. Without it, "
+    help="File with rows to test directions and choose penalties on; the head is trained on them as well. Without it, "
     "folds of FILE are used.",
 )
 @where_option("validation")
@@ -108,13 +108,14 @@ def fit(
     missing_concept: str | None,
     **options: Any,
 ) -> None:
-    r"""Fit a classifier without the concept to FILE, or a removal.
+    r"""Fit a classifier that does not use the concept, or a removal.
 
     FILE is .npy, .npz, .csv or .parquet, or the folder of a store that unspur embed made; or several Parquet files, a
     folder of them or a quoted pattern. Parquet files have one column of lists, or a column for each feature.
 
-    The concept is removed, and a last layer is trained on what is left, in which every combination of the labels counts
-    the same. Both go to one file, for unspur predict. With --method it is a removal alone, for unspur apply.
+    The concept is removed, and a head (a linear classifier) is trained on the transformed rows, with equal weight for
+    every combination of the labels. One file has both, for unspur predict. --method NAME saves only a removal, for
+    unspur apply.
 
     Example:
       unspur fit birds.npz --main bird --concept background \
@@ -130,19 +131,19 @@ def fit(
 
     ctx = click.get_current_context()
     if memory is not None and dask is not None:
-        raise click.UsageError("--memory is for rows in the files of one machine; a cluster has its own. Give one.")
+        raise click.UsageError("--memory and --dask cannot be combined.")
     if scratch is not None and memory is None:
-        raise click.UsageError("--scratch is for rows that stay in their files; say with --memory that they shall.")
+        raise click.UsageError("--scratch has an effect only with --memory.")
     refuse_input_as_output(output, *files, validation)
     require_removal_name(output, "--output")
     refuse_existing(output, overwrite=force)
-    watched = not as_json and sys.stderr.isatty()
+    show_progress = not as_json and sys.stderr.isatty()
     _refuse_unknown_options(ctx, method)
     cluster = None if dask is None else ctx.with_resource(connected(dask))
     reading: Any = {
         "memory": memory,
         "scratch": scratch,
-        "progress": watched,
+        "progress": show_progress,
         "cluster": cluster,
         "others": (where, validation_where),
         "classes": (main, *concept),
@@ -163,7 +164,7 @@ def fit(
     if others is not None:
         validation_rows = labelled_rows(other, main, concept, missing, clusters, like=train)
     one = missing[concept[0]] if len(concept) == 1 else None
-    settings: Any = {"missing": one, "seed": seed, "watched": watched, **options}
+    settings: Any = {"missing": one, "seed": seed, "show_progress": show_progress, **options}
     classifier = fit_classifier(train, validation_rows, **settings) if method == RECOMMENDED else None
     if classifier is None:
         remover = fit_remover(train, validation_rows, method=method, **settings)
@@ -180,15 +181,15 @@ def fit(
     task = f", {remover.main_.dim} {_carry(remover.main_.dim)} {main}" if method in (RECOMMENDED, "JSE") else ""
     say(f"\n{spurious} of {remover.n_features_in_} directions {_carry(spurious)} {' or '.join(concept)}{task}.")
     if not spurious:
-        say("Nothing would be removed: the saved removal leaves rows as they are.")
+        say("No direction was removed; applying the saved file changes nothing.")
     if losses := getattr(remover, "metric_losses_", {}):
         tried = ", ".join(f"{loss:.4f} at {metric:g}" for metric, (loss, _) in losses.items())
-        say(f"The metric is {remover.metric_:g}, chosen by the held-out loss of {main}: {tried}.")
+        say(f"The metric is τ = {remover.metric_:g}, chosen by the held-out loss of {main}: {tried}.")
     for problem, advice in _problems(remover):
         say(f"{problem} {advice}")
     if classifier is not None:
-        say(_layer_in_words(classifier))
-        for note in classifier.selection_.notes:  # others of its notes were warnings
+        say(_head_text(classifier))
+        for note in classifier.selection_.notes:  # the other notes were already printed as warnings
             say(f"Note: {note}")
     say_where("Removal" if classifier is None else "Classifier", output)
     verb = "apply" if classifier is None else "predict"
@@ -212,9 +213,9 @@ def _refuse_unknown_options(ctx: click.Context, method: str) -> None:
     known = REMOVERS[method]().get_params()
     settings = {name: _parameter(name, known) for name in FITTING_PARAMETERS}
     typed = [name for name in settings if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
-    if strange := [name for name in typed if settings[name] not in known]:
+    if unknown := [name for name in typed if settings[name] not in known]:
         there = ", ".join(_option(name) for name in settings if settings[name] in known and name != "orthogonality")
-        raise click.UsageError(f"{_option(strange[0])} is not a setting of {method}, which has {there}.")
+        raise click.UsageError(f"{_option(unknown[0])} is not a setting of {method}, which has {there}.")
 
 
 def _option(parameter: str) -> str:
@@ -226,13 +227,13 @@ def _parameter(option: str, known: Mapping[str, Any]) -> str:
     return "max_directions" if option == "max_spurious" and option not in known else option
 
 
-def make_remover(method: str, *, missing: Any, seed: int, watched: bool, **options: Any) -> Remover:
+def make_remover(method: str, *, missing: Any, seed: int, show_progress: bool, **options: Any) -> Remover:
     """An unfitted remover by name, with those of the options that it has."""
     from unspur import compare
 
     remover: Remover = compare.make_remover(method, options["balance"], seed)
     known = remover.get_params()
-    given = {"missing_concept": missing, "verbose": watched, **options, "cv": options["cv"] or 0.2}
+    given = {"missing_concept": missing, "verbose": show_progress, **options, "cv": options["cv"] or 0.2}
     settings = {_parameter(name, known): value for name, value in given.items()}
     remover.set_params(**{name: value for name, value in settings.items() if name in known})
     return remover
@@ -240,20 +241,20 @@ def make_remover(method: str, *, missing: Any, seed: int, watched: bool, **optio
 
 def fit_remover(train: LabelledData, validation: LabelledData | None, *, method: str = "JSE", **settings: Any) -> Any:
     """A fitted remover by name, with those of the settings that it has."""
-    return _fitted(make_remover(method, **settings), train, validation)
+    return _fit_with_notes(make_remover(method, **settings), train, validation)
 
 
 def fit_classifier(train: LabelledData, validation: LabelledData | None, **settings: Any) -> RobustClassifier:
-    """The fitted classifier that we recommend: JSE with these settings, then a group-weighted last layer."""
+    """The fitted classifier that we recommend: JSE with these settings, then a group-weighted head."""
     from unspur import RobustClassifier
 
     folds = {"cv": settings["cv"]} if settings["cv"] else {}
     one, seed = settings["missing"], settings["seed"]
     model = RobustClassifier(make_remover("JSE", **settings), missing_concept=one, random_state=seed, **folds)
-    return _fitted(model, train, validation)
+    return _fit_with_notes(model, train, validation)
 
 
-def _fitted(model: Fitted, train: LabelledData, validation: LabelledData | None) -> Fitted:
+def _fit_with_notes(model: Fitted, train: LabelledData, validation: LabelledData | None) -> Fitted:
     """Fit the model. Warnings become notes, or are ignored if the caller prints their content."""
     from unspur.exceptions import (
         ClusterWarning,
@@ -290,18 +291,18 @@ def _print_trace(remover: Remover, *, whole: bool) -> None:
 
 
 def _problems(remover: Remover) -> Iterator[tuple[str, str]]:
-    """Problems of a removal, each with an advice."""
+    """Problems of a removal, each with advice."""
     if unfinished := getattr(remover, "search_limit_warning", ""):
         yield unfinished, "Try a larger --weight-decay, or raise --max-pairs."
     if task_lost := getattr(remover, "task_removed_warning", ""):
         yield task_lost, "Try --metric 1."
 
 
-def _layer_in_words(classifier: RobustClassifier) -> str:
+def _head_text(classifier: RobustClassifier) -> str:
     chosen = classifier.selection_
     losses = ", ".join(f"{loss:.4f} at {tried['weight_decay']:g}" for tried, loss in chosen.table)
     return (
-        f"A {type(classifier.head_).__name__} layer follows, with the penalty {chosen.penalty:g}, which has the least "
+        f"The head is {type(classifier.head_).__name__} with weight decay {chosen.penalty:g}, which had the smallest "
         f"held-out loss: {losses}."
     )
 

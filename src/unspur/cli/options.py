@@ -66,7 +66,7 @@ class LocalPath(click.Path):
 
 
 class MethodName(click.Choice[str]):
-    """A remover or a last layer by name; earlier spellings are understood as well."""
+    """A remover or a head by name; earlier spellings are understood as well."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The name as the help has it."""

@@ -15,7 +15,7 @@ from click.core import ParameterSource
 
 from unspur.cli.completion import column_names, columns_of
 from unspur.cli.console import echo_json, progress_bar, say, say_where
-from unspur.cli.data import caveat_about_test_rows, read_splits, require_other_clusters, test_rows
+from unspur.cli.data import caveat_about_test_rows, read_splits, require_disjoint_clusters, test_split_mask
 from unspur.cli.fit import fit_remover, name_features
 from unspur.cli.options import (
     FITTING_PARAMETERS,
@@ -84,7 +84,7 @@ content_options = in_order(
 
 
 @click.command("report", cls=CommandWithArguments)
-@row_options("File with rows for testing directions and tuning last layers.")
+@row_options("File with rows for testing directions and tuning heads.")
 @click.option("--output", default="report.html", show_default=True, type=LocalPath(), help="Where the page goes.")
 @click.option("--removal", type=LocalPath(), help="A removal that unspur fit saved; else one is fitted here.")
 @click.option("--save", type=LocalPath(), help="Keep the removal that is fitted here (a .safetensors file).")
@@ -147,22 +147,22 @@ def report_command(
     if saved is not None:
         notes = [*notes, caveat_about_test_rows(given.file, held_out=test is None)]
     if test is None:
-        held = test_rows(rows["training"], seed)
+        held = test_split_mask(rows["training"], seed)
         test = splits.tables["training"].select(np.flatnonzero(held))
         rows |= {"training": rows["training"].select(~held), "test": rows["training"].select(held)}
     # Before anything is fitted, so that errors about pictures come at once.
     content = {} if show is None else row_content(show, test, root, allow_outside=allow_outside)
-    require_other_clusters(rows, given.clusters)
-    watched = not as_json and sys.stderr.isatty()
+    require_disjoint_clusters(rows, given.clusters)
+    show_progress = not as_json and sys.stderr.isatty()
     train, validation = rows["training"], rows.get("validation")
     remover = saved
     if remover is None:
-        settings = {"missing": splits.missing_concept, "seed": seed, "watched": watched, **options}
+        settings = {"missing": splits.missing_concept, "seed": seed, "show_progress": show_progress, **options}
         remover = fit_remover(train, validation, **settings)
         name_features(splits.tables["training"].features, remover)
     if save is not None:
         remover.save(save, overwrite=force)
-    with progress_bar("report", STEPS + len(compared), shown=watched) as step:
+    with progress_bar("report", STEPS + len(compared), shown=show_progress) as step:
         found = measure(
             remover,
             train,
@@ -260,7 +260,7 @@ def _print_result(found: Findings, output: str, save: str | None, as_json: bool)
                 "spurious": found.removed,
                 "main": found.kept,
                 "ambient": found.ambient,
-                "judged": [line.to_dict() for line in found.judged],
+                "judged": [result.to_dict() for result in found.judged],
                 "choice": found.choice,
                 "verdict": verdict(found),
                 "warnings": found.warnings,
@@ -311,11 +311,9 @@ def row_content(show: str, table: Table, root: Path | None, *, allow_outside: bo
     values = table.label(show)
     if values.ndim > 1:
         return {"pictures": values}
-    gaps = sum(value is None or value != value for value in values.tolist())
-    if gaps:
-        raise InputError(
-            f"{show} of {table.path} is empty in {gaps} rows; all rows that are shown need something to show."
-        )
+    missing = sum(value is None or value != value for value in values.tolist())
+    if missing:
+        raise InputError(f"{show} of {table.path} is empty in {missing} rows; every row that is shown needs a value.")
     words = [str(value) for value in values.tolist()]
     if not all(Path(word).suffix.lower() in PICTURE_SUFFIXES for word in words):
         return {"texts": words}
@@ -328,7 +326,7 @@ def _store_content(show: str, table: Table, root: Path | None, *, allow_outside:
     import numpy as np
 
     from unspur.exceptions import InputError
-    from unspur.report.views import Part
+    from unspur.report.views import ContentSubset
 
     if "id" not in table.columns:
         raise click.UsageError(
@@ -338,13 +336,13 @@ def _store_content(show: str, table: Table, root: Path | None, *, allow_outside:
     examples = _store_examples(show, table.path, root, allow_outside=allow_outside)
     number = {name: i for i, name in enumerate(examples.ids)}
     ids = [str(name) for name in table.columns["id"].tolist()]
-    strange = [name for name in ids if name not in number]
-    if strange:
+    unknown = [name for name in ids if name not in number]
+    if unknown:
         raise InputError(
-            f"{len(strange)} rows of {table.path} are not among the examples of {show}, the first {strange[0]!r}. Name "
+            f"{len(unknown)} rows of {table.path} are not among the examples of {show}, the first {unknown[0]!r}. Name "
             "what the store was made of."
         )
-    part = Part(examples, np.array([number[name] for name in ids]))
+    part = ContentSubset(examples, np.array([number[name] for name in ids]))
     return {"pictures" if examples.kind == "image" else "texts": part}
 
 

@@ -122,7 +122,7 @@ class Source:
     read : (folder of the data, settings) -> examples. Settings are options of the command line (missing or None: the
         default), or those in the manifest of a store, which must give the same examples again.
     paired : whether examples are there twice, once with each value of the concept, so that a fit on all rows would
-        judge rows by their twins.
+        test rows by their twins.
     """
 
     labels: tuple[str, str]

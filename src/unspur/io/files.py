@@ -112,7 +112,7 @@ def read_table(
 def with_missing_values(table: Table, names: Sequence[str]) -> tuple[Table, list[str]]:
     """The table with words such as "NA", and blanks, as missing values in the label columns `names`; and notes.
 
-    Other columns stay as they are. Whole numbers in a text file are numbers, also if they are written as 1.0, as some
+    Other columns do not change. Whole numbers in a text file are numbers, also if they are written as 1.0, as some
     programs write a column with missing values. Notes say what was read as missing, and which classes differ by white
     space or case alone.
     """
@@ -123,24 +123,24 @@ def with_missing_values(table: Table, names: Sequence[str]) -> tuple[Table, list
             continue
         values = column.tolist()
         words = {value for value in values if isinstance(value, str)}
-        gaps = {word for word in words if word in MISSING_VALUE_WORDS or not word.strip()}
+        missing = {word for word in words if word in MISSING_VALUE_WORDS or not word.strip()}
         numbers = {}
         if table.path.suffix.lower() == ".csv" or table.path.is_dir():  # only text has numbers among its words
-            numbers = _whole_numbers(words - gaps)
-        if gaps or numbers:
-            known = [value not in gaps and value is not None for value in values]
+            numbers = _whole_numbers(words - missing)
+        if missing or numbers:
+            known = [value not in missing and value is not None for value in values]
             rest = [numbers.get(value, value) for value, there in zip(values, known, strict=True) if there]
             columns[name] = np.array(rest) if all(known) else np.full(len(values), None, dtype=object)
             columns[name][known] = rest
-        if gaps:
-            count = sum(value in gaps for value in values)
-            said = sorted({repr(word) if word.strip() else "blank" for word in gaps})
+        if missing:
+            count = sum(value in missing for value in values)
+            said = sorted({repr(word) if word.strip() else "blank" for word in missing})
             notes.append(
                 f"{count:,} of {len(values):,} cells of {name} in {table.path} are {' or '.join(said)}, which was read "
                 "as missing. If it is a class, give it another name."
             )
         bare: dict[str, list[str]] = {}
-        for word in sorted(words - gaps):
+        for word in sorted(words - missing):
             bare.setdefault("".join(word.casefold().split()), []).append(word)
         if alike := next((group for group in bare.values() if len(group) > 1), None):
             said = [repr(word[:MAX_VALUE_SHOWN]) for word in alike[:5]]
@@ -200,7 +200,7 @@ def _read_store(folder: Path, ignore: tuple[str, ...], memory: str | None, optio
     columns = {"id": np.array(store.ids), **store.labels}
     require_known(folder, list(columns), ignore)
     wanted = {
-        name: _with_gaps(column.tolist()) if column.dtype.kind == "U" else column
+        name: _with_nones(column.tolist()) if column.dtype.kind == "U" else column
         for name, column in columns.items()
         if name not in ignore
     }
@@ -263,7 +263,7 @@ def _csv_rows(
         texts.append([line[i] for i in aside])
     if not rows:
         raise InputError(f"{path} has a header but no rows.")
-    columns = {header[i]: _with_gaps([text[k] for text in texts]) for k, i in enumerate(aside)}
+    columns = {header[i]: _with_nones([text[k] for text in texts]) for k, i in enumerate(aside)}
     return Table(path, np.stack(rows), [header[i] for i in wanted], columns)
 
 
@@ -292,7 +292,7 @@ def _refuse_text(path: Path, names: dict[int, str], row: int, lines: Iterable[li
     )
 
 
-def _with_gaps(fields: list[str]) -> Array:
+def _with_nones(fields: list[str]) -> Array:
     """A label column read as text, with None for empty fields."""
     known = label_column([field for field in fields if field])
     if len(known) == len(fields):
@@ -385,11 +385,14 @@ def _without_objects(column: Array) -> Array:
     """
     if column.dtype != object:
         return column
-    gaps = [value is None or value != value for value in column]
-    known = [value for value, gap in zip(column, gaps, strict=True) if not gap]
+    missing = [value is None or value != value for value in column]
+    known = [value for value, is_missing in zip(column, missing, strict=True) if not is_missing]
     if all(isinstance(value, int | float | np.number) and float(value) == value for value in known):
-        return np.array([np.nan if gap else value for value, gap in zip(column, gaps, strict=True)], dtype=np.float64)
-    return np.array(["" if gap else str(value) for value, gap in zip(column, gaps, strict=True)])
+        return np.array(
+            [np.nan if is_missing else value for value, is_missing in zip(column, missing, strict=True)],
+            dtype=np.float64,
+        )
+    return np.array(["" if is_missing else str(value) for value, is_missing in zip(column, missing, strict=True)])
 
 
 def _write_csv(table: Table, path: Path) -> None:

@@ -1,6 +1,6 @@
-"""Last layers on rows as they are, after the removal, and after every method that it is compared with.
+"""Heads on the original rows, after the removal, and after every method that it is compared with.
 
-One rule chooses all of them, `selection.choose_layer`, on the same rows and from the same penalties.
+`selection.choose_layer` chooses all of them by one rule, on the same rows and from the same penalties.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from unspur.removers import Remover
 from unspur.report.results import Change, MethodResult
 from unspur.selection import Selection, penalty_grid
 
-#: Name of the rows without any removal among methods.
-NO_REMOVAL = "as they are"
-#: Names of the plain last layer and of the one that stands beside it.
+#: Name of the original rows among methods.
+NO_REMOVAL = "no removal"
+#: Names of the unweighted head, and of the group-weighted one that is always evaluated too.
 PLAIN, WEIGHTED = "ERM", "GroupWeighted"
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
-    """A last layer on test rows: which of its predictions are right (n,), and their accuracy by group."""
+class HeadEvaluation:
+    """A head on test rows: which of its predictions are right (n,), and their accuracy by group."""
 
     layer: Any
     right: BoolArray
     accuracy: GroupAccuracy
     chosen: Selection
-    #: Worst-group accuracy at every penalty that was tried, if asked for.
-    worst_at: Mapping[float, float]
+    #: Worst-group accuracy at every penalty tried; empty without `refit_all`.
+    worst_by_penalty: Mapping[float, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluator:
-    """Trains last layers on "training" rows, chooses them on "validation" rows, if any, and judges on "test" rows."""
+    """Trains heads on "training" rows, chooses them on "validation" rows, if any, and evaluates them on "test" rows."""
 
     rows: Mapping[str, LabelledData]
     seed: int
@@ -50,16 +50,18 @@ class Evaluator:
 
     @classmethod
     def of(cls, rows: Mapping[str, LabelledData], seed: int) -> Evaluator:
-        """An evaluator with the penalties for the training rows as they are."""
+        """An evaluator with the penalties for the original training rows."""
         return cls(rows, seed, penalty_grid(rows["training"].X))
 
     @property
     def test(self) -> LabelledData:
-        """The rows that are judged on."""
+        """The rows that heads are evaluated on."""
         return self.rows["test"]
 
-    def __call__(self, head: str, clean: Mapping[str, Array] | None = None, *, refit_all: bool = False) -> Answers:
-        """A last layer by name, on the rows as they are or on cleaned ones by split.
+    def __call__(
+        self, head: str, clean: Mapping[str, Array] | None = None, *, refit_all: bool = False
+    ) -> HeadEvaluation:
+        """A head by name, on the original rows or on transformed rows by split.
 
         With `refit_all`, its worst group is also measured at the penalties that were not chosen.
         """
@@ -70,13 +72,13 @@ class Evaluator:
             head, given["training"], given.get("validation"), self.seed, self.penalties, refit_all=refit_all
         )
         right = self._right(chosen.head, given["test"].X)
-        worst_at = {
+        worst_by_penalty = {
             penalty: accuracy_of(self._right(layer, given["test"].X), self.test).worst
             for penalty, layer in (chosen.fitted.items() if refit_all else ())
         }
-        return Answers(chosen.head, right, accuracy_of(right, self.test), chosen, worst_at)
+        return HeadEvaluation(chosen.head, right, accuracy_of(right, self.test), chosen, worst_by_penalty)
 
-    def how(self, chosen: Selection) -> tuple[str, ...]:
+    def selection_notes(self, chosen: Selection) -> tuple[str, ...]:
         """Sentences that say how penalties were chosen."""
         validation = self.rows.get("validation")
         on = "a fifth of each group of the training rows"
@@ -85,11 +87,11 @@ class Evaluator:
         if validation is not None and validation.concept_known.any():
             on = f"{np.sum(validation.concept_known):,} validation rows"
         tried = ", ".join(f"{penalty:g}" for penalty in self.penalties)
+        groups = "group that has rows there" if chosen.notes else "group"
         rule = (
-            f"The penalty of every last layer is the one of {tried} (times the mean variance of its rows) with the "
-            f"least loss on {on}, in which every group {'that has rows there ' if chosen.notes else ''}has the same "
-            "weight and all logits are multiplied by the factor that serves the layer best, so that how sure it is "
-            "does not count."
+            f"Each penalty is chosen from {tried} (times the mean variance of the rows). It minimises the held-out "
+            f"loss on {on}, with equal weight for every {groups}. Logits are rescaled by the best temperature first, "
+            "so confidence does not matter."
         )
         return (rule, *chosen.notes)
 
@@ -97,7 +99,7 @@ class Evaluator:
         return np.asarray(layer.predict(z) == self.test.main.values)
 
 
-def changes(before: Answers, after: Answers, test: LabelledData) -> tuple[Change, Change, Change]:
+def changes(before: HeadEvaluation, after: HeadEvaluation, test: LabelledData) -> tuple[Change, Change, Change]:
     """Changes of the averages over rows and over groups, and of the worst group, in the order of `MethodResult`.
 
     The average over rows counts all rows, the others count those whose group is known.
@@ -108,40 +110,43 @@ def changes(before: Answers, after: Answers, test: LabelledData) -> tuple[Change
         paired_difference(first, second, test.group[test.concept_known]),
         worst_difference(before.accuracy, after.accuracy),
     )
-    alike, by_group, worst = (Change(change.value, change.low, change.high) for change in found)
-    return alike, by_group, worst
+    over_rows, by_group, worst = (Change(change.value, change.low, change.high) for change in found)
+    return over_rows, by_group, worst
 
 
 @dataclass(frozen=True, slots=True)
 class RemovalResult:
-    """The rows as they are and after a removal, under plain and group-weighted layers."""
+    """Unweighted and group-weighted heads on the original rows and after a removal."""
 
-    #: The plain layers.
-    before: Answers
-    after: Answers
-    lines: tuple[MethodResult, MethodResult]
+    #: The unweighted heads.
+    before: HeadEvaluation
+    after: HeadEvaluation
+    results: tuple[MethodResult, MethodResult]
     choice: tuple[str, ...]
 
 
 def evaluate_removal(evaluate: Evaluator, remover: Remover, clean: Mapping[str, Array]) -> RemovalResult:
-    """Judge plain and group-weighted layers on the rows as they are and on cleaned ones, at every penalty."""
+    """Evaluate unweighted and group-weighted heads on the original and on the transformed rows, at every penalty."""
     name, removed = type(remover).__name__, remover.spurious_.dim
     before, after = evaluate(PLAIN, refit_all=True), evaluate(PLAIN, clean, refit_all=True)
-    lines = [
+    results = [
         method_result(NO_REMOVAL, 0, before),
         method_result(name, removed, after, changes(before, after, evaluate.test)),
     ]
-    lines = [
-        replace(line, weighted=group_weighted_result(evaluate, line, of, before, after, refit_all=True))
-        for line, of in zip(lines, (None, clean), strict=True)
+    results = [
+        replace(result, weighted=group_weighted_result(evaluate, result, of, before, after, refit_all=True))
+        for result, of in zip(results, (None, clean), strict=True)
     ]
-    return RemovalResult(before, after, (lines[0], lines[1]), evaluate.how(before.chosen))
+    return RemovalResult(before, after, (results[0], results[1]), evaluate.selection_notes(before.chosen))
 
 
 def method_result(
-    name: str, removed: int, found: Answers, changed: tuple[Change | None, Change | None, Change | None] = (None,) * 3
+    name: str,
+    removed: int,
+    found: HeadEvaluation,
+    changed: tuple[Change | None, Change | None, Change | None] = (None,) * 3,
 ) -> MethodResult:
-    """The result of one layer of one method."""
+    """The result of one head after one method."""
     average, by_group, worst = changed
     return MethodResult(
         name,
@@ -152,32 +157,34 @@ def method_result(
         worst,
         penalty=found.chosen.penalty,
         edge=found.chosen.edge,
-        worst_at=found.worst_at,
+        worst_by_penalty=found.worst_by_penalty,
     )
 
 
 def group_weighted_result(
     evaluate: Evaluator,
-    line: MethodResult,
+    unweighted: MethodResult,
     clean: Mapping[str, Array] | None,
-    before: Answers,
-    after: Answers,
+    before: HeadEvaluation,
+    after: HeadEvaluation,
     *,
     refit_all: bool = False,
 ) -> MethodResult:
-    """The same method with a group-weighted layer, or with the problem that prevents one."""
+    """The same method with a group-weighted head, or with the problem that prevents one."""
     try:
         found = evaluate(WEIGHTED, clean, refit_all=refit_all)
     except UnspurError as error:
-        return MethodResult(line.name, line.removed, None, problem=str(error))
-    result = method_result(line.name, line.removed, found, changes(before, found, evaluate.test))
-    return beside(result, found, after, evaluate.test)
+        return MethodResult(unweighted.name, unweighted.removed, None, problem=str(error))
+    result = method_result(unweighted.name, unweighted.removed, found, changes(before, found, evaluate.test))
+    return relative_to_removal(result, found, after, evaluate.test)
 
 
-def beside(line: MethodResult, found: Answers, after: Answers, test: LabelledData) -> MethodResult:
-    """The result with its differences from a plain layer on what the removal leaves (`after`)."""
+def relative_to_removal(
+    result: MethodResult, found: HeadEvaluation, after: HeadEvaluation, test: LabelledData
+) -> MethodResult:
+    """The result with its differences from an unweighted head after the removal (`after`)."""
     _, average, worst = changes(after, found, test)
-    return replace(line, worst_beside=worst, average_beside=average)
+    return replace(result, worst_relative_to_removal=worst, average_relative_to_removal=average)
 
 
 def cleaned(remover: Remover, rows: Mapping[str, LabelledData]) -> dict[str, Array]:
@@ -189,12 +196,12 @@ def cleaned(remover: Remover, rows: Mapping[str, LabelledData]) -> dict[str, Arr
 
 @dataclass(frozen=True, slots=True)
 class MethodComparison:
-    """Fits other methods on the rows of the removal, and judges them in the same way."""
+    """Fits other methods on the rows of the removal, and evaluates them in the same way."""
 
     evaluate: Evaluator
-    #: Plain layers on the rows as they are, and on what the removal leaves.
-    before: Answers
-    after: Answers
+    #: Unweighted heads on the original rows, and after the removal.
+    before: HeadEvaluation
+    after: HeadEvaluation
     #: Test rows that probes are measured on, by number.
     probed: IntArray
 
@@ -209,24 +216,24 @@ class MethodComparison:
         rows, test = self.evaluate.rows, self.evaluate.test
         remover = make_remover(name, "group", self.evaluate.seed)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what they say is in the line: directions removed, and accuracy
+            warnings.simplefilter("ignore")  # the result has the same facts: directions removed, and accuracy
             fit_remover(remover, rows["training"], rows.get("validation"))
             clean = cleaned(remover, rows)
         found = self.evaluate(PLAIN, clean)
-        line = method_result(name, remover.spurious_.dim, found, changes(self.before, found, test))
-        line = replace(
-            beside(line, found, self.after, test),
+        result = method_result(name, remover.spurious_.dim, found, changes(self.before, found, test))
+        result = replace(
+            relative_to_removal(result, found, self.after, test),
             leakage=probes(clean["test"][self.probed], test.select(self.probed))[0],
         )
-        return replace(line, weighted=group_weighted_result(self.evaluate, line, clean, self.before, self.after))
+        return replace(result, weighted=group_weighted_result(self.evaluate, result, clean, self.before, self.after))
 
     def _head(self, name: str) -> MethodResult:
         found = self.evaluate(name)
         return method_result(name, 0, found, changes(self.before, found, self.evaluate.test))
 
 
-def chosen_methods(names: Sequence[str], remover: Any) -> list[str]:
-    """The methods to compare with, each once, without the removal itself and the rows as they are."""
+def methods_to_compare(names: Sequence[str], remover: Any) -> list[str]:
+    """The methods to compare with, each once, without the removal itself and "none"."""
     own, metric = type(remover).__name__, getattr(remover, "metric", None)
     left_out = {"none", *([f"{own} (metric {metric:g})"] if metric in (0, 1) else ())}
     if metric != 1:

@@ -32,7 +32,8 @@ MATPLOTLIB_MARKERS: dict[Marker, str] = {
 }
 
 METHOD_COLOURS = {
-    "as they are": "#6E6E6E",
+    "no removal": "#6E6E6E",
+    "as they are": "#6E6E6E",  # its name before version 0.2
     "ERM": "#6E6E6E",
     "JSE": "#00795A",
     "INLP": "#D55E00",

@@ -1,6 +1,6 @@
 """Measure everything that a page or a figure shows of a fitted removal.
 
-`baselines` has the last layers and the other methods, `views` the directions and the pictures.
+`baselines` has the heads and the other methods, `views` the directions and the pictures.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from unspur.labels import numbered
 from unspur.metrics import Leakage, principal_angles
 from unspur.options import SGD, PaperVariant
 from unspur.removers import Remover
-from unspur.report.baselines import Evaluator, MethodComparison, chosen_methods, cleaned, evaluate_removal
+from unspur.report.baselines import Evaluator, MethodComparison, cleaned, evaluate_removal, methods_to_compare
 from unspur.report.results import Findings, MethodResult, Origin
 from unspur.report.views import (
     ToPixels,
+    angles_and_shared_variance,
     content_of,
     directions_of,
     extremes_of,
-    in_common,
     pixel_view,
-    read_along,
     saliency_maps,
+    score_directions,
     view_of,
 )
 from unspur.robust import RobustClassifier
@@ -55,10 +55,10 @@ ROWS_SHOWN_PER_GROUP = 2
 SMALL_GROUP_ROWS = 10
 #: Number of steps that are reported, besides one for each method compared.
 STEPS = 4
-#: Test rows that a certificate is measured on at most: more take longer and change little.
+#: Most test rows that a certificate is measured on; more take longer and change little.
 MAX_CERTIFICATE_ROWS = 5000
 _TASK_NOTE = "task: not measured. "
-#: Parameters without influence on the result.
+#: Parameters that do not change the result.
 SILENT_PARAMETERS = ("verbose",)
 
 
@@ -94,14 +94,14 @@ def measure(
     Parameters
     ----------
     remover : a fitted remover of this package, or a `RobustClassifier`, whose removal is then measured.
-    train, test, validation : tuples (Z, y, concept) of arrays, DataFrames or tensors; with clusters a fourth.
-        Last layers, and methods that the removal is compared with, are trained on `train`, and chosen on `validation`
+    train, test, validation : tuples (X, y, concept) of arrays, DataFrames or tensors; with clusters a fourth.
+        Heads, and methods that the removal is compared with, are trained on `train`, and chosen on `validation`
         or, without it, on a fifth of each group of `train`. Everything is measured on `test`, which the removal should
         not have seen. `y` and `concept` have two or more classes. Several concepts are a mapping from names to labels,
-        a DataFrame, or an array (n, m). Rows whose concept is missing train plain last layers and are drawn, but belong
+        a DataFrame, or an array (n, m). Rows whose concept is missing train unweighted heads and are drawn, but belong
         to no group.
     main, concept : names of the labels; for an array (n, m), as many names as columns.
-    compare : names of other removers and last layers, of `compare.REMOVERS` and `HEADS`.
+    compare : names of other removers and heads, of `compare.REMOVERS` and `HEADS`.
     pictures, texts : the pictures or texts that the test rows are embeddings of. Pictures are an array (n, h, w) or
         (n, h, w, 3), paths, PIL images or `Examples`; texts are strings, or pairs of them.
     ids : names of the test rows.
@@ -110,8 +110,8 @@ def measure(
     image_shape, to_pixels : shape (h, w) or (h, w, 3) of rows that are pictures; and the affine map from rows to
         pixels, such as ``pca.inverse_transform``, if rows are not pixels themselves.
     encoder, reduction : the network that made the rows, and the principal components that they were reduced to, for
-        saliency maps of the last layers.
-    most : test rows that are drawn at most, a share of each group.
+        saliency maps of the heads.
+    most : largest number of test rows that are drawn, a share of each group.
     command, saved : for the page: the command that was typed, and the file that holds the removal.
     source : file and options that describe these rows to other commands, which the page suggests; "" if no file has
         them.
@@ -120,18 +120,18 @@ def measure(
     """
     remover = _fitted_remover(remover)
     if most < 1:
-        raise InputError(f"most is the number of test rows that are drawn, 1 at least; got {most}.")
-    methods = chosen_methods(compare, remover)
+        raise InputError(f"most, the number of test rows to draw, must be at least 1; got {most}.")
+    methods = methods_to_compare(compare, remover)
     rows = _rows(remover, train, test, validation, (main, concept))
     training, testing = rows["training"], rows["test"]
     fitted = _fitted_on(remover, training)
     notes = _about_columns(training.X, remover) if notes is None else [note[:1].upper() + note[1:] for note in notes]
     content = content_of(pictures, texts, len(testing))
     names = _ids(ids, content, len(testing), numbers)
-    # One generator each: a number of rows more or less leaves the other choices alone.
+    # Separate generators, so changing `most` does not change the other draws.
     drawing, probing, showing = np.random.default_rng(seed).spawn(3)
     with one_thread_if_narrow(training.X.shape[1]):
-        report("last layers")
+        report("heads")
         clean = cleaned(remover, rows)
         evaluate = Evaluator.of(rows, seed)
         removal = evaluate_removal(evaluate, remover, clean)
@@ -140,7 +140,7 @@ def measure(
         probed = stratified_sample(testing.group, MAX_CERTIFICATE_ROWS, probing)
         guarantees = measure_guarantees(remover, testing.select(probed), clean["test"][probed], main)
         left = [{name: pair[i] for name, pair in guarantees.linear.items()} for i in range(2)]
-        results = [replace(line, leakage=of) for line, of in zip(removal.lines, left, strict=True)]
+        results = [replace(result, leakage=of) for result, of in zip(removal.results, left, strict=True)]
         compare_method = MethodComparison(evaluate, before, after, probed)
         for name in methods:
             report(name)
@@ -149,7 +149,7 @@ def measure(
         layers = before.layer, after.layer
         directions = directions_of(remover, (_spurious_names(remover, testing), main), layers, testing.X)
         view = view_of(directions, remover, testing.X, clean["test"], layers)
-        angles, shared = in_common(read_along(remover), remover.main_.basis, testing.X)
+        angles, shared = angles_and_shared_variance(score_directions(remover), remover.main_.basis, testing.X)
         report("pictures")
         chosen = sample_each_group(testing.group, before.accuracy.rows.size, ROWS_SHOWN_PER_GROUP, showing)
         pixels = None
@@ -157,14 +157,14 @@ def measure(
             pixels = pixel_view(directions, testing.X, clean["test"], chosen, image_shape, to_pixels)
         saliency, remarks = None, guarantees.remarks
         if encoder is not None and testing.n_classes > 2:
-            remarks = (*remarks, "Where the network looks is shown for two classes only.")
+            remarks = (*remarks, "Saliency maps are available for binary tasks only.")
         elif encoder is not None:
             saliency = saliency_maps(encoder, content, testing.X, remover, layers, chosen, reduction)
     return Findings(
         main=main,
         concepts=testing.concept_names,
         classes=testing.main.classes,
-        # A fit has the rows with a concept, or with one of several.
+        # A fit uses rows of which at least one concept is known.
         train_rows=int(
             np.any([label.present for label in training.concepts], axis=0).sum() if fitted else len(training)
         ),
@@ -248,7 +248,11 @@ def _fitted_remover(remover: Any) -> Remover:
         check_is_fitted(remover, "coef_")
         remover = remover.remover_
     if not isinstance(remover, Remover):
-        inside = " Pass the remover in it, and rows as they enter that." if hasattr(remover, "steps") else ""
+        inside = (
+            " Pass the remover step of the pipeline, and the rows as transformed by the steps before it."
+            if hasattr(remover, "steps")
+            else ""
+        )
         raise InputError(f"A report is about a fitted remover of unspur; got a {type(remover).__name__}.{inside}")
     check_is_fitted(remover, "removal_")
     return remover
@@ -263,7 +267,7 @@ def _rows(
     found = {"training": decode_rows(train, "training", names, missing=missing)}
     width = found["training"].X.shape[1]
     if width != remover.removal_.ambient:
-        raise InputError(f"The removal is one of {remover.removal_.ambient} features; the rows have {width}.")
+        raise InputError(f"The removal was fitted on {remover.removal_.ambient} features; the rows have {width}.")
     for name, part in (("test", test), ("validation", validation)):
         if part is not None:
             found[name] = decode_rows(part, name, names, missing=missing, like=found["training"])
@@ -313,7 +317,7 @@ def _about_columns(z: Array, remover: Remover) -> list[str]:
         f"The column {names[j]!s:.60} {what}; scale the columns, or leave it out." for j, what in dominating(z).items()
     ]
     return (
-        [*found[:MAX_COLUMNS_NAMED], f"So it is with {len(found) - MAX_COLUMNS_NAMED} more columns."]
+        [*found[:MAX_COLUMNS_NAMED], f"{len(found) - MAX_COLUMNS_NAMED} more columns are affected."]
         if len(found) > MAX_COLUMNS_NAMED
         else found
     )
@@ -339,27 +343,27 @@ def _numbered(called: Sequence[str], numbers: tuple[str, Sequence[int]] | None) 
 
 
 def _warnings(
-    remover: Remover, rows: Mapping[str, LabelledData], lines: Sequence[MethodResult], used: str
+    remover: Remover, rows: Mapping[str, LabelledData], results: Sequence[MethodResult], used: str
 ) -> tuple[str, ...]:
-    """Warnings for the top of the page, the gravest first."""
+    """Warnings for the top of the page, the most serious first."""
     found = []
     if not remover.spurious_.dim:
-        found.append("Nothing was removed: rows are as they were.")
+        found.append("Nothing was removed; the rows are unchanged.")
     warned = ("search_limit_warning", "task_removed_warning", "reused_rows_warning")
     found += [str(said) for name in warned if (said := getattr(remover, name, ""))]
-    before, after = lines[0].accuracy, lines[1].accuracy
+    before, after = results[0].accuracy, results[1].accuracy
     assert before is not None
     assert after is not None
-    change = lines[1].worst_change
+    change = results[1].worst_change
     if change is not None and change.high < 0.0:
         found.append(
-            f"The worst group fell, from {100 * before.worst:.1f} % to {100 * after.worst:.1f} %: for this task the "
-            "removal did harm."
+            f"Worst-group accuracy fell from {100 * before.worst:.1f} % to {100 * after.worst:.1f} %; the removal "
+            "hurts this task."
         )
     validation = rows["validation"].X if "validation" in rows else None
     shared = shared_rows(rows["training"].X, rows["test"].X, validation)
     if used:
-        shared["test", "training"] = used  # which knows more
+        shared["test", "training"] = used  # more precise
     found += shared.values()
     small = [
         f"{label} ({count})"
@@ -368,13 +372,13 @@ def _warnings(
     ]
     if small:
         named = "; ".join(small[:4]) + (f"; and {len(small) - 4} more" if len(small) > 4 else "")
-        found.append(f"Groups of fewer than {SMALL_GROUP_ROWS} test rows, about which little can be said: {named}.")
+        found.append(f"Groups with fewer than {SMALL_GROUP_ROWS} test rows, whose accuracy is uncertain: {named}.")
     return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
 class Guarantees:
-    """The certificate, and what a linear probe and a small network find before and after removal.
+    """The certificate, and the accuracy of a linear probe and of a small network before and after removal.
 
     `remarks` say what could not be probed, and `used` whether test rows are rows of the fit.
     """
@@ -388,17 +392,17 @@ class Guarantees:
 
 def measure_guarantees(remover: Remover, rows: LabelledData, clean: Array, main: str) -> Guarantees:
     """Measure on test rows, and on the same rows with the concept removed (`clean`)."""
-    judge = copy.copy(remover)  # a certificate becomes an attribute, and the user's remover must not change
-    judge.__dict__.pop("feature_names_in_", None)  # rows are an array here, and names were compared before
-    if "concept_type" in judge.get_params():
-        judge.set_params(concept_type="class")  # here concepts are classes, whatever they were in the fit
+    measured = copy.copy(remover)  # a certificate becomes an attribute, and the user's remover must not change
+    measured.__dict__.pop("feature_names_in_", None)  # rows are an array here, and names were compared before
+    if "concept_type" in measured.get_params():
+        measured.set_params(concept_type="class")  # here concepts are classes, whatever they were in the fit
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always", UsedRowsWarning)
         given = rows.arguments()
         try:
-            certificate = judge.certificate(**given)
+            certificate = measured.certificate(**given)
         except InputError as error:  # all test rows are of one class
-            certificate = judge.certificate(**{**given, "y": None})
+            certificate = measured.certificate(**{**given, "y": None})
             certificate = replace(certificate, notes=(*certificate.notes, f"{_TASK_NOTE}{error}"))
     used = [str(warning.message) for warning in heard if issubclass(warning.category, UsedRowsWarning)]
     remarks = tuple(
@@ -483,24 +487,24 @@ def snippet(remover: Remover, rows: Mapping[str, LabelledData], *, saved: str | 
         changed = changed_parameters(remover)
         arguments = ", ".join(f"{key}={value!r}" for key, value in changed.items())
         names = [kind, *(type(value).__name__ for value in changed.values() if isinstance(value, SGD | PaperVariant))]
-        given, comment = "Z, y, concept=concept", ""
+        given, comment = "X, y, concept=concept", ""
         if "training" in clustered and accepts_validation(remover):
             given, comment = f"{given}, clusters=clusters", "; clusters: which of them belong together"
         if "validation" in rows and accepts_validation(remover):
-            given += ", X_val=Z_val, y_val=y_val, concept_val=concept_val"
+            given += ", X_val=X_val, y_val=y_val, concept_val=concept_val"
             given += ", clusters_val=clusters_val" if "validation" in clustered else ""
         lines = [
             f"from unspur import {', '.join(names)}",
             "",
-            f"# Z, y, concept: training rows (n, d), their main label and their concept{comment}",
+            f"# X, y, concept: training rows (n, d), their task label and their concept{comment}",
             f"{name} = {kind}({arguments})",
             f"{name}.fit({given})",
         ]
-    test = "Z_test, y_test, concept_test" + (", clusters=clusters_test" if "test" in clustered else "")
+    test = "X_test, y_test, concept_test" + (", clusters=clusters_test" if "test" in clustered else "")
     return "\n".join(
         [
             *lines,
-            f"Z_clean = {name}.transform(Z)  # same shape, without the concept",
+            f"X_clean = {name}.transform(X)  # same shape, without the concept",
             f"print({name}.trace_)",
             f"print({name}.certificate({test}))  # on rows that the fit has not seen",
         ]

@@ -1,6 +1,7 @@
 """Results of `measure` as frozen values: everything that a page or a figure shows. Nothing here computes.
 
-Rows are the test rows, numbered 0 to n − 1 in the order they were given; a scatter draws those in `shown`.
+Rows are the test rows, except in fields that begin with `train_`. They are numbered 0 to n − 1 in the order they were
+given; a scatter plot draws those in `shown`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from unspur.embed.examples import Kind
 from unspur.metrics import GroupAccuracy, Leakage
 from unspur.trace import Trace
 
-#: What a direction is about; "layer" is the direction of a last layer.
+#: What a direction is about; "layer" is the direction of a head.
 Role: TypeAlias = Literal["spurious", "main", "layer"]
 
 
@@ -53,39 +54,39 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class MethodResult:
-    """One method: directions it removed, and how a last layer does on what is left, or the `problem` that it met."""
+    """One method: directions it removed, and accuracy of a head on the transformed rows, or the `problem` it met."""
 
     name: str
     removed: int
     accuracy: GroupAccuracy | None
-    #: Differences from a plain layer on the rows as they are; None for that layer itself.
+    #: Differences from an unweighted head on the original rows; None for that head itself.
     average_change: Change | None = None
     group_average_change: Change | None = None
     worst_change: Change | None = None
-    #: Linear probes for the concepts, by name, on what is left.
+    #: Linear probes for the concepts, by name, on the transformed rows.
     leakage: Mapping[str, Leakage] = field(default_factory=dict)
     problem: str = ""
-    #: Penalty of the last layer, chosen on held-out rows; None if more than a penalty was chosen.
+    #: Penalty of the head, chosen on held-out rows; None if more than a penalty was chosen.
     penalty: float | None = None
     #: "largest" or "smallest" if the chosen penalty is at that end of the grid.
     edge: str = ""
     #: Worst-group accuracy on test rows at every penalty tried; nothing is chosen from it.
-    worst_at: Mapping[float, float] = field(default_factory=dict)
-    #: The same method under a layer that gives every group the same weight.
+    worst_by_penalty: Mapping[float, float] = field(default_factory=dict)
+    #: The same method with a head that gives every group the same weight.
     weighted: MethodResult | None = None
-    #: Differences from a plain layer on what the removal leaves, of the worst group and of the average over groups.
-    worst_beside: Change | None = None
-    average_beside: Change | None = None
+    #: Differences from an unweighted head after the removal, of the worst group and of the average over groups.
+    worst_relative_to_removal: Change | None = None
+    average_relative_to_removal: Change | None = None
 
-    def of_layer(self) -> dict[str, Any]:
-        """Accuracy and penalty of the last layer: plain numbers and words, ready for JSON."""
+    def of_head(self) -> dict[str, Any]:
+        """Accuracy and penalty of the head: plain numbers and words, ready for JSON."""
         return {**({} if self.accuracy is None else self.accuracy.to_dict()), "problem": self.problem, **self._chosen()}
 
     def _chosen(self) -> dict[str, Any]:
         return {
             "penalty": self.penalty,
             "edge_of_grid": self.edge,
-            "worst_by_penalty": [{"penalty": at, "worst": worst} for at, worst in self.worst_at.items()],
+            "worst_by_penalty": [{"penalty": at, "worst": worst} for at, worst in self.worst_by_penalty.items()],
         }
 
     def to_dict(self) -> dict[str, Any]:
@@ -117,7 +118,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """A last layer in terms of the axes: its logit at the centre of the rows, and w·a for each axis a, shape (m,)."""
+    """A head in terms of the axes: its logit at the centre of the rows, and w·a for each axis a, shape (m,)."""
 
     offset: float
     along: FloatArray
@@ -127,7 +128,7 @@ class Boundary:
 class View:
     """Scores of all rows along m axes, each of shape (n, m), from the centre of the removal.
 
-    In the plane of axes i and j through the centre, the decision boundary of a last layer is
+    In the plane of axes i and j through the centre, the decision boundary of a head is
     ``offset + (along_i, along_j) · G⁻¹ (x, y) = 0``, with G the part of `gram` (m, m) that belongs to them. With more
     than two classes there is no single boundary, and the two are None.
     """
@@ -161,9 +162,9 @@ class PixelView:
 
 @dataclass(frozen=True, slots=True)
 class SaliencyMaps:
-    """Signed Grad-CAM maps (k, h, w) of last layers, by name, and the k pictures as the network gets them.
+    """Signed Grad-CAM maps (k, h, w) of heads, by name, and the k pictures as the network gets them.
 
-    Maps are positive where a picture speaks for the second class of the main label.
+    Maps are positive where a picture is evidence for the second class of the task.
     """
 
     rows: IntArray
@@ -192,20 +193,20 @@ class Findings:
     method : class of the removal, such as "JSE".
     main, concepts : names of the labels.
     removed, kept, ambient : number of directions of the concept, of the main task, and of the rows.
-    judged : results of methods: the rows as they are, the removal, then the methods it is compared with.
+    judged : results of methods: the original rows, the removal, then the methods it is compared with.
     group, groups : number of each row's group, shape (n,), -1 if the concept is not known; names of the groups.
     ids : names of the rows.
-    right_before, right_after : whether the prediction of the plain last layer is right, shape (n,).
+    right_before, right_after : whether the prediction of the unweighted head is right, shape (n,).
     angles : principal angles between the two subspaces in degrees, ascending; empty if a subspace is.
     shared : share of variance that scores along the two have in common in the test rows; None if a subspace is empty.
     traces : tests of the fit by concept or class ("" if there is one trace); empty for methods without tests.
     significance_level : of the tests in `traces`.
     story : `trace_` as text, for methods without tests.
-    nonlinear, nonlinear_before : what a small network finds of each concept after removal, and in the rows as they are.
-    choice : sentences that say how the penalties of the last layers were chosen.
+    nonlinear, nonlinear_before : accuracy of a small network for each concept after the removal, and before.
+    choice : sentences that say how the penalties of the heads were chosen.
     source : "FILE --main … --concept …", which describes the rows to the command line; "" if no file has them.
-    train_rows, fitted_on_these : number of training rows, those with a concept if the removal was fitted on them; and
-        whether it was.
+    train_rows : number of training rows; only those with a known concept if the removal was fitted on them.
+    fitted_on_these : whether the removal was fitted on the training rows.
     numbered : the file in which "row 7" is the seventh row; "" if rows have other names.
     keep : a command that saves the removal, or applies the saved one.
     tilt : largest angle in degrees between the directions that a removal reads and those that it subtracts; 0 for an
@@ -252,10 +253,10 @@ class Findings:
 
     @property
     def before(self) -> MethodResult:
-        """The rows as they are."""
+        """The original rows, without a removal."""
         return self.judged[0]
 
     @property
     def after(self) -> MethodResult:
-        """The removal that this is about."""
+        """The removal that was measured."""
         return self.judged[1]

@@ -23,7 +23,7 @@ def group_table(
     """One line per group, one column per method: accuracy in % with the half-width of its 95 % interval.
 
     `main` and `concept` replace the names of the labels in the results (`concept` if there is one); `penalties` are
-    those of the last layers. The interval of the worst group is `GroupAccuracy.worst_interval`. Long names of labels
+    those of the heads. The interval of the worst group is `GroupAccuracy.worst_interval`. Long names of labels
     stand above the table, long names of classes take several lines, and methods that do not fit side by side stand
     below each other.
     """
@@ -87,36 +87,38 @@ def _group_block(
     return "\n".join(line.rstrip() for line in lines)
 
 
-def penalty_lines(lines: Mapping[str, MethodResult]) -> tuple[dict[str, GroupAccuracy], dict[str, float | None]]:
-    """Accuracies and penalties of the plain and the group-weighted layer of every method, by name."""
-    results: dict[str, GroupAccuracy] = {}
+def accuracies_and_penalties(
+    methods: Mapping[str, MethodResult],
+) -> tuple[dict[str, GroupAccuracy], dict[str, float | None]]:
+    """Accuracies and penalties of the unweighted and the group-weighted head of every method, by name."""
+    accuracies: dict[str, GroupAccuracy] = {}
     penalties: dict[str, float | None] = {}
-    for name, line in lines.items():
-        for called, layer in ((name, line), (f"{name}, group-weighted", line.weighted)):
-            if layer is not None and layer.accuracy is not None:
-                results[called], penalties[called] = layer.accuracy, layer.penalty
-    return results, penalties
+    for name, result in methods.items():
+        for called, head in ((name, result), (f"{name}, group-weighted", result.weighted)):
+            if head is not None and head.accuracy is not None:
+                accuracies[called], penalties[called] = head.accuracy, head.penalty
+    return accuracies, penalties
 
 
-def penalty_table(lines: Mapping[str, MethodResult]) -> str:
+def penalty_table(methods: Mapping[str, MethodResult]) -> str:
     """Worst group of the test rows in % at every penalty tried; chosen penalties have a star."""
-    shown = {name: line for name, line in lines.items() if line.worst_at}
-    layers = [(name, layer) for name, line in shown.items() for layer in (line, line.weighted)]
-    cells = [name for name, layer in layers]
-    kinds = ["plain", "weighted"] * len(shown)
-    head = [
+    shown = {name: result for name, result in methods.items() if result.worst_by_penalty}
+    heads = [(name, head) for name, result in shown.items() for head in (result, result.weighted)]
+    cells = [name for name, _ in heads]
+    kinds = ["unweighted", "weighted"] * len(shown)
+    header = [
         f"{'worst group, %':<16}" + "".join(f"{name[:15]:>16}" for name in cells),
         f"{'at penalty':<16}" + "".join(f"{kind:>16}" for kind in kinds),
     ]
-    text = [*head, "─" * len(head[0])]
-    for penalty in next(iter(shown.values())).worst_at if shown else ():
+    text = [*header, "─" * len(header[0])]
+    for penalty in next(iter(shown.values())).worst_by_penalty if shown else ():
         figures = []
-        for _, layer in layers:
-            worst = None if layer is None else layer.worst_at.get(penalty)
-            star = "*" if layer is not None and layer.penalty == penalty else " "
+        for _, head in heads:
+            worst = None if head is None else head.worst_by_penalty.get(penalty)
+            star = "*" if head is not None and head.penalty == penalty else " "
             figures.append(f"{'–':>15} " if worst is None else f"{100 * worst:>15.1f}{star}")
         text.append(f"{penalty:<16g}" + "".join(figures).rstrip())
-    return "\n".join([*text, "* chosen on held-out rows; these are test rows, from which nothing is chosen."])
+    return "\n".join([*text, "* chosen on held-out rows; the test rows shown here are not used to choose."])
 
 
 def _heads(methods: Sequence[str], width: int) -> list[str]:
@@ -137,9 +139,9 @@ def _single(share: float) -> str:
 
 
 def comparison_table(results: Sequence[Comparison]) -> str:
-    """One line per remover and head: directions removed, accuracies, held-out loss, what a probe finds, penalty.
+    """One row per remover and head: directions removed, accuracies, held-out loss, accuracy of a probe, penalty.
 
-    The recommended line has an arrow, and lines that are not clearly worse than the best on held-out rows have a "=".
+    The recommended combination has an arrow, and those tied with the best on held-out rows have a "=".
     """
     wide = {"worst (95 %)": 15, "group": 6, "rows": 6, "loss": 6, " probe": 7, "penalty": 8}
     head = f"  {'remover':<11}{'head':<14}{'dirs':>5}" + "".join(f"{name:>{n}}" for name, n in wide.items())
@@ -167,8 +169,8 @@ def comparison_table(results: Sequence[Comparison]) -> str:
         found = max((100 * found.accuracy for found in result.probes.values()), default=None) if first else None
         probe = "" if found is None else f"{found:.1f}"
         penalty = f"{result.parameters['weight_decay']:g}" + ("!" if result.edge else "")
-        level = "=" if result.level else ""
-        lines.append(f"{start}{result.removed:>5}{worst:>15}{averages}{loss:>6}{level:<1}{probe:>6}{penalty:>8}")
+        tied = "=" if result.tied_with_best else ""
+        lines.append(f"{start}{result.removed:>5}{worst:>15}{averages}{loss:>6}{tied:<1}{probe:>6}{penalty:>8}")
     lines += [f"  {part}" for part in name]
     return "\n".join([*lines, "", *_legend(results), *map(filled, notes)])
 
@@ -178,8 +180,10 @@ def _legend(results: Sequence[Comparison]) -> list[str]:
     legend = []
     if any(result.recommended for result in results):
         legend.append("→ the recommended combination, that of RobustClassifier")
-    if any(result.level for result in results):
-        legend.append("= not clearly worse than the best on held-out rows (row by row, 95 % for all lines)")
+    if any(result.tied_with_best for result in results):
+        legend.append(
+            "= tied with the best: not clearly worse on held-out rows (paired by row, 95 % for all combinations)"
+        )
     if chances := {name: found.chance for result in results for name, found in result.probes.items()}:
         if len(chances) == 1:
             legend.append(

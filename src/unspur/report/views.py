@@ -46,7 +46,7 @@ class Pictures:
         if isinstance(item, str | PathLike):
             return open_image(self._path(item), upright=True)
         if isinstance(item, np.ndarray):
-            return _drawn(item)
+            return _to_pil(item)
         return item.convert("RGB")
 
     def _path(self, item: str | PathLike[str]) -> Path:
@@ -82,29 +82,29 @@ class Texts:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """Some of the pictures or texts of a whole, by number."""
+class ContentSubset:
+    """Some of the pictures or texts of a content, by index."""
 
-    whole: Any
-    members: IntArray
+    content: Any
+    indices: IntArray
 
     @property
     def kind(self) -> Kind:
-        """That of the whole."""
-        kind: Kind = self.whole.kind
+        """That of the content."""
+        kind: Kind = self.content.kind
         return kind
 
     @property
     def ids(self) -> Sequence[str]:
-        """Their names in the whole."""
-        return [self.whole.ids[int(i)] for i in self.members]
+        """Their names in the content."""
+        return [self.content.ids[int(i)] for i in self.indices]
 
     def __len__(self) -> int:
-        return len(self.members)
+        return len(self.indices)
 
     def __getitem__(self, index: int) -> Any:
         """Load one."""
-        return self.whole[int(self.members[index])]
+        return self.content[int(self.indices[index])]
 
 
 def content_of(pictures: Any, texts: Any, n: int) -> Content | None:
@@ -120,8 +120,8 @@ def content_of(pictures: Any, texts: Any, n: int) -> Content | None:
     return found
 
 
-def _ready(given: Any, wanted: Kind) -> Content | None:
-    """What was passed, if it is content of the wanted kind already."""
+def _as_content(given: Any, wanted: Kind) -> Content | None:
+    """The argument, if it is content of the wanted kind already."""
     kind = getattr(given, "kind", None)
     if kind is None or isinstance(given, np.ndarray):
         return None
@@ -133,7 +133,7 @@ def _ready(given: Any, wanted: Kind) -> Content | None:
 
 
 def _pictures(given: Any) -> Content:
-    if (ready := _ready(given, "image")) is not None:
+    if (ready := _as_content(given, "image")) is not None:
         return ready
     if isinstance(given, np.ndarray) or hasattr(given, "__array__"):
         array = np.asarray(given)
@@ -170,7 +170,7 @@ def _checked(array: Array) -> Array:
     return array
 
 
-def _drawn(array: Array) -> Any:
+def _to_pil(array: Array) -> Any:
     require("Pictures need", "PIL")
     from PIL import Image
 
@@ -181,7 +181,7 @@ def _drawn(array: Array) -> Any:
 
 
 def _texts(given: Any) -> Content:
-    if (ready := _ready(given, "text")) is not None:
+    if (ready := _as_content(given, "text")) is not None:
         return ready
     if isinstance(given, str):
         raise InputError("texts are one for each test row; got a single string.")
@@ -223,16 +223,16 @@ class Directions:
 def directions_of(
     remover: Remover, names: tuple[Sequence[str], str], layers: tuple[Head, Head], rows: Array
 ) -> Directions:
-    """The spurious and the main-task directions, then those of the last layers before and after.
+    """The spurious and the main-task directions, then those of the heads before and after.
 
-    `names` are those of the spurious directions, and of the main label. A last layer in the direction of an earlier
+    `names` are those of the spurious directions, and of the main label. A head in the direction of an earlier
     axis is left out, since the two would not span a plane. If that leaves a single axis, the second one is the
     direction of the largest remaining variance in `rows`.
     """
     spurious, main = names
     found = [
         (Axis(name, "spurious"), np.asarray(direction))
-        for name, direction in zip(spurious[:MAX_AXES], read_along(remover).T, strict=False)
+        for name, direction in zip(spurious[:MAX_AXES], score_directions(remover).T, strict=False)
     ]
     found += [
         (Axis(f"{main} {i + 1}", "main"), np.asarray(direction))
@@ -249,7 +249,7 @@ def directions_of(
     return Directions(tuple(axis for axis, _ in found), np.column_stack([direction for _, direction in found]))
 
 
-def read_along(remover: Remover) -> FloatArray:
+def score_directions(remover: Remover) -> FloatArray:
     """Directions (d, k) along which all rows have the same score after a removal.
 
     Those of an orthogonal removal span `spurious_`. An oblique one, x ↦ x − (x − c) R Lᵀ, takes out scores along R and
@@ -265,7 +265,7 @@ def read_along(remover: Remover) -> FloatArray:
 
 
 def layer_direction(layer: Head) -> FloatArray | None:
-    """Unit direction (d,) along which the logits of a last layer change most; None if they are constant.
+    """Unit direction (d,) along which the logits of a head change most; None if they are constant.
 
     With two classes, it is that of the weights; with more, the first right singular vector of the weights, turned so
     that later classes lie higher.
@@ -309,10 +309,12 @@ def extremes_of(directions: Directions, scores: FloatArray) -> tuple[Extremes, .
     return tuple(found)
 
 
-def in_common(spurious: FloatArray, main: FloatArray, rows: Array) -> tuple[tuple[float, ...], float | None]:
+def angles_and_shared_variance(
+    spurious: FloatArray, main: FloatArray, rows: Array
+) -> tuple[tuple[float, ...], float | None]:
     """Principal angles in degrees, and the share of variance that scores of `rows` along the two have in common.
 
-    `spurious` (`read_along`) and `main` are orthonormal columns, so that angles are those between the drawn axes.
+    `spurious` (`score_directions`) and `main` are orthonormal columns, so that angles are those between the drawn axes.
     """
     k = spurious.shape[1]
     if not k or not main.shape[1]:
@@ -370,15 +372,15 @@ def saliency_maps(
     chosen: IntArray,
     reduction: Any = None,
 ) -> SaliencyMaps:
-    """Grad-CAM maps of the `chosen` pictures for the last layers before and after removal.
+    """Grad-CAM maps of the `chosen` pictures for the heads before and after removal.
 
-    ``M(u) = w · A(u) / n`` over the n positions u of the last feature map A, where w is the last layer folded through
+    ``M(u) = w · A(u) / n`` over the n positions u of the last feature map A, where w is the head folded through
     the removal and the principal components before it. Maps add up to the logit without the bias.
     """
     if content is None or content.kind != "image":
-        raise InputError("Where a network looks can be shown in pictures only. Pass pictures of the test rows.")
+        raise InputError("Saliency maps need images. Pass pictures of the test rows.")
     if not hasattr(encoder, "feature_maps"):
-        raise InputError(f"{getattr(encoder, 'name', encoder)} is no network with feature maps; leave the encoder out.")
+        raise InputError(f"{getattr(encoder, 'name', encoder)} has no feature maps; omit `encoder`.")
     prepared, pictures = [], []
     for row in chosen.tolist():  # one at a time, as pictures may be large
         picture = content[row]
@@ -394,7 +396,7 @@ def saliency_maps(
 
 
 def folded_weights(layers: tuple[Head, Head], remover: Remover, reduction: Reduction | None) -> dict[str, FloatArray]:
-    """Weights (d,) of the last layers on the output of the network."""
+    """Weights (d,) of the heads on the output of the network."""
     before, after = layers
     cleaned, _ = through_removal(remover.removal_, after.coef_.astype(np.float64), np.asarray(after.intercept_))
     found = {"before": before.coef_[0].astype(np.float64), "after": cleaned[0]}
@@ -427,11 +429,11 @@ def _require_same_rows(embedded: FloatArray, z: Array, reduction: Reduction | No
     if embedded.shape[1] != z.shape[1]:
         raise InputError(f"{name} makes {embedded.shape[1]} numbers of a picture; rows have {z.shape[1]}. {again}")
     spread = float(np.std(np.asarray(z, dtype=np.float64))) or 1.0
-    away = float(np.sqrt(np.mean((embedded - z) ** 2))) / spread
-    if not away <= MAX_ROUNDING:
+    distance = float(np.sqrt(np.mean((embedded - z) ** 2))) / spread
+    if not distance <= MAX_ROUNDING:
         raise InputError(
-            f"What {name} makes of the pictures is not what the rows are: they differ by {away:.2g} standard "
-            f"deviations. {again}"
+            f"The embeddings of these images by {name} differ from the rows by {distance:.2g} standard deviations. "
+            f"{again}"
         )
 
 

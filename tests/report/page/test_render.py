@@ -189,12 +189,15 @@ def test_every_penalty_is_on_the_page_with_what_depends_on_it():
             assert f"{100 * layer.accuracy.worst:.1f}" in text
             assert f"{layer.penalty:g}" in text
     assert found.choice[0] in text
-    assert "Nothing is chosen from this table." in text
-    lines = text.split("Nothing is chosen from this table.")[1]
-    for penalty, worst in found.before.worst_at.items():
+    assert "This table is not used to choose." in text
+    lines = text.split("This table is not used to choose.")[1]
+    for penalty, worst in found.before.worst_by_penalty.items():
         assert re.search(rf" {penalty:g} {100 * worst:.1f} ", lines), penalty
     assert f"{100 * found.after.accuracy.worst:.1f} (chosen)" in lines
-    bare = replace(found.before, worst_at={}, weighted=None), replace(found.after, worst_at={}, weighted=None)
+    bare = (
+        replace(found.before, worst_by_penalty={}, weighted=None),
+        replace(found.after, worst_by_penalty={}, weighted=None),
+    )
     assert 'id="penalties"' not in render(replace(found, judged=bare))
 
 

@@ -59,7 +59,7 @@ def test_a_score_has_three_figures_of_the_largest(value, reach, said):
 
 def test_the_network_is_asked_before_and_after():
     (part,) = (part for part in leaks(FOUND).parts if "network" in part.title)
-    assert [probe.rows for probe in part.probes] == ["as they are", "after JSE"]
+    assert [probe.rows for probe in part.probes] == ["original rows", "after JSE"]
     assert part.probes[0].figure == f"{100 * FOUND.nonlinear_before['background'].accuracy:.1f}"
     assert part.probes[1].figure == f"{100 * FOUND.nonlinear['background'].accuracy:.1f}"
     (part,) = (part for part in leaks(replace(FOUND, nonlinear_before={})).parts if "network" in part.title)

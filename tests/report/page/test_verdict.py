@@ -50,21 +50,21 @@ def with_penalties(edge="", more=None):
     found = toy_findings()
     low, high = found.before.accuracy.worst_interval()
     at = {0.1: low - 0.2, 0.01: found.before.accuracy.worst, 0.001: high - 0.001}
-    before = replace(found.before, penalty=0.01, edge=edge, worst_at={**at, **(more or {})})
+    before = replace(found.before, penalty=0.01, edge=edge, worst_by_penalty={**at, **(more or {})})
     return replace(found, judged=(before, *found.judged[1:]))
 
 
-def test_another_penalty_that_serves_the_rows_as_they_are_better_is_told():
+def test_a_better_penalty_for_the_original_rows_is_named():
     assert "With another penalty" not in said(with_penalties())  # inside the interval, or below it
     assert "penalty that was tried" not in said(with_penalties())
     assert (
-        "With another penalty, 0.0001, the plain layer on the rows as they are would reach 99.8 % in the worst group; "
-        "only the test rows tell, and nothing is chosen on those."
+        "With another penalty, 0.0001, the unweighted head on the original rows would reach 99.8 % in the worst group. "
+        "Only the test rows show this, and they are not used to choose."
     ) in said(with_penalties(more={1e-4: 0.998}))
     for edge, other in (("smallest", "smaller"), ("largest", "larger")):
         assert (
-            f"The plain layer on the rows as they are has the {edge} penalty that was tried, 0.01; a {other} one may "
-            "serve it better."
+            f"The unweighted head on the original rows has the {edge} penalty that was tried, 0.01; a {other} one may "
+            "be better."
         ) in said(with_penalties(edge=edge))
 
 
@@ -165,7 +165,13 @@ def test_where_no_task_direction_was_found_it_is_said():
 def beside(worst, average, removed=1, after=3):
     """The toy findings had three directions been removed, and one other method with these differences."""
     found = toy_findings()
-    other = replace(found.judged[2], name="LEACE", removed=removed, worst_beside=worst, average_beside=average)
+    other = replace(
+        found.judged[2],
+        name="LEACE",
+        removed=removed,
+        worst_relative_to_removal=worst,
+        average_relative_to_removal=average,
+    )
     return replace(found, judged=(found.before, replace(found.after, removed=after), other), removed=after)
 
 
@@ -182,23 +188,25 @@ def test_simpler_methods_that_do_as_well_are_named_by_their_intervals():
 def test_a_group_weighted_layer_without_removal_is_told_either_way():
     found = toy_findings()
     weighted = replace(
-        found.before.weighted, worst_beside=Change(0.01, -0.02, 0.04), average_beside=Change(0.0, -0.01, 0.01)
+        found.before.weighted,
+        worst_relative_to_removal=Change(0.01, -0.02, 0.04),
+        average_relative_to_removal=Change(0.0, -0.01, 0.01),
     )
 
     def told(layer):
         return said(replace(found, judged=(replace(found.before, weighted=layer), *found.judged[1:])))
 
-    start = "A group-weighted layer on the rows as they are, without any removal, does "
+    start = "A group-weighted head on the original rows, without a removal, does "
     assert start + "as well, as far as these rows tell: " in told(weighted)
-    assert start + "less well: " in told(replace(weighted, worst_beside=Change(-0.1, -0.15, -0.05)))
+    assert start + "less well: " in told(replace(weighted, worst_relative_to_removal=Change(-0.1, -0.15, -0.05)))
     assert start not in told(None)
 
 
 def test_the_last_line_is_a_command():
     found = with_accuracy(0.8, 1000)
     lost = Change(-0.2, -0.25, -0.15)
-    alone = replace(found.before.weighted, worst_beside=lost, average_beside=lost)
-    others = tuple(replace(line, worst_beside=lost) for line in found.judged[2:])
+    alone = replace(found.before.weighted, worst_relative_to_removal=lost, average_relative_to_removal=lost)
+    others = tuple(replace(line, worst_relative_to_removal=lost) for line in found.judged[2:])
     only = replace(found, judged=(replace(found.before, weighted=alone), found.after, *others), keep="unspur keep it")
     assert verdict(only)[-1] == "Next, use the removal: unspur keep it"  # nothing else does as well
     assert verdict(found)[-1].endswith(": unspur compare FILE --main bird --concept background")

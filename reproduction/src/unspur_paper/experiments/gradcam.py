@@ -18,9 +18,9 @@ from unspur.embed.store import Reduction
 from unspur.exceptions import ArtifactError
 from unspur.surgery.folding import through_removal
 from unspur_paper.experiments.fitting import LinearHead, Removal
-from unspur_paper.experiments.made_up_maps import made_up_maps
 from unspur_paper.experiments.registry import MADE_UP
 from unspur_paper.experiments.stores import Embedded, found_folder, open_embedded
+from unspur_paper.experiments.synthetic_maps import synthetic_maps
 from unspur_paper.networks.maps import Maps, read_maps
 
 
@@ -50,7 +50,7 @@ class Layer:
 
 def open_maps(data: Mapping[str, Any], run: int, embeddings: Path) -> Maps | None:
     """The maps beside the rows of a run; None where there are none."""
-    return made_up_maps(data, run) if data["encoder"] == MADE_UP else read_maps(found_folder(data, run, embeddings))
+    return synthetic_maps(data, run) if data["encoder"] == MADE_UP else read_maps(found_folder(data, run, embeddings))
 
 
 def looked_at(layer: Layer, data: Mapping[str, Any], run: int, embeddings: Path) -> dict[str, Any]:

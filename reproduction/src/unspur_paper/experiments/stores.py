@@ -23,8 +23,8 @@ from typing import Any
 from unspur._typing import Array
 from unspur.embed.store import MANIFEST, PROGRESS, EmbeddingStore, read_manifest
 from unspur.exceptions import DataMissingError, InputError
-from unspur_paper.experiments.made_up import DIGEST, made_up_rows, made_up_training
 from unspur_paper.experiments.registry import FINETUNED, MADE_UP, MADE_UP_PIXELS, without_marks
+from unspur_paper.experiments.synthetic import DIGEST, synthetic_rows, synthetic_training
 from unspur_paper.networks.maps import read_maps
 
 #: Where stores are looked for and written, unless said otherwise.
@@ -70,7 +70,7 @@ def _plain(encoder: str) -> str:
 def open_embedded(data: Mapping[str, Any], run: int, embeddings: Path) -> Embedded:
     """The rows that a run of a dataset is drawn from."""
     if data["encoder"] in (MADE_UP, MADE_UP_PIXELS):
-        return Embedded(*made_up_rows(data, run))
+        return Embedded(*synthetic_rows(data, run))
     store = EmbeddingStore.open(found_folder(data, run, embeddings))
     return Embedded(store.rows, store.ids, store.labels)
 
@@ -88,7 +88,7 @@ def kept_epoch(data: Mapping[str, Any], run: int, embeddings: Path) -> dict[str,
     None for what its store does not tell.
     """
     if data["encoder"] in (MADE_UP, MADE_UP_PIXELS):
-        training = made_up_training(data)
+        training = synthetic_training(data)
     else:
         manifest = read_manifest(found_folder(data, run, embeddings))
         training = manifest.get("encoder", {}).get("training") or {}

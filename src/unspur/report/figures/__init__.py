@@ -4,7 +4,7 @@
 
     subspaces, ladder, group_bars       what one removal found and what came of it
     curves                              anybody's numbers, with bands
-    gradcam_grid                        where last layers look
+    gradcam_grid                        saliency maps of heads
     write                               .svg, .pdf, .eps or .png, the same bytes each time
 
 Every function returns a `matplotlib.figure.Figure` that pyplot knows nothing of. Methods and groups have the colours

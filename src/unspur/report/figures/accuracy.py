@@ -81,8 +81,8 @@ def group_bars(
     lacking = []
     if isinstance(results, Findings):
         groups = results.groups if groups is None else groups
-        lacking = [judged.name for judged in results.judged if judged.accuracy is None]
-        results = {judged.name: judged.accuracy for judged in results.judged if judged.accuracy is not None}
+        lacking = [result.name for result in results.judged if result.accuracy is None]
+        results = {result.name: result.accuracy for result in results.judged if result.accuracy is not None}
     bars = [measured(result, averages) for result in _same_groups(results).values()]
     names = _group_names(results, groups) + list(_AVERAGES if averages else ())
     size = inches(width)
@@ -169,8 +169,8 @@ def _same_groups(results: Mapping[str, GroupAccuracy]) -> Mapping[str, GroupAccu
     for other in others:
         if results[other].levels != results[first].levels:
             raise InputError(
-                f"{first!r} and {other!r} were judged on other groups: {results[first].levels} and "
-                f"{results[other].levels}. Judge both on the same labels."
+                f"{first!r} and {other!r} were evaluated on different groups: {results[first].levels} and "
+                f"{results[other].levels}. Evaluate both on the same labels."
             )
     return results
 

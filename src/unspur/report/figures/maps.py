@@ -1,4 +1,4 @@
-"""Pictures under the Grad-CAM maps of last layers, before and after removal or by method."""
+"""Pictures under the Grad-CAM maps of heads, before and after removal or by method."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def gradcam_grid(
     >>> from PIL import Image
     >>> from unspur.report.results import SaliencyMaps
     >>> from unspur.report import figures
-    >>> maps = {name: np.random.default_rng(k).normal(size=(2, 7, 7)) for k, name in enumerate(["as they are", "JSE"])}
+    >>> maps = {name: np.random.default_rng(k).normal(size=(2, 7, 7)) for k, name in enumerate(["no removal", "JSE"])}
     >>> looks = SaliencyMaps(np.arange(2), [Image.new("RGB", (64, 64), "grey")] * 2, maps)
     >>> figures.gradcam_grid(looks, names=["a bird", "another"], classes=["landbird", "waterbird"])
     <Figure size ...>

@@ -32,7 +32,7 @@ def subspaces(
 ) -> Any:
     """Test rows in the plane of two directions, before and after removal, and where each group lies along `y`.
 
-    Groups differ in colour and marker. The dashed line is the decision boundary of the last layer, in the plane through
+    Groups differ in colour and marker. The dashed line is the decision boundary of the head, in the plane through
     the centre of the rows. Both panels have the same scale. Where removal leaves nothing along `x`, rows form a line,
     and densities get the room.
 
@@ -67,7 +67,7 @@ def subspaces(
         draw_rows(scatter, points[k], group, _window(points[k][:, 0], limits[0], parts[k]))
         draw_densities(densities, points[k][:, 1], group, limits[1])
         _draw_boundary(scatter, boundaries[k], view.gram, i, j)
-        scatter.set_title(literal(("as they are", f"after {findings.method}")[k], 40, 1))
+        scatter.set_title(literal(("original rows", f"after {findings.method}")[k], 40, 1))
         scatter.set_xlabel(_label(view.axes[i], 4 * parts[k]))
         scatter.set_ylabel(_label(view.axes[j], 28, 2))
         scatter.set_ylim(limits[1])
@@ -204,7 +204,7 @@ def _legend(names: Sequence[str], group: IntArray, boundary: bool) -> list[Any]:
     for g in sorted(np.unique(group).tolist(), key=lambda g: (g < 0, g)):
         words = literal(names[g], 34) if g >= 0 else "concept not known"
         entries.append(handle(words, **group_style(g), linewidth=1.0, markersize=4.0))
-    return entries + ([handle("boundary of the last layer", **_BOUNDARY)] if boundary else [])
+    return entries + ([handle("decision boundary", **_BOUNDARY)] if boundary else [])
 
 
 @dataclass(frozen=True, slots=True)

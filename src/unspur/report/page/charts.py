@@ -133,7 +133,7 @@ _PERCENT = (Tick(0.0, "0"), Tick(50.0, "50"), Tick(100.0, "100 %"))
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Positions of a figure and its interval in percent, and whether it is that of the rows as they are."""
+    """Positions of a figure and its interval in percent, and whether it is that of the original rows."""
 
     at: float
     low: float
@@ -225,7 +225,7 @@ def _mark(scale: Scale, value: float, low: float, high: float, *, before: bool =
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A figure, its change against the rows as they are, and their intervals, as text; empty if unknown."""
+    """A figure, its change against the original rows, and their intervals, as text; empty if unknown."""
 
     figure: str
     interval: str = ""
@@ -233,7 +233,7 @@ class Cell:
     change_interval: str = ""
     #: Whether the interval of the change leaves zero out.
     clear: bool = False
-    #: The figure under a group-weighted layer.
+    #: The figure of a group-weighted head.
     weighted: str = ""
     weighted_interval: str = ""
 
@@ -274,32 +274,32 @@ class AccuracyTable:
 
 @dataclass(frozen=True, slots=True)
 class PenaltyTable:
-    """Worst group of the test rows by layer and penalty: lines of (penalty, cells of (figure, whether chosen))."""
+    """Worst group of the test rows by head and penalty: lines of (penalty, cells of (figure, whether chosen))."""
 
     layers: tuple[str, ...]
     lines: tuple[tuple[str, tuple[tuple[str, bool], ...]], ...]
 
 
 def penalty_table(findings: Findings) -> PenaltyTable | None:
-    """The table of plain and group-weighted layers before and after removal; None if no penalties were tried."""
+    """The table of unweighted and group-weighted heads before and after removal; None if no penalties were tried."""
     layers = [
-        (f"{judged.name}{kind}", layer)
-        for judged in (findings.before, findings.after)
-        for kind, layer in ((", plain", judged), (", group-weighted", judged.weighted))
-        if layer is not None and layer.worst_at
+        (f"{result.name}{kind}", layer)
+        for result in (findings.before, findings.after)
+        for kind, layer in ((", unweighted", result), (", group-weighted", result.weighted))
+        if layer is not None and layer.worst_by_penalty
     ]
     if not layers:
         return None
     lines = []
-    for penalty in layers[0][1].worst_at:
-        shares = [(layer.worst_at.get(penalty), layer.penalty == penalty) for _, layer in layers]
+    for penalty in layers[0][1].worst_by_penalty:
+        shares = [(layer.worst_by_penalty.get(penalty), layer.penalty == penalty) for _, layer in layers]
         cells = tuple(("–" if share is None else f"{100 * share:.1f}", chosen) for share, chosen in shares)
         lines.append((f"{penalty:g}", cells))
     return PenaltyTable(tuple(name for name, _ in layers), tuple(lines))
 
 
 def accuracy_table(findings: Findings) -> AccuracyTable:
-    """A column for every method that could be judged; the others keep their name and their problem."""
+    """A column for every method that could be evaluated; the others keep their name and their problem."""
     known = [(k, result, result.accuracy) for k, result in enumerate(findings.judged) if result.accuracy is not None]
     lows = [low for _, _, accuracy in known for low in accuracy.interval()[..., 0].ravel().tolist()]
     scale = share_scale([*lows, *(accuracy.worst_interval()[0] for _, _, accuracy in known)])
@@ -330,11 +330,11 @@ def accuracy_table(findings: Findings) -> AccuracyTable:
     )
 
 
-def _penalty(judged: MethodResult | None) -> str:
+def _penalty(result: MethodResult | None) -> str:
     """The penalty that was chosen, and whether it is at an end of the grid."""
-    if judged is None or judged.penalty is None:
+    if result is None or result.penalty is None:
         return ""
-    return f"{judged.penalty:g}" + (f" ({judged.edge} tried)" if judged.edge else "")
+    return f"{result.penalty:g}" + (f" ({result.edge} tried)" if result.edge else "")
 
 
 def _of_group(accuracy: GroupAccuracy, number: int) -> Measured:
@@ -423,7 +423,7 @@ class Leaks:
 
 def leaks(findings: Findings) -> Leaks:
     """Linear probes of the certificate, those of other methods, and the small network."""
-    before, after = ("as they are", 0), (f"after {findings.method}", 1)
+    before, after = ("original rows", 0), (f"after {findings.method}", 1)
     certified = [
         (concept_name(findings, name), *when, leak)
         for name, pair in findings.certificate.probe.items()

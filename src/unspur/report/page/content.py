@@ -76,7 +76,7 @@ def axes_that_fit(findings: Findings) -> list[int]:
 
 
 def first_pair(findings: Findings, axes: Sequence[int]) -> tuple[int, int]:
-    """Places in `axes` of the first pair to show: a spurious and a main-task direction, or those of last layers."""
+    """Places in `axes` of the first pair to show: a spurious and a main-task direction, or those of heads."""
     by_role: dict[str, list[int]] = {"spurious": [], "main": [], "layer": []}
     for place, k in enumerate(axes):
         by_role[findings.view.axes[k].role].append(place)
@@ -420,7 +420,7 @@ def pixel_rows(findings: Findings) -> list[RowPictures]:
 
 
 def saliency_rows(findings: Findings) -> list[RowPictures]:
-    """Pictures alone and under the map of each last layer; maps of one layer share a scale."""
+    """Pictures alone and under the map of each head; maps of one head share a scale."""
     saliency = findings.saliency
     if saliency is None:
         return []

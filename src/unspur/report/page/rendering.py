@@ -51,7 +51,7 @@ MAX_PAGE_BYTES, MAX_THUMBNAIL_BYTES, MIN_THUMBNAIL_BYTES = 2_900_000, 1_400_000,
 def render(findings: Findings, *, title: str | None = None) -> str:
     """The page as text, which depends on the findings alone."""
     environment, findings = _environment(), with_short_names(findings)
-    style = _read("page.css") + palette(len(findings.groups), [judged.name for judged in findings.judged])
+    style = _read("page.css") + palette(len(findings.groups), [result.name for result in findings.judged])
     script = f"(() => {{\n'use strict';\n{_read('page.js')}\n}})();"
     pictures = _pictures(findings)
     axes = axes_that_fit(findings)
@@ -167,7 +167,7 @@ def build(
     Parameters
     ----------
     remover : a fitted remover of this package, or a `RobustClassifier`.
-    train, test : rows with their labels, tuples (Z, y, concept). Last layers are trained on the first, and everything
+    train, test : rows with their labels, tuples (X, y, concept). Heads are trained on the first, and everything
         is measured on the second, which the removal should not have seen.
     path : the file of the page; an existing file is kept unless `overwrite`.
     title : title of the page.

@@ -65,11 +65,11 @@ def further(findings: Findings) -> list[Sentence]:
     ]
 
 
-def accuracy_verdict(lines: Sequence[MethodResult]) -> list[str]:
-    """Sentences about accuracies alone, of the rows as they are, the removal, and others, in this order."""
-    accuracy = lines[0].accuracy
+def accuracy_verdict(results: Sequence[MethodResult]) -> list[str]:
+    """Sentences about accuracies alone, of the original rows, the removal, and others, in this order."""
+    accuracy = results[0].accuracy
     groups = () if accuracy is None else short_groups(accuracy)
-    found = (*_accuracies(lines, groups), *_in_place(lines, groups), *_others(lines))
+    found = (*_accuracies(results, groups), *_in_place(results, groups), *_others(results))
     return [str(sentence) for sentence in found]
 
 
@@ -80,12 +80,12 @@ def worst_name(accuracy: GroupAccuracy, groups: Sequence[str]) -> str:
 
 def _recommended(findings: Findings) -> Iterator[Sentence]:
     """The default classifier of `unspur fit`, if it was measured here."""
-    line = findings.after.weighted
-    if findings.method != "JSE" or line is None or line.accuracy is None:
+    result = findings.after.weighted
+    if findings.method != "JSE" or result is None or result.accuracy is None:
         return
-    accuracy = line.accuracy
+    accuracy = result.accuracy
     yield _sentence(
-        "Recommended: this removal, then a group-weighted layer. It gets ",
+        "Recommended: this removal, then a group-weighted head. It gets ",
         *_share(accuracy.worst, accuracy.worst_interval()),
         f" in its worst group ({worst_name(accuracy, findings.groups)}) and ",
         (f"{100 * accuracy.average:.1f} %", "figure"),
@@ -116,10 +116,10 @@ def _directions(findings: Findings) -> Sentence:
     return _sentence(f"{findings.method} removed ", (share, "figure"), f" for {formatting.listed(concepts)}")
 
 
-def _accuracies(lines: Sequence[MethodResult], groups: Sequence[str]) -> Iterator[Sentence]:
-    (before, after), removed = (line.accuracy for line in lines[:2]), lines[1].removed
+def _accuracies(results: Sequence[MethodResult], groups: Sequence[str]) -> Iterator[Sentence]:
+    (before, after), removed = (result.accuracy for result in results[:2]), results[1].removed
     if before is None or after is None:
-        problem = lines[1].problem or lines[0].problem or "it was not measured"
+        problem = results[1].problem or results[0].problem or "it was not measured"
         yield _sentence(f"What that does to accuracy is not known: {problem.rstrip('.')}")
         return
     worst, then = worst_name(before, groups), worst_name(after, groups)
@@ -129,14 +129,14 @@ def _accuracies(lines: Sequence[MethodResult], groups: Sequence[str]) -> Iterato
         yield from _coin(after, before)
         return
     it = "it" if removed == 1 else "them"
-    change = lines[1].worst_change
+    change = results[1].worst_change
     if change is not None and change.clear:
         verb = "raises" if change.value > 0 else "lowers"
         start = f"Removing {it} {verb} the worst group ({worst}) from "
     else:
         start = f"Removing {it} makes no clear change to the worst group ({worst}): from "
     another = f", the worst now being {then}" if then != worst else ""
-    yield _sentence(start, *was, " to ", *is_now, another, *_average(lines[1].average_change))
+    yield _sentence(start, *was, " to ", *is_now, another, *_average(results[1].average_change))
     yield from _coin(after, before)
 
 
@@ -152,14 +152,14 @@ def _coin(accuracy: GroupAccuracy, before: GroupAccuracy) -> list[Sentence]:
     return []
 
 
-def _in_place(lines: Sequence[MethodResult], groups: Sequence[str]) -> Iterator[Sentence]:
+def _in_place(results: Sequence[MethodResult], groups: Sequence[str]) -> Iterator[Sentence]:
     """The gap between groups that remains, and what guessing achieves."""
-    before, after = (line.accuracy for line in lines[:2])
+    before, after = (result.accuracy for result in results[:2])
     if before is None or after is None:
         return
     best = int(np.nanargmax(after.accuracy))
     gap, was = (100 * float(np.nanmax(one.accuracy) - one.worst) for one in (after, before))
-    earlier = f", where {was:.1f} were before" if lines[1].removed else ""
+    earlier = f", where {was:.1f} were before" if results[1].removed else ""
     yield _sentence(
         f"The best group ({groups[best]}) is at ",
         (formatting.percent(float(np.nanmax(after.accuracy))), "figure"),
@@ -167,60 +167,60 @@ def _in_place(lines: Sequence[MethodResult], groups: Sequence[str]) -> Iterator[
         (f"{gap:.1f} {points(gap / 100)}", "figure"),
         f" remain between the best and the worst group{earlier}",
     )
-    yield from _penalty(lines[0], before)
+    yield from _penalty(results[0], before)
     yield _sentence(
         f"Guessing is right in {formatting.chance(1 / len(after.classes))} of every group, and always answering "
         f"the most frequent class in {formatting.percent(after.majority)} of the rows"
     )
 
 
-def _penalty(line: MethodResult, accuracy: GroupAccuracy) -> Iterator[Sentence]:
-    """Whether the rows as they are might do better with a penalty that was not tried, or not chosen."""
-    if line.edge and line.penalty is not None:
+def _penalty(result: MethodResult, accuracy: GroupAccuracy) -> Iterator[Sentence]:
+    """Whether the head on the original rows might do better with another penalty."""
+    if result.edge and result.penalty is not None:
         yield _sentence(
-            f"The plain layer on the rows as they are has the {line.edge} penalty that was tried, ",
-            (f"{line.penalty:g}", "figure"),
-            f"; a {'larger' if line.edge == 'largest' else 'smaller'} one may serve it better",
+            f"The unweighted head on the original rows has the {result.edge} penalty that was tried, ",
+            (f"{result.penalty:g}", "figure"),
+            f"; a {'larger' if result.edge == 'largest' else 'smaller'} one may be better",
         )
-    penalty, worst = max(line.worst_at.items(), key=lambda pair: pair[1], default=(0.0, 0.0))
+    penalty, worst = max(result.worst_by_penalty.items(), key=lambda pair: pair[1], default=(0.0, 0.0))
     if worst > accuracy.worst_interval()[1]:
         yield _sentence(
-            f"With another penalty, {penalty:g}, the plain layer on the rows as they are would reach ",
+            f"With another penalty, {penalty:g}, the unweighted head on the original rows would reach ",
             (formatting.percent(worst), "figure"),
-            " in the worst group; only the test rows tell, and nothing is chosen on those",
+            " in the worst group. Only the test rows show this, and they are not used to choose",
         )
 
 
-def _others(lines: Sequence[MethodResult]) -> Iterator[Sentence]:
-    """Simpler methods, compared with a plain layer on what the removal leaves."""
-    weighted, removal = lines[0].weighted, lines[1]
+def _others(results: Sequence[MethodResult]) -> Iterator[Sentence]:
+    """Simpler methods, compared with an unweighted head after the removal."""
+    weighted, removal = results[0].weighted, results[1]
     if not removal.removed or removal.accuracy is None:
         return
-    if weighted is not None and weighted.accuracy is not None and weighted.worst_beside is not None:
-        start = "A group-weighted layer on the rows as they are, without any removal, does "
-        yield _sentence(start, *_beside(weighted))
-    fewer = [line for line in lines[2:] if 0 < line.removed < removal.removed and _as_well(line)]
+    if weighted is not None and weighted.accuracy is not None and weighted.worst_relative_to_removal is not None:
+        start = "A group-weighted head on the original rows, without a removal, does "
+        yield _sentence(start, *_compared_with_removal(weighted))
+    fewer = [result for result in results[2:] if 0 < result.removed < removal.removed and _as_well(result)]
     if fewer:
-        simplest = min(fewer, key=lambda line: line.removed)
+        simplest = min(fewer, key=lambda result: result.removed)
         instead = (
             f"with {formatting.plural(simplest.removed, 'direction')} instead of {formatting.count(removal.removed)}"
         )
-        yield _sentence(f"{simplest.name}, {instead}, does ", *_beside(simplest))
+        yield _sentence(f"{simplest.name}, {instead}, does ", *_compared_with_removal(simplest))
 
 
-def _as_well(line: MethodResult) -> bool:
+def _as_well(result: MethodResult) -> bool:
     """Whether neither worst group nor average over groups is clearly worse than with the removal."""
-    beside = (line.worst_beside, line.average_beside)
-    return all(change is not None and change.high >= 0.0 for change in beside)
+    relative = (result.worst_relative_to_removal, result.average_relative_to_removal)
+    return all(change is not None and change.high >= 0.0 for change in relative)
 
 
-def _beside(line: MethodResult) -> list[Part | str]:
-    """How a layer compares with a plain one after the removal."""
-    accuracy, worst, average = line.accuracy, line.worst_beside, line.average_beside
+def _compared_with_removal(result: MethodResult) -> list[Part | str]:
+    """How a head compares with an unweighted one after the removal."""
+    accuracy, worst, average = result.accuracy, result.worst_relative_to_removal, result.average_relative_to_removal
     assert accuracy is not None
     assert worst is not None
     assert average is not None
-    how = "less well" if not _as_well(line) else "better" if worst.low > 0.0 else "as well, as far as these rows tell"
+    how = "less well" if not _as_well(result) else "better" if worst.low > 0.0 else "as well, as far as these rows tell"
     return [
         f"{how}: ",
         *_share(accuracy.worst, accuracy.worst_interval()),
@@ -249,8 +249,8 @@ def _next(findings: Findings) -> Sentence:
     change, after = findings.after.worst_change, findings.after.accuracy
     gains = change is not None and change.low > 0.0 and after is not None and not _coin(after, after)
     weighted = findings.before.weighted
-    less_without = weighted is not None and weighted.worst_beside is not None and not _as_well(weighted)
-    if gains and less_without and not any(line.removed > 0 and _as_well(line) for line in findings.judged[2:]):
+    less_without = weighted is not None and weighted.worst_relative_to_removal is not None and not _as_well(weighted)
+    if gains and less_without and not any(result.removed > 0 and _as_well(result) for result in findings.judged[2:]):
         what, command = "Next, use the removal", findings.keep
     else:
         what, command = "Next, see what other methods do, and choose by their loss", f"unspur compare {findings.source}"

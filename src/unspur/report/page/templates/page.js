@@ -29,7 +29,7 @@ function score(when, axis, row) {
   return data.low[axis] + packed[when][axis * rows + row] / 65535 * ((data.high[axis] - data.low[axis]) || 1);
 }
 
-/** Whether the answer of the last layer is right for a row. */
+/** Whether the prediction of the head is right for a row. */
 function isRight(when, row) {
   return Boolean(answers[row] & (when ? 2 : 1));
 }
@@ -138,7 +138,7 @@ function move(dx, dy) {
   state.seen = [left - x, right - x, bottom + y, top + y];
 }
 
-/** Where the answers of a last layer change: the line a·x + b·y + c = 0 in the plane of the two axes, or null. */
+/** The decision boundary of a head: the line a·x + b·y + c = 0 in the plane of the two axes, or null. */
 function line(when) {
   const boundary = data.boundary[when];
   const [i, j] = [state.x, state.y];
@@ -150,7 +150,7 @@ function line(when) {
   return [(u * r - v * q) / determinant, (v * p - u * q) / determinant, boundary.offset];
 }
 
-// The plane on its canvas: frame, densities, rows, the line of the last layer.
+// The plane on its canvas: frame, densities, rows, the decision boundary of the head.
 const ink = canvas.getContext('2d');
 let colours = {};
 let stamps = new Map();
@@ -384,7 +384,7 @@ function answerOf(when, row) {
 function facts(row) {
   const axes = state.x === state.y ? [state.x] : [state.x, state.y];
   const along = axes.map((axis) => [data.axes[axis].name, figure(score(state.when, axis, row), axis)]);
-  return [...along, ['last layer, as they are', answerOf(0, row)], [`last layer, after ${data.method}`, answerOf(1, row)]];
+  return [...along, ['head, original rows', answerOf(0, row)], [`head, after ${data.method}`, answerOf(1, row)]];
 }
 
 function show(row, aloud) {

@@ -26,7 +26,7 @@ _APART, _LEFT = 3.0, 0.3
 Rows = tuple[Array, tuple[str, ...], dict[str, Array]]
 
 
-def made_up_rows(data: Mapping[str, Any], run: int) -> Rows:
+def synthetic_rows(data: Mapping[str, Any], run: int) -> Rows:
     """Rows, ids and labels for a dataset of the registry."""
     rng = np.random.default_rng([run, 0xFACE])
     if data["name"] in FINETUNED:
@@ -34,7 +34,7 @@ def made_up_rows(data: Mapping[str, Any], run: int) -> Rows:
     return _birds(rng) if data["name"] == "waterbirds" else _faces(data, rng)
 
 
-def made_up_training(data: Mapping[str, Any]) -> dict[str, Any]:
+def synthetic_training(data: Mapping[str, Any]) -> dict[str, Any]:
     """What the store of a trained network says of its training: one epoch."""
     adversary = {"adversary_balanced_accuracy": 0.6} if data["adversary"] else {}
     return {"history": [{"epoch": 1, "validation_accuracy": 0.9, **adversary}], "kept_epoch": 1}

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from unspur_paper.experiments.made_up import DIGEST, made_up_rows
+from unspur_paper.experiments.synthetic import DIGEST, synthetic_rows
 from unspur_paper.networks.maps import Maps
 
 #: Cells of a map along either side, and of a bird.
@@ -16,9 +16,9 @@ _GRID, _BIRD = 5, 2
 _BACKGROUND = 1
 
 
-def made_up_maps(data: Mapping[str, Any], run: int) -> Maps | None:
+def synthetic_maps(data: Mapping[str, Any], run: int) -> Maps | None:
     """Maps of the test pictures of made-up birds, which add up to their rows; None for data without pictures."""
-    rows, ids, labels = made_up_rows(data, run)
+    rows, ids, labels = synthetic_rows(data, run)
     if "background" not in labels:
         return None
     rng = np.random.default_rng([run, 0xCA4])
