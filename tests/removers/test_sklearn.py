@@ -189,7 +189,7 @@ def test_rows_in_files_are_refused_by_fit_transform_before_the_fit(remover, toy,
     rows = open_rows(tmp_path / "z.npy")
     monkeypatch.setattr(type(remover), "fit", lambda *_, **__: pytest.fail("it was fitted"))
     with pytest.raises(
-        InputError, match=r"1,200 rows of.*not held in memory.*fit takes them.*unspur apply.*X\.blocks\(\)"
+        InputError, match=r"1,200 rows of.*read from files block by block.*fit takes them.*unspur apply.*X\.blocks\(\)"
     ):
         remover.fit_transform(rows, toy.y, concept=toy.concept)
 
