@@ -10,9 +10,17 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from unspur import DFR, ERM, JSE, JTT, LEACE, SUBG, GroupDRO, GroupWeighted, RobustClassifier, load
+from tests.optional import torch
+from unspur import DFR, ERM, JSE, JTT, LEACE, SUBG, GroupDRO, GroupWeighted, RobustClassifier, load, open_rows
 from unspur.datasets import make_toy
-from unspur.exceptions import ClusterWarning, FewRowsWarning, InputError, InputWarning, TaskLostWarning
+from unspur.exceptions import (
+    ClusterWarning,
+    FewRowsWarning,
+    InputError,
+    InputWarning,
+    TaskLostWarning,
+    UsedRowsWarning,
+)
 
 TRAIN, TEST = make_toy(1000, rho=0.8, random_state=0), make_toy(1000, rho=0.0, random_state=1)
 VALIDATION = make_toy(500, rho=0.8, random_state=2)
@@ -46,7 +54,7 @@ def test_weights_count_in_the_choice_of_the_penalty():
     assert tiny < equal - 0.03  # rows with labels drawn at random have no say
 
 
-@pytest.mark.parametrize("head", [SUBG(), GroupDRO(), DFR()], ids=str)
+@pytest.mark.parametrize("head", [SUBG(), GroupDRO()], ids=str)
 def test_every_layer_is_trained_on_validation_rows_as_well(head):
     model = RobustClassifier(LEACE(), head, random_state=0)
     coef = model.fit(TRAIN.Z, TRAIN.y, concept=TRAIN.concept, **HELD_OUT).coef_
@@ -58,6 +66,51 @@ def test_every_layer_is_trained_on_validation_rows_as_well(head):
     np.testing.assert_allclose(TEST.Z @ coef[0] + model.intercept_[0], pooled, atol=1e-6)
     only_train = alone.fit(clean[0], TRAIN.y, concept=TRAIN.concept).decision_function(model.transform(TEST.Z))
     assert np.abs(only_train - pooled).max() > 1e-3
+
+
+def test_dfr_is_trained_on_validation_rows_alone():
+    model = RobustClassifier(LEACE(), DFR(), random_state=0)
+    model.fit(TRAIN.Z, TRAIN.y, concept=TRAIN.concept, **HELD_OUT)
+    alone = DFR(random_state=model.head_.random_state, weight_decay=model.selection_.penalty)
+    held_out = {**HELD_OUT, "X_val": model.transform(VALIDATION.Z)}
+    alone.fit(model.transform(TRAIN.Z), TRAIN.y, concept=TRAIN.concept, **held_out)
+    rows = model.transform(TEST.Z)
+    np.testing.assert_allclose(model.decision_function(TEST.Z), alone.decision_function(rows), atol=1e-6)
+    assert model.head_.group_counts_.sum() == len(VALIDATION.y)
+
+
+def test_rows_of_two_kinds_are_both_trained_on():
+    torch_rows = {**HELD_OUT, "X_val": torch.from_numpy(VALIDATION.Z)}
+    model = RobustClassifier(LEACE(), SUBG(), random_state=0)
+    same, mixed = (
+        model.fit(TRAIN.Z, TRAIN.y, concept=TRAIN.concept, **given).coef_ for given in (HELD_OUT, torch_rows)
+    )
+    np.testing.assert_allclose(mixed, same, atol=1e-8)
+
+
+def test_rows_in_files_are_refused_before_the_fit_by_layers_that_need_transformed_rows(tmp_path):
+    np.save(tmp_path / "rows.npy", TRAIN.Z)
+    rows = open_rows(tmp_path / "rows.npy")
+    with pytest.raises(InputError, match="SUBG is trained on transformed rows"):
+        RobustClassifier(LEACE(), SUBG()).fit(rows, TRAIN.y, concept=TRAIN.concept)
+    RobustClassifier(LEACE(), ERM()).fit(rows, TRAIN.y, concept=TRAIN.concept)  # the control
+
+
+def test_validation_rows_are_checked_for_every_remover():
+    same = {"X_val": TRAIN.Z, "y_val": TRAIN.y, "concept_val": TRAIN.concept}
+    with pytest.warns(UsedRowsWarning, match="1,000 of 1,000 validation rows are training rows"):
+        RobustClassifier(LEACE(), random_state=0).fit(TRAIN.Z, TRAIN.y, concept=TRAIN.concept, **same)
+    films = {"clusters": np.arange(1000) // 2, "clusters_val": np.arange(500) // 2}
+    with pytest.raises(InputError, match="250 clusters are among the training rows"):
+        RobustClassifier(LEACE()).fit(TRAIN.Z, TRAIN.y, concept=TRAIN.concept, **HELD_OUT, **films)
+
+
+def test_rows_without_a_concept_are_counted_in_the_notes():
+    some = TRAIN.concept.astype(float)
+    some[::4] = np.nan
+    model = RobustClassifier(LEACE(), ERM(), random_state=0).fit(TRAIN.Z, TRAIN.y, concept=some)
+    assert "250 of 1,000 rows have no concept and were left out." in model.notes_
+    assert not model.fit(TRAIN.Z, TRAIN.y, concept=TRAIN.concept).notes_
 
 
 @pytest.mark.parametrize("where", ["classifier", "remover", "head"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import warnings
 from dataclasses import replace
@@ -14,21 +15,23 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, 
 from sklearn.utils._param_validation import Interval, Options
 from sklearn.utils.validation import check_is_fitted
 
-from unspur._data import LabelledData, warn_if_on_another_scale
+from unspur._arrays import is_tensor, on_numpy
+from unspur._data import LabelledData, first_rows, warn_if_on_another_scale
 from unspur._parameters import FIT_METADATA, generator, keyword_only_after_y, restore_on_failure
 from unspur._reading import brief, require_kinds
 from unspur._typing import Array, FloatArray
-from unspur.certificate import Certificate
-from unspur.clusters import cluster_codes, cluster_labels
-from unspur.exceptions import FewRowsWarning, GroupSizeError, InputError
+from unspur.certificate import Certificate, row_hashes
+from unspur.clusters import cluster_codes, cluster_labels, has_continuous_columns
+from unspur.exceptions import FewRowsWarning, GroupSizeError, InputError, UsedRowsWarning
 from unspur.heads import HEADS, GroupWeighted
 from unspur.heads.base import Head, HeadData, LinearClassifier, decode_head_arguments
 from unspur.io.artifact import write_artifact
 from unspur.options import from_flat_parameters
 from unspur.removers import JSE, Remover, read_saved
 from unspur.removers.base import plain_parameters, storable
+from unspur.removers.multiclass import require_disjoint_clusters
 from unspur.removers.saved import require_numbers
-from unspur.rows import backend_of, to_host
+from unspur.rows import StoredRows, backend_of, to_host
 from unspur.selection import Selection, cross_validate_penalty, fit_rows, penalty_grid_from_variances
 from unspur.subspace import AffineMap
 from unspur.surgery.folding import through_removal
@@ -144,7 +147,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
         sample_weight : array of shape (n,), optional
         X_val, y_val, concept_val, sample_weight_val : arrays, optional
             Validation rows for the tests of directions and the choice of the penalty, preferably not seen by the
-            encoder. The layer is then trained on them as well. If they are too few, all rows are pooled and
+            encoder. The head is then trained on them as well (DFR on them alone). If they are too few, all rows are pooled and
             cross-fitted, and a FewRowsWarning says so. Without them, rows of X are held out in folds.
         clusters, clusters_val : arrays of shape (n,), optional
             Rows that are not independent of each other, which are held out together.
@@ -169,10 +172,13 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
                     estimator.set_params(missing_concept=missing)
             data = decode_head_arguments(self, train, validation, missing, needs_concept=True)
             data = _with_common_clusters(data, clusters, clusters_val)
-            if data.validation is not None and not isinstance(remover, JSE):  # which warns itself
-                warn_if_on_another_scale(data.train.X, data.validation.X)
+            _require_transformable(head, data)
+            if "X_val" not in inspect.signature(remover.fit).parameters:  # else the remover checks them
+                _check_validation(data, clusters, clusters_val)
             rng = generator(self.random_state)
             data, remover, notes = self._fit_remover(_seeded(remover, rng), data)
+            if left_out := int((~data.train.concept_known).sum()):
+                notes = (*notes, f"{left_out:,} of {len(data.train):,} rows have no concept and were left out.")
             selection = self._choose_head(_seeded(head, rng), data, remover, rng)
             head = selection.head
             if hasattr(self, "feature_names_in_"):
@@ -216,9 +222,16 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
         train = replace(train, X=remover.transform(train.X))
         if validation is not None:
             validation = replace(validation, X=remover.transform(validation.X))
-        all_rows = (_pooled(train, validation) if validation is not None else None) or train
+        validation_only = head._trains_on_validation and validation is not None
+        if validation_only:
+            assert validation is not None
+            train, validation = validation, None
+        pooled = train if validation is None else _pooled(train, validation)
+        assert pooled is not None  # rows in files were refused
         data = replace(data, train=train, validation=validation)
-        chosen = cross_validate_penalty(head, penalties, data, all_rows, self, self.cv, rng)
+        chosen = cross_validate_penalty(
+            head, penalties, data, pooled, self, self.cv, rng, validation_only=validation_only
+        )
         layer = chosen.head
         layer.coef_, layer.intercept_ = through_removal(removal, layer.coef_, layer.intercept_)
         return chosen
@@ -373,8 +386,36 @@ def _with_common_clusters(data: HeadData, clusters: Any, clusters_val: Any) -> H
     return replace(data, train=train, validation=validation)
 
 
+def _require_transformable(head: Head, data: HeadData) -> None:
+    """Raise InputError if a head needs transformed rows, which rows in files are not."""
+    sets = [data.train] if data.validation is None else [data.train, data.validation]
+    if head._balanced is None and any(isinstance(rows.X, StoredRows) for rows in sets):
+        raise InputError(
+            f"{type(head).__name__} is trained on transformed rows, which needs rows in memory; these are read from "
+            "files. Use ERM or GroupWeighted as the head, or load the rows."
+        )
+
+
+def _check_validation(data: HeadData, clusters: Any, clusters_val: Any) -> None:
+    """Check validation rows for a remover that does not take any: clusters, scale, and rows that are training rows."""
+    if data.validation is None:
+        return
+    require_disjoint_clusters(clusters, clusters_val)
+    train, validation = data.train.X, data.validation.X
+    warn_if_on_another_scale(train, validation)
+    if {backend_of(train), backend_of(validation)} <= {"memory", "torch"}:
+        reused = int(np.isin(row_hashes(validation), row_hashes(train)).sum())
+        if reused and has_continuous_columns(first_rows(validation)):
+            warnings.warn(
+                f"{reused:,} of {len(validation):,} validation rows are training rows as well; a penalty that is "
+                "chosen on them is too small. Leave them out of one of the two sets.",
+                UsedRowsWarning,
+                stacklevel=4,
+            )
+
+
 def _pooled(train: LabelledData, validation: LabelledData) -> LabelledData | None:
-    """Both sets as one; None for rows in files, or of different kinds."""
+    """Both sets as one; None for rows in files. Tensors and arrays together become an array."""
     both = (train.X, validation.X)
     kinds = {backend_of(X) for X in both}
     if kinds == {"dask"}:
@@ -385,8 +426,8 @@ def _pooled(train: LabelledData, validation: LabelledData) -> LabelledData | Non
         import torch
 
         X = torch.cat(both)
-    elif kinds == {"memory"}:
-        X = np.concatenate(both)
+    elif kinds <= {"memory", "torch"}:
+        X = np.concatenate([on_numpy(X.detach().cpu() if is_tensor(X) else X) for X in both])
     else:
         return None
     return replace(train.stacked(validation), X=X, stacked_sets=())

@@ -164,11 +164,14 @@ def cross_validate_penalty(
     checked: BaseEstimator,
     folds: int,
     rng: np.random.Generator,
+    *,
+    validation_only: bool = False,
 ) -> Selection:
     """Choose a penalty by the rule of `choose_layer`, on validation rows or by cross-validation.
 
     The loss is that of the held-out rows of all folds together. The chosen head is fitted on `all_rows`: the training
-    rows, and the validation rows if there are any. Rows are visited where they live.
+    rows, and the validation rows if there are any. With `validation_only` the training rows of `data` are validation
+    rows, for a head that is trained on such. Rows are visited where they live.
     """
     train, validation = data.train, data.validation
     if head._balanced is not None:
@@ -177,7 +180,8 @@ def cross_validate_penalty(
     def fit_penalties(head: Head, penalties: Sequence[float], rows: LabelledData) -> list[Head]:
         settings = [{"weight_decay": penalty} for penalty in penalties]
         rows = rows if head._needs_concept else rows.without_concept()
-        return fit_decoded_path(head, settings, replace(data, train=rows, validation=None), checked)
+        held_out = rows if validation_only else None
+        return fit_decoded_path(head, settings, replace(data, train=rows, validation=held_out), checked)
 
     rough = clone(head).set_params(tol=max(head.tol, ROUGH_TOL))
     with warnings.catch_warnings():

@@ -111,3 +111,16 @@ def test_truth_values_are_no_numbers_of_sgd(name):
     with pytest.raises(ValueError, match=f"The '{name}' parameter of SGD must be a number"):
         SGD(**{name: True})
     assert getattr(SGD(**{name: 1}), name) == 1  # the control
+
+
+def test_a_removed_concept_of_equal_classes_is_not_said_to_beat_the_majority():
+    rng = np.random.default_rng(0)
+    for seed in range(12):
+        concept = rng.permutation(np.repeat([0, 1], 500))
+        Z = np.random.default_rng(seed).standard_normal((1000, 6))
+        Z[:, 0] += 2.0 * concept
+        rlace = RLACE().fit(Z, concept=concept)
+        assert rlace.trace_.response_accuracy == rlace.trace_.majority
+        assert not any("beats the majority" in note for note in rlace._notes())
+    one = RLACE(rank=1).fit(np.column_stack([Z, Z[:, 0] ** 2]), concept=np.arange(1000) % 3)
+    assert one.trace_.response_accuracy >= one.trace_.majority

@@ -107,6 +107,13 @@ class TestTorch:
         assert folded.in_features == D
         assert error(folded(torch.from_numpy(x)).detach(), expected.detach()) < 1e-5
 
+    def test_layers_with_hooks_are_refused(self):
+        hooked = linear()
+        surgery.fold(make("remove"), hooked)  # the control
+        hooked.register_forward_hook(lambda module, rows, output: 2 * output)
+        with pytest.raises(InputError, match="has hooks, which may change"):
+            surgery.fold(make("remove"), hooked)
+
     def test_layers_that_compute_something_else_are_refused(self):
         class Scaled(torch.nn.Linear):
             def forward(self, x):

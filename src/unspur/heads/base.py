@@ -213,6 +213,8 @@ class Head(LinearClassifier):
     }
     #: Whether training rows need a concept. If not, their groups are the classes of y.
     _needs_concept: ClassVar[bool] = True
+    #: Whether validation rows, if there are any, are what the head is trained on.
+    _trains_on_validation: ClassVar[bool] = False
     #: Whether the exact solution is one weighted regression, and with which weights: True for groups of equal weight,
     #: False for rows of equal weight, None if it is not a single regression. A single one is solved after a removal
     #: without transformed rows (`LabelledData.removal`); other heads are fitted on transformed rows.

@@ -218,6 +218,8 @@ class DFR(Head):
         Held-out rows in each group, from which the draws were made.
     """
 
+    _trains_on_validation: ClassVar[bool] = True
+
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **Head._parameter_constraints,
         "n_draws": [Interval(Integral, 1, None, closed="left")],

@@ -45,6 +45,9 @@ LEARNING_RATE, WEIGHT_DECAY, CHECK_EVERY = 5e-3, 1e-5, 100
 #: Penalty of the best response, in units of the mean variance: just enough for finite weights of separable classes.
 RESPONSE_DECAY = 1e-6
 
+#: Share of the loss of a constant that a classifier must gain to count as better than it.
+MIN_GAIN = 1e-6
+
 
 def ascend(
     respond: Callable[[FloatArray], tuple[float, FloatArray]], v: FloatArray, *, tol: float = 1e-6, max_iter: int = 200
@@ -288,6 +291,8 @@ class RLACE(ClosedFormRemover):
                 spurious = Subspace.spanned_by(directions)
             loss, accuracy = response(spurious)
             chance, majority = response.constant(moments.mean_t)
+            if chance - loss <= MIN_GAIN * chance:  # weights are rounding errors, and so would be their accuracy
+                accuracy = majority
             self.spurious_, self.main_ = spurious, Subspace.empty(rows.n_features)
             self.removal_ = AffineMap.removing(spurious, moments.mean_x)
             self.trace_ = MinimaxTrace(spurious.dim, loss, chance, accuracy, majority, iterations, reason)

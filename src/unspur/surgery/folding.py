@@ -229,6 +229,11 @@ def _read_torch(layer: Any) -> Layer:
         )
     if torch.nn.parameter.is_lazy(layer.weight) or layer.weight.is_meta:
         raise InputError(f"The {type(layer).__name__} has no weights yet. Run the model once, or load its weights.")
+    if layer._forward_hooks or layer._forward_pre_hooks:
+        raise InputError(
+            f"The {type(layer).__name__} has hooks, which may change its weights or its output when it is called (as "
+            "weight_norm and spectral_norm of torch.nn.utils do). Remove them, or use torch.nn.utils.parametrizations."
+        )
     weight = layer.weight.detach().cpu().double().numpy()
     bias = np.zeros(len(weight)) if layer.bias is None else layer.bias.detach().cpu().double().numpy()
     return weight, bias
@@ -315,8 +320,8 @@ def to_onnx(removal: Any, path: str | PathLike[str], *, head: Any = None, overwr
 
     Parameters
     ----------
-    removal : AffineMap, fitted remover or fitted `RobustClassifier`, or a pipeline that ends in one; with a `head`,
-        anything that `fold` takes before one.
+    removal : AffineMap, fitted remover or fitted `RobustClassifier`, or a pipeline that ends in the latter; with a
+        `head`, anything that `fold` takes before one.
     path : file to write, in one piece or not at all.
     head : ``torch.nn.Linear`` or fitted scikit-learn linear model that takes the cleaned rows.
     overwrite : replace an existing file.
