@@ -35,7 +35,6 @@ from unspur.selection import (
     GRIDS,
     PAPER_PENALTIES,
     PENALTIES,
-    ROUGH_TOL,
     Selection,
     choose_layer,
     ensure_decoded,
@@ -363,12 +362,11 @@ def _held_out_losses(
     if not folds:
         return temperature_scaled_losses(*logit_differences(chosen.head, validation))
     margins, groups = [], []
-    rough = clone(chosen.head).set_params(tol=max(chosen.head.tol, ROUGH_TOL))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for train, held in folds:
-                head = clone(rough).fit(**train.arguments())
+                head = clone(chosen.head).fit(**train.arguments())
                 margins.append(logit_differences(head, held)[0])
                 groups.append(held.group)
     except UnspurError:

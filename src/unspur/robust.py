@@ -147,8 +147,8 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
         sample_weight : array of shape (n,), optional
         X_val, y_val, concept_val, sample_weight_val : arrays, optional
             Validation rows for the tests of directions and the choice of the penalty, preferably not seen by the
-            encoder. The head is then trained on them as well (DFR on them alone). If they are too few, all rows are pooled and
-            cross-fitted, and a FewRowsWarning says so. Without them, rows of X are held out in folds.
+            encoder. The head is then trained on them as well (DFR on them alone). If they are too few, all rows are
+            pooled and cross-fitted, and a FewRowsWarning says so. Without them, rows of X are held out in folds.
         clusters, clusters_val : arrays of shape (n,), optional
             Rows that are not independent of each other, which are held out together.
 

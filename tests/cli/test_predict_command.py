@@ -291,8 +291,8 @@ def test_accuracies_on_rows_of_the_fit_are_not_passed_off_as_those_of_new_rows(t
         given = [*LABELS, "--ignore", "id", "--output", f"of-{file}"]
         return " ".join(CliRunner().invoke(main, ["predict", "model.safetensors", file, *given]).stderr.split())
 
-    assert "these are the rows that the classifier was trained on" in said("train.csv")
-    assert "does not tell the rows that it was trained on" in said("new.csv")
+    assert "the classifier was trained on these rows" in said("train.csv")
+    assert "does not record its training and validation rows" in said("new.csv")
     swapped = ["--main", "background", "--concept", "bird", "--ignore", "id", "--output", "swapped.csv"]
     assert "Name the label that it predicts" in unspur("predict", "model.safetensors", "new.csv", *swapped, code=1)
 

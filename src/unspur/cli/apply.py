@@ -221,10 +221,10 @@ def _caveat(classifier: RobustClassifier, table: Table) -> str:
 
     rows = table.Z
     if isinstance(rows, np.ndarray) and fingerprint(row_hashes(rows)) == classifier.remover_.training_hash_:
-        return "these are the rows that the classifier was trained on; on new rows it is less accurate."
+        return "the classifier was trained on these rows, so accuracy on new rows will be lower."
     return (
-        "the file of a classifier does not tell the rows that it was trained on (validation rows are among them). If "
-        "these are, it is less accurate on new rows."
+        "a saved classifier does not record its training and validation rows. If these rows are among them, accuracy "
+        "on new rows will be lower."
     )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from unspur.cli.completion import column_names
 from unspur.cli.console import echo_json, progress_bar, say, say_command, say_where, show
 from unspur.cli.data import caveat_about_test_rows, note_shared_rows, read_splits, with_test_rows
 from unspur.cli.options import (
@@ -237,6 +238,11 @@ def _fit_command(result: Comparison, options: Mapping[str, Any]) -> list[str]:
     words = ["unspur fit", shlex.quote(options["file"])]
     rows = {name: value for name, value in options.items() if name not in ("test_file", "test_where")}
     words += [f"{option} {shlex.quote(text)}" for option, text in options_of_rows(rows)]
+    named = {options["main"], *options["concept"], options["clusters"], *options["ignore"]}
+    named |= {column for name in ("where", "validation_where") for column, _ in options[name]}
+    # Columns of conditions on test rows are no features of the comparison either.
+    test_columns = dict.fromkeys(column for column, _ in options["test_where"] if column not in named)
+    words += [f"--ignore {shlex.quote(name)}" for name in test_columns if name in column_names(options["file"])]
     if not result.recommended:
         method, given = class_and_options(result.remover)
         words += [f"--method {method}", *(f"--{name} {value:g}" for name, value in given.items())]

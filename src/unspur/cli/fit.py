@@ -197,6 +197,8 @@ def fit(
     say_command("Next:", ["unspur", verb, shlex.quote(output), "FILE", f"--output {result}"])
     if len(files) == 1 and memory is None and dask is None:  # a report has its rows in memory
         words = [f"{option} {shlex.quote(value)}" for option, value in options_of_rows(ctx.params)]
+        # Rows that the fit has not seen: others of the file, where it used some, or another file.
+        words.append(f"--test-where {shlex.quote(where[0][0])}=VALUE" if where else "--test FILE")
         say_command("Next:", ["unspur", "report", shlex.quote(files[0]), *words, f"--removal {shlex.quote(output)}"])
 
 

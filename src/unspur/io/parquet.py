@@ -55,13 +55,17 @@ def read_parquet(files: Sequence[Path], labels: tuple[str, ...], ignore: tuple[s
     first = parts[0]
     if len(parts) == 1:
         return first
-    for part in parts[1:]:
-        found, wanted = ((one.features, one.Z.shape[1], list(one.columns)) for one in (part, first))
+    for k, part in enumerate(parts[1:], start=1):
+        found, wanted = ((set(one.features or ()), one.Z.shape[1], set(one.columns)) for one in (part, first))
         if found != wanted:
+            names = sorted(found[0] ^ wanted[0])
+            differ = f" Features that only one of them has: {quoted(names)}." if names else ""
             raise InputError(
                 f"{part.path} has {part.Z.shape[1]} features and the columns {quoted(list(part.columns))}; "
-                f"{first.path} has {first.Z.shape[1]} and {quoted(list(first.columns))}. All files need the same."
+                f"{first.path} has {first.Z.shape[1]} and {quoted(list(first.columns))}. All files need the "
+                f"same.{differ}"
             )
+        parts[k] = part.like(first.features, first.Z.shape[1])  # columns are matched by name
     columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in first.columns}
     return Table(first.path, np.concatenate([part.Z for part in parts]), first.features, columns)
 

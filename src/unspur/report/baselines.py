@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -121,6 +122,8 @@ class RemovalResult:
     #: The unweighted heads.
     before: HeadEvaluation
     after: HeadEvaluation
+    #: The group-weighted head after the removal; None if it cannot be fitted.
+    weighted_after: HeadEvaluation | None
     results: tuple[MethodResult, MethodResult]
     choice: tuple[str, ...]
 
@@ -133,11 +136,15 @@ def evaluate_removal(evaluate: Evaluator, remover: Remover, clean: Mapping[str, 
         method_result(NO_REMOVAL, 0, before),
         method_result(name, removed, after, changes(before, after, evaluate.test)),
     ]
+    weighted_after = None
+    with suppress(UnspurError):  # which the result says
+        weighted_after = evaluate(WEIGHTED, clean, refit_all=True)
     results = [
-        replace(result, weighted=group_weighted_result(evaluate, result, of, before, after, refit_all=True))
+        replace(result, weighted=group_weighted_result(evaluate, result, of, before, weighted_after, refit_all=True))
         for result, of in zip(results, (None, clean), strict=True)
     ]
-    return RemovalResult(before, after, (results[0], results[1]), evaluate.selection_notes(before.chosen))
+    notes = evaluate.selection_notes(before.chosen)
+    return RemovalResult(before, after, weighted_after, (results[0], results[1]), notes)
 
 
 def method_result(
@@ -166,7 +173,7 @@ def group_weighted_result(
     unweighted: MethodResult,
     clean: Mapping[str, Array] | None,
     before: HeadEvaluation,
-    after: HeadEvaluation,
+    weighted_after: HeadEvaluation | None,
     *,
     refit_all: bool = False,
 ) -> MethodResult:
@@ -176,13 +183,13 @@ def group_weighted_result(
     except UnspurError as error:
         return MethodResult(unweighted.name, unweighted.removed, None, problem=str(error))
     result = method_result(unweighted.name, unweighted.removed, found, changes(before, found, evaluate.test))
-    return relative_to_removal(result, found, after, evaluate.test)
+    return result if weighted_after is None else relative_to_removal(result, found, weighted_after, evaluate.test)
 
 
 def relative_to_removal(
     result: MethodResult, found: HeadEvaluation, after: HeadEvaluation, test: LabelledData
 ) -> MethodResult:
-    """The result with its differences from an unweighted head after the removal (`after`)."""
+    """The result with its differences from the same kind of head after the removal (`after`)."""
     _, average, worst = changes(after, found, test)
     return replace(result, worst_relative_to_removal=worst, average_relative_to_removal=average)
 
@@ -199,9 +206,10 @@ class MethodComparison:
     """Fits other methods on the rows of the removal, and evaluates them in the same way."""
 
     evaluate: Evaluator
-    #: Unweighted heads on the original rows, and after the removal.
+    #: Unweighted heads on the original rows and after the removal, and the group-weighted one after it.
     before: HeadEvaluation
     after: HeadEvaluation
+    weighted_after: HeadEvaluation | None
     #: Test rows that probes are measured on, by number.
     probed: IntArray
 
@@ -225,7 +233,9 @@ class MethodComparison:
             relative_to_removal(result, found, self.after, test),
             leakage=probes(clean["test"][self.probed], test.select(self.probed))[0],
         )
-        return replace(result, weighted=group_weighted_result(self.evaluate, result, clean, self.before, self.after))
+        return replace(
+            result, weighted=group_weighted_result(self.evaluate, result, clean, self.before, self.weighted_after)
+        )
 
     def _head(self, name: str) -> MethodResult:
         found = self.evaluate(name)

@@ -141,7 +141,7 @@ def measure(
         guarantees = measure_guarantees(remover, testing.select(probed), clean["test"][probed], main)
         left = [{name: pair[i] for name, pair in guarantees.linear.items()} for i in range(2)]
         results = [replace(result, leakage=of) for result, of in zip(removal.results, left, strict=True)]
-        compare_method = MethodComparison(evaluate, before, after, probed)
+        compare_method = MethodComparison(evaluate, before, after, removal.weighted_after, probed)
         for name in methods:
             report(name)
             results.append(compare_method(name))

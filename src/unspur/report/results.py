@@ -74,7 +74,7 @@ class MethodResult:
     worst_by_penalty: Mapping[float, float] = field(default_factory=dict)
     #: The same method with a head that gives every group the same weight.
     weighted: MethodResult | None = None
-    #: Differences from an unweighted head after the removal, of the worst group and of the average over groups.
+    #: Differences from the same kind of head after the removal, of the worst group and of the average over groups.
     worst_relative_to_removal: Change | None = None
     average_relative_to_removal: Change | None = None
 
@@ -260,3 +260,14 @@ class Findings:
     def after(self) -> MethodResult:
         """The removal that was measured."""
         return self.judged[1]
+
+    @property
+    def recommended(self) -> MethodResult | None:
+        """JSE with a group-weighted head, the default classifier of `unspur fit`, if it was measured."""
+        weighted = self.after.weighted
+        return None if self.method != "JSE" or weighted is None or weighted.accuracy is None else weighted
+
+    @property
+    def headline(self) -> MethodResult:
+        """The result to show first: the recommended one, or an unweighted head after the removal."""
+        return self.recommended or self.after

@@ -178,7 +178,7 @@ def _directions(findings: Findings) -> Tile:
 
 
 def _worst(findings: Findings) -> Iterator[Tile]:
-    before, after = findings.before.accuracy, findings.after.accuracy
+    before, after = findings.before.accuracy, findings.headline.accuracy
     if before is not None and after is not None:
         was = f"was {formatting.percent(before.worst)} ({formatting.bounds(*before.worst_interval())})"
         interval = formatting.bounds(*after.worst_interval())
@@ -191,7 +191,7 @@ def _worst(findings: Findings) -> Iterator[Tile]:
 
 def _average(findings: Findings) -> Iterator[Tile]:
     """The change on average, on a scale with zero in the middle."""
-    change, after = findings.after.average_change, findings.after.accuracy
+    change, after = findings.headline.average_change, findings.headline.accuracy
     if change is not None and after is not None:
         widest = 100 * max(abs(change.low), abs(change.high))
         reach = next((reach for reach in _REACHES if widest <= reach), 100)

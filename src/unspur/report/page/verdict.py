@@ -57,7 +57,7 @@ def further(findings: Findings) -> list[Sentence]:
         else f"No direction of {formatting.the(findings.main)} was found either"
     )
     return [
-        *_in_place(findings.judged, findings.groups),
+        *_in_place(findings.judged, findings.groups, findings.recommended),
         *([task] if without_task else ()),
         *_oblique(findings),
         *_others(findings.judged),
@@ -80,8 +80,8 @@ def worst_name(accuracy: GroupAccuracy, groups: Sequence[str]) -> str:
 
 def _recommended(findings: Findings) -> Iterator[Sentence]:
     """The default classifier of `unspur fit`, if it was measured here."""
-    result = findings.after.weighted
-    if findings.method != "JSE" or result is None or result.accuracy is None:
+    result, before = findings.recommended, findings.before
+    if result is None or result.accuracy is None:
         return
     accuracy = result.accuracy
     yield _sentence(
@@ -91,6 +91,13 @@ def _recommended(findings: Findings) -> Iterator[Sentence]:
         (f"{100 * accuracy.average:.1f} %", "figure"),
         " on average over rows",
     )
+    if before.accuracy is not None and before.weighted is not None and before.weighted.accuracy is not None:
+        yield _sentence(
+            "Without a removal, an unweighted head has ",
+            (formatting.percent(before.accuracy.worst), "figure"),
+            " in its worst group and a group-weighted head ",
+            (formatting.percent(before.weighted.accuracy.worst), "figure"),
+        )
 
 
 def _oblique(findings: Findings) -> Iterator[Sentence]:
@@ -132,9 +139,9 @@ def _accuracies(results: Sequence[MethodResult], groups: Sequence[str]) -> Itera
     change = results[1].worst_change
     if change is not None and change.clear:
         verb = "raises" if change.value > 0 else "lowers"
-        start = f"Removing {it} {verb} the worst group ({worst}) from "
+        start = f"With an unweighted head, removing {it} {verb} the worst group ({worst}) from "
     else:
-        start = f"Removing {it} makes no clear change to the worst group ({worst}): from "
+        start = f"With an unweighted head, removing {it} makes no clear change to the worst group ({worst}): from "
     another = f", the worst now being {then}" if then != worst else ""
     yield _sentence(start, *was, " to ", *is_now, another, *_average(results[1].average_change))
     yield from _coin(after, before)
@@ -152,9 +159,11 @@ def _coin(accuracy: GroupAccuracy, before: GroupAccuracy) -> list[Sentence]:
     return []
 
 
-def _in_place(results: Sequence[MethodResult], groups: Sequence[str]) -> Iterator[Sentence]:
-    """The gap between groups that remains, and what guessing achieves."""
-    before, after = (result.accuracy for result in results[:2])
+def _in_place(
+    results: Sequence[MethodResult], groups: Sequence[str], recommended: MethodResult | None = None
+) -> Iterator[Sentence]:
+    """The gap between groups that remains with the recommended head, and what guessing achieves."""
+    before, after = results[0].accuracy, (recommended or results[1]).accuracy
     if before is None or after is None:
         return
     best = int(np.nanargmax(after.accuracy))
@@ -192,20 +201,21 @@ def _penalty(result: MethodResult, accuracy: GroupAccuracy) -> Iterator[Sentence
 
 
 def _others(results: Sequence[MethodResult]) -> Iterator[Sentence]:
-    """Simpler methods, compared with an unweighted head after the removal."""
+    """Simpler methods, each compared with the same kind of head after the removal."""
     weighted, removal = results[0].weighted, results[1]
     if not removal.removed or removal.accuracy is None:
         return
     if weighted is not None and weighted.accuracy is not None and weighted.worst_relative_to_removal is not None:
         start = "A group-weighted head on the original rows, without a removal, does "
-        yield _sentence(start, *_compared_with_removal(weighted))
+        yield _sentence(start, *_compared_with_removal(weighted, "from the group-weighted head after the removal"))
     fewer = [result for result in results[2:] if 0 < result.removed < removal.removed and _as_well(result)]
     if fewer:
         simplest = min(fewer, key=lambda result: result.removed)
         instead = (
             f"with {formatting.plural(simplest.removed, 'direction')} instead of {formatting.count(removal.removed)}"
         )
-        yield _sentence(f"{simplest.name}, {instead}, does ", *_compared_with_removal(simplest))
+        other = _compared_with_removal(simplest, "both with an unweighted head")
+        yield _sentence(f"{simplest.name}, {instead}, does ", *other)
 
 
 def _as_well(result: MethodResult) -> bool:
@@ -214,8 +224,8 @@ def _as_well(result: MethodResult) -> bool:
     return all(change is not None and change.high >= 0.0 for change in relative)
 
 
-def _compared_with_removal(result: MethodResult) -> list[Part | str]:
-    """How a head compares with an unweighted one after the removal."""
+def _compared_with_removal(result: MethodResult, with_what: str) -> list[Part | str]:
+    """How a result compares with the same kind of head after the removal."""
     accuracy, worst, average = result.accuracy, result.worst_relative_to_removal, result.average_relative_to_removal
     assert accuracy is not None
     assert worst is not None
@@ -224,11 +234,11 @@ def _compared_with_removal(result: MethodResult) -> list[Part | str]:
     return [
         f"{how}: ",
         *_share(accuracy.worst, accuracy.worst_interval()),
-        " in the worst group, a difference of ",
+        " in the worst group. The difference is ",
         *_difference(worst),
         ", and ",
         *_difference(average),
-        " on average over groups",
+        f" on average over groups ({with_what})",
     ]
 
 
@@ -253,7 +263,7 @@ def _next(findings: Findings) -> Sentence:
     if gains and less_without and not any(result.removed > 0 and _as_well(result) for result in findings.judged[2:]):
         what, command = "Next, use the removal", findings.keep
     else:
-        what, command = "Next, see what other methods do, and choose by their loss", f"unspur compare {findings.source}"
+        what, command = "Next, see whether another method is clearly better", f"unspur compare {findings.source}"
     return _sentence(f"{what}: ", (command, "command"))
 
 
