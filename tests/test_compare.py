@@ -391,3 +391,16 @@ def test_code_takes_validation_rows_clusters_and_chosen_parameters():
     assert "GroupDRO(adjustment=" in removed
     given = ", ".join(f"{name}_val={name}_val" for name in ("X", "y", "concept", "clusters"))
     assert removed.endswith(f"concept=concept, clusters=clusters, {given})")
+
+
+def test_the_printed_command_leaves_out_columns_of_conditions_on_test_rows(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, seed in (("train", 0), ("test", 1)):
+        data = rows(seed, n=400)
+        frame = pd.DataFrame(data.Z, columns=[f"z{k}" for k in range(data.Z.shape[1])])
+        frame.assign(bird=data.y, water=data.concept, camera=np.arange(400) % 2).to_csv(f"{name}.csv", index=False)
+    command = ["compare", "train.csv", "--test", "test.csv", "--test-where", "camera=1", "--main", "bird"]
+    command += ["--concept", "water", "--remover", "LEACE", "--head", "ERM", "--json"]
+    done = CliRunner().invoke(main, command)
+    assert done.exit_code == 0, done.output
+    assert " --ignore camera " in json.loads(done.stdout)[0]["command"]

@@ -209,3 +209,13 @@ def test_copies_are_warned_of_once():
     rows = np.append(np.arange(1000), np.arange(200))
     with pytest.warns(ClusterWarning, match="exact copies"):
         RobustClassifier(random_state=0).fit(TRAIN.Z[rows], TRAIN.y[rows], concept=TRAIN.concept[rows])
+
+
+def test_penalties_are_compared_by_solved_heads():
+    """Rows that separate need many steps at small penalties: a head that is not solved there looks useless."""
+    rng = np.random.default_rng(0)
+    y, concept = rng.integers(0, 2, size=(2, 250))
+    Z = rng.normal(size=(250, 300)) + 5.0 * np.outer(2 * y - 1, np.arange(300) == 150)
+    table = RobustClassifier(LEACE(), random_state=0).fit(Z, y, concept=concept).selection_.table
+    losses = [loss for _, loss in table]
+    assert max(losses) < 0.1  # it was log 2 at the smallest penalty

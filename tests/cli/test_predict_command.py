@@ -92,6 +92,8 @@ def test_fit_saves_the_classifier_of_python_and_says_what_was_chosen(here):
         *LABELS,
         "--ignore",
         "id",
+        "--test",
+        "FILE",
         "--removal",
         "m.safetensors",
     ]

@@ -181,6 +181,19 @@ def test_small_files_with_a_column_of_lists_are_tables_like_others(toy, here):
         read_table(["half.parquet", "big/part-0.parquet"])
 
 
+def test_columns_of_several_files_are_matched_by_name(tmp_path):
+    rows = {f"z{k}": np.arange(3.0) + k for k in range(3)} | {"bird": [0, 1, 0]}
+    parquet.write_table(pa.table(rows), tmp_path / "a.parquet")
+    parquet.write_table(pa.table(dict(reversed(rows.items()))), tmp_path / "b.parquet")
+    table = read_table([tmp_path / "a.parquet", tmp_path / "b.parquet"], ("bird",))
+    assert_array_equal(table.Z[3:], table.Z[:3])
+    assert_array_equal(table.columns["bird"], [0, 1, 0, 0, 1, 0])
+    other = {("other" if name == "z2" else name): values for name, values in rows.items()}
+    parquet.write_table(pa.table(other), tmp_path / "c.parquet")
+    with pytest.raises(InputError, match="Features that only one of them has: 'other', 'z2'"):
+        read_table([tmp_path / "a.parquet", tmp_path / "c.parquet"], ("bird",))
+
+
 def test_only_with_a_budget_rows_stay_in_their_files(here):
     for path, kind in (("big", ParquetRows), ("rows.npy", StoredNpy)):
         assert isinstance(read_table(path, memory="1MB").Z, kind)

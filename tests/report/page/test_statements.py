@@ -72,7 +72,7 @@ def test_the_network_is_asked_before_and_after():
 def test_the_chart_of_a_tile_has_a_scale_that_its_marks_keep_to():
     for change in (0.001, -0.066, 0.42):
         low, high = change - 0.02, change + 0.02
-        after = replace(FOUND.after, average_change=Change(change, low, high))
+        after = replace(FOUND.after, average_change=Change(change, low, high), weighted=None)
         found = tiles(replace(FOUND, judged=(FOUND.before, after, *FOUND.judged[2:])))
         assert all(tile.ticks for tile in found)
         average = next(tile for tile in found if tile.label == "average over rows")

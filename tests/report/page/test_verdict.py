@@ -40,7 +40,7 @@ def test_the_gain_of_the_worst_group_stands_there_with_both_intervals():
     found = photo_findings()
     text = said(found)
     assert f"The photo used {found.removed} of 40 directions." in text
-    assert "Removing them raises the worst group (5–9 · china) from" in text
+    assert "With an unweighted head, removing them raises the worst group (5–9 · china) from" in text
     for accuracy in (found.before.accuracy, found.after.accuracy):
         low, high = accuracy.worst_interval()
         assert f"{100 * accuracy.worst:.1f} % ({100 * low:.1f} – {100 * high:.1f})" in text
@@ -68,10 +68,27 @@ def test_a_better_penalty_for_the_original_rows_is_named():
         ) in said(with_penalties(edge=edge))
 
 
+def test_the_first_figures_are_those_of_the_recommended_head_and_of_both_heads_without_a_removal():
+    found = photo_findings()
+    weighted, before = found.after.weighted.accuracy, found.before
+    text, shown = said(found), {tile.label: tile for tile in tiles(found)}
+    assert f"then a group-weighted head. It gets {100 * weighted.worst:.1f} %" in text
+    assert (
+        f"Without a removal, an unweighted head has {100 * before.accuracy.worst:.1f} % in its worst group and a "
+        f"group-weighted head {100 * before.weighted.accuracy.worst:.1f} %."
+    ) in text
+    assert shown["worst group"].figure == f"{100 * weighted.worst:.1f}"
+    assert weighted.worst != found.after.accuracy.worst  # the control
+    other = closed_form_findings()  # which is not what we recommend
+    assert {tile.label: tile for tile in tiles(other)}[
+        "worst group"
+    ].figure == f"{100 * other.after.accuracy.worst:.1f}"
+
+
 def test_one_direction_is_it_and_not_them():
     text = said(toy_findings())
-    assert "used 1 of 20 directions. Removing it " in text
-    assert "Removing them" not in text
+    assert "used 1 of 20 directions. With an unweighted head, removing it " in text
+    assert "emoving them" not in text
 
 
 def test_a_difference_that_may_be_chance_is_no_change():
@@ -147,7 +164,9 @@ def test_a_worst_group_below_a_coin_flip_is_no_success():
 
 
 def test_the_gap_that_remains_and_chance_stand_there():
-    text = said(with_accuracy(0.7, 1000))
+    found = with_accuracy(0.7, 1000)
+    alone = replace(found, judged=(found.before, replace(found.after, weighted=None), *found.judged[2:]))
+    text = said(alone)
     assert "is at 90.0 %: 20.0 points remain between the best and the worst group, where 30.0 were before." in text
     assert "Guessing is right in 50 % of every group" in text
     assert "most frequent class in 50.0 % of the rows" in text
@@ -179,7 +198,7 @@ def test_simpler_methods_that_do_as_well_are_named_by_their_intervals():
     near, worse, better = Change(0.01, -0.02, 0.04), Change(-0.05, -0.08, -0.02), Change(0.05, 0.02, 0.08)
     text = said(beside(near, near))
     assert "LEACE, with 1 direction instead of 3, does as well, as far as these rows tell: " in text
-    assert "a difference of +1.0 point (−2.0 to +4.0), and +1.0 point (−2.0 to +4.0) on average over groups." in text
+    assert "The difference is +1.0 point (−2.0 to +4.0), and +1.0 point (−2.0 to +4.0) on average over groups" in text
     assert "LEACE, with 1 direction instead of 3, does better: " in said(beside(better, near))
     for other in (beside(worse, near), beside(near, worse), beside(near, near, removed=3)):  # worse, or not simpler
         assert "instead of" not in said(other)
@@ -228,7 +247,7 @@ def test_methods_without_tests_do_not_claim_that_a_concept_used_directions():
 
 def test_where_accuracy_is_not_known_it_says_why():
     found = toy_findings()
-    after = replace(found.after, accuracy=None, average_change=None, problem="Nothing is left.")
+    after = replace(found.after, accuracy=None, average_change=None, problem="Nothing is left.", weighted=None)
     text = said(replace(found, judged=(found.before, after)))
     assert "not known: Nothing is left." in text
     labels = [tile.label for tile in tiles(replace(found, judged=(found.before, after)))]
