@@ -7,6 +7,7 @@
     │   ├── NotFiniteError               NaN or infinity: which columns, how many
     │   ├── LabelError                   labels of the wrong length, kind or number of classes
     │   ├── ArgumentError (TypeError)    an argument was passed in order that goes by name
+    │   ├── DataMissingError             data that an experiment reads are not there
     │   ├── GroupSizeError               a group (main, concept) is too small for the tests
     │   └── MissingExtraError (ImportError)   a library is not installed; the message has the command that installs it
     ├── EmptySubspaceError (ValueError)  nothing to project onto
@@ -27,7 +28,8 @@
     EverythingRemovedWarning (UserWarning)               a removal leaves nothing, or next to nothing, of the rows
     IllConditionedWarning (UserWarning)                  a removal amplifies noise, or is undone by rounding; how much
     FewRowsWarning (UserWarning)                         too few rows to test on, so all rows were pooled
-    InputWarning (UserWarning)                           validation rows are on another scale than training rows
+    InputWarning (UserWarning)                           the input is valid but probably not what was meant
+    NoErrorsWarning (UserWarning)                        JTT has no misclassified rows, so no row is upweighted
     UsedRowsWarning (UserWarning)                        a certificate was asked for on rows of the fit
     OutlierWarning (UserWarning)                         a few rows hold most of the variance of a number to remove
     MissingCodeWarning (UserWarning)                     the code for "not known" is of another type than the labels
@@ -197,7 +199,11 @@ class FewRowsWarning(WithFields, UserWarning):
 
 
 class InputWarning(WithFields, UserWarning):
-    """What was passed is possible, and probably not what was meant."""
+    """The input is valid but probably not what was meant."""
+
+
+class NoErrorsWarning(UserWarning):
+    """The identification model of JTT classifies every row correctly, so no row is upweighted."""
 
 
 class UsedRowsWarning(UserWarning):

@@ -390,7 +390,7 @@ class GroupAccuracy:
         return float(by_class.max() / by_class.sum())
 
     def group_average_interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Interval of `group_average`, from the exact one of every group with rows (`proportions.mean_interval`)."""
+        """Interval of `group_average`, from the exact one of every group with rows (`mean_interval`)."""
         filled = self.rows > 0
         return mean_interval(
             self.accuracy[filled], self.rows[filled].astype(np.float64), float(norm.isf(tail_probability(level)))

@@ -54,7 +54,7 @@ class INLP(Remover):
     balance : {"none", "concept", "main", "group"}, default="none"
         Which classes get equal total weight when a direction is estimated.
     weight_decay : float or "auto", default="auto"
-        Penalty in units of the mean variance of Z; "auto" as in :class:`JSE`, for the first direction.
+        Penalty in units of the mean variance of X; "auto" as in :class:`JSE`, for the first direction.
     solver : "exact", "sgd" or SGD, default="exact"
         Solve each direction to `tol`, or by the paper's minibatch SGD (decay is then absolute).
     max_directions : int or None, default=None

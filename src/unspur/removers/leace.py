@@ -146,7 +146,7 @@ def closed_form(moments: Covariances, n_concept: int, form: Form, whitener: Whit
     """Removal of the first `n_concept` target columns; the others are the task (SPLINCE)."""
     covariance = moments.covariance
     if not np.isfinite(covariance).all():
-        raise InputError("The covariance of Z overflows its floating-point type. Rescale Z, or use float64.")
+        raise InputError("The covariance of X overflows its floating-point type. Rescale X, or use float64.")
     if not moments.live.any():
         raise InputError("All rows are the same: every column of X is constant. Nothing can be estimated.")
     whiten = whitener or Whitener.of(covariance, moments.noise)
