@@ -17,7 +17,7 @@ from unspur import compare as compare_module
 from unspur._data import decode_rows
 from unspur.cli import main
 from unspur.cli.compare import _print_recommendation
-from unspur.compare import REMOVERS, HeldOut, _paired, best_held_out, compare, recommended_result
+from unspur.compare import REMOVERS, HeldOutLoss, _paired, best_held_out, compare, recommended_result
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, LabelError
 from unspur.metrics import group_accuracy
@@ -284,7 +284,7 @@ def test_the_interval_of_a_difference_holds_the_truth_about_as_often_as_it_says(
 
 def clearly_worse(results):
     """The results with a recommendation that is worse by 0.3 on held-out rows."""
-    far = HeldOut(0.9, 0.4, 0.3, 0.5)
+    far = HeldOutLoss(0.9, 0.4, 0.3, 0.5)
     return [replace(result, held_out=far) if result.recommended else result for result in results]
 
 

@@ -76,7 +76,7 @@ REMOVER_ALIASES = {
 
 
 @dataclass(frozen=True, slots=True)
-class HeldOut:
+class HeldOutLoss:
     """Loss of a combination on held-out rows, and its difference from the smallest of all, with an interval.
 
     The intervals of all combinations hold together with a confidence of 95 % (multiple comparisons with the best, with
@@ -114,7 +114,7 @@ class Comparison:
     edge: str = ""
     notes: tuple[str, ...] = ()
     #: Loss on rows that neither removal nor head has seen; None if a fold could not be fitted.
-    held_out: HeldOut | None = None
+    held_out: HeldOutLoss | None = None
     #: Accuracy of a fresh linear probe for each concept, by name, on the test rows after the removal.
     probes: Mapping[str, Leakage] = field(default_factory=dict)
     #: Python code that fits this combination.
@@ -395,7 +395,7 @@ def _compared_with_best(
             continue
         difference, error = _paired(loss - best, group, single, rows.clusters)
         margin = quantile * error
-        held_out = HeldOut(mean, difference, difference - margin, difference + margin)
+        held_out = HeldOutLoss(mean, difference, difference - margin, difference + margin)
         found.append(replace(result, held_out=held_out, notes=(*result.notes, *notes)))
     return found
 

@@ -1,11 +1,11 @@
 """Is this a proper direction? Two tests on held-out rows (paper section 3.3, appendix D).
 
-Along a direction v two scalars per label are fitted, ``t = γ z·v + b``, and every held-out row gets a loss ℓ for each
+Along a direction v two scalars per label are fitted, ``η = γ z·v + b``, and every held-out row gets a loss ℓ for each
 label.
 
 - *informative*: the direction predicts its own label better than chance, ``d = ℓ(own) − ℓ(chance)``, ``t < −q``. If it
   points away from its label on held-out rows, γ < 0, it predicts nothing, however well it fits: d = 0;
-- *its own*: it predicts its own label better than the other, ``d = ℓ(concept) − ℓ(main)`` beyond Δ, ``t < −q`` for a
+- *specific*: it predicts its own label better than the other, ``d = ℓ(concept) − ℓ(main)`` beyond Δ, ``t < −q`` for a
   spurious direction and ``t > +q`` for a main-task direction.
 
 Group-weighted tests average d with equal weight over the four groups g = (main, concept)::

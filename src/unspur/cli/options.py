@@ -394,7 +394,7 @@ _FITTING_OPTIONS = {
         "Whether the level applies to each test (none) or to all tests of a concept (looks).",
         type=click.Choice(get_args(Correction)),
     ),
-    "delta": with_default("--delta", "0", "Shift of the second test, or auto.", callback=_number_or_auto),
+    "delta": with_default("--delta", "0", "Shift of the second test (specific), or auto.", callback=_number_or_auto),
     "weight_decay": with_default("--weight-decay", "auto", "Penalty, or auto.", callback=_number_or_auto),
     "balance": with_default(
         "--balance", "group", "Classes that get equal weight.", type=click.Choice(get_args(Balance))

@@ -294,7 +294,7 @@ class Head(LinearClassifier):
         self.classes_ = data.classes
         if data.concept_classes is not None:
             self.concept_classes_ = data.concept_classes
-        self.coef_, self.intercept_ = model.weights, model.offset
+        self.coef_, self.intercept_ = model.weights, model.intercepts_uncentred
         self.outcome_, self.n_iter_ = model.outcome, model.outcome.evaluations
         model.outcome.warn_unless_converged()
 

@@ -78,9 +78,9 @@ class JSE(Remover):
         ("looks", half of α for either role). With "none", a loop stops at its first rejection, so a wrong spurious
         direction is accepted in at most about α of fits, and a wrong main-task direction in α of rounds.
     delta : float or "auto", default=0.0
-        Shift Δ of the second test, for when one label is easier to predict than the other. "auto" sets it to the
-        difference in held-out loss between the best direction of the concept and the best one of the main task, each
-        estimated alone, and carries the error of that difference into the test.
+        Shift Δ of the second test (specific), for when one label is easier to predict than the other. "auto" sets it to
+        the difference in held-out loss between the best direction of the concept and the best one of the main task,
+        each estimated alone, and carries the error of that difference into the test.
     balance : {"none", "concept", "main", "group"}, default="group"
         Classes that get equal total weight in the estimation of a pair.
     weight_decay : float or "auto", default="auto"

@@ -186,7 +186,7 @@ class PairSpace:
 
 @dataclass(frozen=True, slots=True)
 class PairLosses:
-    """Losses of both labels and their gradients in flat coordinates, for t weightings."""
+    """Losses of both labels and their gradients in flat coordinates, for several weightings."""
 
     rows: RowSource
     spectrum: Spectrum
