@@ -586,8 +586,9 @@ def known_names(names: Sequence[str], *registries: Mapping[str, Any]) -> list[st
     names = [REMOVER_ALIASES.get(name, name) for name in names]
     unknown = [name for name in names if not any(name in registry for registry in registries)]
     if unknown:
-        there = "; and ".join(", ".join(registry) for registry in registries)
-        raise InputError(f"Unknown: {', '.join(unknown)}. There are {there}.")
+        there = "; ".join(", ".join(registry) for registry in registries)
+        what = "method" if len(unknown) == 1 else "methods"
+        raise InputError(f"Unknown {what} {', '.join(unknown)}. Choose from {there}.")
     return names
 
 

@@ -6,7 +6,7 @@
     ├── InputError (ValueError)          the data given cannot be used
     │   ├── NotFiniteError               NaN or infinity: which columns, how many
     │   ├── LabelError                   labels of the wrong length, kind or number of classes
-    │   ├── ArgumentError (TypeError)    an argument was passed in order that goes by name
+    │   ├── ArgumentError (TypeError)    a keyword-only argument was passed positionally
     │   ├── DataMissingError             data that an experiment reads are not there
     │   ├── GroupSizeError               a group (main, concept) is too small for the tests
     │   └── MissingExtraError (ImportError)   a library is not installed; the message has the command that installs it
@@ -15,7 +15,7 @@
     ├── OutputExistsError (FileExistsError)   a result would overwrite a file
     ├── ClusterLostError (ConnectionError)    the Dask cluster that holds the rows did not finish
     ├── BusyError                        another process is at work in the same place
-    ├── DiskError                        the disk refuses to take what is written
+    ├── DiskError                        writing to disk failed (full, quota or permissions)
     └── RunStoppedError                  experiments ended early; what was finished is stored
 
     Downloads have more of their own, in `unspur_paper.datasets.downloads.errors`.
@@ -123,7 +123,7 @@ class LabelError(InputError):
 
 
 class ArgumentError(InputError, TypeError):
-    """An argument was passed in order that goes by name."""
+    """A keyword-only argument was passed positionally."""
 
 
 class GroupSizeError(InputError):
@@ -159,7 +159,7 @@ class BusyError(UnspurError):
 
 
 class DiskError(UnspurError):
-    """The disk refuses to take what is written."""
+    """Writing to disk failed (full, quota or permissions)."""
 
 
 class RunStoppedError(UnspurError):
@@ -191,7 +191,7 @@ class EverythingRemovedWarning(UserWarning):
 
 
 class IllConditionedWarning(UserWarning):
-    """Separating concept and task amplifies noise, or rounding of the cleaned rows tells the concept."""
+    """Separating concept and task amplifies noise, or rounding of the cleaned rows reveals the concept."""
 
 
 class FewRowsWarning(WithFields, UserWarning):

@@ -343,15 +343,16 @@ def task_removed_warning(steps: Iterable[Step], removed: int) -> str:
     """Warning from the tests of a fit that removed directions and ended without a main-task direction; or ""."""
     tried = [step.verdict for step in steps if step.verdict.role == "main"]
     if any(verdict.proper for verdict in tried):
+        directions = f"{removed} spurious direction{'' if removed == 1 else 's'}"
         return (
-            f"After {removed} spurious directions none is left that predicts the main label better than the concept, "
-            "as some did at first: removing them may remove the task."
+            f"After removing {directions}, no direction predicts the main label better than the concept, although some "
+            "did at first. The removal may have taken the task with it."
         )
     # p of the test for "specific" is one-sided: close to 1, a main-task direction clearly predicts the concept better.
     if any(max(verdict.informative.p, 1.0 - verdict.own.p) < verdict.level for verdict in tried):
         return (
-            "No direction was found that predicts the main label better than the concept, and some that predict it "
-            "predict the concept clearly better: what is removed may hold part of the task."
+            "No direction was found that predicts the main label better than the concept, and directions that "
+            "predict the main label predict the concept clearly better: what is removed may hold part of the task."
         )
     return ""
 

@@ -117,7 +117,7 @@ class ClosedFormTrace:
         if self.condition > 1:
             lines.append(f"condition of the split between concept and task: {self.condition:.3g}")
         if self.rounding:
-            lines.append(f"correlation with the concept of what rounding leaves: {self.rounding:.2f}")
+            lines.append(f"rounding brings the concept back: correlation {self.rounding:.2f} along a removed direction")
         return "\n".join([*lines, *(filled(f"note: {note}", further="  ") for note in self.notes)])
 
     __repr__ = __str__
@@ -476,8 +476,8 @@ class ClosedFormRemover(Remover):
             classes = "" if not self.concept_classes_ else " A concept of m classes takes up to m − 1 of them."
             warnings.warn(
                 f"The removal takes {all_of} directions in which the rows vary, so that {left} is left of them."
-                f"{classes} Remove fewer concepts or classes, take a number as one (concept_type='continuous'), or use "
-                "rows with more features.",
+                f"{classes} Remove fewer concepts or classes, treat a numeric concept as continuous "
+                "(concept_type='continuous'), or use rows with more features.",
                 EverythingRemovedWarning,
                 stacklevel=4,
             )
@@ -511,7 +511,8 @@ class ClosedFormRemover(Remover):
                 seen=seen,
                 label=main.name,
             )
-        self._say(f"{seen}: what tells this class from the others is not kept", TaskLostWarning)
+        those = "this class" if len(lost) == 1 else "these classes"
+        self._say(f"{seen}: information that distinguishes {those} is not preserved", TaskLostWarning)
 
     def _say(self, text: str, category: type[Warning]) -> None:
         """Warn, and keep it for the trace and for certificates."""
@@ -530,8 +531,8 @@ class ClosedFormRemover(Remover):
         if correlation > max(0.1, 5.0 / np.sqrt(rows.n_rows)):
             self.trace_ = replace(self.trace_, rounding=correlation)
             warnings.warn(
-                f"Rounding of the cleaned rows to {kind} goes with the concept: their correlation is {correlation:.2f} "
-                "along a direction that is removed, where nothing else is left. A classifier that looks at differences "
+                f"Rounding the cleaned rows to {kind} brings the concept back: along a removed direction, the rounding "
+                f"errors have a correlation of {correlation:.2f} with it. A classifier that looks at differences "
                 "of columns can see it. Use rows of a wider type, or drop columns that are nearly copies of others.",
                 IllConditionedWarning,
                 stacklevel=3,
@@ -552,7 +553,10 @@ class ClosedFormRemover(Remover):
         if self.trace_.condition > MAX_CONDITION:
             notes.append(f"ill-conditioned: what is removed is amplified by {self.trace_.condition:.3g}")
         if self.trace_.rounding:
-            notes.append(f"rounding of the cleaned rows goes with the concept: correlation {self.trace_.rounding:.2f}")
+            notes.append(
+                f"rounding the cleaned rows brings the concept back: correlation {self.trace_.rounding:.2f} along a "
+                "removed direction"
+            )
         return notes
 
     def __sklearn_tags__(self) -> Any:
@@ -584,7 +588,7 @@ class LEACE(ClosedFormRemover):
     spurious_ : Subspace
         Span of the covariance with the concept, which is what the map takes out.
     main_ : Subspace
-        Empty: LEACE knows no task.
+        Empty, because LEACE does not use y.
     trace_ : ClosedFormTrace
         How many directions, which were dropped, condition.
     """
@@ -602,7 +606,7 @@ class LEACE(ClosedFormRemover):
         sample_weight: Array | None = None,
         concept_classes: Sequence[Any] | None = None,
     ) -> Self:
-        """Add rows to those seen before; the answer is that of one fit on all of them.
+        """Update the fit with more rows. The result equals a single `fit` on all rows.
 
         `concept_classes` names the classes at the first call (a tuple of them, or one per concept), when the first
         rows do not show all. Columns of a concept that have names are matched by name; those of arrays are taken in
@@ -612,7 +616,7 @@ class LEACE(ClosedFormRemover):
             self._validate_params()
             if self.balance != "none":
                 raise InputError(
-                    f"partial_fit has balance='none' only; got {self.balance!r}. Use fit, or sample_weight."
+                    f"partial_fit supports only balance='none'; got {self.balance!r}. Use fit, or sample_weight."
                 )
             first = not hasattr(self, "moments_")
             if first and hasattr(self, "removal_"):
@@ -638,13 +642,14 @@ class LEACE(ClosedFormRemover):
     def merge(self, other: LEACE) -> LEACE:
         """A new LEACE as if fitted on the rows of both, which must have the same features and concepts, in one order.
 
-        Names are compared where both have them. Of balanced fits there is none: balancing would need all rows at once.
+        Names are compared where both have them. Balanced fits cannot be merged, because balancing needs all rows at
+        once.
         """
         for estimator in (self, other):
             check_is_fitted(estimator, "moments_", msg="merge needs fitted estimators, not ones read from a file.")
             if estimator.balance != "none":
                 raise InputError(
-                    f"merge has balance='none' only; got {estimator.balance!r}. Fit all rows at once, or use "
+                    f"merge supports only balance='none'; got {estimator.balance!r}. Fit all rows at once, or use "
                     "sample_weight."
                 )
         features = [list(getattr(estimator, "feature_names_in_", ())) for estimator in (self, other)]

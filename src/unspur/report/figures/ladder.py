@@ -114,7 +114,7 @@ def _rungs(parts: Mapping[str, Trace]) -> list[_Rung]:
 
 
 def _two_tests(parts: Mapping[str, Trace]) -> bool:
-    """Whether "specific", the second test, decides too; methods that know one label (INLP) accept by the first alone."""
+    """Whether the second test, "specific", decides too; methods that know one label (INLP) accept by the first."""
     accepted = [step.verdict for trace in parts.values() for step in trace if step.verdict.proper]
     return all("better than the" in verdict.reason for verdict in accepted)
 
