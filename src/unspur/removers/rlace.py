@@ -200,7 +200,7 @@ class RLACE(ClosedFormRemover):
     """Relaxed linear adversarial concept erasure (Ravfogel et al., 2022).
 
     ``max_P min_w loss(concept | (I − P) z)`` over orthogonal projections P of rank `rank`. A linear classifier can beat
-    a constant exactly if class means differ, so a projection off the differences of the class means reaches the
+    a constant if and only if class means differ, so a projection off the differences of the class means reaches the
     largest possible value, the loss of a constant: with one direction for every class but one, that is the solution,
     and it needs no iterations. The published search, by descent and ascent over the Fantope, is
     ``solver="sgd"``; it stops wherever its schedule does.
