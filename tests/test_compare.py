@@ -55,6 +55,15 @@ def test_long_names_of_removers_take_two_lines_of_the_table(results):
         assert shown[shown.index("(metric 0)") - 1] == "JSE"
 
 
+def test_the_head_column_is_as_wide_as_the_longest_name_shown(results):
+    for name in ("ERM", "A head with quite a long name"):
+        heads = [replace(result, head=name) for result in results]
+        header, *lines = [line for line in comparison_table(heads).splitlines() if line[2:].startswith(("rem", "none"))]
+        assert header.index("dirs") - header.index("head") == 1 + max(len(name), len("head")) + 1
+        assert all(line[13:].startswith(f"{name} ") for line in lines)
+        assert {len(header)} == {len(line) for line in lines}
+
+
 def test_the_erasers_pay_with_the_task_and_jse_does_not(results):
     worst = {(r.remover, r.head): r.accuracy.worst for r in results}
     assert worst["JSE", "ERM"] > worst["LEACE", "ERM"] + 0.1

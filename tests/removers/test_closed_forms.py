@@ -66,6 +66,14 @@ def test_splince_removes_the_concept_and_keeps_the_task_exactly(classes):
     assert np.abs(leace @ b - b).max() > 1e-3  # LEACE does not keep it
 
 
+def test_the_trace_names_the_class_not_its_form():
+    class Erasure(LEACE):
+        pass
+
+    z, _, concept = sample()
+    assert str(Erasure().fit(z, concept=concept).trace_).startswith("Erasure: 1 direction removed")
+
+
 def test_leace_changes_the_rows_least_in_their_own_norm():
     """Any other map that removes the covariance moves rows further, measured by Σ⁻¹."""
     z, _, concept = sample()

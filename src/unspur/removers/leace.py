@@ -142,8 +142,10 @@ class ClosedForm:
     faint: FloatArray
 
 
-def closed_form(moments: Covariances, n_concept: int, form: Form, whitener: Whitener | None = None) -> ClosedForm:
-    """Removal of the first `n_concept` target columns; the others are the task (SPLINCE)."""
+def closed_form(
+    moments: Covariances, n_concept: int, form: Form, whitener: Whitener | None = None, *, method: str
+) -> ClosedForm:
+    """Removal of the first `n_concept` target columns; the others are the task (SPLINCE). The trace names `method`."""
     covariance = moments.covariance
     if not np.isfinite(covariance).all():
         raise InputError("The covariance of X overflows its floating-point type. Rescale X, or use float64.")
@@ -161,7 +163,7 @@ def closed_form(moments: Covariances, n_concept: int, form: Form, whitener: Whit
         main = Subspace.spanned_by(_span(task.original)[0])
     right = basis if form == "sal" else whiten.transposed(basis)
     dropped = (*concept.uncorrelated, *dropped)
-    trace = ClosedFormTrace(form.upper(), n_concept, left.shape[1], dropped, whiten.rank, condition)
+    trace = ClosedFormTrace(method, n_concept, left.shape[1], dropped, whiten.rank, condition)
     if condition > MAX_CONDITION:
         warnings.warn(
             f"Concept and task nearly share a direction in whitened coordinates: condition number {condition:.3g}. "
@@ -355,7 +357,12 @@ def _unnamed(names: tuple[str, ...]) -> bool:
 
 
 class ClosedFormRemover(Remover):
-    """Base class of the closed forms :class:`LEACE`, :class:`SAL` and :class:`SPLINCE`."""
+    """Base class of the closed forms :class:`LEACE`, :class:`SAL` and :class:`SPLINCE`.
+
+    A subclass sets `_form`, the map that `closed_form` makes, and `_keeps_moments` if it can be fitted in parts. A
+    method with another map overrides `fit`, as `RLACE` does: `_rows` reads the arguments, `covariances_of` sums over
+    the rows, and `trace_type` is the class of its trace.
+    """
 
     trace_type = ClosedFormTrace
     trace_: ClosedFormTrace
@@ -539,7 +546,7 @@ class ClosedFormRemover(Remover):
             )
 
     def _solve(self, moments: Covariances, whitener: Whitener | None = None) -> ClosedForm:
-        found = closed_form(moments, self._n_concept, self._form, whitener)
+        found = closed_form(moments, self._n_concept, self._form, whitener, method=type(self).__name__)
         self.removal_, self.spurious_, self.main_ = found.removal, found.spurious, found.main
         self.trace_ = replace(found.trace, notes=self._label_notes)
         self.warn_if_nothing_removed(None)

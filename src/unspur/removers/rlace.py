@@ -269,7 +269,7 @@ class RLACE(ClosedFormRemover):
             self._forget()
             rows, n_concept = self._rows(X, y, concept, sample_weight, reset=True)
             moments, whitener = covariances_of(rows)
-            means = closed_form(moments, n_concept, "sal", whitener)
+            means = closed_form(moments, n_concept, "sal", whitener, method=type(self).__name__)
             spurious = means.spurious
             iterations, reason = 0, "class means are equal: no linear classifier beats a constant"
             rank = spurious.dim if self.rank == "auto" else int(self.rank)
