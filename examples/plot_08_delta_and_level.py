@@ -2,8 +2,8 @@
 Choosing Δ and the significance level
 =====================================
 
-The second test asks whether a direction predicts its own label better than the other. If one label is much easier to
-predict, that comparison is unfair, and Δ shifts it. The significance level says how much evidence is needed.
+The second test, "specific", asks whether a direction predicts its own label better than the other. If one label is much
+easier to predict, that comparison is unfair, and Δ shifts it. The significance level says how much evidence is needed.
 """
 
 # %%

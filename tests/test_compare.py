@@ -17,7 +17,7 @@ from unspur import compare as compare_module
 from unspur._data import decode_rows
 from unspur.cli import main
 from unspur.cli.compare import _print_recommendation
-from unspur.compare import REMOVERS, HeldOut, _paired, best_held_out, compare, recommended_result
+from unspur.compare import REMOVERS, HeldOutLoss, _paired, best_held_out, compare, recommended_result
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, LabelError
 from unspur.metrics import group_accuracy
@@ -53,6 +53,15 @@ def test_long_names_of_removers_take_two_lines_of_the_table(results):
         shown = [line[2:13].strip() for line in table.splitlines()]
         assert shown.count("(metric 0)") == shown.count("(metric 1)") == 1
         assert shown[shown.index("(metric 0)") - 1] == "JSE"
+
+
+def test_the_head_column_is_as_wide_as_the_longest_name_shown(results):
+    for name in ("ERM", "A head with quite a long name"):
+        heads = [replace(result, head=name) for result in results]
+        header, *lines = [line for line in comparison_table(heads).splitlines() if line[2:].startswith(("rem", "none"))]
+        assert header.index("dirs") - header.index("head") == 1 + max(len(name), len("head")) + 1
+        assert all(line[13:].startswith(f"{name} ") for line in lines)
+        assert {len(header)} == {len(line) for line in lines}
 
 
 def test_the_erasers_pay_with_the_task_and_jse_does_not(results):
@@ -284,7 +293,7 @@ def test_the_interval_of_a_difference_holds_the_truth_about_as_often_as_it_says(
 
 def clearly_worse(results):
     """The results with a recommendation that is worse by 0.3 on held-out rows."""
-    far = HeldOut(0.9, 0.4, 0.3, 0.5)
+    far = HeldOutLoss(0.9, 0.4, 0.3, 0.5)
     return [replace(result, held_out=far) if result.recommended else result for result in results]
 
 

@@ -99,12 +99,12 @@ def test_arrays_that_do_not_belong_to_the_removal_are_refused(sound, tmp_path, c
 @pytest.mark.parametrize(
     ("key", "value", "says"),
     [
-        ("classes", [0], "the classes of its layer"),
-        ("classes", [0, 0], "the classes of its layer"),
-        ("classes", [0, "b"], "the classes of its layer"),
-        ("classes", [[0], [1]], "the classes of its layer"),
-        ("classes", [None, 1], "the classes of its layer"),
-        ("classes", [float("nan"), 1.0], "the classes of its layer"),
+        ("classes", [0], "the classes of its head"),
+        ("classes", [0, 0], "the classes of its head"),
+        ("classes", [0, "b"], "the classes of its head"),
+        ("classes", [[0], [1]], "the classes of its head"),
+        ("classes", [None, 1], "the classes of its head"),
+        ("classes", [float("nan"), 1.0], "the classes of its head"),
         ("classes", [0, 7], "not those of the removal"),
         ("classes", list(range(100_000)), "not those of the removal"),
         ("head", "LEACE", "there are ERM"),
@@ -129,7 +129,7 @@ def test_a_layer_that_cannot_be_meant_is_refused(sound, tmp_path, key, value, sa
 @pytest.mark.parametrize("layer", [None, [], "x", {}])
 def test_a_layer_of_another_kind_is_refused(sound, tmp_path, layer):
     arrays, metadata = sound
-    with pytest.raises(ArtifactError, match="the layer"):
+    with pytest.raises(ArtifactError, match="the head"):
         load(written(tmp_path / "m.safetensors", arrays, {**metadata, "classifier": layer}))
 
 

@@ -16,12 +16,12 @@ from unspur.criteria import Verdict
 from unspur.exceptions import (
     EverythingRemovedWarning,
     IllConditionedWarning,
+    NoErrorsWarning,
     NotConvergedWarning,
     NothingRemovedWarning,
     TaskLostWarning,
     UnspurError,
 )
-from unspur.heads.reweighted import NoErrorsWarning
 
 #: Warnings that are part of an answer.
 SPOKEN = (

@@ -265,7 +265,7 @@ def power() -> str:
             ("one fifth", "a fifth held out, last accepted"),
         )
     ]
-    return table(["rows", "judged on", *(f"ρ = {rho:g}" for rho in strengths)], lines)
+    return table(["rows", "tested on", *(f"ρ = {rho:g}" for rho in strengths)], lines)
 
 
 def _share(runs: dict[str, Record]) -> str:

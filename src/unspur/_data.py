@@ -254,7 +254,10 @@ class LabelledData:
         return rows
 
     def fold_subset(self, rows: BoolArray) -> Self:
-        """Like `with_weight_on`, with the geometry, and so the penalty units, of all rows."""
+        """Like `with_weight_on`, with the geometry, and so the penalty units, of all rows.
+
+        The result has all rows; rows of the other part have weight zero.
+        """
         part = self.with_weight_on(np.flatnonzero(rows))
         part._geometries.update(self._geometries)
         return part
@@ -293,7 +296,8 @@ class LabelledData:
     def split(self, share: float, rng: np.random.Generator) -> tuple[Self, Self]:
         """Training rows and held-out rows, `share` of every group; groups of two or more rows are in both.
 
-        Clusters are held out as a whole, so their share is approximate.
+        Both results have all rows; rows of the other part have weight zero. Clusters are held out as a whole, so their
+        share is approximate.
         """
         held, live = self.held_out_mask(share, rng), self._group_weight > 0
         kept, aside = np.flatnonzero(live & ~held), np.flatnonzero(live & held)

@@ -26,7 +26,7 @@ def renamed_attributes(module: str, names: Mapping[str, str], removed_in: str) -
         if name not in names:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         warnings.warn(
-            f"{module}.{name} is now {module}.{names[name]}; the old name goes with version {removed_in}.",
+            f"{module}.{name} is now {module}.{names[name]}; the old name will be removed in version {removed_in}.",
             FutureWarning,
             stacklevel=2,
         )

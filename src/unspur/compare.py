@@ -75,7 +75,7 @@ REMOVER_ALIASES = {
 
 
 @dataclass(frozen=True, slots=True)
-class HeldOut:
+class HeldOutLoss:
     """Loss of a combination on held-out rows, and its difference from the smallest of all, with an interval.
 
     The intervals of all combinations hold together with a confidence of 95 % (multiple comparisons with the best, with
@@ -113,7 +113,7 @@ class Comparison:
     edge: str = ""
     notes: tuple[str, ...] = ()
     #: Loss on rows that neither removal nor head has seen; None if a fold could not be fitted.
-    held_out: HeldOut | None = None
+    held_out: HeldOutLoss | None = None
     #: Accuracy of a fresh linear probe for each concept, by name, on the test rows after the removal.
     probes: Mapping[str, Leakage] = field(default_factory=dict)
     #: Python code that fits this combination.
@@ -393,7 +393,7 @@ def _compared_with_best(
             continue
         difference, error = _paired(loss - best, group, single, rows.clusters)
         margin = quantile * error
-        held_out = HeldOut(mean, difference, difference - margin, difference + margin)
+        held_out = HeldOutLoss(mean, difference, difference - margin, difference + margin)
         found.append(replace(result, held_out=held_out, notes=(*result.notes, *notes)))
     return found
 
@@ -584,8 +584,9 @@ def known_names(names: Sequence[str], *registries: Mapping[str, Any]) -> list[st
     names = [REMOVER_ALIASES.get(name, name) for name in names]
     unknown = [name for name in names if not any(name in registry for registry in registries)]
     if unknown:
-        there = "; and ".join(", ".join(registry) for registry in registries)
-        raise InputError(f"Unknown: {', '.join(unknown)}. There are {there}.")
+        there = "; ".join(", ".join(registry) for registry in registries)
+        what = "method" if len(unknown) == 1 else "methods"
+        raise InputError(f"Unknown {what} {', '.join(unknown)}. Choose from {there}.")
     return names
 
 

@@ -1,11 +1,11 @@
 """Is this a proper direction? Two tests on held-out rows (paper section 3.3, appendix D).
 
-Along a direction v two scalars per label are fitted, ``t = γ z·v + b``, and every held-out row gets a loss ℓ for each
+Along a direction v two scalars per label are fitted, ``η = γ z·v + b``, and every held-out row gets a loss ℓ for each
 label.
 
 - *informative*: the direction predicts its own label better than chance, ``d = ℓ(own) − ℓ(chance)``, ``t < −q``. If it
   points away from its label on held-out rows, γ < 0, it predicts nothing, however well it fits: d = 0;
-- *its own*: it predicts its own label better than the other, ``d = ℓ(concept) − ℓ(main)`` beyond Δ, ``t < −q`` for a
+- *specific*: it predicts its own label better than the other, ``d = ℓ(concept) − ℓ(main)`` beyond Δ, ``t < −q`` for a
   spurious direction and ``t > +q`` for a main-task direction.
 
 Group-weighted tests average d with equal weight over the four groups g = (main, concept)::
@@ -23,16 +23,17 @@ so d is taken relative to it row by row, ``d = [ℓ(concept) − ℓ(main)] − 
 part of the variance. (The paper takes the first orthogonal pair. If one direction serves both labels, only one of them
 gets it. Then Δ is as far from zero as that label is from chance, and directions of the other label pass easily.)
 
-*Folds share their noise.* A cross-fitted direction is the true one plus noise, and the noise of two folds comes mostly
-from the same rows. If row i contributes a_i, the direction that row i tests gives it the score a_i·a_j, summed over the
-rows j of other folds, and row j gets the same products: the sum over all rows counts each of them twice. If a share f
-of the direction is noise, the variance is therefore 1 + f times that of independent rows. The noise is skewed like χ²
-less its mean, whose 95 % quantile is up to 2.01 deviations instead of 1.64, so a factor of 1 + 2f keeps that level in
-any number of dimensions. (The 99 % quantile would need more if all is noise, f near 1; there the first test rejects.)
-Scores of the directions of two folds correlate inside groups by ``r = 1 − f/(K − 1)``, which estimates f. The second
-test divides by ``sqrt((1 + 2f) Var)``. The first compares nested models and is conservative: fitted scalars predict
-noise worse than the constant does, so without information t lies above zero. In many small folds, where such a
-direction points away from its label, the rule on γ keeps it so.
+*Folds share their noise.* Cross-fitted tests need a larger variance, because directions of different folds are
+estimated from mostly the same rows. If a share f of a direction is noise, the variance is 1 + f times that of
+independent rows; we use 1 + 2f, because the noise is skewed. Derivation: a cross-fitted direction is the true one plus
+noise. If row i contributes a_i, the direction that row i tests gives it the score a_i·a_j, summed over the rows j of
+other folds, and row j gets the same products: the sum over all rows counts each of them twice, so the variance is 1 + f
+times that of independent rows. The noise is skewed like χ² less its mean, whose 95 % quantile is up to 2.01 deviations
+instead of 1.64, so a factor of 1 + 2f keeps that level in any number of dimensions. (The 99 % quantile would need more
+if all is noise, f near 1; there the first test rejects.) Scores of the directions of two folds correlate inside groups
+by ``r = 1 − f/(K − 1)``, which estimates f. The second test divides by ``sqrt((1 + 2f) Var)``. The first compares
+nested models and is conservative: fitted scalars predict noise worse than the constant does, so without information t
+lies above zero. In many small folds, where such a direction points away from its label, the rule on γ keeps it so.
 
 *Clusters.* If rows are not independent, the loss of a row is computed with scalars fitted without its cluster, and
 variance and degrees of freedom count clusters (`solvers.held_out_losses`).
@@ -78,7 +79,7 @@ LABEL: dict[Role, int] = {"spurious": CONCEPT, "main": MAIN}
 BOTH = np.array([CONCEPT, MAIN])
 #: Standard error of a mean loss below which differences are rounding errors.
 MIN_ERROR = 1e-12
-#: Largest t that has a meaning as a number; beyond, the label is separable and rounding decides.
+#: Above this |t| the label is separable, and the value is determined by rounding.
 MAX_MEANINGFUL_T = 1e3
 #: Mean held-out loss, in nats, below which a label counts as separable.
 MAX_SEPARABLE_LOSS = 1e-3

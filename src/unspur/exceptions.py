@@ -6,7 +6,8 @@
     ├── InputError (ValueError)          the data given cannot be used
     │   ├── NotFiniteError               NaN or infinity: which columns, how many
     │   ├── LabelError                   labels of the wrong length, kind or number of classes
-    │   ├── ArgumentError (TypeError)    an argument was passed in order that goes by name
+    │   ├── ArgumentError (TypeError)    a keyword-only argument was passed positionally
+    │   ├── DataMissingError             data that an experiment reads are not there
     │   ├── GroupSizeError               a group (main, concept) is too small for the tests
     │   └── MissingExtraError (ImportError)   a library is not installed; the message has the command that installs it
     ├── EmptySubspaceError (ValueError)  nothing to project onto
@@ -14,7 +15,7 @@
     ├── OutputExistsError (FileExistsError)   a result would overwrite a file
     ├── ClusterLostError (ConnectionError)    the Dask cluster that holds the rows did not finish
     ├── BusyError                        another process is at work in the same place
-    ├── DiskError                        the disk refuses to take what is written
+    ├── DiskError                        writing to disk failed (full, quota or permissions)
     └── RunStoppedError                  experiments ended early; what was finished is stored
 
     Downloads have more of their own, in `unspur_paper.datasets.downloads.errors`.
@@ -27,7 +28,8 @@
     EverythingRemovedWarning (UserWarning)               a removal leaves nothing, or next to nothing, of the rows
     IllConditionedWarning (UserWarning)                  a removal amplifies noise, or is undone by rounding; how much
     FewRowsWarning (UserWarning)                         too few rows to test on, so all rows were pooled
-    InputWarning (UserWarning)                           validation rows are on another scale than training rows
+    InputWarning (UserWarning)                           the input is valid but probably not what was meant
+    NoErrorsWarning (UserWarning)                        JTT has no misclassified rows, so no row is upweighted
     UsedRowsWarning (UserWarning)                        a certificate was asked for on rows of the fit
     OutlierWarning (UserWarning)                         a few rows hold most of the variance of a number to remove
     MissingCodeWarning (UserWarning)                     the code for "not known" is of another type than the labels
@@ -121,7 +123,7 @@ class LabelError(InputError):
 
 
 class ArgumentError(InputError, TypeError):
-    """An argument was passed in order that goes by name."""
+    """A keyword-only argument was passed positionally."""
 
 
 class GroupSizeError(InputError):
@@ -157,7 +159,7 @@ class BusyError(UnspurError):
 
 
 class DiskError(UnspurError):
-    """The disk refuses to take what is written."""
+    """Writing to disk failed (full, quota or permissions)."""
 
 
 class RunStoppedError(UnspurError):
@@ -189,7 +191,7 @@ class EverythingRemovedWarning(UserWarning):
 
 
 class IllConditionedWarning(UserWarning):
-    """Separating concept and task amplifies noise, or rounding of the cleaned rows tells the concept."""
+    """Separating concept and task amplifies noise, or rounding of the cleaned rows reveals the concept."""
 
 
 class FewRowsWarning(WithFields, UserWarning):
@@ -197,7 +199,11 @@ class FewRowsWarning(WithFields, UserWarning):
 
 
 class InputWarning(WithFields, UserWarning):
-    """What was passed is possible, and probably not what was meant."""
+    """The input is valid but probably not what was meant."""
+
+
+class NoErrorsWarning(UserWarning):
+    """The identification model of JTT classifies every row correctly, so no row is upweighted."""
 
 
 class UsedRowsWarning(UserWarning):

@@ -1,4 +1,4 @@
-"""The recommended classifier: a removal and the last layer after it."""
+"""The recommended classifier: a removal and the head after it."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ E = TypeVar("E", bound=BaseEstimator)
 
 
 class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier):
-    """A removal and a group-weighted last layer as one classifier, both with chosen penalties.
+    """A removal and a group-weighted head as one classifier, both with chosen penalties.
 
-    The removal is fitted first (by default `JSE`), then the layer on the transformed rows (by default `GroupWeighted`,
-    in which every combination of task and concept has equal weight). The penalty of the layer is the one with the
-    smallest held-out loss, with equal weight for every group. Both are linear, so together they are one linear layer on
+    The removal is fitted first (by default `JSE`), then the head on the transformed rows (by default `GroupWeighted`,
+    in which every combination of task and concept has equal weight). The penalty of the head is the one with the
+    smallest held-out loss, with equal weight for every group. Both are linear, so together they are one linear head on
     the original rows, `coef_` and `intercept_`. Rows are neither copied nor transformed.
 
     Parameters
@@ -52,7 +52,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
     remover : Remover, default=None
         Removes the concept. None: ``JSE()``.
     head : Head, default=None
-        The last layer, whose `weight_decay` is chosen. None: ``GroupWeighted()``.
+        The head, whose `weight_decay` is chosen. None: ``GroupWeighted()``.
     cv : int, default=5
         Folds to choose the penalty in without validation rows, stratified by group.
     missing_concept : scalar or None, default=None
@@ -67,9 +67,9 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
     removal_ : AffineMap
         What `transform` applies.
     head_ : Head
-        The fitted last layer, with coefficients on the original rows.
+        The fitted head, with coefficients on the original rows.
     coef_, intercept_ : arrays of shape (k, d) and (k,)
-        Removal and layer as one linear layer on the original rows; k = 1 for two classes, else one row per class.
+        Removal and head as one linear head on the original rows; k = 1 for two classes, else one row per class.
     selection_ : Selection
         The penalties tried, and the held-out loss of each.
     classes_ : array
@@ -133,7 +133,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
         clusters: Array | None = None,
         clusters_val: Array | None = None,
     ) -> Self:
-        """Fit the removal, choose the penalty of the layer, and fit the layer on all rows.
+        """Fit the removal, choose the penalty of the head, and fit the head on all rows.
 
         Parameters
         ----------
@@ -189,7 +189,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
         return self
 
     def _fit_remover(self, remover: Remover, data: HeadData) -> tuple[HeadData, Remover, tuple[str, ...]]:
-        """The rows to fit the layer on, the fitted remover, and notes for the reader."""
+        """The rows to fit the head on, the fitted remover, and notes for the reader."""
         try:
             fit_rows(remover, data.train, data.validation)
             return data, remover, ()
@@ -208,7 +208,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
             return replace(data, train=train, validation=None), remover, (str(note),)
 
     def _choose_head(self, head: Head, data: HeadData, remover: Remover, rng: np.random.Generator) -> Selection:
-        """The layer with the best penalty, fitted on all rows; its coefficients are on rows before the removal."""
+        """The head with the best penalty, fitted on all rows; its coefficients are on rows before the removal."""
         removal, validation = remover.removal_, data.validation
         # Copies of a row must not be on both sides of a fold.
         train = data.train.with_duplicate_clusters(remover._training_rows)
@@ -232,8 +232,8 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
         chosen = cross_validate_penalty(
             head, penalties, data, pooled, self, self.cv, rng, validation_only=validation_only
         )
-        layer = chosen.head
-        layer.coef_, layer.intercept_ = through_removal(removal, layer.coef_, layer.intercept_)
+        best = chosen.head
+        best.coef_, best.intercept_ = through_removal(removal, best.coef_, best.intercept_)
         return chosen
 
     @property
@@ -254,10 +254,10 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
         return self.remover_.certificate(X, y, concept, **options)
 
     def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
-        """Write removal and layer to one safetensors file (no pickle); `unspur.load` reads it back."""
+        """Write removal and head to one safetensors file (no pickle); `unspur.load` reads it back."""
         check_is_fitted(self, "coef_")
         arrays, metadata = self.remover_._to_artifact()
-        layer = {
+        classifier = {
             "head": type(self.head_).__name__,
             "weight_decay": self.head_.weight_decay,
             "classes": storable(list(self.classes_)),
@@ -268,7 +268,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
             "random_state": plain_parameters(self).get("random_state"),
         }
         arrays = {**arrays, "coef": self.coef_, "intercept": self.intercept_}
-        write_artifact(path, arrays, {**metadata, "classifier": layer}, overwrite=overwrite)
+        write_artifact(path, arrays, {**metadata, "classifier": classifier}, overwrite=overwrite)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -278,16 +278,16 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
     @classmethod
     def _restore(cls, remover: Remover, arrays: dict[str, Array], metadata: dict[str, Any]) -> RobustClassifier:
         """The classifier that was saved with a remover."""
-        require_kinds(metadata, _SAVED, "the layer")
+        require_kinds(metadata, _SAVED, "the head")
         require_numbers(arrays)
         if metadata["head"] not in HEADS:
-            raise ValueError(f"its layer is a {brief(repr(metadata['head']), 40)}; there are {', '.join(HEADS)}")
+            raise ValueError(f"its head is a {brief(repr(metadata['head']), 40)}; there are {', '.join(HEADS)}")
         classes = _saved_classes(metadata["classes"], remover.classes_)
         n_rows = 1 if len(classes) == 2 else len(classes)
         d = remover.n_features_in_
         if arrays["coef"].shape != (n_rows, d) or arrays["intercept"].shape != (n_rows,):
             shapes = f"{arrays['coef'].shape} and {arrays['intercept'].shape}"
-            raise ValueError(f"its layer has shapes {shapes} for {len(classes)} classes and {d} features")
+            raise ValueError(f"its head has shapes {shapes} for {len(classes)} classes and {d} features")
         _require_no_removed_component(remover.removal_, arrays["coef"])
         table = tuple(({"weight_decay": penalty}, loss) for penalty, loss in metadata["table"])
         if not all(math.isfinite(number) for tried, loss in table for number in (*tried.values(), loss)):
@@ -310,7 +310,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
         return made
 
 
-#: Metadata of a saved layer.
+#: Metadata of a saved head.
 _SAVED = {
     "head": str,
     "weight_decay": (int, float),
@@ -326,12 +326,12 @@ MAX_CLASS_CHARACTERS = 10**6
 
 
 def _saved_classes(values: list[Any], known: tuple[Any, ...]) -> Array:
-    """The classes of a saved layer: all strings, numbers or booleans, and those of the removal if that has any."""
+    """The classes of a saved head: all strings, numbers or booleans, and those of the removal if that has any."""
     plain = any(all(type(value) in kinds for value in values) for kinds in ((str,), (int, float), (bool,)))
     if not plain or len(set(values)) != len(values) or len(values) < 2 or any(value != value for value in values):
-        raise ValueError(f"the classes of its layer are {brief(repr(values[:3]), 60)}")
+        raise ValueError(f"the classes of its head are {brief(repr(values[:3]), 60)}")
     if known and list(map(str, known)) != list(map(str, values)):
-        raise ValueError("the classes of its layer are not those of the removal")
+        raise ValueError("the classes of its head are not those of the removal")
     longest = max(len(value) if isinstance(value, str) else 1 for value in values)
     return np.array(values, dtype=object if longest * len(values) > MAX_CLASS_CHARACTERS else None)
 

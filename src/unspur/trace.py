@@ -132,7 +132,7 @@ class Trace:
         return self.concept if self.concept_class is None else f"{self.concept}={self.concept_class}"
 
     @property
-    def needed_first(self) -> str:
+    def round_zero_note(self) -> str:
         """Explanation of round 0, which main labels of more than two classes have; or ""."""
         if not any(step.outer == 0 for step in self.steps):
             return ""
@@ -225,7 +225,7 @@ class Trace:
 
     def _table(self, shown: Sequence[int]) -> str:
         """A table of some steps, with counts of those between them, and a legend."""
-        head = f"{'':>7} {'direction':<10}{'informative: t':>16}{'p':>9}{'own label: t':>16}{'p':>9}  decision"
+        head = f"{'':>7} {'direction':<10}{'informative: t':>16}{'p':>9}{'specific: t':>16}{'p':>9}  decision"
         lines = [head, "─" * len(head)]
         for number, before in zip(shown, (-1, *shown), strict=False):
             step, between = self.steps[number], number - before - 1
@@ -242,9 +242,9 @@ class Trace:
         if len(shown) < len(self.steps):
             lines.append(f"accepted: {self.passed}, in {self.steps[-1].outer} rounds")
         lines.append("informative: t < 0 beats chance")
-        lines.append("own label: t < 0 speaks for spurious, t > 0 for main")
-        if self.needed_first:
-            lines.append(filled(f"round 0: {self.needed_first}", further="  "))
+        lines.append("specific: t < 0 speaks for spurious, t > 0 for main")
+        if self.round_zero_note:
+            lines.append(filled(f"round 0: {self.round_zero_note}", further="  "))
         lines.append(filled(f"stopped: {self.stopped}", further="  "))
         if self.reused:
             lines.append(f"tested on {self.reused:,} validation rows that are training rows as well")
@@ -343,15 +343,16 @@ def task_removed_warning(steps: Iterable[Step], removed: int) -> str:
     """Warning from the tests of a fit that removed directions and ended without a main-task direction; or ""."""
     tried = [step.verdict for step in steps if step.verdict.role == "main"]
     if any(verdict.proper for verdict in tried):
+        directions = f"{removed} spurious direction{'' if removed == 1 else 's'}"
         return (
-            f"After {removed} spurious directions none is left that predicts the main label better than the concept, "
-            "as some did at first: removing them may remove the task."
+            f"After removing {directions}, no direction predicts the main label better than the concept, although some "
+            "did at first. The removal may have taken the task with it."
         )
-    # p of the second test is one-sided: close to 1, a main-task direction clearly predicts the concept better.
+    # p of the test for "specific" is one-sided: close to 1, a main-task direction clearly predicts the concept better.
     if any(max(verdict.informative.p, 1.0 - verdict.own.p) < verdict.level for verdict in tried):
         return (
-            "No direction was found that predicts the main label better than the concept, and some that predict it "
-            "predict the concept clearly better: what is removed may hold part of the task."
+            "No direction was found that predicts the main label better than the concept, and directions that "
+            "predict the main label predict the concept clearly better: what is removed may hold part of the task."
         )
     return ""
 

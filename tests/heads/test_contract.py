@@ -12,13 +12,13 @@ from unspur import JSE, SGD, heads
 from unspur.datasets import make_toy
 from unspur.exceptions import LabelError, NotConvergedWarning, NotFiniteError
 from unspur.heads import DFR, SUBG
-from unspur.heads.base import TrainedHead
+from unspur.heads.base import SolverHead
 
 BY_SGD = {"solver": SGD(max_epochs=5)}
 SETTINGS = {"SUBG": {"random_state": 0}, "DFR": {"n_draws": 3, "random_state": 0}}
 HEADS = [
     *(kind(**SETTINGS.get(name, {})) for name, kind in heads.HEADS.items()),
-    *(kind(**BY_SGD, random_state=0) for kind in heads.HEADS.values() if issubclass(kind, TrainedHead)),
+    *(kind(**BY_SGD, random_state=0) for kind in heads.HEADS.values() if issubclass(kind, SolverHead)),
 ]
 IDS = [type(head).__name__ + ("-sgd" if isinstance(getattr(head, "solver", ""), SGD) else "") for head in HEADS]
 EXACT = [head for head, name in zip(HEADS, IDS, strict=True) if "sgd" not in name]

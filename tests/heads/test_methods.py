@@ -10,9 +10,8 @@ from sklearn.linear_model import LogisticRegression
 from unspur import SGD
 from unspur._data import LabelledData
 from unspur.datasets import make_toy
-from unspur.exceptions import InputError, LabelError, NotConvergedWarning
+from unspur.exceptions import InputError, LabelError, NoErrorsWarning, NotConvergedWarning
 from unspur.heads import DFR, ERM, JTT, SUBG, GroupDRO, GroupWeighted
-from unspur.heads.reweighted import NoErrorsWarning
 from unspur.metrics import GroupAccuracy
 
 

@@ -73,7 +73,7 @@ def expected_failures(estimator):
     ],
     expected_failed_checks=expected_failures,
 )
-@pytest.mark.filterwarnings("ignore::unspur.heads.reweighted.NoErrorsWarning")
+@pytest.mark.filterwarnings("ignore::unspur.exceptions.NoErrorsWarning")
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 

@@ -198,6 +198,6 @@ def test_no_change_of_the_worst_group_is_not_called_one():
 def test_answers_that_are_neither_right_nor_wrong_are_refused():
     words = np.array(["cat", "dog"] * 5)
     for given in (words, np.arange(10), np.full(10, np.nan), words.astype(object)):
-        with pytest.raises(InputError, match="Answers are right or wrong"):
+        with pytest.raises(InputError, match="must be boolean"):
             paired_difference(given, np.ones(10))
     assert paired_difference(np.zeros(10), np.ones(10, dtype=int)).value == 1.0

@@ -66,6 +66,14 @@ def test_splince_removes_the_concept_and_keeps_the_task_exactly(classes):
     assert np.abs(leace @ b - b).max() > 1e-3  # LEACE does not keep it
 
 
+def test_the_trace_names_the_class_not_its_form():
+    class Erasure(LEACE):
+        pass
+
+    z, _, concept = sample()
+    assert str(Erasure().fit(z, concept=concept).trace_).startswith("Erasure: 1 direction removed")
+
+
 def test_leace_changes_the_rows_least_in_their_own_norm():
     """Any other map that removes the covariance moves rows further, measured by Σ⁻¹."""
     z, _, concept = sample()
@@ -150,7 +158,7 @@ def test_splince_needs_the_task_in_the_rows_that_count():
     for given in ({"concept": np.where(y == 1, concept, np.nan)}, {"concept": concept, "sample_weight": y == 1}):
         with pytest.raises(LabelError, match=r"none has y = 0, 2: .*SPLINCE would be LEACE"):
             SPLINCE().fit(z, y, **given)
-    with pytest.warns(TaskLostWarning, match="none has y = 2: what tells this class from the others is not kept"):
+    with pytest.warns(TaskLostWarning, match="y = 2: information that distinguishes this class is not preserved"):
         splince = SPLINCE().fit(z, y, concept=np.where(y == 2, np.nan, concept))
     assert any("none has y = 2" in note for note in splince.certificate(*sample(seed=1)).notes)
 
@@ -216,7 +224,7 @@ def test_partial_fit_and_merge_equal_one_fit(tmp_path):
     for call in (lambda e: e.merge(first), lambda e: e.partial_fit(z, concept=concept)):
         with pytest.raises(ValueError, match="from a file"):
             call(load(tmp_path / "leace.safetensors"))
-    with pytest.raises(InputError, match="balance='none' only"):
+    with pytest.raises(InputError, match="only balance='none'"):
         LEACE(balance="concept").partial_fit(z, concept=concept)
     early = LEACE().partial_fit(z[:300], concept=np.minimum(concept[:300], 1))
     with pytest.raises(LabelError, match="do not have"):
@@ -262,7 +270,7 @@ def test_merge_refuses_other_concepts_other_features_and_balanced_fits():
     for other, message in (
         (fit(second, two[["smoker", "sex"]]), "concepts: sex, smoker and smoker, sex"),
         (fit(second[list("edcba")], two), "different features, or on the same in another order"),
-        (fit(second, two, balance="concept"), "balance='none' only; got 'concept'"),
+        (fit(second, two, balance="concept"), "only balance='none'; got 'concept'"),
     ):
         with pytest.raises(InputError, match=message):
             both.merge(other)

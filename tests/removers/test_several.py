@@ -152,7 +152,7 @@ def test_the_trace_has_the_directions_that_each_main_class_needs(birds):
         assert not any(verdict.proper for verdict in later if verdict.role == "main")
         assert f"round 0: directions that y={part.main_class} needs" in " ".join(str(part).split())
     binary = JSE(max_spurious=1, **FAST).fit(z[:, :5], y, concept=water)
-    assert not binary.trace_.needed_first
+    assert not binary.trace_.round_zero_note
     assert "round 0" not in str(binary.trace_)
 
 

@@ -167,7 +167,7 @@ def test_groups_that_clusters_keep_from_the_choice_of_penalties_are_named():
 
 
 def test_a_method_that_does_not_exist_is_an_error_that_says_what_there_is():
-    with pytest.raises(InputError, match=r"Unknown: NOPE.*LEACE.*GroupDRO"):
+    with pytest.raises(InputError, match=r"Unknown method NOPE. Choose from .*LEACE.*GroupDRO"):
         measure(JSE_TOY, TRAIN, TEST, compare=["LEACE", "NOPE"])
 
 

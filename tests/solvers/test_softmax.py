@@ -53,7 +53,9 @@ def test_solution_equals_scikit_learns(k, weighted):
     peer = LogisticRegression(C=1.0 / (whitening.decay * weight.sum()), tol=1e-12, max_iter=10_000, solver="newton-cg")
     peer.fit(z, y, sample_weight=weight)
     assert_allclose(model.weights, peer.coef_, atol=1e-7 * np.abs(peer.coef_).max())
-    assert_allclose(model.offset - model.offset.mean() * (k > 2), peer.intercept_, atol=1e-6)
+    assert_allclose(
+        model.intercepts_uncentred - model.intercepts_uncentred.mean() * (k > 2), peer.intercept_, atol=1e-6
+    )
     other, _ = solve(z, y, np.roll(weight, 7) if weighted else weight, weight_decay=0.02, tol=1e-8)
     assert np.abs(other.weights - peer.coef_).max() > 1e-3 * np.abs(peer.coef_).max()  # control: another problem
 
@@ -104,12 +106,12 @@ def test_losses_per_cell_add_up_and_are_apart():
 def test_scale_and_offset_of_the_rows_do_not_matter(k):
     z, y, weight = problem(k)
     plain, _ = solve(z, y, weight, tol=1e-8)
-    logits = z @ plain.weights.T + plain.offset
+    logits = z @ plain.weights.T + plain.intercepts_uncentred
     for factor, shift in ((1e-4, 0.0), (1e5, 3.0), (1.0, 1e4)):
         moved = factor * (z + shift)
         model, _ = solve(moved, y, weight, tol=1e-8)
         assert model.outcome.converged
-        assert_allclose(moved @ model.weights.T + model.offset, logits, atol=1e-5)
+        assert_allclose(moved @ model.weights.T + model.intercepts_uncentred, logits, atol=1e-5)
     decays = [LogisticRegression(C=0.1, max_iter=10_000).fit(f * z, y).predict_proba(f * z) for f in (1.0, 1e-4)]
     assert np.abs(decays[0] - decays[1]).max() > 0.1  # control: an absolute penalty does feel the scale
 

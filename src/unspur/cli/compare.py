@@ -57,7 +57,7 @@ CSV_COLUMNS = [
 
 @click.command()
 @click.argument("removal", type=LocalPath())
-@row_options("File with rows to choose penalties on; else a fifth of FILE.")
+@row_options("File with rows to choose penalties on. Default: a fifth of each group of FILE.")
 @seed_option
 @json_option
 def evaluate(removal: str, given: RowOptions, seed: int, as_json: bool) -> None:
@@ -102,9 +102,13 @@ def evaluate(removal: str, given: RowOptions, seed: int, as_json: bool) -> None:
 
 
 @click.command("compare")
-@row_options("File with rows to choose on; else a fifth of FILE.")
+@row_options("File with rows to choose on. Default: a fifth of each group of FILE.")
 @click.option(
-    "--remover", "removers", multiple=True, type=MethodName(REMOVER_NAMES), help="Remover to try, repeatable (all)."
+    "--remover",
+    "removers",
+    multiple=True,
+    type=MethodName(REMOVER_NAMES),
+    help="Remover to try; may be repeated. Default: all.",
 )
 @click.option(
     "--head",
@@ -209,8 +213,8 @@ def _concept_left(result: Comparison) -> str:
         for name, probe in result.probes.items()
     )
     return (
-        f" It removes nothing: a probe still predicts {found}. If the concept must go, take the best combination with "
-        "a removal."
+        f" It removes nothing: a probe still predicts {found}. If the concept must be removed, use the best "
+        "combination with a removal."
     )
 
 

@@ -63,8 +63,8 @@ Fitted = TypeVar("Fitted", bound="RobustClassifier | Remover")
 @click.option(
     "--dask",
     metavar="ADDRESS",
-    help="Rows on a Dask cluster: tcp://HOST:PORT, a scheduler file, or local for one of "
-    "this machine's cores. FILE may be a Zarr group as well.",
+    help="Rows on a Dask cluster: `tcp://HOST:PORT`, a scheduler file, or `local` to start a cluster on this "
+    "machine's cores. FILE may be a Zarr group as well.",
 )
 @click.option(
     "--output", required=True, type=LocalPath(), help="Where removal and head are saved (a .safetensors file)."

@@ -153,8 +153,8 @@ label_options = in_order(
 )
 #: The same for verbs that need no labels, and compare them with predictions if there are any.
 optional_label_options = in_order(
-    _main_option(help="Main-task label of the rows, where they have it: print the accuracy."),
-    _concept_option(help="Concept that was removed, given the same way: by group; may be repeated."),
+    _main_option(help="Main-task label, if the file has it; prints the accuracy."),
+    _concept_option(help="Concept label, if the file has it; prints the accuracy by group. May be repeated."),
     _missing_concept_option,
 )
 
@@ -185,7 +185,9 @@ def other_file(
     if other is not None or not other_where:
         return other
     if not where:
-        raise click.UsageError(f"--{option}-where takes rows of FILE; say with --where which rows are the others.")
+        raise click.UsageError(
+            f"--{option}-where selects {option} rows from FILE, so --where must select the training rows."
+        )
     return file
 
 
@@ -352,7 +354,10 @@ def _orthogonality(ctx: click.Context, parameter: click.Parameter, given: str | 
     metric = ctx.meta[_OLD_METRIC] = _METRIC_OF[given]
     if not ctx.resilient_parsing:
         value = metric if isinstance(metric, str) else f"{metric:g}"
-        say(f"Note: --orthogonality {given} is now --metric {value}; the old name goes with version 0.3.", err=True)
+        say(
+            f"Note: --orthogonality {given} is now --metric {value}; the old name will be removed in version 0.3.",
+            err=True,
+        )
 
 
 def _metric(ctx: click.Context, parameter: click.Parameter, value: str) -> Any:
@@ -394,7 +399,7 @@ _FITTING_OPTIONS = {
         "Whether the level applies to each test (none) or to all tests of a concept (looks).",
         type=click.Choice(get_args(Correction)),
     ),
-    "delta": with_default("--delta", "0", "Shift of the second test, or auto.", callback=_number_or_auto),
+    "delta": with_default("--delta", "0", "Shift of the second test (specific), or auto.", callback=_number_or_auto),
     "weight_decay": with_default("--weight-decay", "auto", "Penalty, or auto.", callback=_number_or_auto),
     "balance": with_default(
         "--balance", "group", "Classes that get equal weight.", type=click.Choice(get_args(Balance))

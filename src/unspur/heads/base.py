@@ -195,7 +195,7 @@ class Head(LinearClassifier):
     """Base of the last layers: linear logits ``x coefᵀ + intercept`` for a main label of two or more classes.
 
     A subclass implements `_train`. Its `__init__` sets the parameters of `_parameter_constraints`, as that of
-    `TrainedHead` does. To be compared, a head needs its line in ``heads/__init__.py``. A grid of its own goes to
+    `SolverHead` does. To be compared, a head needs its line in ``heads/__init__.py``. A grid of its own goes to
     `unspur.selection.GRIDS`.
     """
 
@@ -294,7 +294,7 @@ class Head(LinearClassifier):
         self.classes_ = data.classes
         if data.concept_classes is not None:
             self.concept_classes_ = data.concept_classes
-        self.coef_, self.intercept_ = model.weights, model.offset
+        self.coef_, self.intercept_ = model.weights, model.intercepts_uncentred
         self.outcome_, self.n_iter_ = model.outcome, model.outcome.evaluations
         model.outcome.warn_unless_converged()
 
@@ -302,8 +302,9 @@ class Head(LinearClassifier):
     def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
         """Train on `data.train` (and `data.validation`, if rows were passed) and return the model.
 
-        `LabelledData` has groups and their weights (`group`, `totals`, `weighting`), a held-out share (`split`) and
-        groups of equal size (`subsample_groups`). `_exact` solves a weighted logistic regression.
+        `LabelledData` has groups and their weights (`group`, `group_weights`, `weighting`), a held-out share (`split`),
+        groups of equal size (`subsample_groups`) and the same rows with other weights (`reweighted`). `data.cached`
+        keeps what all penalties of a path share. `_exact` solves a weighted logistic regression.
         """
 
     def _exact(self, rows: LabelledData, *, balanced: bool = False) -> LinearModel:
@@ -383,7 +384,7 @@ def _one_per_class(logits: Array) -> Array:
     return logits if logits.ndim == 2 else (logits[:, None] * logits.new_tensor([0.0, 1.0]))
 
 
-class TrainedHead(Head):
+class SolverHead(Head):
     """A last layer with an exact solver and the paper's SGD."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {

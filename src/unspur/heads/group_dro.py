@@ -27,7 +27,7 @@ from sklearn.utils._param_validation import Interval
 
 from unspur._data import LabelledData
 from unspur._typing import FloatArray
-from unspur.heads.base import WEIGHT_DECAY, HeadData, TrainedHead
+from unspur.heads.base import WEIGHT_DECAY, HeadData, SolverHead
 from unspur.options import SGD
 from unspur.rows import RowSource, Weighting
 from unspur.solvers.logistic import LinearModel, SoftmaxObjective, cell_losses, n_logits, solve_whitened
@@ -161,7 +161,7 @@ def solve_worst_group(
     return WorstGroup(plain.model(x, outcome), q, adjusted)
 
 
-class GroupDRO(TrainedHead):
+class GroupDRO(SolverHead):
     """Logistic regression that minimises the largest loss of a group (main, concept).
 
     ::
@@ -198,7 +198,7 @@ class GroupDRO(TrainedHead):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **TrainedHead._parameter_constraints,
+        **SolverHead._parameter_constraints,
         "adjustment": [Interval(Real, 0, None, closed="left")],
         "step_size": [Interval(Real, 0, None, closed="neither")],
         "start_learning_rate": [None, Interval(Real, 0, None, closed="neither")],

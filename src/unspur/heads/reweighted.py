@@ -18,14 +18,15 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from unspur._data import LabelledData
 from unspur._parameters import keyword_only_after_y
 from unspur._typing import Array, IntArray
-from unspur.heads.base import WEIGHT_DECAY, Head, HeadData, TrainedHead
+from unspur.exceptions import NoErrorsWarning
+from unspur.heads.base import WEIGHT_DECAY, Head, HeadData, SolverHead
 from unspur.options import SGD
 from unspur.rows import MAIN, Block
 from unspur.solvers.logistic import LinearLogits, LinearModel, average, solve_softmax
 from unspur.solvers.whitening import Whitening
 
 
-class ERM(TrainedHead):
+class ERM(SolverHead):
     """Plain logistic regression with equal weight for every row, or for every class of y.
 
     ::
@@ -57,7 +58,7 @@ class ERM(TrainedHead):
     _needs_concept: ClassVar[bool] = False
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **TrainedHead._parameter_constraints,
+        **SolverHead._parameter_constraints,
         "balance": [StrOptions({"none", "main"})],
     }
 
@@ -122,7 +123,7 @@ class ERM(TrainedHead):
         return self._sgd(*self._held_out(data, rng), rng, balanced=balanced, watch="groups" if balanced else "mean")
 
 
-class GroupWeighted(TrainedHead):
+class GroupWeighted(SolverHead):
     """Logistic regression in which every group (main, concept) gets the same total weight.
 
     ::
@@ -156,7 +157,7 @@ class GroupWeighted(TrainedHead):
         return self._sgd(*self._held_out(data, rng), rng, balanced=True, watch="groups")
 
 
-class SUBG(TrainedHead):
+class SUBG(SolverHead):
     """Logistic regression on as many rows of every group (main, concept) as the smallest group has.
 
     Rows are drawn once, without replacement; groups without rows are left out. Sample weights count within what was
@@ -270,11 +271,7 @@ class DFR(Head):
         return held_out, [_drawn(held_out, rng)[1] for _ in range(self.n_draws)]
 
 
-class NoErrorsWarning(UserWarning):
-    """The identification model of JTT classifies every row correctly, so no row is upweighted."""
-
-
-class JTT(TrainedHead):
+class JTT(SolverHead):
     """Logistic regression in which the misclassified rows of an identification model count `upweight` times.
 
     ::
@@ -305,7 +302,7 @@ class JTT(TrainedHead):
 
     _needs_concept: ClassVar[bool] = False
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **TrainedHead._parameter_constraints,
+        **SolverHead._parameter_constraints,
         "upweight": [Interval(Real, 1, None, closed="left")],
         "identification_weight_decay": [Interval(Real, 0, None, closed="left")],
         "identification_epochs": [Interval(Integral, 1, None, closed="left")],

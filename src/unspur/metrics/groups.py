@@ -83,9 +83,10 @@ def mean_margins(value: FloatArray, low: FloatArray, high: FloatArray) -> tuple[
 
 
 def p_above(share: FloatArray, rows: FloatArray, value: float) -> float:
-    """One-sided p-value of "the mean is above `value`": the level at which the bound of `mean_interval` reaches it.
+    """One-sided p-value of the null hypothesis that the mean is at most `value`.
 
-    It is ½ if `value` lies between the bounds even at level zero, since exact bounds are apart there.
+    This is the level at which the bound of `mean_interval` reaches `value`. It is ½ if `value` lies between the
+    bounds even at level zero, since exact bounds are apart there.
     """
     low, high = mean_interval(share, rows, 0.0)
     if low <= value <= high:
@@ -194,13 +195,13 @@ def _answers(before: Array, after: Array) -> tuple[BoolArray, BoolArray]:
     for answers in given:
         if answers.dtype.kind not in "biuf" or not np.all((answers == 0) | (answers == 1)):
             raise InputError(
-                f"Answers are right or wrong: booleans, or zeros and ones; got {answers.dtype} such as "
+                f"before and after must be boolean (or 0/1) arrays of correct predictions; got {answers.dtype} such as "
                 f"{brief(answers.ravel()[0], 40)!r}. Pass predicted == y."
             )
     first, second = (answers.astype(bool) for answers in given)
     if first.ndim != 1 or first.shape != second.shape or not len(first):
         raise InputError(
-            f"Two sets of answers to the same rows, one at least, are compared; got {first.shape} and {second.shape}."
+            f"before and after must be 1-D, non-empty and of equal length; got {first.shape} and {second.shape}."
         )
     return first, second
 
@@ -292,7 +293,9 @@ class GroupAccuracy:
         names = names or _axis_names(codes.shape[1] - 1)
         shape = tuple(map(len, levels))
         if np.any(codes < 0) or np.any(codes >= shape):
-            raise InputError(f"Codes must lie between 0 and the number of classes, here {shape}. Code labels afresh.")
+            raise InputError(
+                f"Codes must lie between 0 and the number of classes, here {shape}. Encode the labels again."
+            )
         cell = np.ravel_multi_index(tuple(codes.T), shape)
         size = int(np.prod(shape))
         rows = np.bincount(cell, minlength=size).reshape(shape)
@@ -390,7 +393,7 @@ class GroupAccuracy:
         return float(by_class.max() / by_class.sum())
 
     def group_average_interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Interval of `group_average`, from the exact one of every group with rows (`proportions.mean_interval`)."""
+        """Interval of `group_average`, from the exact one of every group with rows (`mean_interval`)."""
         filled = self.rows > 0
         return mean_interval(
             self.accuracy[filled], self.rows[filled].astype(np.float64), float(norm.isf(tail_probability(level)))
@@ -557,7 +560,8 @@ def _right(y: Array, predicted: Array) -> Array:
     right = np.asarray(truth == guess, dtype=bool)
     if not right.any() and not set(guess.tolist()) & set(truth.tolist()):
         raise LabelError(
-            f"No predicted value ({guess[0]!r}, …) is a class of y ({truth[0]!r}, …). Predict in the values of y."
+            f"No predicted value ({guess[0]!r}, …) is a class of y ({truth[0]!r}, …). Predictions must be class "
+            "labels of y."
         )
     return right
 

@@ -46,7 +46,8 @@ MAX_PARAMETER_CHARACTERS = 100_000
 class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """Base class of the removers: `transform`, `certificate` and `save`.
 
-    A subclass implements ``fit(X, y=None, *, concept, sample_weight=None)``, inside ``self._restore_on_failure()``:
+    A subclass has parameters `balance` and `missing_concept`, takes concepts of any number of classes, and implements
+    ``fit(X, y=None, *, concept, sample_weight=None)``, inside ``self._restore_on_failure()``:
 
     - check parameters (`_validate_params`) and rows (`unspur._data.decode_fit_arguments`, or `checked_z` and
       `require_finite`);

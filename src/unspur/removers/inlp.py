@@ -49,12 +49,12 @@ class INLP(Remover):
         Level of the one-sided test of each direction.
     tests : {"plain", "group"}, default="plain"
         Average losses over all rows alike against the prevalence of the concept (the paper's), or with equal weight
-        over the groups (main, concept), for which y is needed. Of a task of more than two classes each is taken
-        against the rest, one after the other, and what any of them shows is removed.
+        over the groups (main, concept), for which y is needed. With more than two task classes, each class is tested
+        against the rest in turn, and the directions accepted for any of them are removed.
     balance : {"none", "concept", "main", "group"}, default="none"
         Which classes get equal total weight when a direction is estimated.
     weight_decay : float or "auto", default="auto"
-        Penalty in units of the mean variance of Z; "auto" as in :class:`JSE`, for the first direction.
+        Penalty in units of the mean variance of X; "auto" as in :class:`JSE`, for the first direction.
     solver : "exact", "sgd" or SGD, default="exact"
         Solve each direction to `tol`, or by the paper's minibatch SGD (decay is then absolute).
     max_directions : int or None, default=None

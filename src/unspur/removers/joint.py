@@ -154,7 +154,7 @@ class FoldEstimates:
         pairs = zip(self.subspaces, directions, strict=True)
         return FoldEstimates(tuple(s.with_direction(v) if np.any(v) else s for s, v in pairs))
 
-    def reject(self, directions: FloatArray) -> FloatArray:
+    def project_off(self, directions: FloatArray) -> FloatArray:
         """What is left of each direction, shape (estimates, d), outside its subspace."""
         return np.stack([s.reject(v) for s, v in zip(self.subspaces, directions, strict=True)])
 
@@ -334,7 +334,7 @@ def estimate_subspaces(
         if not verdict.proper:
             stopped = f"the next {outer} direction {verdict.reason}"
             break
-        direction = found.accepted.reject(found.candidate.directions[LABEL[outer]])
+        direction = found.accepted.project_off(found.candidate.directions[LABEL[outer]])
         accepted[outer] = accepted[outer].with_directions(direction)
         accepted[inner] = found.accepted  # kept only if the outer direction is accepted
         complete = complete and (pairs_left > 0 or accepted[outer].dim >= limit)

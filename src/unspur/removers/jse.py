@@ -78,26 +78,25 @@ class JSE(Remover):
         ("looks", half of α for either role). With "none", a loop stops at its first rejection, so a wrong spurious
         direction is accepted in at most about α of fits, and a wrong main-task direction in α of rounds.
     delta : float or "auto", default=0.0
-        Shift Δ of the second test, for when one label is easier to predict than the other. "auto" sets it to the
-        difference in held-out loss between the best direction of the concept and the best one of the main task, each
-        estimated alone, and carries the error of that difference into the test.
+        Shift Δ of the second test (specific), for when one label is easier to predict than the other. "auto" sets it to
+        the difference in held-out loss between the best direction of the concept and the best one of the main task,
+        each estimated alone, and carries the error of that difference into the test.
     balance : {"none", "concept", "main", "group"}, default="group"
         Classes that get equal total weight in the estimation of a pair.
     weight_decay : float or "auto", default="auto"
         Penalty in units of the mean variance of X (absolute for SGD); a feature much larger than all others should be
-        scaled down first. "auto" tries 1, 0.1, 0.01, 0.001 and 0.0001 until held-out losses clearly
-        rise, and takes the largest whose first pair predicts held-out rows as well as the best, within one standard
-        error.
+        scaled down first. "auto" tries 1, 0.1, 0.01, 0.001 and 0.0001 until held-out losses of the first pair clearly
+        rise, and uses the largest value whose loss is within one standard error of the best.
     metric : float between 0 and 1, or "auto", default=0.25
-        The metric τ in which the weights of the two labels are orthogonal, ``w_spᵀ M w_mt = 0`` with
-        ``M = (1 − τ) tr(Σ)/r I + τ Σ``, and Σ the covariance of the training rows, r its rank. M shrinks the covariance
-        towards a multiple of the identity, with shrinkage 1 − τ (as `sklearn.covariance.ShrunkCovariance`). With τ = 0
-        weights are orthogonal, as in the paper. With τ = 1 scores are uncorrelated over the training rows, which is JSE
-        on whitened rows. With τ > 0 the removal is oblique: one direction removes what would otherwise take many, and a
-        far easier concept does not absorb the task; but whatever is correlated with the concept in the training rows is
-        removed too.
-        "auto" fits at 0, 0.1, 0.25, 0.5, 0.75 and 1 and takes, of those after which the task is predicted as well as
-        after the best (held-out loss with groups of equal weight, within one standard error), the one nearest to 0.25.
+        Weight τ of the covariance in the inner product in which the two weight vectors are orthogonal (not a distance
+        or a score): ``w_spᵀ M w_mt = 0`` with ``M = (1 − τ) tr(Σ)/r I + τ Σ``, and Σ the covariance of the training
+        rows, r its rank. M shrinks the covariance towards a multiple of the identity, with shrinkage 1 − τ (as
+        `sklearn.covariance.ShrunkCovariance`). With τ = 0 weights are orthogonal, as in the paper. With τ = 1 scores
+        are uncorrelated over the training rows, which is JSE on whitened rows. With τ > 0 the removal is oblique: one
+        direction removes what would otherwise take many, and a far easier concept does not absorb the task; but
+        whatever is correlated with the concept in the training rows is removed too.
+        "auto" fits at six values (0, 0.1, 0.25, 0.5, 0.75 and 1) and keeps those whose held-out task loss (groups
+        weighted equally) is within one standard error of the smallest. Of these it uses the one nearest to 0.25.
     solver : "exact", "sgd" or SGD, default="exact"
         Solve each pair to `tol`, or by the paper's minibatch SGD with the settings of an :class:`~unspur.SGD`.
     variant : PaperVariant or None, default=None
@@ -114,9 +113,10 @@ class JSE(Remover):
         Directions are estimated from all rows outside a test set, so splits that train on fewer
         (``TimeSeriesSplit``) are refused.
     smallest_group : int, default=10
-        Fewest held-out rows of every group (main, concept), effective ones under weights. With fewer, the tests do not
-        keep their level (reproduction/docs/trust.md) and `fit` raises a GroupSizeError. Held-out rows of a group must
-        also lie in at least two clusters, effective ones if their sizes differ.
+        Minimum number of held-out rows in each group (main, concept); with sample weights, the minimum effective
+        number. With fewer, the tests do not keep their level (reproduction/docs/trust.md) and `fit` raises a
+        GroupSizeError. Held-out rows of a group must also lie in at least two clusters, effective ones if their sizes
+        differ.
     missing_concept : scalar or None, default=None
         Value of `concept` that means "not known", besides NaN and None.
     tol : float, default=1e-4
@@ -247,8 +247,8 @@ class JSE(Remover):
             Main-task label; messages and the trace use its name if it has one. Each of more than two classes is taken
             against the rest, and the removed directions are orthogonal to the main-task directions of all of them.
         concept : array of shape (n,) or (n, m), DataFrame, or mapping from names to arrays of shape (n,)
-            What to remove: a concept of two or more classes, or several concepts. Several are taken one after the
-            other, each class of a concept of more than two against the rest, and the span of all that is found is
+            What to remove: a concept of two or more classes, or several concepts. Several concepts are handled in turn,
+            and a concept with more than two classes one class against the rest. The span of all accepted directions is
             removed. Rows where the concept is missing are left out of its fit.
         sample_weight : array of shape (n,), optional
         X_val, y_val, concept_val, sample_weight_val : arrays, optional

@@ -117,7 +117,7 @@ class ClosedFormTrace:
         if self.condition > 1:
             lines.append(f"condition of the split between concept and task: {self.condition:.3g}")
         if self.rounding:
-            lines.append(f"correlation with the concept of what rounding leaves: {self.rounding:.2f}")
+            lines.append(f"rounding brings the concept back: correlation {self.rounding:.2f} along a removed direction")
         return "\n".join([*lines, *(filled(f"note: {note}", further="  ") for note in self.notes)])
 
     __repr__ = __str__
@@ -142,11 +142,13 @@ class ClosedForm:
     faint: FloatArray
 
 
-def closed_form(moments: Covariances, n_concept: int, form: Form, whitener: Whitener | None = None) -> ClosedForm:
-    """Removal of the first `n_concept` target columns; the others are the task (SPLINCE)."""
+def closed_form(
+    moments: Covariances, n_concept: int, form: Form, whitener: Whitener | None = None, *, method: str
+) -> ClosedForm:
+    """Removal of the first `n_concept` target columns; the others are the task (SPLINCE). The trace names `method`."""
     covariance = moments.covariance
     if not np.isfinite(covariance).all():
-        raise InputError("The covariance of Z overflows its floating-point type. Rescale Z, or use float64.")
+        raise InputError("The covariance of X overflows its floating-point type. Rescale X, or use float64.")
     if not moments.live.any():
         raise InputError("All rows are the same: every column of X is constant. Nothing can be estimated.")
     whiten = whitener or Whitener.of(covariance, moments.noise)
@@ -161,7 +163,7 @@ def closed_form(moments: Covariances, n_concept: int, form: Form, whitener: Whit
         main = Subspace.spanned_by(_span(task.original)[0])
     right = basis if form == "sal" else whiten.transposed(basis)
     dropped = (*concept.uncorrelated, *dropped)
-    trace = ClosedFormTrace(form.upper(), n_concept, left.shape[1], dropped, whiten.rank, condition)
+    trace = ClosedFormTrace(method, n_concept, left.shape[1], dropped, whiten.rank, condition)
     if condition > MAX_CONDITION:
         warnings.warn(
             f"Concept and task nearly share a direction in whitened coordinates: condition number {condition:.3g}. "
@@ -355,7 +357,12 @@ def _unnamed(names: tuple[str, ...]) -> bool:
 
 
 class ClosedFormRemover(Remover):
-    """Base class of the closed forms :class:`LEACE`, :class:`SAL` and :class:`SPLINCE`."""
+    """Base class of the closed forms :class:`LEACE`, :class:`SAL` and :class:`SPLINCE`.
+
+    A subclass sets `_form`, the map that `closed_form` makes, and `_keeps_moments` if it can be fitted in parts. A
+    method with another map overrides `fit`, as `RLACE` does: `_rows` reads the arguments, `covariances_of` sums over
+    the rows, and `trace_type` is the class of its trace.
+    """
 
     trace_type = ClosedFormTrace
     trace_: ClosedFormTrace
@@ -476,8 +483,8 @@ class ClosedFormRemover(Remover):
             classes = "" if not self.concept_classes_ else " A concept of m classes takes up to m − 1 of them."
             warnings.warn(
                 f"The removal takes {all_of} directions in which the rows vary, so that {left} is left of them."
-                f"{classes} Remove fewer concepts or classes, take a number as one (concept_type='continuous'), or use "
-                "rows with more features.",
+                f"{classes} Remove fewer concepts or classes, treat a numeric concept as continuous "
+                "(concept_type='continuous'), or use rows with more features.",
                 EverythingRemovedWarning,
                 stacklevel=4,
             )
@@ -511,7 +518,8 @@ class ClosedFormRemover(Remover):
                 seen=seen,
                 label=main.name,
             )
-        self._say(f"{seen}: what tells this class from the others is not kept", TaskLostWarning)
+        those = "this class" if len(lost) == 1 else "these classes"
+        self._say(f"{seen}: information that distinguishes {those} is not preserved", TaskLostWarning)
 
     def _say(self, text: str, category: type[Warning]) -> None:
         """Warn, and keep it for the trace and for certificates."""
@@ -530,15 +538,15 @@ class ClosedFormRemover(Remover):
         if correlation > max(0.1, 5.0 / np.sqrt(rows.n_rows)):
             self.trace_ = replace(self.trace_, rounding=correlation)
             warnings.warn(
-                f"Rounding of the cleaned rows to {kind} goes with the concept: their correlation is {correlation:.2f} "
-                "along a direction that is removed, where nothing else is left. A classifier that looks at differences "
+                f"Rounding the cleaned rows to {kind} brings the concept back: along a removed direction, the rounding "
+                f"errors have a correlation of {correlation:.2f} with it. A classifier that looks at differences "
                 "of columns can see it. Use rows of a wider type, or drop columns that are nearly copies of others.",
                 IllConditionedWarning,
                 stacklevel=3,
             )
 
     def _solve(self, moments: Covariances, whitener: Whitener | None = None) -> ClosedForm:
-        found = closed_form(moments, self._n_concept, self._form, whitener)
+        found = closed_form(moments, self._n_concept, self._form, whitener, method=type(self).__name__)
         self.removal_, self.spurious_, self.main_ = found.removal, found.spurious, found.main
         self.trace_ = replace(found.trace, notes=self._label_notes)
         self.warn_if_nothing_removed(None)
@@ -552,7 +560,10 @@ class ClosedFormRemover(Remover):
         if self.trace_.condition > MAX_CONDITION:
             notes.append(f"ill-conditioned: what is removed is amplified by {self.trace_.condition:.3g}")
         if self.trace_.rounding:
-            notes.append(f"rounding of the cleaned rows goes with the concept: correlation {self.trace_.rounding:.2f}")
+            notes.append(
+                f"rounding the cleaned rows brings the concept back: correlation {self.trace_.rounding:.2f} along a "
+                "removed direction"
+            )
         return notes
 
     def __sklearn_tags__(self) -> Any:
@@ -584,7 +595,7 @@ class LEACE(ClosedFormRemover):
     spurious_ : Subspace
         Span of the covariance with the concept, which is what the map takes out.
     main_ : Subspace
-        Empty: LEACE knows no task.
+        Empty, because LEACE does not use y.
     trace_ : ClosedFormTrace
         How many directions, which were dropped, condition.
     """
@@ -602,7 +613,7 @@ class LEACE(ClosedFormRemover):
         sample_weight: Array | None = None,
         concept_classes: Sequence[Any] | None = None,
     ) -> Self:
-        """Add rows to those seen before; the answer is that of one fit on all of them.
+        """Update the fit with more rows. The result equals a single `fit` on all rows.
 
         `concept_classes` names the classes at the first call (a tuple of them, or one per concept), when the first
         rows do not show all. Columns of a concept that have names are matched by name; those of arrays are taken in
@@ -612,7 +623,7 @@ class LEACE(ClosedFormRemover):
             self._validate_params()
             if self.balance != "none":
                 raise InputError(
-                    f"partial_fit has balance='none' only; got {self.balance!r}. Use fit, or sample_weight."
+                    f"partial_fit supports only balance='none'; got {self.balance!r}. Use fit, or sample_weight."
                 )
             first = not hasattr(self, "moments_")
             if first and hasattr(self, "removal_"):
@@ -638,13 +649,14 @@ class LEACE(ClosedFormRemover):
     def merge(self, other: LEACE) -> LEACE:
         """A new LEACE as if fitted on the rows of both, which must have the same features and concepts, in one order.
 
-        Names are compared where both have them. Of balanced fits there is none: balancing would need all rows at once.
+        Names are compared where both have them. Balanced fits cannot be merged, because balancing needs all rows at
+        once.
         """
         for estimator in (self, other):
             check_is_fitted(estimator, "moments_", msg="merge needs fitted estimators, not ones read from a file.")
             if estimator.balance != "none":
                 raise InputError(
-                    f"merge has balance='none' only; got {estimator.balance!r}. Fit all rows at once, or use "
+                    f"merge supports only balance='none'; got {estimator.balance!r}. Fit all rows at once, or use "
                     "sample_weight."
                 )
         features = [list(getattr(estimator, "feature_names_in_", ())) for estimator in (self, other)]

@@ -200,7 +200,7 @@ class RLACE(ClosedFormRemover):
     """Relaxed linear adversarial concept erasure (Ravfogel et al., 2022).
 
     ``max_P min_w loss(concept | (I − P) z)`` over orthogonal projections P of rank `rank`. A linear classifier can beat
-    a constant exactly if class means differ, so a projection off the differences of the class means reaches the
+    a constant if and only if class means differ, so a projection off the differences of the class means reaches the
     largest possible value, the loss of a constant: with one direction for every class but one, that is the solution,
     and it needs no iterations. The published search, by descent and ascent over the Fantope, is
     ``solver="sgd"``; it stops wherever its schedule does.
@@ -269,7 +269,7 @@ class RLACE(ClosedFormRemover):
             self._forget()
             rows, n_concept = self._rows(X, y, concept, sample_weight, reset=True)
             moments, whitener = covariances_of(rows)
-            means = closed_form(moments, n_concept, "sal", whitener)
+            means = closed_form(moments, n_concept, "sal", whitener, method=type(self).__name__)
             spurious = means.spurious
             iterations, reason = 0, "class means are equal: no linear classifier beats a constant"
             rank = spurious.dim if self.rank == "auto" else int(self.rank)

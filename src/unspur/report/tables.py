@@ -144,7 +144,8 @@ def comparison_table(results: Sequence[Comparison]) -> str:
     The recommended combination has an arrow, and those tied with the best on held-out rows have a "=".
     """
     wide = {"worst (95 %)": 15, "group": 6, "rows": 6, "loss": 6, " probe": 7, "penalty": 8}
-    head = f"  {'remover':<11}{'head':<14}{'dirs':>5}" + "".join(f"{name:>{n}}" for name, n in wide.items())
+    head_width = 1 + max(columns(name) for name in ("head", *(result.head for result in results)))
+    head = f"  {'remover':<11}{'head':<{head_width}}{'dirs':>5}" + "".join(f"{name:>{n}}" for name, n in wide.items())
     lines = [
         "accuracy on test rows, %: worst group, average over groups, over rows",
         "dirs: directions removed; loss on held-out rows; probe on test rows, %",
@@ -158,7 +159,9 @@ def comparison_table(results: Sequence[Comparison]) -> str:
         if first:
             lines += [f"  {part}" for part in name]  # of the remover before, which has too few heads for it
             previous, name = result.remover, lines_of(result.remover, 10)
-        start = f"{'→' if result.recommended else '':<2}{name.pop(0) if name else '':<11}{result.head:<14}"
+        start = (
+            f"{'→' if result.recommended else '':<2}{name.pop(0) if name else '':<11}{padded(result.head, head_width)}"
+        )
         if result.accuracy is None:
             lines.append(filled(result.problem, f"{start}  ", " " * (len(start) + 2)))
             continue

@@ -1,6 +1,6 @@
 """Rows in files that are read piece by piece and never held as a whole.
 
-`StoredRows` is what a user passes as Z, and `FileRows` what the algorithms see of it. A `Budget` says how much is read
+`StoredRows` is what a user passes as X, and `FileRows` what the algorithms see of it. A `Budget` says how much is read
 at a time, `read_ahead` has the next piece read meanwhile, and a `Spool` is a temporary file for what does not fit.
 """
 

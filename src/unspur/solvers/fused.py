@@ -124,13 +124,13 @@ def runs_on(device: Any) -> bool:
 
 
 def launched(statistic: LogisticLosses, block: Block, setting: Setting) -> Array:
-    """Sums over the uncentred rows, (t·q, 2 + d) in float64, still on the device, without a synchronisation."""
+    """Sums over the uncentred rows, (weightings · q, 2 + d) in float64, on the device, without a synchronisation."""
     import torch
 
     from unspur.solvers.fused_kernel import logistic_losses
 
-    t, q, d = statistic.weights.shape
-    z, lines, n = block.z, t * q, len(block.z)
+    n_weightings, q, d = statistic.weights.shape
+    z, lines, n = block.z, n_weightings * q, len(block.z)
     head, tail = setting.pieces(d)
     tiles = -(-n // setting.rows)
     programs = _multiprocessors(z) * setting.programs
@@ -138,7 +138,7 @@ def launched(statistic: LogisticLosses, block: Block, setting: Setting) -> Array
     constants = np.concatenate([statistic.weights.ravel(), statistic.shift.ravel(), statistic.factors.ravel()])
     placed = torch.from_numpy(constants.astype(np.float32)).to(z.device, non_blocking=True)  # one small transfer
     weights, shifts = placed[: lines * d], placed[lines * d : lines * (d + 1)]
-    factors = placed[lines * (d + 1) :].view(t, -1)
+    factors = placed[lines * (d + 1) :].view(n_weightings, -1)
     parts = []
     with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
         for first in range(0, lines, 2):

@@ -4,8 +4,8 @@
 
     minimise over W, b    Σ ω_i ℓ(W (z_i − c) + b, y_i)  +  λ/2 ‖W‖²,      λ = weight_decay · tr(C) / rank(C)
 
-    ℓ(t, y) = log(1 + eᵗ) − y t                 two classes, one logit
-    ℓ(t, y) = log Σ_c exp(t_c) − t_y            K > 2 classes, K logits
+    ℓ(η, y) = log(1 + e^η) − y η                two classes, one logit
+    ℓ(η, y) = log Σ_c exp(η_c) − η_y            K > 2 classes, K logits
 
 c and C are centre and second moment of the rows, so neither their scale nor their offset matters. W = A Tᵀ in the
 coordinates of `solvers.whitening`, in which the Hessian is close to a multiple of the identity: L-BFGS needs a few
@@ -14,9 +14,9 @@ dozen passes over the rows, even for features of very different scales. Weights 
 Conventions
 -----------
 - m rows of a block; d features; r ≤ d, the rank of the rows.
-- `LogisticLosses` are of t weightings and q binary labels, lines CONCEPT or MAIN of a block's targets: weights
-  (t, q, d), logits (t, q, m). A sum over rows is (t, q, 2 + d): loss, gradient in the intercept, gradient in the
-  weights.
+- `LogisticLosses` are of several weightings and q binary labels, lines CONCEPT or MAIN of a block's targets: weights
+  (weightings, q, d), logits η (weightings, q, m). A sum over rows is (weightings, q, 2 + d): loss, gradient in the
+  intercept, gradient in the weights.
 - `SoftmaxLoss` is of the main label, whose line MAIN holds codes of classes, and k logits, 1 for two classes, else one
   per class: weights (k, d), intercepts (k,), logits (k, m), whitened coordinates A (k, r).
 - Weights act on centred rows: logits are ``w · (z − centre) + b``.
@@ -51,13 +51,13 @@ from unspur.solvers.lbfgs import minimize
 from unspur.solvers.outcome import MIN_LABEL_GRADIENT, Outcome, outcome_of, rounding_error, warn_not_converged
 from unspur.solvers.whitening import Whitening
 
-#: Largest logit, by the size of its type, for which ``log(1 + e⁻ᵗ) + t`` gives the loss without overflow or visible
+#: Largest logit, by the size of its type, for which ``log(1 + exp(−η)) + η`` gives the loss without overflow or visible
 #: cancellation.
 MAX_PLAIN_LOGIT = {4: 80.0, 8: 300.0}
 
 
 def loss_and_probability(logits: Array, targets: Array) -> tuple[FloatArray, FloatArray]:
-    """``ℓ(t, y) = log(1 + eᵗ) − y t`` and ``p = 1 / (1 + e⁻ᵗ)`` elementwise, without overflow.
+    """``ℓ(η, y) = log(1 + exp η) − y η`` and ``p = 1 / (1 + exp(−η))`` elementwise, without overflow.
 
     To an absolute 1e-13 for float64 logits, to the rounding of the logit for float32.
     """
@@ -80,15 +80,15 @@ class LogisticLosses:
 
     Parameters
     ----------
-    weights, intercepts : shapes (t, q, d) and (t, q).
+    weights, intercepts : shapes (weightings, q, d) and (weightings, q).
     labels : shape (q,), CONCEPT or MAIN.
-    factors : shape (t, cells), of the t weightings: ω = weight · factor[cell].
+    factors : shape (weightings, cells): ω = weight · factor[cell].
     centre : shape (d,).
     centred : subtract `centre` from every block instead of from the logits; needed if rows are so far from zero that
         their products would lose the signal.
     precise : compute losses in float64, not in the type of the rows; sums are float64 in any case.
 
-    A call returns shape (t, q, 2 + d): loss, gradient in the intercept, gradient in the weights.
+    A call returns shape (weightings, q, 2 + d): loss, gradient in the intercept, gradient in the weights.
     """
 
     weights: FloatArray
@@ -127,28 +127,30 @@ class LogisticLosses:
 
     @property
     def shift(self) -> FloatArray:
-        """Constants added to the products with the rows, shape (t, q)."""
+        """Constants added to the products with the rows, shape (weightings, q)."""
         return self.intercepts if self.centred else self.intercepts - self.weights @ self.centre
 
     def __call__(self, block: Block) -> FloatArray:
         """Values and gradients over one block."""
-        t, q, d = self.weights.shape
+        n_weightings, q, d = self.weights.shape
+        n_models = n_weightings * q
         z = block.z - like(self.centre, block.z) if self.centred else block.z
-        logits = (empty64 if self.precise else empty)((t * q, len(z)), z)
-        forward(z, like(self.weights.reshape(t * q, d), z), logits)
+        logits = (empty64 if self.precise else empty)((n_models, len(z)), z)
+        forward(z, like(self.weights.reshape(n_models, d), z), logits)
         logits += like(self.shift.reshape(-1, 1), logits)
         targets = matching(lines(block.targets, self.labels), logits)  # (q, m)
-        losses, residual = loss_and_probability(logits.reshape(t, q, -1), targets)
-        omega = matching(place(self.factors, block.weight)[:, block.cell] * block.weight, logits)[:, None]  # (t, 1, m)
+        losses, residual = loss_and_probability(logits.reshape(n_weightings, q, -1), targets)
+        omega = matching(place(self.factors, block.weight)[:, block.cell] * block.weight, logits)
+        omega = omega[:, None]  # (weightings, 1, m)
         residual -= targets
         residual *= omega
         losses *= omega
-        out = empty64((t, q, 2 + d), z)
+        out = empty64((n_weightings, q, 2 + d), z)
         out[..., 0] = total(losses, 2)
         out[..., 1] = total(residual, 2)
-        gradient = empty64((t * q, d), z)
-        backward(z, matching(residual.reshape(t * q, -1), z), gradient)
-        out[..., 2:] = gradient.reshape(t, q, d)
+        gradient = empty64((n_models, d), z)
+        backward(z, matching(residual.reshape(n_models, -1), z), gradient)
+        out[..., 2:] = gradient.reshape(n_weightings, q, d)
         if not self.centred:
             out[..., 2:] -= out[..., 1, None] * like(self.centre, out)
         return out
@@ -230,7 +232,7 @@ def loss_and_residual(logits: Array, codes: Array) -> tuple[FloatArray, FloatArr
 
 @dataclass(frozen=True, slots=True)
 class LinearLogits:
-    """``t = W (z − centre) + b`` for the rows of a block, shape (k, m).
+    """``η = W (z − centre) + b`` for the rows of a block, shape (k, m).
 
     Parameters
     ----------
@@ -334,7 +336,7 @@ class LinearModel:
         return LinearLogits(self.weights, self.intercepts, self.centre, centred)
 
     @property
-    def offset(self) -> FloatArray:
+    def intercepts_uncentred(self) -> FloatArray:
         """Intercepts for rows that are not centred, shape (k,)."""
         return np.asarray(self.intercepts - self.weights @ self.centre)
 

@@ -12,7 +12,7 @@ Conventions
 - The first axis of length 2 is the label: row 0 (CONCEPT, index s) for the concept, row 1 (MAIN, index y) for the
   main task.
 - weights (2, d) act on centred rows. Coordinates a (2, r) are those along the principal axes (`Spectrum`):
-  ``w = E a / u``. Rotations keep angles, so w_s · w_y = 0 exactly if a_s · a_y = 0.
+  ``w = E a / u``. Rotations keep angles, so w_s · w_y = 0 if and only if a_s · a_y = 0.
 - forbidden (r, k) is V: coordinates are allowed where Vᵀa = 0 (`PairSpace`).
 - A flat vector x (2r + 2,) is ``(a_s, a_y, b_s, b_y)``; so are gradients and steps.
 - κ (2,) are the curvatures of the two losses, ¼ at zero weights; μ is the multiplier of a_s · a_y = 0.
@@ -186,7 +186,7 @@ class PairSpace:
 
 @dataclass(frozen=True, slots=True)
 class PairLosses:
-    """Losses of both labels and their gradients in flat coordinates, for t weightings."""
+    """Losses of both labels and their gradients in flat coordinates, for several weightings."""
 
     rows: RowSource
     spectrum: Spectrum

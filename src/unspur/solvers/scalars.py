@@ -1,4 +1,4 @@
-"""Two-scalar logistic models ``t = γ x + b`` along one-dimensional scores: their sums, and Newton's method, q at once.
+"""Two-scalar logistic models ``η = γ x + b`` along one-dimensional scores: their sums, and Newton's method, q at once.
 
 Conventions
 -----------

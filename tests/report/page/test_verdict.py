@@ -39,7 +39,7 @@ def with_leak(**changes):
 def test_the_gain_of_the_worst_group_stands_there_with_both_intervals():
     found = photo_findings()
     text = said(found)
-    assert f"The photo used {found.removed} of 40 directions." in text
+    assert f"{found.removed} of 40 directions were removed for the photo." in text
     assert "With an unweighted head, removing them raises the worst group (5–9 · china) from" in text
     for accuracy in (found.before.accuracy, found.after.accuracy):
         low, high = accuracy.worst_interval()
@@ -80,14 +80,13 @@ def test_the_first_figures_are_those_of_the_recommended_head_and_of_both_heads_w
     assert shown["worst group"].figure == f"{100 * weighted.worst:.1f}"
     assert weighted.worst != found.after.accuracy.worst  # the control
     other = closed_form_findings()  # which is not what we recommend
-    assert {tile.label: tile for tile in tiles(other)}[
-        "worst group"
-    ].figure == f"{100 * other.after.accuracy.worst:.1f}"
+    plain = next(tile for tile in tiles(other) if tile.label == "worst group")
+    assert plain.figure == f"{100 * other.after.accuracy.worst:.1f}"
 
 
 def test_one_direction_is_it_and_not_them():
     text = said(toy_findings())
-    assert "used 1 of 20 directions. With an unweighted head, removing it " in text
+    assert "1 of 20 directions was removed for the background. With an unweighted head, removing it " in text
     assert "emoving them" not in text
 
 
@@ -152,11 +151,11 @@ def with_accuracy(of_worst, rows=100):
 def test_a_worst_group_below_a_coin_flip_is_no_success():
     below = said(with_accuracy(0.41, 1000))
     assert "raises the worst group" in below
-    assert "That is still below a coin flip, 50 %: it is no success." in below
-    assert "That is not clearly above a coin flip, 50 %." in said(with_accuracy(0.53))
+    assert "That is still below a coin flip (50 %), so the removal has not helped enough." in below
+    assert "That is not clearly above a coin flip (50 %)." in said(with_accuracy(0.53))
     rise = with_accuracy(0.55, 1000)  # from 45 %
     fallen = replace(rise, judged=(rise.after, replace(rise.before, removed=1), *rise.judged[2:]))
-    assert "That is below a coin flip, 50 %: it is no success." in said(fallen)
+    assert "That is below a coin flip (50 %), so the removal has not helped." in said(fallen)
     assert "coin" not in said(with_accuracy(0.8, 1000))
     three = several_findings()
     worst = np.nanmin(three.after.accuracy.accuracy)
@@ -167,9 +166,9 @@ def test_the_gap_that_remains_and_chance_stand_there():
     found = with_accuracy(0.7, 1000)
     alone = replace(found, judged=(found.before, replace(found.after, weighted=None), *found.judged[2:]))
     text = said(alone)
-    assert "is at 90.0 %: 20.0 points remain between the best and the worst group, where 30.0 were before." in text
-    assert "Guessing is right in 50 % of every group" in text
-    assert "most frequent class in 50.0 % of the rows" in text
+    assert "90.0 %) and the worst group is 20.0 points (30.0 before the removal)." in text
+    assert "Random guessing gets 50 % in every group." in text
+    assert "most frequent class gets 50.0 % of the rows right." in text
 
 
 def test_where_no_task_direction_was_found_it_is_said():
@@ -177,7 +176,7 @@ def test_where_no_task_direction_was_found_it_is_said():
     assert found.kept
     assert "No direction of the bird was found" not in said(found)
     without = said(replace(found, kept=0))
-    assert "No direction of the bird was found, so no test kept the task out of what was removed." in without
+    assert "No direction of the bird was found, so nothing protected the task from the removal." in without
     assert "No direction of the" not in said(closed_form_findings())  # it never looks for any
 
 

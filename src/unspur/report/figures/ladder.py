@@ -32,8 +32,8 @@ _ROLES = {"spurious": "spurious", "main": "main task"}
 #: Inches from which on there is room for reasons beside the rungs.
 _WIDE = 5.0
 _TESTS: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("predicts its own label: better than chance", {"marker": "o", "color": "#0072B2"}),
-    ("… and better than the other label", {"marker": "D", "color": "#D55E00"}),
+    ("informative: predicts its label better than chance", {"marker": "o", "color": "#0072B2"}),
+    ("specific: … and better than the other label", {"marker": "D", "color": "#D55E00"}),
 )
 
 
@@ -114,7 +114,7 @@ def _rungs(parts: Mapping[str, Trace]) -> list[_Rung]:
 
 
 def _two_tests(parts: Mapping[str, Trace]) -> bool:
-    """Whether the second test decides as well; methods that know one label (INLP) accept by the first alone."""
+    """Whether the second test, "specific", decides too; methods that know one label (INLP) accept by the first."""
     accepted = [step.verdict for trace in parts.values() for step in trace if step.verdict.proper]
     return all("better than the" in verdict.reason for verdict in accepted)
 

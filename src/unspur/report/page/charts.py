@@ -551,10 +551,10 @@ class Ladder:
     delta: str
     weight_decay: str
     short: bool
-    #: Whether the second test decides as well; INLP knows one label only.
+    #: Whether the second test, "specific", decides as well; INLP knows one label only.
     two_tests: bool
     #: What round 0 is for, if there is one.
-    needed_first: str = ""
+    round_zero_note: str = ""
 
     @property
     def outer(self) -> tuple[Rung, ...]:
@@ -593,7 +593,7 @@ def _ladder(name: str, trace: Trace, scale: TScale, method: str) -> Ladder:
         or all(rung.outer for rung in rungs)
         or not any(rung.outer for rung in rungs),
         two_tests=two,
-        needed_first=trace.needed_first,
+        round_zero_note=trace.round_zero_note,
     )
 
 

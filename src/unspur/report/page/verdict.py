@@ -52,7 +52,7 @@ def further(findings: Findings) -> list[Sentence]:
     """Context of the figures: the gap that remains, chance, simpler methods that do as well, and what to do next."""
     without_task = findings.method == "JSE" and not findings.kept
     task = _sentence(
-        f"No direction of {formatting.the(findings.main)} was found, so no test kept the task out of what was removed"
+        f"No direction of {formatting.the(findings.main)} was found, so nothing protected the task from the removal"
         if findings.removed
         else f"No direction of {formatting.the(findings.main)} was found either"
     )
@@ -104,11 +104,12 @@ def _oblique(findings: Findings) -> Iterator[Sentence]:
     """What an oblique removal subtracts besides the directions that it reads."""
     if findings.tilt > _RIGHT_ANGLE_DEGREES:
         concepts = formatting.listed([formatting.the(name) for name in findings.concepts])
+        them = "it" if len(findings.concepts) == 1 else "them"
         yield _sentence(
             f"The removal is oblique: it reads {concepts} along one direction and subtracts another, up to ",
             (f"{findings.tilt:.0f}°", "figure"),
-            f" away, which is what travels with {concepts} in the training rows. Where the two travel apart later, "
-            "that goes along",
+            f" away. Whatever is correlated with {concepts} in the training rows is removed with {them}, which is a "
+            "loss if the two are uncorrelated later",
         )
 
 
@@ -119,7 +120,8 @@ def _directions(findings: Findings) -> Sentence:
         return _sentence(f"Nothing was removed for {formatting.listed(concepts)}: {why}")
     share = f"{formatting.count(findings.removed)} of {formatting.plural(findings.ambient, 'direction')}"
     if len(concepts) == 1 and findings.traces:
-        return _sentence(f"{formatting.capital(concepts[0])} used ", (share, "figure"))
+        were = "was" if findings.removed == 1 else "were"
+        return _sentence((share, "figure"), f" {were} removed for {concepts[0]}")
     return _sentence(f"{findings.method} removed ", (share, "figure"), f" for {formatting.listed(concepts)}")
 
 
@@ -133,7 +135,7 @@ def _accuracies(results: Sequence[MethodResult], groups: Sequence[str]) -> Itera
     was, is_now = _share(before.worst, before.worst_interval()), _share(after.worst, after.worst_interval())
     if not removed:
         yield _sentence(f"The worst group ({worst}) stays at ", *was)
-        yield from _coin(after, before)
+        yield from _coin(after, before, removed)
         return
     it = "it" if removed == 1 else "them"
     change = results[1].worst_change
@@ -144,18 +146,19 @@ def _accuracies(results: Sequence[MethodResult], groups: Sequence[str]) -> Itera
         start = f"With an unweighted head, removing {it} makes no clear change to the worst group ({worst}): from "
     another = f", the worst now being {then}" if then != worst else ""
     yield _sentence(start, *was, " to ", *is_now, another, *_average(results[1].average_change))
-    yield from _coin(after, before)
+    yield from _coin(after, before, removed)
 
 
-def _coin(accuracy: GroupAccuracy, before: GroupAccuracy) -> list[Sentence]:
+def _coin(accuracy: GroupAccuracy, before: GroupAccuracy, removed: int) -> list[Sentence]:
     """A sentence about a worst group for which guessing would do as well."""
     guess = 1.0 / len(accuracy.classes)
     coin = "a coin flip" if len(accuracy.classes) == 2 else f"guessing among {len(accuracy.classes)} classes"
     if accuracy.worst < guess:
-        still = "still " if before.worst < guess else ""
-        return [_sentence(f"That is {still}below {coin}, ", (formatting.chance(guess), "figure"), ": it is no success")]
+        still, enough = ("still ", " enough") if before.worst < guess else ("", "")
+        so = f"), so the removal has not helped{enough}" if removed else ")"
+        return [_sentence(f"That is {still}below {coin} (", (formatting.chance(guess), "figure"), so)]
     if accuracy.worst_interval()[0] <= guess:
-        return [_sentence(f"That is not clearly above {coin}, ", (formatting.chance(guess), "figure"))]
+        return [_sentence(f"That is not clearly above {coin} (", (formatting.chance(guess), "figure"), ")")]
     return []
 
 
@@ -168,18 +171,17 @@ def _in_place(
         return
     best = int(np.nanargmax(after.accuracy))
     gap, was = (100 * float(np.nanmax(one.accuracy) - one.worst) for one in (after, before))
-    earlier = f", where {was:.1f} were before" if results[1].removed else ""
     yield _sentence(
-        f"The best group ({groups[best]}) is at ",
+        f"The gap between the best group ({groups[best]}, ",
         (formatting.percent(float(np.nanmax(after.accuracy))), "figure"),
-        ": ",
+        ") and the worst group is ",
         (f"{gap:.1f} {points(gap / 100)}", "figure"),
-        f" remain between the best and the worst group{earlier}",
+        f" ({was:.1f} before the removal)" if results[1].removed else "",
     )
     yield from _penalty(results[0], before)
     yield _sentence(
-        f"Guessing is right in {formatting.chance(1 / len(after.classes))} of every group, and always answering "
-        f"the most frequent class in {formatting.percent(after.majority)} of the rows"
+        f"Random guessing gets {formatting.chance(1 / len(after.classes))} in every group. Always predicting the most "
+        f"frequent class gets {formatting.percent(after.majority)} of the rows right"
     )
 
 
@@ -257,7 +259,7 @@ def _next(findings: Findings) -> Sentence:
             "Next, with rows of your own: ", ("unspur report FILE --main COLUMN --concept COLUMN", "command")
         )
     change, after = findings.after.worst_change, findings.after.accuracy
-    gains = change is not None and change.low > 0.0 and after is not None and not _coin(after, after)
+    gains = change is not None and change.low > 0.0 and after is not None and not _coin(after, after, findings.removed)
     weighted = findings.before.weighted
     less_without = weighted is not None and weighted.worst_relative_to_removal is not None and not _as_well(weighted)
     if gains and less_without and not any(result.removed > 0 and _as_well(result) for result in findings.judged[2:]):
@@ -331,7 +333,7 @@ def subspaces(findings: Findings) -> list[str]:
         found.append(_angle(findings))
     if findings.shared is not None:
         share = formatting.percent(findings.shared, 0 if findings.shared >= 0.01 else 1)
-        why = ": directions at right angles can still go together in the data" if _at_right_angles(findings) else ""
+        why = ": directions at right angles can still be correlated in the data" if _at_right_angles(findings) else ""
         found.append(f"In the test rows, scores along the two have {share} of their variance in common{why}.")
     rows, shown = len(findings.group), len(findings.shown)
     drawn = f"All {formatting.count(rows)} test rows are drawn."
