@@ -65,6 +65,7 @@ def render(findings: Findings, *, title: str | None = None) -> str:
         "sentences": sentences(findings),
         "further": further(findings),
         "tiles": tiles(findings),
+        "recommended": findings.recommended is not None,
         "accuracy": accuracy_table(findings),
         "penalties": penalty_table(findings),
         "ladders": ladders(findings),
