@@ -105,7 +105,7 @@ def test_rows_to_fit_choose_and_test_on_come_from_one_store(squares, tmp_path, m
     again = json.loads(unspur("evaluate", "r.safetensors", "train.npz", *labels, "--test", "test.npz", "--json"))
     assert again == shown
     said = unspur("evaluate", "r.safetensors", folder, *labels, "--test-where", "split=test", code=2)
-    assert "say with --where which rows are the others" in said
+    assert "so --where must select the training rows" in said
 
 
 def test_a_column_to_choose_by_is_no_feature_and_can_be_left_out(squares, tmp_path, monkeypatch):

@@ -296,7 +296,7 @@ def test_an_existing_page_is_kept_unless_forced(table, tmp_path):
         (["--ignore", "shot", "--image-shape", "7x7"], "49 numbers; rows have shape", 1),
         (["--ignore", "shot", "--with", "MAGIC"], "MAGIC", 2),
         (["--ignore", "shot", "--cv", "1"], "one fold", 2),
-        (["--ignore", "shot", "--test-where", "bird=land"], "say with --where", 2),
+        (["--ignore", "shot", "--test-where", "bird=land"], "--where must select the training rows", 2),
         (["--show", "waterbirds", "--ignore", "shot"], "Name one of its columns", 2),
         (["--ignore", "shot", "--output", "rows.csv"], "exists and is kept", 1),
         (["--ignore", "shot", "--output", "rows.csv", "--force"], "is an input file", 1),

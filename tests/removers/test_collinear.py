@@ -136,14 +136,14 @@ def test_rounding_that_goes_with_the_concept_is_said(tmp_path):
     concept = rng.integers(2, size=4000)
     steps = np.round(4 * rng.standard_normal((4000, 5))) / 4 + 10
     z = np.column_stack([steps, steps[:, 0] + 0.3 * concept])
-    with pytest.warns(IllConditionedWarning, match=r"Rounding of the cleaned rows to float16.*correlation is 0\.9"):
+    with pytest.warns(IllConditionedWarning, match=r"Rounding the cleaned rows to float16.*correlation of 0\.9"):
         coarse = LEACE().fit(z.astype(np.float16), concept=concept)
     clean = coarse.transform(z.astype(np.float16)).astype(np.float64)
     assert np.corrcoef(clean[:, 5] - clean[:, 0], concept)[0, 1] > 0.9  # it is true
     new = rng.integers(2, size=400)
     rows = rng.standard_normal((400, 6)) + 10
     assert any("rounding" in note for note in coarse.certificate(rows, None, new).notes)
-    assert "what rounding leaves" in str(coarse.trace_)
+    assert "rounding brings the concept back" in str(coarse.trace_)
     coarse.save(tmp_path / "coarse.safetensors")
     for dtype in (np.float32, np.float64):  # controls
         fine = LEACE().fit(z.astype(dtype), concept=concept)

@@ -136,7 +136,7 @@ def test_the_threshold_follows_the_level():
 def test_methods_with_one_test_show_one_and_several_concepts_have_a_part_each():
     toy = make_toy(800, rho=0.8, random_state=0)
     inlp = INLP(random_state=0).fit(toy.Z, toy.y, concept=toy.concept).trace_
-    second = "… and better than the other label"
+    second = "specific: … and better than the other label"
     assert second not in read(figures.ladder(inlp))
     assert second in read(figures.ladder(findings()))
     parts = read(figures.ladder(Traces({"place": findings().traces[""], "light": findings().traces[""]})))

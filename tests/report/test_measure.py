@@ -254,7 +254,7 @@ def test_the_most_frequent_class_is_that_of_all_test_rows():
     found = measure(JSE_TOY, TRAIN, (TEST[0], TEST[1], concept))
     most = max(np.mean(TEST[1] == "land"), np.mean(TEST[1] == "water"))
     assert found.before.accuracy.rows[0].sum() > 0.8 * found.before.accuracy.rows.sum()  # of those in a group
-    said = f"always answering the most frequent class in {100 * most:.1f} % of the rows"
+    said = f"Always predicting the most frequent class gets {100 * most:.1f} % of the rows right"
     assert sum(said in sentence for sentence in verdict(found)) == 1
     assert sum(said in sentence for sentence in accuracy_verdict(found.judged)) == 1  # which `evaluate` prints
 
@@ -446,7 +446,7 @@ def test_a_worst_group_that_fell_and_a_lost_task_are_said():
     with pytest.warns(TaskLostWarning):
         jse = removal(train, cv=0.2)
     found = measure(jse, train, test)
-    assert any("may remove the task" in warning for warning in found.warnings)
+    assert any("The removal may have taken the task with it" in warning for warning in found.warnings)
     # Erasing the task itself: what is left is worse for somebody.
     Z, y, concept = TRAIN
     wrong = JSE(metric=0.0, random_state=0).fit(Z, concept, concept=y)
