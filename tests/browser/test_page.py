@@ -423,7 +423,7 @@ def test_without_scripts_everything_but_the_scatter_is_there(visit):
         shown = browser.find_element("tag name", "body").text
     finally:
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
-    assert "The scatter of rows needs JavaScript" in shown
+    assert "The scatter plot needs JavaScript" in shown
     assert "Mean score of each group" in shown
     assert "across" not in shown
     assert "The ladder of tests" in shown
