@@ -466,9 +466,9 @@ def layer_choice(found: Results, row: Callable[..., str], head: Callable[..., li
 #: Lines of the table in docs/which-method.md.
 SHORT_TABLE = {
     "**`RobustClassifier`**": RECOMMENDED,
-    "`RobustClassifier(head=GroupDRO())`": ("JSE 0.25", "GroupDRO+"),
+    "JSE, GroupDRO (grid of 24)": ("JSE 0.25", "GroupDRO+"),
     "group-weighted head alone": ("none", "GroupWeighted+"),
-    "GroupDRO alone": ("none", "GroupDRO+"),
+    "GroupDRO (grid of 24) alone": ("none", "GroupDRO+"),
     "JSE at τ = 1, group-weighted": ("JSE 1", "GroupWeighted+"),
     "JSE of the paper (τ = 0), group-weighted": ("JSE 0", "GroupWeighted+"),
     "JSE of the paper, unweighted head": ("JSE 0", "ERM"),
