@@ -97,7 +97,7 @@ def measured(root: Path) -> dict[str, int]:
         "public names": len(unspur.__all__),
         "words of the README": len((root / "README.md").read_text(encoding="utf-8").split()),
         "words of the documentation": sum(len(page.read_text(encoding="utf-8").split()) for page in pages[1:]),
-        "fmt: skip": sum("# fmt: " "skip" in line for line in everything),
+        "fmt: skip": sum(line.rstrip().endswith("# fmt: skip") for line in everything),
         "blocks of six lines that stand twice (product)": repeated_blocks(product),
         **of_report(root),
     }
