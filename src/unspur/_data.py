@@ -208,6 +208,22 @@ class LabelledData:
             self._geometries[balanced] = geometry
         return self._geometries[balanced]
 
+    def after(self, removal: AffineMap) -> Self:
+        """The same rows, to be fitted after a removal; what is known of their geometry is kept."""
+        rows = replace(self, removal=removal)
+        itemsize = 4 if self.X.dtype.itemsize < 8 else 8
+        for balanced, geometry in self._geometries.items():
+            rows._geometries[balanced] = geometry.transformed(removal.matrix(), itemsize)
+        return rows
+
+    def column_variances(self, *, balanced: bool) -> FloatArray:
+        """Variance of each column, shape (d,), with rows or groups of equal weight."""
+        if balanced in self._geometries or backend_of(self.X) != "memory" or len(self) > self.X.shape[1]:
+            return np.diag(self.geometry(self.source(), balanced=balanced).second)
+        weight = self._group_weight * self.weighting(balanced=balanced).factor[self._group_code]
+        centred = self.X - (weight @ self.X)
+        return np.asarray(weight @ centred**2, dtype=np.float64)
+
     def source(self) -> RowSource:
         """The rows as a row source whose cells are the groups."""
         if self.stacked_sets:

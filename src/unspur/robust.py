@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import warnings
+from copy import copy
 from dataclasses import replace
 from numbers import Integral, Real
 from os import PathLike
@@ -33,6 +34,7 @@ from unspur.removers.multiclass import require_disjoint_clusters
 from unspur.removers.saved import require_numbers
 from unspur.rows import StoredRows, backend_of, to_host
 from unspur.selection import Selection, cross_validate_penalty, fit_rows, penalty_grid_from_variances
+from unspur.solvers.row_span import RowSpan
 from unspur.subspace import AffineMap
 from unspur.surgery.folding import through_removal
 
@@ -209,31 +211,42 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
 
     def _choose_head(self, head: Head, data: HeadData, remover: Remover, rng: np.random.Generator) -> Selection:
         """The head with the best penalty, fitted on all rows; its coefficients are on rows before the removal."""
-        removal, validation = remover.removal_, data.validation
+        removal, checked = remover.removal_, copy(self)
         # Copies of a row must not be on both sides of a fold.
-        train = data.train.with_duplicate_clusters(remover._training_rows)
-        variance = np.diag(train.geometry(train.source(), balanced=head._balanced is not False).second)
-        penalties = penalty_grid_from_variances(variance)
-        if head._balanced is not None:
-            train = replace(train, removal=removal)
-            all_rows = train if validation is None else train.stacked(validation)
-            data = replace(data, train=train)
-            return cross_validate_penalty(head, penalties, data, all_rows, self, self.cv, rng)
-        train = replace(train, X=remover.transform(train.X))
-        if validation is not None:
-            validation = replace(validation, X=remover.transform(validation.X))
+        train, validation = data.train.with_duplicate_clusters(remover._training_rows), data.validation
+        penalties = penalty_grid_from_variances(train.column_variances(balanced=head._balanced is not False))
+        span, (X, X_val) = RowSpan.of(train.X, None if validation is None else validation.X)
+        inside = None if span is None else span.restricted(removal)
+        if span is not None and inside is not None:
+            removal, checked.n_features_in_ = inside, span.n_features
+            train = replace(train, X=X)
+            validation = None if validation is None else replace(validation, X=X_val)
+        if head._balanced is None:
+            transform = remover.transform if inside is None else inside
+            train = replace(train, X=transform(train.X))
+            validation = None if validation is None else replace(validation, X=transform(validation.X))
+        else:
+            train = train.after(removal)
         validation_only = head._trains_on_validation and validation is not None
         if validation_only:
             assert validation is not None
             train, validation = validation, None
-        pooled = train if validation is None else _pooled(train, validation)
-        assert pooled is not None  # rows in files were refused
+        if head._balanced is None:
+            all_rows = train if validation is None else _pooled(train, validation)
+            assert all_rows is not None  # rows in files were refused
+        else:
+            all_rows = train if validation is None else train.stacked(validation)
         data = replace(data, train=train, validation=validation)
         chosen = cross_validate_penalty(
-            head, penalties, data, pooled, self, self.cv, rng, validation_only=validation_only
+            head, penalties, data, all_rows, checked, self.cv, rng, validation_only=validation_only
         )
         best = chosen.head
-        best.coef_, best.intercept_ = through_removal(removal, best.coef_, best.intercept_)
+        if head._balanced is None:
+            best.coef_, best.intercept_ = through_removal(removal, best.coef_, best.intercept_)
+        if span is not None and inside is not None:
+            best.coef_ = span.vectors(best.coef_)
+            best.intercept_ = best.intercept_ - best.coef_ @ span.centre
+            best.n_features_in_ = self.n_features_in_
         return chosen
 
     @property

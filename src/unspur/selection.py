@@ -41,7 +41,8 @@ MAX_VARIANCE_RATIO, MIN_PENALTY = 100.0, 1e-12
 HELD_OUT_SHARE = 0.2
 #: Decimals of losses that are compared, so that layers that scaling makes equally good count as equal.
 LOSS_DECIMALS = 9
-#: Tolerance to search large grids with; with more, heads of small penalties are far from solved on separable rows.
+#: Tolerance to search large grids and to cross-validate with, at which held-out losses have converged to 1e-4; with
+#: more, heads of small penalties are far from solved on separable rows.
 ROUGH_TOL = 1e-5
 #: Limit on doublings of the factor on the logits.
 MAX_DOUBLINGS = 60
@@ -174,6 +175,7 @@ def cross_validate_penalty(
     rows, for a head that is trained on such. Rows are visited where they live.
     """
     train, validation = data.train, data.validation
+    rough = clone(head).set_params(tol=max(head.tol, ROUGH_TOL))
     if head._balanced is not None:
         train.geometry(train.source(), balanced=head._balanced)  # once, for all folds
 
@@ -186,14 +188,14 @@ def cross_validate_penalty(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)  # a value that cannot be solved is not chosen
         if validation is not None:
-            differences = _stacked_differences(fit_penalties(head, penalties, train), validation)
+            differences = _stacked_differences(fit_penalties(rough, penalties, train), validation)
             evaluated_on, evaluated = validation, (validation.weight > 0) & validation.concept_known
         else:
             fold, evaluated_on = train.folds(folds, rng), train
             differences = np.zeros((len(penalties), len(train), train.n_classes))
             for k in range(folds):
                 held = fold == k
-                heads = fit_penalties(head, penalties, train.fold_subset((fold >= 0) & ~held))
+                heads = fit_penalties(rough, penalties, train.fold_subset((fold >= 0) & ~held))
                 differences[:, held] = _stacked_differences(heads, train)[:, held]
             # A group of one row is never both trained on and held out.
             evaluated = (fold >= 0) & (train.counts > 1)[train.group]

@@ -28,6 +28,7 @@ from unspur.labels import ClassLabel
 from unspur.options import SGD, SOLVER
 from unspur.rows import StoredRows, backend_of, to_host
 from unspur.solvers.logistic import FitOutcome, LinearLogits, LinearModel, cell_losses, n_logits, solve_softmax
+from unspur.solvers.row_span import RowSpan
 from unspur.solvers.sgd import BatchWeights, Watch, alike, solve_softmax_by_sgd
 from unspur.solvers.statistics import Moments
 from unspur.solvers.whitening import Whitening
@@ -40,13 +41,15 @@ WEIGHT_DECAY = 0.01
 class HeadData:
     """Training and validation rows, and the classes behind the codes.
 
-    `shared` caches what fits of one head with different penalties have in common: draws and reweighted rows, by name.
+    With a `span`, rows are in its coordinates. `shared` caches what fits of one head with different penalties have in
+    common: draws and reweighted rows, by name.
     """
 
     train: LabelledData
     validation: LabelledData | None
     classes: Array
     concept_classes: tuple[Any, ...] | None
+    span: RowSpan | None = None
     shared: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def cached(self, name: Any, make: Callable[[], Any]) -> Any:
@@ -54,6 +57,16 @@ class HeadData:
         if name not in self.shared:
             self.shared[name] = make()
         return self.shared[name]
+
+    def in_span(self) -> HeadData:
+        """The same rows, in coordinates of their span if they are wide."""
+        if self.train.removal is not None or self.train.stacked_sets:
+            return self
+        span, (X, X_val) = RowSpan.of(self.train.X, None if self.validation is None else self.validation.X)
+        if span is None:
+            return self
+        validation = None if self.validation is None else replace(self.validation, X=X_val)
+        return replace(self, train=replace(self.train, X=X), validation=validation, span=span)
 
 
 def decode_head_arguments(
@@ -240,6 +253,11 @@ class Head(LinearClassifier):
     outcome_: FitOutcome
     n_iter_: int
 
+    @property
+    def _is_exact(self) -> bool:
+        """Whether the solution is independent of the coordinates of the rows, as that of SGD is not."""
+        return SGD.of(getattr(self, "solver", "exact")) is None
+
     def __init_subclass__(cls, **options: Any) -> None:
         """Fill in the shared parts of the docstring."""
         super().__init_subclass__(**options)
@@ -283,9 +301,10 @@ class Head(LinearClassifier):
         validation = {"X": X_val, "y": y_val, "concept": concept_val, "sample_weight": sample_weight_val}
         with restore_on_failure(self):
             self._validate_params()
-            self._fit_to(
-                decode_head_arguments(self, train, validation, self.missing_concept, needs_concept=self._needs_concept)
+            data = decode_head_arguments(
+                self, train, validation, self.missing_concept, needs_concept=self._needs_concept
             )
+            self._fit_to(data.in_span() if self._is_exact else data)
         return self
 
     def _fit_to(self, data: HeadData) -> None:
@@ -294,7 +313,11 @@ class Head(LinearClassifier):
         self.classes_ = data.classes
         if data.concept_classes is not None:
             self.concept_classes_ = data.concept_classes
-        self.coef_, self.intercept_ = model.weights, model.intercepts_uncentred
+        weights, intercepts = model.weights, model.intercepts_uncentred
+        if data.span is not None:
+            weights = data.span.vectors(weights)
+            intercepts = intercepts - weights @ data.span.centre
+        self.coef_, self.intercept_ = weights, intercepts
         self.outcome_, self.n_iter_ = model.outcome, model.outcome.evaluations
         model.outcome.warn_unless_converged()
 
@@ -340,6 +363,7 @@ def fit_decoded_path(
 ) -> list[Head]:
     """`fit_path` on decoded rows; `checked` is the estimator that has validated them."""
     fitted: list[Head] = []
+    data = data.in_span() if head._is_exact else data
     seen = {name: value for name, value in vars(checked).items() if name in ("n_features_in_", "feature_names_in_")}
     for parameters in settings:
         one = clone(head).set_params(**parameters)

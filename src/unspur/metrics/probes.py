@@ -47,6 +47,8 @@ OUTLIER_SAMPLE_ROWS = 2000
 MIN_VARIANCE_SHARE = {4: 1e-10, 8: 1e-13}
 #: The same for the standard deviation of a column.
 MIN_DEVIATION_SHARE = {4: 1e-7, 8: 1e-12}
+#: Variances above this share of the largest keep enough digits in products of rows with each other.
+MIN_GRAM_SHARE = 1e-8
 #: A note reports columns this many times as wide as most, and values this many spreads away from the median.
 WIDE_COLUMN_RATIO, OUTLIER_SPREADS = 1000.0, 100.0
 #: Spreads at which training values are clipped, how much outliers must widen a column for clipping to be tried, and how
@@ -398,8 +400,7 @@ class ScaledRows:
             factor = np.where(np.isfinite(self.unit), self.unit, 0.0)
             factor /= factor.max()
         if len(self.rows) < self.rows.shape[1]:
-            _, singular, axes = np.linalg.svd(self.rows * factor * np.sqrt(self.share)[:, None], full_matrices=False)
-            variance, axes = singular**2, axes.T
+            variance, axes = _axes_of_wide_rows(self.rows * factor * np.sqrt(self.share)[:, None], self.kind)
         else:
             if self._covariance is None:
                 half = self.rows * np.sqrt(self.share)[:, None]
@@ -407,6 +408,19 @@ class ScaledRows:
             variance, axes = np.linalg.eigh(self._covariance * factor * factor[:, None])
         real = variance > MIN_VARIANCE_SHARE[self.kind] * variance.max(initial=0.0)
         return PrincipalAxes(variance[real], factor[:, None] * axes[:, real])
+
+
+def _axes_of_wide_rows(rows: FloatArray, itemsize: int) -> tuple[FloatArray, FloatArray]:
+    """Variances (r,) and axes (d, r) of centred rows that are fewer than their features.
+
+    They come from products of the rows with each other, unless some variances are so small that these lose them.
+    """
+    variance, left = np.linalg.eigh(rows @ rows.T)
+    large = variance > MIN_GRAM_SHARE * variance[-1]
+    if np.any(variance[~large] > MIN_VARIANCE_SHARE[itemsize] * variance[-1]):
+        _, singular, axes = np.linalg.svd(rows, full_matrices=False)
+        return singular**2, axes.T
+    return variance[large], (rows.T @ left[:, large]) / np.sqrt(variance[large])
 
 
 @dataclass(frozen=True, slots=True)

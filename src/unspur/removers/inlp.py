@@ -150,9 +150,12 @@ class INLP(Remover):
             if not needs_y:  # nothing depends on the task
                 train["y"] = validation["y"] = None
             data = FitData.read(self, train, validation, needs_y=needs_y)
-            found = fit_each_concept(data, partial(self._fit_binary, HeldOutSplitter.reusable_cv(self.cv)))
-            self.spurious_, self.main_ = found.spurious, found.main
-            self.removal_ = AffineMap.removing(found.spurious, found.centre)
+            inside, span = data.in_span() if SGD.of(self.solver) is None else (data, None)
+            found = fit_each_concept(inside, partial(self._fit_binary, HeldOutSplitter.reusable_cv(self.cv)))
+            spurious, removal = found.spurious, AffineMap.removing(found.spurious, found.centre)
+            if span is not None:
+                spurious, removal = span.subspace(spurious), span.map(removal)
+            self.spurious_, self.main_, self.removal_ = spurious, Subspace.empty(removal.ambient), removal
             self.trace_ = found.trace
             self.classes_ = () if data.train.y is None else data.train.y.classes
             self.concept_classes_ = data.concept_classes
@@ -164,7 +167,7 @@ class INLP(Remover):
 
     def _fit_binary(self, cv: Any, problem: Problem, excluded: Subspace, main_only: bool) -> BinaryFit:
         """Fit one binary concept, in groups with one binary main label; INLP finds no main-task directions."""
-        nothing = Subspace.empty(self.n_features_in_)
+        nothing = Subspace.empty(problem.train.X.shape[1])
         if main_only:
             return BinaryFit(Subspaces(nothing, nothing, (), ""), Trace((), "", 0.0, 0.0), np.zeros(nothing.ambient))
         rng = generator(self.random_state)

@@ -277,8 +277,12 @@ class JSE(Remover):
             self._validate_params()
             data = FitData.read(self, train, validation, needs_y=True)
             cv = HeldOutSplitter.reusable_cv(self.cv)
-            found, metric = self._fit_in_metric(data, cv)
-            self.spurious_, self.main_, self.removal_ = self._removal(found, metric)
+            inside, span = data.in_span() if SGD.of(self.solver) is None else (data, None)
+            found, metric = self._fit_in_metric(inside, cv)
+            spurious, main, removal = self._removal(found, metric)
+            if span is not None:
+                spurious, main, removal = span.subspace(spurious), span.subspace(main), span.map(removal)
+            self.spurious_, self.main_, self.removal_ = spurious, main, removal
             self.trace_ = found.trace
             self.classes_ = data.train.main.classes
             self.concept_classes_ = data.concept_classes

@@ -55,6 +55,7 @@ from unspur.removers.base import Remover
 from unspur.removers.concepts import Concepts, balanced_weights, indicators, read_concepts, require_another_label
 from unspur.removers.seen_rows import remember_rows
 from unspur.rows import Block, Columns, RowSource, backend_of, persisted, rows_of, to_host
+from unspur.solvers.row_span import RowSpan, in_span
 from unspur.solvers.statistics import Covariances, keeps_digits
 from unspur.subspace import AffineMap, Subspace
 
@@ -140,6 +141,13 @@ class ClosedForm:
     main: Subspace
     trace: ClosedFormTrace
     faint: FloatArray
+
+    def of_rows(self, span: RowSpan) -> ClosedForm:
+        """The result in coordinates of a span, as one of the rows."""
+        faint = span.vectors(self.faint.T).T
+        return ClosedForm(
+            span.map(self.removal), span.subspace(self.spurious), span.subspace(self.main), self.trace, faint
+        )
 
 
 def closed_form(
@@ -367,6 +375,7 @@ class ClosedFormRemover(Remover):
     trace_type = ClosedFormTrace
     trace_: ClosedFormTrace
     moments_: Covariances
+    _moments_span: RowSpan | None  # of wide rows, in whose coordinates the moments are
     _label_notes: tuple[str, ...] = ()
     _concept_names: tuple[str, ...] = ()  # as they were passed
     _form: ClassVar[Form]
@@ -404,10 +413,11 @@ class ClosedFormRemover(Remover):
             self._validate_params()
             self._forget()
             rows, self._n_concept = self._rows(X, y, concept, sample_weight, reset=True)
-            moments, whitener = covariances_of(rows)
-            self._check_rounding(rows, self._solve(moments, whitener), moments, X)
+            inside, span = in_span(rows)
+            moments, whitener = covariances_of(inside)
+            self._check_rounding(rows, self._solve(moments, whitener, span), moments, X)
             if self._keeps_moments:
-                self.moments_ = moments
+                self.moments_, self._moments_span = moments, span
         return self
 
     def _rows(
@@ -545,8 +555,11 @@ class ClosedFormRemover(Remover):
                 stacklevel=3,
             )
 
-    def _solve(self, moments: Covariances, whitener: Whitener | None = None) -> ClosedForm:
+    def _solve(self, moments: Covariances, whitener: Whitener | None = None, span: RowSpan | None = None) -> ClosedForm:
+        """Set the result from moments, which are those of coordinates in the span of the rows if that is given."""
         found = closed_form(moments, self._n_concept, self._form, whitener, method=type(self).__name__)
+        if span is not None:
+            found = found.of_rows(span)
         self.removal_, self.spurious_, self.main_ = found.removal, found.spurious, found.main
         self.trace_ = replace(found.trace, notes=self._label_notes)
         self.warn_if_nothing_removed(None)
@@ -642,7 +655,8 @@ class LEACE(ClosedFormRemover):
                 X, y, concept, sample_weight, reset=first and concept_classes is None, whole=False
             )
             moments = Covariances.of(rows, exact=True)
-            self.moments_ = moments if first else self.moments_.merge(moments)
+            self.moments_ = moments if first else self._moments_of_rows().merge(moments)
+            self._moments_span = None
             self._solve(self.moments_)
         return self
 
@@ -673,9 +687,18 @@ class LEACE(ClosedFormRemover):
         merged._add_row_hashes(other._training_rows, other.training_hash_, other.__dict__.get("_training_sketches", ()))
         merged._concept_names = names[0] if names else self._concept_names
         merged._label_notes = tuple(dict.fromkeys((*self._label_notes, *other._label_notes)))
-        merged.moments_ = self.moments_.merge(other.moments_)
+        merged.moments_, merged._moments_span = self._moments_of_rows().merge(other._moments_of_rows()), None
         merged._solve(merged.moments_)
         return merged
+
+    def _moments_of_rows(self) -> Covariances:
+        """The moments, with a d × d matrix even for wide rows."""
+        span = self.__dict__.get("_moments_span")
+        if span is None:
+            return self.moments_
+        inside = self.moments_
+        xx = span.vectors(span.vectors(inside.xx).T)
+        return replace(inside, mean_x=span.point(inside.mean_x), xx=xx, xt=span.vectors(inside.xt.T).T)
 
 
 class SAL(ClosedFormRemover):

@@ -17,6 +17,7 @@ from unspur.labels import ClassLabel
 from unspur.removers.folds import Problem
 from unspur.removers.joint import Subspaces
 from unspur.removers.seen_rows import SeenRows, remember_rows
+from unspur.solvers.row_span import RowSpan
 from unspur.subspace import Subspace
 from unspur.trace import Trace, Traces
 
@@ -58,6 +59,16 @@ class FitData:
             reused = reused if reused and has_continuous_columns(first_rows(held_out.X)) else 0
             held_out = held_out.with_duplicate_clusters(kept[0])
         return cls(data, held_out, seen, kept, reused)
+
+    def in_span(self) -> tuple[FitData, RowSpan | None]:
+        """The data in coordinates of the span of the training rows, and that span; unchanged, and None, if not wide."""
+        span, (X,) = RowSpan.of(self.train.X)
+        if span is None:
+            return self, None
+        validation = self.validation
+        if validation is not None:
+            validation = replace(validation, X=span.coordinates(validation.X))
+        return replace(self, train=replace(self.train, X=X), validation=validation), span
 
     @property
     def concept_classes(self) -> tuple[Any, ...]:

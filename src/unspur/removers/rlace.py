@@ -35,6 +35,7 @@ from unspur.removers.base import Remover
 from unspur.removers.leace import ClosedFormRemover, closed_form, covariances_of
 from unspur.rows import CONCEPT, Block, RowSource, Weighting
 from unspur.solvers.logistic import LogisticLosses, solve_logistic
+from unspur.solvers.row_span import in_span
 from unspur.solvers.sgd import SGDSettings
 from unspur.solvers.statistics import Balance, Covariances, Moments
 from unspur.solvers.whitening import Geometry, Whitening
@@ -267,13 +268,15 @@ class RLACE(ClosedFormRemover):
         with self._restore_on_failure():
             self._validate_params()
             self._forget()
+            sgd, span = SGD.of(self.solver), None
             rows, n_concept = self._rows(X, y, concept, sample_weight, reset=True)
+            if sgd is None:
+                rows, span = in_span(rows)
             moments, whitener = covariances_of(rows)
             means = closed_form(moments, n_concept, "sal", whitener, method=type(self).__name__)
             spurious = means.spurious
             iterations, reason = 0, "class means are equal: no linear classifier beats a constant"
             rank = spurious.dim if self.rank == "auto" else int(self.rank)
-            sgd = SGD.of(self.solver)
             if sgd is None and 0 < spurious.dim < rank:
                 raise InputError(
                     f"rank={rank}, but the class means of this concept differ in {spurious.dim} direction(s): more "
@@ -293,8 +296,10 @@ class RLACE(ClosedFormRemover):
             chance, majority = response.constant(moments.mean_t)
             if chance - loss <= MIN_GAIN * chance:  # weights are rounding errors, and so would be their accuracy
                 accuracy = majority
-            self.spurious_, self.main_ = spurious, Subspace.empty(rows.n_features)
-            self.removal_ = AffineMap.removing(spurious, moments.mean_x)
+            removal = AffineMap.removing(spurious, moments.mean_x)
+            if span is not None:
+                removal, spurious = span.map(removal), span.subspace(spurious)
+            self.spurious_, self.main_, self.removal_ = spurious, Subspace.empty(removal.ambient), removal
             self.trace_ = MinimaxTrace(spurious.dim, loss, chance, accuracy, majority, iterations, reason)
             self.n_iter_ = self.trace_.most_evaluations
             self.warn_if_nothing_removed(None)

@@ -273,6 +273,16 @@ class MemoryRows(LabelledRows):
         """Floating-point type of the rows of a block."""
         return np.promote_types(self._z.dtype, np.float32)
 
+    @property
+    def z(self) -> Array:
+        """The rows."""
+        return self._z
+
+    @property
+    def columns(self) -> Columns:
+        """What travels beside them."""
+        return self._columns
+
     def _slices(self) -> Iterator[slice]:
         return slices(self.n_rows, self._block_rows)
 

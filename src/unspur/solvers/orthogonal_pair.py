@@ -125,7 +125,7 @@ class Spectrum:
             geometry = geometry.transformed(root, itemsize)
         axes, variance = geometry.principal_axes()
         axes, unit = np.ascontiguousarray(axes), float(np.sqrt(variance.mean()))
-        loadings = axes if geometry.matrix is None else geometry.matrix @ axes
+        loadings = axes if geometry.loadings is None else geometry.loadings
         return cls(geometry.centre, axes, unit, variance / unit**2, geometry.far_from_zero, loadings)
 
     def weights(self, a: FloatArray) -> FloatArray:

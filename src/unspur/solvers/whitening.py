@@ -39,9 +39,9 @@ MAX_NATIVE_CONDITION = 1e4
 class Geometry:
     """Centre (d,) and second moment (d, d) of the rows, and an orthonormal basis of its range if that is not full.
 
-    `range_basis` (d, r) and `range_variance` (r,) are None if the second moment has full rank. With a `matrix` (d, d)
-    it is the geometry of the rows ``(x − centre) matrix``, which are never computed: weights w on those act on the
-    original rows as ``matrix w``.
+    `range_basis` (d, r) and `range_variance` (r,) are None if the second moment has full rank. With `loadings` it is
+    the geometry of rows ``(x − centre) matrix``, which are never computed: weights w on those act on the original rows
+    as ``matrix w``, and loadings (d, r) are ``matrix range_basis``.
     """
 
     centre: FloatArray
@@ -49,7 +49,7 @@ class Geometry:
     range_basis: FloatArray | None
     range_variance: FloatArray | None
     far_from_zero: bool
-    matrix: FloatArray | None = None
+    loadings: FloatArray | None = None
 
     @classmethod
     def of_rows(cls, rows: RowSource, weighting: Weighting, *, exact: bool = False) -> Geometry:
@@ -89,7 +89,8 @@ class Geometry:
         second = matrix.T @ self.second @ matrix
         values, vectors = np.linalg.eigh(0.5 * (second + second.T))
         real = values > values[-1] * MIN_DEVIATION_SHARE[itemsize] ** 2
-        return Geometry(self.centre, second, vectors[:, real], values[real], self.far_from_zero, matrix)
+        basis = vectors[:, real]
+        return Geometry(self.centre, second, basis, values[real], self.far_from_zero, matrix @ basis)
 
     @property
     def rank(self) -> int:
@@ -184,8 +185,8 @@ class Metric:
 class Whitening:
     """Coordinates ``a`` of shape (r,) for weights ``w = T a`` that stay inside the allowed subspace.
 
-    If the geometry has the matrix P of a removal, weights are ``w = P T a``: a layer after the removal, as weights on
-    the rows before it.
+    If the geometry is one after a removal with matrix P, weights are ``w = P T a``: a layer after the removal, as
+    weights on the rows before it.
 
     `decay` is λ. `forbidden` (r, k) spans the coordinates of weights with a component in the excluded directions: if a
     is orthogonal to it, w = T a is orthogonal to those directions.
@@ -212,10 +213,10 @@ class Whitening:
             transform = np.ascontiguousarray(inverse.T)
         else:
             assert geometry.range_variance is not None
-            transform = geometry.range_basis / np.sqrt(geometry.range_variance / 4.0 + decay)
-            if geometry.matrix is not None:
-                lengths = 1.0 / (geometry.range_variance / 4.0 + decay)
-                transform = geometry.matrix @ transform
+            curvature = geometry.range_variance / 4.0 + decay
+            transform = geometry.range_basis / np.sqrt(curvature)
+            if geometry.loadings is not None:
+                transform, lengths = geometry.loadings / np.sqrt(curvature), 1.0 / curvature
         return cls(transform, geometry, decay, np.empty((transform.shape[1], 0)), lengths)
 
     def excluding(self, subspace: Subspace) -> Whitening:
@@ -239,7 +240,7 @@ class Whitening:
 
     def coordinates(self, weights: FloatArray) -> FloatArray:
         """Allowed coordinates of weights: ``T⁺ w = Tᵀ (C/4 + λI) w``, shape (r,) or (r, m)."""
-        assert self.geometry.matrix is None
+        assert self.geometry.loadings is None
         return self.pull_back(self.geometry.second @ weights / 4.0 + self.decay * weights)
 
 

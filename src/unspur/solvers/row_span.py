@@ -1,0 +1,138 @@
+"""Rows with more features than there are rows, in coordinates of their span.
+
+The methods here commute with rotations, and their directions lie in the span of the centred rows. So n rows of d > n
+features are fitted in n coordinates, with the same result: no d × d matrix is formed, and the cost of a fit is linear
+in d.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import scipy.linalg.lapack
+
+from unspur._arrays import on_numpy
+from unspur._resources import one_scipy_thread
+from unspur._typing import Array, FloatArray, IntArray
+from unspur.rows import MAX_UNCENTRED_DISTANCE, MemoryRows, RowSource, backend_of
+from unspur.subspace import MAX_OUTSIDE_SHARE, AffineMap, Subspace
+
+#: Coordinates that are smaller than this share of the largest in all rows are rounding errors.
+MIN_LENGTH_SHARE = 1e-12
+#: Fewer features are not worth the change of coordinates.
+MIN_FEATURES = 64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowSpan:
+    """An orthonormal basis Q (d, r) of the span of n rows around their mean, r < n.
+
+    Rows have the coordinates ``(x − centre) Q``. Q is kept as Householder reflections: products with a few vectors
+    are all that is needed of it.
+    """
+
+    centre: FloatArray
+    _reflections: FloatArray
+    _factors: FloatArray
+    _kept: IntArray
+
+    @classmethod
+    def of(cls, *sets: Array | None) -> tuple[Self | None, list[Array | None]]:
+        """The span of all rows of these sets, and the sets in its coordinates.
+
+        None, and the sets as they are, unless all are in memory and have fewer rows than features.
+        """
+        given = [rows for rows in sets if rows is not None]
+        n, d = sum(len(rows) for rows in given), given[0].shape[1]
+        if not n < d or d < MIN_FEATURES or any(backend_of(rows) not in ("memory", "torch") for rows in given):
+            return None, list(sets)
+        rows = np.concatenate([_float64(rows) for rows in given])
+        centre = rows.mean(axis=0)
+        rows -= centre
+        if np.abs(centre).max() > MAX_UNCENTRED_DISTANCE * rows.std(axis=0).max():
+            return None, list(sets)  # so far from zero that the rounding of the rows counts, which this would hide
+        with one_scipy_thread():
+            size = int(scipy.linalg.lapack.dgeqrf_lwork(d, n)[0])
+            reflections, factors, _, _ = scipy.linalg.lapack.dgeqrf(rows.T, lwork=size, overwrite_a=True)
+        upper = np.triu(reflections[:n])
+        lengths = np.linalg.norm(upper, axis=1)
+        kept = np.flatnonzero(lengths > MIN_LENGTH_SHARE * lengths.max())
+        span, inside = cls(centre, reflections, factors, kept), upper[kept].T
+        ends = np.cumsum([len(rows) for rows in given])
+        parts = iter([np.array(inside[e - len(r) : e], dtype=_dtype(r)) for e, r in zip(ends, given, strict=True)])
+        return span, [None if rows is None else next(parts) for rows in sets]
+
+    @property
+    def n_features(self) -> int:
+        """Number of coordinates."""
+        return len(self._kept)
+
+    def coordinates(self, rows: Array) -> Array:
+        """Coordinates (m, r) of other rows (m, d), in their type; what lies outside the span is dropped."""
+        return np.array(self.read(_float64(rows) - self.centre), dtype=_dtype(rows))
+
+    def read(self, vectors: FloatArray) -> FloatArray:
+        """Coordinates (m, r) of vectors (m, d) from the centre."""
+        return self._multiply(vectors.T, "T")[self._kept].T
+
+    def vectors(self, coordinates: FloatArray) -> FloatArray:
+        """Vectors (m, d) with these coordinates (m, r)."""
+        padded = np.zeros((len(self.centre), len(coordinates)), order="F")
+        padded[self._kept] = coordinates.T
+        return np.ascontiguousarray(self._multiply(padded, "N").T)
+
+    def point(self, coordinates: FloatArray) -> FloatArray:
+        """The point (d,) with these coordinates."""
+        return np.asarray(self.centre + self.vectors(coordinates[None])[0])
+
+    def subspace(self, inside: Subspace) -> Subspace:
+        """A subspace of the coordinates as a subspace of R^d."""
+        return Subspace(self.vectors(inside.basis.T).T)
+
+    def map(self, inside: AffineMap) -> AffineMap:
+        """A map of the coordinates as a map of rows: a removal leaves what is outside the span as it is."""
+        offset = self.vectors(inside.offset[None])[0] + (self.centre if inside.form == "keep" else 0.0)
+        right, left = (self.vectors(factor.T).T for factor in (inside.right, inside.left))
+        return AffineMap(self.point(inside.centre), right, left, inside.form, offset)
+
+    def restricted(self, removal: AffineMap) -> AffineMap | None:
+        """A map of rows as a map of the coordinates; None if its factors do not lie in the span."""
+        shift = removal.offset - (self.centre if removal.form == "keep" else 0.0)
+        factors = np.concatenate([removal.right.T, removal.left.T, shift[None]])
+        inside = self.read(factors)
+        lengths = np.linalg.norm(factors, axis=1)
+        if np.any(lengths - np.linalg.norm(inside, axis=1) > MAX_OUTSIDE_SHARE * lengths):
+            return None
+        (centre,), k = self.read((removal.centre - self.centre)[None]), removal.right.shape[1]
+        return AffineMap(centre, inside[:k].T, inside[k : 2 * k].T, removal.form, inside[-1])
+
+    def _multiply(self, columns: FloatArray, transpose: str) -> FloatArray:
+        """``Q columns`` or ``Qᵀ columns``, with Q completed to a basis of R^d."""
+        columns = np.asfortranarray(columns, dtype=np.float64)
+        if not columns.shape[1]:
+            return columns
+        multiply = scipy.linalg.lapack.dormqr
+        with one_scipy_thread():
+            _, size, _ = multiply("L", transpose, self._reflections, self._factors, columns, -1)
+            product, _, _ = multiply("L", transpose, self._reflections, self._factors, columns, int(size[0]))
+        return np.asarray(product)
+
+
+def in_span(rows: RowSource) -> tuple[RowSource, RowSpan | None]:
+    """A row source in the coordinates of its span, and that span; the rows as they are, and None, if not wide."""
+    if type(rows) is not MemoryRows:
+        return rows, None
+    span, (inside,) = RowSpan.of(rows.z)
+    return (rows, None) if span is None else (MemoryRows(inside, rows.columns), span)
+
+
+def _dtype(rows: Array) -> np.dtype[np.floating]:
+    """Type of the coordinates: that of the rows, float32 for half precision."""
+    return np.dtype(np.float64 if rows.dtype.itemsize == 8 else np.float32)
+
+
+def _float64(rows: Array) -> FloatArray:
+    """A copy of the rows on the host."""
+    return np.array(on_numpy(rows), dtype=np.float64)

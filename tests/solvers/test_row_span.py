@@ -1,0 +1,164 @@
+"""Rows with more features than rows are fitted in the coordinates of their span, with the same result."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from unspur import INLP, JSE, LEACE, RLACE, SAL, SPLINCE, RobustClassifier
+from unspur.heads import DFR, ERM, JTT, SUBG, GroupDRO, GroupWeighted
+from unspur.solvers.row_span import RowSpan
+from unspur.subspace import AffineMap, Subspace
+
+REMOVERS = [
+    JSE(random_state=0),
+    JSE(metric=0, random_state=0),
+    JSE(metric=1, random_state=0),
+    INLP(random_state=0),
+    LEACE(),
+    LEACE(balance="group"),
+    SAL(),
+    SPLINCE(),
+    RLACE(),
+]
+HEADS = [ERM(), GroupWeighted(), SUBG(random_state=0), GroupDRO(), JTT(), DFR(random_state=0)]
+
+
+def narrow(n=240, d=12, seed=0):
+    """Rows with a task and a concept that travels with it, and more rows than features."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 2, n)
+    concept = np.where(rng.random(n) < 0.8, y, 1 - y)
+    Z = rng.normal(size=(n, d)) * np.geomspace(2.0, 0.3, d)
+    Z[:, 0] += 1.5 * (2 * y - 1)
+    Z[:, 1] += 2.0 * (2 * concept - 1)
+    return Z, y, concept
+
+
+class Embedded:
+    """An isometry of R^12 into R^600, in which 240 rows are wide."""
+
+    def __init__(self, d=12, wide=600):
+        rng = np.random.default_rng(1)
+        self.basis = np.linalg.qr(rng.normal(size=(wide, d)))[0]
+        self.origin = 3.0 * rng.normal(size=wide)
+
+    def __call__(self, Z):
+        return Z @ self.basis.T + self.origin
+
+
+def name(estimator):
+    return repr(estimator)
+
+
+@pytest.mark.parametrize("remover", REMOVERS, ids=name)
+def test_a_removal_of_wide_rows_is_that_of_the_same_rows_in_fewer_features(remover):
+    Z, y, concept = narrow()
+    new, embedded = narrow(seed=2)[0], Embedded()
+    expected = embedded(remover.fit(Z, y, concept=concept).transform(new))
+    changed = np.abs(expected - embedded(new)).max()
+    got = remover.fit(embedded(Z), y, concept=concept).transform(embedded(new))
+    assert changed > 0.5  # a removal that did nothing would pass
+    np.testing.assert_allclose(got, expected, atol=1e-6 * changed)
+    assert remover.removal_.ambient == remover.n_features_in_ == 600
+
+
+@pytest.mark.parametrize("head", HEADS, ids=name)
+def test_a_head_on_wide_rows_is_that_of_the_same_rows_in_fewer_features(head):
+    Z, y, concept = narrow()
+    new, embedded = narrow(seed=2)[0], Embedded()
+    expected = head.fit(Z, y, concept=concept).decision_function(new)
+    got = head.fit(embedded(Z), y, concept=concept).decision_function(embedded(new))
+    np.testing.assert_allclose(got, expected, atol=1e-4 * np.abs(expected).max())
+    assert head.coef_.shape == (1, 600)
+
+
+@pytest.mark.parametrize("head", [GroupWeighted(), DFR(), JTT()], ids=name)
+@pytest.mark.parametrize("validated", [False, True])
+def test_the_classifier_on_wide_rows_is_that_of_the_same_rows_in_fewer_features(head, validated):
+    Z, y, concept = narrow()
+    Z_val, y_val, concept_val = narrow(n=200, seed=3)
+    new, embedded = narrow(seed=2)[0], Embedded()
+
+    def fit(change):
+        validation = {"X_val": change(Z_val), "y_val": y_val, "concept_val": concept_val} if validated else {}
+        model = RobustClassifier(head=head, random_state=0)
+        return model.fit(change(Z), y, concept=concept, **validation)
+
+    one, other = fit(lambda rows: rows), fit(embedded)
+    expected = one.decision_function(new)
+    np.testing.assert_allclose(other.decision_function(embedded(new)), expected, atol=1e-3 * np.abs(expected).max())
+    assert other.selection_.penalty == one.selection_.penalty
+    assert other.head_.n_features_in_ == other.n_features_in_ == 600
+
+
+def test_components_outside_the_span_of_the_training_rows_stay():
+    Z, y, concept = narrow()
+    embedded = Embedded()
+    outside = np.random.default_rng(4).normal(size=600)
+    outside -= embedded.basis @ (embedded.basis.T @ outside)
+    remover = JSE(random_state=0).fit(embedded(Z), y, concept=concept)
+    moved = remover.transform(embedded(Z[:5]) + outside) - remover.transform(embedded(Z[:5]))
+    np.testing.assert_allclose(moved, np.tile(outside, (5, 1)), atol=1e-9)
+
+
+@pytest.mark.parametrize("fit", ["JSE", "LEACE", "SAL", "INLP", "RLACE", "RobustClassifier", "GroupDRO"])
+def test_no_matrix_of_features_by_features_is_formed(fit):
+    estimator = {
+        "JSE": JSE(max_pairs=2, random_state=0),
+        "LEACE": LEACE(),
+        "SAL": SAL(),
+        "INLP": INLP(max_directions=1, random_state=0),
+        "RLACE": RLACE(),
+        "RobustClassifier": RobustClassifier(JSE(max_pairs=2, random_state=0), random_state=0),
+        "GroupDRO": GroupDRO(),
+    }[fit]
+    Z, y, concept = narrow(n=240, d=20_000)
+    Z = Z.astype(np.float32)
+    tracemalloc.start()
+    try:
+        estimator.fit(Z, y, concept=concept)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 20_000 * 20_000 * 4 / 4, f"{peak / 1e6:.0f} MB"  # a quarter of such a matrix in float32
+
+
+def test_leace_goes_on_from_a_fit_on_wide_rows():
+    Z, y, concept = narrow(n=400)
+    wide = Embedded()(Z)
+    parts = LEACE().fit(wide[:200], y[:200], concept=concept[:200])
+    parts.partial_fit(wide[200:], y[200:], concept=concept[200:])
+    merged = LEACE().fit(wide[:200], concept=concept[:200]).merge(LEACE().fit(wide[200:], concept=concept[200:]))
+    whole = LEACE().fit(wide, concept=concept)
+    alone = LEACE().fit(wide[:200], concept=concept[:200])
+    for one in (parts, merged):
+        np.testing.assert_allclose(one.transform(wide), whole.transform(wide), atol=1e-8)
+    assert np.abs(alone.transform(wide) - whole.transform(wide)).max() > 1e-3
+
+
+def test_a_map_and_its_restriction_are_inverse_to_each_other():
+    rng = np.random.default_rng(5)
+    rows = rng.normal(size=(30, 100)) + 2.0
+    span, (inside,) = RowSpan.of(rows)
+    assert span.n_features == 29
+    np.testing.assert_allclose(span.vectors(inside) + span.centre, rows, atol=1e-12)
+    np.testing.assert_allclose(span.coordinates(rows), inside, atol=1e-12)
+    subspace = Subspace.spanned_by(rng.normal(size=(29, 3)))
+    for small in (AffineMap.removing(subspace, inside[0]), AffineMap.keeping(subspace, inside[0])):
+        large = span.map(small)
+        np.testing.assert_allclose(span.coordinates(large(rows)), small(inside), atol=1e-10)
+        back = span.restricted(large)
+        np.testing.assert_allclose(back(inside), small(inside), atol=1e-10)
+    elsewhere = AffineMap.removing(Subspace.spanned_by(rng.normal(size=(100, 2))), rows[0])
+    assert span.restricted(elsewhere) is None
+
+
+def test_rows_that_are_not_wide_or_far_from_zero_stay_as_they_are():
+    rng = np.random.default_rng(6)
+    for rows in (rng.normal(size=(100, 100)), rng.normal(size=(10, 40)), 1e7 + rng.normal(size=(50, 100))):
+        span, (same,) = RowSpan.of(rows)
+        assert span is None
+        assert same is rows
