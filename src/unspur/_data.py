@@ -228,13 +228,35 @@ class LabelledData:
         """The rows as a row source whose cells are the groups."""
         if self.stacked_sets:
             return StackedRows(*(one.source() for one in self.stacked_sets))
+        return self._source_with(self._group_code)
+
+    def folded_source(self, fold: IntArray, n_folds: int, *, balanced: bool) -> tuple[RowSource, list[Weighting]]:
+        """The rows as a row source, and for each fold (n,) the weights that sum to one without it.
+
+        Rows of a negative fold do not count. `balanced` gives every non-empty group the same total.
+        """
+        n_groups, n_cells = self.n_groups, (n_folds + 1) * self.n_groups
+        cell = np.where(fold >= 0, fold, n_folds) * n_groups + self._group_code
+        totals = np.bincount(cell, weights=self._group_weight, minlength=n_cells).reshape(-1, n_groups)[:-1]
+        weightings = []
+        for k in range(n_folds):
+            rest = np.delete(totals, k, axis=0).sum(axis=0)
+            present = rest > 0
+            factor = np.zeros((n_folds + 1, n_groups))
+            factor[:-1] = present / (present.sum() * np.where(present, rest, 1.0)) if balanced else 1.0 / rest.sum()
+            factor[k] = 0.0
+            weightings.append(Weighting(factor.ravel()))
+        return self._source_with(cell), weightings
+
+    def _source_with(self, cell: IntArray) -> RowSource:
+        """The rows as a row source with these cells."""
         live = np.flatnonzero(self._group_weight > 0)
         # Copied only when less than half of them count: a few subsampled rows are cheaper to copy than all to visit.
         copied = backend_of(self.X) in ("memory", "torch") and 2 * len(live) < len(self)
         rows: Any = live if copied else slice(None)
         targets = np.stack([self.concept.codes[rows], self.main.codes[rows]]).astype(np.float64)
         z = rows_at(self.X, rows) if copied else self.X
-        return rows_of(z, Columns(targets, self._group_code[rows], self._group_weight[rows], 0))
+        return rows_of(z, Columns(targets, cell[rows], self._group_weight[rows], 0))
 
     def reweighted(self, weight: FloatArray) -> Self:
         """The same rows with other weights."""

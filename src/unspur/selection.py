@@ -24,7 +24,7 @@ from sklearn.base import BaseEstimator, clone
 from unspur._data import LabelledData, decode_rows
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError, LabelError, NotConvergedWarning
-from unspur.heads.base import Head, HeadData, fit_decoded_path, fit_path
+from unspur.heads.base import Head, HeadData, fit_decoded_path, fit_folds, fit_path
 from unspur.labels import ClassLabel
 from unspur.rows import to_host
 
@@ -179,35 +179,37 @@ def cross_validate_penalty(
     if head._balanced is not None:
         train.geometry(train.source(), balanced=head._balanced)  # once, for all folds
 
-    def fit_penalties(head: Head, penalties: Sequence[float], rows: LabelledData) -> list[Head]:
-        settings = [{"weight_decay": penalty} for penalty in penalties]
-        rows = rows if head._needs_concept else rows.without_concept()
+    def fit_all_rows(penalty: float) -> Head:
+        rows = all_rows if head._needs_concept else all_rows.without_concept()
         held_out = rows if validation_only else None
-        return fit_decoded_path(head, settings, replace(data, train=rows, validation=held_out), checked)
+        setting = [{"weight_decay": penalty}]
+        return fit_decoded_path(head, setting, replace(data, train=rows, validation=held_out), checked)[0]
 
+    fold = None if validation is not None else train.folds(folds, rng)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)  # a value that cannot be solved is not chosen
-        if validation is not None:
-            differences = _stacked_differences(fit_penalties(rough, penalties, train), validation)
-            evaluated_on, evaluated = validation, (validation.weight > 0) & validation.concept_known
-        else:
-            fold, evaluated_on = train.folds(folds, rng), train
-            differences = np.zeros((len(penalties), len(train), train.n_classes))
-            for k in range(folds):
-                held = fold == k
-                heads = fit_penalties(rough, penalties, train.fold_subset((fold >= 0) & ~held))
-                differences[:, held] = _stacked_differences(heads, train)[:, held]
-            # A group of one row is never both trained on and held out.
-            evaluated = (fold >= 0) & (train.counts > 1)[train.group]
+        fitted = fit_folds(rough, penalties, data, checked, fold, folds, validation_only=validation_only)
+    if fold is None:
+        assert validation is not None
+        evaluated_on, evaluated = validation, (validation.weight > 0) & validation.concept_known
+        differences = _stacked_differences(fitted[0], validation)
+    else:
+        # A group of one row is never both trained on and held out.
+        evaluated_on, evaluated = train, (fold >= 0) & (train.counts > 1)[train.group]
+        everywhere = _stacked_differences([one for heads in fitted for one in heads], train)
+        differences = np.zeros((len(penalties), *everywhere.shape[1:]))
+        for k in range(folds):
+            own = slice(k * len(penalties), (k + 1) * len(penalties))
+            differences[:, fold == k] = everywhere[own][:, fold == k]
     notes = _notes_on_missing_groups(train, evaluated) if validation is None else ()
     if not evaluated.any():
-        (last,) = fit_penalties(head, [head.weight_decay], all_rows)
+        last = fit_all_rows(head.weight_decay)
         note = f"No group has two rows, so no penalty could be chosen; it is {head.weight_decay:g}, the default."
         return Selection(last, {}, (), notes=(*notes, note))
     group, weight = _numbered(evaluated_on.group[evaluated]), evaluated_on.weight[evaluated]
     keys = [_ranking_key(one[evaluated], group, weight) for one in differences]
     best = min(range(len(penalties)), key=keys.__getitem__)
-    (last,) = fit_penalties(head, [penalties[best]], all_rows)
+    last = fit_all_rows(penalties[best])
     table = tuple(({"weight_decay": penalty}, key[0]) for penalty, key in zip(penalties, keys, strict=True))
     return Selection(last, {"weight_decay": penalties[best]}, table, notes=notes)
 

@@ -16,8 +16,10 @@ from unspur.solvers.logistic import (
     loss_and_residual,
     n_logits,
     solve_softmax,
+    solve_softmax_many,
 )
 from unspur.solvers.whitening import Geometry, Whitening
+from unspur.subspace import AffineMap, Subspace
 
 
 def problem(k, n=600, d=8, seed=0, stretch=10.0):
@@ -181,3 +183,56 @@ def test_labels_without_a_trace_leave_the_shares_of_the_classes():
     assert model.outcome.converged
     assert_allclose(model.weights, 0, atol=1e-6)
     assert_allclose(model.intercepts, np.log(2.0), atol=1e-5)
+
+
+class Visits(MemoryRows):
+    """Rows that count the passes over them."""
+
+    passes = 0
+
+    def sum(self, statistic):
+        self.passes += 1
+        return super().sum(statistic)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("removed", [False, True])
+def test_regressions_side_by_side_are_those_one_by_one_in_fewer_passes(n_classes, removed):
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, n_classes, 300)
+    Z = rng.normal(size=(300, 8)) * np.geomspace(1.0, 0.01, 8) + 1.5 * np.eye(8)[codes]
+    cell = rng.integers(0, 4, 300)
+    rows = Visits(Z, Columns(np.stack([codes, codes]).astype(float), cell, np.ones(300), 0))
+    everything = Weighting(np.full(4, 1.0 / 300))
+    geometry = Geometry.of_rows(rows, everything)
+    if removed:
+        geometry = geometry.transformed(AffineMap.removing(Subspace(np.eye(8)[:, :1]), Z.mean(axis=0)).matrix(), 8)
+    without = [Weighting(np.where(np.arange(4) == k, 0.0, 1.0 / np.sum(cell != k))) for k in range(4)]
+    problems = [(weighting, decay) for weighting in without for decay in (1.0, 1e-2, 1e-4)]
+    rows.passes = 0
+    many = solve_softmax_many(rows, geometry, problems, n_classes, tol=1e-8)
+    together, rows.passes = rows.passes, 0
+    one_by_one = [
+        solve_softmax(rows, weighting, Whitening.of(geometry, decay), n_classes, tol=1e-8)
+        for weighting, decay in problems
+    ]
+    assert together < rows.passes / 5
+    assert together == max(model.outcome.evaluations for model in many)
+    for found, expected in zip(many, one_by_one, strict=True):
+        assert found.outcome.converged
+        np.testing.assert_allclose(found.weights, expected.weights, atol=1e-5 * np.abs(expected.weights).max())
+        np.testing.assert_allclose(found.intercepts, expected.intercepts, atol=1e-5)
+    assert np.abs(many[0].weights - many[2].weights).max() > 0.1  # penalties and folds differ
+    assert np.abs(many[1].weights - many[4].weights).max() > 1e-3
+
+
+def test_a_regression_that_is_not_solved_in_time_says_so():
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 2, 100)
+    rows = MemoryRows(rng.normal(size=(100, 5)) + 3.0 * codes[:, None], Columns.of(codes, codes))
+    weighting = Weighting(np.full(4, 0.01))
+    geometry = Geometry.of_rows(rows, weighting)
+    easy, hard = solve_softmax_many(rows, geometry, [(weighting, 1e3), (weighting, 1e-6)], 2, tol=1e-3, max_iter=2)
+    assert easy.outcome.converged
+    assert not hard.outcome.converged
+    assert "limit" in hard.outcome.reason

@@ -21,13 +21,21 @@ from sklearn.utils.validation import assert_all_finite, check_is_fitted, column_
 from unspur._arrays import by_rows, exact_products, is_tensor, like, on_numpy, to_original_type
 from unspur._data import LabelledData, decode_fit_arguments
 from unspur._parameters import generator, keyword_only_after_y, restore_on_failure, sgd_settings
-from unspur._typing import Array, FloatArray
+from unspur._typing import Array, FloatArray, IntArray
 from unspur._validation import checked_z, require_finite
 from unspur.exceptions import InputError
 from unspur.labels import ClassLabel
 from unspur.options import SGD, SOLVER
 from unspur.rows import StoredRows, backend_of, to_host
-from unspur.solvers.logistic import FitOutcome, LinearLogits, LinearModel, cell_losses, n_logits, solve_softmax
+from unspur.solvers.logistic import (
+    FitOutcome,
+    LinearLogits,
+    LinearModel,
+    cell_losses,
+    n_logits,
+    solve_softmax,
+    solve_softmax_many,
+)
 from unspur.solvers.row_span import RowSpan
 from unspur.solvers.sgd import BatchWeights, Watch, alike, solve_softmax_by_sgd
 from unspur.solvers.statistics import Moments
@@ -308,8 +316,10 @@ class Head(LinearClassifier):
         return self
 
     def _fit_to(self, data: HeadData) -> None:
-        rng = generator(self.random_state)
-        model = self._train(data, rng)
+        self._keep(self._train(data, generator(self.random_state)), data)
+
+    def _keep(self, model: LinearModel, data: HeadData) -> None:
+        """Set the attributes of a fit."""
         self.classes_ = data.classes
         if data.concept_classes is not None:
             self.concept_classes_ = data.concept_classes
@@ -364,14 +374,55 @@ def fit_decoded_path(
     """`fit_path` on decoded rows; `checked` is the estimator that has validated them."""
     fitted: list[Head] = []
     data = data.in_span() if head._is_exact else data
-    seen = {name: value for name, value in vars(checked).items() if name in ("n_features_in_", "feature_names_in_")}
     for parameters in settings:
         one = clone(head).set_params(**parameters)
         one._validate_params()
-        vars(one).update(seen)
+        vars(one).update(_checked_features(checked))
         one._fit_to(data)
         fitted.append(one)
     return fitted
+
+
+def fit_folds(
+    head: Head,
+    penalties: Sequence[float],
+    data: HeadData,
+    checked: BaseEstimator,
+    fold: IntArray | None,
+    n_folds: int,
+    *,
+    validation_only: bool = False,
+) -> list[list[Head]]:
+    """For each fold (n,) of the training rows, a list of heads with each penalty, fitted without it.
+
+    Without folds there is one list, of heads fitted on all training rows. Penalties are in units of all rows. With
+    `validation_only` the training rows are validation rows, for a head that is trained on such. Heads that are one
+    regression are fitted side by side, in as many passes over the rows as the slowest needs.
+    """
+    rows = data.train if head._needs_concept else data.train.without_concept()
+    if head._balanced is None or not head._is_exact:
+        parts = [rows] if fold is None else [rows.fold_subset((fold >= 0) & (fold != k)) for k in range(n_folds)]
+        settings = [{"weight_decay": penalty} for penalty in penalties]
+        sets = [replace(data, train=part, validation=part if validation_only else None) for part in parts]
+        return [fit_decoded_path(head, settings, one, checked) for one in sets]
+    source = rows.source()
+    geometry, weightings = rows.geometry(source, balanced=head._balanced), [rows.weighting(balanced=head._balanced)]
+    if fold is not None:
+        source, weightings = rows.folded_source(fold, n_folds, balanced=head._balanced)
+    problems = [(weighting, float(penalty)) for weighting in weightings for penalty in penalties]
+    models = solve_softmax_many(source, geometry, problems, rows.n_classes, tol=head.tol, max_iter=head.max_iter)
+    heads = []
+    for (_, penalty), model in zip(problems, models, strict=True):
+        one = clone(head).set_params(weight_decay=penalty)
+        vars(one).update(_checked_features(checked))
+        one._keep(model, data)
+        heads.append(one)
+    return [heads[k : k + len(penalties)] for k in range(0, len(heads), len(penalties))]
+
+
+def _checked_features(checked: Any) -> dict[str, Any]:
+    """What an estimator knows of the features of rows it has validated."""
+    return {name: value for name, value in vars(checked).items() if name in ("n_features_in_", "feature_names_in_")}
 
 
 def _of_logits(head: LinearClassifier, of_logits: Callable[[Array], Array], rows: Array) -> Array:

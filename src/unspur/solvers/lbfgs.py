@@ -1,4 +1,4 @@
-"""L-BFGS: SciPy's for smooth functions, and correction pairs for descents that SciPy's cannot do.
+"""L-BFGS: SciPy's for smooth functions, descents of many side by side, and correction pairs for other descents.
 
 `minimize` runs SciPy's L-BFGS-B on a function of whitened coordinates until the 2-norm of the gradient is small.
 `solvers.orthogonal_pair` has a constraint, a preconditioner and many problems at a time; it takes its steps from
@@ -11,15 +11,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 import numpy as np
 import scipy.optimize
 
-from unspur._typing import FloatArray
+from unspur._typing import BoolArray, FloatArray, IntArray
 
 #: Value and gradient at x.
 Objective: TypeAlias = Callable[[FloatArray], tuple[float, FloatArray]]
+
+#: Values (a,) and gradients (a, p) of some problems, given their points (a, p) and their numbers (a,).
+ManyObjectives: TypeAlias = Callable[[FloatArray, IntArray], tuple[FloatArray, FloatArray]]
 
 #: Changes of the objective below this are computed from gradients. A difference of float32 losses has a rounding error
 #: of about 1e-8.
@@ -30,16 +33,21 @@ MAX_IDLE_EVALUATIONS = 40
 MAX_RUNS = 5
 #: Correction pairs that SciPy keeps, and points it evaluates in one line search.
 SCIPY_LIMITS = {"maxcor": 20, "maxls": 40}
+#: Correction pairs of descents side by side.
+MANY_CORRECTIONS = 20
+#: Share of the decrease predicted by the slope that a step must reach.
+SUFFICIENT_DECREASE = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
 class DescentResult:
-    """Last point of a descent, value and norm of the gradient there, and why it ended."""
+    """Last point of a descent, value and norm of the gradient there, why it ended, and evaluations if counted."""
 
     x: FloatArray
     value: float
     gradient: float
     reason: str
+    evaluations: int = 0
 
 
 def objective_change(change: float, gradients: FloatArray, step: FloatArray) -> float:
@@ -100,6 +108,104 @@ def minimize(objective: Objective, x: FloatArray, gtol: float, max_iter: int, no
             break
         norm = reached
     return DescentResult(x, value, reached, reason)
+
+
+def minimize_many(
+    objective: ManyObjectives, x: FloatArray, gtol: FloatArray, max_iter: int, noise: FloatArray
+) -> list[DescentResult]:
+    """L-BFGS for m problems side by side, from points x (m, p), until each gradient norm is below its `gtol` (m,).
+
+    One call of `objective` evaluates one point of each problem that has not ended, so m problems over the same rows
+    need as many passes over them as the hardest alone. `noise` (m,) is as for `minimize`. A step that does not lower an
+    objective enough is shortened; the problems are convex, so every pair of corrections has a positive curvature.
+    """
+    results: dict[int, DescentResult] = {}
+    evaluations = 1
+    run = _ManyDescents(np.arange(len(x)), x, *objective(x, np.arange(len(x))))
+    while True:
+        ended = run.ended(gtol[run.number], noise[run.number])
+        over = evaluations >= max_iter
+        for k in np.flatnonzero(ended | over).tolist():
+            reason = "gradient below tolerance" if ended[k] else f"the limit of {max_iter} evaluations is reached"
+            results[int(run.number[k])] = run.result(k, reason, evaluations)
+        if over or ended.all():
+            return [results[k] for k in range(len(x))]
+        run = run.without(ended)
+        run.choose_steps()
+        run.advance(*objective(run.trial, run.number))
+        evaluations += 1
+
+
+class _ManyDescents:
+    """States of descents, with one entry for each on the first axis; correction pairs on the second, newest last."""
+
+    def __init__(self, number: IntArray, x: FloatArray, value: FloatArray, gradient: FloatArray):
+        m, p = x.shape
+        self.number, self.x, self.value, self.gradient = number, x, value, gradient
+        self.steps, self.changes = np.zeros((2, m, MANY_CORRECTIONS, p))
+        self.inverse = np.zeros((m, MANY_CORRECTIONS))  # of the curvature of each pair; 0 for those that are not there
+        self.scale, self.length = np.ones((2, m))
+        self.direction, self.fresh = np.zeros_like(x), np.ones(m, dtype=bool)
+        self.smallest, self.idle = np.full(m, np.inf), np.zeros(m, dtype=int)
+        self.trial = x
+
+    def without(self, ended: BoolArray) -> Self:
+        """The descents that have not ended."""
+        if ended.any():
+            for name, state in vars(self).items():
+                setattr(self, name, state[~ended])
+        return self
+
+    def ended(self, gtol: FloatArray, noise: FloatArray) -> BoolArray:
+        """Which gradients are small enough, or may be rounding errors and become no smaller."""
+        norm = np.linalg.norm(self.gradient, axis=1)
+        halved = norm < 0.5 * self.smallest
+        self.smallest, self.idle = np.where(halved, norm, self.smallest), np.where(halved, 0, self.idle + 1)
+        exhausted = (self.idle >= MAX_IDLE_EVALUATIONS) & (norm <= np.minimum(noise, 2.0 * self.smallest))
+        return np.asarray((norm <= gtol) | exhausted)
+
+    def choose_steps(self) -> None:
+        """New directions for descents that have moved, by the two-loop recursion; sets `trial`."""
+        if (fresh := self.fresh).any():
+            q, shares = self.gradient[fresh], []
+            steps, changes, inverse = self.steps[fresh], self.changes[fresh], self.inverse[fresh]
+            used = range(MANY_CORRECTIONS - int((inverse > 0).sum(axis=1).max(initial=0)), MANY_CORRECTIONS)
+            for j in reversed(used):
+                shares.append(inverse[:, j] * np.einsum("mp,mp->m", steps[:, j], q))
+                q = q - shares[-1][:, None] * changes[:, j]
+            q = self.scale[fresh][:, None] * q
+            for j in used:
+                share = shares.pop() - inverse[:, j] * np.einsum("mp,mp->m", changes[:, j], q)
+                q += share[:, None] * steps[:, j]
+            self.direction[fresh], self.length[fresh] = -q, 1.0
+        self.trial = self.x + self.length[:, None] * self.direction
+
+    def advance(self, value: FloatArray, gradient: FloatArray) -> None:
+        """Move to the trial points that are low enough, given their values and gradients; shorten the other steps."""
+        step, slope = self.trial - self.x, np.einsum("mp,mp->m", self.gradient, self.direction)
+        small = 0.5 * np.einsum("mp,mp->m", self.gradient + gradient, step)
+        change = value - self.value
+        change = np.where(np.abs(change) < FINE_CHANGE, small, change)
+        self.fresh = good = change <= SUFFICIENT_DECREASE * self.length * slope
+        bend = change / self.length - slope
+        shorter = np.where(bend > 0, -0.5 * slope / np.where(bend > 0, bend, 1.0), 0.5)
+        self.length = np.where(good, self.length, self.length * np.clip(shorter, 0.1, 0.6))
+        changes = gradient - self.gradient
+        curvature, square = (np.einsum("mp,mp->m", changes, other) for other in (step, changes))
+        kept = good & (curvature > 1e-10 * np.linalg.norm(step, axis=1) * np.sqrt(square))
+        for history, newest in ((self.steps, step), (self.changes, changes), (self.inverse, 1.0 / curvature)):
+            history[kept, :-1] = history[kept, 1:]
+            history[kept, -1] = newest[kept]
+        self.scale[kept] = (curvature / square)[kept]
+        self.x, self.gradient = (
+            np.where(good[:, None], there, here) for there, here in ((self.trial, self.x), (gradient, self.gradient))
+        )
+        self.value = np.where(good, value, self.value)
+
+    def result(self, k: int, reason: str, evaluations: int) -> DescentResult:
+        """Where a descent is."""
+        norm = float(np.linalg.norm(self.gradient[k]))
+        return DescentResult(self.x[k], float(self.value[k]), norm, reason, evaluations)
 
 
 class _Converged(Exception):  # noqa: N818 — control flow, not an error

@@ -24,6 +24,7 @@ Conventions
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self
 
@@ -47,9 +48,9 @@ from unspur._arrays import (
 from unspur._resources import one_scipy_thread
 from unspur._typing import Array, FloatArray, IntArray
 from unspur.rows import CONCEPT, MAIN, Block, RowSource, Weighting
-from unspur.solvers.lbfgs import minimize
+from unspur.solvers.lbfgs import minimize, minimize_many
 from unspur.solvers.outcome import MIN_LABEL_GRADIENT, Outcome, outcome_of, rounding_error, warn_not_converged
-from unspur.solvers.whitening import Whitening
+from unspur.solvers.whitening import Geometry, Whitening
 
 #: Largest logit, by the size of its type, for which ``log(1 + exp(−η)) + η`` gives the loss without overflow or visible
 #: cancellation.
@@ -408,16 +409,23 @@ class SoftmaxObjective:
         k = self.n_logits
         x = np.zeros(self.size)
         gradient = self(x)[1]
-        # At x = 0 the gradient in an intercept is 1/K − share; shares of zero have no finite intercept.
-        share = np.clip(1.0 / max(k, 2) - gradient[-k:] / INTERCEPT_SCALE, 1e-6, 1.0 - 1e-6)
-        intercepts = np.log(share / (1.0 - share)) if k == 1 else np.log(share) - np.log(share).mean()
-        x[-k:] = intercepts / INTERCEPT_SCALE
+        x[-k:] = first_intercepts(gradient[-k:])
         return x, float(np.linalg.norm(gradient))
 
     def model(self, x: FloatArray, outcome: FitOutcome) -> LinearModel:
         """The model at x."""
         logits = self.logits(x)
         return LinearModel(logits.weights, logits.intercepts, logits.centre, outcome)
+
+
+def first_intercepts(gradient: FloatArray) -> FloatArray:
+    """Intercepts (..., k), in their coordinates, that fit the shares of the classes, given their gradient at zero."""
+    k = gradient.shape[-1]
+    # At zero the gradient in an intercept is 1/K − share; shares of zero have no finite intercept.
+    share = np.clip(1.0 / max(k, 2) - gradient / INTERCEPT_SCALE, 1e-6, 1.0 - 1e-6)
+    logs = np.log(share)
+    intercepts = np.log(share / (1.0 - share)) if k == 1 else logs - logs.mean(axis=-1, keepdims=True)
+    return np.asarray(intercepts / INTERCEPT_SCALE)
 
 
 def solve_softmax(
@@ -456,6 +464,115 @@ def solve_whitened(
         end = minimize(objective, x, tol * scale, max_iter, rounding_error(objective.dtype) * scale)
     found = outcome_of(end, tol * scale, scale, objective.dtype, objective.evaluations)
     return end.x, FitOutcome(found.converged, found.reason, found.objective, found.gradient, found.evaluations)
+
+
+@dataclass(frozen=True, slots=True)
+class ManySoftmaxObjectives:
+    """Objectives of m regressions on the same rows, under weightings and penalties of their own.
+
+    Coordinates are ``x = (A, b / 2)``, shape (k·r + k,), as those of `SoftmaxObjective` along the principal axes: in
+    all m problems the axes are the same, and only their units differ.
+    """
+
+    rows: RowSource
+    geometry: Geometry
+    weightings: Sequence[Weighting]
+    decay: FloatArray
+    n_logits: int
+    loadings: FloatArray
+    #: What a unit of each coordinate is in weights along the axes, shape (m, r).
+    units: FloatArray
+
+    @classmethod
+    def of(
+        cls, rows: RowSource, geometry: Geometry, problems: Sequence[tuple[Weighting, float]], n_logits: int
+    ) -> Self:
+        """Problems are weightings with weight decays, in units of the mean variance."""
+        axes, variance = geometry.principal_axes()
+        loadings = axes if geometry.loadings is None else geometry.loadings
+        decay = geometry.mean_variance * np.array([weight_decay for _, weight_decay in problems])
+        units = 1.0 / np.sqrt(variance / 4.0 + decay[:, None])
+        return cls(rows, geometry, [weighting for weighting, _ in problems], decay, n_logits, loadings, units)
+
+    def weights(self, x: FloatArray, which: IntArray) -> FloatArray:
+        """Weights on the rows, shape (a, k, d)."""
+        along = self._along(x, which)
+        return (along.reshape(-1, along.shape[-1]) @ self.loadings.T).reshape(*along.shape[:2], -1)
+
+    def _along(self, x: FloatArray, which: IntArray) -> FloatArray:
+        """Weights along the axes, shape (a, k, r)."""
+        return np.asarray(x[:, : -self.n_logits].reshape(len(x), self.n_logits, -1) * self.units[which, None])
+
+    def __call__(self, x: FloatArray, which: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Values (a,) and gradients (a, k·r + k) of the problems `which`, at a point of each."""
+        k, along, weights = self.n_logits, self._along(x, which), self.weights(x, which)
+        sums = self.rows.sum(self._losses(weights, INTERCEPT_SCALE * x[:, -k:], which)).reshape(len(x), -1)
+        slopes = (sums[:, 1 + k :].reshape(-1, weights.shape[-1]) @ self.loadings).reshape(along.shape)
+        decay = self.decay[which]
+        gradient = (slopes + decay[:, None, None] * along) * self.units[which, None]
+        values = sums[:, 0] + 0.5 * decay * np.sum(along**2, axis=(1, 2))
+        return values, np.concatenate([gradient.reshape(len(x), -1), INTERCEPT_SCALE * sums[:, 1 : 1 + k]], axis=1)
+
+    def _losses(
+        self, weights: FloatArray, intercepts: FloatArray, which: IntArray
+    ) -> LogisticLosses | SeveralSoftmaxLosses:
+        """The statistic of all problems; of two classes as one product with the rows."""
+        centre, centred = self.geometry.centre, self.geometry.far_from_zero
+        weightings = [self.weightings[k] for k in which]
+        if self.n_logits == 1:
+            factors = np.stack([weighting.factor for weighting in weightings])
+            return LogisticLosses(weights, intercepts, np.array([MAIN]), factors, centre, centred, precise=True)
+        models = zip(weights, intercepts, weightings, strict=True)
+        return SeveralSoftmaxLosses(
+            tuple(SoftmaxLoss(LinearLogits(w, b, centre, centred), weighting) for w, b, weighting in models)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SeveralSoftmaxLosses:
+    """Several losses in one pass; a call returns shape (losses, 1 + k + k·d)."""
+
+    losses: tuple[SoftmaxLoss, ...]
+
+    def __call__(self, block: Block) -> FloatArray:
+        """Values and gradients over one block."""
+        found = [loss(block) for loss in self.losses]
+        stacked: FloatArray = namespace(found[0]).stack(found)
+        return stacked
+
+    @property
+    def thin(self) -> bool:
+        """Whether no copy of a block is made."""
+        return self.losses[0].thin
+
+
+def solve_softmax_many(
+    rows: RowSource,
+    geometry: Geometry,
+    problems: Sequence[tuple[Weighting, float]],
+    n_classes: int,
+    *,
+    tol: float = 1e-6,
+    max_iter: int = 1000,
+) -> list[LinearModel]:
+    """Logistic regressions of the main label on the same rows, side by side; problems are weightings and weight decays.
+
+    Each is what `solve_softmax` solves, to the same tolerance. A pass over the rows serves all that are not solved yet.
+    """
+    objective = ManySoftmaxObjectives.of(rows, geometry, problems, n_logits(n_classes))
+    k, everything = objective.n_logits, np.arange(len(problems))
+    x = np.zeros((len(problems), k * (objective.units.shape[1] + 1)))
+    gradient = objective(x, everything)[1]
+    x[:, -k:] = first_intercepts(gradient[:, -k:])
+    scale = np.maximum(np.linalg.norm(gradient, axis=1), MIN_LABEL_GRADIENT)
+    ends = minimize_many(objective, x, tol * scale, 2 * max_iter, rounding_error(rows.dtype) * scale)
+    weights = objective.weights(np.stack([end.x for end in ends]), everything)
+    models = []
+    for own, end, unit in zip(weights, ends, scale.tolist(), strict=True):
+        found = outcome_of(end, tol * unit, unit, rows.dtype, end.evaluations + 1)
+        outcome = FitOutcome(found.converged, found.reason, found.objective, found.gradient, found.evaluations)
+        models.append(LinearModel(own, INTERCEPT_SCALE * end.x[-k:], geometry.centre, outcome))
+    return models
 
 
 def cell_losses(rows: RowSource, logits: LinearLogits, totals: FloatArray) -> FloatArray:

@@ -39,7 +39,7 @@ import numpy as np
 from unspur._typing import FloatArray
 from unspur.exceptions import InputError
 from unspur.rows import CONCEPT, MAIN, RowSource, Weighting
-from unspur.solvers.lbfgs import CorrectionPairs, DescentResult, objective_change
+from unspur.solvers.lbfgs import SUFFICIENT_DECREASE, CorrectionPairs, DescentResult, objective_change
 from unspur.solvers.logistic import LogisticLosses
 from unspur.solvers.outcome import MIN_LABEL_GRADIENT, Outcome, outcome_of, rounding_error
 from unspur.solvers.whitening import Geometry, orthonormal_range
@@ -59,8 +59,6 @@ MIN_CURVATURE_SHARE = 0.1
 TWO_STARTS_TOL = 1e-2
 #: Number of correction pairs.
 N_CORRECTIONS = 12
-#: Share of the decrease predicted by the slope that a step must reach.
-SUFFICIENT_DECREASE = 1e-4
 #: Limit on the points of one line search.
 MAX_LINE_SEARCH_POINTS = 10
 #: Limit on steps without halving the gradient, where it may be a rounding error.
