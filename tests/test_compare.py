@@ -13,7 +13,6 @@ from tests.labelled_rows import Rows
 from tests.optional import pandas as pd
 from tests.optional import torch
 from unspur import ERM, LEACE, GroupWeighted
-from unspur import compare as compare_module
 from unspur._data import decode_rows
 from unspur.cli import main
 from unspur.cli.compare import _print_recommendation
@@ -23,6 +22,7 @@ from unspur.exceptions import InputError, LabelError
 from unspur.metrics import group_accuracy
 from unspur.report.tables import comparison_table
 from unspur.selection import GRIDS, PENALTIES, choose_layer, group_loss, select_head
+from unspur.solvers.row_span import RowSpan
 
 
 def rows(seed, n=1200, rho=0.8, names=False):
@@ -257,7 +257,7 @@ def test_coordinates_of_the_span_change_no_answer(validated, monkeypatch):
     heads = ["ERM", "GroupWeighted", "SUBG", "GroupDRO", "JTT", "DFR"]
     names = ["none", "JSE", "INLP", "LEACE", "SAL"]
     short = compare(*sets, names, heads)
-    monkeypatch.setattr(compare_module._Span, "of", lambda _: None)
+    monkeypatch.setattr(RowSpan, "of", lambda *sets: (None, list(sets)))
     for one, other in zip(short, compare(*sets, names, heads), strict=True):
         assert (one.removed, one.parameters, one.problem) == (other.removed, other.parameters, "")
         # A grid of more than penalties is searched at a tolerance of 1e-3, and so are folds.

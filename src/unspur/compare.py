@@ -5,8 +5,8 @@ the directions and penalties of all combinations were chosen as well, or each fo
 compared row by row with the combination that has the smallest loss there, and those not clearly worse are tied with it.
 Test rows are only used to report accuracies, not to choose.
 
-Often there are fewer rows than features. Heads and most removers then act only in the span of the training rows. They
-are fitted in coordinates of that span, which does not change them (`_Span`).
+Often there are fewer rows than features. Heads then act only in the span of the training rows. They are fitted in
+coordinates of that span, which does not change them (`RowSpan`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from unspur.selection import (
     penalty_grid,
     temperature_scaled_losses,
 )
-from unspur.solvers.whitening import MIN_DEVIATION_SHARE
+from unspur.solvers.row_span import RowSpan
 
 #: The remover and the head that `RobustClassifier` has by default.
 RECOMMENDED = ("JSE", "GroupWeighted")
@@ -55,8 +55,6 @@ MAX_PROBED_ROWS = 2000
 MAX_ROWS_CHECKED = 2000
 #: Differences of losses up to this size are rounding: two methods found the same removal.
 ROUNDING = 1e-5
-#: Removers that scale columns first, so that what they remove depends on the coordinates.
-_SCALE_DEPENDENT = ("LEACE", "SPLINCE")
 #: Removers that can be compared, by name. "none" is no removal.
 REMOVERS: dict[str, Callable[..., Any] | None] = {
     "none": None,
@@ -199,7 +197,7 @@ def compare(
     validation = None if validation is None else decode_rows(validation, "validation", like=train)
     penalties = penalty_grid(train.X)
     shared = tuple(shared_rows(train.X, test.X, None if validation is None else validation.X).values())
-    span = _Span.of([rows.X for rows in (train, validation) if rows is not None])
+    span, _ = RowSpan.of(train.X, None if validation is None else validation.X)
     sets = _Sets(train, validation, test, span, balance, seed)
     results, losses = [], []
     for remover_name in removers:
@@ -235,40 +233,6 @@ def compare(
     return _compared_with_best(results, losses, sets.held_out_rows) if results else []
 
 
-@dataclass(frozen=True)
-class _Span:
-    """Orthonormal coordinates (x − centre) B of the span of some rows, which are fewer than their features.
-
-    A head with a quadratic penalty has its weights in the span of its training rows, and a projection off directions in
-    the span does not change anything outside it. So both are the same in these coordinates.
-    """
-
-    centre: FloatArray
-    basis: FloatArray
-
-    @classmethod
-    def of(cls, sets: Sequence[Array]) -> _Span | None:
-        """The span of these rows; None where it is the whole space."""
-        n, d = sum(map(len, sets)), sets[0].shape[1]
-        if n > d:
-            return None
-        rows = np.concatenate(sets).astype(np.float64)
-        centre = rows.mean(axis=0)
-        _, deviation, axes = np.linalg.svd(rows - centre, full_matrices=False)
-        share = MIN_DEVIATION_SHARE[4 if sets[0].dtype.itemsize < 8 and sets[0].dtype.kind == "f" else 8]
-        real = deviation > share * deviation[0]
-        return cls(centre, axes[real].T) if real.any() else None
-
-    def coordinates(self, X: Array) -> FloatArray:
-        """Coordinates (n, r) of rows (n, d); the component outside the span is dropped."""
-        return np.asarray((X - self.centre) @ self.basis)
-
-    def transform(self, remover: Any, X: Array) -> Array:
-        """Rows (n, d) after a remover that was fitted in the coordinates."""
-        inside = self.coordinates(X)
-        return X - (inside - remover.transform(inside)) @ self.basis.T
-
-
 @dataclass(frozen=True, slots=True)
 class _TransformedSets:
     """Rows after one remover, in the coordinates of heads; and test rows for probes, in those of the features."""
@@ -288,7 +252,7 @@ class _Sets:
         train: LabelledData,
         validation: LabelledData | None,
         test: LabelledData,
-        span: _Span | None,
+        span: RowSpan | None,
         balance: str,
         seed: int,
     ):
@@ -312,12 +276,11 @@ class _Sets:
 
     def transform_sets(self, name: str) -> _TransformedSets:
         """All sets after a remover that is fitted to the training rows, and tests directions on the validation rows."""
-        remover, span, (train, validation, test) = self._fit(
-            name, [self._train, self._validation, self._test], self._validation
-        )
+        sets = [self._train, self._validation, self._test]
+        remover, (train, validation, test) = self._fit(name, sets, self._validation)
         probed = self._test.X[self.probed]
         if remover is not None:
-            probed = remover.transform(probed) if span is None else span.transform(remover, probed)
+            probed = remover.transform(probed)
         return _TransformedSets(0 if remover is None else remover.spurious_.dim, train, validation, test, probed)
 
     def transform_folds(self, name: str) -> Sequence[tuple[LabelledData, LabelledData]] | None:
@@ -327,27 +290,22 @@ class _Sets:
             warnings.simplefilter("ignore")
             for rows in self._held:
                 try:
-                    _, _, (train, held) = self._fit(name, [self._train.select(~rows), self._train.select(rows)], None)
+                    _, (train, held) = self._fit(name, [self._train.select(~rows), self._train.select(rows)], None)
                 except UnspurError:
                     return None
                 found.append((train, held))
         return found
 
-    def _fit(
-        self, name: str, sets: Sequence[Any], validation: LabelledData | None
-    ) -> tuple[Any, _Span | None, list[Any]]:
-        """A remover fitted to the first set, the span it was fitted in (or None), and all sets after it."""
+    def _fit(self, name: str, sets: Sequence[Any], validation: LabelledData | None) -> tuple[Any, list[Any]]:
+        """A remover fitted to the first set, and all sets after it, in the coordinates of heads."""
         remover = make_remover(name, self._balance, self._seed)
-        before = None if name in _SCALE_DEPENDENT else self._span
-        after = self._span if before is None else None
-        inside = [_in_coordinates(rows, before) for rows in sets]
         if remover is not None:
-            fit_remover(remover, inside[0], _in_coordinates(validation, before))
-            inside = [rows and replace(rows, X=remover.transform(rows.X)) for rows in inside]
-        return remover, before, [_in_coordinates(rows, after) for rows in inside]
+            fit_remover(remover, sets[0], validation)
+            sets = [rows and replace(rows, X=remover.transform(rows.X)) for rows in sets]
+        return remover, [_in_coordinates(rows, self._span) for rows in sets]
 
 
-def _in_coordinates(rows: LabelledData | None, span: _Span | None) -> LabelledData | None:
+def _in_coordinates(rows: LabelledData | None, span: RowSpan | None) -> LabelledData | None:
     return rows if rows is None or span is None else replace(rows, X=span.coordinates(rows.X))
 
 

@@ -54,7 +54,7 @@ from unspur.metrics.leakage import extreme_values_note
 from unspur.removers.base import Remover
 from unspur.removers.concepts import Concepts, balanced_weights, indicators, read_concepts, require_another_label
 from unspur.removers.seen_rows import remember_rows
-from unspur.rows import Block, Columns, RowSource, backend_of, persisted, rows_of, to_host
+from unspur.rows import Block, Columns, MemoryRows, RowSource, backend_of, persisted, rows_of, to_host
 from unspur.solvers.row_span import RowSpan, in_span
 from unspur.solvers.statistics import Covariances, keeps_digits
 from unspur.subspace import AffineMap, Subspace
@@ -142,12 +142,13 @@ class ClosedForm:
     trace: ClosedFormTrace
     faint: FloatArray
 
-    def of_rows(self, span: RowSpan) -> ClosedForm:
-        """The result in coordinates of a span, as one of the rows."""
-        faint = span.vectors(self.faint.T).T
-        return ClosedForm(
-            span.map(self.removal), span.subspace(self.spurious), span.subspace(self.main), self.trace, faint
-        )
+    def of_rows(self, wide: WideRows) -> ClosedForm:
+        """The result in coordinates of the span of wide rows, as one of the rows themselves."""
+        span, unit, inside = wide.span, wide.unit[:, None], self.removal
+        right, faint = (span.vectors(factor.T).T / unit for factor in (inside.right, self.faint))
+        left, main = (unit * span.vectors(factor.T).T for factor in (inside.left, self.main.basis))
+        removal = AffineMap(wide.unit * span.point(inside.centre), right, left, "remove")
+        return ClosedForm(removal, Subspace.spanned_by(left), Subspace.spanned_by(main), self.trace, faint)
 
 
 def closed_form(
@@ -182,6 +183,37 @@ def closed_form(
     spurious = Subspace.spanned_by(left)
     faint = np.column_stack([right, whiten.transposed(concept.faint)])
     return ClosedForm(AffineMap(moments.mean_x, right, left, "remove"), spurious, main, trace, faint)
+
+
+@dataclass(frozen=True, slots=True)
+class WideRows:
+    """The span of rows with more features than rows, after division by `unit` (d,)."""
+
+    span: RowSpan
+    unit: FloatArray
+
+    @classmethod
+    def of(cls, rows: RowSource, *, scaled: bool) -> tuple[RowSource, WideRows | None]:
+        """The rows in coordinates of their span, and that; the rows as they are, and None, if they are not wide.
+
+        If `scaled`, columns get unit variance first, as `Whitener` has them.
+        """
+        if type(rows) is not MemoryRows or not rows.n_rows < rows.n_features:
+            return rows, None
+        unit = np.ones(rows.n_features)
+        if scaled:
+            share = rows.columns.weight / rows.columns.weight.sum()
+            deviation = np.sqrt(share @ (rows.z - share @ rows.z) ** 2)
+            unit = np.where(deviation > 0, deviation, 1.0)
+        inside, span = in_span(MemoryRows((rows.z / unit).astype(rows.dtype), rows.columns))
+        return (rows, None) if span is None else (inside, cls(span, unit))
+
+    def moments(self, inside: Covariances) -> Covariances:
+        """Moments of the coordinates as moments of the rows, with their d × d matrix."""
+        span, unit = self.span, self.unit
+        xx = unit[:, None] * span.vectors(span.vectors(inside.xx).T) * unit
+        xt = unit[:, None] * span.vectors(inside.xt.T).T
+        return replace(inside, mean_x=unit * span.point(inside.mean_x), xx=xx, xt=xt)
 
 
 def correlation_in_rounding(rows: RowSource, form: ClosedForm, kind: str) -> float:
@@ -375,7 +407,7 @@ class ClosedFormRemover(Remover):
     trace_type = ClosedFormTrace
     trace_: ClosedFormTrace
     moments_: Covariances
-    _moments_span: RowSpan | None  # of wide rows, in whose coordinates the moments are
+    _moments_of: WideRows | None  # in whose coordinates the moments are
     _label_notes: tuple[str, ...] = ()
     _concept_names: tuple[str, ...] = ()  # as they were passed
     _form: ClassVar[Form]
@@ -413,11 +445,11 @@ class ClosedFormRemover(Remover):
             self._validate_params()
             self._forget()
             rows, self._n_concept = self._rows(X, y, concept, sample_weight, reset=True)
-            inside, span = in_span(rows)
+            inside, wide = WideRows.of(rows, scaled=self._form != "sal")
             moments, whitener = covariances_of(inside)
-            self._check_rounding(rows, self._solve(moments, whitener, span), moments, X)
+            self._check_rounding(rows, self._solve(moments, whitener, wide), moments, X)
             if self._keeps_moments:
-                self.moments_, self._moments_span = moments, span
+                self.moments_, self._moments_of = moments, wide
         return self
 
     def _rows(
@@ -555,11 +587,13 @@ class ClosedFormRemover(Remover):
                 stacklevel=3,
             )
 
-    def _solve(self, moments: Covariances, whitener: Whitener | None = None, span: RowSpan | None = None) -> ClosedForm:
-        """Set the result from moments, which are those of coordinates in the span of the rows if that is given."""
+    def _solve(
+        self, moments: Covariances, whitener: Whitener | None = None, wide: WideRows | None = None
+    ) -> ClosedForm:
+        """Set the result from moments, which of wide rows are those of coordinates in their span."""
         found = closed_form(moments, self._n_concept, self._form, whitener, method=type(self).__name__)
-        if span is not None:
-            found = found.of_rows(span)
+        if wide is not None:
+            found = found.of_rows(wide)
         self.removal_, self.spurious_, self.main_ = found.removal, found.spurious, found.main
         self.trace_ = replace(found.trace, notes=self._label_notes)
         self.warn_if_nothing_removed(None)
@@ -656,7 +690,7 @@ class LEACE(ClosedFormRemover):
             )
             moments = Covariances.of(rows, exact=True)
             self.moments_ = moments if first else self._moments_of_rows().merge(moments)
-            self._moments_span = None
+            self._moments_of = None
             self._solve(self.moments_)
         return self
 
@@ -687,18 +721,14 @@ class LEACE(ClosedFormRemover):
         merged._add_row_hashes(other._training_rows, other.training_hash_, other.__dict__.get("_training_sketches", ()))
         merged._concept_names = names[0] if names else self._concept_names
         merged._label_notes = tuple(dict.fromkeys((*self._label_notes, *other._label_notes)))
-        merged.moments_, merged._moments_span = self._moments_of_rows().merge(other._moments_of_rows()), None
+        merged.moments_, merged._moments_of = self._moments_of_rows().merge(other._moments_of_rows()), None
         merged._solve(merged.moments_)
         return merged
 
     def _moments_of_rows(self) -> Covariances:
         """The moments, with a d × d matrix even for wide rows."""
-        span = self.__dict__.get("_moments_span")
-        if span is None:
-            return self.moments_
-        inside = self.moments_
-        xx = span.vectors(span.vectors(inside.xx).T)
-        return replace(inside, mean_x=span.point(inside.mean_x), xx=xx, xt=span.vectors(inside.xt.T).T)
+        wide = self.__dict__.get("_moments_of")
+        return self.moments_ if wide is None else wide.moments(self.moments_)
 
 
 class SAL(ClosedFormRemover):
