@@ -3,22 +3,28 @@
 The wheels of NumPy and SciPy each bring an OpenBLAS with a thread pool of its own, and idle threads of one spin while
 the other works: alternating between the two (an optimiser and its objective) was measured six times slower on two
 cores. An optimiser's own vectors are short, so SciPy's BLAS gets one thread while it runs. Many small products, on rows
-of few features, get one thread as well: on busy cores several would mostly wait for each other.
+of few features, get one thread as well: on busy cores several would mostly wait for each other. Sums over many blocks
+of rows use all cores by threads of our own (`map_blocks`), each with products of its own.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import scipy.optimize  # noqa: F401 — loads the library that is to be limited
-from threadpoolctl import ThreadpoolController, threadpool_limits
+from threadpoolctl import ThreadpoolController
+
+S = TypeVar("S")
+T = TypeVar("T")
 
 #: Parameters of glibc's `mallopt`: how many blocks may come straight from the kernel, and how much is given back to it.
 _MMAP_MAX, _TRIM_THRESHOLD = -4, -1
@@ -70,39 +76,79 @@ def _allowed() -> int:
     return max(0, most - used)
 
 
-#: Features up to which one thread is quicker than several.
+#: Features, or rows if those are fewer, up to which products of one block are too small for several threads.
 MAX_ONE_THREAD_FEATURES = 512
 
-_lock = threading.Lock()
-_users = 0
-_limit: Any = None
+
+class _OneThread:
+    """Limits BLAS libraries to one thread for the time of a context, which may be nested and shared between threads."""
+
+    def __init__(self, path: str):
+        self._path, self._lock, self._users = path, threading.Lock(), 0
+        self._limit: Any = None
+        self._before = 1
+
+    @functools.cached_property
+    def _pools(self) -> Any:
+        controller = ThreadpoolController().select(user_api="blas")
+        paths = [library.filepath for library in controller.lib_controllers if self._path in library.filepath]
+        return controller.select(filepath=paths)
+
+    @property
+    def usual(self) -> int:
+        """Number of threads outside of the context."""
+        with self._lock:
+            return self._before if self._users else self._now()
+
+    def _now(self) -> int:
+        return max((int(library.num_threads) for library in self._pools.lib_controllers), default=1)
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        with self._lock:
+            if self._users == 0:
+                self._before = self._now()
+                self._limit = self._pools.limit(limits=1)
+                self._limit.__enter__()
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                if self._users == 0:
+                    self._limit.__exit__(None, None, None)
+
+
+#: Context in which SciPy's own BLAS has one thread.
+one_scipy_thread = _OneThread("scipy.libs")
+#: Context in which every BLAS has one thread.
+one_blas_thread = _OneThread("")
+
+
+def one_thread_if_narrow(X: Any) -> AbstractContextManager[None]:
+    """Context with one BLAS thread for rows of few features, or few rows, and with the usual number for others.
+
+    Threads of a BLAS wait by spinning: on busy cores, products of small blocks were measured ten times slower with two
+    threads than with one. `map_blocks` uses the other cores, and waits without spinning.
+    """
+    shape = getattr(X, "shape", ())
+    return one_blas_thread() if len(shape) == 2 and min(shape) <= MAX_ONE_THREAD_FEATURES else nullcontext()
 
 
 @functools.cache
-def _scipy_pools() -> Any:
-    controller = ThreadpoolController()
-    paths = [library.filepath for library in controller.lib_controllers if "scipy.libs" in library.filepath]
-    return controller.select(filepath=paths)
+def _workers(number: int, process: int) -> ThreadPoolExecutor:  # noqa: ARG001 — threads do not survive a fork
+    return ThreadPoolExecutor(number, thread_name_prefix="unspur")
 
 
-@contextmanager
-def one_scipy_thread() -> Iterator[None]:
-    """Context in which SciPy's own BLAS has one thread; may be nested and shared between threads."""
-    global _users, _limit
-    with _lock:
-        if _users == 0:
-            _limit = _scipy_pools().limit(limits=1)
-            _limit.__enter__()
-        _users += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _users -= 1
-            if _users == 0:
-                _limit.__exit__(None, None, None)
+def map_blocks(function: Callable[[T], S], blocks: Sequence[T]) -> Iterator[S]:
+    """Results of a function for each block of rows, in order: blocks run in as many threads as a BLAS would use.
 
-
-def one_thread_if_narrow(features: int) -> Any:
-    """Context with one BLAS thread for rows of few features, and with the usual number for others."""
-    return threadpool_limits(1 if features <= MAX_ONE_THREAD_FEATURES else None, user_api="blas")
+    Called from a thread other than the main one, which has others beside it, they run one after the other.
+    """
+    number = min(one_blas_thread.usual, len(blocks))
+    if number < 2 or threading.current_thread() is not threading.main_thread():
+        yield from map(function, blocks)
+        return
+    with one_blas_thread():
+        yield from _workers(one_blas_thread.usual, os.getpid()).map(function, blocks)

@@ -20,6 +20,7 @@ from unspur._arrays import is_tensor, on_numpy
 from unspur._data import LabelledData, first_rows, warn_if_on_another_scale
 from unspur._parameters import FIT_METADATA, generator, keyword_only_after_y, restore_on_failure
 from unspur._reading import brief, require_kinds
+from unspur._resources import one_thread_if_narrow
 from unspur._typing import Array, FloatArray
 from unspur.certificate import Certificate, row_hashes
 from unspur.clusters import cluster_codes, cluster_labels, has_continuous_columns
@@ -164,7 +165,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
             "sample_weight": sample_weight_val,
             "clusters": clusters_val,
         }
-        with restore_on_failure(self):
+        with restore_on_failure(self), one_thread_if_narrow(X):
             self._validate_params()
             remover = JSE() if self.remover is None else clone(self.remover)
             head = GroupWeighted() if self.head is None else clone(self.head)

@@ -21,6 +21,7 @@ from sklearn.utils.validation import assert_all_finite, check_is_fitted, column_
 from unspur._arrays import by_rows, exact_products, is_tensor, like, on_numpy, to_original_type
 from unspur._data import LabelledData, decode_fit_arguments
 from unspur._parameters import generator, keyword_only_after_y, restore_on_failure, sgd_settings
+from unspur._resources import one_thread_if_narrow
 from unspur._typing import Array, FloatArray, IntArray
 from unspur._validation import checked_z, require_finite
 from unspur.exceptions import InputError
@@ -307,7 +308,7 @@ class Head(LinearClassifier):
         """
         train = {"X": X, "y": y, "concept": concept, "sample_weight": sample_weight, "clusters": clusters}
         validation = {"X": X_val, "y": y_val, "concept": concept_val, "sample_weight": sample_weight_val}
-        with restore_on_failure(self):
+        with restore_on_failure(self), one_thread_if_narrow(X):
             self._validate_params()
             data = decode_head_arguments(
                 self, train, validation, self.missing_concept, needs_concept=self._needs_concept

@@ -47,7 +47,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """Base class of the removers: `transform`, `certificate` and `save`.
 
     A subclass has parameters `balance` and `missing_concept`, takes concepts of any number of classes, and implements
-    ``fit(X, y=None, *, concept, sample_weight=None)``, inside ``self._restore_on_failure()``:
+    ``fit(X, y=None, *, concept, sample_weight=None)``, inside ``self._fitting(X)``:
 
     - check parameters (`_validate_params`) and rows (`unspur._data.decode_fit_arguments`, or `checked_z` and
       `require_finite`);
@@ -162,7 +162,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             text = f"{'; '.join(used)}; results on them are too optimistic"
             warnings.warn(f"{text}. Pass rows that were held out.", UsedRowsWarning, stacklevel=2)
             notes.append(text)
-        with one_thread_if_narrow(z.shape[1]):
+        with one_thread_if_narrow(z):
             self.certificate_ = certify(
                 type(self).__name__,
                 self.removal_,
@@ -231,9 +231,9 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return f"{rows:,} validation rows are training rows as well: tests on them are too optimistic."
 
     @contextmanager
-    def _restore_on_failure(self) -> Iterator[None]:
-        """Restore the estimator if the fit fails, and merge convergence warnings into one."""
-        with restore_on_failure(self), one_warning():
+    def _fitting(self, X: Array) -> Iterator[None]:
+        """Context of a fit: restores the estimator if that fails, and merges convergence warnings into one."""
+        with restore_on_failure(self), one_warning(), one_thread_if_narrow(X):
             yield
 
     def warn_if_nothing_removed(self, limit: int | None) -> None:

@@ -144,7 +144,7 @@ class INLP(Remover):
             "sample_weight": sample_weight_val,
             "clusters": clusters_val,
         }
-        with self._restore_on_failure():
+        with self._fitting(X):
             self._validate_params()
             needs_y = self.tests == "group" or self.balance in ("main", "group")
             if not needs_y:  # nothing depends on the task

@@ -273,7 +273,7 @@ class JSE(Remover):
             "sample_weight": sample_weight_val,
             "clusters": clusters_val,
         }
-        with self._restore_on_failure():
+        with self._fitting(X):
             self._validate_params()
             data = FitData.read(self, train, validation, needs_y=True)
             cv = HeldOutSplitter.reusable_cv(self.cv)

@@ -441,7 +441,7 @@ class ClosedFormRemover(Remover):
             where one is missing are left out of the fit.
         sample_weight : array of shape (n,), optional
         """
-        with self._restore_on_failure():
+        with self._fitting(X):
             self._validate_params()
             self._forget()
             rows, self._n_concept = self._rows(X, y, concept, sample_weight, reset=True)
@@ -666,7 +666,7 @@ class LEACE(ClosedFormRemover):
         rows do not show all. Columns of a concept that have names are matched by name; those of arrays are taken in
         their order. Weights are those given: balancing would need all rows at once.
         """
-        with self._restore_on_failure():
+        with self._fitting(X):
             self._validate_params()
             if self.balance != "none":
                 raise InputError(

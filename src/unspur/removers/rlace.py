@@ -265,7 +265,7 @@ class RLACE(ClosedFormRemover):
     @keyword_only_after_y
     def fit(self, X: Array, y: Array | None = None, *, concept: Array, sample_weight: Array | None = None) -> Self:
         """Estimate the projection; arguments are those of :meth:`LEACE.fit`."""
-        with self._restore_on_failure():
+        with self._fitting(X):
             self._validate_params()
             self._forget()
             sgd, span = SGD.of(self.solver), None

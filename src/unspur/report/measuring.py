@@ -130,7 +130,7 @@ def measure(
     names = _ids(ids, content, len(testing), numbers)
     # Separate generators, so changing `most` does not change the other draws.
     drawing, probing, showing = np.random.default_rng(seed).spawn(3)
-    with one_thread_if_narrow(training.X.shape[1]):
+    with one_thread_if_narrow(training.X):
         report("heads")
         clean = cleaned(remover, rows)
         evaluate = Evaluator.of(rows, seed)

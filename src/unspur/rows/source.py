@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unspur._arrays import forward, place
+from unspur._resources import map_blocks
 from unspur._typing import Array, FloatArray, IntArray
 from unspur.exceptions import InputError
 
@@ -290,9 +291,12 @@ class MemoryRows(LabelledRows):
         return self._z[rows].astype(self.dtype, copy=False)
 
     def sum(self, statistic: Callable[[Block], S]) -> S:
-        """Sum of `statistic` over blocks of rows, in row order."""
-        blocks = (self._columns.block(self._read(rows), rows) for rows in self._slices())
-        return functools.reduce(operator.add, map(statistic, blocks))
+        """Sum of `statistic` over blocks of rows, added up in row order."""
+
+        def of_block(rows: slice) -> S:
+            return statistic(self._columns.block(self._read(rows), rows))
+
+        return functools.reduce(operator.add, map_blocks(of_block, list(self._slices())))
 
     def project(self, directions: Array, centre: Array) -> MemoryRows:
         """Rows ``(z − centre) @ directions`` in float64, in memory."""
