@@ -280,9 +280,9 @@ def _print_result(found: Findings, output: str, save: str | None, as_json: bool)
 def refuse_unread_dataset(show: str, rows: Path) -> None:
     """Raise UsageError for the dataset of a store if no installed package can read it."""
     from unspur._extras import REPRODUCTION
-    from unspur.embed.store import MANIFEST, read_manifest
+    from unspur.embed.store import is_store, read_manifest
 
-    if (rows / MANIFEST).exists() and read_manifest(rows)["dataset"]["name"] == show:
+    if is_store(rows) and read_manifest(rows)["dataset"].get("name") == show:
         raise click.UsageError(
             f"{rows} was made of {show}, which no installed package can read. Datasets of the paper come with the "
             f"reproduction: {REPRODUCTION}."

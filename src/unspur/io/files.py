@@ -36,7 +36,7 @@ from unspur._reading import (
 )
 from unspur._typing import Array, FloatArray
 from unspur.embed.examples import label_column
-from unspur.embed.store import MANIFEST, PROGRESS, ROWS, EmbeddingStore
+from unspur.embed.store import ROWS, EmbeddingStore, is_store
 from unspur.exceptions import InputError, NotFiniteError
 from unspur.io.artifact import atomic
 from unspur.io.parquet import read_parquet, stored_parquet
@@ -190,9 +190,7 @@ def _files(given: Sequence[Path]) -> list[Path]:
 
 def _holds_parquet(folder: Path) -> bool:
     """Whether a folder holds Parquet files, and not a store or an unfinished one."""
-    if (folder / MANIFEST).exists() or (folder / PROGRESS).exists():
-        return False
-    return any(True for _ in parquet_below(folder))
+    return not is_store(folder) and any(True for _ in parquet_below(folder))
 
 
 def _read_store(folder: Path, ignore: tuple[str, ...], memory: str | None, options: dict[str, Any]) -> Table:
