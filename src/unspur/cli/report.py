@@ -37,7 +37,7 @@ from unspur.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from unspur.embed.examples import Examples
+    from unspur.embed.examples import Examples, TableExamples
     from unspur.io.table import Table
     from unspur.report.results import Findings
 
@@ -352,6 +352,24 @@ def _store_examples(show: str, store: Path, root: Path | None, *, allow_outside:
     from unspur.embed.registry import read_source, source_names
     from unspur.embed.store import read_manifest
 
-    if show not in source_names():
-        return TableExamples.read(show, root, allow_outside=allow_outside)
-    return read_source(show, root, read_manifest(store)["dataset"]["settings"])
+    if show in source_names():
+        return read_source(show, root, read_manifest(store)["dataset"]["settings"])
+    examples = TableExamples.read(show, root, allow_outside=allow_outside)
+    _require_table_of_store(examples, store)
+    return examples
+
+
+def _require_table_of_store(examples: TableExamples, store: Path) -> None:
+    """Raise InputError if a table was changed since it was embedded; ids that are paths say what to show anyway."""
+    from unspur.embed.store import read_manifest
+    from unspur.exceptions import InputError
+
+    made_of = read_manifest(store).get("dataset", {})
+    if list(examples.ids) == list(examples.content):
+        return
+    # A file that was only renamed has the same rows.
+    if replace(examples, name=made_of.get("name")).digest() != made_of.get("digest"):
+        raise InputError(
+            f"{examples.table} is not the table that {store} was made of, or it was changed since, so that its rows "
+            "may be others by now. Name the table as it was, or embed it again."
+        )
