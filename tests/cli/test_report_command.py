@@ -318,7 +318,6 @@ def test_an_existing_page_is_kept_unless_forced(table, tmp_path):
         (["--ignore", "shot", "--output", "page.pdf"], "a name that ends in .html", 2),
         (["--show", "shot", "--root", "elsewhere"], "pictures do not exist: elsewhere/shots/", 1),
         (["--ignore", "shot", "--encoder", "grey-50"], "say with --show where they are", 2),
-        (["--show", "shot", "--encoder", "grey-50"], "has no feature maps; omit", 1),
         (["--ignore", "shot", "--removal", "r.safetensors", "--cv", "3"], "--cv is for a removal", 2),
         (["--ignore", "shot", "--removal", "r.safetensors", "--save", "s.safetensors"], "--save is for a removal", 2),
         (["--ignore", "shot", "--image-shape", "6"], "not HEIGHTxWIDTH", 2),
@@ -337,6 +336,22 @@ def test_what_cannot_be_done_is_said_in_words(table, options, message, code):
     said = unspur("report", "rows.csv", *LABELS, *options, code=code)
     assert message in " ".join(said.split())
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("column", "encoder", "message"),
+    [
+        ("shot", "gray-50", "There is no encoder 'gray-50'. Did you mean grey-50?"),
+        ("shot", "grey-50", "has no feature maps"),
+        ("words", "grey-50", "Saliency maps need images"),
+    ],
+)
+def test_a_network_without_maps_is_refused_before_anything_is_fitted(table, tmp_path, column, encoder, message):
+    table.drop(columns="shot").assign(words="a bird").to_csv("words.csv", index=False)
+    file = "rows.csv" if column == "shot" else "words.csv"
+    given = ["report", file, *LABELS, "--show", column, "--encoder", encoder, "--save", "r.safetensors"]
+    assert message in " ".join(unspur(*given, code=1).split())
+    assert not (tmp_path / "r.safetensors").exists()
 
 
 def test_a_picture_that_is_missing_in_the_table_is_counted(table):

@@ -37,6 +37,7 @@ from unspur.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from unspur._data import LabelledData
     from unspur.embed.examples import Examples, TableExamples
     from unspur.io.table import Table
     from unspur.report.results import Findings
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 
 #: What a removal can be compared with.
 METHODS = [name for name in (*REMOVER_NAMES, *HEAD_NAMES) if name != "none"]
+#: Test rows that a network is tried on before anything is fitted.
+ROWS_TRIED = 16
 #: Key of `Context.meta` for the words that were typed after the verb.
 ARGUMENTS = "unspur.typed"
 
@@ -150,8 +153,9 @@ def report_command(
         held = test_split_mask(rows["training"], seed)
         test = splits.tables["training"].select(np.flatnonzero(held))
         rows |= {"training": rows["training"].select(~held), "test": rows["training"].select(held)}
-    # Before anything is fitted, so that errors about pictures come at once.
+    # Before anything is fitted, so that errors about pictures and the network come at once.
     content = {} if show is None else row_content(show, test, root, allow_outside=allow_outside)
+    network = {} if encoder_name is None else _network(encoder_name, splits.tables["training"], rows["test"], content)
     require_disjoint_clusters(rows, given.clusters)
     show_progress = not as_json and sys.stderr.isatty()
     train, validation = rows["training"], rows.get("validation")
@@ -176,7 +180,7 @@ def report_command(
             saved=removal or save,
             command=shlex.join(["unspur", "report", *ctx.meta[ARGUMENTS]]),
             **content,
-            **_network(encoder_name, splits.tables["training"]),
+            **network,
             ids=test.columns.get("id"),
             notes=notes,
             numbers=(given.test_file or given.file, range(len(test.Z)) if test.kept is None else test.kept.tolist()),
@@ -238,15 +242,20 @@ def _source(ctx: click.Context) -> str:
     return shlex.join(words)
 
 
-def _network(name: str | None, table: Table) -> dict[str, Any]:
-    """The network and the principal components of a store, as arguments of `measure`."""
-    if name is None:
-        return {}
+def _network(name: str, table: Table, test: LabelledData, content: dict[str, Any]) -> dict[str, Any]:
+    """The network and the principal components of a store, as arguments of `measure`, tried on a few test rows."""
+    import numpy as np
+
     from unspur.embed.registry import load_encoder
     from unspur.embed.store import REDUCTION, Reduction
+    from unspur.report.views import content_of, feature_maps
 
-    reduced = table.path / REDUCTION
-    return {"encoder": load_encoder(name), "reduction": Reduction.read(reduced) if reduced.is_file() else None}
+    encoder = load_encoder(name)
+    reduction = Reduction.read(table.path / REDUCTION) if (table.path / REDUCTION).is_file() else None
+    if test.n_classes == 2:  # others get no maps
+        shown = content_of(content.get("pictures"), content.get("texts"), len(test))
+        feature_maps(encoder, shown, np.asarray(test.X), np.arange(min(ROWS_TRIED, len(test))), reduction)
+    return {"encoder": encoder, "reduction": reduction}
 
 
 def _print_result(found: Findings, output: str, save: str | None, as_json: bool) -> None:
