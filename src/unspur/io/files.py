@@ -18,6 +18,7 @@ from dataclasses import replace
 from itertools import chain
 from lzma import LZMAError
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
@@ -364,8 +365,10 @@ def write_rows(table: Table, output: str | Path, *, overwrite: bool = False) -> 
 
 
 def _write_npy(table: Table, path: Path) -> None:
-    with path.open("wb") as file:  # a name would get .npy appended
-        np.save(file, table.Z, allow_pickle=False)
+    with path.open("wb") as file:
+        # Into a file NumPy writes by `tofile`, whose errors do not say why; into anything else by `write`.
+        stream: Any = SimpleNamespace(write=file.write)
+        np.lib.format.write_array(stream, np.asanyarray(table.Z), allow_pickle=False)
 
 
 def _write_npz(table: Table, path: Path) -> None:
