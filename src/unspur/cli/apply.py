@@ -11,7 +11,14 @@ import click
 
 from unspur.cli.completion import columns_of
 from unspur.cli.console import echo_json, say, say_where, show
-from unspur.cli.data import carry_labels, check_removal_labels, missing_values, read_rows, refuse_ignored_labels
+from unspur.cli.data import (
+    carry_labels,
+    check_removal_labels,
+    missing_values,
+    note_other_encoding,
+    read_rows,
+    refuse_ignored_labels,
+)
 from unspur.cli.options import (
     Conditions,
     LocalPath,
@@ -95,6 +102,7 @@ def apply(
     if table.columns and Path(output).suffix.lower() == ".npy":
         raise InputError(f"{output} can hold no labels; write .npz, .csv or .parquet, or use --ignore for them.")
     clean = apply_removal(remover, table)
+    note_other_encoding(remover, table)
     write_rows(clean, output, overwrite=force)
     rows, features = clean.Z.shape
     _report_rows(output, rows, features, remover.spurious_.dim, as_json)
@@ -166,6 +174,7 @@ def predict(
     table = read_rows(files, named, ignore, where, memory=memory, classes=label_names)
     table = carry_labels(table, named, output)
     table = table.like(getattr(classifier, "feature_names_in_", None), classifier.n_features_in_)
+    note_other_encoding(classifier.remover_, table)
     predicted, probabilities = _predictions(classifier, table)
     written = _written(table, classifier, predicted, probabilities, output)
     accuracy = None

@@ -16,7 +16,7 @@ from click.core import ParameterSource
 from unspur.cli.completion import column_names, columns_of
 from unspur.cli.console import echo_json, progress_bar, say, say_where
 from unspur.cli.data import caveat_about_test_rows, read_splits, require_disjoint_clusters, test_split_mask
-from unspur.cli.fit import fit_remover, name_features
+from unspur.cli.fit import describe_columns, fit_remover
 from unspur.cli.options import (
     FITTING_PARAMETERS,
     HEAD_NAMES,
@@ -163,7 +163,7 @@ def report_command(
     if remover is None:
         settings = {"missing": splits.missing_concept, "seed": seed, "show_progress": show_progress, **options}
         remover = fit_remover(train, validation, **settings)
-        name_features(splits.tables["training"].features, remover)
+        describe_columns(splits.tables["training"], remover)
     if save is not None:
         remover.save(save, overwrite=force)
     with progress_bar("report", STEPS + len(compared), shown=show_progress) as step:

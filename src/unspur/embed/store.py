@@ -111,6 +111,32 @@ def is_store(folder: Path) -> bool:
     return bool(there)
 
 
+def encoding_of(folder: Path) -> dict[str, Any] | None:
+    """What decides the meaning of the columns of a store: its network and its principal components; None elsewhere."""
+    if not is_store(folder):
+        return None
+    manifest, reduction = read_manifest(folder), folder / REDUCTION
+    encoder = manifest["encoder"]
+    reduced = manifest.get("pca") is not None and reduction.is_file()
+    return {
+        "encoder": str(encoder.get("name", "?")),
+        "digest": encoder["digest"],
+        "reduction": file_digest(reduction) if reduced else None,
+    }
+
+
+def encoding_difference(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> str:
+    """In what two encodings differ, in words after "they were"; "" if they do not, or if one is not known."""
+    if one is None or other is None:
+        return ""
+    if one["digest"] != other["digest"]:
+        first, second = (f"{given['encoder']} ({given['digest']})" for given in (one, other))
+        return f"embedded by different networks, {first} and {second}"
+    if one["reduction"] != other["reduction"]:
+        return "reduced to different principal components"
+    return ""
+
+
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a whole store."""
     path = folder / MANIFEST
