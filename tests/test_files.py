@@ -1,5 +1,6 @@
 """Unfinished files: whoever is alive keeps theirs, the dead lose them, and the clock is not asked."""
 
+import errno
 import os
 import resource
 import signal
@@ -13,6 +14,8 @@ import pytest
 from unspur._files import host_id, remove_abandoned, reserve_space, staging_dir, temporary_name
 from unspur.exceptions import InputError
 from unspur.io.artifact import atomic, write_artifact
+from unspur.io.files import write_rows
+from unspur.io.table import Table
 from unspur.rows.stored import Spool
 
 HERE = host_id()
@@ -111,6 +114,11 @@ def test_a_disk_that_takes_no_more_is_an_error_of_the_system_in_every_format(tmp
     assert told.value.filename == str(path)
     with pytest.raises(OSError, match="File too large"), atomic(tmp_path / "b") as temporary:
         temporary.write_bytes(bytes(3000))
+    table = Table(tmp_path / "rows.npy", np.ones((100, 10)), None, {})
+    for kind in ("npy", "npz", "csv"):
+        with pytest.raises(OSError, match="File too large") as told:
+            write_rows(table, tmp_path / f"rows.{kind}")
+        assert told.value.errno == errno.EFBIG
     assert list(tmp_path.iterdir()) == []
     write_artifact(path, {"a": np.ones(100)}, {})  # control: a small one is taken
 

@@ -418,6 +418,7 @@ def _array(name, value):
         (_set("concept_classes", to=5), "'concept_classes' of the metadata"),
         (_set("feature_names", to=["a"]), "1 names for"),
         (_set("feature_names", to="abc"), "'feature_names' of the metadata"),
+        (_set("encoding", to={"encoder": "resnet50"}), "'encoding' has no 'digest'"),
         (_array("centre", np.nan), "NaN, infinity or numbers as large"),
         (_array("right", 1e300), "NaN, infinity or numbers as large"),
     ],

@@ -15,7 +15,10 @@ from tests.optional import pandas as pd
 from tests.probing import quick_probes
 from unspur import INLP, JSE, load, report
 from unspur.cli import main
+from unspur.cli.report import row_content
 from unspur.datasets import make_toy
+from unspur.embed.embedding import embed
+from unspur.embed.examples import TableExamples
 from unspur.exceptions import InputError, OutputExistsError
 from unspur.io.files import read_table
 
@@ -231,8 +234,34 @@ def test_a_store_shows_the_table_it_was_made_of(table, tmp_path):
     options = ["report", "store", *LABELS, "--show", "mine.csv", "--image-shape", "50x50", "--removal", "r.safetensors"]
     unspur(*options)
     assert "data:image" in (tmp_path / "report.html").read_text()
+    frame[::-1].to_csv("mine.csv", index=False)  # paths say which pictures are meant, in any order
+    assert len(row_content("mine.csv", read_table("store"), None)["pictures"]) == 120
     frame.iloc[:50].to_csv("mine.csv", index=False)
     assert "rows of store are not among the examples of mine.csv" in unspur(*options, "--force", code=1)
+
+
+@pytest.mark.parametrize("ids", [{}, {"id": list("abcd")}])
+def test_texts_are_those_that_were_embedded(tmp_path, monkeypatch, ids):
+    monkeypatch.chdir(tmp_path)
+    frame = pd.DataFrame({"text": ["a gull", "a duck", "an owl", "a wren"], "bird": [1, 1, 0, 0], **ids})
+    frame.to_csv("mine.csv", index=False)
+    embed(TableExamples.read("mine.csv"), Lengths(), "store", progress=False)
+    rows = read_table("store").where("bird", "0")
+    Path("mine.csv").rename("renamed.csv")
+    assert list(row_content("renamed.csv", rows, None)["texts"]) == ["an owl", "a wren"]
+    for changed in (frame.sort_values("text"), frame.replace("an owl", "a hawk"), frame.assign(bird=1)):
+        changed.to_csv("changed.csv", index=False)
+        with pytest.raises(InputError, match=r"changed\.csv is not the table that store was made of, or"):
+            row_content("changed.csv", rows, None)
+
+
+class Lengths:
+    """The length of each text."""
+
+    name, digest, device, kind, width = "lengths", "0123456789abcdef", "cpu", "text", 1
+
+    def __call__(self, texts):
+        return np.array([[len(text)] for text in texts], dtype=np.float32)
 
 
 def test_names_from_the_data_stay_text(table, tmp_path):
@@ -289,7 +318,6 @@ def test_an_existing_page_is_kept_unless_forced(table, tmp_path):
         (["--ignore", "shot", "--output", "page.pdf"], "a name that ends in .html", 2),
         (["--show", "shot", "--root", "elsewhere"], "pictures do not exist: elsewhere/shots/", 1),
         (["--ignore", "shot", "--encoder", "grey-50"], "say with --show where they are", 2),
-        (["--show", "shot", "--encoder", "grey-50"], "has no feature maps; omit", 1),
         (["--ignore", "shot", "--removal", "r.safetensors", "--cv", "3"], "--cv is for a removal", 2),
         (["--ignore", "shot", "--removal", "r.safetensors", "--save", "s.safetensors"], "--save is for a removal", 2),
         (["--ignore", "shot", "--image-shape", "6"], "not HEIGHTxWIDTH", 2),
@@ -308,6 +336,22 @@ def test_what_cannot_be_done_is_said_in_words(table, options, message, code):
     said = unspur("report", "rows.csv", *LABELS, *options, code=code)
     assert message in " ".join(said.split())
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("column", "encoder", "message"),
+    [
+        ("shot", "gray-50", "There is no encoder 'gray-50'. Did you mean grey-50?"),
+        ("shot", "grey-50", "has no feature maps"),
+        ("words", "grey-50", "Saliency maps need images"),
+    ],
+)
+def test_a_network_without_maps_is_refused_before_anything_is_fitted(table, tmp_path, column, encoder, message):
+    table.drop(columns="shot").assign(words="a bird").to_csv("words.csv", index=False)
+    file = "rows.csv" if column == "shot" else "words.csv"
+    given = ["report", file, *LABELS, "--show", column, "--encoder", encoder, "--save", "r.safetensors"]
+    assert message in " ".join(unspur(*given, code=1).split())
+    assert not (tmp_path / "r.safetensors").exists()
 
 
 def test_a_picture_that_is_missing_in_the_table_is_counted(table):

@@ -1,5 +1,6 @@
 """Every example is embedded once, whatever happens in between."""
 
+import json
 import shutil
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from tests.embed.strips import N, Pictures, Strips, long_labels
 from unspur._files import hold
 from unspur.embed import embedding
 from unspur.embed.embedding import embed
+from unspur.embed.examples import TableExamples
 from unspur.embed.registry import load_encoder
 from unspur.embed.store import EmbeddingStore, Reduction
 from unspur.exceptions import InputError, OutputExistsError, UnspurError
@@ -112,14 +114,21 @@ def test_what_a_process_left_that_died_after_the_manifest_is_removed(tmp_path, u
     folder = shutil.copytree(undisturbed, tmp_path / "store")
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
-    (folder / "progress.json").write_text("{}")
-    (folder / "rows.part.npy").write_bytes(b"as large as the rows")
+    shutil.copy(folder / "rows.npy", folder / "rows.part.npy")
+    noted = {**json.loads((folder / "manifest.json").read_text()), "done": N, "seconds": 1.0}
+    (folder / "progress.json").write_text(json.dumps(noted))
     with hold(folder / ".lock"):
         embed(Pictures(), Strips(), folder, batch=4, progress=False)
         assert (folder / "progress.json").exists()  # control: somebody is still at work
     (folder / ".lock").write_text(str(dead.pid))
     embed(Pictures(), Strips(), folder, batch=4, progress=False)
     assert sorted(path.name for path in folder.iterdir()) == ["labels.csv", "manifest.json", "rows.npy"]
+    # To embed again means to embed, whatever was left.
+    (folder / "progress.json").write_text(json.dumps(noted))
+    shutil.copy(folder / "rows.npy", folder / "rows.part.npy")
+    encoder = Strips()
+    embed(Pictures(), encoder, folder, overwrite=True, progress=False)
+    assert sum(encoder.calls) == N
 
 
 def test_a_finished_store_is_found_and_nothing_is_embedded(tmp_path):
@@ -175,25 +184,59 @@ def stopped_after(count, how=KeyboardInterrupt):
     return Stopped()
 
 
-def test_replacing_can_be_interrupted_as_well(tmp_path, noting_often):
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_replacing_can_be_interrupted_and_the_old_store_stays_until_the_new_one_is_whole(
+    tmp_path, noting_often, overwrite
+):
     folder = tmp_path / "store"
-    embed(Pictures(), Strips(), folder, progress=False)
+    old = embed(Pictures(), Strips(), folder, pca=3, progress=False).digest
     backwards = Pictures(Pictures().images[::-1])
     with pytest.raises(KeyboardInterrupt):
         embed(backwards, stopped_after(5), folder, batch=4, overwrite=True, progress=False)
+    there = EmbeddingStore.open(folder)
+    there.verify()
+    assert there.digest == old
+    assert embed(Pictures(), Strips(), folder, pca=3, progress=False).digest == old  # found; what was begun stays
+    with pytest.raises(OutputExistsError, match="holds other embeddings"):
+        embed(Pictures(Pictures().images[:9]), Strips(), folder, progress=False)
     encoder = Strips()
-    store = embed(backwards, encoder, folder, batch=4, progress=False)
+    store = embed(backwards, encoder, folder, batch=4, overwrite=overwrite, progress=False)
     assert sum(encoder.calls) == N - 16
     assert_array_equal(store.rows, Strips()(backwards.images))
+    assert sorted(path.name for path in folder.iterdir()) == ["labels.csv", "manifest.json", "rows.npy"]
 
 
-def test_a_folder_that_is_no_store_is_never_touched(tmp_path):
-    (tmp_path / "labels.csv").write_text("precious")
+FOREIGN = {
+    "no manifest": {},
+    "another manifest": {"manifest.json": '{"mine": 1}'},
+    "a manifest with some of the words": {"manifest.json": '{"format": 1, "digest": "x", "encoder": {"name": "e"}}'},
+    "another progress": {"progress.json": '{"done": 3, "seconds": 1.5}'},
+    "no JSON": {"progress.json": "half"},
+}
+
+
+@pytest.mark.parametrize("files", FOREIGN.values(), ids=FOREIGN)
+def test_a_folder_that_is_no_store_is_never_touched(tmp_path, files):
+    files = {"labels.csv": "precious", **files}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
     for overwrite in (False, True):
         with pytest.raises(OutputExistsError, match=r"no embedding store and holds other files, such as labels\.csv"):
             embed(Pictures(), Strips(), tmp_path, overwrite=overwrite, progress=False)
-    assert [path.name for path in tmp_path.iterdir()] == ["labels.csv"]
-    assert (tmp_path / "labels.csv").read_text() == "precious"
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == files
+
+
+def test_the_table_that_is_embedded_does_not_lie_in_the_store(tmp_path, undisturbed):
+    folder = shutil.copytree(undisturbed, tmp_path / "store")
+    Pictures().images[0].save(tmp_path / "a.png")
+    for place in (folder, tmp_path):
+        (place / "labels.csv").write_text("image,bird\na.png,gull\n")
+    table = TableExamples.read(folder / "labels.csv", tmp_path)
+    with pytest.raises(OutputExistsError, match=r"holds .*labels\.csv, the table to embed"):
+        embed(table, Strips(), folder, overwrite=True, progress=False)
+    assert (folder / "labels.csv").read_text() == "image,bird\na.png,gull\n"
+    table = TableExamples.read(tmp_path / "labels.csv")  # control
+    assert len(embed(table, Strips(), folder, overwrite=True, progress=False)) == 1
 
 
 def test_one_process_at_a_time(tmp_path):

@@ -116,6 +116,14 @@ def test_a_damaged_store_can_be_made_again(folder):
     assert embed(Pictures(), Strips(), folder, overwrite=True, progress=False).digest == digest
 
 
+@pytest.mark.parametrize("text", ['{"mine": 1}', "[]", '{"format": 1, '])
+def test_a_manifest_that_may_be_of_others_is_not_to_be_overwritten(folder, text):
+    (folder / "manifest.json").write_text(text)
+    with pytest.raises(ArtifactError, match="no manifest of an embedding store") as caught:
+        EmbeddingStore.open(folder)
+    assert "overwrite" not in str(caught.value)
+
+
 def test_verify_reads_what_open_does_not(folder):
     EmbeddingStore.open(folder).verify()
     path = folder / "rows.npy"
@@ -132,6 +140,12 @@ def test_other_folders_are_no_stores(tmp_path):
         EmbeddingStore.open(tmp_path)
     with pytest.raises(InputError, match="is not an embedding store"):
         EmbeddingStore.open(tmp_path / "nowhere")
+
+
+def test_notes_of_another_program_are_no_unfinished_store(tmp_path):
+    (tmp_path / "progress.json").write_text('{"done": 3}')
+    with pytest.raises(InputError, match=r"is not an embedding store: it has no manifest\.json"):
+        EmbeddingStore.open(tmp_path)
 
 
 def test_labels_and_names_come_back_as_they_were(tmp_path):

@@ -14,7 +14,7 @@ pytest.importorskip("PIL")
 
 from tests.embed.strips import N, Pictures, Strips
 from unspur.embed.embedding import embed
-from unspur.exceptions import ArtifactError, InputError
+from unspur.exceptions import ArtifactError, InputError, UnspurError
 from unspur.io.files import read_table, write_rows
 
 Z = np.random.default_rng(0).standard_normal((6, 2))
@@ -160,6 +160,18 @@ def test_folders_that_are_no_store_and_damaged_stores_are_refused(store, tmp_pat
     (store.folder / "rows.npy").write_bytes(b"cut")
     with pytest.raises(ArtifactError, match="is damaged"):
         read_table(store.folder)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "progress.json"])
+def test_parquet_files_beside_notes_of_another_program_are_read(store, tmp_path, name):
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    pd.DataFrame({"a": [1.0, 2.0], "bird": [0, 1]}).to_parquet(folder / "part.parquet")
+    (folder / name).write_text('{"job": "nightly", "files": ["part.parquet"]}')
+    assert_array_equal(read_table(folder, ("bird",)).Z, [[1.0], [2.0]])
+    (folder / name).write_bytes((store.folder / "manifest.json").read_bytes())  # control: of a store
+    with pytest.raises(UnspurError, match="damaged" if name == "manifest.json" else "not finished"):
+        read_table(folder, ("bird",))
 
 
 def _npy_that_claims(rows, cells=b"\0" * 96):

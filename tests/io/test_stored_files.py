@@ -374,3 +374,63 @@ def test_a_folder_that_was_there_and_empty_is_filled_in_one_piece(here, monkeypa
     moved.clear()
     invoke("apply", "r.safetensors", "big", "--output", "clean", "--force", code=0)
     assert set(moved) > {path.name for path in (here / "big").iterdir()}  # control: where files are, one by one
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    """Stores of the same pictures, by one network twice, by another of the same width, and reduced in two ways."""
+    folder = tmp_path_factory.mktemp("stores")
+    rng = np.random.default_rng(0)
+    images = [picture for picture in Pictures().images for _ in range(3)]
+    labels = {"bird": rng.integers(2, size=3 * N), "water": rng.integers(2, size=3 * N)}
+    splits = (np.where(rng.random(3 * N) < 0.6, "train", "test") for _ in range(2))
+    first, second = (Pictures(images, {**labels, "split": split}) for split in splits)
+    other = Strips(name="other strips", digest="fedcba9876543210")
+    for name, pictures, encoder, pca in (
+        ("train", first, Strips(), None),
+        ("test", second, Strips(), None),
+        ("another", second, other, None),
+        ("reduced", first, Strips(), 16),
+        ("otherwise", second, Strips(), 16),
+    ):
+        embed(pictures, encoder, folder / name, pca=pca, progress=False)
+    return folder
+
+
+MIXED = {
+    ("train", "another"): "embedded by different networks, strips (0123456789abcdef) and other strips (fedcba98",
+    ("reduced", "otherwise"): "reduced to different principal components",
+    ("train", "reduced"): "reduced to different principal components",
+}
+USES_TWO = (
+    ("fit", "--validation", "--output", "none.safetensors"),
+    ("report", "--test", "--output", "none.html"),
+    ("compare", "--validation", "--remover", "LEACE"),
+)
+
+
+@pytest.mark.parametrize(("train", "other"), MIXED)
+@pytest.mark.parametrize("words", USES_TWO, ids=lambda words: words[0])
+def test_stores_whose_columns_mean_other_things_are_not_mixed(stores, monkeypatch, words, train, other):
+    monkeypatch.chdir(stores)
+    verb, option, *more = words
+    given = ("--main", "bird", "--concept", "water", "--ignore", "split", option, other, *more)
+    said = invoke(verb, train, *given, code=1)
+    assert MIXED[train, other] in said
+    assert "do not mean the same" in said
+
+
+def test_a_saved_removal_knows_the_network_of_its_rows(stores, tmp_path, monkeypatch):
+    monkeypatch.chdir(stores)
+    labels, saved = ("--main", "bird", "--concept", "water", "--ignore", "split"), str(tmp_path / "r.safetensors")
+    fitted = fit("train", *labels, "--validation", "test", "--weight-decay", "0.1", "--cv", "2", output=saved)
+    assert fitted.encoding_ == {"encoder": "strips", "digest": "0123456789abcdef", "reduction": None}
+    for store, noted in (("test", False), ("another", True), ("reduced", True)):
+        for verb in ("apply", "predict"):
+            said = invoke(verb, saved, store, "--output", str(tmp_path / "x.npz"), "--force", code=0)
+            assert ("so their columns do not mean the same" in " ".join(said.split())) == noted
+    said = " ".join(invoke("evaluate", saved, "another", *labels, code=0).split())
+    assert "networks, strips (0123456789abcdef) and other strips (fedcba9876543210), so their columns" in said
+    Z, y = np.random.default_rng(0).standard_normal((200, 16)), np.arange(200) % 2
+    fitted.set_params(max_spurious=0).fit(Z, y, concept=np.arange(200) % 4 // 2)
+    assert not hasattr(fitted, "encoding_")  # these rows are of no store

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,12 +12,20 @@ import click
 
 from unspur.cli.completion import columns_of
 from unspur.cli.console import echo_json, say, say_where, show
-from unspur.cli.data import carry_labels, check_removal_labels, missing_values, read_rows, refuse_ignored_labels
+from unspur.cli.data import (
+    carry_labels,
+    check_removal_labels,
+    missing_values,
+    note_other_encoding,
+    read_rows,
+    refuse_ignored_labels,
+)
 from unspur.cli.options import (
     Conditions,
     LocalPath,
     force_option,
     ignore_option,
+    in_order,
     json_option,
     memory_option,
     optional_label_options,
@@ -33,27 +42,30 @@ if TYPE_CHECKING:
 PREDICTED, PROBABILITY = "predicted", "probability_"
 
 
+def _row_by_row(output: str, *more: Callable[..., Any]) -> Callable[..., Any]:
+    """FILE and the options of a verb that writes something for every row; `output` is the help of --output."""
+    return in_order(
+        click.argument("files", type=LocalPath(), nargs=-1, required=True, metavar="FILE..."),
+        click.option("--output", required=True, type=LocalPath(), help=output),
+        *more,
+        click.option(
+            "--label",
+            "labels",
+            multiple=True,
+            metavar="NAME",
+            shell_complete=columns_of("files"),
+            help="A column to carry along unchanged, such as a label or an id; may be repeated.",
+        ),
+        ignore_option("A column to leave out; may be repeated."),
+        where_option(),
+        force_option,
+        json_option,
+    )
+
+
 @click.command()
 @click.argument("removal", type=LocalPath())
-@click.argument("files", type=LocalPath(), nargs=-1, required=True, metavar="FILE...")
-@click.option(
-    "--output",
-    required=True,
-    type=LocalPath(),
-    help="Where the rows go: .npy, .npz, .csv or .parquet, or a folder for Parquet files.",
-)
-@click.option(
-    "--label",
-    "labels",
-    multiple=True,
-    metavar="NAME",
-    shell_complete=columns_of("files"),
-    help="A label column to carry along unchanged; may be repeated.",
-)
-@ignore_option("A column to leave out; may be repeated.")
-@where_option()
-@force_option
-@json_option
+@_row_by_row("Where the rows go: .npy, .npz, .csv or .parquet, or a folder for Parquet files.")
 def apply(
     removal: str,
     files: tuple[str, ...],
@@ -95,6 +107,7 @@ def apply(
     if table.columns and Path(output).suffix.lower() == ".npy":
         raise InputError(f"{output} can hold no labels; write .npz, .csv or .parquet, or use --ignore for them.")
     clean = apply_removal(remover, table)
+    note_other_encoding(remover, table)
     write_rows(clean, output, overwrite=force)
     rows, features = clean.Z.shape
     _report_rows(output, rows, features, remover.spurious_.dim, as_json)
@@ -109,22 +122,7 @@ def _report_rows(output: str, rows: int, features: int, removed: int, as_json: b
 
 @click.command()
 @click.argument("model", type=LocalPath())
-@click.argument("files", type=LocalPath(), nargs=-1, required=True, metavar="FILE...")
-@click.option("--output", required=True, type=LocalPath(), help="Where predictions go: .csv, .npz or .parquet.")
-@optional_label_options
-@click.option(
-    "--label",
-    "labels",
-    multiple=True,
-    metavar="NAME",
-    shell_complete=columns_of("files"),
-    help="Another column to carry along unchanged, such as an id; may be repeated.",
-)
-@ignore_option("A column to leave out; may be repeated.")
-@where_option()
-@memory_option
-@force_option
-@json_option
+@_row_by_row("Where predictions go: .csv, .npz or .parquet.", optional_label_options, memory_option)
 def predict(
     model: str,
     files: tuple[str, ...],
@@ -166,6 +164,7 @@ def predict(
     table = read_rows(files, named, ignore, where, memory=memory, classes=label_names)
     table = carry_labels(table, named, output)
     table = table.like(getattr(classifier, "feature_names_in_", None), classifier.n_features_in_)
+    note_other_encoding(classifier.remover_, table)
     predicted, probabilities = _predictions(classifier, table)
     written = _written(table, classifier, predicted, probabilities, output)
     accuracy = None

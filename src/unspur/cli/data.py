@@ -77,7 +77,7 @@ def read_splits(
     labels: Any = {"main": given.main, "concepts": given.concept, "missing": missing, "clusters": given.clusters}
     data = labelled_rows(table, **labels)
     if remover is not None:
-        notes += check_removal_labels(remover, data)
+        notes += check_removal_labels(remover, data) + note_other_encoding(remover, table)
     else:
         notes += note_left_out(data, together=bool(left_out_of), of=left_out_of or "the fit")
     tables, rows = {"training": table}, {"training": data}
@@ -91,6 +91,7 @@ def read_splits(
             columns = tuple(column for column in columns if column != given.clusters)
         other = read_rows(path, columns, given.ignore, where, **reading)
         tables[name] = other.like(table.features, table.Z.shape[1])
+        require_same_encoding(table, other)
         rows[name] = labelled_rows(tables[name], **labels, like=data, what=name)
     return Splits(tables, rows, missing, notes)
 
@@ -404,6 +405,30 @@ def check_removal_labels(remover: Remover, data: LabelledData) -> list[str]:
                 "directions and accuracies refer to all of them."
             )
     return _print_notes(notes)
+
+
+def require_same_encoding(table: Table, other: Table) -> None:
+    """Raise InputError if two stores are of different networks, or have different principal components."""
+    from unspur.embed.store import encoding_difference, encoding_of
+    from unspur.exceptions import InputError
+
+    if difference := encoding_difference(encoding_of(table.path), encoding_of(other.path)):
+        raise InputError(
+            f"{table.path} and {other.path} were {difference}, so their columns do not mean the same. Embed both by "
+            "one network, in one table with a column split if they are to be reduced."
+        )
+
+
+def note_other_encoding(remover: Remover, table: Table) -> list[str]:
+    """Note on standard error that a saved removal was fitted on rows of another network; return the notes."""
+    from unspur.embed.store import encoding_difference, encoding_of
+
+    difference = encoding_difference(getattr(remover, "encoding_", None), encoding_of(table.path))
+    note = (
+        f"The rows of the fit and those of {table.path} were {difference}, so their columns do not mean the same, and "
+        "what follows means little. Embed the rows as those of the fit were."
+    )
+    return _print_notes([note] if difference else [])
 
 
 def _is_one_of(value: Any, classes: Sequence[Any]) -> bool:

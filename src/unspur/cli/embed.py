@@ -150,11 +150,12 @@ def run(
             f"{len(examples)} {examples.kind}s of {examples.name} by {encoder.name} ({encoder.width} numbers each) on "
             f"{encoder.device} -> {folder}"
         )
-    found = (folder / MANIFEST).exists() and not force
+    manifest = folder / MANIFEST
+    before = manifest.read_bytes() if manifest.is_file() else None
     store = embed(
         examples, encoder, folder, pca=pca, batch=batch, workers=workers, overwrite=force, progress=not as_json
     )
-    _tell(store, next_of(store), found=found, as_json=as_json)
+    _tell(store, next_of(store), found=not force and before == manifest.read_bytes(), as_json=as_json)
 
 
 def _binary(store: EmbeddingStore) -> tuple[str, str]:

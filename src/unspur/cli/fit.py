@@ -20,6 +20,7 @@ from unspur.cli.data import (
     missing_values,
     note_left_out,
     read_rows,
+    require_same_encoding,
 )
 from unspur.cli.options import (
     FITTING_PARAMETERS,
@@ -45,6 +46,7 @@ from unspur.cli.program import as_option
 if TYPE_CHECKING:
     from unspur import RobustClassifier
     from unspur._data import LabelledData
+    from unspur.io.table import Table
     from unspur.removers import Remover
 
 #: The method of `RobustClassifier`; the others are removers alone.
@@ -156,6 +158,7 @@ def fit(
     if others is not None:
         other = read_rows(others, labels, ignore, validation_where, **reading)
         other = other.like(table.features, table.Z.shape[1])
+        require_same_encoding(table, other)
         if memory is not None:
             table, other = within(memory, table, other)
     missing = missing_values(missing_concept, table, concept)
@@ -171,7 +174,7 @@ def fit(
     else:
         remover = classifier.remover_
     model = classifier or remover
-    name_features(table.features, remover, model)
+    describe_columns(table, remover, model)
     model.save(output, overwrite=force)
     if as_json:
         echo_json({"output": output, "method": method, "concepts": list(concept), **_as_json(remover, classifier)})
@@ -275,13 +278,18 @@ def _fit_with_notes(model: Fitted, train: LabelledData, validation: LabelledData
     return model
 
 
-def name_features(features: list[str] | None, *models: Any) -> None:
-    """Set `feature_names_in_` of models if features have names."""
+def describe_columns(table: Table, *models: Any) -> None:
+    """Set `feature_names_in_` of models if features have names, and `encoding_` if they are those of a store."""
     import numpy as np
 
-    if features is not None:
-        for model in models:
-            model.feature_names_in_ = np.array(features, dtype=object)
+    from unspur.embed.store import encoding_of
+
+    encoding = encoding_of(table.path)
+    for model in models:
+        if table.features is not None:
+            model.feature_names_in_ = np.array(table.features, dtype=object)
+        if encoding is not None:
+            model.encoding_ = encoding
 
 
 def _print_trace(remover: Remover, *, whole: bool) -> None:

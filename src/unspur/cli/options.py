@@ -274,7 +274,7 @@ def options_of_rows(values: Mapping[str, Any]) -> list[tuple[str, str]]:
 def refuse_input_as_output(output: str, *inputs: str | None) -> None:
     """Raise InputError if the output is an input file, or lies in a folder that is read."""
     from unspur._reading import PARQUET
-    from unspur.embed.store import MANIFEST
+    from unspur.embed.store import is_store
     from unspur.exceptions import InputError
 
     for name in inputs:
@@ -284,7 +284,7 @@ def refuse_input_as_output(output: str, *inputs: str | None) -> None:
         # Parquet files are found at any depth, others only where they lie.
         above = above if Path(output).suffix.lower() in PARQUET else above[:1]
         if name is not None and Path(name).is_dir() and Path(name).resolve() in above:
-            kind = "embedding store" if (Path(name) / MANIFEST).exists() else "folder of the rows,"
+            kind = "embedding store" if is_store(Path(name)) else "folder of the rows,"
             raise InputError(f"--output {output} lies in the {kind} {name}; choose another place.")
 
 

@@ -16,7 +16,7 @@ from click.core import ParameterSource
 from unspur.cli.completion import column_names, columns_of
 from unspur.cli.console import echo_json, progress_bar, say, say_where
 from unspur.cli.data import caveat_about_test_rows, read_splits, require_disjoint_clusters, test_split_mask
-from unspur.cli.fit import fit_remover, name_features
+from unspur.cli.fit import describe_columns, fit_remover
 from unspur.cli.options import (
     FITTING_PARAMETERS,
     HEAD_NAMES,
@@ -37,13 +37,16 @@ from unspur.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from unspur.embed.examples import Examples
+    from unspur._data import LabelledData
+    from unspur.embed.examples import Examples, TableExamples
     from unspur.io.table import Table
     from unspur.report.results import Findings
 
 
 #: What a removal can be compared with.
 METHODS = [name for name in (*REMOVER_NAMES, *HEAD_NAMES) if name != "none"]
+#: Test rows that a network is tried on before anything is fitted.
+ROWS_TRIED = 16
 #: Key of `Context.meta` for the words that were typed after the verb.
 ARGUMENTS = "unspur.typed"
 
@@ -150,8 +153,9 @@ def report_command(
         held = test_split_mask(rows["training"], seed)
         test = splits.tables["training"].select(np.flatnonzero(held))
         rows |= {"training": rows["training"].select(~held), "test": rows["training"].select(held)}
-    # Before anything is fitted, so that errors about pictures come at once.
+    # Before anything is fitted, so that errors about pictures and the network come at once.
     content = {} if show is None else row_content(show, test, root, allow_outside=allow_outside)
+    network = {} if encoder_name is None else _network(encoder_name, splits.tables["training"], rows["test"], content)
     require_disjoint_clusters(rows, given.clusters)
     show_progress = not as_json and sys.stderr.isatty()
     train, validation = rows["training"], rows.get("validation")
@@ -159,7 +163,7 @@ def report_command(
     if remover is None:
         settings = {"missing": splits.missing_concept, "seed": seed, "show_progress": show_progress, **options}
         remover = fit_remover(train, validation, **settings)
-        name_features(splits.tables["training"].features, remover)
+        describe_columns(splits.tables["training"], remover)
     if save is not None:
         remover.save(save, overwrite=force)
     with progress_bar("report", STEPS + len(compared), shown=show_progress) as step:
@@ -176,7 +180,7 @@ def report_command(
             saved=removal or save,
             command=shlex.join(["unspur", "report", *ctx.meta[ARGUMENTS]]),
             **content,
-            **_network(encoder_name, splits.tables["training"]),
+            **network,
             ids=test.columns.get("id"),
             notes=notes,
             numbers=(given.test_file or given.file, range(len(test.Z)) if test.kept is None else test.kept.tolist()),
@@ -238,15 +242,20 @@ def _source(ctx: click.Context) -> str:
     return shlex.join(words)
 
 
-def _network(name: str | None, table: Table) -> dict[str, Any]:
-    """The network and the principal components of a store, as arguments of `measure`."""
-    if name is None:
-        return {}
+def _network(name: str, table: Table, test: LabelledData, content: dict[str, Any]) -> dict[str, Any]:
+    """The network and the principal components of a store, as arguments of `measure`, tried on a few test rows."""
+    import numpy as np
+
     from unspur.embed.registry import load_encoder
     from unspur.embed.store import REDUCTION, Reduction
+    from unspur.report.views import content_of, feature_maps
 
-    reduced = table.path / REDUCTION
-    return {"encoder": load_encoder(name), "reduction": Reduction.read(reduced) if reduced.is_file() else None}
+    encoder = load_encoder(name)
+    reduction = Reduction.read(table.path / REDUCTION) if (table.path / REDUCTION).is_file() else None
+    if test.n_classes == 2:  # others get no maps
+        shown = content_of(content.get("pictures"), content.get("texts"), len(test))
+        feature_maps(encoder, shown, np.asarray(test.X), np.arange(min(ROWS_TRIED, len(test))), reduction)
+    return {"encoder": encoder, "reduction": reduction}
 
 
 def _print_result(found: Findings, output: str, save: str | None, as_json: bool) -> None:
@@ -280,9 +289,9 @@ def _print_result(found: Findings, output: str, save: str | None, as_json: bool)
 def refuse_unread_dataset(show: str, rows: Path) -> None:
     """Raise UsageError for the dataset of a store if no installed package can read it."""
     from unspur._extras import REPRODUCTION
-    from unspur.embed.store import MANIFEST, read_manifest
+    from unspur.embed.store import is_store, read_manifest
 
-    if (rows / MANIFEST).exists() and read_manifest(rows)["dataset"]["name"] == show:
+    if is_store(rows) and read_manifest(rows)["dataset"].get("name") == show:
         raise click.UsageError(
             f"{rows} was made of {show}, which no installed package can read. Datasets of the paper come with the "
             f"reproduction: {REPRODUCTION}."
@@ -352,6 +361,24 @@ def _store_examples(show: str, store: Path, root: Path | None, *, allow_outside:
     from unspur.embed.registry import read_source, source_names
     from unspur.embed.store import read_manifest
 
-    if show not in source_names():
-        return TableExamples.read(show, root, allow_outside=allow_outside)
-    return read_source(show, root, read_manifest(store)["dataset"]["settings"])
+    if show in source_names():
+        return read_source(show, root, read_manifest(store)["dataset"]["settings"])
+    examples = TableExamples.read(show, root, allow_outside=allow_outside)
+    _require_table_of_store(examples, store)
+    return examples
+
+
+def _require_table_of_store(examples: TableExamples, store: Path) -> None:
+    """Raise InputError if a table was changed since it was embedded; ids that are paths say what to show anyway."""
+    from unspur.embed.store import read_manifest
+    from unspur.exceptions import InputError
+
+    made_of = read_manifest(store).get("dataset", {})
+    if list(examples.ids) == list(examples.content):
+        return
+    # A file that was only renamed has the same rows.
+    if replace(examples, name=made_of.get("name")).digest() != made_of.get("digest"):
+        raise InputError(
+            f"{examples.table} is not the table that {store} was made of, or it was changed since, so that its rows "
+            "may be others by now. Name the table as it was, or embed it again."
+        )

@@ -5,6 +5,8 @@
     digest of data and encoder ──▶ is there such a store? ──▶ found, and left alone
                                           │ no
                   progress.json ──▶ rows.part.npy, batch by batch ──▶ labels.csv, rows.npy ──▶ manifest.json
+
+A store that is to be replaced stays as it is, and can be read, until all rows of the new one are there.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from unspur._typing import Array, BoolArray
 from unspur._version import __version__
 from unspur.embed import store as layout
 from unspur.embed.base import Encoder, NetworkEncoder
-from unspur.embed.examples import Examples
+from unspur.embed.examples import Examples, TableExamples
 from unspur.embed.registry import Grey
 from unspur.embed.store import EmbeddingStore, Reduction, new_rows
 from unspur.exceptions import BusyError, InputError, OutputExistsError, Parameter
@@ -58,9 +60,11 @@ def embed(
 
     With `pca`, rows are reduced to that many principal components of the rows whose split is "train" (of all, if there
     is no such column). `half` keeps them in float16, whose rounding is far below that of a network in bfloat16. A store
-    with other rows in it is an error unless `overwrite`; a folder with other files in it always is.
+    with other rows in it is an error unless `overwrite`; a folder with other files in it always is. A stopped run goes
+    on where it was, with `overwrite` as well.
     """
     _check(examples, encoder, pca, batch)
+    _require_own_folder(Path(folder), examples)
     wanted: dict[str, Any] = {
         "dataset": {"name": examples.name, "settings": dict(examples.settings), "digest": examples.digest()},
         "encoder": {"name": encoder.name, "digest": encoder.digest, "device": encoder.device},
@@ -136,6 +140,9 @@ class _Embedding:
         there = layout.read_manifest(self.folder)
         if _same(there, self.wanted):
             return EmbeddingStore.open(self.folder)
+        begun = _read(self.folder / layout.PROGRESS)
+        if begun is not None and _same(begun, self.wanted):  # a run with `overwrite` that was stopped
+            return None
         raise OutputExistsError(
             "{folder} holds other embeddings ({there}) than those asked for ({wanted}). Choose another folder, or pass "
             "{overwrite}.",
@@ -147,38 +154,46 @@ class _Embedding:
 
     def tidy(self) -> None:
         """Remove leftovers of a process that was killed after the store was complete."""
-        left = [self.folder / name for name in (layout.PROGRESS, layout.PART)]
-        if any(path.exists() for path in (self.folder / LOCK, *left)):
+        progress, part = self.folder / layout.PROGRESS, self.folder / layout.PART
+        begun = _read(progress)
+        if begun is not None and not _same(begun, self.wanted):  # rows that are to replace these; they may go on
+            return
+        if any(path.exists() for path in (self.folder / LOCK, progress, part)):
             with suppress(BusyError, OSError), hold(self.folder / LOCK):  # a store that can only be read stays as it is
-                for path in left:
-                    path.unlink(missing_ok=True)
+                progress.unlink(missing_ok=True)
+                part.unlink(missing_ok=True)
 
     def begin(self) -> tuple[int, float, int]:
         """Number of rows that are done, the seconds they took, and the number of truncated texts."""
         folder, shape = self.folder, (len(self.examples), self.encoder.width)
         part, there = folder / layout.PART, _read(folder / layout.PROGRESS)
-        if not any((folder / name).exists() for name in (layout.MANIFEST, layout.PROGRESS)):
-            _require_empty(folder)
-        if there is not None and not self.overwrite:
-            if not _same(there, self.wanted):
-                raise OutputExistsError(
-                    "{folder} holds the beginning of other embeddings ({there}). Choose another folder, or pass "
-                    "{overwrite}.",
-                    folder=folder,
-                    there=_words(there),
-                    overwrite=Parameter("overwrite", True),
-                )
+        whole = (folder / layout.MANIFEST).exists()  # rows that are replaced when these are finished
+        if there is not None and _same(there, self.wanted):
             done = int(there["done"])
-            if done == shape[0] and not part.exists() and (folder / layout.ROWS).exists():
+            if done == shape[0] and not whole and not part.exists() and (folder / layout.ROWS).exists():
                 (folder / layout.ROWS).replace(part)  # stopped just before the manifest
-            if _is_part(part, shape) and 0 <= done <= shape[0]:
+            left = done == shape[0] and whole  # by a process that was killed after the manifest
+            if _is_part(part, shape) and 0 <= done <= shape[0] and not left:
                 reserve_space(part)  # the process may have died before it did
                 return done, float(there["seconds"]), int(there.get("cut", 0))
+        elif there is not None and not self.overwrite:
+            raise OutputExistsError(
+                "{folder} holds the beginning of other embeddings ({there}). Choose another folder, or pass "
+                "{overwrite}.",
+                folder=folder,
+                there=_words(there),
+                overwrite=Parameter("overwrite", True),
+            )
         self._note(0, 0.0, 0)  # first: from here on the folder is known as the beginning of these rows
-        for name in (layout.MANIFEST, layout.ROWS, layout.LABELS, layout.REDUCTION):
-            (folder / name).unlink(missing_ok=True)
+        if not whole:
+            self._remove_store()
         new_rows(part, shape)
         return 0, 0.0, 0
+
+    def _remove_store(self) -> None:
+        """Remove the files of a store; the manifest first, without which the others count for nothing."""
+        for name in (layout.MANIFEST, layout.ROWS, layout.LABELS, layout.REDUCTION):
+            (self.folder / name).unlink(missing_ok=True)
 
     def fill(self, done: int, spent: float, cut: int, batch: int, workers: int, *, progress: bool) -> tuple[float, int]:
         """Embed the remaining rows; return the seconds for all rows and the number of truncated texts."""
@@ -218,8 +233,9 @@ class _Embedding:
         return self.encoder.rows(loaded) if isinstance(self.encoder, NetworkEncoder | Grey) else self.encoder(loaded)
 
     def finish(self, seconds: float, cut: int) -> EmbeddingStore:
-        """Reduce the rows, write labels, rename the file of rows, and write the manifest."""
+        """Remove the store that these rows replace, reduce them, write labels, rename the file, write the manifest."""
         folder, part, final = self.folder, self.folder / layout.PART, self.folder / layout.ROWS
+        self._remove_store()
         layout.write_labels(folder / layout.LABELS, self.examples.ids, self.examples.labels)
         ids, labels = layout.read_labels(folder / layout.LABELS)  # as they will be read
         rows = np.lib.format.open_memmap(part, mode="r")
@@ -255,8 +271,12 @@ class _Embedding:
         _write(self.folder / layout.PROGRESS, {**self.wanted, "done": done, "seconds": seconds, "cut": cut})
 
 
-def _require_empty(folder: Path) -> None:
-    """Raise OutputExistsError if a folder that is not a store holds files."""
+def _require_own_folder(folder: Path, examples: Examples) -> None:
+    """Raise OutputExistsError if a folder holds the table of the examples, or files and no store."""
+    if isinstance(examples, TableExamples) and examples.table.resolve().parent == folder.resolve():
+        raise OutputExistsError(f"{folder} holds {examples.table}, the table to embed. Name a folder of its own.")
+    if layout.is_store(folder) or not folder.is_dir():
+        return
     other = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
     if other:
         raise OutputExistsError(

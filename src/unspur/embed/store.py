@@ -37,6 +37,8 @@ ROWS, LABELS, MANIFEST, REDUCTION = "rows.npy", "labels.csv", "manifest.json", "
 PART, PROGRESS = "rows.part.npy", "progress.json"
 #: Keys that a manifest must have.
 _KINDS = {"digest": str}
+#: What a manifest, and the progress of a store that is not finished, say of their rows.
+_ORIGIN = {"dataset": {"digest": str}, "encoder": {"digest": str}}
 EMBED_AGAIN = Message("Embed again with {overwrite}.", {"overwrite": Parameter("overwrite", True)})
 #: Largest component for which reduced rows stay finite.
 MAX_COMPONENT = 1e100
@@ -98,14 +100,50 @@ class EmbeddingStore:
         return self.labels[name]
 
 
+def is_store(folder: Path) -> bool:
+    """Whether a folder is a store, finished or not. Files of these names that other programs wrote do not make one."""
+    there = [path for path in (folder / MANIFEST, folder / PROGRESS) if path.exists()]
+    try:
+        for path in there:
+            read_json(path, _ORIGIN)
+    except (OSError, ValueError):
+        return False
+    return bool(there)
+
+
+def encoding_of(folder: Path) -> dict[str, Any] | None:
+    """What decides the meaning of the columns of a store: its network and its principal components; None elsewhere."""
+    if not is_store(folder):
+        return None
+    manifest, reduction = read_manifest(folder), folder / REDUCTION
+    encoder = manifest["encoder"]
+    reduced = manifest.get("pca") is not None and reduction.is_file()
+    return {
+        "encoder": str(encoder.get("name", "?")),
+        "digest": encoder["digest"],
+        "reduction": file_digest(reduction) if reduced else None,
+    }
+
+
+def encoding_difference(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> str:
+    """In what two encodings differ, in words after "they were"; "" if they do not, or if one is not known."""
+    if one is None or other is None:
+        return ""
+    if one["digest"] != other["digest"]:
+        first, second = (f"{given['encoder']} ({given['digest']})" for given in (one, other))
+        return f"embedded by different networks, {first} and {second}"
+    if one["reduction"] != other["reduction"]:
+        return "reduced to different principal components"
+    return ""
+
+
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a whole store."""
     path = folder / MANIFEST
     if not path.exists():
-        begun = (folder / PROGRESS).exists()
         raise InputError(
             f"{folder} is an embedding store that is not finished; give the same command again."
-            if begun
+            if is_store(folder)
             else f"{folder} is not an embedding store: it has no {MANIFEST}. `unspur embed` makes one."
         )
     try:
@@ -119,6 +157,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
                 require_kinds(training, dict, "the training of its encoder")
                 require_kinds(training.get("history", []), [dict], "'history' of the training of its encoder")
     except (OSError, ValueError) as error:
+        if not is_store(folder):
+            raise ArtifactError(
+                f"{path} is damaged, or it is no manifest of an embedding store ({brief(error)}). If {folder} was a "
+                "store, delete it and embed again; else name another folder."
+            ) from error
         raise ArtifactError(
             "{path} is damaged ({error}). {how}", path=path, error=brief(error), how=EMBED_AGAIN
         ) from error

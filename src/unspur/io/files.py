@@ -18,6 +18,7 @@ from dataclasses import replace
 from itertools import chain
 from lzma import LZMAError
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
@@ -36,7 +37,7 @@ from unspur._reading import (
 )
 from unspur._typing import Array, FloatArray
 from unspur.embed.examples import label_column
-from unspur.embed.store import MANIFEST, PROGRESS, ROWS, EmbeddingStore
+from unspur.embed.store import ROWS, EmbeddingStore, is_store
 from unspur.exceptions import InputError, NotFiniteError
 from unspur.io.artifact import atomic
 from unspur.io.parquet import read_parquet, stored_parquet
@@ -190,9 +191,7 @@ def _files(given: Sequence[Path]) -> list[Path]:
 
 def _holds_parquet(folder: Path) -> bool:
     """Whether a folder holds Parquet files, and not a store or an unfinished one."""
-    if (folder / MANIFEST).exists() or (folder / PROGRESS).exists():
-        return False
-    return any(True for _ in parquet_below(folder))
+    return not is_store(folder) and any(True for _ in parquet_below(folder))
 
 
 def _read_store(folder: Path, ignore: tuple[str, ...], memory: str | None, options: dict[str, Any]) -> Table:
@@ -366,8 +365,10 @@ def write_rows(table: Table, output: str | Path, *, overwrite: bool = False) -> 
 
 
 def _write_npy(table: Table, path: Path) -> None:
-    with path.open("wb") as file:  # a name would get .npy appended
-        np.save(file, table.Z, allow_pickle=False)
+    with path.open("wb") as file:
+        # Into a file NumPy writes by `tofile`, whose errors do not say why; into anything else by `write`.
+        stream: Any = SimpleNamespace(write=file.write)
+        np.lib.format.write_array(stream, np.asanyarray(table.Z), allow_pickle=False)
 
 
 def _write_npz(table: Table, path: Path) -> None:

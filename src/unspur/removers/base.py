@@ -79,6 +79,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     _validation_rows: Any  # the same of X_val; absent without one
     _validation_sketches: tuple[Sketch, ...]
     certificate_: Certificate
+    encoding_: dict[str, Any]  # of the store that `unspur fit` read the rows from; absent for other rows
 
     def _store_row_hashes(self, training: SeenRows, validation: SeenRows | None = None) -> None:
         """Keep what certificates need to recognise rows of the fit and of X_val."""
@@ -100,7 +101,8 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         for kept in ("training", "validation"):
             for name in (f"_{kept}_rows", f"_{kept}_sketches"):
                 self.__dict__.pop(name, None)
-        self.__dict__.pop("certificate_", None)
+        for name in ("certificate_", "encoding_"):
+            self.__dict__.pop(name, None)
 
     def certificate(
         self,
@@ -296,6 +298,8 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             "training_hash": self.training_hash_,
             "certificate": self.certificate_.to_dict() if hasattr(self, "certificate_") else None,
         }
+        if hasattr(self, "encoding_"):
+            metadata["encoding"] = self.encoding_
         arrays = {
             "centre": self.removal_.centre,
             "right": self.removal_.right,
@@ -323,6 +327,9 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if metadata["feature_names"] is not None:
             require_kinds(metadata["feature_names"], [str], "'feature_names'")
             self.feature_names_in_ = np.array(metadata["feature_names"], dtype=object)
+        if "encoding" in metadata:
+            require_kinds(metadata["encoding"], _ENCODING, "'encoding'")
+            self.encoding_ = {name: metadata["encoding"][name] for name in _ENCODING}
         require_sound(self)
         return self
 
@@ -344,6 +351,8 @@ _SAVED = {
     "certificate": (dict, type(None)),
     "trace": dict,
 }
+#: Network and principal components of rows that were read from a store (`embed.store.encoding_of`).
+_ENCODING = {"encoder": str, "digest": str, "reduction": (str, type(None))}
 _IN_PARTS = "`unspur apply` cleans files, or loop over X.blocks() and transform one at a time"
 
 

@@ -16,6 +16,7 @@ Values, checked once the remover is restored:
 - a removal moves no row beside what it takes out (offset 0), and a projection onto the task ends at the centre;
 - classes are texts, numbers, truth values or None, in one list, or in one list for each concept;
 - there is a text for each feature, or there are no names at all;
+- a network that made the rows has a name and a digest;
 - every parameter has a value that the method accepts;
 - the certificate is of this method, these features and this many removed directions.
 

@@ -377,6 +377,20 @@ def saliency_maps(
     ``M(u) = w · A(u) / n`` over the n positions u of the last feature map A, where w is the head folded through
     the removal and the principal components before it. Maps add up to the logit without the bias.
     """
+    maps, pictures = feature_maps(encoder, content, z, chosen, reduction)
+    cells = maps.shape[2] * maps.shape[3]
+    weights = folded_weights(layers, remover, as_reduction(reduction))
+    signed = {name: np.einsum("kdhw,d->khw", maps, w).astype(np.float32) / cells for name, w in weights.items()}
+    return SaliencyMaps(chosen, pictures, signed)
+
+
+def feature_maps(
+    encoder: Any, content: Content | None, z: Array, chosen: IntArray, reduction: Any = None
+) -> tuple[FloatArray, list[Any]]:
+    """Last feature maps of the `chosen` pictures, shape (k, d, h, w), and the pictures as the network gets them.
+
+    Raises InputError if there are none, or if the rows z are not embeddings of these pictures by this network.
+    """
     if content is None or content.kind != "image":
         raise InputError("Saliency maps need images. Pass pictures of the test rows.")
     if not hasattr(encoder, "feature_maps"):
@@ -387,12 +401,8 @@ def saliency_maps(
         prepared.append(encoder.prepare(picture))
         pictures.append(_as_network_sees(encoder, picture))
     maps = _feature_maps(encoder, prepared)
-    reduction = as_reduction(reduction)
-    _require_same_rows(maps.mean(axis=(2, 3)), z[chosen], reduction, encoder.name)
-    cells = maps.shape[2] * maps.shape[3]
-    weights = folded_weights(layers, remover, reduction)
-    signed = {name: np.einsum("kdhw,d->khw", maps, w).astype(np.float32) / cells for name, w in weights.items()}
-    return SaliencyMaps(chosen, pictures, signed)
+    _require_same_rows(maps.mean(axis=(2, 3)), z[chosen], as_reduction(reduction), encoder.name)
+    return maps, pictures
 
 
 def folded_weights(layers: tuple[Head, Head], remover: Remover, reduction: Reduction | None) -> dict[str, FloatArray]:

@@ -18,7 +18,7 @@ from unspur.embed.base import NetworkEncoder, Precision, opacity
 from unspur.embed.embedding import embed
 from unspur.embed.examples import Examples, TableExamples
 from unspur.embed.registry import ENCODERS, load_encoder
-from unspur.embed.store import MANIFEST, PROGRESS, REDUCTION, EmbeddingStore, Reduction, read_manifest
+from unspur.embed.store import MANIFEST, REDUCTION, EmbeddingStore, Reduction, is_store, read_manifest
 from unspur.exceptions import InputError, OutputExistsError
 from unspur_paper.cli.options import sizes_option
 from unspur_paper.datasets.celeba import SIZES as FACES
@@ -291,7 +291,7 @@ def _require_possible(
         )
     _require_folder(folder, "the store")
     _require_folder(network, "the network")
-    store = any((folder / name).exists() for name in (MANIFEST, PROGRESS))
+    store = is_store(folder)
     if folder.is_dir() and not store and any(not path.name.startswith(".") for path in folder.iterdir()):
         raise OutputExistsError(f"{folder} is no embedding store and holds other files. Name a folder of its own.")
     if store and not overwrite:
