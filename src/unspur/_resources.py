@@ -77,7 +77,7 @@ def _allowed() -> int:
 
 
 #: Features, or rows if those are fewer, up to which products of one block are too small for several threads.
-MAX_ONE_THREAD_FEATURES = 512
+MAX_ONE_THREAD_FEATURES = 2048
 
 
 class _OneThread:
