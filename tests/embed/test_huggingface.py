@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from tests.embed.conftest import tiny_vision
+from tests.embed.conftest import PROCESSOR, tiny_vision
 from unspur.embed.base import IMAGENET
 from unspur.embed.huggingface import HubText, HubVision, kind_of, model_folder, quietly
 from unspur.embed.registry import load_encoder
@@ -63,6 +63,33 @@ def test_a_fixed_preparation_takes_the_place_of_the_models_own(tiny_resnet, pict
     assert shapes == [(2, 3, 224, 224), (2, 3, 32, 32)]
     assert own.digest != fixed.digest
     assert (own.name, own.width) == (fixed.name, fixed.width) == ("x", 16)
+
+
+@pytest.mark.parametrize("preparation", [None, IMAGENET])
+def test_pictures_may_be_arrays_and_images_of_any_mode(tiny_resnet, pictures, preparation):
+    encoder = HubVision(str(tiny_resnet), "cpu", preparation=preparation)
+    pixels = np.asarray(pictures[0])
+    rows = encoder([pictures[0], pixels, pixels / 255, pictures[0].convert("RGBA")])
+    assert_allclose(rows[1:], np.tile(rows[0], (3, 1)), atol=1e-6)
+    assert np.abs(rows[0] - encoder([pixels // 2])).max() > 1e-3  # control: the scale matters
+    grey = pictures[0].convert("L")
+    assert_allclose(*encoder([grey, grey.convert("RGB")]), atol=1e-6)
+    with pytest.raises(InputError, match=r"A picture is a PIL image, or an array .* values from 0 to 255"):
+        encoder([pixels.astype(float)])
+    with pytest.raises(InputError, match="a list of images; got one Image"):
+        encoder(pictures[0])
+    assert encoder([]).shape == (0, 16)
+
+
+def test_pictures_that_are_not_brought_to_one_shape_are_refused_together(tiny_resnet, pictures, tmp_path):
+    folder = shutil.copytree(tiny_resnet, tmp_path / "uncropped")
+    settings = {"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 32}, "do_center_crop": False}
+    (folder / "preprocessor_config.json").write_text(json.dumps(PROCESSOR | settings))
+    encoder = HubVision(str(folder), "cpu")
+    wide = pictures[0].resize((64, 32))
+    with pytest.raises(InputError, match=r"\(3, 32, 32\) and \(3, 32, 64\).*one shape, or embed them with batch=1"):
+        encoder([pictures[0], wide])
+    assert encoder([wide]).shape == (1, 16)
 
 
 def test_digests_know_weights_and_preparation_but_not_the_place(tiny_resnet, tmp_path):
@@ -137,6 +164,13 @@ def test_long_texts_are_cut_where_the_network_ends(tiny_bert):
 def test_what_is_no_text_is_refused(tiny_bert, batch):
     with pytest.raises(InputError, match="a string or a pair of strings"):
         HubText(str(tiny_bert), "cpu")(batch)
+
+
+def test_a_single_text_is_refused_and_no_texts_have_no_rows(tiny_bert):
+    encoder = HubText(str(tiny_bert), "cpu")
+    with pytest.raises(InputError, match=r"takes a list of texts; got one str\. Pass a list"):
+        encoder("a bird")
+    assert encoder([]).shape == (0, 32)
 
 
 def test_minilm_knows_what_sentences_mean():

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from unspur._extras import require
 from unspur._reading import read_json
 from unspur.embed.base import NetworkEncoder, Precision, Preparation, Where, square, standardised
-from unspur.embed.examples import Kind
-from unspur.exceptions import InputError
+from unspur.embed.examples import Kind, as_rgb
+from unspur.exceptions import InputError, Parameter
 
 WITHOUT_HUB = "Encoders that need no hub: efficientnet-lite0 (pictures), minilm (texts)."
 #: Weights in the one format that cannot hold code, settings and vocabularies; nothing else is downloaded.
@@ -237,6 +237,7 @@ class HubVision(NetworkEncoder):
 
     def prepare(self, example: Any) -> Any:
         """As the model's own image processor does, or as was asked."""
+        example = as_rgb(example)
         if self.preparation is not None:
             return square(example, self.preparation)
         return self._processor(images=[example], return_tensors="np")["pixel_values"][0]
@@ -247,6 +248,16 @@ class HubVision(NetworkEncoder):
 
         if self.preparation is not None:
             return standardised(prepared, self.preparation, self.where.device)
+        shapes = sorted({picture.shape for picture in prepared})
+        if len(shapes) > 1:
+            raise InputError(
+                "The image processor of {name} does not bring pictures to one shape: it made {one} and {other}, which "
+                "cannot be in one batch. Crop them to one shape, or embed them with {batch}.",
+                name=self.name,
+                one=shapes[0],
+                other=shapes[-1],
+                batch=Parameter("batch", 1),
+            )
         batch = torch.from_numpy(np.stack(prepared))
         return batch.to(self.where.device, memory_format=torch.channels_last)
 
