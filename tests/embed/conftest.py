@@ -75,6 +75,7 @@ def tiny_vision(architecture, folder, *, classifier=False):
         "ResNet": lambda: hf.ResNetConfig(embedding_size=8, **blocks),
         "ConvNext": lambda: hf.ConvNextConfig(num_stages=2, **blocks),
         "ViT": lambda: hf.ViTConfig(image_size=32, patch_size=16, **layers),
+        "ViTMAE": lambda: hf.ViTMAEConfig(image_size=32, patch_size=8, **layers),
         "CLIP": lambda: hf.CLIPConfig(
             text_config={"vocab_size": 30, **layers}, vision_config={"image_size": 32, "patch_size": 16, **layers}
         ),

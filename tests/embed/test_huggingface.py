@@ -57,6 +57,26 @@ def test_a_classifier_without_trained_pooling_gives_its_first_token(pictures, tm
         )
 
 
+def test_masked_autoencoders_see_every_patch(pictures, tmp_path):
+    folder = tiny_vision("ViTMAE", tmp_path / "tiny")
+    encoder = HubVision(str(folder), "cpu")
+    rows = encoder(pictures)
+    assert_allclose(encoder(pictures), rows, atol=1e-5)  # patches are shuffled, which is rounding only
+    assert_allclose(HubVision(str(folder), "cpu")(pictures[:1]), rows[:1], atol=1e-5)
+    assert np.abs(rows[0] - rows[4]).max() > 0.1
+    encoder.network.config.mask_ratio = 0.75  # control: as published
+    assert np.abs(encoder(pictures) - rows).max() > 0.1
+
+
+def test_networks_whose_features_are_random_are_refused(tiny_resnet, monkeypatch):
+    import torch
+
+    features = HubVision.features
+    monkeypatch.setattr(HubVision, "features", lambda *args: torch.nn.functional.dropout(features(*args), 0.5))
+    with pytest.raises(InputError, match="same picture other features each time"):
+        HubVision(str(tiny_resnet), "cpu")
+
+
 def test_a_fixed_preparation_takes_the_place_of_the_models_own(tiny_resnet, pictures):
     own, fixed = (HubVision(str(tiny_resnet), "cpu", preparation=p, known_as="x") for p in (None, IMAGENET))
     shapes = [tuple(e.batch([e.prepare(picture) for picture in pictures[:2]]).shape) for e in (fixed, own)]

@@ -47,6 +47,8 @@ _IMAGE_SETTINGS = ("image_size", "num_channels", "vision_config")
 #: Libraries that a network of the hub needs.
 HUB = ("torch", "transformers", "huggingface_hub")
 Pooling = Literal["cls", "mean"]
+#: Rows of one example that differ by a larger share are random; rounding in bfloat16 is far below.
+RANDOM_DIFFERENCE = 0.05
 #: No text is cut before this many tokens, unless the network takes fewer.
 MAX_TOKENS = 512
 
@@ -227,6 +229,9 @@ class HubVision(NetworkEncoder):
             words = settings_of(folder, "image")
         else:
             words = f"{settings_of(folder, None)}\n{preparation}"
+        if getattr(network.config, "mask_ratio", 0):  # ViT-MAE hides patches at random, even outside of training
+            network.config.mask_ratio = 0.0
+            words += "\nno masked patches"
         self.preparation = preparation
         self._stands_for_all = any(
             key.endswith(("cls_token", "class_embedding")) for key, _ in network.named_parameters()
@@ -390,9 +395,22 @@ def _from_folder(loader: Any, folder: Path, name: str, what: str, **options: Any
 
 
 def _probed_width(encoder: Callable[[Sequence[Any]], NDArray[np.float32]], example: Any) -> int:
-    """Width of one embedded example; model settings have different names for it."""
+    """Width of one embedded example, as settings have different names for it; InputError if the rows are random."""
+    what = "text" if isinstance(example, str) else "picture"
+    with _probing(what):
+        one, other = encoder([example])[0], encoder([example])[0]
+    if np.abs(one - other).max() > RANDOM_DIFFERENCE * np.abs(one).max():
+        raise InputError(
+            f"The network gives the same {what} other features each time: some of it is random, such as a mask. Use "
+            "another network, or save this one without that part."
+        )
+    return len(one)
+
+
+@contextmanager
+def _probing(what: str) -> Iterator[None]:
+    """Context that turns whatever a network of another make may raise into an InputError."""
     try:
-        return int(encoder([example]).shape[1])
-    except Exception as error:  # whatever a network of another make may raise
-        what = "text" if isinstance(example, str) else "picture"
+        yield
+    except Exception as error:
         raise InputError(f"The network cannot embed a {what} by itself: {first_line(error)}") from error
