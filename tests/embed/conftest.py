@@ -1,6 +1,7 @@
 """Real pictures that come with scikit-learn, and tiny untrained networks in the format of Hugging Face."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -112,3 +113,22 @@ def tiny_bert(tmp_path_factory):
         initializer_range=0.5,
     )
     return save(BertForMaskedLM(config), folder)  # as published: with a head, without the pooler
+
+
+@pytest.fixture
+def tiny_text(tiny_bert, tmp_path):
+    """A way to make folders of other untrained networks with the vocabulary of `tiny_bert`."""
+
+    def making(architecture, **settings):
+        import torch
+        import transformers as hf
+
+        layers = {"num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 32, "intermediate_size": 64}
+        sizes = {"vocab_size": len(WORDS), "max_position_embeddings": 48, "initializer_range": 0.5, "eos_token_id": 3}
+        torch.manual_seed(0)
+        given = {name: value for name, value in (layers | sizes | settings).items() if value is not None}
+        config = getattr(hf, f"{architecture}Config")(**given)
+        folder = shutil.copytree(tiny_bert, tmp_path / architecture, ignore=shutil.ignore_patterns("*model*"))
+        return save(getattr(hf, f"{architecture}Model")(config), folder)
+
+    return making

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from tests.embed.conftest import PROCESSOR, tiny_vision
+from tests.embed.conftest import PROCESSOR, WORDS, tiny_vision
 from unspur.embed.base import IMAGENET
 from unspur.embed.huggingface import HubText, HubVision, kind_of, model_folder, quietly
 from unspur.embed.registry import load_encoder
@@ -147,6 +147,15 @@ def test_without_the_mask_rows_would_depend_on_the_batch(tiny_bert):
     assert np.abs(unmasked[0] - encoder(TEXTS[:1])[0]).max() > 0.1
 
 
+def test_padding_is_masked_even_if_the_tokenizer_makes_no_mask(tiny_bert, tmp_path):
+    folder = shutil.copytree(tiny_bert, tmp_path / "tiny")
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"model_input_names": ["input_ids"]}))
+    encoder = HubText(str(folder), "cpu")
+    assert "attention_mask" not in encoder._tokenizer(TEXTS[0])
+    assert_allclose(encoder(TEXTS)[0], encoder(TEXTS[:1])[0], atol=1e-5)
+
+
 def test_pooling_is_over_the_tokens_of_the_text(tiny_bert):
     cls, mean = (HubText(str(tiny_bert), "cpu", pooling=pooling) for pooling in ("cls", "mean"))
     tokens = cls._tokenizer(TEXTS[:1], return_tensors="pt")
@@ -154,6 +163,80 @@ def test_pooling_is_over_the_tokens_of_the_text(tiny_bert):
     assert_allclose(cls(TEXTS)[0], states[0], atol=1e-5)
     assert_allclose(mean(TEXTS)[0], states.mean(axis=0), atol=1e-5)
     assert cls.digest != mean.digest
+
+
+@pytest.mark.parametrize("architecture", ["Llama", "CLIPText"])
+def test_causal_networks_give_their_last_token(tiny_text, architecture):
+    folder = tiny_text(architecture)
+    encoder = load_encoder(str(folder), device="cpu")
+    land, water = texts = ["a bird on land", "a bird on water"]
+    rows = encoder([*texts, TEXTS[1]])
+    assert_allclose(np.concatenate([encoder([land]), encoder([water])]), rows[:2], atol=1e-5)
+    assert np.abs(rows[0] - rows[1]).max() > 1e-3
+    tokens = encoder._tokenizer(texts, return_tensors="pt")
+    output = encoder.where.run(encoder.network, **{k: tokens[k] for k in ("input_ids", "attention_mask")})
+    assert_allclose(rows[:2], output.last_hidden_state[:, -1].numpy(), atol=1e-5)
+    if architecture == "CLIPText":
+        assert_allclose(rows[:2], output.pooler_output.numpy(), atol=1e-5)
+    # Control: the first token is the same in all texts, so it is refused.
+    assert_array_equal(*output.last_hidden_state[:, 0].numpy())
+    with pytest.raises(InputError, match=r"is causal.*pooling='last'.*'mean'"):
+        HubText(str(folder), "cpu", pooling="cls")
+    assert encoder.digest == HubText(str(folder), "cpu", pooling="last").digest
+    mean = HubText(str(folder), "cpu", pooling="mean")
+    assert encoder.digest != mean.digest
+    assert np.abs(np.subtract(*mean(texts))).max() > 1e-3
+
+
+def test_networks_that_see_the_whole_text_give_their_first_token(tiny_bert):
+    auto, cls, last = (HubText(str(tiny_bert), "cpu", pooling=pooling) for pooling in ("auto", "cls", "last"))
+    assert auto.digest == cls.digest != last.digest
+    assert_array_equal(auto(TEXTS), cls(TEXTS))
+
+
+def test_networks_without_a_limit_and_with_cls_at_the_end(tiny_text):
+    folder = tiny_text("XLNet", max_position_embeddings=None, d_head=16, d_inner=64)
+    for place, index in (("[CLS] $A [SEP]", 0), ("$A [SEP] [CLS]", -1)):
+        write_tokenizer(folder, place)
+        encoder = HubText(str(folder), "cpu")
+        assert encoder.max_tokens == 48  # of the tokenizer
+        rows = encoder(TEXTS)
+        assert_allclose(np.concatenate([encoder([text]) for text in TEXTS]), rows, atol=1e-5)
+        tokens = encoder._tokenizer(TEXTS[0], return_tensors="pt")
+        states = encoder.where.run(encoder.network, **tokens).last_hidden_state[0].numpy()
+        assert_allclose(rows[0], states[index], atol=1e-5)
+
+
+def write_tokenizer(folder, template):
+    """A tokenizer of words, with special tokens at other places than BERT's."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    words = Tokenizer(models.WordLevel({word: index for index, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    special = [(name, WORDS.index(name)) for name in ("[CLS]", "[SEP]")]
+    words.post_processor = processors.TemplateProcessing(single=template, special_tokens=special)
+    names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    PreTrainedTokenizerFast(tokenizer_object=words, model_max_length=48, **names).save_pretrained(folder)
+
+
+def test_texts_without_tokens_are_refused(tiny_text):
+    folder = tiny_text("Llama")
+    write_tokenizer(folder, "$A")
+    encoder = HubText(str(folder), "cpu")
+    with pytest.raises(InputError, match="no tokens in the text ' '"):
+        encoder(["a bird", " "])
+
+
+@pytest.mark.parametrize(("architecture", "padding"), [("Roberta", 1), ("Roberta", 0), ("MPNet", 1)])
+def test_positions_that_begin_after_padding_are_not_counted(tiny_text, architecture, padding):
+    encoder = HubText(str(tiny_text(architecture, pad_token_id=padding)), "cpu")
+    assert encoder.max_tokens == 48 - padding - 1
+    row, longer = encoder(["fish " * (encoder.max_tokens - 2), "fish " * 100])
+    assert_allclose(row, longer, atol=1e-5)
+    encoder.max_tokens += 1  # control: one more is too many
+    with pytest.raises((IndexError, RuntimeError)):
+        encoder(["fish " * 100])
 
 
 def test_the_second_of_a_pair_counts_and_has_its_place(tiny_bert):
