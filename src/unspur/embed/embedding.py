@@ -328,9 +328,8 @@ def _rewritten(rows: Array, training: BoolArray, k: int | None, folder: Path, *,
         if half and largest > np.finfo(np.float16).max:
             raise InputError(
                 "Rows have values of up to {largest:.3g}, which float16 does not hold (65504 at most). Leave out "
-                "{half}, and pass {overwrite}.",
+                "half=True, and pass {overwrite}.",
                 largest=largest,
-                half=Parameter("half", True),
                 overwrite=Parameter("overwrite", True),
             )
         made[at : at + 4096] = part

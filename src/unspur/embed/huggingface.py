@@ -342,10 +342,8 @@ class HubText(NetworkEncoder):
             causal = _is_causal(network, tokens, where.device)
         if pooling == "cls" and causal:
             raise InputError(
-                "{name} is causal: its first token sees no other, so it says nothing of a text. Use {pooling}, the "
-                "last token, or 'mean'.",
-                name=name,
-                pooling=Parameter("pooling", "last"),
+                f"{name} is causal: its first token sees no other, so it says nothing of a text. Pass pooling='last', "
+                "the last token, or 'mean'."
             )
         if pooling == "auto":
             first, *_, last = tokens["input_ids"]
