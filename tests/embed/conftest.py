@@ -115,20 +115,32 @@ def tiny_bert(tmp_path_factory):
     return save(BertForMaskedLM(config), folder)  # as published: with a head, without the pooler
 
 
+LAYERS = {
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "max_position_embeddings": 48,
+}
+
+
 @pytest.fixture
 def tiny_text(tiny_bert, tmp_path):
     """A way to make folders of other untrained networks with the vocabulary of `tiny_bert`."""
 
-    def making(architecture, **settings):
+    def making(architecture, layers=LAYERS, **settings):
         import torch
         import transformers as hf
 
-        layers = {"num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 32, "intermediate_size": 64}
-        sizes = {"vocab_size": len(WORDS), "max_position_embeddings": 48, "initializer_range": 0.5, "eos_token_id": 3}
         torch.manual_seed(0)
-        given = {name: value for name, value in (layers | sizes | settings).items() if value is not None}
-        config = getattr(hf, f"{architecture}Config")(**given)
+        sizes = {"vocab_size": len(WORDS), "initializer_range": 0.5, "eos_token_id": 3}
+        network = getattr(hf, f"{architecture}Model")(
+            getattr(hf, f"{architecture}Config")(**layers, **sizes, **settings)
+        )
         folder = shutil.copytree(tiny_bert, tmp_path / architecture, ignore=shutil.ignore_patterns("*model*"))
-        return save(getattr(hf, f"{architecture}Model")(config), folder)
+        settings = json.loads((folder / "tokenizer_config.json").read_text())
+        settings["model_input_names"] = ["input_ids", "attention_mask"]
+        (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+        return save(network, folder)
 
     return making

@@ -88,13 +88,13 @@ def pgm(levels):
     return b"P5\n16 16\n%d\n" % levels + (RAMP * levels).astype(">u2").tobytes()
 
 
-def tiff(pixels, *, signed=False, white_is_zero=False):
+def tiff(pixels, *, bits=None, signed=False, white_is_zero=False):
     """A TIFF of one strip, in the byte order of the pixels."""
     data, order = pixels.tobytes(), ">" if pixels.dtype.str[0] == ">" else "<"
     shorts = {
         256: 16,
         257: 16,
-        258: 8 * pixels.itemsize,
+        258: bits or 8 * pixels.itemsize,
         259: 1,
         262: 0 if white_is_zero else 1,
         273: 8 + 2 + 12 * 9 + 4,
@@ -107,10 +107,17 @@ def tiff(pixels, *, signed=False, white_is_zero=False):
     return start + entries + struct.pack(f"{order}I", 0) + data
 
 
+def packed(values):
+    """Two numbers of twelve bits in three bytes."""
+    high, low = values.reshape(-1, 2).T
+    return np.stack([high >> 4, (high & 15) << 4 | low >> 8, low & 255], axis=1).astype(np.uint8)
+
+
 DEEP = {
     "PGM of 16 bits": pgm(65535),
     "PGM of 12 bits": pgm(4095),
     "TIFF of 16 bits": tiff((RAMP * 65535).astype("<u2")),
+    "TIFF of 12 bits": tiff(packed((RAMP * 4095).astype(int)), bits=12),
     "big-endian TIFF": tiff((RAMP * 65535).astype(">u2")),
     "TIFF whose white is 0": tiff(((1 - RAMP) * 65535).astype("<u2"), white_is_zero=True),
 }
