@@ -1,6 +1,7 @@
 """Real pictures that come with scikit-learn, and tiny untrained networks in the format of Hugging Face."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -75,6 +76,7 @@ def tiny_vision(architecture, folder, *, classifier=False):
         "ResNet": lambda: hf.ResNetConfig(embedding_size=8, **blocks),
         "ConvNext": lambda: hf.ConvNextConfig(num_stages=2, **blocks),
         "ViT": lambda: hf.ViTConfig(image_size=32, patch_size=16, **layers),
+        "ViTMAE": lambda: hf.ViTMAEConfig(image_size=32, patch_size=8, **layers),
         "CLIP": lambda: hf.CLIPConfig(
             text_config={"vocab_size": 30, **layers}, vision_config={"image_size": 32, "patch_size": 16, **layers}
         ),
@@ -111,3 +113,34 @@ def tiny_bert(tmp_path_factory):
         initializer_range=0.5,
     )
     return save(BertForMaskedLM(config), folder)  # as published: with a head, without the pooler
+
+
+LAYERS = {
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "max_position_embeddings": 48,
+}
+
+
+@pytest.fixture
+def tiny_text(tiny_bert, tmp_path):
+    """A way to make folders of other untrained networks with the vocabulary of `tiny_bert`."""
+
+    def making(architecture, layers=LAYERS, **settings):
+        import torch
+        import transformers as hf
+
+        torch.manual_seed(0)
+        sizes = {"vocab_size": len(WORDS), "initializer_range": 0.5, "eos_token_id": 3}
+        network = getattr(hf, f"{architecture}Model")(
+            getattr(hf, f"{architecture}Config")(**layers, **sizes, **settings)
+        )
+        folder = shutil.copytree(tiny_bert, tmp_path / architecture, ignore=shutil.ignore_patterns("*model*"))
+        settings = json.loads((folder / "tokenizer_config.json").read_text())
+        settings["model_input_names"] = ["input_ids", "attention_mask"]
+        (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+        return save(network, folder)
+
+    return making

@@ -268,6 +268,59 @@ def test_rows_that_are_no_numbers_name_the_example(tmp_path):
         EmbeddingStore.open(tmp_path / "store")
 
 
+class Scaled(Strips):
+    """Rows times a number."""
+
+    def __init__(self, factor, digest="0123456789abcdef"):
+        super().__init__(digest=digest)
+        self.factor = factor
+
+    def __call__(self, examples):
+        return self.factor * super().__call__(examples)
+
+
+def test_rows_that_are_all_the_same_are_refused(tmp_path):
+    pictures = Pictures()
+    same = Pictures(images=[pictures.images[0]] * N)
+    for examples, encoder in ((pictures, Scaled(0.0)), (same, Strips())):
+        with pytest.raises(InputError, match=rf"strips made the same row of all {N} examples.*overwrite=True"):
+            embed(examples, encoder, tmp_path / "store", overwrite=True, progress=False)
+        with pytest.raises(InputError, match="not finished"):
+            EmbeddingStore.open(tmp_path / "store")
+    same.images[-1] = pictures.images[1]  # control: one other row is enough
+    embed(same, Strips(), tmp_path / "store", overwrite=True, progress=False).verify()
+
+
+def test_half_precision_is_a_choice_of_its_own(tmp_path):
+    folder, pictures = tmp_path / "store", Pictures()
+    half = embed(pictures, Strips(), folder, half=True, progress=False)
+    assert half.rows.dtype == np.float16
+    assert embed(pictures, Strips(), folder, half=True, progress=False).digest == half.digest
+    with pytest.raises(OutputExistsError, match=r"pca None, half\) than those asked for \(.*pca None\)"):
+        embed(pictures, Strips(), folder, progress=False)
+    assert embed(pictures, Strips(), folder, overwrite=True, progress=False).rows.dtype == np.float32
+    with pytest.raises(OutputExistsError, match="other embeddings"):
+        embed(pictures, Strips(), folder, half=True, progress=False)
+
+
+def test_values_that_half_precision_does_not_hold_are_refused(tmp_path):
+    largest = np.abs(Strips()(Pictures().images)).max()
+    embed(Pictures(), Scaled(65504 / largest), tmp_path / "fits", half=True, progress=False)
+    for pca in (None, 2):
+        with pytest.raises(InputError, match=r"values of up to .* Leave out half=True, and pass overwrite=True"):
+            embed(
+                Pictures(),
+                Scaled(1e6 / largest),
+                tmp_path / "store",
+                half=True,
+                pca=pca,
+                overwrite=True,
+                progress=False,
+            )
+        with pytest.raises(InputError, match="not finished"):
+            EmbeddingStore.open(tmp_path / "store")
+
+
 def test_an_encoder_that_keeps_no_promise_is_refused(tmp_path):
     class Short(Strips):
         def __call__(self, examples):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from tests.embed.conftest import tiny_vision
+from tests.embed.conftest import PROCESSOR, WORDS, tiny_vision
 from unspur.embed.base import IMAGENET
 from unspur.embed.huggingface import HubText, HubVision, kind_of, model_folder, quietly
 from unspur.embed.registry import load_encoder
@@ -57,12 +57,59 @@ def test_a_classifier_without_trained_pooling_gives_its_first_token(pictures, tm
         )
 
 
+def test_masked_autoencoders_see_every_patch(pictures, tmp_path):
+    folder = tiny_vision("ViTMAE", tmp_path / "tiny")
+    encoder = HubVision(str(folder), "cpu")
+    rows = encoder(pictures)
+    assert_allclose(encoder(pictures), rows, atol=1e-5)  # patches are shuffled, which is rounding only
+    assert_allclose(HubVision(str(folder), "cpu")(pictures[:1]), rows[:1], atol=1e-5)
+    assert np.abs(rows[0] - rows[4]).max() > 0.1
+    encoder.network.config.mask_ratio = 0.75  # control: as published
+    assert np.abs(encoder(pictures) - rows).max() > 0.1
+
+
+def test_networks_whose_features_are_random_are_refused(tiny_resnet, monkeypatch):
+    import torch
+
+    features = HubVision.features
+    monkeypatch.setattr(HubVision, "features", lambda *args: torch.nn.functional.dropout(features(*args), 0.5))
+    with pytest.raises(InputError, match="same picture other features each time"):
+        HubVision(str(tiny_resnet), "cpu")
+
+
 def test_a_fixed_preparation_takes_the_place_of_the_models_own(tiny_resnet, pictures):
     own, fixed = (HubVision(str(tiny_resnet), "cpu", preparation=p, known_as="x") for p in (None, IMAGENET))
     shapes = [tuple(e.batch([e.prepare(picture) for picture in pictures[:2]]).shape) for e in (fixed, own)]
     assert shapes == [(2, 3, 224, 224), (2, 3, 32, 32)]
     assert own.digest != fixed.digest
     assert (own.name, own.width) == (fixed.name, fixed.width) == ("x", 16)
+
+
+@pytest.mark.parametrize("preparation", [None, IMAGENET])
+def test_pictures_may_be_arrays_and_images_of_any_mode(tiny_resnet, pictures, preparation):
+    encoder = HubVision(str(tiny_resnet), "cpu", preparation=preparation)
+    pixels = np.asarray(pictures[0])
+    rows = encoder([pictures[0], pixels, pixels / 255, pictures[0].convert("RGBA")])
+    assert_allclose(rows[1:], np.tile(rows[0], (3, 1)), atol=1e-6)
+    assert np.abs(rows[0] - encoder([pixels // 2])).max() > 1e-3  # control: the scale matters
+    grey = pictures[0].convert("L")
+    assert_allclose(*encoder([grey, grey.convert("RGB")]), atol=1e-6)
+    with pytest.raises(InputError, match=r"A picture is a PIL image, or an array .* values from 0 to 255"):
+        encoder([pixels.astype(float)])
+    with pytest.raises(InputError, match="a list of images; got one Image"):
+        encoder(pictures[0])
+    assert encoder([]).shape == (0, 16)
+
+
+def test_pictures_that_are_not_brought_to_one_shape_are_refused_together(tiny_resnet, pictures, tmp_path):
+    folder = shutil.copytree(tiny_resnet, tmp_path / "uncropped")
+    settings = {"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 32}, "do_center_crop": False}
+    (folder / "preprocessor_config.json").write_text(json.dumps(PROCESSOR | settings))
+    encoder = HubVision(str(folder), "cpu")
+    wide = pictures[0].resize((64, 32))
+    with pytest.raises(InputError, match=r"\(3, 32, 32\) and \(3, 32, 64\).*one shape, or embed them with batch=1"):
+        encoder([pictures[0], wide])
+    assert encoder([wide]).shape == (1, 16)
 
 
 def test_digests_know_weights_and_preparation_but_not_the_place(tiny_resnet, tmp_path):
@@ -100,6 +147,15 @@ def test_without_the_mask_rows_would_depend_on_the_batch(tiny_bert):
     assert np.abs(unmasked[0] - encoder(TEXTS[:1])[0]).max() > 0.1
 
 
+def test_padding_is_masked_even_if_the_tokenizer_makes_no_mask(tiny_bert, tmp_path):
+    folder = shutil.copytree(tiny_bert, tmp_path / "tiny")
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"model_input_names": ["input_ids"]}))
+    encoder = HubText(str(folder), "cpu")
+    assert "attention_mask" not in encoder._tokenizer(TEXTS[0])
+    assert_allclose(encoder(TEXTS)[0], encoder(TEXTS[:1])[0], atol=1e-5)
+
+
 def test_pooling_is_over_the_tokens_of_the_text(tiny_bert):
     cls, mean = (HubText(str(tiny_bert), "cpu", pooling=pooling) for pooling in ("cls", "mean"))
     tokens = cls._tokenizer(TEXTS[:1], return_tensors="pt")
@@ -107,6 +163,80 @@ def test_pooling_is_over_the_tokens_of_the_text(tiny_bert):
     assert_allclose(cls(TEXTS)[0], states[0], atol=1e-5)
     assert_allclose(mean(TEXTS)[0], states.mean(axis=0), atol=1e-5)
     assert cls.digest != mean.digest
+
+
+@pytest.mark.parametrize("architecture", ["Llama", "CLIPText"])
+def test_causal_networks_give_their_last_token(tiny_text, architecture):
+    folder = tiny_text(architecture)
+    encoder = load_encoder(str(folder), device="cpu")
+    land, water = texts = ["a bird on land", "a bird on water"]
+    rows = encoder([*texts, TEXTS[1]])
+    assert_allclose(np.concatenate([encoder([land]), encoder([water])]), rows[:2], atol=1e-5)
+    assert np.abs(rows[0] - rows[1]).max() > 1e-3
+    tokens = encoder._tokenizer(texts, return_tensors="pt")
+    output = encoder.where.run(encoder.network, **tokens)
+    assert_allclose(rows[:2], output.last_hidden_state[:, -1].numpy(), atol=1e-5)
+    if architecture == "CLIPText":
+        assert_allclose(rows[:2], output.pooler_output.numpy(), atol=1e-5)
+    # Control: the first token is the same in all texts, so it is refused.
+    assert_array_equal(*output.last_hidden_state[:, 0].numpy())
+    with pytest.raises(InputError, match=r"is causal.*pooling='last'.*'mean'"):
+        HubText(str(folder), "cpu", pooling="cls")
+    assert encoder.digest == HubText(str(folder), "cpu", pooling="last").digest
+    mean = HubText(str(folder), "cpu", pooling="mean")
+    assert encoder.digest != mean.digest
+    assert np.abs(np.subtract(*mean(texts))).max() > 1e-3
+
+
+def test_networks_that_see_the_whole_text_give_their_first_token(tiny_bert):
+    auto, cls, last = (HubText(str(tiny_bert), "cpu", pooling=pooling) for pooling in ("auto", "cls", "last"))
+    assert auto.digest == cls.digest != last.digest
+    assert_array_equal(auto(TEXTS), cls(TEXTS))
+
+
+def test_networks_without_a_limit_and_with_cls_at_the_end(tiny_text):
+    folder = tiny_text("XLNet", {"d_model": 32, "n_layer": 2, "n_head": 2, "d_inner": 64})
+    for place, index in (("[CLS] $A [SEP]", 0), ("$A [SEP] [CLS]", -1)):
+        write_tokenizer(folder, place)
+        encoder = HubText(str(folder), "cpu")
+        assert encoder.max_tokens == 48  # of the tokenizer
+        rows = encoder(TEXTS)
+        assert_allclose(np.concatenate([encoder([text]) for text in TEXTS]), rows, atol=1e-5)
+        tokens = encoder._tokenizer(TEXTS[0], return_tensors="pt")
+        states = encoder.where.run(encoder.network, **tokens).last_hidden_state[0].numpy()
+        assert_allclose(rows[0], states[index], atol=1e-5)
+
+
+def write_tokenizer(folder, template):
+    """A tokenizer of words, with special tokens at other places than BERT's."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    words = Tokenizer(models.WordLevel({word: index for index, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    special = [(name, WORDS.index(name)) for name in ("[CLS]", "[SEP]")]
+    words.post_processor = processors.TemplateProcessing(single=template, special_tokens=special)
+    names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    PreTrainedTokenizerFast(tokenizer_object=words, model_max_length=48, **names).save_pretrained(folder)
+
+
+def test_texts_without_tokens_are_refused(tiny_text):
+    folder = tiny_text("Llama")
+    write_tokenizer(folder, "$A")
+    encoder = HubText(str(folder), "cpu")
+    with pytest.raises(InputError, match="no tokens in the text ' '"):
+        encoder(["a bird", " "])
+
+
+@pytest.mark.parametrize(("architecture", "padding"), [("Roberta", 1), ("Roberta", 0), ("MPNet", 1)])
+def test_positions_that_begin_after_padding_are_not_counted(tiny_text, architecture, padding):
+    encoder = HubText(str(tiny_text(architecture, pad_token_id=padding)), "cpu")
+    assert encoder.max_tokens == 48 - padding - 1
+    row, longer = encoder(["fish " * (encoder.max_tokens - 2), "fish " * 100])
+    assert_allclose(row, longer, atol=1e-5)
+    encoder.max_tokens += 1  # control: one more is too many
+    with pytest.raises((IndexError, RuntimeError)):
+        encoder(["fish " * 100])
 
 
 def test_the_second_of_a_pair_counts_and_has_its_place(tiny_bert):
@@ -137,6 +267,13 @@ def test_long_texts_are_cut_where_the_network_ends(tiny_bert):
 def test_what_is_no_text_is_refused(tiny_bert, batch):
     with pytest.raises(InputError, match="a string or a pair of strings"):
         HubText(str(tiny_bert), "cpu")(batch)
+
+
+def test_a_single_text_is_refused_and_no_texts_have_no_rows(tiny_bert):
+    encoder = HubText(str(tiny_bert), "cpu")
+    with pytest.raises(InputError, match=r"takes a list of texts; got one str\. Pass a list"):
+        encoder("a bird")
+    assert encoder([]).shape == (0, 32)
 
 
 def test_minilm_knows_what_sentences_mean():

@@ -34,6 +34,11 @@ def test_rows_do_not_depend_on_how_pictures_are_batched(lite0, rows, pictures):
     assert np.abs(rows[0] - rows[1]).max() > 0.5
 
 
+def test_pictures_may_be_arrays_and_images_of_any_mode(lite0, rows, pictures):
+    same = lite0([np.asarray(pictures[0]) / 255, pictures[0].convert("RGBA")])
+    assert_allclose(same, rows[[0, 0]], atol=1e-4)
+
+
 def test_bfloat16_is_a_rougher_float32(rows, pictures):
     rough = load_encoder("efficientnet-lite0", device="cpu", precision="bfloat16")
     assert rough.device == "cpu, bfloat16"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -30,7 +30,7 @@ class Encoder(Protocol):
     device: str
 
     def __call__(self, examples: Sequence[Any]) -> NDArray[np.float32]:
-        """Embed a batch."""
+        """Embed a batch of texts, of pairs of texts, or of what `as_rgb` takes for pictures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,19 @@ class NetworkEncoder(ABC):
 
     def __call__(self, examples: Sequence[Any]) -> NDArray[np.float32]:
         """Embed a batch of examples, shape (batch, width)."""
-        return self.rows([self.prepare(example) for example in examples])
+        return embed_batch(self, examples)
+
+
+def embed_batch(encoder: Any, examples: Sequence[Any]) -> NDArray[np.float32]:
+    """Prepare and embed a batch; InputError for a single example."""
+    if isinstance(examples, str) or not isinstance(examples, Iterable):
+        raise InputError(
+            f"{encoder.name} takes a list of {encoder.kind}s; got one {type(examples).__name__}. Pass a list, even of "
+            "one."
+        )
+    prepared = [encoder.prepare(example) for example in examples]
+    made: NDArray[np.float32] = encoder.rows(prepared) if prepared else np.empty((0, encoder.width), np.float32)
+    return made
 
 
 def weights_digest(network: Any, preparation: str) -> str:

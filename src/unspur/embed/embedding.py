@@ -235,6 +235,7 @@ class _Embedding:
     def finish(self, seconds: float, cut: int) -> EmbeddingStore:
         """Remove the store that these rows replace, reduce them, write labels, rename the file, write the manifest."""
         folder, part, final = self.folder, self.folder / layout.PART, self.folder / layout.ROWS
+        _require_different(np.lib.format.open_memmap(part, mode="r"), self.encoder.name)
         self._remove_store()
         layout.write_labels(folder / layout.LABELS, self.examples.ids, self.examples.labels)
         ids, labels = layout.read_labels(folder / layout.LABELS)  # as they will be read
@@ -321,13 +322,37 @@ def _require_finite(rows: Array, start: int, stop: int, examples: Examples) -> N
         )
 
 
+def _require_different(rows: Array, encoder: str) -> None:
+    """Raise InputError if there are several rows and all are the same, up to rounding."""
+    for at in range(0, len(rows), 4096):
+        part = rows[at : at + 4096]
+        if np.abs(part - rows[0]).max() > 1e-6 * np.abs(rows[0]).max():
+            return
+    if len(rows) > 1:
+        raise InputError(
+            "{encoder} made the same row of all {rows} examples. If the examples differ, it does not see how: choose "
+            "another encoder, and pass {overwrite} or another folder.",
+            encoder=encoder,
+            rows=len(rows),
+            overwrite=Parameter("overwrite", True),
+        )
+
+
 def _rewritten(rows: Array, training: BoolArray, k: int | None, folder: Path, *, half: bool) -> Array:
     """Write the rows reduced to `k` components, in half precision, or both; return them."""
     reduction = None if k is None else Reduction.fit(rows[training], k)
     made = new_rows(folder / layout.ROWS, (len(rows), rows.shape[1] if k is None else k), half=half)
     for at in range(0, len(rows), 4096):
-        part = rows[at : at + 4096]
-        made[at : at + 4096] = part if reduction is None else reduction(part)
+        part = rows[at : at + 4096] if reduction is None else reduction(rows[at : at + 4096])
+        largest = np.abs(part).max()
+        if half and largest > np.finfo(np.float16).max:
+            raise InputError(
+                "Rows have values of up to {largest:.3g}, which float16 does not hold (65504 at most). Leave out "
+                "half=True, and pass {overwrite}.",
+                largest=largest,
+                overwrite=Parameter("overwrite", True),
+            )
+        made[at : at + 4096] = part
     made.flush()
     if reduction is not None:
         reduction.write(folder / layout.REDUCTION)
@@ -335,15 +360,17 @@ def _rewritten(rows: Array, training: BoolArray, k: int | None, folder: Path, *,
 
 
 def _same(there: dict[str, Any], wanted: dict[str, Any]) -> bool:
-    """Whether a description has all that is wanted."""
-    plain = json.loads(json.dumps(wanted))
+    """Whether a description has all that is wanted, in the same precision."""
+    plain = {"half": None, **json.loads(json.dumps(wanted))}
     return all(there.get(key) == plain[key] for key in plain)
 
 
 def _words(described: dict[str, Any]) -> str:
     try:
         data, encoder = described["dataset"], described["encoder"]
-        return f"{data['name']} {data['digest']} by {encoder['name']} on {encoder['device']}, pca {described['pca']}"
+        half = ", half" if described.get("half") else ""
+        network = f"{encoder['name']} on {encoder['device']}"
+        return f"{data['name']} {data['digest']} by {network}, pca {described['pca']}{half}"
     except (KeyError, TypeError):
         return "not readable"
 

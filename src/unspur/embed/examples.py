@@ -40,6 +40,8 @@ MAX_NAME_CHARACTERS, MAX_PATH_CHARACTERS, MAX_NAME_SHOWN = 255, 2000, 80
 MAX_PICTURE_MEMORY, MAX_PICTURE_BYTES = 200_000_000, 300_000_000
 #: Formats of pictures that are read, and the bytes that decoding and converting a pixel takes.
 PIXEL_BYTES = {"JPEG": 8, "MPO": 8, "PNG": 8, "BMP": 8, "DIB": 8, "GIF": 8, "TIFF": 8, "PPM": 8, "WEBP": 16}
+#: Tags of a TIFF.
+BITS_PER_SAMPLE, PHOTOMETRIC, WHITE_IS_ZERO, TILE_WIDTH, TILE_LENGTH = 258, 262, 0, 322, 323
 #: A JPEG can be decoded at one of these shares of its width and height.
 REDUCTIONS = (1, 2, 4, 8)
 _SMALLER_COPY_ADVICE = "Save a smaller copy and name that: 2,000 pixels a side are more than a network or a page shows."
@@ -119,10 +121,7 @@ def open_image(path: Path, mode: str = "RGB", *, upright: bool = False) -> Any:
         ):  # a kind of JPEG
             _limit_memory(image, path)
             image.load()
-            # Pillow cuts 16-bit grey off at 255 instead of scaling it.
-            deep = image.mode.startswith("I;16")
-            decoded = image.point(lambda grey: grey * (1 / 256)).convert("L") if deep else image
-            decoded = decoded if decoded.mode == mode else decoded.convert(mode)
+            decoded = _converted(image, mode, path)
             turn = _exif_transposition(image) if upright else None
         del image  # a picture, and one made of it, are all that there is room for
         return decoded if turn is None else decoded.transpose(turn)
@@ -137,6 +136,55 @@ def open_image(path: Path, mode: str = "RGB", *, upright: bool = False) -> Any:
         raise
     except (OSError, SyntaxError, ValueError, TypeError) as error:
         raise InputError(f"{path} cannot be read as an image: {brief(error)}.") from error
+
+
+def as_rgb(example: Any) -> Any:
+    """A picture that was passed as an object, as a PIL image in RGB.
+
+    Parameters
+    ----------
+    example : a PIL image, or an array of shape (height, width, 3) of uint8 or of fractions between 0 and 1.
+    """
+    from PIL import Image
+
+    if isinstance(example, Image.Image):
+        return _converted(example, "RGB", "A picture")
+    got = f"{type(example).__name__} {brief(repr(example), MAX_NAME_SHOWN)}"
+    if isinstance(example, np.ndarray):
+        if example.ndim == 3 and example.shape[2] == 3 and example.size:
+            if example.dtype == np.uint8:
+                return Image.fromarray(example)
+            if example.dtype.kind == "f" and example.min() >= 0 and example.max() <= 1:
+                return Image.fromarray(np.round(255 * example).astype(np.uint8))
+        numeric = example.dtype.kind in "fiu" and example.size
+        values = f", with values from {example.min():g} to {example.max():g}" if numeric else ""
+        got = f"an array of {example.dtype} of shape {example.shape}{values}"
+    raise InputError(
+        "A picture is a PIL image, or an array of shape (height, width, 3) of uint8 or of fractions between 0 and 1; "
+        f"got {got}. Convert it, for example by PIL.Image.fromarray."
+    )
+
+
+def _converted(image: Any, mode: str, what: object) -> Any:
+    """A PIL image in another mode; `what` names it in messages."""
+    from PIL import Image
+
+    if image.mode == mode:
+        return image
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PPM", "PNG")):
+        # Pillow cuts 16-bit grey off at 255 instead of scaling it, and leaves to others what the tags of a TIFF say.
+        tags = getattr(image, "tag_v2", {})
+        grey = (np.asarray(image) >> (tags.get(BITS_PER_SAMPLE, (16,))[0] - 8)).astype(np.uint8)
+        image = Image.fromarray(255 - grey if tags.get(PHOTOMETRIC) == WHITE_IS_ZERO else grey)
+    elif image.mode in ("I", "F"):
+        raise InputError(
+            f"{what} has signed, 32-bit or fractional pixels (mode {image.mode}), which do not say what black and "
+            "white are. Scale them, and save the picture with 8 or 16 bits."
+        )
+    elif "transparency" in image.info:  # of no effect on colours, but Pillow warns of it
+        image = image.copy()
+        del image.info["transparency"]
+    return image if image.mode == mode else image.convert(mode)
 
 
 def _exif_transposition(image: Any) -> Any:
@@ -172,9 +220,9 @@ class _BoundedReader(BufferedReader):
 def _limit_memory(image: Any, path: Path) -> None:
     """Refuse an image that would take too much memory to decode; have a JPEG decoded at a smaller scale."""
     width, height = image.size
-    each, fixed, tiles = PIXEL_BYTES[image.format], _coefficient_bytes(image), ""
-    if image.format == "TIFF" and 322 in image.tag_v2:  # a tile is decoded whole, however little of it is shown
-        across, down = (int(image.tag_v2.get(tag, 0)) for tag in (322, 323))
+    each, fixed, tiles = PIXEL_BYTES[image.format] * (2 if image.mode == "I" else 1), _coefficient_bytes(image), ""
+    if image.format == "TIFF" and TILE_WIDTH in image.tag_v2:  # a tile is decoded whole, however little of it is shown
+        across, down = (int(image.tag_v2.get(tag, 0)) for tag in (TILE_WIDTH, TILE_LENGTH))
         fixed, tiles = each * across * down, f" in tiles of {across} × {down}"
     takes = [fixed + each * -(-width // share) * -(-height // share) for share in REDUCTIONS]
     if takes[0] <= MAX_PICTURE_MEMORY:

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from unspur._extras import require
 from unspur._reading import read_json
 from unspur.embed.base import NetworkEncoder, Precision, Preparation, Where, square, standardised
-from unspur.embed.examples import Kind
-from unspur.exceptions import InputError
+from unspur.embed.examples import Kind, as_rgb
+from unspur.exceptions import InputError, Parameter
 
 WITHOUT_HUB = "Encoders that need no hub: efficientnet-lite0 (pictures), minilm (texts)."
 #: Weights in the one format that cannot hold code, settings and vocabularies; nothing else is downloaded.
@@ -46,7 +46,9 @@ _TEXT_FILES = (
 _IMAGE_SETTINGS = ("image_size", "num_channels", "vision_config")
 #: Libraries that a network of the hub needs.
 HUB = ("torch", "transformers", "huggingface_hub")
-Pooling = Literal["cls", "mean"]
+Pooling = Literal["auto", "cls", "last", "mean"]
+#: Rows of one example that differ by a larger share are random; rounding in bfloat16 is far below.
+RANDOM_DIFFERENCE = 0.05
 #: No text is cut before this many tokens, unless the network takes fewer.
 MAX_TOKENS = 512
 
@@ -227,6 +229,9 @@ class HubVision(NetworkEncoder):
             words = settings_of(folder, "image")
         else:
             words = f"{settings_of(folder, None)}\n{preparation}"
+        if getattr(network.config, "mask_ratio", 0):  # ViT-MAE hides patches at random, even outside of training
+            network.config.mask_ratio = 0.0
+            words += "\nno masked patches"
         self.preparation = preparation
         self._stands_for_all = any(
             key.endswith(("cls_token", "class_embedding")) for key, _ in network.named_parameters()
@@ -237,6 +242,7 @@ class HubVision(NetworkEncoder):
 
     def prepare(self, example: Any) -> Any:
         """As the model's own image processor does, or as was asked."""
+        example = as_rgb(example)
         if self.preparation is not None:
             return square(example, self.preparation)
         return self._processor(images=[example], return_tensors="np")["pixel_values"][0]
@@ -247,6 +253,16 @@ class HubVision(NetworkEncoder):
 
         if self.preparation is not None:
             return standardised(prepared, self.preparation, self.where.device)
+        shapes = sorted({picture.shape for picture in prepared})
+        if len(shapes) > 1:
+            raise InputError(
+                "The image processor of {name} does not bring pictures to one shape: it made {one} and {other}, which "
+                "cannot be in one batch. Crop them to one shape, or embed them with {batch}.",
+                name=self.name,
+                one=shapes[0],
+                other=shapes[-1],
+                batch=Parameter("batch", 1),
+            )
         batch = torch.from_numpy(np.stack(prepared))
         return batch.to(self.where.device, memory_format=torch.channels_last)
 
@@ -283,7 +299,10 @@ class HubText(NetworkEncoder):
     Parameters
     ----------
     name, revision, known_as : as for `HubVision`.
-    pooling : "cls", the first token (the paper's, for BERT), or "mean", over all tokens of the text.
+    pooling : "cls", the first token (the paper's, for BERT), "last", the last one, or "mean", over all tokens of the
+        text. "auto" takes the token that stands for the whole text: the last in causal networks (GPT, Llama, the texts
+        of CLIP), where a token sees only those before it, and where the tokenizer puts [CLS] at the end (XLNet); else
+        the first.
     max_length : tokens after which a text or pair is cut; by default what the network takes, at most 512.
     """
 
@@ -296,12 +315,12 @@ class HubText(NetworkEncoder):
         precision: Precision = "auto",
         revision: str | None = None,
         *,
-        pooling: Pooling = "cls",
+        pooling: Pooling = "auto",
         max_length: int | None = None,
         known_as: str | None = None,
     ) -> None:
         if pooling not in get_args(Pooling):
-            raise InputError(f"pooling is 'cls' or 'mean'; got {pooling!r}.")
+            raise InputError(f"pooling is 'auto', 'cls', 'last' or 'mean'; got {pooling!r}.")
         require(f"{name} needs", *HUB, extra="encoders")
         where, folder, network = _loaded(name, device, precision, revision)
         network = getattr(network, "text_model", network)
@@ -313,15 +332,25 @@ class HubText(NetworkEncoder):
         if self._tokenizer.pad_token is None:
             raise InputError(f"{name} has no padding token, so texts cannot be batched; use an encoder such as BERT.")
         self._one_at_a_time = Lock()  # a tokenizer keeps settings that threads must not change under each other
-        taken = min(
-            self._tokenizer.model_max_length, getattr(network.config, "max_position_embeddings", MAX_TOKENS), MAX_TOKENS
-        )
+        taken = min(self._tokenizer.model_max_length, _positions(network), MAX_TOKENS)
         self.max_tokens = taken if max_length is None else max_length
         if not 3 <= self.max_tokens <= taken:
             raise InputError(f"max_length is a number of tokens from 3 to {taken} for {name}; got {max_length}.")
+        network = network.to(where.device)
+        with _probing("text"):
+            tokens = self.prepare("grey is not white")
+            causal = _is_causal(network, tokens, where.device)
+        if pooling == "cls" and causal:
+            raise InputError(
+                f"{name} is causal: its first token sees no other, so it says nothing of a text. Pass pooling='last', "
+                "the last token, or 'mean'."
+            )
+        if pooling == "auto":
+            first, *_, last = tokens["input_ids"]
+            pooling = "last" if causal or last == self._tokenizer.cls_token_id != first else "cls"
         self._pooling = pooling
         words = f"{settings_of(folder, 'text')}\n{pooling}, {self.max_tokens} tokens"
-        super().__init__(network.to(where.device), where, known_as or _short(name), words)
+        super().__init__(network, where, known_as or _short(name), words)
         self.width = _probed_width(self, "grey")
 
     def prepare(self, example: Any) -> dict[str, list[int]]:
@@ -329,8 +358,12 @@ class HubText(NetworkEncoder):
         texts = example if isinstance(example, tuple) else (example,)
         if len(texts) not in (1, 2) or not all(isinstance(text, str) for text in texts):
             raise InputError(f"A text is a string or a pair of strings; got {example!r}.")
+        options = {"truncation": True, "max_length": self.max_tokens, "return_attention_mask": True}
         with self._one_at_a_time:
-            return dict(self._tokenizer(*texts, truncation=True, max_length=self.max_tokens))
+            tokens = dict(self._tokenizer(*texts, **options))
+        if not tokens["input_ids"]:
+            raise InputError(f"The tokenizer finds no tokens in the text {example!r}. Leave it out, or fill it in.")
+        return tokens
 
     def is_cut(self, example: Any, prepared: dict[str, list[int]]) -> bool:
         """Whether a text or pair has more tokens than the network is shown."""
@@ -355,12 +388,39 @@ class HubText(NetworkEncoder):
         return inputs
 
     def features(self, inputs: Any) -> Any:
-        """The first token, or the mean over the tokens of each text."""
+        """The first or the last token, or the mean over the tokens of each text."""
+        import torch
+
         states = self.network(**inputs).last_hidden_state.float()
         if self._pooling == "cls":
             return states[:, 0]
         mask = inputs["attention_mask"][:, :, None]
-        return (states * mask).sum(dim=1) / mask.sum(dim=1)
+        lengths = mask.sum(dim=1)
+        if self._pooling == "last":
+            return states[torch.arange(len(states), device=states.device), lengths[:, 0] - 1]
+        return (states * mask).sum(dim=1) / lengths
+
+
+def _positions(network: Any) -> int:
+    """Number of tokens that a network has positions for; MAX_TOKENS if its settings set no limit."""
+    for name, module in network.named_modules():
+        # RoBERTa and its relatives count positions from the one after that of padding.
+        if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
+            return int(module.num_embeddings - module.padding_idx - 1)
+    limit = getattr(network.config, "max_position_embeddings", None)
+    return limit if limit and limit > 0 else MAX_TOKENS  # XLNet has -1
+
+
+def _is_causal(network: Any, tokens: dict[str, list[int]], device: str) -> bool:
+    """Whether the first token of a text is the same whatever follows it."""
+    import torch
+
+    first, *rest = tokens["input_ids"]
+    other = {**tokens, "input_ids": [first, *(token - 1 if token else 1 for token in rest)]}
+    inputs = {key: torch.tensor([tokens[key], other[key]], device=device) for key in tokens}
+    with torch.inference_mode():  # in float32, so that rounding is small
+        one, two = network(**inputs).last_hidden_state[:, 0]
+    return bool((one - two).abs().max() <= 1e-5 * one.abs().max())
 
 
 def _short(name: str) -> str:
@@ -379,9 +439,22 @@ def _from_folder(loader: Any, folder: Path, name: str, what: str, **options: Any
 
 
 def _probed_width(encoder: Callable[[Sequence[Any]], NDArray[np.float32]], example: Any) -> int:
-    """Width of one embedded example; model settings have different names for it."""
+    """Width of one embedded example, as settings have different names for it; InputError if the rows are random."""
+    what = "text" if isinstance(example, str) else "picture"
+    with _probing(what):
+        one, other = encoder([example])[0], encoder([example])[0]
+    if np.abs(one - other).max() > RANDOM_DIFFERENCE * np.abs(one).max():
+        raise InputError(
+            f"The network gives the same {what} other features each time: some of it is random, such as a mask. Use "
+            "another network, or save this one without that part."
+        )
+    return len(one)
+
+
+@contextmanager
+def _probing(what: str) -> Iterator[None]:
+    """Context that turns whatever a network of another make may raise into an InputError."""
     try:
-        return int(encoder([example]).shape[1])
-    except Exception as error:  # whatever a network of another make may raise
-        what = "text" if isinstance(example, str) else "picture"
+        yield
+    except Exception as error:
         raise InputError(f"The network cannot embed a {what} by itself: {first_line(error)}") from error

@@ -21,8 +21,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unspur._extras import EXTRAS, require
-from unspur.embed.base import IMAGENET, Encoder, NetworkEncoder, Precision, Preparation, Where, square, standardised
-from unspur.embed.examples import Examples, Kind
+from unspur.embed.base import (
+    IMAGENET,
+    Encoder,
+    NetworkEncoder,
+    Precision,
+    Preparation,
+    Where,
+    embed_batch,
+    square,
+    standardised,
+)
+from unspur.embed.examples import Examples, Kind, as_rgb
 from unspur.embed.huggingface import HUB, HubText, HubVision, Pooling, kind_of, model_folder
 from unspur.exceptions import InputError, Parameter
 
@@ -46,7 +56,7 @@ class Grey:
 
     def prepare(self, example: Any) -> NDArray[np.float32]:
         """Grey pixels of one picture, shape (2500,)."""
-        return grey_pixels(example, side=_GREY_SIDE)
+        return grey_pixels(as_rgb(example), side=_GREY_SIDE)
 
     def rows(self, prepared: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
         """Grey pixels of a batch, shape (batch, 2500)."""
@@ -54,7 +64,7 @@ class Grey:
 
     def __call__(self, examples: Sequence[Any]) -> NDArray[np.float32]:
         """Grey pixels of a batch of pictures, shape (batch, 2500)."""
-        return self.rows([self.prepare(image) for image in examples])
+        return embed_batch(self, examples)
 
 
 def grey_pixels(image: Any, side: int = 50) -> NDArray[np.float32]:
@@ -88,7 +98,7 @@ class Lite0(NetworkEncoder):
 
     def prepare(self, example: Any) -> Any:
         """The middle of the picture, 224 × 224."""
-        return square(example, _LITE0_PREPARATION)
+        return square(as_rgb(example), _LITE0_PREPARATION)
 
     def batch(self, prepared: Sequence[Any]) -> Any:
         """Pictures as the network was trained on."""
