@@ -218,11 +218,12 @@ class LabelledData:
 
     def column_variances(self, *, balanced: bool) -> FloatArray:
         """Variance of each column, shape (d,), with rows or groups of equal weight."""
-        if balanced in self._geometries or backend_of(self.X) != "memory" or len(self) > self.X.shape[1]:
+        wide = backend_of(self.X) in ("memory", "torch") and len(self) <= self.X.shape[1]
+        if balanced in self._geometries or not wide:
             return np.diag(self.geometry(self.source(), balanced=balanced).second)
+        X = np.asarray(on_numpy(self.X), dtype=np.float64)
         weight = self._group_weight * self.weighting(balanced=balanced).factor[self._group_code]
-        centred = self.X - (weight @ self.X)
-        return np.asarray(weight @ centred**2, dtype=np.float64)
+        return np.asarray(weight @ (X - weight @ X) ** 2)
 
     def source(self) -> RowSource:
         """The rows as a row source whose cells are the groups."""

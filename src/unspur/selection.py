@@ -11,22 +11,20 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import logsumexp, softmax
+from scipy.special import expit, logsumexp, softmax
 from sklearn.base import BaseEstimator, clone
 
 from unspur._data import LabelledData, decode_rows
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError, LabelError, NotConvergedWarning
-from unspur.heads.base import Head, HeadData, fit_decoded_path, fit_folds, fit_path
+from unspur.heads.base import Head, HeadData, fit_decoded_path, fit_folds, fit_path, held_out_logits
 from unspur.labels import ClassLabel
-from unspur.rows import to_host
 
 #: The paper's penalties, in units of the mean variance of the rows; its 0 is replaced by a value at which separable
 #: classes still have a solution.
@@ -192,15 +190,12 @@ def cross_validate_penalty(
     if fold is None:
         assert validation is not None
         evaluated_on, evaluated = validation, (validation.weight > 0) & validation.concept_known
-        differences = _stacked_differences(fitted[0], validation)
+        everything = np.zeros(len(validation), dtype=np.intp)
+        differences = _differences(held_out_logits(fitted, validation, everything), validation)
     else:
         # A group of one row is never both trained on and held out.
         evaluated_on, evaluated = train, (fold >= 0) & (train.counts > 1)[train.group]
-        everywhere = _stacked_differences([one for heads in fitted for one in heads], train)
-        differences = np.zeros((len(penalties), *everywhere.shape[1:]))
-        for k in range(folds):
-            own = slice(k * len(penalties), (k + 1) * len(penalties))
-            differences[:, fold == k] = everywhere[own][:, fold == k]
+        differences = _differences(held_out_logits(fitted, train, fold), train)
     notes = _notes_on_missing_groups(train, evaluated) if validation is None else ()
     if not evaluated.any():
         last = fit_all_rows(head.weight_decay)
@@ -214,18 +209,11 @@ def cross_validate_penalty(
     return Selection(last, {"weight_decay": penalties[best]}, table, notes=notes)
 
 
-def _stacked_differences(heads: Sequence[Head], rows: LabelledData) -> FloatArray:
-    """Logits minus that of each row's own class, shape (heads, n, K), in one pass over the data."""
-    stack = copy(heads[0])
-    stack.__dict__.pop("feature_names_in_", None)  # of rows that are decoded, and have none
-    stack.coef_ = np.concatenate([head.coef_ for head in heads])
-    stack.intercept_ = np.concatenate([head.intercept_ for head in heads])
-    (logits,) = to_host(stack.decision_function(rows.X))
-    logits = np.asarray(logits, dtype=np.float64).reshape(len(rows), len(heads), -1).transpose(1, 0, 2)
+def _differences(logits: FloatArray, rows: LabelledData) -> FloatArray:
+    """Logits (heads, n, k) minus that of each row's own class, shape (heads, n, K)."""
     if logits.shape[2] == 1:  # the first of two classes has logit zero
         logits = np.concatenate([np.zeros_like(logits), logits], axis=2)
-    own = np.take_along_axis(logits, rows.main.codes[None, :, None], axis=2)
-    return np.asarray(logits - own)
+    return np.asarray(logits - np.take_along_axis(logits, rows.main.codes[None, :, None], axis=2))
 
 
 def ensure_decoded(rows: Any, what: str = "training") -> Any:
@@ -362,7 +350,12 @@ def temperature_scaled_losses(differences: FloatArray, group: IntArray, weight: 
     weight = np.ones(len(group)) if weight is None else weight
     share = (weight / np.bincount(group, weights=weight)[group]) / (group.max() + 1)
 
+    # Of two classes, one difference is zero.
+    other = differences.sum(axis=1) if differences.shape[1] == 2 else None
+
     def slope(t: float) -> float:
+        if other is not None:
+            return float(share @ (expit(t * other) * other))
         return float(share @ np.sum(softmax(t * differences, axis=1) * differences, axis=1))
 
     factor = 0.0
@@ -373,6 +366,13 @@ def temperature_scaled_losses(differences: FloatArray, group: IntArray, weight: 
                 break
             high *= 2.0
         factor = float(brentq(slope, 0.0, high)) if slope(high) >= 0 else high
+    return _log_losses(differences, factor)
+
+
+def _log_losses(differences: FloatArray, factor: float = 1.0) -> FloatArray:
+    """Log losses (n,) of logit differences (n, K) times a factor."""
+    if differences.shape[1] == 2:
+        return np.asarray(np.logaddexp(0.0, factor * differences.sum(axis=1)))
     return np.asarray(logsumexp(factor * differences, axis=1))
 
 
@@ -382,7 +382,7 @@ def _ranking_key(
     """Sort key of `choose_layer`, from logit differences (n, K) of rows in groups (n,)."""
     scaled = mean_over_groups(temperature_scaled_losses(differences, group, weight), group, weight)
     wrong = mean_over_groups((differences.max(axis=1) > 0).astype(np.float64), group, weight)
-    plain = mean_over_groups(logsumexp(differences, axis=1), group, weight)
+    plain = mean_over_groups(_log_losses(differences), group, weight)
     return round(scaled, LOSS_DECIMALS), round(wrong, LOSS_DECIMALS), plain
 
 

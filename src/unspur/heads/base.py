@@ -30,6 +30,7 @@ from unspur.options import SGD, SOLVER
 from unspur.rows import StoredRows, backend_of, to_host
 from unspur.solvers.logistic import (
     FitOutcome,
+    HeldOutLogits,
     LinearLogits,
     LinearModel,
     cell_losses,
@@ -419,6 +420,16 @@ def fit_folds(
         one._keep(model, data)
         heads.append(one)
     return [heads[k : k + len(penalties)] for k in range(0, len(heads), len(penalties))]
+
+
+def held_out_logits(heads: Sequence[Sequence[Head]], rows: LabelledData, fold: IntArray) -> FloatArray:
+    """Logits of each row by the heads that were fitted without its fold, shape (heads of a fold, n, k), in one pass."""
+    n_folds, number, k = len(heads), len(heads[0]), len(heads[0][0].coef_)
+    weights = np.stack([np.concatenate([head.coef_ for head in own]) for own in heads])
+    intercepts = np.stack([np.concatenate([head.intercept_ for head in own]) for own in heads])
+    source, _ = rows.reweighted(np.ones(len(rows))).folded_source(fold, n_folds, balanced=False)
+    found = np.concatenate(to_host(*source.sum(HeldOutLogits(weights, intercepts, rows.n_groups))))
+    return np.asarray(found.reshape(len(rows), number, k).transpose(1, 0, 2))
 
 
 def _checked_features(checked: Any) -> dict[str, Any]:

@@ -267,6 +267,30 @@ class LinearLogits:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldOutLogits:
+    """Logits of each row by models that were fitted without its fold: a list of arrays (m, models), in order of rows.
+
+    Parameters
+    ----------
+    weights, intercepts : shapes (folds, models, d) and (folds, models), for rows that are not centred.
+    n_groups : cells are ``fold · n_groups + group``; rows of no fold, whose cells come last, get those of the last.
+    """
+
+    weights: FloatArray
+    intercepts: FloatArray
+    n_groups: int
+
+    def __call__(self, block: Block) -> list[Array]:
+        """Logits of one block."""
+        folds, models, d = self.weights.shape
+        z = cast(block.z, np.float64)
+        every = z @ like(self.weights.reshape(-1, d).T, z) + like(self.intercepts.reshape(-1), z)
+        fold = block.cell // self.n_groups
+        fold = fold - (fold == folds) * 1
+        return [every.reshape(-1, folds, models)[counting(len(z), z), fold]]
+
+
+@dataclass(frozen=True, slots=True)
 class SoftmaxLoss:
     """Σ ω ℓ with its gradient.
 
