@@ -137,6 +137,27 @@ def test_rows_that_do_not_fit_are_refused_before_anything_is_fitted(change, mess
         compare(train, None, None, ["none"], ["ERM"])
 
 
+@pytest.mark.parametrize("change", [lambda X: X.iloc[:, ::-1], lambda X: X.rename(columns={"z1": "age"})])
+def test_columns_in_another_order_or_of_another_name_are_refused(change):
+    train, test, others = (
+        (pd.DataFrame(some.Z).add_prefix("z"), *some[1:]) for some in (rows(k, n=300) for k in range(3))
+    )
+    moved, grid = (change(others[0]), *others[1:]), {"weight_decay": (0.1, 0.01)}
+    head = ERM().fit(*train[:2])
+    with pytest.raises(InputError, match="columns of the test rows are not those of the training rows"):
+        compare(train, moved, None, ["none"], ["ERM"], report=pytest.fail)
+    with pytest.raises(InputError, match="columns of the validation rows are not those of the training rows"):
+        compare(train, test, moved, ["none"], ["ERM"], report=pytest.fail)
+    for choose in (choose_layer, select_head):
+        with pytest.raises(InputError, match="columns of the validation rows are not those of the training rows"):
+            choose(ERM(), grid, train, moved)
+        arrays = choose(ERM(), grid, rows(0, n=300), rows(2, n=300))
+        assert choose(ERM(), grid, train, others).loss == pytest.approx(arrays.loss)
+    with pytest.raises(InputError, match="columns of the validation rows are not those of the fit"):
+        group_loss(head, moved)
+    assert compare(train, test, others, ["none"], ["ERM"])[0].accuracy is not None
+
+
 def test_rows_that_are_in_two_sets_are_noted():
     train, test = rows(0), rows(1)
     for validation, note in ((test, "1,200 of 1,200 validation rows are test rows"), (train, "are training rows as")):

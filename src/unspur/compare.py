@@ -24,7 +24,7 @@ from scipy.stats import t as student
 from sklearn.base import clone
 
 from unspur import JSE, removers
-from unspur._data import LabelledData, decode_rows
+from unspur._data import LabelledData, decode_rows, require_same_features
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.certificate import row_hashes
 from unspur.clusters import has_continuous_columns
@@ -194,6 +194,7 @@ def compare(
     One result for each combination. If a method cannot be fitted, `problem` of the result says why.
     """
     removers, heads = known_names(removers, REMOVERS), known_names(heads, HEADS)
+    require_same_features({"training": train, "test": test, "validation": validation})
     train = decode_rows(train)
     test = decode_rows(test, "test", like=train)
     validation = None if validation is None else decode_rows(validation, "validation", like=train)
@@ -612,6 +613,7 @@ def accepts_validation(remover: Any) -> bool:
 
 def fit_remover(remover: Any, train: Any, validation: Any) -> None:
     """Fit a remover on rows with a known concept, and with validation rows if it tests directions on them."""
+    require_same_features({"training": train, "validation": validation})
     tests_directions = accepts_validation(remover)
     arguments = ensure_decoded(train).with_known_concept().arguments(clusters=tests_directions)
     validation = ensure_decoded(validation, "validation")
