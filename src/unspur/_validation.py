@@ -115,7 +115,7 @@ def column_names(rows: Any) -> list[Any] | None:
     return None
 
 
-def require_same_columns(given: Mapping[str, Any]) -> None:
+def require_same_columns(given: Mapping[str, Any], advice: str = "Select the same columns, in the same order.") -> None:
     """Raise InputError if columns differ in name or order from those of the first that has names.
 
     `given` maps descriptions to rows or estimators; those without names are not compared.
@@ -127,10 +127,7 @@ def require_same_columns(given: Mapping[str, Any]) -> None:
             continue
         moved = next(((one, other) for one, other in zip(names, wanted, strict=False) if one != other), None)
         seen = f"{len(names)}, not {len(wanted)}" if moved is None else f"{moved[0]!r} where {moved[1]!r} is expected"
-        raise InputError(
-            f"The columns of {what} are not those of {first}, in the same order: {seen}. Select the same columns, "
-            "in the same order."
-        )
+        raise InputError(f"The columns of {what} are not those of {first}, in the same order: {seen}. {advice}")
 
 
 def require_finite(estimator: BaseEstimator, z: Array, name: str = "X") -> None:
