@@ -67,6 +67,7 @@ def read_splits(
     import numpy as np
 
     given, shown = given.with_other_files(), shown or {}
+    refuse_labels_of_other_rows(given.columns, given.file, test=given.test_file, validation=given.validation)
     reading: Any = {"others": given.conditions, "classes": given.labels}
     table = read_rows(given.file, given.columns + shown.get("training", ()), given.ignore, given.where, **reading)
     notes = check_labels(table, given.main, given.concept)
@@ -187,6 +188,26 @@ def refuse_ignored_labels(labels: Sequence[str], ignore: Sequence[str]) -> None:
     """Raise UsageError if a column is both a label and ignored."""
     if both := [name for name in labels if name in ignore]:
         raise click.UsageError(f"{both[0]} is both a label and ignored; remove one of the two options.")
+
+
+def refuse_labels_of_other_rows(labels: Sequence[str], file: str | Sequence[str], **others: Any) -> None:
+    """Raise InputError if test or validation rows in another file would get the labels of FILE from .npy files."""
+    from unspur.exceptions import InputError
+
+    for option, other in others.items():
+        if other is None or _resolved(other) == _resolved(file):
+            continue
+        there = column_names(other if isinstance(other, str) else other[0])
+        if strange := [name for name in labels if name.endswith(".npy") and name not in there]:
+            have = "has a label" if len(strange) == 1 else "have labels"
+            raise InputError(
+                f"--{option} {other}: {' and '.join(strange)} {have} for the rows of FILE, not for these. Put labels "
+                "beside the rows of each file, under the same names, in .npz files."
+            )
+
+
+def _resolved(file: str | Sequence[str]) -> list[Path]:
+    return [Path(path).resolve() for path in ([file] if isinstance(file, str) else file)]
 
 
 def read_rows(

@@ -20,6 +20,7 @@ from unspur.cli.data import (
     missing_values,
     note_left_out,
     read_rows,
+    refuse_labels_of_other_rows,
 )
 from unspur.cli.options import (
     FITTING_PARAMETERS,
@@ -149,10 +150,11 @@ def fit(
         "classes": (main, *concept),
     }
     labels = (main, *concept) if clusters is None else (main, *concept, clusters)
+    others = other_file(files, validation, where, validation_where, "validation")
+    refuse_labels_of_other_rows(labels, files, validation=others)
     table = read_rows(files, labels, ignore, where, **reading)
     check_labels(table, main, concept)
     validation_rows = None
-    others = other_file(files, validation, where, validation_where, "validation")
     if others is not None:
         other = read_rows(others, labels, ignore, validation_where, **reading)
         other = other.like(table.features, table.Z.shape[1])
@@ -196,10 +198,19 @@ def fit(
     result = "clean.npz" if classifier is None else "predictions.csv"
     say_command("Next:", ["unspur", verb, shlex.quote(output), "FILE", f"--output {result}"])
     if len(files) == 1 and memory is None and dask is None:  # a report has its rows in memory
-        words = [f"{option} {shlex.quote(value)}" for option, value in options_of_rows(ctx.params)]
-        # Rows that the fit has not seen: others of the file, where it used some, or another file.
-        words.append(f"--test-where {shlex.quote(where[0][0])}=VALUE" if where else "--test FILE")
-        say_command("Next:", ["unspur", "report", shlex.quote(files[0]), *words, f"--removal {shlex.quote(output)}"])
+        _say_report_command(ctx.params)
+
+
+def _say_report_command(params: Mapping[str, Any]) -> None:
+    """Print the command of a report on rows that the fit has not seen: others of FILE if it used some, or a file."""
+    where, labels = params["where"], (params["main"], *params["concept"], params["clusters"] or "")
+    if not where and any(name.endswith(".npy") for name in labels):
+        say("A report on rows that were not used here needs labels beside them, such as in a .npz file.")
+        return
+    words = [f"{option} {shlex.quote(value)}" for option, value in options_of_rows(params)]
+    words.append(f"--test-where {shlex.quote(where[0][0])}=VALUE" if where else "--test FILE")
+    file, output = shlex.quote(params["files"][0]), shlex.quote(params["output"])
+    say_command("Next:", ["unspur", "report", file, *words, f"--removal {output}"])
 
 
 def _carry(directions: int) -> str:
