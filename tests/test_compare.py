@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from numpy.testing import assert_allclose
 
 from tests.labelled_rows import Rows
 from tests.optional import pandas as pd
@@ -421,6 +422,23 @@ def test_code_takes_validation_rows_clusters_and_chosen_parameters():
     assert "GroupDRO(adjustment=" in removed
     given = ", ".join(f"{name}_val={name}_val" for name in ("X", "y", "concept", "clusters"))
     assert removed.endswith(f"concept=concept, clusters=clusters, {given})")
+
+
+def test_a_code_for_missing_concepts_is_that_of_the_printed_python():
+    train, test = rows(0, n=400, rho=0.6), rows(1, n=300, rho=0.6)
+    concept = np.where(np.arange(400) % 10 == 0, -9, train.concept)
+    names = ["none", "LEACE"]
+    coded = compare(train._replace(concept=concept), test, None, names, ["GroupWeighted"], missing_concept=-9)
+    gaps = np.where(concept == -9, np.nan, concept)
+    plain = compare(train._replace(concept=gaps), test, None, names, ["GroupWeighted"])
+    for one, other in zip(coded, plain, strict=True):
+        assert one.held_out == other.held_out
+        assert "missing_concept" not in other.python
+        with_code = {"X": train.Z, "y": train.y, "concept": concept}
+        with_gaps = with_code | {"concept": gaps}
+        exec(one.python, with_code)
+        exec(other.python, with_gaps)
+        assert_allclose(with_code["model"].coef_, with_gaps["model"].coef_, atol=1e-8)
 
 
 def test_the_printed_command_leaves_out_columns_of_conditions_on_test_rows(tmp_path, monkeypatch):

@@ -44,8 +44,8 @@ class Splits:
 
     @property
     def missing_concept(self) -> Any:
-        """The value that means not known if there is one concept; several concepts are decoded with their own."""
-        return next(iter(self.missing.values())) if len(self.missing) == 1 else None
+        """The value that means not known, as an estimator takes it."""
+        return shared_missing_value(self.missing)
 
 
 def read_splits(
@@ -124,6 +124,12 @@ def missing_values(text: str | None, table: Table, concepts: Sequence[str]) -> d
         names = " or ".join(concepts)
         _print_notes([f"no row of {table.path} has {names} = {text}; --missing-concept {text} has no effect."])
     return found
+
+
+def shared_missing_value(missing: Mapping[str, Any]) -> Any:
+    """The value that means not known in all concepts that can have it; None if it differs in type between them."""
+    values = {value for value in missing.values() if value is not None}
+    return values.pop() if len(values) == 1 else None
 
 
 def _value_of_type(text: str, known: Sequence[Any]) -> Any:

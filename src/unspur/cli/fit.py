@@ -21,6 +21,7 @@ from unspur.cli.data import (
     note_left_out,
     read_rows,
     refuse_labels_of_other_rows,
+    shared_missing_value,
 )
 from unspur.cli.options import (
     FITTING_PARAMETERS,
@@ -165,8 +166,7 @@ def fit(
     note_left_out(train, together=method == RECOMMENDED)
     if others is not None:
         validation_rows = labelled_rows(other, main, concept, missing, clusters, like=train)
-    one = missing[concept[0]] if len(concept) == 1 else None
-    settings: Any = {"missing": one, "seed": seed, "show_progress": show_progress, **options}
+    settings: Any = {"missing": shared_missing_value(missing), "seed": seed, "show_progress": show_progress, **options}
     classifier = fit_classifier(train, validation_rows, **settings) if method == RECOMMENDED else None
     if classifier is None:
         remover = fit_remover(train, validation_rows, method=method, **settings)
