@@ -68,7 +68,7 @@ def read_splits(
 
     given, shown = given.with_other_files(), shown or {}
     refuse_labels_of_other_rows(given.columns, given.file, test=given.test_file, validation=given.validation)
-    reading: Any = {"others": given.conditions, "classes": given.labels}
+    reading: Any = {"others": given.conditions, "classes": given.labels, "cluster_column": given.clusters}
     table = read_rows(given.file, given.columns + shown.get("training", ()), given.ignore, given.where, **reading)
     notes = check_labels(table, given.main, given.concept)
     if remover is not None:
@@ -161,6 +161,7 @@ def labelled_rows(
     import numpy as np
 
     from unspur._data import LabelledData
+    from unspur.clusters import cluster_codes
     from unspur.labels import class_label
 
     n = len(table.Z)
@@ -173,8 +174,11 @@ def labelled_rows(
         )
         for name in (main, *concepts)
     )
-    there = clusters is not None and (clusters in table.columns or clusters.endswith(".npy"))
-    return LabelledData(table.Z, y, tuple(labels), np.ones(n), table.label(str(clusters)) if there else None)
+    cluster = None
+    if clusters is not None and (clusters in table.columns or clusters.endswith(".npy")):
+        cluster = table.label(clusters)
+        cluster_codes(cluster, clusters + where, n)  # refuses missing values by the name of the column
+    return LabelledData(table.Z, y, tuple(labels), np.ones(n), cluster)
 
 
 def _conditions_on(file: str | Sequence[str], where: Conditions) -> Conditions:
@@ -228,12 +232,13 @@ def read_rows(
     cluster: Any = None,
     others: Sequence[Conditions] = (),
     classes: Sequence[str] = (),
+    cluster_column: str | None = None,
 ) -> Table:
     """The rows of a file, of several, or of a store that meet the conditions.
 
     Columns that conditions name are not features, nor are those of the conditions on `others`, the test and validation
-    rows. In the labels `classes`, words such as "NA" become missing values, with a note on standard error. If `cluster`
-    is a Dask client, its workers read the rows.
+    rows. In the labels `classes` and in `cluster_column`, words such as "NA" become missing values, with a note on
+    standard error. If `cluster` is a Dask client, its workers read the rows.
     """
     from unspur.io.files import read_table, with_missing_values
 
@@ -255,7 +260,7 @@ def read_rows(
         from unspur.io.dask_tables import read_dask_table
 
         table = read_dask_table([file] if isinstance(file, str) else file, names, unwanted, cluster)
-    table, notes = with_missing_values(table, classes)
+    table, notes = with_missing_values(table, classes, () if cluster_column is None else (cluster_column,))
     _print_notes(notes)
     for name, value in where:
         table = table.where(name, value)

@@ -149,6 +149,7 @@ def fit(
         "cluster": cluster,
         "others": (where, validation_where),
         "classes": (main, *concept),
+        "cluster_column": clusters,
     }
     labels = (main, *concept) if clusters is None else (main, *concept, clusters)
     others = other_file(files, validation, where, validation_where, "validation")
