@@ -159,6 +159,13 @@ def test_columns_in_another_order_or_of_another_name_are_refused(change):
     assert compare(train, test, others, ["none"], ["ERM"])[0].accuracy is not None
 
 
+@pytest.mark.parametrize("name", ["y", "bird"])
+def test_groups_have_the_name_of_the_label(name):
+    train, test = (decode_rows(rows(seed, n=200), names=(name, "place")) for seed in (0, 1))
+    (result,) = compare(train, test, None, ["none"], ["ERM"])
+    assert result.accuracy.labels()[0] == f"{name}=0, place=0"
+
+
 def test_rows_that_are_in_two_sets_are_noted():
     train, test = rows(0), rows(1)
     for validation, note in ((test, "1,200 of 1,200 validation rows are test rows"), (train, "are training rows as")):

@@ -560,7 +560,7 @@ def accuracy_of(right: BoolArray, test: LabelledData) -> GroupAccuracy:
         np.column_stack([label.codes[known] for label in test.concepts]),
         classes=test.main.classes,
         concept_classes=tuple(label.classes for label in test.concepts),
-        names=("main" if test.main.name == "y" else test.main.name, *test.concept_names),
+        names=(test.main.name, *test.concept_names),
         empty="nan",
         ungrouped=(right[~known], test.main.codes[~known]),
     )
