@@ -108,10 +108,11 @@ def _checked_elsewhere(estimator: BaseEstimator, X: Array, *, reset: bool) -> Ar
 
 
 def column_names(rows: Any) -> list[Any] | None:
-    """Names of the columns of a DataFrame or an Arrow table, or those that an estimator was fitted on; else None."""
+    """Names of the columns of a DataFrame, an Arrow table or rows in files, or those of a fit; else None."""
     for attribute in ("feature_names_in_", "feature_names", "column_names", "columns"):
-        if (names := getattr(rows, attribute, None)) is not None:
-            return list(names)
+        if hasattr(rows, attribute):
+            names = getattr(rows, attribute)
+            return None if names is None else list(names)
     return None
 
 
