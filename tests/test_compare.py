@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from numpy.testing import assert_allclose
 
 from tests.labelled_rows import Rows
 from tests.optional import pandas as pd
@@ -135,6 +136,34 @@ def test_rows_that_do_not_fit_are_refused_before_anything_is_fitted(change, mess
         compare(train, good, bad, ["none"], ["ERM"], report=pytest.fail)
     with pytest.raises(InputError, match="The test rows are three things"):
         compare(train, None, None, ["none"], ["ERM"])
+
+
+@pytest.mark.parametrize("change", [lambda X: X.iloc[:, ::-1], lambda X: X.rename(columns={"z1": "age"})])
+def test_columns_in_another_order_or_of_another_name_are_refused(change):
+    train, test, others = (
+        (pd.DataFrame(some.Z).add_prefix("z"), *some[1:]) for some in (rows(k, n=300) for k in range(3))
+    )
+    moved, grid = (change(others[0]), *others[1:]), {"weight_decay": (0.1, 0.01)}
+    head = ERM().fit(*train[:2])
+    with pytest.raises(InputError, match="columns of the test rows are not those of the training rows"):
+        compare(train, moved, None, ["none"], ["ERM"], report=pytest.fail)
+    with pytest.raises(InputError, match="columns of the validation rows are not those of the training rows"):
+        compare(train, test, moved, ["none"], ["ERM"], report=pytest.fail)
+    for choose in (choose_layer, select_head):
+        with pytest.raises(InputError, match="columns of the validation rows are not those of the training rows"):
+            choose(ERM(), grid, train, moved)
+        arrays = choose(ERM(), grid, rows(0, n=300), rows(2, n=300))
+        assert choose(ERM(), grid, train, others).loss == pytest.approx(arrays.loss)
+    with pytest.raises(InputError, match="columns of the validation rows are not those of the fit"):
+        group_loss(head, moved)
+    assert compare(train, test, others, ["none"], ["ERM"])[0].accuracy is not None
+
+
+@pytest.mark.parametrize("name", ["y", "bird"])
+def test_groups_have_the_name_of_the_label(name):
+    train, test = (decode_rows(rows(seed, n=200), names=(name, "place")) for seed in (0, 1))
+    (result,) = compare(train, test, None, ["none"], ["ERM"])
+    assert result.accuracy.labels()[0] == f"{name}=0, place=0"
 
 
 def test_rows_that_are_in_two_sets_are_noted():
@@ -400,6 +429,23 @@ def test_code_takes_validation_rows_clusters_and_chosen_parameters():
     assert "GroupDRO(adjustment=" in removed
     given = ", ".join(f"{name}_val={name}_val" for name in ("X", "y", "concept", "clusters"))
     assert removed.endswith(f"concept=concept, clusters=clusters, {given})")
+
+
+def test_a_code_for_missing_concepts_is_that_of_the_printed_python():
+    train, test = rows(0, n=400, rho=0.6), rows(1, n=300, rho=0.6)
+    concept = np.where(np.arange(400) % 10 == 0, -9, train.concept)
+    names = ["none", "LEACE"]
+    coded = compare(train._replace(concept=concept), test, None, names, ["GroupWeighted"], missing_concept=-9)
+    gaps = np.where(concept == -9, np.nan, concept)
+    plain = compare(train._replace(concept=gaps), test, None, names, ["GroupWeighted"])
+    for one, other in zip(coded, plain, strict=True):
+        assert one.held_out == other.held_out
+        assert "missing_concept" not in other.python
+        with_code = {"X": train.Z, "y": train.y, "concept": concept}
+        with_gaps = with_code | {"concept": gaps}
+        exec(one.python, with_code)
+        exec(other.python, with_gaps)
+        assert_allclose(with_code["model"].coef_, with_gaps["model"].coef_, atol=1e-8)
 
 
 def test_the_printed_command_leaves_out_columns_of_conditions_on_test_rows(tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -28,7 +28,7 @@ from sklearn.base import BaseEstimator
 
 from unspur._arrays import is_tensor, on_numpy, rows_at
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
-from unspur._validation import checked_weights, checked_z, require_finite
+from unspur._validation import checked_weights, checked_z, require_finite, require_same_columns
 from unspur.clusters import (
     cluster_codes,
     cluster_labels,
@@ -548,6 +548,12 @@ def decode_rows(
     )
     cluster = None if clusters is None else cluster_labels(clusters, f"clusters{whose}", len(X))
     return LabelledData(X, label, concepts, np.ones(len(X)), cluster)
+
+
+def require_same_features(sets: Mapping[str, Any], estimator: Any = None) -> None:
+    """Raise InputError unless named features of tuples (X, y, concept) are those of a fit, or of the first of them."""
+    named = {f"the {name} rows": rows[0] for name, rows in sets.items() if isinstance(rows, tuple | list) and len(rows)}
+    require_same_columns({"the fit": estimator, **named})
 
 
 def as_matrix(rows: Any, what: str) -> Array:

@@ -233,9 +233,23 @@ def separator(header: str) -> str:
     return next((mark for mark in ",;\t" if mark in bare), ",")
 
 
+#: First bytes of files that are no text, and what to do with them.
+_NO_TEXT = {
+    b"\x1f\x8b": "is compressed (gzip). Unpack it first.",
+    b"\x28\xb5\x2f\xfd": "is compressed (zstd). Unpack it first.",
+    b"PK\x03\x04": "is a zip archive, or a spreadsheet. Unpack it, or save it as CSV.",
+    b"PAR1": "is a Parquet file. Let its name end in .parquet.",
+}
+
+
 @contextmanager
 def csv_lines(path: Path) -> Iterator[Iterator[list[str]]]:
     """The lines of a CSV file as lists of fields, header first; InputError if it is damaged."""
+    with path.open("rb") as binary:
+        first = binary.read(4)
+    for signature, advice in _NO_TEXT.items():
+        if first.startswith(signature):
+            raise InputError(f"{path} is no CSV file: it {advice}")
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             mark = separator(header_line(file))

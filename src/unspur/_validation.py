@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from os import PathLike
 from typing import Any
 
@@ -104,6 +105,30 @@ def _checked_elsewhere(estimator: BaseEstimator, X: Array, *, reset: bool) -> Ar
                 "same columns in the same order. Name them with features=."
             )
     return X
+
+
+def column_names(rows: Any) -> list[Any] | None:
+    """Names of the columns of a DataFrame, an Arrow table or rows in files, or those of a fit; else None."""
+    for attribute in ("feature_names_in_", "feature_names", "column_names", "columns"):
+        if hasattr(rows, attribute):
+            names = getattr(rows, attribute)
+            return None if names is None else list(names)
+    return None
+
+
+def require_same_columns(given: Mapping[str, Any], advice: str = "Select the same columns, in the same order.") -> None:
+    """Raise InputError if columns differ in name or order from those of the first that has names.
+
+    `given` maps descriptions to rows or estimators; those without names are not compared.
+    """
+    named = {what: names for what, rows in given.items() if (names := column_names(rows)) is not None}
+    first, wanted = next(iter(named.items()), ("", []))
+    for what, names in named.items():
+        if names == wanted:
+            continue
+        moved = next(((one, other) for one, other in zip(names, wanted, strict=False) if one != other), None)
+        seen = f"{len(names)}, not {len(wanted)}" if moved is None else f"{moved[0]!r} where {moved[1]!r} is expected"
+        raise InputError(f"The columns of {what} are not those of {first}, in the same order: {seen}. {advice}")
 
 
 def require_finite(estimator: BaseEstimator, z: Array, name: str = "X") -> None:

@@ -24,7 +24,7 @@ from scipy.stats import t as student
 from sklearn.base import clone
 
 from unspur import JSE, removers
-from unspur._data import LabelledData, decode_rows
+from unspur._data import LabelledData, decode_rows, require_same_features
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.certificate import row_hashes
 from unspur.clusters import has_continuous_columns
@@ -169,6 +169,8 @@ def compare(
     seed: int = 0,
     balance: str = "group",
     report: Callable[[str], object] = lambda name: None,  # noqa: ARG005
+    *,
+    missing_concept: Any = None,
 ) -> list[Comparison]:
     """Fit every remover on the training rows, every head on the transformed rows, and evaluate all combinations.
 
@@ -186,15 +188,18 @@ def compare(
     removers, heads : names, of `REMOVERS` and `HEADS`.
     balance : classes that get equal weight in every remover.
     report : called with the name of each step.
+    missing_concept : value of a concept that means "not known", besides NaN and None.
 
     Returns
     -------
     One result for each combination. If a method cannot be fitted, `problem` of the result says why.
     """
     removers, heads = known_names(removers, REMOVERS), known_names(heads, HEADS)
-    train = decode_rows(train)
-    test = decode_rows(test, "test", like=train)
-    validation = None if validation is None else decode_rows(validation, "validation", like=train)
+    require_same_features({"training": train, "test": test, "validation": validation})
+    decode = partial(decode_rows, missing=missing_concept)
+    train = decode(train)
+    test = decode(test, "test", like=train)
+    validation = None if validation is None else decode(validation, "validation", like=train)
     penalties = penalty_grid(train.X)
     shared = tuple(shared_rows(train.X, test.X, None if validation is None else validation.X).values())
     span, _ = RowSpan.of(train.X, None if validation is None else validation.X)
@@ -224,7 +229,12 @@ def compare(
                 result = replace(
                     result,
                     python=_python(
-                        result, balance, seed, validation=validation is not None, clusters=train.clusters is not None
+                        result,
+                        balance,
+                        seed,
+                        missing_concept,
+                        validation=validation is not None,
+                        clusters=train.clusters is not None,
                     ),
                 )
                 loss = None if chosen is None else _held_out_losses(chosen, clean.validation, folds)
@@ -414,16 +424,25 @@ def best_held_out(results: Sequence[Comparison]) -> Comparison | None:
     )
 
 
-def _python(result: Comparison, balance: str, seed: int, *, validation: bool = False, clusters: bool = False) -> str:
+def _python(
+    result: Comparison,
+    balance: str,
+    seed: int,
+    missing_concept: Any = None,
+    *,
+    validation: bool = False,
+    clusters: bool = False,
+) -> str:
     """Code that fits a combination to X, y and concept, with validation rows and clusters if there are any.
 
     The penalty of a head after a removal is chosen again.
     """
     rows = ["X", "y", "concept", *(["clusters"] if clusters else [])]
+    shared = {} if missing_concept is None else {"missing_concept": missing_concept}
+    shared["random_state"] = seed
     arguments = ["X", "y", *(f"{name}={name}" for name in rows[2:])]
     if result.remover == "none":
-        given = ", ".join(f"{name}={value!r}" for name, value in result.parameters.items())
-        model, names = f"{result.head}({given}, random_state={seed})", [result.head]
+        model, names = f"{result.head}({_written(result.parameters | shared)})", [result.head]
     else:
         if validation:
             arguments += [f"{name}_val={name}_val" for name in rows]
@@ -431,12 +450,16 @@ def _python(result: Comparison, balance: str, seed: int, *, validation: bool = F
         known = inspect.signature(removers.REMOVERS[kind]).parameters
         chosen: dict[str, Any] = {"balance": balance} if balance != known["balance"].default else {}
         chosen |= {**options, **({"random_state": seed} if "random_state" in known else {})}
-        remover = f"{kind}({', '.join(f'{name}={value!r}' for name, value in chosen.items())})"
-        given = ", ".join(f"{name}={value!r}" for name, value in result.parameters.items() if name != "weight_decay")
-        head = "" if result.recommended else f"{result.head}({given}), "
-        model = f"RobustClassifier({remover}, {head}random_state={seed})"
+        remover = f"{kind}({_written(chosen)})"
+        given = {name: value for name, value in result.parameters.items() if name != "weight_decay"}
+        head = "" if result.recommended else f"{result.head}({_written(given)}), "
+        model = f"RobustClassifier({remover}, {head}{_written(shared)})"
         names = [*sorted({kind, result.head} if head else {kind}), "RobustClassifier"]
     return f"from unspur import {', '.join(names)}\n\nmodel = {model}\nmodel.fit({', '.join(arguments)})"
+
+
+def _written(arguments: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in arguments.items())
 
 
 def probes(
@@ -495,7 +518,7 @@ def accuracy_of(right: BoolArray, test: LabelledData) -> GroupAccuracy:
         np.column_stack([label.codes[known] for label in test.concepts]),
         classes=test.main.classes,
         concept_classes=tuple(label.classes for label in test.concepts),
-        names=("main" if test.main.name == "y" else test.main.name, *test.concept_names),
+        names=(test.main.name, *test.concept_names),
         empty="nan",
         ungrouped=(right[~known], test.main.codes[~known]),
     )
@@ -570,6 +593,7 @@ def accepts_validation(remover: Any) -> bool:
 
 def fit_remover(remover: Any, train: Any, validation: Any) -> None:
     """Fit a remover on rows with a known concept, and with validation rows if it tests directions on them."""
+    require_same_features({"training": train, "validation": validation})
     tests_directions = accepts_validation(remover)
     arguments = ensure_decoded(train).with_known_concept().arguments(clusters=tests_directions)
     validation = ensure_decoded(validation, "validation")

@@ -20,7 +20,7 @@ from scipy.optimize import brentq
 from scipy.special import expit, logsumexp, softmax
 from sklearn.base import BaseEstimator, clone
 
-from unspur._data import LabelledData, decode_rows
+from unspur._data import LabelledData, decode_rows, require_same_features
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError, LabelError, NotConvergedWarning
 from unspur.heads.base import Head, HeadData, fit_decoded_path, fit_folds, fit_path, held_out_logits
@@ -130,6 +130,7 @@ def choose_layer(
         (n, m). Clusters are labels of the rows that belong together.
     refit_all : also fit the heads that were not chosen on all training rows (`Selection.fitted`).
     """
+    require_same_features({"training": train, "validation": validation})
     train, validation = ensure_decoded(train), ensure_decoded(validation, "validation")
     # Large grids are searched at a rough tolerance, and the chosen head is fitted once more.
     rough = clone(head)
@@ -272,6 +273,7 @@ def select_head(
     rank : sort key of a fitted head, whose first number is the loss of the table; by default `group_loss`, the
         paper's rule.
     """
+    require_same_features({"training": train, "validation": validation, "held-out": held_out})
     train, validation = ensure_decoded(train), ensure_decoded(validation, "validation")
     more = {} if held_out is None else ensure_decoded(held_out, "held-out").arguments("_val", clusters=False)
     settings = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
@@ -328,11 +330,18 @@ def fit_rows(model: Any, train: LabelledData, validation: LabelledData | None = 
 
 def group_loss(head: Any, rows: Any) -> float:
     """Mean over groups (main, concepts) of their mean log losses; rows with a missing concept are left out."""
-    rows = ensure_decoded(rows, "validation").with_known_concept()
+    rows = _rows_for(head, rows)
     code = _class_codes(head, rows.main)
     probabilities: FloatArray = head.predict_proba(rows.X)
     losses = -np.log(np.maximum(probabilities[np.arange(len(code)), code], 1e-300))
     return mean_over_groups(losses, rows.group)
+
+
+def _rows_for(head: Any, rows: Any) -> LabelledData:
+    """The rows with a known concept, decoded, if their features are those of the head."""
+    require_same_features({"validation": rows}, head)
+    decoded: LabelledData = ensure_decoded(rows, "validation")
+    return decoded.with_known_concept()
 
 
 def temperature_scaled_loss(head: Any, rows: Any) -> float:
@@ -395,7 +404,7 @@ def logit_differences(head: Any, rows: Any) -> tuple[FloatArray, IntArray]:
 
     Groups are numbered without empty ones.
     """
-    rows = ensure_decoded(rows, "validation").with_known_concept()
+    rows = _rows_for(head, rows)
     logits = np.asarray(head.predict_log_proba(rows.X), dtype=np.float64)
     code = _class_codes(head, rows.main)
     return logits - logits[np.arange(len(code)), code][:, None], _numbered(rows.group)

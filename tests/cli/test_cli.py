@@ -1,5 +1,6 @@
 """The command line, run as a user runs it: in a process of its own, on real files."""
 
+import gzip
 import io
 import json
 import re
@@ -146,6 +147,9 @@ def _pickled():
         ("twice.csv", b"a,a,y,c\n1,2,0,1\n1,2,1,0\n", "several columns named 'a'"),
         ("gap.csv", b"a,b,y,c\n1,,0,1\n1,2,1,0\n", "1 NaN in column 'b'"),
         ("latin.csv", "é,b,y,c\n1,2,0,1\n".encode("latin-1"), "not UTF-8"),
+        ("packed.csv", gzip.compress(b"a,b,y,c\n1,2,0,1\n", mtime=0), "it is compressed (gzip). Unpack it first."),
+        ("sheet.csv", b"PK\x03\x04...", "it is a zip archive, or a spreadsheet"),
+        ("columns.csv", b"PAR1...", "it is a Parquet file. Let its name end in .parquet."),
         ("objects.npy", _pickled(), "Python objects"),
         ("renamed.npz", _saved(np.ones((4, 2))), "cannot be read as a .npz"),
         ("text.npy", _saved(np.array([["a", "b"]])), "rows must be numbers"),

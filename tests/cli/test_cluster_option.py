@@ -65,6 +65,28 @@ def test_one_column_says_which_rows_belong_together(file, verb):
     assert "'--cluster': it is given 2 times (film, f0); give one." in " ".join(done.output.split())
 
 
+@pytest.mark.parametrize(
+    "verb", [("fit", "--output", "r.safetensors"), ("compare", "--remover", "none", "--head", "ERM")]
+)
+@pytest.mark.parametrize("word", ["", "NA", "n/a"])
+def test_rows_without_a_cluster_are_refused_however_that_is_written(file, tmp_path, monkeypatch, verb, word):
+    monkeypatch.chdir(tmp_path)
+    gaps = file.read_text().replace(",film 3\n", f",{word}\n")
+    (tmp_path / "gaps.csv").write_text(gaps)
+    done = invoke(verb[0], "gaps.csv", *LABELS, "--cluster", "film", *verb[1:], code=1)
+    said = " ".join(done.stderr.split())
+    assert "Error: film is missing in 10 rows. Give each row that belongs to no cluster a label of its own." in said
+    note = f"10 of 600 cells of film in gaps.csv are {word!r}, which was read as missing. If it is a cluster, give it"
+    assert (note in said) == bool(word)
+
+
+def test_names_of_clusters_may_differ_by_case_alone(file, tmp_path):
+    rows = tmp_path / "case.csv"
+    rows.write_text(file.read_text().replace(",film 3\n", ",FILM 4\n"))
+    done = invoke("fit", rows, *LABELS, "--cluster", "film", *DECAY, "--output", tmp_path / "r.safetensors")
+    assert done.stderr == ""
+
+
 def test_copies_are_a_note(file, tmp_path):
     header, *lines = file.read_text().splitlines()
     twice = tmp_path / "twice.csv"

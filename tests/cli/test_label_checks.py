@@ -40,6 +40,64 @@ def fit(file="rows.csv", *options, code=0):
     return unspur("fit", file, *LABELS, "--force", "--output", "r.safetensors", *options, code=code)
 
 
+# Labels in files of their own
+
+NPY = ("--main", "bird.npy", "--concept", "background.npy")
+
+
+@pytest.fixture
+def arrays(birds):
+    """Rows and labels in .npy files, and others in others.npy and others.npz."""
+    np.save("rows.npy", birds[FEATURES].to_numpy())
+    np.save("others.npy", birds[FEATURES].to_numpy()[::-1])
+    np.save("part.npy", np.repeat([0, 1], 300))
+    for name in LABELS[1::2]:
+        np.save(f"{name}.npy", birds[name].to_numpy(str))
+    labels = {f"{name}.npy": birds[name].to_numpy(str)[::-1] for name in LABELS[1::2]}
+    np.savez("others.npz", Z=birds[FEATURES].to_numpy()[::-1], **labels)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("fit", "--output", "r.safetensors", "--validation"),
+        ("compare", "--validation"),
+        ("compare", "--test"),
+        ("report", "--test"),
+    ],
+)
+def test_labels_of_one_file_are_not_those_of_another(arrays, command):
+    verb, *options, option = command
+    for labels in (NPY, (*LABELS[:2], *NPY[2:]), (*NPY, "--cluster", "part.npy")):
+        said = unspur(verb, "rows.npy", *labels, *options, option, "others.npy", code=1)[1]
+        assert f"{option} others.npy: " in said
+        assert "for the rows of FILE, not for these. Put labels beside the rows of each file" in said
+
+
+def test_labels_of_other_rows_of_a_file_and_beside_others_are_read(arrays):
+    fit = ("fit", "rows.npy", *NPY, "--method", "LEACE", "--output", "r.safetensors", "--force")
+    assert "A report on rows that were not used here needs labels beside them" in unspur(*fit)[0]
+    some = unspur(*fit, "--where", "part.npy=0")[0].replace("\\\n", "")
+    assert "--test-where part.npy=VALUE --removal r.safetensors" in " ".join(some.split())
+    whole = ("--where", "part.npy=0", "--test-where", "part.npy=1")
+    for test, rows in (
+        (whole, 300),
+        ((*whole[:2], "--test", "rows.npy", *whole[2:]), 300),
+        (("--test", "others.npz"), 600),
+    ):
+        evaluated = json.loads(unspur("evaluate", "r.safetensors", "rows.npy", *NPY, *test, "--json")[0])
+        assert evaluated["removed"]["rows"] == rows
+        assert evaluated["removed"]["worst"] > 0.6  # with the labels of other rows it would be chance
+
+
+@pytest.mark.parametrize("size", [150, 599, 601])
+def test_a_file_of_labels_has_as_many_as_there_are_rows(arrays, size):
+    np.save("bird.npy", np.resize(["land", "water"], size))
+    for where in ((), ("--where", "part.npy=0")):
+        said = unspur("fit", "rows.npy", *NPY, "--output", "r.safetensors", *where, code=1)[1]
+        assert f"bird.npy has {size} labels for the 600 rows of rows.npy. Each row needs one." in said
+
+
 # Columns that are no features
 
 

@@ -11,6 +11,7 @@ from tests.optional import pandas as pd
 from tests.probing import quick_probes
 from unspur import JSE
 from unspur.cli import main
+from unspur.cli.data import shared_missing_value
 from unspur.removers import load
 
 FEATURES = [f"f{i}" for i in range(5)]
@@ -105,6 +106,22 @@ def test_labels_of_more_than_two_classes_are_fitted(birds):
     assert np.abs(removal.spurious_.basis[1]).max() > 0.9
 
 
+def test_python_and_command_of_a_comparison_have_the_value_of_missing_concepts(birds):
+    gaps = birds.assign(season=birds["season"].where(birds.index >= 15, "?"))
+    options = ["--remover", "LEACE", "--head", "ERM", "--missing-concept", "?", "--json"]
+    (told,) = json.loads(unspur("compare", *write(gaps, "csv"), *options)[0])
+    assert "missing_concept='?', random_state=0)" in told["python"]
+    assert "--missing-concept '?'" in told["command"]
+
+
+@pytest.mark.parametrize(
+    ("missing", "value"),
+    [({"a": -9, "b": None}, -9), ({"a": -9, "b": -9.0}, -9), ({"a": -9, "b": "-9"}, None), ({}, None)],
+)
+def test_estimators_take_the_one_value_that_concepts_share(missing, value):
+    assert shared_missing_value(missing) == value
+
+
 def test_rows_that_lack_a_concept_are_left_out_of_a_classifier(birds):
     gaps = birds.assign(season=birds["season"].where(birds.index >= 50), water=birds["water"].where(birds.index < 880))
     notes = unspur("fit", *write(gaps, "csv"), *FAST)[1]
@@ -121,6 +138,7 @@ def test_gaps_of_one_concept_are_left_out_of_its_own_fit(birds):
     notes = unspur("fit", *write(gaps, "csv"), *FAST, "--method", "JSE", "--missing-concept", "?")[1]
     assert notes == "Note: 15 of 900 rows have no season; they are left out of the fit of season."
     removal = load("r.safetensors")
+    assert removal.missing_concept == "?"
     assert removal.concept_classes_ == ((0, 1), ("spring", "summer", "winter"))
     unspur("fit", "rows.csv", *SEVERAL, *FAST, code=1)  # control: a class of its own, with too few rows
     said = unspur(

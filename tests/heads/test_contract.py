@@ -11,7 +11,7 @@ from tests.optional import pandas as pd
 from unspur import JSE, SGD, heads
 from unspur.datasets import make_toy
 from unspur.exceptions import LabelError, NotConvergedWarning, NotFiniteError
-from unspur.heads import DFR, SUBG
+from unspur.heads import DFR, ERM, SUBG
 from unspur.heads.base import SolverHead
 
 BY_SGD = {"solver": SGD(max_epochs=5)}
@@ -158,6 +158,43 @@ def test_a_failed_fit_leaves_no_trace(head, toy):
     with pytest.raises(NotFiniteError):
         fresh.fit(broken, toy.y, concept=toy.concept)
     assert not hasattr(fresh, "n_features_in_")
+
+
+@pytest.mark.parametrize(
+    ("kind", "classes"),
+    [
+        (lambda y: y.astype(object), "i"),
+        (lambda y: y + 0.5, "f"),
+        (lambda y: {"bird": y}, "i"),
+        (lambda y: np.array(["land", "water"], dtype=object)[y], "O"),
+    ],
+)
+def test_scores_are_accuracies_whatever_the_type_of_the_classes(toy, kind, classes):
+    fitted = ERM().fit(toy.Z, kind(toy.y))
+    assert fitted.classes_.dtype.kind == classes
+    plain, weight = ERM().fit(toy.Z, toy.y), np.arange(600)
+    right = plain.predict(toy.Z) == toy.y
+    assert fitted.score(toy.Z, kind(toy.y)) == right.mean()
+    assert fitted.score(toy.Z, kind(toy.y), weight) == pytest.approx(np.average(right, weights=weight))
+
+
+def test_scores_of_other_classes(toy):
+    fitted = ERM().fit(toy.Z, toy.y)
+    unseen = np.where(np.arange(600) < 60, 7, toy.y)
+    assert fitted.score(toy.Z, unseen) == pytest.approx((fitted.predict(toy.Z) == unseen).mean())
+    with pytest.raises(LabelError, match=r"y has values such as '0'; the classes of the fit are \[0, 1\]"):
+        fitted.score(toy.Z, toy.y.astype(str))
+    with pytest.raises(LabelError, match="y is missing in 60 rows"):
+        fitted.score(toy.Z, np.where(np.arange(600) < 60, np.nan, toy.y))
+
+
+@pytest.mark.parametrize("kind", ["S5", object])
+def test_classes_in_bytes_are_refused(toy, kind):
+    names = np.array([b"land", b"water"], dtype="S5").astype(kind)
+    with pytest.raises(LabelError, match="y holds bytes"):
+        ERM().fit(toy.Z, names[toy.y])
+    fitted = ERM().fit(toy.Z, np.char.decode(names.astype("S5"))[toy.y])  # the advice of the message
+    assert set(fitted.predict(toy.Z)) == {"land", "water"}
 
 
 def test_labels_that_cannot_be_used_are_named(exact, toy):

@@ -116,16 +116,19 @@ def test_rows_are_chosen_by_whole_numbers_with_gaps_and_by_dates(tmp_path):
         table.where("day", "yesterday")
 
 
-def test_labels_in_files_of_their_own_must_be_long_enough(tmp_path, monkeypatch):
+def test_labels_in_files_of_their_own_must_be_as_many_as_the_rows(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("rows.npy", Z)
     np.save("split.npy", SPLIT)
-    np.save("short.npy", Y[:3])
+    np.save("labels.npy", Y)
     table = read_table("rows.npy")
-    with pytest.raises(InputError, match=r"short\.npy .*\(3,\); 6 values are needed"):
-        table.where("short.npy", "1")
-    with pytest.raises(InputError, match=r"short\.npy has 3 labels, too few"):
-        table.where("split.npy", "test").label("short.npy")
+    some = table.where("split.npy", "test")
+    assert_array_equal(some.label("labels.npy"), Y[some.kept])
+    for count in (3, 5, 7):
+        np.save("labels.npy", np.resize(Y, count))
+        for call in (lambda: table.where("labels.npy", "1"), lambda: some.label("labels.npy")):
+            with pytest.raises(InputError, match=rf"labels\.npy has {count} labels for the 6 rows of rows\.npy"):
+                call()
 
 
 @pytest.fixture

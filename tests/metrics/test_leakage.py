@@ -11,6 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GroupKFold, StratifiedKFold
 from threadpoolctl import threadpool_limits
 
+from tests.optional import pandas as pd
 from unspur import AffineMap, Subspace
 from unspur.exceptions import GroupSizeError, InputError, LabelError, NotFiniteError
 from unspur.metrics import leakage
@@ -269,6 +270,20 @@ def films(seed, n_films=60, size=8, shift=0.0):
     Z = rng.normal(size=(n_films, 5))[film] + 0.2 * rng.normal(size=(len(film), 5))
     Z[:, 0] += shift * (2 * concept - 1)
     return Z, concept, film
+
+
+@pytest.mark.parametrize("concept_type", ["class", "continuous"])
+def test_columns_of_test_rows_are_those_of_the_training_rows(concept_type):
+    Z = np.random.default_rng(0).standard_normal((60, 3))
+    train, test = (pd.DataFrame(rows, columns=list("abc")) for rows in (Z[:40], Z[40:]))
+    concept = (Z[:, 0] > 0).astype(int)
+    given = {"concept_test": concept[40:], "concept_type": concept_type, "penalty": 0.1, "random_state": 0}
+    for moved in (test[list("bac")], test.rename(columns={"a": "age"}), test[list("ab")]):
+        with pytest.raises(InputError, match="The columns of Z_test are not those of Z, in the same order"):
+            leakage(train, concept[:40], Z_test=moved, **given)
+    plain = leakage(Z[:40], concept[:40], Z_test=Z[40:], **given)
+    assert leakage(train, concept[:40], Z_test=test, **given) == plain
+    assert leakage(train, concept[:40], Z_test=Z[40:], **given) == plain
 
 
 def test_clusters_share_a_fold_and_are_counted_once():

@@ -278,6 +278,15 @@ def test_merge_refuses_other_concepts_other_features_and_balanced_fits():
         fit(first, one.sex).merge(fit(second, two.smoker))
 
 
+@pytest.mark.parametrize("balance", ["concept", "group"])
+def test_a_number_has_no_classes_to_balance(balance):
+    z, y, _ = sample(n=60)
+    for method in (LEACE, SAL, SPLINCE):
+        with pytest.raises(InputError, match=f"balance='{balance}' gives classes of the concept equal weight, and the"):
+            method(balance=balance, concept_type="continuous").fit(z, y, concept=z[:, 0])
+        method(balance="main", concept_type="continuous").fit(z, y, concept=z[:, 0])
+
+
 def test_flat_rows_and_fewer_rows_than_features_work():
     z, y, concept = sample(n=600)
     wide = np.column_stack([z, z[:, :3] * 2, np.ones((600, 2))])

@@ -7,7 +7,7 @@ from sklearn.linear_model import LogisticRegression
 
 from tests.optional import pandas as pd
 from unspur import INLP, JSE, LEACE, load
-from unspur.exceptions import GroupSizeError, LabelError
+from unspur.exceptions import GroupSizeError, LabelError, TaskLostWarning
 from unspur.trace import Trace, Traces
 
 FAST = {"weight_decay": 0.1, "cv": 0.2, "random_state": 0}
@@ -28,6 +28,20 @@ def birds():
     z[:, 1] += 2.0 * water
     z[:, 2:4] += 2.0 * np.array([[1.0, 0.0], [-0.5, 0.87], [-0.5, -0.87]])[season]
     return z, y, water, np.array(["spring", "summer", "winter"])[season]
+
+
+@pytest.mark.parametrize("delta", [0.0, "auto"])
+@pytest.mark.parametrize("weight_decay", [0.1, "auto"])
+def test_classes_that_have_no_room_left_end_the_search(weight_decay, delta):
+    rng = np.random.default_rng(0)
+    concept, y = rng.integers(3, size=900), rng.integers(2, size=900)
+    Z = rng.normal(size=(900, 3)) + 3 * np.eye(3)[concept] + 2 * y[:, None] * np.eye(3)[0]
+    with pytest.warns(TaskLostWarning):
+        jse = JSE(random_state=0, cv=0.3, weight_decay=weight_decay, delta=delta).fit(Z, y, concept=concept)
+    assert jse.spurious_.dim == 2
+    *_, last = jse.trace_.parts.values()
+    assert not len(last)
+    assert last.stopped == "fewer than two free dimensions are left"
 
 
 @pytest.mark.parametrize("method", [JSE, INLP])

@@ -121,14 +121,13 @@ def test_the_ladder_shows_every_test_and_decision():
 
 
 def test_the_threshold_follows_the_level():
-    found = findings()
+    found, toy = findings(), make_toy(800, rho=0.8, random_state=0)
     for level, threshold in ((0.05, "1.64"), (0.001, "3.09")):
-        assert f"threshold {threshold} ({100 * level:g} % level)" in read(
-            figures.ladder(replace(found, significance_level=level))
-        )
-        assert f"threshold {threshold} ({100 * level:g} % level)" in read(
-            figures.ladder(found.traces[""], significance_level=level)
-        )
+        words = f"threshold {threshold} ({100 * level:g} % level)"
+        inlp = INLP(random_state=0, significance_level=level).fit(toy.Z, toy.y, concept=toy.concept)
+        assert words in read(figures.ladder(inlp.trace_))
+        assert words in read(figures.ladder(replace(found, traces={"": inlp.trace_})))
+        assert words in read(figures.ladder(found.traces[""], significance_level=level))
     with pytest.raises(InputError, match="significance_level"):
         figures.ladder(found.traces[""], significance_level=2)
 

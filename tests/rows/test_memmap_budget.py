@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from tests.rows.contract import RowSourceContract
-from unspur import JSE, LEACE, open_rows
+from unspur import ERM, JSE, LEACE, open_rows
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, NotFiniteError
 from unspur.rows import Columns
@@ -57,6 +58,29 @@ def test_half_precision_arrives_as_single_precision(toy, tmp_path):
     assert rows.dtype == np.float32
     np.testing.assert_array_equal(np.concatenate([z for _, z in rows.blocks()]), toy.Z.astype(np.float16))
     assert len(list(rows.blocks())) > 1
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int64, bool])
+def test_whole_numbers_arrive_in_double_precision_as_in_memory(toy, tmp_path, dtype):
+    z = (3 * toy.Z).astype(np.int64).clip(0).astype(dtype)
+    rows = open_rows(saved(z, tmp_path), memory=400_000)
+    assert rows.dtype == np.float64
+    blocks = [block for _, block in rows.blocks()]
+    assert {block.dtype for block in blocks} == {rows.dtype}
+    np.testing.assert_array_equal(np.concatenate(blocks), z)
+    np.testing.assert_array_equal(rows.at_random(), z)
+    assert rows.at_random().dtype == np.float64
+    for method in (LEACE(), ERM(random_state=0)):
+        stored, in_memory = (clone(method).fit(X, toy.y, concept=toy.concept) for X in (rows, z))
+        found = [one.removal_.matrix() if hasattr(one, "removal_") else one.coef_ for one in (stored, in_memory)]
+        np.testing.assert_allclose(*found, rtol=0, atol=1e-7)
+
+
+def test_a_scratch_folder_must_be_there_also_for_rows_that_need_none(toy, tmp_path):
+    path = saved(toy.Z, tmp_path)
+    with pytest.raises(InputError, match=r"There is no folder .*nowhere for temporary files; create it"):
+        open_rows(path, scratch=tmp_path / "nowhere")
+    assert open_rows(path, scratch=tmp_path).shape == toy.Z.shape
 
 
 def test_faults_are_named(toy, tmp_path):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from unspur import DFR, ERM, INLP, JSE, JTT, LEACE, RLACE, SAL, SGD, SPLINCE, SU
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, NotFiniteError
 from unspur.io.files import read_table
+from unspur.labels import class_label
 from unspur.metrics import principal_angles
 from unspur.rows import Columns, MemoryRows, Weighting
 from unspur.rows.parquet import ParquetRows
@@ -214,6 +216,8 @@ def test_label_columns_have_their_values_and_gaps(tmp_path):
             "text": ["a", None, "b", "a"],
             "coded": pa.array(["x", "y", None, "x"]).dictionary_encode(),
             "whole": [1, 2, None, 4],
+            "part": [0.5, 2.0, None, 4.0],
+            "day": pa.array([date(2024, 1, k) for k in (1, 2, 1, 2)]),
             "exact": [1, 2, 3, 4],
             "yes": [True, None, False, True],
         }
@@ -222,9 +226,16 @@ def test_label_columns_have_their_values_and_gaps(tmp_path):
     rows = open_rows(tmp_path)
     assert rows.column("text").tolist() == ["a", None, "b", "a"]
     assert rows.column("coded").tolist() == ["x", "y", None, "x"]
-    np.testing.assert_array_equal(rows.column("whole"), [1, 2, np.nan, 4])
+    assert list(map(type, rows.column("whole"))) == [int, int, type(None), int]
+    np.testing.assert_array_equal(rows.column("part"), [0.5, 2.0, np.nan, 4.0])
     assert rows.column("exact").dtype == np.int64
     assert rows.column("yes").tolist() == [True, None, False, True]
+    for name in table.column_names[1:]:  # they have the classes that they have in memory
+        in_memory = read_table(tmp_path / "a.parquet", tuple(table.column_names[1:])).label(name)
+        stored, expected = (class_label(values, name, 4) for values in (rows.column(name), in_memory))
+        assert stored.classes == expected.classes
+        assert list(map(type, stored.classes)) == list(map(type, expected.classes))
+        np.testing.assert_array_equal(stored.present, expected.present)
 
 
 def test_selected_rows_are_all_that_is_visited(toy, folder):
@@ -720,6 +731,7 @@ def test_a_footer_that_contradicts_itself_does_not_end_the_process(toy, tmp_path
     """Asked for one column of a row group, pyarrow aborts where it should raise: columns are not asked one by one."""
     code = """
 import sys
+from datetime import date
 from pathlib import Path
 from unspur.exceptions import InputError
 from unspur.rows.backends import open_rows

@@ -1,3 +1,5 @@
+from contextlib import nullcontext
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -7,6 +9,7 @@ from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 
+from tests.optional import pandas
 from tests.surgery.maps import KINDS, D, error, make, rows
 from unspur import JSE, LEACE, RobustClassifier, surgery
 from unspur.datasets import make_toy
@@ -124,3 +127,14 @@ def test_a_pipeline_that_ends_in_a_classifier_is_one_product(tmp_path):
     pipeline = make_pipeline(pca, model)
     surgery.to_onnx(pipeline, tmp_path / "scores.onnx")
     assert error(run(tmp_path / "scores.onnx", toy.Z), pipeline.decision_function(toy.Z)[:, None]) < 1e-5
+
+
+def test_a_head_of_other_columns_is_refused(tmp_path):
+    toy = make_toy(300, rho=0.8, random_state=0)
+    frame = pandas.DataFrame(toy.Z).add_prefix("z")
+    leace = LEACE().fit(frame, toy.y, concept=toy.concept)
+    for columns, wrong in ((frame.columns, False), (sorted(frame.columns), True)):
+        head = LogisticRegression().fit(frame[columns], toy.y)
+        with pytest.raises(InputError, match="not those of step 1") if wrong else nullcontext():
+            surgery.to_onnx(leace, tmp_path / f"{wrong}.onnx", head=head)
+    assert [file.name for file in tmp_path.iterdir()] == ["False.onnx"]

@@ -286,6 +286,24 @@ class TestEndToEnd:
         assert list(surgery.fold(make("remove", 20), named).feature_names_in_) == list(frame.columns)
         assert not hasattr(surgery.fold(PCA(20).fit(toy.Z), named), "feature_names_in_")
 
+    def test_steps_that_were_fitted_on_other_columns_are_refused(self, toy):
+        frame = pandas.DataFrame(toy.Z[:300]).add_prefix("z")
+        y, concept, moved = toy.y[:300], toy.concept[:300], frame[frame.columns[::-1]]
+        leace = LEACE().fit(frame, y, concept=concept)
+        head, moved_head = (LogisticRegression().fit(rows, y) for rows in (frame, moved))
+        scaler, moved_scaler = (StandardScaler().fit(rows) for rows in (frame, moved))
+        surgery.fold(scaler, leace, head)
+        message = r"columns of step 2 \(LogisticRegression\) are not those of step 1 \(LEACE\).*'z19' where 'z0' is"
+        with pytest.raises(InputError, match=message):
+            surgery.fold(leace, moved_head)
+        moved_pca = PCA().fit(moved)
+        for steps in ((leace, leace.removal_, moved_head), (moved_scaler, leace, head), (scaler, moved_pca, head)):
+            with pytest.raises(InputError, match="not those of step 1"):
+                surgery.fold(*steps)
+        with pytest.raises(InputError, match="not those of step 1"):
+            surgery.fold(moved_scaler, RobustClassifier(LEACE(), random_state=0).fit(frame, y, concept=concept))
+        surgery.fold(moved_pca, leace, head)  # other features before it than after it
+
     def test_passthrough_is_no_step(self, toy):
         pca = PCA(4).fit(toy.Z)
         head = LogisticRegression().fit(pca.transform(toy.Z), toy.y)

@@ -151,14 +151,15 @@ def compare_command(
     if csv_file is not None:
         refuse_input_as_output(csv_file, given.file, given.validation, given.test_file)
         refuse_existing(csv_file, overwrite=force)
-    read = read_splits(given, left_out_of="the fit of removers").rows
+    found = read_splits(given, left_out_of="the fit of removers")
+    read = found.rows
     rows = with_test_rows(read, seed, given.clusters)
     note_shared_rows(rows)
     removers, heads = removers or REMOVER_NAMES, heads or ("ERM", "GroupWeighted")
     splits = rows["training"], rows["test"], rows.get("validation")
     steps = len(removers) * (1 + len(heads))
     with progress_bar("compare", steps, shown=not as_json and sys.stderr.isatty()) as step:
-        results = compare(*splits, removers, heads, seed, balance, step)
+        results = compare(*splits, removers, heads, seed, balance, step, missing_concept=found.missing_concept)
     if csv_file is not None:
         _write_csv(results, csv_file, force)
     options = click.get_current_context().params

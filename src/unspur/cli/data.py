@@ -44,8 +44,8 @@ class Splits:
 
     @property
     def missing_concept(self) -> Any:
-        """The value that means not known if there is one concept; several concepts are decoded with their own."""
-        return next(iter(self.missing.values())) if len(self.missing) == 1 else None
+        """The value that means not known, as an estimator takes it."""
+        return shared_missing_value(self.missing)
 
 
 def read_splits(
@@ -67,7 +67,8 @@ def read_splits(
     import numpy as np
 
     given, shown = given.with_other_files(), shown or {}
-    reading: Any = {"others": given.conditions, "classes": given.labels}
+    refuse_labels_of_other_rows(given.columns, given.file, test=given.test_file, validation=given.validation)
+    reading: Any = {"others": given.conditions, "classes": given.labels, "cluster_column": given.clusters}
     table = read_rows(given.file, given.columns + shown.get("training", ()), given.ignore, given.where, **reading)
     notes = check_labels(table, given.main, given.concept)
     if remover is not None:
@@ -126,6 +127,12 @@ def missing_values(text: str | None, table: Table, concepts: Sequence[str]) -> d
     return found
 
 
+def shared_missing_value(missing: Mapping[str, Any]) -> Any:
+    """The value that means not known in all concepts that can have it; None if it differs in type between them."""
+    values = {value for value in missing.values() if value is not None}
+    return values.pop() if len(values) == 1 else None
+
+
 def _value_of_type(text: str, known: Sequence[Any]) -> Any:
     """`text` in the type of the values `known`; None where they are numbers, and it is not."""
     if any(isinstance(value, bool) for value in known):
@@ -155,6 +162,7 @@ def labelled_rows(
     import numpy as np
 
     from unspur._data import LabelledData
+    from unspur.clusters import cluster_codes
     from unspur.labels import class_label
 
     n = len(table.Z)
@@ -167,8 +175,11 @@ def labelled_rows(
         )
         for name in (main, *concepts)
     )
-    there = clusters is not None and (clusters in table.columns or clusters.endswith(".npy"))
-    return LabelledData(table.Z, y, tuple(labels), np.ones(n), table.label(str(clusters)) if there else None)
+    cluster = None
+    if clusters is not None and (clusters in table.columns or clusters.endswith(".npy")):
+        cluster = table.label(clusters)
+        cluster_codes(cluster, clusters + where, n)  # refuses missing values by the name of the column
+    return LabelledData(table.Z, y, tuple(labels), np.ones(n), cluster)
 
 
 def _conditions_on(file: str | Sequence[str], where: Conditions) -> Conditions:
@@ -190,6 +201,26 @@ def refuse_ignored_labels(labels: Sequence[str], ignore: Sequence[str]) -> None:
         raise click.UsageError(f"{both[0]} is both a label and ignored; remove one of the two options.")
 
 
+def refuse_labels_of_other_rows(labels: Sequence[str], file: str | Sequence[str], **others: Any) -> None:
+    """Raise InputError if test or validation rows in another file would get the labels of FILE from .npy files."""
+    from unspur.exceptions import InputError
+
+    for option, other in others.items():
+        if other is None or _resolved(other) == _resolved(file):
+            continue
+        there = column_names(other if isinstance(other, str) else other[0])
+        if strange := [name for name in labels if name.endswith(".npy") and name not in there]:
+            have = "has a label" if len(strange) == 1 else "have labels"
+            raise InputError(
+                f"--{option} {other}: {' and '.join(strange)} {have} for the rows of FILE, not for these. Put labels "
+                "beside the rows of each file, under the same names, in .npz files."
+            )
+
+
+def _resolved(file: str | Sequence[str]) -> list[Path]:
+    return [Path(path).resolve() for path in ([file] if isinstance(file, str) else file)]
+
+
 def read_rows(
     file: str | Sequence[str],
     labels: tuple[str, ...],
@@ -202,12 +233,13 @@ def read_rows(
     cluster: Any = None,
     others: Sequence[Conditions] = (),
     classes: Sequence[str] = (),
+    cluster_column: str | None = None,
 ) -> Table:
     """The rows of a file, of several, or of a store that meet the conditions.
 
     Columns that conditions name are not features, nor are those of the conditions on `others`, the test and validation
-    rows. In the labels `classes`, words such as "NA" become missing values, with a note on standard error. If `cluster`
-    is a Dask client, its workers read the rows.
+    rows. In the labels `classes` and in `cluster_column`, words such as "NA" become missing values, with a note on
+    standard error. If `cluster` is a Dask client, its workers read the rows.
     """
     from unspur.io.files import read_table, with_missing_values
 
@@ -229,7 +261,7 @@ def read_rows(
         from unspur.io.dask_tables import read_dask_table
 
         table = read_dask_table([file] if isinstance(file, str) else file, names, unwanted, cluster)
-    table, notes = with_missing_values(table, classes)
+    table, notes = with_missing_values(table, classes, () if cluster_column is None else (cluster_column,))
     _print_notes(notes)
     for name, value in where:
         table = table.where(name, value)

@@ -20,7 +20,9 @@ from unspur.cli.data import (
     missing_values,
     note_left_out,
     read_rows,
+    refuse_labels_of_other_rows,
     require_same_encoding,
+    shared_missing_value,
 )
 from unspur.cli.options import (
     FITTING_PARAMETERS,
@@ -149,12 +151,14 @@ def fit(
         "cluster": cluster,
         "others": (where, validation_where),
         "classes": (main, *concept),
+        "cluster_column": clusters,
     }
     labels = (main, *concept) if clusters is None else (main, *concept, clusters)
+    others = other_file(files, validation, where, validation_where, "validation")
+    refuse_labels_of_other_rows(labels, files, validation=others)
     table = read_rows(files, labels, ignore, where, **reading)
     check_labels(table, main, concept)
     validation_rows = None
-    others = other_file(files, validation, where, validation_where, "validation")
     if others is not None:
         other = read_rows(others, labels, ignore, validation_where, **reading)
         other = other.like(table.features, table.Z.shape[1])
@@ -166,8 +170,7 @@ def fit(
     note_left_out(train, together=method == RECOMMENDED)
     if others is not None:
         validation_rows = labelled_rows(other, main, concept, missing, clusters, like=train)
-    one = missing[concept[0]] if len(concept) == 1 else None
-    settings: Any = {"missing": one, "seed": seed, "show_progress": show_progress, **options}
+    settings: Any = {"missing": shared_missing_value(missing), "seed": seed, "show_progress": show_progress, **options}
     classifier = fit_classifier(train, validation_rows, **settings) if method == RECOMMENDED else None
     if classifier is None:
         remover = fit_remover(train, validation_rows, method=method, **settings)
@@ -199,10 +202,19 @@ def fit(
     result = "clean.npz" if classifier is None else "predictions.csv"
     say_command("Next:", ["unspur", verb, shlex.quote(output), "FILE", f"--output {result}"])
     if len(files) == 1 and memory is None and dask is None:  # a report has its rows in memory
-        words = [f"{option} {shlex.quote(value)}" for option, value in options_of_rows(ctx.params)]
-        # Rows that the fit has not seen: others of the file, where it used some, or another file.
-        words.append(f"--test-where {shlex.quote(where[0][0])}=VALUE" if where else "--test FILE")
-        say_command("Next:", ["unspur", "report", shlex.quote(files[0]), *words, f"--removal {shlex.quote(output)}"])
+        _say_report_command(ctx.params)
+
+
+def _say_report_command(params: Mapping[str, Any]) -> None:
+    """Print the command of a report on rows that the fit has not seen: others of FILE if it used some, or a file."""
+    where, labels = params["where"], (params["main"], *params["concept"], params["clusters"] or "")
+    if not where and any(name.endswith(".npy") for name in labels):
+        say("A report on rows that were not used here needs labels beside them, such as in a .npz file.")
+        return
+    words = [f"{option} {shlex.quote(value)}" for option, value in options_of_rows(params)]
+    words.append(f"--test-where {shlex.quote(where[0][0])}=VALUE" if where else "--test FILE")
+    file, output = shlex.quote(params["files"][0]), shlex.quote(params["output"])
+    say_command("Next:", ["unspur", "report", file, *words, f"--removal {output}"])
 
 
 def _carry(directions: int) -> str:

@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.metrics import accuracy_score
 from sklearn.utils._param_validation import Interval, Options
 from sklearn.utils.validation import assert_all_finite, check_is_fitted, column_or_1d
 
@@ -23,9 +22,9 @@ from unspur._data import LabelledData, decode_fit_arguments
 from unspur._parameters import generator, keyword_only_after_y, restore_on_failure, sgd_settings
 from unspur._resources import one_thread_if_narrow
 from unspur._typing import Array, FloatArray, IntArray
-from unspur._validation import checked_z, require_finite
-from unspur.exceptions import InputError
-from unspur.labels import ClassLabel
+from unspur._validation import checked_weights, checked_z, require_finite
+from unspur.exceptions import InputError, LabelError
+from unspur.labels import ClassLabel, class_label, main_column, require_no_missing
 from unspur.options import SGD, SOLVER
 from unspur.rows import StoredRows, backend_of, to_host
 from unspur.solvers.logistic import (
@@ -96,7 +95,14 @@ def decode_head_arguments(
     rows = decode_fit_arguments(estimator, **train, missing=missing, needs_concept=needs_concept).with_labels()
     rows.require_classes("with a positive weight" + (" and a known concept" if needs_concept else ""))
     given = train["y"].values if isinstance(train["y"], ClassLabel) else np.asarray(train["y"])
-    classes = np.array(rows.main.classes, dtype=given.dtype if given.dtype.kind in "biufUO" else None)
+    if given.dtype.kind == "S" or any(isinstance(value, bytes) for value in rows.main.classes):
+        raise LabelError(
+            "{label} holds bytes, and predictions are text or numbers. Pass text, such as numpy.char.decode({label}).",
+            label=rows.main.name,
+        )
+    classes = np.array(rows.main.classes, dtype=given.dtype if given.dtype.kind in "biufU" else None)
+    if given.dtype.kind == "O" and classes.dtype.kind not in "biuf":  # numbers in a column of objects are numbers
+        classes = np.array(rows.main.classes, dtype=object)
     known = rows.concept.classes if needs_concept else None
     if all(value is None for value in validation.values()):
         return HeadData(rows, None, classes, known)
@@ -196,9 +202,24 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
         return logits[:, 0] if len(self.coef_) == 1 else logits
 
     def score(self, X: Array, y: Array, sample_weight: Array | None = None) -> float:
-        """Accuracy of `predict`."""
-        guess, truth, weight = to_host(self.predict(X), y, sample_weight)
-        return float(accuracy_score(truth, guess, sample_weight=weight))
+        """Accuracy of `predict`; rows of classes that the fit has not seen count as wrong."""
+        known = self._check_fitted().classes_.tolist()
+        places = np.arange(len(known))
+        name, y = main_column(y, "y")
+        guess = self._map_logits(X, partial(_likeliest, places), None, places.dtype)
+        guess, y, weight = to_host(guess, y, sample_weight)
+        truth = class_label(y, name, len(guess), least=1)
+        require_no_missing(truth, ())
+        if isinstance(truth.classes[0], str) != isinstance(known[0], str):
+            raise LabelError(
+                "{label} has values such as {value!r}; the classes of the fit are {classes}. Pass labels of that type.",
+                label=name,
+                value=truth.classes[0],
+                classes=known,
+            )
+        place = np.array([known.index(value) if value in known else -1 for value in truth.classes])
+        weight = checked_weights(weight, "sample_weight", len(guess))
+        return float(np.average(place[truth.codes] == guess, weights=weight))
 
     def predict(self, X: Array) -> Array:
         """Most likely class of each row, shape (n,)."""

@@ -110,15 +110,15 @@ def read_table(
     return table
 
 
-def with_missing_values(table: Table, names: Sequence[str]) -> tuple[Table, list[str]]:
-    """The table with words such as "NA", and blanks, as missing values in the label columns `names`; and notes.
+def with_missing_values(table: Table, classes: Sequence[str], others: Sequence[str] = ()) -> tuple[Table, list[str]]:
+    """The table with words such as "NA", and blanks, as missing values in columns of classes and in others; and notes.
 
     Other columns do not change. Whole numbers in a text file are numbers, also if they are written as 1.0, as some
     programs write a column with missing values. Notes say what was read as missing, and which classes differ by white
-    space or case alone.
+    space or case alone; names of clusters may.
     """
     columns, notes = dict(table.columns), []
-    for name in names:
+    for name in (*classes, *others):
         column = table.columns.get(name)
         if not isinstance(column, np.ndarray) or column.ndim != 1 or column.dtype.kind not in "UO":
             continue
@@ -138,8 +138,10 @@ def with_missing_values(table: Table, names: Sequence[str]) -> tuple[Table, list
             said = sorted({repr(word) if word.strip() else "blank" for word in missing})
             notes.append(
                 f"{count:,} of {len(values):,} cells of {name} in {table.path} are {' or '.join(said)}, which was read "
-                "as missing. If it is a class, give it another name."
+                f"as missing. If it is a {'class' if name in classes else 'cluster'}, give it another name."
             )
+        if name not in classes:
+            continue
         bare: dict[str, list[str]] = {}
         for word in sorted(words - missing):
             bare.setdefault("".join(word.casefold().split()), []).append(word)

@@ -41,6 +41,8 @@ class Table:
     columns: dict[str, Array]
     #: Indices of these rows in the file, increasing; None for all rows.
     kept: IntArray | None = None
+    #: Number of rows of the file, where these are some of them.
+    file_rows: int | None = None
     #: Name of the array of rows in a .npz file.
     array: str = "Z"
 
@@ -50,11 +52,11 @@ class Table:
             return self.columns[name]
         if name.endswith(".npy") and Path(name).is_file():
             column = load_npy(Path(name), "labels")
-            if self.kept is None:
-                return column
-            if column.ndim == 0 or self.kept[-1] >= len(column):
-                raise InputError(f"{name} has {column.size} labels, too few for the rows. Each row needs one.")
-            return column[self.kept]
+            rows = len(self.Z) if self.file_rows is None else self.file_rows
+            if column.shape[:1] != (rows,):
+                given = len(column) if column.ndim else 1
+                raise InputError(f"{name} has {given} labels for the {rows} rows of {self.path}. Each row needs one.")
+            return column if self.kept is None else column[self.kept]
         kind = self.path.suffix.lower()
         what = "array" if kind == ".npz" else "column"
         hint = " Labels of a .npy file are .npy files themselves." if kind == ".npy" else nearest(name, self.columns)
@@ -82,12 +84,13 @@ class Table:
             return self
         columns = {key: values[chosen] if values.shape[:1] == (n,) else values for key, values in self.columns.items()}
         kept = chosen if self.kept is None else self.kept[chosen]
+        file_rows = n if self.file_rows is None else self.file_rows
         if isinstance(self.Z, StoredRows):
-            return replace(self, Z=self.Z.select(chosen), columns=columns, kept=kept)
+            return replace(self, Z=self.Z.select(chosen), columns=columns, kept=kept, file_rows=file_rows)
         # Consecutive rows need no copy.
         together = chosen[-1] - chosen[0] + 1 == len(chosen)
         z = self.Z[chosen[0] : chosen[-1] + 1] if together else self.Z[chosen]
-        return replace(self, Z=z, columns=columns, kept=kept)
+        return replace(self, Z=z, columns=columns, kept=kept, file_rows=file_rows)
 
     def like(self, names: Sequence[str] | None, n_features: int) -> Table:
         """The table with the features of a removal in its order, matched by name if both have names."""

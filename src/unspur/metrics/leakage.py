@@ -17,6 +17,7 @@ from sklearn.model_selection import KFold, StratifiedKFold
 
 from unspur._arrays import on_numpy
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
+from unspur._validation import require_same_columns
 from unspur.clusters import cluster_codes, folds_by_cluster, shared_clusters, splits_of_known
 from unspur.exceptions import GroupSizeError, InputError, LabelError
 from unspur.labels import ClassLabel, class_label
@@ -332,6 +333,7 @@ def leakage(
     if Z_test is not None and clusters is not None:
         _require_disjoint_clusters(clusters, clusters_test)
     rng = np.random.default_rng(random_state)
+    require_same_columns({"Z": Z, "Z_test": Z_test})
     Z = checked_rows(Z)
     Z_test = None if Z_test is None else checked_rows(Z_test)
     if concept_type == "continuous":

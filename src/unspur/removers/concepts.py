@@ -223,14 +223,19 @@ def indicators(label: ClassLabel) -> FloatArray:
 
 
 def balanced_weights(weight: FloatArray, balance: str, concept: IntArray | None, main: IntArray | None) -> FloatArray:
-    """Row weights under which the classes that `balance` names have equal total weight; the total is kept."""
+    """Row weights under which the classes that `balance` names have equal total weight; the total is kept.
+
+    `concept` is None if it is a number, and `main` if `balance` does not name it.
+    """
     if balance == "none":
         return weight
     needed = {"concept": (concept,), "main": (main,), "group": (concept, main)}[balance]
-    if any(codes is None for codes in needed):
-        what = "y" if main is None else "a concept of classes"
-        raise InputError(f"balance={balance!r} needs {what}. Pass it, or use balance='none'.")
     known = [codes for codes in needed if codes is not None]
+    if len(known) < len(needed):
+        raise InputError(
+            f"balance={balance!r} gives classes of the concept equal weight, and the concept is a number "
+            "(concept_type='continuous'). Use balance='main' or balance='none'."
+        )
     _, group = np.unique(np.stack(known, axis=1), axis=0, return_inverse=True)
     group = group.reshape(-1)
     total = np.bincount(group, weights=weight)

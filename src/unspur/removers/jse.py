@@ -32,6 +32,7 @@ from unspur.options import SGD, PaperVariant
 from unspur.removers.base import Remover
 from unspur.removers.folds import FoldedRows, HeldOutSplitter, Problem, assign_folds
 from unspur.removers.joint import (
+    WEIGHT_DECAYS,
     EstimatedPair,
     ExactSolver,
     FoldEstimates,
@@ -434,10 +435,11 @@ class JSE(Remover):
             return concept.mean + main.mean, float(np.hypot(concept.error, main.error))
 
         scores: dict[float, tuple[float, float]] = {}
-        if self.weight_decay == "auto":
+        weight_decay = WEIGHT_DECAYS[0] if self.weight_decay == "auto" else float(self.weight_decay)
+        estimation = joint(weight_decay)
+        # Earlier classes may have left no room for a pair; then there is none to choose by, and none is estimated.
+        if self.weight_decay == "auto" and estimation.n_free(estimation.empty) >= 2:
             weight_decay, scores = choose_weight_decay(first_loss, float(tests.chance_loss(counts).sum()))
-        else:
-            weight_decay = float(self.weight_decay)
         estimation = replace(joint(weight_decay), first_guess=first.get(weight_decay))
         if self.delta == "auto":
             progress("main", 0, 0)

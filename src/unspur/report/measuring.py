@@ -20,7 +20,7 @@ import sklearn
 from sklearn.utils.validation import check_is_fitted
 
 from unspur._arrays import to_python
-from unspur._data import LabelledData, decode_rows
+from unspur._data import LabelledData, decode_rows, require_same_features
 from unspur._resources import one_thread_if_narrow
 from unspur._typing import Array, IntArray
 from unspur._version import __version__
@@ -263,7 +263,7 @@ def _rows(
 ) -> dict[str, LabelledData]:
     """Training, test and validation rows, checked against each other and against the removal."""
     missing = getattr(remover, "missing_concept", None)
-    _require_same_columns(remover, {"training": train, "test": test, "validation": validation})
+    require_same_features({"training": train, "test": test, "validation": validation}, remover)
     found = {"training": decode_rows(train, "training", names, missing=missing)}
     width = found["training"].X.shape[1]
     if width != remover.removal_.ambient:
@@ -278,22 +278,6 @@ def _rows(
                 "least. Pass other test rows."
             )
     return found
-
-
-def _require_same_columns(remover: Remover, given: Mapping[str, Any]) -> None:
-    """Raise InputError unless named features are those of the fit, in its order."""
-    wanted = getattr(remover, "feature_names_in_", None)
-    for what, rows in given.items():
-        columns = getattr(rows[0], "columns", None) if isinstance(rows, tuple | list) and rows else None
-        if columns is None:
-            continue
-        if wanted is None:
-            wanted = columns
-        if list(columns) != list(wanted):
-            raise InputError(
-                f"The columns of the {what} rows are not those of the fit, in its order: "
-                f"{', '.join(map(str, list(columns)[:6]))}… instead of {', '.join(map(str, list(wanted)[:6]))}…"
-            )
 
 
 def _row_options(main: str, rows: LabelledData) -> str:

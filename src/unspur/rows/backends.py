@@ -96,10 +96,10 @@ def open_rows(
         as ``"big/*.parquet"``; or one ``.npy`` file of shape (n, d).
     features : str or list of str, optional
         Of Parquet files: a column of lists that all have the same length, or columns of numbers or booleans, one
-        per feature. By default the only column of lists; where there is none, all columns besides `labels` and an
-        index of pandas.
+        per feature. By default the only column of lists; where there is none, all columns besides `labels`, which
+        must then be named, and an index of pandas.
     labels : list of str
-        Columns that must be there and are no features; ``rows.column(name)`` reads any column.
+        Columns that must be there and are no features. ``rows.column(name)`` reads any column, named here or not.
     memory : int or str, default="1GB"
         Budget in bytes for reading, for 128 bytes per row that a fit keeps, and for what it computes from the rows;
         larger projections go to a temporary file. The interpreter and d × d matrices come on top.

@@ -334,7 +334,7 @@ def decoded(column: Any) -> Any:
 
 
 def as_labels(column: Any) -> Array:
-    """A label column as an array; missing values are None among texts and NaN among numbers."""
+    """A label column as an array; missing values are NaN among fractions, and None elsewhere. Dates are objects."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(column.type):
@@ -342,7 +342,7 @@ def as_labels(column: Any) -> Array:
         words = [*column.chunk(0).dictionary.to_pylist(), None]
         codes = np.concatenate([chunk.indices.fill_null(-1).to_numpy() for chunk in column.chunks])
         return np.array(words, dtype=object)[codes]
-    if column.null_count and not is_number(column.type):
+    if pa.types.is_date(column.type) or (column.null_count and not pa.types.is_floating(column.type)):
         return np.array(column.to_pylist(), dtype=object)
     return np.asarray(column.to_numpy())
 

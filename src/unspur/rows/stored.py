@@ -180,8 +180,7 @@ class Spool:
     def __init__(self, shape: tuple[int, int], dtype: Any, what: str, folder: Path | None = None):
         size = shape[0] * shape[1] * np.dtype(dtype).itemsize
         folder = Path(tempfile.gettempdir()) if folder is None else folder
-        if not folder.is_dir():
-            raise InputError(f"There is no folder {folder} for temporary files; create it, or name another.")
+        _require_folder(folder)
         free = shutil.disk_usage(folder).free
         if size > free:
             raise _no_room(what, size, folder, f"has {in_words(free)} left")
@@ -195,6 +194,11 @@ class Spool:
         except OSError as error:  # others take room as well; a quota, a limit of this process
             self._finalizer()
             raise _no_room(what, size, folder, f"refuses it ({error.strerror})") from error
+
+
+def _require_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        raise InputError(f"There is no folder {folder} for temporary files; create it, or name another.")
 
 
 def _no_room(what: str, size: int, folder: Path, but: str) -> InputError:
@@ -233,6 +237,8 @@ class StoredRows(ABC):
         self._initial_state = self._state()
         self._progress = progress
         self._scratch = None if scratch is None else Path(scratch).absolute()
+        if self._scratch is not None:
+            _require_folder(self._scratch)
         self._passes = 0
         self._selected: BoolArray | None = None
         self._checked = False
@@ -501,14 +507,14 @@ def _mask(rows: Any, n: int) -> BoolArray:
 
 
 def open_npy(path: str | PathLike[str]) -> np.memmap[Any, Any]:
-    """Read-only map of a ``.npy`` file of shape (n, d) with floating-point rows."""
+    """Read-only map of a ``.npy`` file of numbers, shape (n, d)."""
     try:
         mapped = load_npy(path, mapped=True)
     except ValueError as error:
         raise InputError(f"{path} cannot be mapped as a .npy file: {error}. Write it with numpy.save.") from error
-    if not isinstance(mapped, np.memmap) or mapped.ndim != 2 or mapped.dtype.kind != "f":
+    if not isinstance(mapped, np.memmap) or mapped.ndim != 2 or mapped.dtype.kind not in "biuf":
         shape, kind = getattr(mapped, "shape", None), getattr(mapped, "dtype", type(mapped).__name__)
-        raise InputError(f"{path} holds {kind} of shape {shape}; rows must be floating point of shape (n, d).")
+        raise InputError(f"{path} holds {kind} of shape {shape}; rows must be numbers of shape (n, d).")
     return mapped
 
 
@@ -561,11 +567,14 @@ class StoredNpy(StoredRows):
     ):
         self._map: np.memmap[Any, Any] = open_npy(path)
         n, d = self._map.shape
-        self.shape, self.dtype = (int(n), int(d)), np.promote_types(self._map.dtype, np.float32)
+        self.shape = (int(n), int(d))
+        # Whole numbers become float64, as in memory.
+        least = np.float32 if self._map.dtype.kind == "f" else np.float64
+        self.dtype = np.promote_types(self._map.dtype, least)
         self.feature_names, self.column_names = None, []
         if not n or not d:
             raise InputError(f"{path} has shape {self._map.shape}; at least one row and one feature are needed.")
-        copied = self._map.dtype != self.dtype  # half precision, a piece at a time
+        copied = self._map.dtype != self.dtype  # half precision or whole numbers, a piece at a time
         row_bytes = d * self.dtype.itemsize
         self.budget = Budget(as_bytes(memory), self.shape[0], row_bytes if copied else 0)
         if spool is None:  # what goes to a temporary file does so for want of memory
@@ -592,8 +601,8 @@ class StoredNpy(StoredRows):
         return self._pieces()  # the system reads ahead
 
     def at_random(self) -> Array:
-        """The map itself, unless rows were selected."""
-        return self._map if self._selected is None else super().at_random()
+        """The map itself, unless rows were selected or are whole numbers."""
+        return self._map if self._selected is None and self._map.dtype.kind == "f" else super().at_random()
 
     def location_of(self, row: int) -> str:
         """The number of the row."""

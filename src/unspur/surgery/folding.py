@@ -11,6 +11,7 @@ import copy
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -20,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from unspur._extras import require
 from unspur._typing import Array, FloatArray
+from unspur._validation import require_same_columns
 from unspur._version import __version__
 from unspur.exceptions import InputError
 from unspur.io import artifact
@@ -35,12 +37,16 @@ Layer: TypeAlias = tuple[FloatArray, FloatArray]
 
 @dataclass(frozen=True)
 class Stage:
-    """Affine step from rows of width `n_in` to rows of width `n_out`; `back` pulls a layer through it."""
+    """Affine step from rows of width `n_in` to rows of width `n_out`; `back` pulls a layer through it.
+
+    Its output has the columns of its input, unless it makes features of its own.
+    """
 
     name: str
     n_in: int
     n_out: int
     back: Callable[[FloatArray, FloatArray], Layer]
+    makes_features: bool = False
 
 
 def as_removal(thing: Any) -> AffineMap:
@@ -95,9 +101,8 @@ def as_stage(step: Any) -> Stage:
     if isinstance(step, (PCA, IncrementalPCA, TruncatedSVD)):
         components = np.asarray(step.components_, dtype=np.float64)
         mean, scale = getattr(step, "mean_", None), _whitening_scale(step)
-        return Stage(
-            name, components.shape[1], len(components), lambda w, b: _uncentred(w / scale @ components, b, mean)
-        )
+        n_out, n_in = components.shape
+        return Stage(name, n_in, n_out, lambda w, b: _uncentred(w / scale @ components, b, mean), makes_features=True)
     if isinstance(step, StandardScaler):
         width = int(step.n_features_in_)
         centre = step.mean_ if step.with_mean else None
@@ -150,7 +155,8 @@ def fold(*steps: Any) -> Any:
         In the order that rows pass through them. First any number of removals (AffineMap or fitted remover) and fitted
         PCA, IncrementalPCA, TruncatedSVD or StandardScaler; last the linear layer: a ``torch.nn.Linear``, or a fitted
         scikit-learn model that scores rows by ``x @ coef_.T + intercept_``. Fitted pipelines stand for their steps. A
-        fitted `RobustClassifier` is a removal and a layer, and may be the only step.
+        fitted `RobustClassifier` is a removal and a layer, and may be the only step. Steps that know the names of their
+        columns must agree on them, except across a step that makes new features (PCA).
 
     Returns
     -------
@@ -209,6 +215,12 @@ def _pulled_back(before: list[Any], last: Any) -> Layer:
             )
         weight, bias = stage.back(weight, bias)
         name = stage.name
+    same: dict[str, Any] = {}  # steps that see the same columns
+    for number, (step, stage) in enumerate(zip_longest([*before, last], stages), 1):
+        same[f"step {number} ({type(step).__name__})"] = step
+        require_same_columns(same, "Fit each step on the columns that the one before it gives, or on arrays.")
+        if stage is not None and stage.makes_features:
+            same = {}
     return weight, bias
 
 

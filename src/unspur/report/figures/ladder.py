@@ -38,7 +38,9 @@ _TESTS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 @styled
-def ladder(trace: Trace | Traces | Findings, *, significance_level: float = 0.05, width: Width = "column") -> Any:
+def ladder(
+    trace: Trace | Traces | Findings, *, significance_level: float | None = None, width: Width = "column"
+) -> Any:
     """Every direction tested, in order: its two statistics against the threshold, and whether it was accepted.
 
     Statistics are drawn with the sign that favours the direction to the right: those beyond the line pass, and have
@@ -47,7 +49,7 @@ def ladder(trace: Trace | Traces | Findings, *, significance_level: float = 0.05
     Parameters
     ----------
     trace : `trace_` of a fitted JSE or INLP, or findings.
-    significance_level : level of the tests; findings have their own.
+    significance_level : level of the threshold; by default that of the tests.
     width : "column", "page", or inches.
 
     Examples
@@ -59,17 +61,20 @@ def ladder(trace: Trace | Traces | Findings, *, significance_level: float = 0.05
     >>> figures.ladder(JSE(random_state=0).fit(toy.Z, toy.y, concept=toy.concept).trace_)
     <Figure size ...>
     """
-    level = trace.significance_level if isinstance(trace, Findings) else significance_level
+    parts = _parts(trace)
+    level = significance_level
+    if level is None:
+        level = next(step.verdict.level for part in parts.values() for step in part)
     if not 0 < level < 0.5:
         raise InputError(f"significance_level is a probability between 0 and 0.5, such as 0.05; got {level}.")
-    rungs, both = _rungs(_parts(trace)), _two_tests(_parts(trace))
+    rungs, both = _rungs(parts), _two_tests(parts)
     threshold, size = -float(ndtri(level)), inches(width)
     figure = new_figure(size, 0.4 + _ROW * len(rungs) * (1.25 if size >= _WIDE else 1.0))
     axis = figure.subplots()
     tests = _TESTS if both else _TESTS[:1]
     for y, rung in enumerate(rungs):
         if rung.step is not None:
-            _draw_rung(axis, y, rung.step, threshold, tests)
+            _draw_rung(axis, y, rung.step, level, threshold, tests)
     _finish(axis, rungs, threshold, size)
     entries = [handle(words, linestyle="", **look) for words, look in tests]
     line = {"color": "0.25", "linestyle": (0, (4, 2)), "linewidth": 0.9}
@@ -119,9 +124,9 @@ def _two_tests(parts: Mapping[str, Trace]) -> bool:
     return all("better than the" in verdict.reason for verdict in accepted)
 
 
-def _draw_rung(axis: Any, y: int, step: Step, threshold: float, tests: Any) -> None:
+def _draw_rung(axis: Any, y: int, step: Step, level: float, threshold: float, tests: Any) -> None:
     verdict = step.verdict
-    informative, own = (test.scaled(verdict.level, threshold) for test in (verdict.informative, verdict.own))
+    informative, own = (test.scaled(level, threshold) for test in (verdict.informative, verdict.own))
     values = (-informative, own if verdict.role == "main" else -own)
     for k, (value, (_, look)) in enumerate(zip(values, tests, strict=False)):
         passed = value > threshold
