@@ -219,3 +219,25 @@ def test_penalties_are_compared_by_solved_heads():
     table = RobustClassifier(LEACE(), random_state=0).fit(Z, y, concept=concept).selection_.table
     losses = [loss for _, loss in table]
     assert max(losses) < 0.1  # it was log 2 at the smallest penalty
+
+
+@pytest.mark.parametrize("validated", [False, True])
+def test_rows_without_a_concept_count_for_nothing_even_where_they_are_most(validated):
+    toy, known = make_toy(900, rho=0.7, random_state=0), np.arange(900) % 5 < 2
+    concept = np.where(known, toy.concept.astype(float), np.nan)
+    other = make_toy(400, rho=0.7, random_state=1)
+    seen = np.arange(400) % 5 < 2 if validated else np.ones(400, dtype=bool)
+    validation = {
+        "X_val": other.Z,
+        "y_val": other.y,
+        "concept_val": np.where(seen, other.concept.astype(float), np.nan),
+    }
+    short = {"X_val": other.Z[seen], "y_val": other.y[seen], "concept_val": other.concept[seen].astype(float)}
+    some = RobustClassifier(random_state=0).fit(toy.Z, toy.y, concept=concept, **(validation if validated else {}))
+    rest = RobustClassifier(random_state=0).fit(
+        toy.Z[known], toy.y[known], concept=concept[known], **(short if validated else {})
+    )
+    assert some.selection_.penalty == rest.selection_.penalty or not validated  # folds are drawn by row
+    losses = [loss for _, loss in some.selection_.table]
+    assert max(losses) < np.log(2.0)  # logits of other rows would predict nothing
+    assert abs(some.score(other.Z, other.y) - rest.score(other.Z, other.y)) < 0.02

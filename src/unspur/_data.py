@@ -231,23 +231,29 @@ class LabelledData:
             return StackedRows(*(one.source() for one in self.stacked_sets))
         return self._source_with(self._group_code)
 
-    def folded_source(self, fold: IntArray, n_folds: int, *, balanced: bool) -> tuple[RowSource, list[Weighting]]:
-        """The rows as a row source, and for each fold (n,) the weights that sum to one without it.
+    def folded_source(self, fold: IntArray, n_folds: int) -> RowSource:
+        """The rows as a row source whose cells are the groups within each fold (n,); negative folds come last."""
+        return self._source_with(self._fold_cell(fold, n_folds))
+
+    def _fold_cell(self, fold: IntArray, n_folds: int) -> IntArray:
+        return np.asarray(np.where(fold >= 0, fold, n_folds) * self.n_groups + self._group_code)
+
+    def weightings_without_folds(self, fold: IntArray, n_folds: int, *, balanced: bool) -> list[Weighting]:
+        """For each fold, weights of the rows of a `folded_source` that sum to one without it.
 
         Rows of a negative fold do not count. `balanced` gives every non-empty group the same total.
         """
-        n_groups, n_cells = self.n_groups, (n_folds + 1) * self.n_groups
-        cell = np.where(fold >= 0, fold, n_folds) * n_groups + self._group_code
-        totals = np.bincount(cell, weights=self._group_weight, minlength=n_cells).reshape(-1, n_groups)[:-1]
+        shape, cell = (n_folds + 1, self.n_groups), self._fold_cell(fold, n_folds)
+        totals = np.bincount(cell, weights=self._group_weight, minlength=math.prod(shape)).reshape(shape)[:-1]
         weightings = []
         for k in range(n_folds):
             rest = np.delete(totals, k, axis=0).sum(axis=0)
             present = rest > 0
-            factor = np.zeros((n_folds + 1, n_groups))
+            factor = np.zeros(shape)
             factor[:-1] = present / (present.sum() * np.where(present, rest, 1.0)) if balanced else 1.0 / rest.sum()
             factor[k] = 0.0
             weightings.append(Weighting(factor.ravel()))
-        return self._source_with(cell), weightings
+        return weightings
 
     def _source_with(self, cell: IntArray) -> RowSource:
         """The rows as a row source with these cells."""

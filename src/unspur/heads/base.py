@@ -431,7 +431,8 @@ def fit_folds(
     source = rows.source()
     geometry, weightings = rows.geometry(source, balanced=head._balanced), [rows.weighting(balanced=head._balanced)]
     if fold is not None:
-        source, weightings = rows.folded_source(fold, n_folds, balanced=head._balanced)
+        source = rows.folded_source(fold, n_folds)
+        weightings = rows.weightings_without_folds(fold, n_folds, balanced=head._balanced)
     problems = [(weighting, float(penalty)) for weighting in weightings for penalty in penalties]
     models = solve_softmax_many(source, geometry, problems, rows.n_classes, tol=head.tol, max_iter=head.max_iter)
     heads = []
@@ -448,7 +449,8 @@ def held_out_logits(heads: Sequence[Sequence[Head]], rows: LabelledData, fold: I
     n_folds, number, k = len(heads), len(heads[0]), len(heads[0][0].coef_)
     weights = np.stack([np.concatenate([head.coef_ for head in own]) for own in heads])
     intercepts = np.stack([np.concatenate([head.intercept_ for head in own]) for own in heads])
-    source, _ = rows.reweighted(np.ones(len(rows))).folded_source(fold, n_folds, balanced=False)
+    rows = rows.without_concept().reweighted(np.ones(len(rows)))  # all of them, whatever is known
+    source = rows.folded_source(fold, n_folds)
     found = np.concatenate(to_host(*source.sum(HeldOutLogits(weights, intercepts, rows.n_groups))))
     return np.asarray(found.reshape(len(rows), number, k).transpose(1, 0, 2))
 
