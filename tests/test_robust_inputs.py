@@ -233,8 +233,10 @@ def test_rows_without_a_concept_count_for_nothing_even_where_they_are_most(valid
         "concept_val": np.where(seen, other.concept.astype(float), np.nan),
     }
     short = {"X_val": other.Z[seen], "y_val": other.y[seen], "concept_val": other.concept[seen].astype(float)}
-    some = RobustClassifier(random_state=0).fit(toy.Z, toy.y, concept=concept, **(validation if validated else {}))
-    rest = RobustClassifier(random_state=0).fit(
+    some = RobustClassifier(LEACE(), random_state=0).fit(
+        toy.Z, toy.y, concept=concept, **(validation if validated else {})
+    )
+    rest = RobustClassifier(LEACE(), random_state=0).fit(
         toy.Z[known], toy.y[known], concept=concept[known], **(short if validated else {})
     )
     assert some.selection_.penalty == rest.selection_.penalty or not validated  # folds are drawn by row
