@@ -315,8 +315,9 @@ def test_a_rare_class_of_the_task_is_a_note_that_names_it():
     assert any(note.startswith("task: not measured. There are 2 rows with y=owl in 5 folds") for note in found.notes)
 
 
-@pytest.mark.parametrize(("features", "threads"), [(8, {1}), (600, {2})])
-def test_narrow_rows_are_measured_with_one_thread(features, threads, monkeypatch):
+@pytest.mark.parametrize(("most", "threads"), [(8, {1}), (7, {2})])
+def test_rows_of_few_features_are_measured_with_one_thread(most, threads, monkeypatch):
+    monkeypatch.setattr("unspur._resources.MAX_ONE_THREAD_FEATURES", most)
     seen = set()
 
     def look(*arguments):
@@ -325,7 +326,7 @@ def test_narrow_rows_are_measured_with_one_thread(features, threads, monkeypatch
 
     monkeypatch.setattr("unspur.removers.base.certify", look)
     rng = np.random.default_rng(0)
-    Z, concept = rng.standard_normal((40, features)), np.arange(40) % 2
+    Z, concept = rng.standard_normal((40, 8)), np.arange(40) % 2
     with threadpool_limits(2, user_api="blas"):
         SAL().fit(Z[:20], concept=concept[:20]).certificate(Z[20:], concept=concept[20:])
     assert seen == threads

@@ -283,8 +283,8 @@ def wide_rows(seed, n=160, d=360):
 @pytest.mark.parametrize("validated", [True, False])
 def test_coordinates_of_the_span_change_no_answer(validated, monkeypatch):
     sets = wide_rows(0), wide_rows(1), wide_rows(2) if validated else None
-    heads = ["ERM", "GroupWeighted", "SUBG", "GroupDRO", "JTT", "DFR"]
-    names = ["none", "JSE", "INLP", "LEACE", "SAL"]
+    heads = ["GroupWeighted", "DFR"]  # each remover and head by itself: tests/solvers/test_row_span.py
+    names = ["none", "JSE", "LEACE"]
     short = compare(*sets, names, heads)
     monkeypatch.setattr(RowSpan, "of", lambda *sets: (None, list(sets)))
     for one, other in zip(short, compare(*sets, names, heads), strict=True):
