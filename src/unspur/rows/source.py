@@ -199,9 +199,9 @@ def validation_part(rows: RowSource) -> RowSource:
     return rows.parts[1] if len(rows.parts) == 2 else StackedRows(*rows.parts[1:])
 
 
-#: A block is read twice per evaluation (forward, then transposed product), so it should stay in the
-#: cache in between; smaller ones cost more in overhead than they save.
-BLOCK_BYTES = 6 * 2**20
+#: A block is read twice per evaluation (forward, then transposed product), so it should stay in the cache in between.
+#: Blocks run in threads, so a few thousand rows should be several; smaller ones cost more in overhead than they save.
+BLOCK_BYTES = 3 * 2**19
 #: A d × d result must not cost more than the block.
 MIN_BLOCK_ROWS = 1024
 #: Narrow rows would make blocks of 100,000 rows and temporaries to match.
