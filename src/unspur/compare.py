@@ -215,7 +215,7 @@ def compare(
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # what they say is in the table: directions removed, and accuracy
                 clean = sets.transform_sets(remover_name)
-                found, _ = probes(clean.probed, test.select(sets.probed), seed=seed)
+                found, _ = probes(clean.probed, test.select(sets.probed_rows), seed=seed)
         except UnspurError as error:
             problem = str(error)
         spent = time.perf_counter() - start
@@ -269,7 +269,7 @@ class _Sets:
         self._train, self._validation, self._test = train, validation, test
         self._span, self._balance, self._seed = span, balance, seed
         rng, probing = np.random.default_rng(seed).spawn(2)
-        self.probed = np.sort(probing.permutation(len(test))[:MAX_PROBED_ROWS])
+        self.probed_rows = np.sort(probing.permutation(len(test))[:MAX_PROBED_ROWS])
         self._held: list[BoolArray] = []
         if validation is None or not validation.concept_known.any():
             fold = train.folds(FOLDS, rng)
@@ -288,7 +288,7 @@ class _Sets:
         """All sets after a remover that is fitted to the training rows, and tests directions on the validation rows."""
         sets = [self._train, self._validation, self._test]
         remover, (train, validation, test) = self._fit(name, sets, self._validation)
-        probed = self._test.X[self.probed]
+        probed = self._test.X[self.probed_rows]
         if remover is not None:
             probed = remover.transform(probed)
         return _TransformedSets(0 if remover is None else remover.spurious_.dim, train, validation, test, probed)
@@ -329,18 +329,18 @@ def _held_out_losses(
         return None
     if not folds:
         return temperature_scaled_losses(*logit_differences(chosen.head, validation))
-    margins, groups = [], []
+    differences, groups = [], []
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for train, held in folds:
                 head = clone(chosen.head).fit(**train.arguments())
-                margins.append(logit_differences(head, held)[0])
+                differences.append(logit_differences(head, held)[0])
                 groups.append(held.group)
     except UnspurError:
         return None
     group = np.unique(np.concatenate(groups), return_inverse=True)[1].reshape(-1)
-    return temperature_scaled_losses(np.concatenate(margins), group)
+    return temperature_scaled_losses(np.concatenate(differences), group)
 
 
 def _compared_with_best(

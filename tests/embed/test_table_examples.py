@@ -49,6 +49,7 @@ def test_texts_and_pairs_of_texts(tmp_path):
     own = TableExamples.read(table)
     assert ([own[0], own[1]], own.ids) == ([("one", "uno"), ("two", "")], ["p", "q"])
     assert list(own.labels) == ["y"]
+    assert (own.name, TableExamples.read(table, name="translations").name) == ("pairs", "translations")
 
 
 def test_the_digest_follows_table_and_files_and_not_their_place(photos, tmp_path):

@@ -45,23 +45,22 @@ def numbers():
     return {"JSE": (X, [90, 89, 87], [88, 87, 85], [92, 91, 89]), "ERM": (X, [91, 80, 60], [90, 78, 55], [92, 82, 65])}
 
 
-#: One of each kind, by name.
+#: Functions that draw a figure from findings alone.
+FROM_FINDINGS = ("subspaces", "ladder", "group_bars", "gradcam_grid")
+#: One of each kind, by the name of its function or of what is special about it.
 EVERY = {
-    "subspaces": lambda width="page": figures.subspaces(findings(), width=width),
-    "ladder": lambda width="page": figures.ladder(findings(), width=width),
-    "bars": lambda width="page": figures.group_bars(findings(), width=width),
+    **{name: lambda width="page", name=name: getattr(figures, name)(findings(), width=width) for name in FROM_FINDINGS},
     "curves": lambda width="page": figures.curves(numbers(), x_name="p", y_name="worst group, %", width=width),
     "one point": lambda width="page": figures.curves({"JSE": ([1], [2]), "ERM": ([1], [1])}, width=width),
-    "gradcam": lambda width="page": figures.gradcam_grid(findings(), width=width),
 }
 #: Something that must be written in it.
 WORDS = {
     "subspaces": "decision boundary",
     "ladder": "✓ accepted",
-    "bars": "average over rows",
+    "group_bars": "average over rows",
     "curves": "JSE",
     "one point": "ERM",
-    "gradcam": "no removal",
+    "gradcam_grid": "no removal",
 }
 
 

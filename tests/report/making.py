@@ -114,7 +114,7 @@ def closed_form_findings() -> Findings:
 @cache
 @quick_probes()
 def several_findings() -> Findings:
-    """JSE for two concepts, one of three classes, with a task of three; some rows of the last are of no known group."""
+    """JSE for two concepts, of three classes and of two, with a task of three classes."""
     rng = np.random.default_rng(5)
     sets = []
     for n in (700, 400):

@@ -3,6 +3,7 @@
 import doctest
 import importlib
 import logging
+import pkgutil
 import re
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from matplotlib.text import Text
 
 from tests.report.drawing import (
     EVERY,
+    FROM_FINDINGS,
     HOSTILE,
     WORDS,
     X,
@@ -48,12 +50,12 @@ def test_figures_are_vectors_with_text_as_text(name, plain, tmp_path):
     assert isinstance(drawn, Figure)
     assert WORDS[name] in texts(plain[name])
     pdf = figures.write(drawn, tmp_path / "figure.pdf").read_bytes()
-    assert (b"/Subtype /Image" in pdf) == (name == "gradcam")  # pictures are pixels, all else is not
+    assert (b"/Subtype /Image" in pdf) == (name == "gradcam_grid")  # pictures are pixels, all else is not
     assert b"/FontFile2" in pdf  # embedded
     assert b"/Type3" not in pdf
 
 
-@pytest.mark.parametrize(("name", "kind"), [("gradcam", "pdf"), ("curves", "eps"), ("curves", "png")])
+@pytest.mark.parametrize(("name", "kind"), [("gradcam_grid", "pdf"), ("curves", "eps"), ("curves", "png")])
 def test_the_same_figure_gives_the_same_bytes(name, kind, tmp_path):
     first, second = (figures.write(EVERY[name](), tmp_path / f"{k}.{kind}").read_bytes() for k in range(2))
     assert first == second
@@ -61,7 +63,7 @@ def test_the_same_figure_gives_the_same_bytes(name, kind, tmp_path):
 
 
 def test_a_figure_may_be_changed_and_written_again(tmp_path):
-    drawn = EVERY["gradcam"]()
+    drawn = EVERY["gradcam_grid"]()
     top = max(axis.get_position().y1 for axis in drawn.axes)
     figures.write(drawn, tmp_path / "before.svg")
     drawn.suptitle("added later")
@@ -136,7 +138,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     assert drawn.get_layout_engine() is engine
 
 
-@pytest.mark.parametrize("name", ["subspaces", "ladder", "bars", "curves"])
+@pytest.mark.parametrize("name", ["subspaces", "ladder", "group_bars", "curves"])
 def test_eps_has_nothing_transparent_and_the_figure_keeps_its_own_colours(name, tmp_path, caplog):
     drawn = EVERY[name]()
     for text in drawn.findobj(Text):
@@ -187,14 +189,14 @@ def named(names):
 
 
 def drawn_with(names, width):
-    found = named(names)
+    found, size = named(names), {"width": width}
     series = {name: (X, X + k) for k, name in enumerate(names[:4])}
-    yield figures.subspaces(found, width=width)
-    yield figures.ladder(found, width=width)
-    yield figures.group_bars(found, width=width)
-    yield figures.gradcam_grid(found, width=width)
-    yield figures.curves({names[0]: series, names[3]: series}, x_name=names[1], y_name=names[3], width=width)
-    yield figures.curves(series, x_name=names[1], y_name=names[0], reference={names[3]: 1.0}, width=width)
+    panels = {names[0]: series, names[3]: series}
+    return {
+        **{name: getattr(figures, name)(found, **size) for name in FROM_FINDINGS},
+        "curves": figures.curves(series, x_name=names[1], y_name=names[0], reference={names[3]: 1.0}, **size),
+        "panels": figures.curves(panels, x_name=names[1], y_name=names[3], **size),
+    }
 
 
 @pytest.mark.parametrize(
@@ -203,7 +205,7 @@ def drawn_with(names, width):
     ids=["signs-column", "long-column", "long-page", "short-page"],
 )
 def test_texts_are_inside_the_figure_do_not_overlap_and_can_be_read(names, width):
-    for figure in drawn_with(names, width):
+    for figure in drawn_with(names, width).values():
         assert figure.get_figwidth() == {"column": 3.3, "page": 6.9}[width]
         written = shown(figure)
         assert min(text.get_fontsize() for text in written) >= MIN_FONT_SIZE
@@ -218,13 +220,11 @@ def test_texts_are_inside_the_figure_do_not_overlap_and_can_be_read(names, width
 
 
 def test_names_are_shown_as_they_are(tmp_path):
-    names, seen = HOSTILE[:4], []
-    for k, figure in enumerate(drawn_with(names, "page")):
-        seen.append(squeezed(texts(figures.write(figure, tmp_path / f"{k}.svg"))))
-    for words in (*seen[:4:2], seen[4], seen[5]):  # all but the ladder and the maps have all four
-        assert all(squeezed(name) in words for name in names)
-    assert all(squeezed(name) in seen[1] for name in (names[0], names[3]))
-    assert all(squeezed(name) in seen[3] for name in names[:3])
+    names = HOSTILE[:4]
+    in_some = {"ladder": (names[0], names[3]), "gradcam_grid": names[:3]}  # all others have all four
+    for kind, figure in drawn_with(names, "page").items():
+        seen = squeezed(texts(figures.write(figure, tmp_path / f"{kind}.svg")))
+        assert all(squeezed(name) in seen for name in in_some.get(kind, names)), kind
 
 
 def test_names_that_are_too_long_end_with_a_sign_and_control_characters_do_not_break_the_file(tmp_path):
@@ -246,7 +246,12 @@ def test_width_is_a_name_or_inches():
 # All of them ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["accuracy", "ladder", "maps", "plane", "style"])
+def test_every_figure_is_drawn_here():
+    others = {"DemoFigure", "draw_demo", "check_format", "write"}  # with tests of their own
+    assert set(figures.__all__) - others <= EVERY.keys()
+
+
+@pytest.mark.parametrize("name", [module.name for module in pkgutil.iter_modules(figures.__path__)])
 def test_docstring_examples_run(name):
     module = importlib.import_module(f"unspur.report.figures.{name}")
     result = doctest.testmod(module, optionflags=doctest.ELLIPSIS)

@@ -78,17 +78,23 @@ class RowSourceContract:
     """Promises of :class:`unspur.rows.RowSource`.
 
     `make` returns the source under test for an array (N, D) and its columns. A source that draws minibatches from
-    training rows only may take the rows from `TAIL` on as held out.
+    training rows only may take the rows from `TAIL` on as held out. `dtypes` are the types that the source can hold.
     """
+
+    dtypes: tuple[type, ...] = (np.float64, np.float32)
 
     def make(self, z: np.ndarray, columns: Columns, tmp_path: Path) -> RowSource:
         raise NotImplementedError
 
-    @pytest.fixture(params=[np.float64, np.float32], ids=["float64", "float32"])
-    def z(self, request):
+    def pytest_generate_tests(self, metafunc):
+        if "dtype" in metafunc.fixturenames:
+            metafunc.parametrize("dtype", self.dtypes, ids=lambda dtype: dtype.__name__)
+
+    @pytest.fixture
+    def z(self, dtype):
         z = np.random.default_rng(0).standard_normal((N, D))
         z[:, 0] = np.arange(N)
-        return z.astype(request.param)
+        return z.astype(dtype)
 
     @pytest.fixture
     def fold(self):

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 
-from tests.rows.contract import D, N, RowSourceContract
+from tests.rows.contract import RowSourceContract
 from unspur import DFR, ERM, INLP, JSE, JTT, LEACE, RLACE, SAL, SGD, SPLINCE, SUBG, GroupDRO, GroupWeighted
 from unspur.datasets import make_toy
 from unspur.exceptions import ClusterLostError, InputError, LabelError, NotFiniteError
@@ -84,15 +84,11 @@ class TestProjectionsThatStay(RowSourceContract):
 
 @pytest.mark.usefixtures("client")
 class TestOnACluster(RowSourceContract):
+    dtypes = (np.float64,)
+
     @pytest.fixture(autouse=True)
     def none_is_small(self, monkeypatch):
         monkeypatch.setattr(on_dask, "MAX_LOCAL_PROJECTION_BYTES", 0)
-
-    @pytest.fixture
-    def z(self):
-        z = np.random.default_rng(0).standard_normal((N, D))
-        z[:, 0] = np.arange(N)
-        return z
 
     def make(self, z, columns, tmp_path):
         return DaskRows(da.from_array(z, chunks=(20, -1)), columns)

@@ -70,8 +70,8 @@ def test_published_waterbirds_faces_and_sentences(tmp_path):
     [
         ([], "Name a SOURCE and an --encoder"),
         (["celeba"], "Name a SOURCE and an --encoder"),
-        (["celeb", "--encoder", "grey-50"], "'celeb' is not one of 'celeba', 'multinli', 'waterbirds'"),
-        (["mine.csv", "--encoder", "grey-50"], "'mine.csv' is not one of 'celeba'"),
+        (["celeb", "--encoder", "grey-50"], "'celeb' is not one of '"),
+        (["mine.csv", "--encoder", "grey-50"], "'mine.csv' is not one of '"),
         (["celeba", "--encoder", "grey-50", "--root", ".", "--sizes", "1,2,3"], "--sizes is for waterbirds only"),
         (["celeba", "--encoder", "grey-50", "--rule", "species"], "--rule is for waterbirds and waterbirds-published"),
         (["waterbirds", "--encoder", "grey-50", "--limit", "3"], "--limit is for celeba only"),

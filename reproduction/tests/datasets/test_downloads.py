@@ -17,13 +17,13 @@ from reproduction.tests.datasets.serving import serving
 from unspur._files import hold
 from unspur.exceptions import BusyError, InputError, OutputExistsError
 from unspur_paper.datasets.downloads import (
-    SOURCES,
+    PUBLICATIONS,
     Archive,
     ArchiveError,
     ChecksumError,
     DownloadError,
     Part,
-    Source,
+    Publication,
     obtain,
 )
 from unspur_paper.datasets.downloads.fetch import fetch
@@ -271,17 +271,19 @@ def test_a_lock_of_a_killed_process_is_free(tmp_path):
 
 
 @pytest.fixture
-def source(web, tmp_path):
+def dataset(web, tmp_path):
     """A dataset of one archive that the server has."""
     web.content = tar(tmp_path / "made.tar.gz").read_bytes()
     digest = hashlib.sha256(web.content).hexdigest()
     archive = Archive("set.tar.gz", "data", web.url, len(web.content), f"sha256:{digest}", "this test")
-    return Source("set", "", "", "", (Part("data/set/*.txt", "texts", 2), Part("data/set/sub/b.txt", "b")), (archive,))
+    return Publication(
+        "set", "", "", "", (Part("data/set/*.txt", "texts", 2), Part("data/set/sub/b.txt", "b")), (archive,)
+    )
 
 
-def test_obtaining_downloads_once_and_records_what_it_saw(web, source, tmp_path):
+def test_obtaining_downloads_once_and_records_what_it_saw(web, dataset, tmp_path):
     root, said = tmp_path / "root", []
-    outcome = obtain(source, root, say=said.append)
+    outcome = obtain(dataset, root, say=said.append)
     assert outcome.action == "unpacked"
     assert [found.files for found in outcome.found] == [2, 1]
     assert sorted(path.name for path in root.iterdir()) == ["data", "set.download.json"]
@@ -289,13 +291,13 @@ def test_obtaining_downloads_once_and_records_what_it_saw(web, source, tmp_path)
     assert record["files"][0]["sha256"] == hashlib.sha256(web.content).hexdigest()
     assert "as stated by this test" in record["files"][0]["checksum"]
     before = everything(root)
-    assert obtain(source, root, say=said.append).action == "found"
+    assert obtain(dataset, root, say=said.append).action == "found"
     assert everything(root) == before
     assert len(web.asked) == 1
 
 
-def test_an_unknown_checksum_is_said_and_recorded(web, source, tmp_path):
-    unknown = replace(source, archives=(replace(source.archives[0], checksum=None, size=None),))
+def test_an_unknown_checksum_is_said_and_recorded(web, dataset, tmp_path):
+    unknown = replace(dataset, archives=(replace(dataset.archives[0], checksum=None, size=None),))
     said = []
     obtain(unknown, tmp_path / "root", say=said.append)
     digest = hashlib.sha256(web.content).hexdigest()
@@ -303,9 +305,9 @@ def test_an_unknown_checksum_is_said_and_recorded(web, source, tmp_path):
     assert digest in (tmp_path / "root/set.download.json").read_text()
 
 
-def test_a_damaged_archive_from_the_net_is_not_kept(web, source, tmp_path):
+def test_a_damaged_archive_from_the_net_is_not_kept(web, dataset, tmp_path):
     good = web.content
-    unknown = replace(source, archives=(replace(source.archives[0], checksum=None, size=None),))
+    unknown = replace(dataset, archives=(replace(dataset.archives[0], checksum=None, size=None),))
     web.content = good[:-20]
     with pytest.raises(ArchiveError, match="damaged or cut off"):
         obtain(unknown, tmp_path / "root")
@@ -315,35 +317,35 @@ def test_a_damaged_archive_from_the_net_is_not_kept(web, source, tmp_path):
     assert obtain(unknown, tmp_path / "root").action == "unpacked"
 
 
-def test_an_archive_without_the_dataset_changes_nothing(web, source, tmp_path):
+def test_an_archive_without_the_dataset_changes_nothing(web, dataset, tmp_path):
     other = tar(tmp_path / "other.tar", plain={"set/a.txt": b"aaa"}, mode="w")
     root = lay(tmp_path / "root", {"data/own": b"mine"})
     with pytest.raises(ChecksumError):
-        obtain(source, root, archives=[other])
+        obtain(dataset, root, archives=[other])
     with pytest.raises(ArchiveError, match=r"would still lack data/set/sub/b.txt \(b\); nothing was changed"):
-        obtain(source, root, archives=[other], unverified=True)
+        obtain(dataset, root, archives=[other], unverified=True)
     assert {k: v for k, v in everything(root).items() if v is not None} == {"data/own": b"mine"}
     assert other.exists()
     (root / "data/set/sub").mkdir(parents=True)
     (root / "data/set/sub/b.txt").write_bytes(b"here already")  # what is there counts
-    assert obtain(source, root, archives=[other], unverified=True).action == "unpacked"
+    assert obtain(dataset, root, archives=[other], unverified=True).action == "unpacked"
     assert not web.asked
 
 
-def test_other_content_in_the_way_keeps_the_archive_for_the_next_try(web, source, tmp_path):
+def test_other_content_in_the_way_keeps_the_archive_for_the_next_try(web, dataset, tmp_path):
     root = lay(tmp_path / "root", {"data/set/sub/b.txt/folder": b""})
     with pytest.raises(OutputExistsError):
-        obtain(source, root)
+        obtain(dataset, root)
     assert (root / ".downloads/set.tar.gz").exists()
     (root / "data/set/sub/b.txt/folder").unlink()
     (root / "data/set/sub/b.txt").rmdir()
-    assert obtain(source, root).action == "unpacked"
+    assert obtain(dataset, root).action == "unpacked"
     assert len(web.asked) == 1
     assert not (root / ".downloads").exists()
 
 
 def test_several_files_are_told_apart_by_name(tmp_path):
-    celeba, root = SOURCES["celeba"], tmp_path / "root"
+    celeba, root = PUBLICATIONS["celeba"], tmp_path / "root"
     images = make_zip(tmp_path / "img_align_celeba.zip", plain={"img_align_celeba/1.jpg": b"1"})
     (tmp_path / "list_attr_celeba.txt").write_text("1\n")
     with pytest.raises(InputError, match=r"Google Drive.*img_align_celeba.zip.*CelebA.html"):
@@ -359,24 +361,24 @@ def test_several_files_are_told_apart_by_name(tmp_path):
     assert [found.words for found in outcome.found] == ["1 file", "1 of 202,599 published files"]
 
 
-def test_a_local_copy_may_be_reached_by_links(source, web, tmp_path):
+def test_a_local_copy_may_be_reached_by_links(dataset, web, tmp_path):
     elsewhere = lay(tmp_path / "elsewhere", {"set/a.txt": b"", "set/sub/b.txt": b"", "set/._a.txt": b""})
     (tmp_path / "root").mkdir()
     (tmp_path / "root/data").symlink_to(elsewhere)
-    outcome = obtain(source, tmp_path / "root")
+    outcome = obtain(dataset, tmp_path / "root")
     assert outcome.action == "found"
     assert [found.files for found in outcome.found] == [1, 1]
     assert not web.asked
 
 
-def test_every_source_is_filled_in():
-    for name, source in SOURCES.items():
-        assert name == source.name
-        assert source.layout
-        assert source.page.startswith("http")
-        assert source.terms
-        assert source.by_hand or all(archive.url for archive in source.archives)
-        for archive in source.archives:
+def test_every_publication_is_filled_in():
+    for name, dataset in PUBLICATIONS.items():
+        assert name == dataset.name
+        assert dataset.layout
+        assert dataset.page.startswith("http")
+        assert dataset.terms
+        assert dataset.by_hand or all(archive.url for archive in dataset.archives)
+        for archive in dataset.archives:
             kind, _, digits = (archive.checksum or "sha256:" + "0" * 64).partition(":")
             assert len(bytes.fromhex(digits)) == {"md5": 16, "sha256": 32}[kind]
             assert bool(archive.stated_by) == (archive.checksum is not None)

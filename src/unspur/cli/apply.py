@@ -87,12 +87,12 @@ def apply(
     """
     from unspur.exceptions import InputError
     from unspur.io.artifact import refuse_existing
-    from unspur.io.files import is_parquet, write_rows
+    from unspur.io.files import WRITABLE_FILES, is_parquet, write_rows
     from unspur.io.parquet import clean_parquet
-    from unspur.io.table import FILE_SUFFIXES, apply_removal
+    from unspur.io.table import apply_removal
     from unspur.removers import load
 
-    if Path(output).suffix.lower() not in FILE_SUFFIXES and is_parquet(files):
+    if Path(output).suffix.lower() not in WRITABLE_FILES and is_parquet(files):
         if where:
             raise click.UsageError("--where chooses rows for one file; a folder gets all rows of its files.")
         refuse_ignored_labels(labels, ignore)

@@ -56,7 +56,7 @@ def columns_of(*parameters: str) -> Completer:
         path = next(filter(None, (_given(ctx, name) for name in parameters)), None)
         if path is None:
             return []
-        if Path(path).suffix.lower() == ".npy":  # its labels are files of their own
+        if Path(path).is_file() and Path(path).suffix.lower() not in _NAMES:  # its labels are files of their own
             return [CompletionItem(incomplete, type="file")]
         names = [name for name in worth_naming(column_names(path), incomplete) if name.startswith(incomplete)]
         # Bash splits completions at spaces.

@@ -323,10 +323,18 @@ class TableExamples:
     kind: Kind
 
     @classmethod
-    def read(cls, table: str | Path, root: str | Path | None = None, *, allow_outside: bool = False) -> TableExamples:
+    def read(
+        cls,
+        table: str | Path,
+        root: str | Path | None = None,
+        *,
+        allow_outside: bool = False,
+        name: str | None = None,
+    ) -> TableExamples:
         """Read a .csv file; paths of images are relative to `root`, by default the folder of the table.
 
-        Paths that lead out of `root` need `allow_outside`.
+        Paths that lead out of `root` need `allow_outside`. `name` is what manifests call the examples, by default the
+        name of the file.
         """
         table = Path(table)
         root = table.parent if root is None else Path(root)
@@ -344,7 +352,7 @@ class TableExamples:
         ids = columns.pop(ID, None) or (content if kind == "image" else [str(number + 1) for number in range(rows)])
         _require_distinct(ids, table)
         labels = {name: label_column(fields) for name, fields in columns.items()}
-        return cls(table, root, content, ids, labels, {f"{kind}s": rows}, table.stem, kind)
+        return cls(table, root, content, ids, labels, {f"{kind}s": rows}, name or table.stem, kind)
 
     def __len__(self) -> int:
         return len(self.ids)

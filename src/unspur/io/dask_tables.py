@@ -1,6 +1,6 @@
 """Tables whose rows are read by the workers of a Dask cluster, chunk by chunk, from a shared disk.
 
-Labels are read in this process. Rows come from Zarr groups, Parquet files or ``.npy`` files. A task is a path and a
+Labels are read in this process. Rows come from Zarr groups, Parquet files or files of one array. A task is a path and a
 range of rows, and opens its file itself, so that a missing file is an error: a Zarr array that was opened elsewhere
 would read missing chunks as zeros.
 """
@@ -22,11 +22,12 @@ from unspur._reading import brief, read_json
 from unspur._typing import Array
 from unspur._version import __version__
 from unspur.exceptions import InputError
-from unspur.io.files import read_table
+from unspur.io.files import WHOLE_FILES, read_table
 from unspur.io.table import Table, require_known
-from unspur.rows.parquet import RowGroup, read_groups
+from unspur.rows.backends import SINGLE_FILES
+from unspur.rows.parquet import ParquetRows, RowGroup, read_groups
 from unspur.rows.source import slices
-from unspur.rows.stored import StoredNpy, open_npy
+from unspur.rows.stored import NO_MEMORY_LIMIT
 
 #: Seconds to wait for a scheduler, and for its first worker.
 CONNECT_SECONDS = 10.0
@@ -129,8 +130,6 @@ MIN_CHUNK_BYTES, MAX_CHUNK_BYTES = 4 * 2**20, 128 * 2**20
 MAX_CHUNKS = 2000
 #: Chunks per thread for few rows, so that threads finish at about the same time.
 CHUNKS_PER_THREAD = 2
-#: No bound on memory: a chunk is held as a whole anyway.
-NO_MEMORY_LIMIT = 2**60
 
 
 #: A function that reads a range of rows, its arguments, and the range.
@@ -142,26 +141,28 @@ def read_dask_table(
 ) -> Table:
     """Rows as a Dask array that the workers of `client` read, and labels as arrays.
 
-    `paths` is one Zarr group, one ``.npy`` file or embedding store, or Parquet files, a folder of them or a pattern.
+    `paths` is one Zarr group, one file of `SINGLE_FILES` or embedding store, or Parquet files, a folder of them or a
+    pattern.
     """
     threads = max(1, sum(client.nthreads().values()))
     if len(paths) == 1 and _is_zarr(Path(paths[0])):
         folder = Path(paths[0]).absolute()
         _require_visible(client, [folder])
         return _read_zarr(folder, labels, ignore, threads)
-    if any(str(path).lower().endswith((".npz", ".csv")) for path in paths):
+    if any(str(path).lower().endswith(WHOLE_FILES) for path in paths):
         raise InputError(
-            f"{paths[0]} has to be read as a whole; on a cluster rows come from Zarr, Parquet or .npy. Write one of "
-            "these."
+            f"{paths[0]} has to be read as a whole; on a cluster rows come from Zarr, Parquet or "
+            f"{' or '.join(SINGLE_FILES)}. Write one of these."
         )
+    # A chunk is held as a whole anyway.
     table = read_table(paths, labels, ignore, memory=str(NO_MEMORY_LIMIT))
     stored, tasks = table.Z, list[Reading]()
-    if isinstance(stored, StoredNpy):
+    if not isinstance(stored, ParquetRows):
         path = Path(stored.name)
         _require_visible(client, [path])
-        dtype = open_npy(path).dtype
+        dtype = stored.between(slice(0, 1)).dtype
         size = _rows_per_chunk(stored.shape, dtype.itemsize, threads)
-        tasks = [(_npy_rows, (str(path), part), part) for part in slices(len(stored), size)]
+        tasks = [(_single_file_rows, (str(path), part), part) for part in slices(len(stored), size)]
     else:
         files = list(dict.fromkeys(group.path for group in stored.groups))
         _require_visible(client, files)
@@ -225,9 +226,8 @@ def _absent(names: list[str]) -> list[str]:
     return [name for name in names if not os.access(name, os.R_OK)]
 
 
-def _npy_rows(path: str, rows: slice) -> Array:
-    """Rows of a memory-mapped file."""
-    return open_npy(path)[rows]
+def _single_file_rows(path: str, rows: slice) -> Array:
+    return SINGLE_FILES[Path(path).suffix.lower()](path, memory=NO_MEMORY_LIMIT).between(rows)
 
 
 # Zarr

@@ -41,12 +41,16 @@ from unspur.embed.store import ROWS, EmbeddingStore, is_store
 from unspur.exceptions import InputError, NotFiniteError
 from unspur.io.artifact import atomic
 from unspur.io.parquet import read_parquet, stored_parquet
-from unspur.io.table import FILE_SUFFIXES, Table, load_npy, no_features, require_known, require_memory, words_of
+from unspur.io.table import Table, load_npy, no_features, require_known, require_memory, words_of
 from unspur.rows import Columns, MemoryRows, StoredRows
-from unspur.rows.backends import find_files, parquet_below
-from unspur.rows.stored import StoredNpy
+from unspur.rows.backends import SINGLE_FILES, find_files, parquet_below
+from unspur.rows.stored import NO_MEMORY_LIMIT, StoredNpy
 from unspur.solvers.statistics import ColumnFaults
 
+#: Files that are read as a whole; rows of `SINGLE_FILES` and of Parquet files can stay where they are.
+WHOLE_FILES = (".npz", ".csv")
+#: Files that can be written. More kinds can be read: see `SINGLE_FILES`.
+WRITABLE_FILES = (".npy", ".npz", ".csv", *PARQUET)
 #: How pandas, R and spreadsheets write a missing value, besides an empty cell.
 MISSING_VALUE_WORDS = frozenset(
     ("NA", "<NA>", "#NA", "N/A", "n/a", "#N/A", "NaN", "nan", "-NaN", "-nan", "NULL", "null", "None")
@@ -81,16 +85,16 @@ def read_table(
         return _read_store(path, ignore, memory, options)
     files = _files(given)
     path = files[0]
-    if memory is not None and path.suffix.lower() in (".npz", ".csv"):
+    kind = path.suffix.lower()
+    if memory is not None and kind in WHOLE_FILES:
         raise InputError(
-            f"{path} has to be read as a whole; rows of .npy and Parquet files and of stores can stay where they are. "
-            "Write one of these, or leave --memory out."
+            f"{path} has to be read as a whole; rows of {', '.join(SINGLE_FILES)} and Parquet files and of stores can "
+            "stay where they are. Write one of these, or leave --memory out."
         )
-    readers = {".npy": _read_npy, ".npz": _read_npz, ".csv": _read_csv}
-    if memory is None and path.suffix.lower() in readers:
-        table = readers[path.suffix.lower()](path, labels, ignore)
-    elif memory is not None and path.suffix.lower() == ".npy":
-        table = replace(_read_npy(path, labels, ignore), Z=StoredNpy(path, memory=memory, **options))
+    if kind in WHOLE_FILES:
+        table = (_read_npz if kind == ".npz" else _read_csv)(path, labels, ignore)
+    elif kind in SINGLE_FILES:
+        table = _read_single(path, ignore, memory, options)
     elif memory is None:
         table = read_parquet(files, labels, ignore)
     else:
@@ -173,19 +177,20 @@ def is_parquet(paths: Sequence[str | Path]) -> bool:
 
 def _files(given: Sequence[Path]) -> list[Path]:
     """The files that were named, with folders and patterns of Parquet files expanded."""
+    alone = (*SINGLE_FILES, *WHOLE_FILES)
     files: list[Path] = []
     for path in given:
         if path.is_file():
             if path.stat().st_size == 0:
                 raise InputError(f"{path} is empty.")
-            if path.suffix.lower() not in FILE_SUFFIXES:
-                raise InputError(f"{path}: unknown kind of file; known are {', '.join(FILE_SUFFIXES)}.")
+            if path.suffix.lower() not in (known := (*alone, *PARQUET)):
+                raise InputError(f"{path}: unknown kind of file; known are {', '.join(known)}.")
             files.append(path)
         elif path.is_dir() or glob.has_magic(str(path)):
             files += find_files(path)
         else:
             raise InputError(f"There is no file {path}.")
-    others = [path for path in files if path.suffix.lower() in (".npy", ".npz", ".csv")]
+    others = [path for path in files if path.suffix.lower() in alone]
     if others and len(files) > 1:
         raise InputError(f"{others[0]} is one of {len(files)} files; only Parquet files can be read together.")
     return find_files(files)  # which refuses one that is named twice
@@ -211,11 +216,23 @@ def _read_store(folder: Path, ignore: tuple[str, ...], memory: str | None, optio
     return Table(folder, store.rows.astype(np.float32) if half else store.rows, None, wanted)
 
 
-def _read_npy(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> Table:
+def _read_single(path: Path, ignore: tuple[str, ...], memory: str | None, options: dict[str, Any]) -> Table:
+    """The array of one of `SINGLE_FILES`; labels are files of their own."""
     if ignore:
         raise InputError(f"{path} has no named columns, so there is no {quoted(list(ignore))} to ignore.")
-    del labels  # they are files of their own
-    return Table(path, load_npy(path, "rows", mapped=True), None, {})
+    kind = path.suffix.lower()
+    if memory is None and kind == ".npy":  # of which a map is an array
+        return Table(path, load_npy(path, "rows", mapped=True), None, {})
+    try:
+        rows = SINGLE_FILES[kind](path, memory=memory or NO_MEMORY_LIMIT, **options)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read as a {kind} file of rows: {brief(error)}.") from error
+    if memory is not None:
+        return Table(path, rows, None, {})
+    require_memory(
+        path, len(rows) * rows.shape[1] * rows.dtype.itemsize, "", "Pass --memory 1GB to leave its rows in the file."
+    )
+    return Table(path, rows.at_random(), None, {})
 
 
 def _read_npz(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> Table:
@@ -345,8 +362,8 @@ def write_rows(table: Table, output: str | Path, *, overwrite: bool = False) -> 
     """Write rows and labels to a file whose suffix says its kind."""
     output = Path(output)
     kind = output.suffix.lower()
-    if kind not in FILE_SUFFIXES:
-        raise InputError(f"{output}: unknown kind of file; known are {', '.join(FILE_SUFFIXES)}.")
+    if kind not in WRITABLE_FILES:
+        raise InputError(f"{output}: unknown kind of file; known are {', '.join(WRITABLE_FILES)}.")
     written = replace(table, features=table.features or [f"z{i}" for i in range(table.Z.shape[1])])
     if kind in (".csv", *PARQUET):
         assert written.features is not None

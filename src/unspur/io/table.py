@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 
 from unspur import _reading
-from unspur._reading import PARQUET, brief, listed, nearest, quoted
+from unspur._reading import brief, listed, nearest, quoted
 from unspur._resources import available_memory
 from unspur._typing import Array, BoolArray, IntArray
 from unspur.exceptions import InputError
 from unspur.removers import Remover
 from unspur.rows import StoredRows
+from unspur.rows.backends import SINGLE_FILES
 from unspur.rows.stored import as_bytes, divide, in_words
 from unspur.selection import column_variances
 
-FILE_SUFFIXES = (".npy", ".npz", ".csv", *PARQUET)
 #: Fewest rows for a warning about the order of their values.
 MIN_ROWS = 10
 #: A column of this many times the median variance dominates the others.
@@ -59,7 +59,9 @@ class Table:
             return column if self.kept is None else column[self.kept]
         kind = self.path.suffix.lower()
         what = "array" if kind == ".npz" else "column"
-        hint = " Labels of a .npy file are .npy files themselves." if kind == ".npy" else nearest(name, self.columns)
+        hint = nearest(name, self.columns)
+        if kind in SINGLE_FILES:
+            hint = f" Labels of a {kind} file are .npy files{' themselves' if kind == '.npy' else ''}."
         raise InputError(f"{self.path} has no {what} {name!r} (it has: {listed(self.columns) or 'none'}).{hint}")
 
     def where(self, name: str, value: str) -> Table:

@@ -36,6 +36,8 @@ from unspur.rows.source import Block, Columns, LabelledRows, MemoryRows, RowSour
 #: Bytes that a fit keeps for each row besides its features: two labels as given, as codes and as targets, which rows
 #: have them, weight, group, cell and fold, and the hash a certificate needs.
 BYTES_KEPT_PER_ROW = 128
+#: A budget for those who hold all rows anyway.
+NO_MEMORY_LIMIT = 2**60
 #: Larger pieces of a file are not read faster.
 MAX_PIECE_BYTES = 64 * 2**20
 #: Pieces that exist at once: one is summed, one waits, and one is decoded, which takes its values, their levels (as
@@ -81,7 +83,7 @@ class Budget:
     ``total = BYTES_KEPT_PER_ROW · rows + overhead + PIECES_AT_ONCE · piece + 2 room``. `overhead` is what a reader
     holds besides its pieces (pages of every column it reads at once), `piece` a stretch of rows, and `room` what a copy
     or a projection of the rows may take before it goes to a temporary file. The d × d matrices of an algorithm come on
-    top.
+    top. `row_bytes` is 0 for rows that are not copied when they are read, such as those of a map.
     """
 
     total: int
@@ -224,8 +226,8 @@ class StoredRows(ABC):
     """
 
     ndim = 2
-    #: Whether reading includes decoding, so that rows that fit into memory are better kept than read again.
-    _decoded = True
+    #: Whether the first pass keeps a copy of rows that fit into memory: yes if reading them includes decoding.
+    _keeps_copy = True
     shape: tuple[int, int]
     dtype: np.dtype[Any]
     feature_names: list[str] | None
@@ -306,6 +308,11 @@ class StoredRows(ABC):
         same._copy, same._spool, same._block_slices = None, None, []
         return same
 
+    def between(self, rows: slice) -> Array:
+        """Consecutive rows as one array, for a process that needs no others."""
+        with closing(self.select(rows).blocks()) as blocks:
+            return np.concatenate([z for _, z in blocks])
+
     def source(self, columns: Columns) -> RowSource:
         """The rows with their columns, for the algorithms."""
         return FileRows(self, columns)
@@ -335,9 +342,9 @@ class StoredRows(ABC):
     def _read(self, into: Array | None = None) -> Stretches:
         """Selected rows from the files; a copy is kept in `into`, in memory if they fit, or in a scratch file."""
         spool = None
-        if into is None and self._decoded and self._fits:
+        if into is None and self._keeps_copy and self._fits:
             into = np.empty(self.shape, self.dtype)
-        elif into is None and self._decoded and self._scratch is not None:
+        elif into is None and self._keeps_copy and self._scratch is not None:
             spool = Spool(self.shape, self.dtype, "A decoded copy of the rows", self._scratch)
             into = spool.array
         start, cuts = 0, []
@@ -553,7 +560,7 @@ class StoredNpy(StoredRows):
     process's own (anonymous) memory. `spool` is the owner of a temporary file.
     """
 
-    _decoded = False
+    _keeps_copy = False
 
     def __init__(
         self,
@@ -565,7 +572,7 @@ class StoredNpy(StoredRows):
         block_rows: int | None = None,
         spool: Spool | None = None,
     ):
-        self._map: np.memmap[Any, Any] = open_npy(path)
+        self._map = self._open(path)
         n, d = self._map.shape
         self.shape = (int(n), int(d))
         # Whole numbers become float64, as in memory.
@@ -582,6 +589,11 @@ class StoredNpy(StoredRows):
         self._block_rows = block_rows
         self._owner = spool
         super().__init__([Path(path)], progress=progress, scratch=scratch)
+
+    @staticmethod
+    def _open(path: str | PathLike[str]) -> np.memmap[Any, Any]:
+        """Read-only map of the rows; override it for arrays in files of another kind."""
+        return open_npy(path)
 
     def _pieces(self) -> Stretches:
         n, size = len(self._map), self._rows_at_once
@@ -604,6 +616,10 @@ class StoredNpy(StoredRows):
         """The map itself, unless rows were selected or are whole numbers."""
         return self._map if self._selected is None and self._map.dtype.kind == "f" else super().at_random()
 
+    def between(self, rows: slice) -> Array:
+        """Part of the map, in the type of the file, unless rows were selected."""
+        return self._map[rows] if self._selected is None else super().between(rows)
+
     def location_of(self, row: int) -> str:
         """The number of the row."""
         return f"row {row} of {self._paths[0]}"
@@ -617,7 +633,7 @@ class StoredNpy(StoredRows):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._require_unchanged()
-        self._map, self._owner = open_npy(self._paths[0]), None
+        self._map, self._owner = self._open(self._paths[0]), None
 
 
 def prefetch(z: Array, row: int, size: int) -> int:

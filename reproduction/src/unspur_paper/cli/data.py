@@ -9,11 +9,11 @@ import click
 
 from unspur.cli.console import echo_json, say
 from unspur.cli.options import LocalPath, json_option
-from unspur_paper.datasets.downloads import SOURCES, Found, Outcome, Source, obtain
+from unspur_paper.datasets.downloads import PUBLICATIONS, Found, Outcome, Publication, obtain
 
 
 @click.command()
-@click.argument("name", type=click.Choice(list(SOURCES)), required=False)
+@click.argument("name", type=click.Choice(list(PUBLICATIONS)), required=False)
 @click.option("--root", type=LocalPath(path_type=Path), help="Folder that holds the datasets; made if needed.")
 @click.option("--list", "as_list", is_flag=True, help="List the datasets, their sizes, terms and pages.")
 @click.option(
@@ -52,7 +52,7 @@ def data(
     if name is None or root is None:
         raise click.UsageError("Name a dataset and its --root, or pass --list.")
     outcome = obtain(
-        SOURCES[name],
+        PUBLICATIONS[name],
         root,
         archives=archives,
         urls=urls,
@@ -89,28 +89,28 @@ def _outcome(outcome: Outcome) -> dict[str, Any]:
 
 def _show_list(as_json: bool) -> None:
     if as_json:
-        echo_json([_entry(source) for source in SOURCES.values()])
+        echo_json([_entry(dataset) for dataset in PUBLICATIONS.values()])
         return
-    for source in SOURCES.values():
-        say(f"{source.name}: {source.title}", further="    ")
-        for line in (f"size: {_size(source)}", f"terms: {source.terms}", f"page: {source.page}"):
+    for dataset in PUBLICATIONS.values():
+        say(f"{dataset.name}: {dataset.title}", further="    ")
+        for line in (f"size: {_size(dataset)}", f"terms: {dataset.terms}", f"page: {dataset.page}"):
             say(line, indent="  ", further="    ")
 
 
-def _entry(source: Source) -> dict[str, Any]:
+def _entry(dataset: Publication) -> dict[str, Any]:
     archives = [
         {"file": one.file, "url": one.url, "bytes": one.size, "checksum": one.checksum, "stated_by": one.stated_by}
-        for one in source.archives
+        for one in dataset.archives
     ]
-    about = {"dataset": source.name, "title": source.title, "page": source.page, "terms": source.terms}
-    return {**about, "by_hand": source.by_hand, "archives": archives}
+    about = {"dataset": dataset.name, "title": dataset.title, "page": dataset.page, "terms": dataset.terms}
+    return {**about, "by_hand": dataset.by_hand, "archives": archives}
 
 
-def _size(source: Source) -> str:
+def _size(dataset: Publication) -> str:
     """What there is to download, in words."""
-    if not source.archives:
+    if not dataset.archives:
         return "depends on what is chosen (by hand)"
-    sizes = [archive.size for archive in source.archives]
+    sizes = [archive.size for archive in dataset.archives]
     known = [size for size in sizes if size is not None]
     text = f"{sum(known) / 1e6:,.0f} MB" if len(known) == len(sizes) else "not stated"
-    return text if any(archive.url for archive in source.archives) else f"{text} (by hand)"
+    return text if any(archive.url for archive in dataset.archives) else f"{text} (by hand)"

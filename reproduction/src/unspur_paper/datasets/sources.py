@@ -26,7 +26,5 @@ def _faces(root: Path, settings: Mapping[str, Any]) -> Examples:
 
 WATERBIRDS = Source(("y", "background"), _birds, paired=True)
 WATERBIRDS_PUBLISHED = Source(("y", "background"), lambda root, settings: read_published(root, settings.get("rule")))
-CELEBA = Source(
-    ("Smiling", "Male"), lambda root, settings: CelebA.read(root, settings.get("limit") or settings.get("images"))
-)
+CELEBA = Source(("Smiling", "Male"), _faces)
 MULTINLI = Source(("y", "concept"), lambda root, _: MultiNLI.read(root), paired=True)

@@ -1,4 +1,6 @@
-"""Figures with small charts: key figures, accuracies by group, what probes find, and the ladder of tests.
+"""Charts of the page: key figures, accuracies by group, penalties, what probes find, and the ladder of tests.
+
+A chart is a function of the findings that returns positions and texts; the template draws them.
 
 Positions are percent of the width, so that a chart fits any screen. Statistics of the ladder reach from some −600 to
 some +20, and thresholds lie at ±1.6: their scale is ``asinh(t / z)``, linear around zero and logarithmic far out.

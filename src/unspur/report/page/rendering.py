@@ -12,34 +12,7 @@ from typing import Any
 from unspur._extras import require
 from unspur._version import __version__
 from unspur.io.artifact import atomic, refuse_existing
-from unspur.report.page import formatting
-from unspur.report.page.charts import (
-    accuracy_table,
-    concept_name,
-    group_path,
-    ladders,
-    leaks,
-    palette,
-    penalty_table,
-    series_path,
-    tiles,
-)
-from unspur.report.page.content import (
-    axes_that_fit,
-    by_role,
-    choice_of_axes,
-    extreme_rows,
-    first_pair,
-    group_means,
-    meanings,
-    packed,
-    pixel_rows,
-    safe_json,
-    saliency_rows,
-    score_digits,
-    sheet,
-    shrunk,
-)
+from unspur.report.page import charts, content, formatting
 from unspur.report.page.formatting import with_short_names
 from unspur.report.page.verdict import further, sentences, subspaces
 from unspur.report.results import Findings
@@ -51,11 +24,11 @@ MAX_PAGE_BYTES, MAX_THUMBNAIL_BYTES, MIN_THUMBNAIL_BYTES = 2_900_000, 1_400_000,
 def render(findings: Findings, *, title: str | None = None) -> str:
     """The page as text, which depends on the findings alone."""
     environment, findings = _environment(), with_short_names(findings)
-    style = _read("page.css") + palette(len(findings.groups), [result.name for result in findings.judged])
+    style = _read("page.css") + charts.palette(len(findings.groups), [result.name for result in findings.judged])
     script = f"(() => {{\n'use strict';\n{_read('page.js')}\n}})();"
     pictures = _pictures(findings)
-    axes = axes_that_fit(findings)
-    x, y = first_pair(findings, axes)
+    axes = content.axes_that_fit(findings)
+    x, y = content.first_pair(findings, axes)
     parts: dict[str, Any] = {
         "findings": findings,
         "title": title or _title(findings),
@@ -64,33 +37,37 @@ def render(findings: Findings, *, title: str | None = None) -> str:
         "script": script,
         "sentences": sentences(findings),
         "further": further(findings),
-        "tiles": tiles(findings),
+        "tiles": charts.tiles(findings),
         "recommended": findings.recommended is not None,
-        "accuracy": accuracy_table(findings),
-        "penalties": penalty_table(findings),
-        "ladders": ladders(findings),
+        "accuracy": charts.accuracy_table(findings),
+        "penalties": charts.penalty_table(findings),
+        "ladders": charts.ladders(findings),
         "level": f"{100 * findings.significance_level:g}",
-        "leaks": leaks(findings),
+        "leaks": charts.leaks(findings),
         "subspaces": subspaces(findings),
         "axes": [(place, findings.view.axes[k]) for place, k in enumerate(axes)],
         "first": (x, y),
-        "means": group_means(findings, axes),
-        "digits": score_digits(findings, axes),
-        "axis_choice": choice_of_axes(findings, axes),
-        "meanings": by_role(findings, meanings(findings, pictures)),
-        "pixels": pixel_rows(findings),
-        "saliency": saliency_rows(findings),
+        "means": content.group_means(findings, axes),
+        "digits": content.score_digits(findings, axes),
+        "axis_choice": content.choice_of_axes(findings, axes),
+        "meanings": content.by_role(findings, content.meanings(findings, pictures)),
+        "pixels": content.pixel_rows(findings),
+        "saliency": content.saliency_rows(findings),
         "covariance": [
-            (formatting.clipped(concept_name(findings, n), 80), left)
+            (formatting.clipped(charts.concept_name(findings, n), 80), left)
             for n, left in findings.certificate.covariance_left.items()
         ],
         "version": __version__,
     }
     template = environment.get_template("page.html.jinja")
-    rest = len(template.render(**parts, sheet=None, data=safe_json(packed(findings, axes, None))).encode())
+    rest = len(
+        template.render(**parts, sheet=None, data=content.safe_json(content.packed(findings, axes, None))).encode()
+    )
     budget = min(MAX_THUMBNAIL_BYTES, max(MIN_THUMBNAIL_BYTES, MAX_PAGE_BYTES - rest))
-    thumbnails = sheet([pictures[row] for row in findings.shown.tolist() if row in pictures], budget)
-    page: str = template.render(**parts, sheet=thumbnails, data=safe_json(packed(findings, axes, thumbnails)))
+    thumbnails = content.sheet([pictures[row] for row in findings.shown.tolist() if row in pictures], budget)
+    page: str = template.render(
+        **parts, sheet=thumbnails, data=content.safe_json(content.packed(findings, axes, thumbnails))
+    )
     return page.lstrip()
 
 
@@ -105,7 +82,7 @@ def _pictures(findings: Findings) -> dict[int, Any]:
         require("A page with pictures needs", "PIL")
     if findings.content is None or findings.content.kind != "image":
         return {}
-    return shrunk(findings.content, findings.shown.tolist(), extreme_rows(findings))
+    return content.shrunk(findings.content, findings.shown.tolist(), content.extreme_rows(findings))
 
 
 def _environment() -> Any:
@@ -129,7 +106,11 @@ def _environment() -> Any:
         "capital": formatting.capital,
         "named": formatting.named,
     }
-    environment.globals |= {"group_path": group_path, "series_path": series_path, "listed": formatting.listed}
+    environment.globals |= {
+        "group_path": charts.group_path,
+        "series_path": charts.series_path,
+        "listed": formatting.listed,
+    }
     return environment
 
 

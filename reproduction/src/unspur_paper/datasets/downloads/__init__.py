@@ -3,10 +3,10 @@
 from unspur_paper.datasets.downloads.errors import ArchiveError, ChecksumError, DownloadError
 from unspur_paper.datasets.downloads.layout import Found, look
 from unspur_paper.datasets.downloads.obtain import Outcome, Receipt, obtain
-from unspur_paper.datasets.downloads.sources import SOURCES, Archive, Part, Source
+from unspur_paper.datasets.downloads.publications import PUBLICATIONS, Archive, Part, Publication
 
 __all__ = [
-    "SOURCES",
+    "PUBLICATIONS",
     "Archive",
     "ArchiveError",
     "ChecksumError",
@@ -14,8 +14,8 @@ __all__ = [
     "Found",
     "Outcome",
     "Part",
+    "Publication",
     "Receipt",
-    "Source",
     "look",
     "obtain",
 ]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from unspur_paper.datasets.downloads.sources import Part, Source
+from unspur_paper.datasets.downloads.publications import Part, Publication
 
 
 @dataclass(frozen=True)
@@ -25,14 +25,14 @@ class Found:
         return f"{self.files:,} file{'' if self.files == 1 else 's'}"
 
 
-def look(root: Path, source: Source) -> list[Found]:
+def look(root: Path, dataset: Publication) -> list[Found]:
     """The files of each part below `root`; links to files and folders count as what they point to."""
-    return [Found(part, sum(1 for _ in _files(root, part))) for part in source.layout]
+    return [Found(part, sum(1 for _ in _files(root, part))) for part in dataset.layout]
 
 
-def missing(source: Source, *roots: Path) -> list[Part]:
+def missing(dataset: Publication, *roots: Path) -> list[Part]:
     """The parts that have no file below any of the roots."""
-    return [part for part in source.layout if not any(next(_files(root, part), None) for root in roots)]
+    return [part for part in dataset.layout if not any(next(_files(root, part), None) for root in roots)]
 
 
 def _files(root: Path, part: Part) -> Iterator[Path]:

@@ -20,7 +20,7 @@ from unspur_paper.datasets.downloads.errors import ArchiveError
 from unspur_paper.datasets.downloads.fetch import fetch, forget, to_host
 from unspur_paper.datasets.downloads.layout import Found, look, missing
 from unspur_paper.datasets.downloads.place import move_into, private
-from unspur_paper.datasets.downloads.sources import Archive, Part, Source
+from unspur_paper.datasets.downloads.publications import Archive, Part, Publication
 from unspur_paper.datasets.downloads.web import check_url
 
 #: Folder of the root for what is not a dataset yet.
@@ -50,7 +50,7 @@ class Outcome:
 
 
 def obtain(
-    source: Source,
+    dataset: Publication,
     root: Path,
     *,
     archives: Sequence[Path] = (),
@@ -59,45 +59,45 @@ def obtain(
     unverified: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> Outcome:
-    """Make sure that `source` is complete below `root`.
+    """Make sure that `dataset` is complete below `root`.
 
     Files given as `archives` are used instead of the network and never removed; `urls` replace the published addresses.
     After an error the root holds what it held before, apart from a part of a download in its folder `WORKSHOP`.
     """
     if root.exists() and not root.is_dir():
         raise InputError(f"{root} is a file; --root must be a folder.")
-    plan = _plan(source, archives, urls)
-    lock = f"{source.name}.lock"
-    if not missing(source, root):
+    plan = _plan(dataset, archives, urls)
+    lock = f"{dataset.name}.lock"
+    if not missing(dataset, root):
         if (root / WORKSHOP).exists():
             with suppress(BusyError, OSError), _workshop(root) as staging_dir:  # gone afterwards, if it is empty
                 if (staging_dir / lock).exists():
                     with hold(staging_dir / lock):
-                        _finish(source, root, plan, staging_dir, keep_archive, unverified)
-        return Outcome(source.name, root, "found", look(root, source), [])
+                        _finish(dataset, root, plan, staging_dir, keep_archive, unverified)
+        return Outcome(dataset.name, root, "found", look(root, dataset), [])
     if not plan:
-        raise InputError(_by_hand(source, root))
+        raise InputError(_by_hand(dataset, root))
     with _workshop(root) as staging_dir, hold(staging_dir / lock):
-        if not missing(source, root):  # another process has just finished
-            return Outcome(source.name, root, "found", look(root, source), [])
-        say(f"{source.name} is not complete under {root}: no {_and(part.pattern for part in missing(source, root))}.")
+        if not missing(dataset, root):  # another process has just finished
+            return Outcome(dataset.name, root, "found", look(root, dataset), [])
+        say(f"{dataset.name} is not complete under {root}: no {_and(part.pattern for part in missing(dataset, root))}.")
         got = [_get(archive, origin, staging_dir, unverified, say) for archive, origin in plan]
-        with private(staging_dir / f"{source.name}.unpacking") as folder:
+        with private(staging_dir / f"{dataset.name}.unpacking") as folder:
             for one in got:
                 _stage(one, folder, say)
-            if lacking := missing(source, folder, root):
+            if lacking := missing(dataset, folder, root):
                 _discard(got)
-                raise ArchiveError(_lacking(source, lacking))
+                raise ArchiveError(_lacking(dataset, lacking))
             move_into(folder, root)
         receipts = [one.receipt for one in got]
-        _record(source, root, receipts)
+        _record(dataset, root, receipts)
         if not keep_archive:
             _discard(got)
-    return Outcome(source.name, root, "unpacked", look(root, source), receipts)
+    return Outcome(dataset.name, root, "unpacked", look(root, dataset), receipts)
 
 
 def _finish(
-    source: Source,
+    dataset: Publication,
     root: Path,
     plan: Sequence[tuple[Archive, Path | str]],
     staging_dir: Path,
@@ -105,45 +105,47 @@ def _finish(
     unverified: bool,
 ) -> None:
     """What a process left to do that was killed when all was in its place: the record, and to clear up."""
-    shutil.rmtree(staging_dir / f"{source.name}.unpacking", ignore_errors=True)
+    shutil.rmtree(staging_dir / f"{dataset.name}.unpacking", ignore_errors=True)
     remove_abandoned(root)
     if all(isinstance(origin, Path) or to_host(origin, staging_dir / archive.file) for archive, origin in plan):
         got = [_get(archive, origin, staging_dir, unverified, lambda _: None) for archive, origin in plan]
-        _record(source, root, [one.receipt for one in got])
+        _record(dataset, root, [one.receipt for one in got])
     if not keep_archive:  # some of it may be gone already
         for archive, origin in plan:
             if isinstance(origin, str):
                 forget(staging_dir / archive.file)
 
 
-def _plan(source: Source, archives: Sequence[Path], urls: Sequence[str]) -> list[tuple[Archive, Path | str]]:
+def _plan(dataset: Publication, archives: Sequence[Path], urls: Sequence[str]) -> list[tuple[Archive, Path | str]]:
     """Which published file comes from where; nothing if a person has to fetch them."""
-    chosen: dict[Archive, Path | str] = {archive: archive.url for archive in source.archives if archive.url is not None}
+    chosen: dict[Archive, Path | str] = {
+        archive: archive.url for archive in dataset.archives if archive.url is not None
+    }
     given: dict[Archive, Path | str] = {}
     for url in urls:
         check_url(url)
     for name, origin in [(_last(url), url) for url in urls] + [(path.name, path) for path in archives]:
         if isinstance(origin, Path) and not origin.is_file():
             raise InputError(f"There is no file {origin}.")
-        archive = _match(source, name)
+        archive = _match(dataset, name)
         if archive in given:
             raise InputError(f"{archive.file} is given twice, as {given[archive]} and as {origin}; one is enough.")
         given[archive] = origin
     chosen |= given
-    return [(archive, chosen[archive]) for archive in source.archives if archive in chosen]
+    return [(archive, chosen[archive]) for archive in dataset.archives if archive in chosen]
 
 
-def _match(source: Source, name: str) -> Archive:
-    if len(source.archives) == 1:
-        return source.archives[0]
-    for archive in source.archives:
+def _match(dataset: Publication, name: str) -> Archive:
+    if len(dataset.archives) == 1:
+        return dataset.archives[0]
+    for archive in dataset.archives:
         if archive.file == name:
             return archive
-    files = _and(archive.file for archive in source.archives)
+    files = _and(archive.file for archive in dataset.archives)
     if not files:
-        raise InputError(f"{source.name} has no published archive. {source.by_hand}")
+        raise InputError(f"{dataset.name} has no published archive. {dataset.by_hand}")
     raise InputError(
-        f"{name} is not a file of {source.name}; those are called {files}. Rename it if it is one of them."
+        f"{name} is not a file of {dataset.name}; those are called {files}. Rename it if it is one of them."
     )
 
 
@@ -234,26 +236,26 @@ def _discard(got: Sequence[_Got]) -> None:
             forget(one.path)
 
 
-def _record(source: Source, root: Path, receipts: list[Receipt]) -> None:
+def _record(dataset: Publication, root: Path, receipts: list[Receipt]) -> None:
     """A small JSON beside the data, so that two copies can be compared later."""
     files = [
         {"file": one.file, "from": one.origin, "bytes": one.bytes, "sha256": one.sha256, "checksum": one.checksum}
         for one in receipts
     ]
-    with atomic(root / f"{source.name}.download.json", overwrite=True) as path:
-        text = json.dumps({"dataset": source.name, "unspur": __version__, "files": files}, indent=2)
+    with atomic(root / f"{dataset.name}.download.json", overwrite=True) as path:
+        text = json.dumps({"dataset": dataset.name, "unspur": __version__, "files": files}, indent=2)
         path.write_text(text + "\n", encoding="utf-8")
 
 
-def _by_hand(source: Source, root: Path) -> str:
-    lacking = _and(part.pattern for part in missing(source, root))
-    return f"{source.name} is not complete under {root}: no {lacking}. {source.by_hand} Page: {source.page}"
+def _by_hand(dataset: Publication, root: Path) -> str:
+    lacking = _and(part.pattern for part in missing(dataset, root))
+    return f"{dataset.name} is not complete under {root}: no {lacking}. {dataset.by_hand} Page: {dataset.page}"
 
 
-def _lacking(source: Source, parts: list[Part]) -> str:
+def _lacking(dataset: Publication, parts: list[Part]) -> str:
     needed = _and(f"{part.pattern} ({part.what})" for part in parts)
-    more = f" {source.by_hand}" if source.by_hand else ""
-    return f"With these files {source.name} would still lack {needed}; nothing was changed.{more}"
+    more = f" {dataset.by_hand}" if dataset.by_hand else ""
+    return f"With these files {dataset.name} would still lack {needed}; nothing was changed.{more}"
 
 
 def _and(words: Iterable[str]) -> str:

@@ -37,7 +37,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Source:
+class Publication:
     """A dataset as its publisher offers it."""
 
     name: str
@@ -54,7 +54,7 @@ _BIRDS = "waterbird_complete95_forest2water2"
 _TFDS = "TensorFlow Datasets, url_checksums"
 
 _ALL = (
-    Source(
+    Publication(
         name="waterbirds",
         title="Waterbirds: birds of CUB on backgrounds of Places, as published",
         page="https://github.com/kohpangwei/group_DRO",
@@ -66,7 +66,7 @@ _ALL = (
         # Its publisher states neither size nor checksum, and no well-known loader does.
         archives=(Archive(f"{_BIRDS}.tar.gz", ".", f"https://nlp.stanford.edu/data/dro/{_BIRDS}.tar.gz"),),
     ),
-    Source(
+    Publication(
         name="cub",
         title="CUB-200-2011: photographs of 200 kinds of birds",
         page="https://www.vision.caltech.edu/datasets/cub_200_2011/",
@@ -91,7 +91,7 @@ _ALL = (
             ),
         ),
     ),
-    Source(
+    Publication(
         name="cub-segmentations",
         title="Outlines of the birds of CUB-200-2011",
         page="https://data.caltech.edu/records/w9d68-gec53",
@@ -109,7 +109,7 @@ _ALL = (
             ),
         ),
     ),
-    Source(
+    Publication(
         name="scenes",
         title="Photographs of land and water to put birds on",
         page="http://places2.csail.mit.edu/download.html",
@@ -121,7 +121,7 @@ _ALL = (
             "forest) and scenes/water/<category>/*.jpg (lake, ocean)."
         ),
     ),
-    Source(
+    Publication(
         name="celeba",
         title="CelebA: aligned and cropped faces with 40 attributes",
         page="http://mmlab.ie.cuhk.edu.hk/projects/CelebA.html",
@@ -154,7 +154,7 @@ _ALL = (
             "with --archive FILE; or lay them out as celeba/img_align_celeba/*.jpg and celeba/list_attr_celeba.txt."
         ),
     ),
-    Source(
+    Publication(
         name="multinli",
         title="MultiNLI 1.0: pairs of sentences that agree, disagree or neither",
         page="https://cims.nyu.edu/~sbowman/multinli/",
@@ -178,4 +178,4 @@ _ALL = (
 )
 
 #: Every dataset by name.
-SOURCES = {source.name: source for source in _ALL}
+PUBLICATIONS = {dataset.name: dataset for dataset in _ALL}
