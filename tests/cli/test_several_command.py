@@ -132,6 +132,13 @@ def test_rows_that_lack_a_concept_are_left_out_of_a_classifier(birds):
     np.testing.assert_allclose(found, load("r.safetensors").removal_.matrix(), atol=1e-6)
 
 
+@pytest.mark.parametrize("method", ["LEACE", "RLACE"])
+def test_methods_that_take_all_concepts_at_once_leave_out_rows_that_lack_one(birds, method):
+    gaps = birds.assign(season=birds["season"].where(birds.index >= 50), water=birds["water"].where(birds.index < 880))
+    notes = unspur("fit", *write(gaps, "csv"), "--output", "r.safetensors", "--force", "--method", method)[1]
+    assert notes == "Note: 70 of 900 rows have no water or no season; they are left out of the fit."
+
+
 def test_gaps_of_one_concept_are_left_out_of_its_own_fit(birds):
     """A value for "not known" counts in every concept that can have it, whatever the type of the others."""
     gaps = birds.assign(season=birds["season"].where(birds.index >= 15, "?"))

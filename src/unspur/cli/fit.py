@@ -167,7 +167,7 @@ def fit(
             table, other = within(memory, table, other)
     missing = missing_values(missing_concept, table, concept)
     train = labelled_rows(table, main, concept, missing, clusters)
-    note_left_out(train, together=method == RECOMMENDED)
+    note_left_out(train, together=method not in ("JSE", "INLP"))  # which fit one concept at a time
     if others is not None:
         validation_rows = labelled_rows(other, main, concept, missing, clusters, like=train)
     settings: Any = {"missing": shared_missing_value(missing), "seed": seed, "show_progress": show_progress, **options}

@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 
 from unspur.cli.completion import column_names, columns_of
-from unspur.cli.console import echo_json, progress_bar, say, say_where
+from unspur.cli.console import echo_json, progress_bar, say, say_command, say_where
 from unspur.cli.data import caveat_about_test_rows, read_splits, require_disjoint_clusters, test_split_mask
 from unspur.cli.fit import describe_columns, fit_remover
 from unspur.cli.options import (
@@ -258,6 +258,15 @@ def _network(name: str, table: Table, test: LabelledData, content: dict[str, Any
     return {"encoder": encoder, "reduction": reduction}
 
 
+def _with_values(command: str) -> list[str]:
+    """The words of a command, quoted for a shell, each option together with its value."""
+    words: list[str] = []
+    for word in shlex.split(command):
+        value = not word.startswith("--") and words and words[-1].startswith("--") and " " not in words[-1]
+        words[-1:] = [f"{words[-1]} {shlex.quote(word)}"] if value else [*words[-1:], shlex.quote(word)]
+    return words
+
+
 def _print_result(found: Findings, output: str, save: str | None, as_json: bool) -> None:
     from unspur.report.page import verdict
 
@@ -277,7 +286,11 @@ def _print_result(found: Findings, output: str, save: str | None, as_json: bool)
         )
         return
     for sentence in verdict(found):  # warnings come first
-        say(sentence)
+        what, colon, command = sentence.partition(": unspur ")
+        if colon:
+            say_command(f"{what}:", _with_values(f"unspur {command}"))
+        else:
+            say(sentence)
     if save is not None:
         say()
         say_where("Removal", save)
