@@ -90,6 +90,21 @@ def test_labels_of_other_rows_of_a_file_and_beside_others_are_read(arrays):
         assert evaluated["removed"]["worst"] > 0.6  # with the labels of other rows it would be chance
 
 
+@pytest.mark.parametrize("where", [(), ("--where", "part.npy=0")])
+@pytest.mark.parametrize("word", ["NA", "", "null"])
+def test_words_for_missing_values_in_files_of_labels_are_missing(arrays, birds, word, where):
+    gaps = np.where(np.arange(600) % 10 == 0, word, birds["background"].to_numpy(str))
+    np.save("background.npy", gaps)
+    fit = ("fit", "rows.npy", *NPY, "--method", "LEACE", "--output", "r.safetensors", "--force", *where)
+    noted = unspur(*fit)[1]
+    assert f"60 of 600 cells of background.npy in rows.npy are {repr(word) if word else 'blank'}" in noted
+    assert load("r.safetensors").concept_classes_ == ("forest", "sea")
+    np.save("part.npy", np.where(np.arange(600) < 300, "0", word))
+    if not where:
+        clusters = unspur(*fit, "--method", "JSE", "--cluster", "part.npy", code=1)[1]
+        assert "part.npy is missing in 300 rows" in clusters
+
+
 @pytest.mark.parametrize("size", [150, 599, 601])
 def test_a_file_of_labels_has_as_many_as_there_are_rows(arrays, size):
     np.save("bird.npy", np.resize(["land", "water"], size))

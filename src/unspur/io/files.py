@@ -123,7 +123,9 @@ def with_missing_values(table: Table, classes: Sequence[str], others: Sequence[s
     """
     columns, notes = dict(table.columns), []
     for name in (*classes, *others):
-        column = table.columns.get(name)
+        if name not in columns and name.endswith(".npy"):  # a file of labels
+            columns[name] = table.label(name)
+        column = columns.get(name)
         if not isinstance(column, np.ndarray) or column.ndim != 1 or column.dtype.kind not in "UO":
             continue
         values = column.tolist()
