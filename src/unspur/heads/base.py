@@ -239,7 +239,7 @@ class Head(LinearClassifier):
     """Base of the last layers: linear logits ``x coefᵀ + intercept`` for a main label of two or more classes.
 
     A subclass implements `_train`. Its `__init__` sets the parameters of `_parameter_constraints`, as that of
-    `SolverHead` does. To be compared, a head needs its line in ``heads/__init__.py``. A grid of its own goes to
+    `SolverHead` does. It is registered by one line in ``_names.py``. A grid of its own goes to
     `unspur.selection.GRIDS`.
     """
 
