@@ -215,14 +215,14 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
         removal, checked = remover.removal_, copy(self)
         # Copies of a row must not be on both sides of a fold.
         train, validation = data.train.with_duplicate_clusters(remover._training_rows), data.validation
-        penalties = penalty_grid_from_variances(train.column_variances(balanced=head._balanced is not False))
+        penalties = penalty_grid_from_variances(train.column_variances(balanced=head._weights != "rows"))
         span, (X, X_val) = RowSpan.of(train.X, None if validation is None else validation.X)
         inside = None if span is None else span.restricted(removal)
         if span is not None and inside is not None:
             removal, checked.n_features_in_ = inside, span.n_features
             train = replace(train, X=X)
             validation = None if validation is None else replace(validation, X=X_val)
-        if head._balanced is None:
+        if not head._is_one_regression:
             transform = remover.transform if inside is None else inside
             train = replace(train, X=transform(train.X))
             validation = None if validation is None else replace(validation, X=transform(validation.X))
@@ -232,17 +232,20 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
         if validation_only:
             assert validation is not None
             train, validation = validation, None
-        if head._balanced is None:
-            all_rows = train if validation is None else _pooled(train, validation)
-            assert all_rows is not None  # rows in files were refused
+        if validation is None:
+            all_rows = train
+        elif head._is_one_regression:
+            all_rows = train.stacked(validation)
         else:
-            all_rows = train if validation is None else train.stacked(validation)
+            pooled = _pooled(train, validation)
+            assert pooled is not None  # rows in files were refused
+            all_rows = pooled
         data = replace(data, train=train, validation=validation)
         chosen = cross_validate_penalty(
             head, penalties, data, all_rows, checked, self.cv, rng, validation_only=validation_only
         )
         best = chosen.head
-        if head._balanced is None:
+        if not head._is_one_regression:
             best.coef_, best.intercept_ = through_removal(removal, best.coef_, best.intercept_)
         if span is not None and inside is not None:
             best.coef_ = span.vectors(best.coef_)
@@ -401,12 +404,13 @@ def _with_common_clusters(data: HeadData, clusters: Any, clusters_val: Any) -> H
 
 
 def _require_transformable(head: Head, data: HeadData) -> None:
-    """Raise InputError if a head needs transformed rows, which rows in files are not."""
+    """Raise InputError if a head is trained on transformed rows and these are in files, where they stay as they are."""
     sets = [data.train] if data.validation is None else [data.train, data.validation]
-    if head._balanced is None and any(isinstance(rows.X, StoredRows) for rows in sets):
+    if not head._is_one_regression and any(isinstance(rows.X, StoredRows) for rows in sets):
+        possible = " or ".join(name for name, kind in HEADS.items() if kind()._is_one_regression)
         raise InputError(
             f"{type(head).__name__} is trained on transformed rows, which needs rows in memory; these are read from "
-            "files. Use ERM or GroupWeighted as the head, or load the rows."
+            f"files. Use {possible} as the head, or load the rows."
         )
 
 

@@ -175,11 +175,12 @@ def cross_validate_penalty(
     """
     train, validation = data.train, data.validation
     rough = clone(head).set_params(tol=max(head.tol, ROUGH_TOL))
-    if head._balanced is not None:
-        train.geometry(train.source(), balanced=head._balanced)  # once, for all folds
+    visible = head._visible(train)
+    if head._is_one_regression:
+        visible.geometry(visible.source(), balanced=head._weights == "groups")  # once, for all folds
 
     def fit_all_rows(penalty: float) -> Head:
-        rows = all_rows if head._needs_concept else all_rows.without_concept()
+        rows = visible if all_rows is train else head._visible(all_rows)
         held_out = rows if validation_only else None
         setting = [{"weight_decay": penalty}]
         return fit_decoded_path(head, setting, replace(data, train=rows, validation=held_out), checked)[0]
@@ -187,7 +188,8 @@ def cross_validate_penalty(
     fold = None if validation is not None else train.folds(folds, rng)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)  # a value that cannot be solved is not chosen
-        fitted = fit_folds(rough, penalties, data, checked, fold, folds, validation_only=validation_only)
+        visible_data = replace(data, train=visible)
+        fitted = fit_folds(rough, penalties, visible_data, checked, fold, folds, validation_only=validation_only)
     if fold is None:
         assert validation is not None
         evaluated_on, evaluated = validation, (validation.weight > 0) & validation.concept_known

@@ -23,7 +23,7 @@ from unspur._parameters import generator, keyword_only_after_y, restore_on_failu
 from unspur._resources import one_thread_if_narrow
 from unspur._typing import Array, FloatArray, IntArray
 from unspur._validation import checked_weights, checked_z, require_finite
-from unspur.exceptions import InputError, LabelError
+from unspur.exceptions import ArgumentError, InputError, LabelError
 from unspur.labels import ClassLabel, class_label, main_column, require_no_missing
 from unspur.options import SGD, SOLVER
 from unspur.rows import StoredRows, backend_of, to_host
@@ -255,14 +255,14 @@ class Head(LinearClassifier):
         "concept_val": False,
         "sample_weight_val": False,
     }
-    #: Whether training rows need a concept. If not, their groups are the classes of y.
+    #: Whether training rows need a concept. If not, it is ignored, and their groups are the classes of y.
     _needs_concept: ClassVar[bool] = True
+    #: Whether the concept of validation rows is used.
+    _uses_concept_val: ClassVar[bool] = True
     #: Whether validation rows, if there are any, are what the head is trained on.
     _trains_on_validation: ClassVar[bool] = False
-    #: Whether the exact solution is one weighted regression, and with which weights: True for groups of equal weight,
-    #: False for rows of equal weight, None if it is not a single regression. A single one is solved after a removal
-    #: without transformed rows (`LabelledData.removal`); other heads are fitted on transformed rows.
-    _balanced: bool | None = None
+    #: What has equal weight in the one regression that the head is: rows, or groups. None for other heads.
+    _weights: Literal["rows", "groups"] | None = None
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "weight_decay": [Interval(Real, 0, None, closed="left")],
@@ -289,6 +289,19 @@ class Head(LinearClassifier):
         """Whether the solution is independent of the coordinates of the rows, as that of SGD is not."""
         return SGD.of(getattr(self, "solver", "exact")) is None
 
+    @property
+    def _is_one_regression(self) -> bool:
+        """Whether the solution is that of one weighted regression.
+
+        Such a head is solved after a removal without transformed rows (`LabelledData.removal`), and in all folds side
+        by side.
+        """
+        return self._weights is not None and self._is_exact
+
+    def _visible(self, rows: LabelledData) -> LabelledData:
+        """The rows as the head sees them: without a concept if it needs none."""
+        return rows if self._needs_concept else rows.without_concept()
+
     def __init_subclass__(cls, **options: Any) -> None:
         """Fill in the shared parts of the docstring."""
         super().__init_subclass__(**options)
@@ -301,7 +314,7 @@ class Head(LinearClassifier):
         X: Array,
         y: Array,
         *,
-        concept: Array,
+        concept: Array | None = None,
         sample_weight: Array | None = None,
         X_val: Array | None = None,
         y_val: Array | None = None,
@@ -319,7 +332,8 @@ class Head(LinearClassifier):
         y : array of shape (n,)
             Main-task label, two or more classes.
         concept : array of shape (n,)
-            Label of the concept, two or more classes; rows where it is missing are left out of the fit.
+            Label of the concept, two or more classes; rows where it is missing are left out of the fit. ERM and JTT
+            ignore it, and need none.
         sample_weight : array of shape (n,), optional
         X_val, y_val, concept_val, sample_weight_val : arrays, optional
             Held-out rows, if the method uses them; else rows of X are held out.
@@ -328,6 +342,14 @@ class Head(LinearClassifier):
 
         A fit that fails leaves the estimator as it was.
         """
+        if not self._needs_concept:
+            concept = None
+        elif concept is None:
+            name = type(self).__name__
+            raise ArgumentError(
+                f"concept is missing: {name} weighs groups by it. Write {name}().fit(X, y, concept=...)."
+            )
+        concept_val = concept_val if self._uses_concept_val else None
         train = {"X": X, "y": y, "concept": concept, "sample_weight": sample_weight, "clusters": clusters}
         validation = {"X": X_val, "y": y_val, "concept": concept_val, "sample_weight": sample_weight_val}
         with restore_on_failure(self), one_thread_if_narrow(X):
@@ -422,17 +444,18 @@ def fit_folds(
     `validation_only` the training rows are validation rows, for a head that is trained on such. Heads that are one
     regression are fitted side by side, in as many passes over the rows as the slowest needs.
     """
-    rows = data.train if head._needs_concept else data.train.without_concept()
-    if head._balanced is None or not head._is_exact:
+    rows = data.train
+    if not head._is_one_regression:
         parts = [rows] if fold is None else [rows.fold_subset((fold >= 0) & (fold != k)) for k in range(n_folds)]
         settings = [{"weight_decay": penalty} for penalty in penalties]
         sets = [replace(data, train=part, validation=part if validation_only else None) for part in parts]
         return [fit_decoded_path(head, settings, one, checked) for one in sets]
     source = rows.source()
-    geometry, weightings = rows.geometry(source, balanced=head._balanced), [rows.weighting(balanced=head._balanced)]
+    balanced = head._weights == "groups"
+    geometry, weightings = rows.geometry(source, balanced=balanced), [rows.weighting(balanced=balanced)]
     if fold is not None:
         source = rows.folded_source(fold, n_folds)
-        weightings = rows.weightings_without_folds(fold, n_folds, balanced=head._balanced)
+        weightings = rows.weightings_without_folds(fold, n_folds, balanced=balanced)
     problems = [(weighting, float(penalty)) for weighting in weightings for penalty in penalties]
     models = solve_softmax_many(source, geometry, problems, rows.n_classes, tol=head.tol, max_iter=head.max_iter)
     heads = []
@@ -495,7 +518,10 @@ def _one_per_class(logits: Array) -> Array:
 
 
 class SolverHead(Head):
-    """A last layer with an exact solver and the paper's SGD."""
+    """A last layer with an exact solver and the paper's SGD.
+
+    A subclass that is one weighted regression sets `_weights`; others implement `_train`.
+    """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **Head._parameter_constraints,
@@ -520,6 +546,16 @@ class SolverHead(Head):
         self.tol = tol
         self.max_iter = max_iter
         self.random_state = random_state
+
+    def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
+        """The one regression with these `_weights`; other heads override this."""
+        if self._weights is None:
+            raise NotImplementedError(f"{type(self).__name__} needs _weights or a _train of its own.")
+        if self._is_exact:
+            return self._exact(data.train, balanced=self._weights == "groups")
+        if self._weights == "groups":
+            return self._sgd(*self._held_out(data, rng), rng, balanced=True, watch="groups")
+        return self._sgd(*self._held_out(data, rng), rng)
 
     def _held_out(self, data: HeadData, rng: np.random.Generator) -> tuple[LabelledData, LabelledData]:
         """Rows to train on, and rows for early stopping: the validation rows, else a share of every group."""
