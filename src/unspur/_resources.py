@@ -126,7 +126,7 @@ one_scipy_thread = _OneThread("scipy.libs")
 one_blas_thread = _OneThread("")
 
 
-def one_thread_if_narrow(X: Any) -> AbstractContextManager[None]:
+def one_thread_if_small(X: Any) -> AbstractContextManager[None]:
     """Context with one BLAS thread for rows of few features, or few rows, and with the usual number for others.
 
     Threads of a BLAS wait by spinning: on busy cores, products of small blocks were measured ten times slower with two

@@ -20,7 +20,7 @@ from unspur._arrays import is_tensor, on_numpy
 from unspur._data import LabelledData, first_rows, warn_if_on_another_scale
 from unspur._parameters import FIT_METADATA, generator, keyword_only_after_y, restore_on_failure
 from unspur._reading import brief, require_kinds
-from unspur._resources import one_thread_if_narrow
+from unspur._resources import one_thread_if_small
 from unspur._typing import Array, FloatArray
 from unspur.certificate import Certificate, row_hashes
 from unspur.clusters import cluster_codes, cluster_labels, has_continuous_columns
@@ -165,7 +165,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
             "sample_weight": sample_weight_val,
             "clusters": clusters_val,
         }
-        with restore_on_failure(self), one_thread_if_narrow(X):
+        with restore_on_failure(self), one_thread_if_small(X):
             self._validate_params()
             remover = JSE() if self.remover is None else clone(self.remover)
             head = GroupWeighted() if self.head is None else clone(self.head)
@@ -217,9 +217,9 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
         train, validation = data.train.with_duplicate_clusters(remover._training_rows), data.validation
         penalties = penalty_grid_from_variances(train.column_variances(balanced=head._weights != "rows"))
         span, (X, X_val) = RowSpan.of(train.X, None if validation is None else validation.X)
-        inside = None if span is None else span.restricted(removal)
+        inside = None if span is None else span.restrict_map(removal)
         if span is not None and inside is not None:
-            removal, checked.n_features_in_ = inside, span.n_features
+            removal, checked.n_features_in_ = inside, span.n_coordinates
             train = replace(train, X=X)
             validation = None if validation is None else replace(validation, X=X_val)
         if not head._is_one_regression:
@@ -248,7 +248,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
         if not head._is_one_regression:
             best.coef_, best.intercept_ = through_removal(removal, best.coef_, best.intercept_)
         if span is not None and inside is not None:
-            best.coef_ = span.vectors(best.coef_)
+            best.coef_ = span.lift(best.coef_)
             best.intercept_ = best.intercept_ - best.coef_ @ span.centre
             best.n_features_in_ = self.n_features_in_
         return chosen

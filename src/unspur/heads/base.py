@@ -20,7 +20,7 @@ from sklearn.utils.validation import assert_all_finite, check_is_fitted, column_
 from unspur._arrays import by_rows, exact_products, is_tensor, like, on_numpy, to_original_type
 from unspur._data import LabelledData, decode_fit_arguments
 from unspur._parameters import generator, keyword_only_after_y, restore_on_failure, sgd_settings
-from unspur._resources import one_thread_if_narrow
+from unspur._resources import one_thread_if_small
 from unspur._typing import Array, FloatArray, IntArray
 from unspur._validation import checked_weights, checked_z, require_finite
 from unspur.exceptions import ArgumentError, InputError, LabelError
@@ -352,7 +352,7 @@ class Head(LinearClassifier):
         concept_val = concept_val if self._uses_concept_val else None
         train = {"X": X, "y": y, "concept": concept, "sample_weight": sample_weight, "clusters": clusters}
         validation = {"X": X_val, "y": y_val, "concept": concept_val, "sample_weight": sample_weight_val}
-        with restore_on_failure(self), one_thread_if_narrow(X):
+        with restore_on_failure(self), one_thread_if_small(X):
             self._validate_params()
             data = decode_head_arguments(
                 self, train, validation, self.missing_concept, needs_concept=self._needs_concept
@@ -370,7 +370,7 @@ class Head(LinearClassifier):
             self.concept_classes_ = data.concept_classes
         weights, intercepts = model.weights, model.intercepts_uncentred
         if data.span is not None:
-            weights = data.span.vectors(weights)
+            weights = data.span.lift(weights)
             intercepts = intercepts - weights @ data.span.centre
         self.coef_, self.intercept_ = weights, intercepts
         self.outcome_, self.n_iter_ = model.outcome, model.outcome.evaluations

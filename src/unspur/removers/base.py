@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from unspur._arrays import on_numpy, to_original_type, to_python
 from unspur._parameters import keyword_only_after_y, restore_on_failure
 from unspur._reading import require_kinds
-from unspur._resources import one_thread_if_narrow
+from unspur._resources import one_thread_if_small
 from unspur._typing import Array
 from unspur._validation import checked_z, in_numbers, require_finite
 from unspur._version import __version__
@@ -164,7 +164,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             text = f"{'; '.join(used)}; results on them are too optimistic"
             warnings.warn(f"{text}. Pass rows that were held out.", UsedRowsWarning, stacklevel=2)
             notes.append(text)
-        with one_thread_if_narrow(z):
+        with one_thread_if_small(z):
             self.certificate_ = certify(
                 type(self).__name__,
                 self.removal_,
@@ -235,7 +235,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     @contextmanager
     def _fitting(self, X: Array) -> Iterator[None]:
         """Context of a fit: restores the estimator if that fails, and merges convergence warnings into one."""
-        with restore_on_failure(self), one_warning(), one_thread_if_narrow(X):
+        with restore_on_failure(self), one_warning(), one_thread_if_small(X):
             yield
 
     def warn_if_nothing_removed(self, limit: int | None) -> None:

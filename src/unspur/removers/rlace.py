@@ -298,7 +298,7 @@ class RLACE(ClosedFormRemover):
                 accuracy = majority
             removal = AffineMap.removing(spurious, moments.mean_x)
             if span is not None:
-                removal, spurious = span.map(removal), span.subspace(spurious)
+                removal, spurious = span.lift_map(removal), span.lift_subspace(spurious)
             self.spurious_, self.main_, self.removal_ = spurious, Subspace.empty(removal.ambient), removal
             self.trace_ = MinimaxTrace(spurious.dim, loss, chance, accuracy, majority, iterations, reason)
             self.n_iter_ = self.trace_.most_evaluations
