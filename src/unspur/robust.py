@@ -212,18 +212,20 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
 
     def _choose_head(self, head: Head, data: HeadData, remover: Remover, rng: np.random.Generator) -> Selection:
         """The head with the best penalty, fitted on all rows; its coefficients are on rows before the removal."""
-        removal, checked = remover.removal_, copy(self)
+        removal, features_from = remover.removal_, copy(self)
         # Copies of a row must not be on both sides of a fold.
         train, validation = data.train.with_duplicate_clusters(remover._training_rows), data.validation
         penalties = penalty_grid_from_variances(train.column_variances(balanced=head._weights != "rows"))
         span, (X, X_val) = RowSpan.of(train.X, None if validation is None else validation.X)
         inside = None if span is None else span.restrict_map(removal)
-        if span is not None and inside is not None:
-            removal, checked.n_features_in_ = inside, span.n_coordinates
+        if span is None or inside is None:
+            span = None  # there is none, or the removal leaves it
+        else:
+            removal, features_from.n_features_in_ = inside, span.n_coordinates
             train = replace(train, X=X)
             validation = None if validation is None else replace(validation, X=X_val)
         if not head._is_one_regression:
-            transform = remover.transform if inside is None else inside
+            transform = remover.transform if span is None else removal
             train = replace(train, X=transform(train.X))
             validation = None if validation is None else replace(validation, X=transform(validation.X))
         else:
@@ -242,12 +244,12 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
             all_rows = pooled
         data = replace(data, train=train, validation=validation)
         chosen = cross_validate_penalty(
-            head, penalties, data, all_rows, checked, self.cv, rng, validation_only=validation_only
+            head, penalties, data, all_rows, features_from, self.cv, rng, validation_only=validation_only
         )
         best = chosen.head
         if not head._is_one_regression:
             best.coef_, best.intercept_ = through_removal(removal, best.coef_, best.intercept_)
-        if span is not None and inside is not None:
+        if span is not None:
             best.coef_ = span.lift(best.coef_)
             best.intercept_ = best.intercept_ - best.coef_ @ span.centre
             best.n_features_in_ = self.n_features_in_

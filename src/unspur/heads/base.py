@@ -357,13 +357,13 @@ class Head(LinearClassifier):
             data = decode_head_arguments(
                 self, train, validation, self.missing_concept, needs_concept=self._needs_concept
             )
-            self._fit_to(data.in_span() if self._is_exact else data)
+            self._fit_decoded(data.in_span() if self._is_exact else data)
         return self
 
-    def _fit_to(self, data: HeadData) -> None:
-        self._keep(self._train(data, generator(self.random_state)), data)
+    def _fit_decoded(self, data: HeadData) -> None:
+        self._set_fitted_attributes(self._train(data, generator(self.random_state)), data)
 
-    def _keep(self, model: LinearModel, data: HeadData) -> None:
+    def _set_fitted_attributes(self, model: LinearModel, data: HeadData) -> None:
         """Set the attributes of a fit."""
         self.classes_ = data.classes
         if data.concept_classes is not None:
@@ -406,24 +406,24 @@ def fit_path(
 
     Checks, draws, and second moments of the rows, which cost most with many features, are computed once.
     """
-    checked = clone(head)
+    features_from = clone(head)
     concept = concept if head._needs_concept else None
     train = {"X": X, "y": y, "concept": concept, "sample_weight": sample_weight, "clusters": clusters}
-    data = decode_head_arguments(checked, train, {}, head.missing_concept, needs_concept=head._needs_concept)
-    return fit_decoded_path(head, settings, data, checked)
+    data = decode_head_arguments(features_from, train, {}, head.missing_concept, needs_concept=head._needs_concept)
+    return fit_decoded_path(head, settings, data, features_from)
 
 
 def fit_decoded_path(
-    head: Head, settings: Sequence[Mapping[str, Any]], data: HeadData, checked: BaseEstimator
+    head: Head, settings: Sequence[Mapping[str, Any]], data: HeadData, features_from: BaseEstimator
 ) -> list[Head]:
-    """`fit_path` on decoded rows; `checked` is the estimator that has validated them."""
+    """`fit_path` on decoded rows; `features_from` is the estimator that has validated them."""
     fitted: list[Head] = []
     data = data.in_span() if head._is_exact else data
     for parameters in settings:
         one = clone(head).set_params(**parameters)
         one._validate_params()
-        vars(one).update(_checked_features(checked))
-        one._fit_to(data)
+        vars(one).update(_known_features(features_from))
+        one._fit_decoded(data)
         fitted.append(one)
     return fitted
 
@@ -432,7 +432,7 @@ def fit_folds(
     head: Head,
     penalties: Sequence[float],
     data: HeadData,
-    checked: BaseEstimator,
+    features_from: BaseEstimator,
     fold: IntArray | None,
     n_folds: int,
     *,
@@ -441,15 +441,15 @@ def fit_folds(
     """For each fold (n,) of the training rows, a list of heads with each penalty, fitted without it.
 
     Without folds there is one list, of heads fitted on all training rows. Penalties are in units of all rows. With
-    `validation_only` the training rows are validation rows, for a head that is trained on such. Heads that are one
-    regression are fitted side by side, in as many passes over the rows as the slowest needs.
+    `validation_only` the training rows go to the head as its validation rows too, which DFR is trained on. Heads that
+    are one regression are fitted side by side, in as many passes over the rows as the slowest needs.
     """
     rows = data.train
     if not head._is_one_regression:
         parts = [rows] if fold is None else [rows.fold_subset((fold >= 0) & (fold != k)) for k in range(n_folds)]
         settings = [{"weight_decay": penalty} for penalty in penalties]
         sets = [replace(data, train=part, validation=part if validation_only else None) for part in parts]
-        return [fit_decoded_path(head, settings, one, checked) for one in sets]
+        return [fit_decoded_path(head, settings, one, features_from) for one in sets]
     source = rows.source()
     balanced = head._weights == "groups"
     geometry, weightings = rows.geometry(source, balanced=balanced), [rows.weighting(balanced=balanced)]
@@ -461,8 +461,8 @@ def fit_folds(
     heads = []
     for (_, penalty), model in zip(problems, models, strict=True):
         one = clone(head).set_params(weight_decay=penalty)
-        vars(one).update(_checked_features(checked))
-        one._keep(model, data)
+        vars(one).update(_known_features(features_from))
+        one._set_fitted_attributes(model, data)
         heads.append(one)
     return [heads[k : k + len(penalties)] for k in range(0, len(heads), len(penalties))]
 
@@ -478,9 +478,9 @@ def held_out_logits(heads: Sequence[Sequence[Head]], rows: LabelledData, fold: I
     return np.asarray(found.reshape(len(rows), number, k).transpose(1, 0, 2))
 
 
-def _checked_features(checked: Any) -> dict[str, Any]:
+def _known_features(estimator: Any) -> dict[str, Any]:
     """What an estimator knows of the features of rows it has validated."""
-    return {name: value for name, value in vars(checked).items() if name in ("n_features_in_", "feature_names_in_")}
+    return {name: value for name, value in vars(estimator).items() if name in ("n_features_in_", "feature_names_in_")}
 
 
 def _of_logits(head: LinearClassifier, of_logits: Callable[[Array], Array], rows: Array) -> Array:
