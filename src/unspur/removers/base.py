@@ -50,7 +50,9 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     ``fit(X, y=None, *, concept, sample_weight=None)``, inside ``self._fitting(X)``:
 
     - check parameters (`_validate_params`) and rows (`unspur._data.decode_fit_arguments`, or `checked_z` and
-      `require_finite`);
+      `require_finite`), and raise InputError for rows that are all the same;
+    - sum over the rows on their own backend: `Covariances.of(rows)` or `Moments.of(rows, weighting)` of a
+      `RowSource`, with ``in_float64=True`` where the type of the rows has too few digits;
     - set `removal_` (AffineMap), `spurious_` and `main_` (Subspace). The basis of `spurious_` spans a factor of the
       map, which loading a saved remover checks;
     - set `trace_`, an instance of the class attribute `trace_type`, which has `stopped`, `to_dict`, `from_dict` and

@@ -253,10 +253,11 @@ class RLACE(ClosedFormRemover):
         random_state: Any = None,
         verbose: bool = False,
     ):
-        super().__init__(balance=balance, missing_concept=missing_concept)
-        del self.concept_type  # a minimax over classifiers knows classes only
+        # There is no concept_type: a minimax over classifiers knows classes only.
         self.rank = rank
         self.solver = solver
+        self.balance = balance
+        self.missing_concept = missing_concept
         self.max_iter = max_iter
         self.stop_below = stop_below
         self.random_state = random_state
